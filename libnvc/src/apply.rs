@@ -1,0 +1,1 @@
+//! Carries a plan out by descriptor, all or nothing.

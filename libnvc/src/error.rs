@@ -1,0 +1,197 @@
+//! Describes failures: one operation, one object, one cause, and where known the way out.
+//!
+//! An [`Error`] prints like upstream's messages, `<operation>: <object>: <cause>`, since tools grep for them. Its
+//! [`kind`](Error::kind) is what callers decide on; one table turns it into what C sees.
+
+use std::fmt;
+use std::path::Path;
+
+use nix::errno::Errno;
+
+/// Result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of failure an [`Error`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller asked for something malformed or contradictory.
+    InvalidArgument,
+    /// A device, file or process that was asked for by name is not there.
+    NotFound,
+    /// A file of the driver or of the system is not of the form it must have.
+    Malformed,
+    /// The driver's library could not be loaded or initialised, or its process could not be started.
+    DriverUnavailable,
+    /// The driver's library failed, crashed or answered nonsense after it was initialised.
+    DriverFailed,
+    /// The driver did not answer in time.
+    TimedOut,
+    /// A requirement of the container does not hold.
+    Unsatisfied,
+    /// The container's ld.so.cache could not be updated.
+    LdCache,
+    /// A system call failed.
+    System,
+}
+
+/// A failure: what was done, to what, why it failed, and perhaps what to do about it.
+#[derive(Clone, Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: ErrorKind,
+    what: String,
+    cause: Option<Cause>,
+    hint: Option<String>,
+    cleanup: Vec<Error>,
+}
+
+/// The reason below an [`Error`]; its text is lower case, as upstream prints it.
+#[derive(Clone, Debug, thiserror::Error)]
+enum Cause {
+    #[error("{}", errno_text(*.0))]
+    System(Errno),
+    #[error("{0}")]
+    Text(String),
+}
+
+impl Error {
+    /// A failure without a cause below it; `what` is the whole text.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            what: what.into(),
+            cause: None,
+            hint: None,
+            cleanup: Vec::new(),
+        }))
+    }
+
+    /// A failed system call: `<operation>: <cause>`.
+    pub fn system(operation: impl Into<String>, errno: Errno) -> Self {
+        let mut error = Self::new(ErrorKind::System, operation);
+        error.0.cause = Some(Cause::System(errno));
+        error
+    }
+
+    /// A failed system call on a file: `<operation>: <path>: <cause>`.
+    pub fn file(operation: &str, path: impl AsRef<Path>, errno: Errno) -> Self {
+        Self::system(format!("{operation}: {}", path.as_ref().display()), errno)
+    }
+
+    /// The same failure of another kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
+    /// The same failure with words in front, for a caller that knows what it was for: `<context>: <error>`.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        self.0.what = format!("{context}: {}", self.0.what);
+        self
+    }
+
+    /// The same failure with a cause below it; the text is made lower case.
+    #[must_use]
+    pub fn because(mut self, cause: impl fmt::Display) -> Self {
+        self.0.cause = Some(Cause::Text(cause.to_string().to_lowercase()));
+        self
+    }
+
+    /// The same failure with the way out, a sentence without a full stop.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same failure, accompanied by what went wrong while cleaning up after it.
+    #[must_use]
+    pub fn with_cleanup(mut self, errors: impl IntoIterator<Item = Error>) -> Self {
+        self.0.cleanup.extend(errors);
+        self
+    }
+
+    /// What sort of failure this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The failed system call's error number, if one failed.
+    pub fn errno(&self) -> Option<Errno> {
+        match self.0.cause {
+            Some(Cause::System(errno)) => Some(errno),
+            _ => None,
+        }
+    }
+
+    /// The next thing to do, where the cause is known.
+    pub fn advice(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// What went wrong while cleaning up after this failure.
+    pub fn cleanup(&self) -> &[Error] {
+        &self.0.cleanup
+    }
+
+    /// The whole text on one line: operation, object and cause.
+    pub fn message(&self) -> String {
+        match &self.0.cause {
+            Some(cause) => format!("{}: {cause}", self.0.what),
+            None => self.0.what.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.what)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause.as_ref().map(|cause| cause as _)
+    }
+}
+
+/// The C library's text for an error number, in lower case: `no such file or directory`.
+fn errno_text(errno: Errno) -> String {
+    let text = std::io::Error::from_raw_os_error(errno as i32).to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    text.to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_like_upstream() {
+        let error = Error::file("open failed", "/etc/ld.so.cache", Errno::ENOENT);
+        assert_eq!(
+            error.message(),
+            "open failed: /etc/ld.so.cache: no such file or directory"
+        );
+        assert_eq!(error.to_string(), "open failed: /etc/ld.so.cache");
+        let error = Error::system("x", Errno::ELOOP);
+        assert_eq!(error.message(), "x: too many levels of symbolic links");
+        let error = Error::new(ErrorKind::DriverFailed, "nvml error").because("GPU is lost");
+        assert_eq!(error.message(), "nvml error: gpu is lost");
+    }
+
+    #[test]
+    fn context_goes_in_front() {
+        let error = Error::system("open /x/devices.allow", Errno::EACCES)
+            .context("failed to add device rules");
+        assert_eq!(
+            error.message(),
+            "failed to add device rules: open /x/devices.allow: permission denied"
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Discovers the driver on the host: what is there, reading only.
+//!
+//! Everything is looked up below the *driver root* and named relative to it ([`HostPath`]). Facts about the behaviour
+//! of upstream come from its tables of names and its selection rules; see docs/differences.md for where we deviate.
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::HostPath;
+
+mod root;
+
+pub use root::DriverRoot;
+
+/// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
+pub const NVIDIA_MAJOR: u32 = 195;
+
+/// A device's number, as `st_rdev` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceNumber {
+    /// The driver's number.
+    pub major: u32,
+    /// The device's number within the driver.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// The number in `st_rdev`.
+    pub fn from_rdev(rdev: u64) -> Self {
+        Self {
+            major: libc::major(rdev),
+            minor: libc::minor(rdev),
+        }
+    }
+}
+
+/// A character device below the driver root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceNode {
+    /// Where its node is.
+    pub path: HostPath,
+    /// The number the node must have.
+    pub number: DeviceNumber,
+}
+
+/// The driver's versions, as NVML reports them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DriverVersions {
+    /// Version of the kernel driver, e.g. `535.261.03`.
+    pub driver: String,
+    /// Newest CUDA version it supports, e.g. `12.2`.
+    pub cuda: String,
+}
+
+/// The driver's files, sockets and common devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DriverInfo {
+    /// The driver's versions.
+    pub versions: DriverVersions,
+    /// Programs.
+    pub binaries: Vec<HostPath>,
+    /// Native libraries, real files.
+    pub libraries: Vec<HostPath>,
+    /// 32-bit libraries, real files.
+    pub libraries32: Vec<HostPath>,
+    /// Sockets and the MPS pipe directory.
+    pub ipcs: Vec<HostPath>,
+    /// Devices that all GPUs share.
+    pub devices: Vec<DeviceNode>,
+    /// GSP firmware files.
+    pub firmwares: Vec<HostPath>,
+    /// Text files of /proc/driver/nvidia that containers get a copy of.
+    pub proc_files: Vec<ProcFile>,
+    /// Set under WSL2, where the driver store replaces most of the above.
+    pub wsl: Option<WslDriver>,
+}
+
+/// A small text file of /proc/driver/nvidia.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProcFile {
+    /// Its name: `params`, `version` or `registry`.
+    pub name: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// Its text.
+    pub content: String,
+}
+
+/// The driver store of a WSL2 host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WslDriver {
+    /// The directory that Windows provides.
+    pub store: HostPath,
+    /// Names of the files in it that containers need.
+    pub components: Vec<String>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gpu {
+    /// Position in NVML's order, counting GPUs that were skipped: what `--device N` means.
+    pub index: u32,
+    /// Product name.
+    pub model: String,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// PCI address, `domain:bus:device.0` with eight, two and two hexadecimal digits.
+    pub busid: String,
+    /// Compute capability, e.g. `9.0`.
+    pub arch: String,
+    /// Brand as the requirement language names it.
+    pub brand: String,
+    /// Minor number, the N of /dev/nvidiaN; zero under WSL2.
+    pub minor: u32,
+    /// The device node; none under WSL2.
+    pub node: Option<DeviceNode>,
+    /// Its directory in /proc/driver/nvidia/gpus, if there.
+    pub proc_dir: Option<HostPath>,
+    /// Whether the driver knows MIG on this GPU.
+    pub mig_capable: bool,
+    /// Directory of its MIG capabilities; none under WSL2.
+    pub mig_caps_path: Option<HostPath>,
+    /// MIG devices; empty unless MIG mode is on.
+    pub mig_devices: Vec<MigDevice>,
+}
+
+/// One MIG device: a compute instance of a GPU instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MigDevice {
+    /// Position among the MIG devices of its GPU: the M of `--device N:M`.
+    pub index: u32,
+    /// `MIG-…`.
+    pub uuid: String,
+    /// GPU instance.
+    pub gi: u32,
+    /// Compute instance.
+    pub ci: u32,
+    /// Directory of the GPU instance's capability.
+    pub gi_caps_path: HostPath,
+    /// Directory of the compute instance's capability.
+    pub ci_caps_path: HostPath,
+}

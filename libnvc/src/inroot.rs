@@ -1,0 +1,205 @@
+//! Resolves paths inside a root directory, so that no link, `..` or magic link leads out of it.
+//!
+//! Used for the driver root, where absolute links are meant for whoever has it as `/`, and for container roots, where
+//! every byte is hostile. One openat2(2) a look-up; where the kernel or a sandbox refuses that call, `pathrs` walks the
+//! path in user space with the same guarantees. `..` at the root stays at the root, as with chroot.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+
+/// A directory that paths are resolved in.
+#[derive(Debug)]
+pub(crate) struct RootDir(OwnedFd);
+
+impl RootDir {
+    /// Opens a directory by an ordinary path of the calling thread.
+    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty())?;
+        Ok(Self(fd))
+    }
+
+    /// Takes a directory that is open already.
+    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// Opens what a path leads to, by reference only; symbolic links are followed, the last one too.
+    pub(crate) fn resolve(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.open_with(path, OFlag::O_PATH)
+    }
+
+    /// Opens what a path leads to, by reference only; a link in the last place is not followed.
+    pub(crate) fn resolve_nofollow(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.open_with(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
+    }
+
+    /// Opens a file or directory for reading, without waiting for the other end of a fifo.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<File, Errno> {
+        self.open_with(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
+            .map(File::from)
+    }
+
+    /// Reads a file whole.
+    pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        match self.open_file(path)?.read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(e) => Err(e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)),
+        }
+    }
+
+    /// Whether a path leads to something.
+    pub(crate) fn exists(&self, path: &Path) -> Result<bool, Errno> {
+        match self.resolve(path) {
+            Ok(_) => Ok(true),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Opens what a path leads to, and its real path relative to this root: all links resolved.
+    ///
+    /// For reports. What the path names can change meanwhile, so nothing hostile may be opened by it again.
+    pub(crate) fn real_path(&self, path: &Path) -> Result<(OwnedFd, PathBuf), Errno> {
+        let fd = self.resolve(path)?;
+        let real = name_of(fd.as_fd())?;
+        let below = real
+            .strip_prefix(name_of(self.as_fd())?)
+            .map_err(|_| Errno::EXDEV)?;
+        Ok((fd, Path::new("/").join(below)))
+    }
+
+    fn open_with(&self, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        loop {
+            match openat2(&self.0, path, how) {
+                // A rename or mount elsewhere made the kernel unsure of a `..`: ask again.
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Err(Errno::ENOSYS | Errno::EPERM) => return self.emulate(path, flags),
+                done => return done,
+            }
+        }
+    }
+
+    /// The same in user space.
+    fn emulate(&self, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let root = pathrs::RootRef::from_fd(self.as_fd());
+        if flags.contains(OFlag::O_PATH) {
+            let handle = if flags.contains(OFlag::O_NOFOLLOW) {
+                root.resolve_nofollow(path)
+            } else {
+                root.resolve(path)
+            };
+            return handle.map(OwnedFd::from).map_err(|e| errno(&e));
+        }
+        use pathrs::flags::OpenFlags;
+        let flags = OpenFlags::O_RDONLY
+            | OpenFlags::O_NONBLOCK
+            | OpenFlags::O_NOCTTY
+            | OpenFlags::O_CLOEXEC;
+        root.open_subpath(path, flags)
+            .map(OwnedFd::from)
+            .map_err(|e| errno(&e))
+    }
+}
+
+impl AsFd for RootDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The path the kernel has for a descriptor.
+pub(crate) fn name_of(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
+    let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let name = nix::fcntl::readlink(link.as_str())?;
+    if name.as_bytes().ends_with(b" (deleted)") {
+        return Err(Errno::ENOENT);
+    }
+    Ok(PathBuf::from(name))
+}
+
+/// `fstat` of a descriptor, one opened with `O_PATH` too.
+pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<nix::sys::stat::FileStat, Errno> {
+    nix::sys::stat::fstatat(fd, "", AtFlags::AT_EMPTY_PATH)
+}
+
+fn errno(error: &pathrs::error::Error) -> Errno {
+    use pathrs::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::OsError(Some(errno)) => Errno::from_raw(errno),
+        ErrorKind::SafetyViolation => Errno::EXDEV,
+        ErrorKind::NotImplemented | ErrorKind::NotSupported => Errno::ENOSYS,
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn tree() -> (tempfile::TempDir, RootDir) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/file"), "text").unwrap();
+        symlink("/a/b", dir.path().join("absolute")).unwrap();
+        symlink("../../../../a/b/file", dir.path().join("a/climbing")).unwrap();
+        symlink("loop", dir.path().join("loop")).unwrap();
+        symlink("/proc/self/root/etc", dir.path().join("magic")).unwrap();
+        let root = RootDir::open(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn links_stay_inside() {
+        let (_dir, root) = tree();
+        assert_eq!(root.read(Path::new("/absolute/file")).unwrap(), b"text");
+        assert_eq!(root.read(Path::new("a/climbing")).unwrap(), b"text");
+        assert_eq!(
+            root.real_path(Path::new("/absolute/file")).unwrap().1,
+            Path::new("/a/b/file")
+        );
+        assert_eq!(root.resolve(Path::new("loop")).unwrap_err(), Errno::ELOOP);
+        assert_eq!(root.resolve(Path::new("magic")).unwrap_err(), Errno::ENOENT);
+        assert!(root.resolve_nofollow(Path::new("loop")).is_ok());
+        assert!(!root.exists(Path::new("/nowhere")).unwrap());
+    }
+
+    #[test]
+    fn the_emulation_agrees() {
+        let (_dir, root) = tree();
+        for path in [
+            "absolute/file",
+            "a/climbing",
+            "a/../../a",
+            "loop",
+            "magic",
+            "nowhere/x",
+            "/",
+        ] {
+            let path = Path::new(path);
+            let emulated = root
+                .emulate(path, OFlag::O_PATH)
+                .map(|fd| stat(fd.as_fd()).unwrap().st_ino);
+            let real = root
+                .resolve(path)
+                .map(|fd| stat(fd.as_fd()).unwrap().st_ino);
+            assert_eq!(emulated, real, "{}", path.display());
+        }
+    }
+}

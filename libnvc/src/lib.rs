@@ -1,0 +1,28 @@
+//! Finds the NVIDIA driver on a Linux host and puts it, with chosen GPUs, into a container.
+//!
+//! The data's way through the crate: [`options`] say what is wanted; [`host`] and [`container`] discover, reading
+//! only; [`plan`] decides, a pure function to a flat list of steps; [`apply`] carries the list out, all or nothing.
+
+// what is wanted
+pub mod options;
+pub mod require;
+pub mod select;
+
+// discover
+pub mod container;
+pub mod host;
+
+// decide
+pub mod plan;
+
+// carry out
+pub mod apply;
+
+// used everywhere
+mod error;
+mod inroot;
+mod path;
+mod sys;
+
+pub use error::{Error, ErrorKind, Result};
+pub use path::{ContainerPath, HostPath};

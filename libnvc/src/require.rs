@@ -1,0 +1,1 @@
+//! Evaluates requirement expressions.

@@ -1,0 +1,1 @@
+//! Simulated drivers, container roots and the harness of the privileged tests.
