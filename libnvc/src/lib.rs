@@ -3,6 +3,8 @@
 //! The data's way through the crate: [`options`] say what is wanted; [`host`] and [`container`] discover, reading
 //! only; [`plan`] decides, a pure function to a flat list of steps; [`apply`] carries the list out, all or nothing.
 
+#![deny(unsafe_code)]
+
 // what is wanted
 pub mod options;
 pub mod require;
