@@ -9,8 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::HostPath;
 
+// the driver root
+mod realpath;
 mod root;
 
+// its files
+mod arch;
+pub mod binaries;
+pub mod catalogue;
+mod elf;
+pub mod firmware;
+pub mod ipc;
+mod ldcache;
+mod libraries;
+
+// the kernel's side
+pub mod kmods;
+pub mod nodes;
+pub mod nvcaps;
+pub mod procfs;
+pub mod wsl;
+
+// all of it
+mod driver;
+
+pub use driver::{DriverEnvironment, check, discover};
+pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use root::DriverRoot;
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).

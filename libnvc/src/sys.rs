@@ -4,4 +4,6 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod dxcore;
+pub(crate) mod modprobe;
 pub(crate) mod mount;
