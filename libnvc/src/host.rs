@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::HostPath;
 
+mod device;
+pub mod query;
 mod root;
 
+pub use device::{DeviceInfo, FailedGpu};
 pub use root::DriverRoot;
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
