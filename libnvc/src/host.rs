@@ -35,6 +35,11 @@ mod driver;
 
 pub use driver::{DriverEnvironment, check, discover};
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
+mod device;
+pub mod query;
+mod root;
+
+pub use device::{DeviceInfo, FailedGpu};
 pub use root::DriverRoot;
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).

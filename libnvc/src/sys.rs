@@ -7,3 +7,6 @@
 pub(crate) mod dxcore;
 pub(crate) mod modprobe;
 pub(crate) mod mount;
+
+pub(crate) mod nvml;
+pub(crate) mod process;
