@@ -28,3 +28,6 @@ mod sys;
 
 pub use error::{Error, ErrorKind, Result};
 pub use path::{ContainerPath, HostPath};
+
+/// The library's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
