@@ -28,7 +28,7 @@ const fn library(stem: &'static str, soname: Option<&'static str>, in_32_bit: bo
 }
 
 /// What a package of these years has and libnvc looks for. libnvidia-ml is compiled, not written.
-pub const CURRENT: &[Library] = &[
+pub(super) const CURRENT: &[Library] = &[
     library("libnvidia-ml", Some("1"), true),
     library("libnvidia-cfg", Some("1"), false),
     library("libcuda", Some("1"), true),
@@ -63,7 +63,7 @@ pub const CURRENT: &[Library] = &[
 ];
 
 /// Libraries of older or newer packages and of data centres, which libnvc looks for too.
-pub const RARE: &[Library] = &[
+pub(super) const RARE: &[Library] = &[
     library("libnvidia-nscq", Some("2"), false),
     library("libnvidia-fatbinaryloader", None, true),
     library("libnvidia-compiler", None, true),
@@ -72,7 +72,7 @@ pub const RARE: &[Library] = &[
 ];
 
 /// Libraries before GLVND; one of another vendor's would not need a core library.
-pub const LEGACY_GL: &[Library] = &[
+pub(super) const LEGACY_GL: &[Library] = &[
     Library {
         needed: Some("libnvidia-glcore"),
         ..library("libGL", Some("1"), true)
@@ -92,7 +92,7 @@ pub const LEGACY_GL: &[Library] = &[
 ];
 
 /// Libraries that every package has and libnvc must leave alone; some names begin like one it looks for.
-pub const UNWANTED: &[Library] = &[
+pub(super) const UNWANTED: &[Library] = &[
     library("libnvidia-nvvm70", Some("4"), true),
     library("libnvidia-sandboxutils", Some("1"), false),
     library("libnvidia-gtk3", None, false),
