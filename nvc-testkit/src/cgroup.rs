@@ -8,8 +8,8 @@ use std::{fs, io, thread};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::compile::{Source, compiled};
-use crate::machine::{Scratch, cgroup_hierarchy};
 use crate::files;
+use crate::machine::{Scratch, cgroup_hierarchy};
 
 /// How a device program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,13 @@ impl DeviceCgroup {
             Attach::Single => "single",
         };
         let mut command = Command::new(&self.probe);
-        output(command.arg("attach").arg(&self.directory).arg(how).args(devices))?;
+        output(
+            command
+                .arg("attach")
+                .arg(&self.directory)
+                .arg(how)
+                .args(devices),
+        )?;
         Ok(self)
     }
 
@@ -79,8 +85,16 @@ impl DeviceCgroup {
         let hierarchy = cgroup_hierarchy(version).ok_or(io::ErrorKind::Unsupported)?;
         let scratch = Scratch::new()?;
         let probe = scratch.join("device-probe");
-        files::file(&probe, compiled(Source::DeviceProbe, &[])?.as_slice(), 0o755)?;
-        let name = scratch.path().file_name().unwrap_or_default().to_string_lossy();
+        files::file(
+            &probe,
+            compiled(Source::DeviceProbe, &[])?.as_slice(),
+            0o755,
+        )?;
+        let name = scratch
+            .path()
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
         let directory = hierarchy.join(format!("nvc-tests-{}-{name}", std::process::id()));
         fs::create_dir(&directory)?;
         Ok(Self {
@@ -109,7 +123,13 @@ impl DeviceCgroup {
             let shown = self.scratch.join(format!("cgroup-of-{pid}"));
             fs::write(&shown, format!("0::/{}\n", name.to_string_lossy()))?;
             let file = PathBuf::from(format!("/proc/{pid}/cgroup"));
-            mount(Some(&shown), &file, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+            mount(
+                Some(&shown),
+                &file,
+                None::<&str>,
+                MsFlags::MS_BIND,
+                None::<&str>,
+            )?;
             self.shown.borrow_mut().push(file);
         }
         Ok(())
@@ -123,7 +143,13 @@ impl DeviceCgroup {
         let nodes = self.scratch.join("nodes");
         files::directory(&nodes)?;
         let mut command = Command::new(&self.probe);
-        let text = output(command.arg("try").arg(&self.directory).arg(&nodes).args(devices))?;
+        let text = output(
+            command
+                .arg("try")
+                .arg(&self.directory)
+                .arg(&nodes)
+                .args(devices),
+        )?;
         let mut allowed = Vec::new();
         for (device, line) in devices.iter().zip(text.lines()) {
             if line.contains(" read=yes write=yes ") {

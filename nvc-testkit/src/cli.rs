@@ -49,7 +49,10 @@ pub fn program() -> io::Result<PathBuf> {
         }
     };
     path.canonicalize().map_err(|error| {
-        let text = format!("{}: {error}; build it with `cargo build -p nvc-cli`", path.display());
+        let text = format!(
+            "{}: {error}; build it with `cargo build -p nvc-cli`",
+            path.display()
+        );
         io::Error::new(error.kind(), text)
     })
 }
@@ -122,9 +125,14 @@ impl Run {
     #[track_caller]
     pub fn succeeds(self) -> String {
         let command = format!("{:?}", self.command);
-        let outcome = self.outcome().unwrap_or_else(|error| panic!("{command}: {error}"));
+        let outcome = self
+            .outcome()
+            .unwrap_or_else(|error| panic!("{command}: {error}"));
         let quiet = outcome.stderr.is_empty() && outcome.orphans.is_empty();
-        assert!(outcome.status == Some(0) && quiet, "{command}: {outcome:#?}");
+        assert!(
+            outcome.status == Some(0) && quiet,
+            "{command}: {outcome:#?}"
+        );
         outcome.stdout
     }
 
@@ -136,9 +144,14 @@ impl Run {
     #[track_caller]
     pub fn fails(self) -> String {
         let command = format!("{:?}", self.command);
-        let outcome = self.outcome().unwrap_or_else(|error| panic!("{command}: {error}"));
+        let outcome = self
+            .outcome()
+            .unwrap_or_else(|error| panic!("{command}: {error}"));
         let quiet = outcome.stdout.is_empty() && outcome.orphans.is_empty();
-        assert!(outcome.status == Some(1) && quiet, "{command}: {outcome:#?}");
+        assert!(
+            outcome.status == Some(1) && quiet,
+            "{command}: {outcome:#?}"
+        );
         outcome.stderr.lines().next().unwrap_or_default().to_owned()
     }
 }
@@ -168,7 +181,11 @@ fn group_members(group: u32) -> Vec<String> {
             let mut fields = rest.split(' ');
             let (state, _, of_group) = (fields.next()?, fields.next()?, fields.next()?);
             let alive = state != "Z" && of_group.parse() == Ok(group);
-            alive.then(|| name.split_once('(').map_or(name, |(_, name)| name).to_owned())
+            alive.then(|| {
+                name.split_once('(')
+                    .map_or(name, |(_, name)| name)
+                    .to_owned()
+            })
         })
         .collect()
 }

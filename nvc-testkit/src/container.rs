@@ -52,8 +52,8 @@ ln -s /proc/self/fd dev/fd
 [ $owner = 0 ] || chown $owner:$owner dev
 [ ! "$read_only" ] || mount -o remount,bind,ro .
 if [ "$pivoted" ]; then
-  cd .
   pivot_root . mnt
+  cd /
   umount -l mnt
 fi
 echo ready
@@ -102,7 +102,7 @@ impl Builder {
         self
     }
 
-    /// Its process has pivoted: it runs. The root must have a shell.
+    /// Its process has pivoted: it runs. The root must have programs.
     #[must_use]
     pub fn pivoted(mut self) -> Self {
         self.pivoted = true;
@@ -225,15 +225,22 @@ impl Container {
     pub fn enter(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         let pid = self.pid().to_string();
-        command.args(["--target", &pid, "--mount", "--"]).arg(program);
+        command
+            .args(["--target", &pid, "--mount", "--"])
+            .arg(program);
         command
     }
 
     /// A command that runs in it, chrooted, as a user.
     pub fn run(&self, uid: u32, program: &str) -> Command {
         let mut command = self.enter("chroot");
-        command.arg(format!("--userspec={uid}:{uid}")).arg(&self.root);
-        command.arg(program).env_clear().env("PATH", crate::cli::PATH);
+        command
+            .arg(format!("--userspec={uid}:{uid}"))
+            .arg(&self.root);
+        command
+            .arg(program)
+            .env_clear()
+            .env("PATH", crate::cli::PATH);
         command
     }
 }

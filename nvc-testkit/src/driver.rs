@@ -222,7 +222,11 @@ impl Builder {
             for library in wanted().filter(|library| library.in_32_bit) {
                 let object = library.object(NATIVE_32.1, version);
                 let path = files::below(&driver.root, Path::new(narrow));
-                files::file(&path.join(library.file_name(version)), object.bytes(), 0o644)?;
+                files::file(
+                    &path.join(library.file_name(version)),
+                    object.bytes(),
+                    0o644,
+                )?;
             }
             directories += &format!("{narrow}\n");
         }
@@ -251,7 +255,11 @@ impl Builder {
     fn programs(&self, driver: &Driver) -> io::Result<()> {
         if self.wants("/usr/bin/nvidia-smi") {
             let program = compiled(Source::NvidiaSmi, &[])?;
-            files::file(&driver.path("/usr/bin/nvidia-smi"), program.as_slice(), 0o755)?;
+            files::file(
+                &driver.path("/usr/bin/nvidia-smi"),
+                program.as_slice(),
+                0o755,
+            )?;
         }
         for name in [
             "nvidia-debugdump",
@@ -317,7 +325,12 @@ impl Builder {
         }
         if self.capability_nodes {
             let mut cap = |mode, minor| {
-                nodes.push((format!("/dev/nvidia-caps/nvidia-cap{minor}"), mode, caps, minor));
+                nodes.push((
+                    format!("/dev/nvidia-caps/nvidia-cap{minor}"),
+                    mode,
+                    caps,
+                    minor,
+                ));
             };
             cap(0o400, 1);
             cap(0o444, 2);
@@ -391,10 +404,17 @@ impl Driver {
             return String::new();
         };
         let mut text = format!("GPU 0: {} (UUID: {})\n", gpu.model, gpu.uuid);
-        let on_gpu = self.profile.mig_devices.iter().filter(|mig| mig.gpu == index);
+        let on_gpu = self
+            .profile
+            .mig_devices
+            .iter()
+            .filter(|mig| mig.gpu == index);
         let wanted = on_gpu.filter(|mig| gpu.mig == MigMode::On && mig_slots.contains(&mig.slot));
         for (place, mig) in wanted.enumerate() {
-            text += &format!("  MIG {:<15} Device {place:2}: (UUID: {})\n", mig.name, mig.uuid);
+            text += &format!(
+                "  MIG {:<15} Device {place:2}: (UUID: {})\n",
+                mig.name, mig.uuid
+            );
         }
         text
     }
@@ -443,7 +463,10 @@ mod tests {
     #[test]
     fn a_root_has_what_a_driver_brings() {
         let directory = tempfile::tempdir().unwrap();
-        let driver = Builder::default().legacy_gl().build(directory.path()).unwrap();
+        let driver = Builder::default()
+            .legacy_gl()
+            .build(directory.path())
+            .unwrap();
         let lib = format!("/usr/lib/{}", NATIVE.0);
         for (link, target) in [
             ("libcuda.so.1", "libcuda.so.570.124.06"),
@@ -468,7 +491,10 @@ mod tests {
             format!("{narrow}/libcuda.so.1"),
             format!("/lib/{}/libc.so.6", NATIVE.0),
         ] {
-            assert!(listed.contains(&format!("=> {expected}\n")), "{expected}: {listed}");
+            assert!(
+                listed.contains(&format!("=> {expected}\n")),
+                "{expected}: {listed}"
+            );
         }
         let socket = fs::metadata(driver.path("/var/run/nvidia-persistenced/socket")).unwrap();
         assert!(socket.file_type().is_socket());
@@ -481,7 +507,8 @@ mod tests {
         let access = "/proc/driver/nvidia/capabilities/gpu1/mig/gi1/ci0/access";
         let text = fs::read_to_string(driver.path(access)).unwrap();
         assert!(text.starts_with("DeviceFileMinor: 148\n"), "{text}");
-        let minors = fs::read_to_string(driver.path("/proc/driver/nvidia-caps/mig-minors")).unwrap();
+        let minors =
+            fs::read_to_string(driver.path("/proc/driver/nvidia-caps/mig-minors")).unwrap();
         assert!(minors.contains("gpu1/gi1/ci0/access 148\n"));
     }
 

@@ -145,7 +145,10 @@ impl SharedObject {
         for (name, kind, link, entry, place) in &sections {
             let (start, length) = (place.start as u64, place.len() as u64);
             table.u32(*name).u32(*kind).word(2).word(start).word(start);
-            table.word(length).u32(narrow(*link)).u32(u32::from(*kind == 11));
+            table
+                .word(length)
+                .u32(narrow(*link))
+                .u32(u32::from(*kind == 11));
             table.word(8).word(*entry as u64);
         }
         let table = body.append(&table.bytes);
@@ -305,7 +308,11 @@ mod tests {
                 .soname("libnvidia-tls.so.1")
                 .needed("libc.so.6")
                 .abi_tag([0, 2, 3, 99]);
-            fs::write(root.join(dir).join("libnvidia-tls.so.550.1"), object.bytes()).unwrap();
+            fs::write(
+                root.join(dir).join("libnvidia-tls.so.550.1"),
+                object.bytes(),
+            )
+            .unwrap();
         }
         output(Command::new("/sbin/ldconfig").arg("-r").arg(root));
         let listed = output(Command::new("/sbin/ldconfig").arg("-r").arg(root).arg("-p"));
@@ -322,17 +329,28 @@ mod tests {
     #[test]
     fn readelf_has_no_complaints() {
         let directory = tempfile::tempdir().unwrap();
-        for machine in [Machine::X86_64, Machine::I386, Machine::Aarch64, Machine::Arm] {
+        for machine in [
+            Machine::X86_64,
+            Machine::I386,
+            Machine::Aarch64,
+            Machine::Arm,
+        ] {
             for tag in [None, Some([0, 2, 3, 99])] {
                 let file = directory.path().join("lib.so");
-                let mut object = SharedObject::new(machine).soname("libx.so.1").needed("libc.so.6");
+                let mut object = SharedObject::new(machine)
+                    .soname("libx.so.1")
+                    .needed("libc.so.6");
                 object.abi_tag = tag;
                 fs::write(&file, object.bytes()).unwrap();
                 // Segments, sections, dynamic section, notes, symbols.
                 let text = output(Command::new("readelf").args(["-Wa"]).arg(&file));
                 assert!(text.contains("Library soname: [libx.so.1]"), "{text}");
                 assert!(text.contains("Shared library: [libc.so.6]"), "{text}");
-                assert_eq!(text.contains("OS: Linux, ABI: 2.3.99"), tag.is_some(), "{text}");
+                assert_eq!(
+                    text.contains("OS: Linux, ABI: 2.3.99"),
+                    tag.is_some(),
+                    "{text}"
+                );
                 assert!(!text.contains("arning"), "{text}");
             }
         }
@@ -347,8 +365,18 @@ mod tests {
         } else {
             Machine::X86_64
         };
-        fs::write(&file, SharedObject::new(machine).soname("libx.so.1").bytes()).unwrap();
-        let status = Command::new("/bin/true").env("LD_PRELOAD", &file).output().unwrap();
-        assert!(status.status.success() && status.stderr.is_empty(), "{status:?}");
+        fs::write(
+            &file,
+            SharedObject::new(machine).soname("libx.so.1").bytes(),
+        )
+        .unwrap();
+        let status = Command::new("/bin/true")
+            .env("LD_PRELOAD", &file)
+            .output()
+            .unwrap();
+        assert!(
+            status.status.success() && status.stderr.is_empty(),
+            "{status:?}"
+        );
     }
 }

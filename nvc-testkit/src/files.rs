@@ -64,8 +64,7 @@ pub fn copy_program(source: &Path, path: &Path) -> io::Result<()> {
 /// # Errors
 /// As of the system call.
 pub fn mode(path: &Path, bits: u32) -> io::Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(bits))
-        .map_err(|error| named(&error, path))
+    fs::set_permissions(path, fs::Permissions::from_mode(bits)).map_err(|error| named(&error, path))
 }
 
 fn named(error: &io::Error, path: &Path) -> io::Error {

@@ -99,11 +99,11 @@ pub fn test(name: impl Into<String>, needs: &[Need], run: impl FnOnce() + Send +
     }
 }
 
-/// Lists of functions as tests named like them: `tests![Root; a, b]`.
+/// Functions as tests named like them, all with the same needs: `tests![&[Need::Root]; one, another]`.
 #[macro_export]
 macro_rules! tests {
-    ($($need:expr),* ; $($function:ident),* $(,)?) => {
-        vec![$($crate::harness::test(stringify!($function), &[$($need),*], $function)),*]
+    ($needs:expr; $($function:ident),* $(,)?) => {
+        vec![$($crate::harness::test(stringify!($function), $needs, $function)),*]
     };
 }
 
@@ -111,7 +111,9 @@ macro_rules! tests {
 pub fn main(tests: Vec<Test>) -> ExitCode {
     let arguments = Arguments::from_args();
     if arguments.list {
-        let trials = tests.into_iter().map(|test| Trial::test(test.name, || Ok(())));
+        let trials = tests
+            .into_iter()
+            .map(|test| Trial::test(test.name, || Ok(())));
         return libtest_mimic::run(&arguments, trials.collect()).exit_code();
     }
     let machine = match Machine::enter() {
@@ -145,11 +147,16 @@ struct Policy {
 
 impl Policy {
     fn from_environment() -> Self {
-        let set = |name| env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false");
+        let set = |name| {
+            env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
+        };
         let allowed = env::var("NVC_TEST_ALLOWED_SKIPS").unwrap_or_default();
         Self {
             forbidden: set("CI") || set("NVC_TEST_NO_SKIPS"),
-            allowed: allowed.split(',').map(|word| word.trim().to_owned()).collect(),
+            allowed: allowed
+                .split(',')
+                .map(|word| word.trim().to_owned())
+                .collect(),
             ..Self::default()
         }
     }
@@ -181,7 +188,11 @@ impl Policy {
 
     fn allows(&self, name: &str, need: Need) -> bool {
         let need = need.to_string();
-        !self.forbidden || self.allowed.iter().any(|word| word == name || *word == need)
+        !self.forbidden
+            || self
+                .allowed
+                .iter()
+                .any(|word| word == name || *word == need)
     }
 
     fn unmet(&mut self, need: Need) -> Option<String> {
@@ -217,9 +228,18 @@ mod tests {
         let mut policy = Policy::default();
         let trial = policy.trial(test("a", &[need], || {}));
         assert!(trial.has_ignored_flag());
-        assert_eq!(policy.skipped, [("a".to_owned(), "needs the program no-such-program".to_owned())]);
+        assert_eq!(
+            policy.skipped,
+            [(
+                "a".to_owned(),
+                "needs the program no-such-program".to_owned()
+            )]
+        );
 
-        policy = Policy { forbidden: true, ..Policy::default() };
+        policy = Policy {
+            forbidden: true,
+            ..Policy::default()
+        };
         let trial = policy.trial(test("a", &[need], || {}));
         assert!(!trial.has_ignored_flag() && policy.skipped.is_empty());
     }

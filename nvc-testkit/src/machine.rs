@@ -131,7 +131,10 @@ pub const WITHOUT_DRIVER: &str = "umount /proc/devices && umount /proc/driver";
 pub fn cgroup_hierarchy(version: u32) -> Option<PathBuf> {
     let table = mounts::of("self").ok()?;
     let hierarchy = table.into_iter().find(|mount| match version {
-        1 => mount.fs_type == "cgroup" && mount.super_options.iter().any(|option| option == "devices"),
+        1 => {
+            mount.fs_type == "cgroup"
+                && mount.super_options.iter().any(|option| option == "devices")
+        }
         _ => mount.fs_type == "cgroup2",
     })?;
     let procs = hierarchy.point.join("cgroup.procs");

@@ -37,7 +37,9 @@ pub fn of(process: impl fmt::Display) -> io::Result<Vec<Mount>> {
 
 /// What is mounted at or below a path, in order of mounting.
 pub fn below<'a>(table: &'a [Mount], path: &'a Path) -> impl DoubleEndedIterator<Item = &'a Mount> {
-    table.iter().filter(move |mount| mount.point.starts_with(path))
+    table
+        .iter()
+        .filter(move |mount| mount.point.starts_with(path))
 }
 
 /// The mounts that are in `after` more often than in `before`, and those in `before` more often than in `after`.
@@ -61,7 +63,10 @@ pub fn delta(before: &[Mount], after: &[Mount]) -> (Vec<Mount>, Vec<Mount>) {
 pub fn detach_below(directory: &Path) -> io::Result<()> {
     for mount in below(&of("self")?, directory).rev() {
         if mount.point != directory {
-            umount2(&mount.point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)?;
+            umount2(
+                &mount.point,
+                MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW,
+            )?;
         }
     }
     Ok(())
@@ -93,9 +98,16 @@ fn parse(line: &str) -> Option<Mount> {
 
 /// Undoes the octal escapes of blank, tab, newline and backslash.
 fn unescape(text: &str) -> PathBuf {
-    let text = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (code, character)| text.replace(code, character));
+    let text = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ]
+    .iter()
+    .fold(text.to_owned(), |text, (code, character)| {
+        text.replace(code, character)
+    });
     text.into()
 }
 
@@ -130,7 +142,12 @@ mod tests {
         assert!(mount.has("noatime") && !mount.has("noexec"));
         assert_eq!(mount.super_options, ["errors=continue", "rw"]);
         assert_eq!(parse("36 35 98:0"), None);
-        assert!(of("self").unwrap().iter().any(|m| m.point == Path::new("/proc")));
+        assert!(
+            of("self")
+                .unwrap()
+                .iter()
+                .any(|m| m.point == Path::new("/proc"))
+        );
     }
 
     #[test]

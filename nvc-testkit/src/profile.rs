@@ -320,9 +320,6 @@ mod tests {
         assert!(error("driver=1\nfrob=2").starts_with("line 2: "));
         assert!(error("driver=1\n\ngpu name=x").starts_with("line 3: "));
         let mig = "mig gpu=0 slot=0 gi=1 ci=0 uuid=MIG-1 name=1g";
-        assert_eq!(
-            error(&format!("driver=1\n{mig}")),
-            "MIG-1 is on GPU 0 of 0"
-        );
+        assert_eq!(error(&format!("driver=1\n{mig}")), "MIG-1 is on GPU 0 of 0");
     }
 }

@@ -51,7 +51,10 @@ impl Builder {
     pub fn new(layout: Layout) -> Self {
         let programs: &[_] = match layout {
             Layout::Alpine | Layout::Empty => &[],
-            _ => &["sh", "cat", "ls", "id", "env", "ldconfig"],
+            // The last two are for a container's own process, once it has pivoted.
+            _ => &[
+                "sh", "cat", "ls", "id", "env", "ldconfig", "umount", "sleep",
+            ],
         };
         Self {
             layout,
@@ -153,7 +156,14 @@ impl Builder {
     fn directories(&self, root: &Path) -> io::Result<()> {
         let link = |path: &str, target: &str| files::link(&root.join(path), target);
         let directory = |path: &str| files::directory(&root.join(path));
-        for path in ["usr/bin", "usr/lib", "usr/local", "var/lib", "root", "home/user"] {
+        for path in [
+            "usr/bin",
+            "usr/lib",
+            "usr/local",
+            "var/lib",
+            "root",
+            "home/user",
+        ] {
             directory(path)?;
         }
         link("var/run", "/run")?;
@@ -244,7 +254,10 @@ mod tests {
                 let mut builder = Builder::new(layout).compat("575.1").directory("/opt/x");
                 builder.merged_usr = merged || layout == Layout::Arch;
                 let root = builder.build(directory.path()).unwrap();
-                assert!(root.join("opt/x").is_dir() && root.join("usr/local/cuda/compat/libcuda.so").exists());
+                assert!(
+                    root.join("opt/x").is_dir()
+                        && root.join("usr/local/cuda/compat/libcuda.so").exists()
+                );
                 let mut command = Command::new("unshare");
                 if !nix::unistd::geteuid().is_root() {
                     command.arg("-r");
@@ -256,7 +269,10 @@ mod tests {
                     .output()
                     .unwrap();
                 let text = String::from_utf8_lossy(&output.stdout);
-                assert!(text.starts_with("ID=") && text.contains("\n0\n"), "{layout:?}: {output:?}");
+                assert!(
+                    text.starts_with("ID=") && text.contains("\n0\n"),
+                    "{layout:?}: {output:?}"
+                );
             }
         }
     }
@@ -267,7 +283,10 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let root = Builder::new(layout).build(directory.path()).unwrap();
             assert!(!root.join("etc/ld.so.cache").exists());
-            assert_eq!(root.join("etc/alpine-release").exists(), layout == Layout::Alpine);
+            assert_eq!(
+                root.join("etc/alpine-release").exists(),
+                layout == Layout::Alpine
+            );
         }
     }
 }

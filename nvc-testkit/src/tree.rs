@@ -130,7 +130,11 @@ impl Entry {
             uid: stat.uid(),
             gid: stat.gid(),
             size: if letter == 'f' { stat.size() } else { 0 },
-            device: if "cb".contains(letter) { stat.rdev() } else { 0 },
+            device: if "cb".contains(letter) {
+                stat.rdev()
+            } else {
+                0
+            },
             link: kind.is_symlink().then(|| fs::read_link(path)).transpose()?,
             content: kind.is_file().then(|| hash(path)).transpose()?,
         })
@@ -145,13 +149,23 @@ fn hash(path: &Path) -> io::Result<u64> {
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, mode, uid, gid, size, .. } = self;
+        let Self {
+            kind,
+            mode,
+            uid,
+            gid,
+            size,
+            ..
+        } = self;
         write!(f, "{kind} {mode:04o} {uid}:{gid}")?;
         match (&self.link, kind) {
             (Some(link), _) => write!(f, " -> {}", link.display()),
             (None, 'f') => write!(f, " {size}"),
             (None, 'c' | 'b') => {
-                let (major, minor) = (nix::sys::stat::major(self.device), nix::sys::stat::minor(self.device));
+                let (major, minor) = (
+                    nix::sys::stat::major(self.device),
+                    nix::sys::stat::minor(self.device),
+                );
                 write!(f, " {major}:{minor}")
             }
             _ => Ok(()),
@@ -187,7 +201,10 @@ mod tests {
         files::link(&at("link"), "b").unwrap();
         files::file(&at("proc/driver/nvidia/new"), "", 0o444).unwrap();
         let lines = Tree::of(root).unwrap().changes_since(&before);
-        let starts: Vec<_> = lines.iter().map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect();
+        let starts: Vec<_> = lines
+            .iter()
+            .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
+            .collect();
         assert_eq!(
             starts,
             [

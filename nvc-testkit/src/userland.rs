@@ -91,6 +91,9 @@ mod tests {
             "/lib64/ld-linux-x86-64.so.2",
         ];
         assert_eq!(parse_ldd(text), paths.map(PathBuf::from));
-        assert_eq!(parse_ldd("\tnot a dynamic executable\n"), [""; 0].map(PathBuf::from));
+        assert_eq!(
+            parse_ldd("\tnot a dynamic executable\n"),
+            [""; 0].map(PathBuf::from)
+        );
     }
 }
