@@ -7,6 +7,5 @@
 pub(crate) mod dxcore;
 pub(crate) mod modprobe;
 pub(crate) mod mount;
-
 pub(crate) mod nvml;
 pub(crate) mod process;

@@ -135,10 +135,8 @@ impl Query {
     }
 
     /// Has somebody told, once, when answers are waited for and three seconds have passed since the start.
-    #[must_use]
-    pub fn when_slow(mut self, notice: impl FnOnce(Duration) + Send + 'static) -> Self {
+    pub fn when_slow(&mut self, notice: impl FnOnce(Duration) + Send + 'static) {
         self.notice = Some(Notice(Box::new(notice)));
-        self
     }
 
     /// Waits until NVML is initialised.
