@@ -30,7 +30,8 @@ use std::process::ExitCode;
 use getopt::{Caller, Line, Question};
 
 fn main() -> ExitCode {
-    // The NVML query is this program, executed once more: libnvc::host::serve_if_asked() goes here, before all else.
+    // The NVML query is this program, executed once more.
+    libnvc::host::query::serve_if_asked();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());

@@ -43,8 +43,8 @@ pub(crate) struct Global {
     pub(crate) user: Option<Identity>,
     /// Empty if the caller said so.
     pub(crate) root: PathBuf,
-    /// Below the driver root; empty if the caller said so.
-    pub(crate) ldcache: PathBuf,
+    /// Below the driver root, if the caller named one; empty if the caller said so.
+    pub(crate) ldcache: Option<PathBuf>,
 }
 
 /// How results are printed.
