@@ -215,7 +215,8 @@ impl<'a> Scan<'a> {
                 short: arg.get_short().and_then(|c| u8::try_from(c).ok()),
                 value: value_of(arg),
                 meaning: question(long).map_or(Meaning::Option, Meaning::Question),
-                addition: ADDITIONS.contains(&long),
+                // Hidden ones were upstream's for a few releases only.
+                addition: ADDITIONS.contains(&long) || arg.is_hide_set(),
             };
             if long == "version" {
                 version = Some(entry);
