@@ -42,7 +42,7 @@ fn main() -> ExitCode {
             request::read(table, &words).and_then(|request| commands::run(&request, &caller.name))
         }
         Line::Ask(question, command) => {
-            output::write(answer(question, &mut table, command, &caller.name).as_bytes())
+            output::write(answer(question, &mut table, command.as_deref(), &caller.name).as_bytes())
         }
         Line::Mistake(text) => {
             failure::print(&text);
