@@ -364,7 +364,8 @@ mod tests {
 
     #[test]
     fn devices() {
-        let table: &[(&str, &[usize], &[(usize, usize)])] = &[
+        type Row<'a> = (&'a str, &'a [usize], &'a [(usize, usize)]);
+        let table: &[Row<'_>] = &[
             ("", &[], &[]),
             (",,", &[], &[]),
             ("0", &[0], &[]),

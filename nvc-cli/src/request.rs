@@ -1,6 +1,7 @@
 //! Turns a well-formed command line into typed wishes, and complains about values that mean nothing.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Command};
@@ -247,17 +248,10 @@ fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
 }
 
 fn ldconfig(text: &OsStr) -> Ldconfig {
-    let path = Path::new(text);
-    match text.as_encoded_bytes().strip_prefix(b"@") {
-        Some(_) => Ldconfig::Host(without_first_byte(text)),
-        None => Ldconfig::Image(ContainerPath::new(path)),
+    match text.as_bytes().strip_prefix(b"@") {
+        Some(path) => Ldconfig::Host(OsStr::from_bytes(path).into()),
+        None => Ldconfig::Image(ContainerPath::new(text)),
     }
-}
-
-fn without_first_byte(text: &OsStr) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = text.as_bytes().get(1..).unwrap_or_default();
-    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 fn devices(matches: &ArgMatches) -> Result<Devices, Failure> {
