@@ -1,15 +1,13 @@
 //! Turns a well-formed command line into typed wishes, and complains about values that mean nothing.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Command};
 use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
-use libnvc::plan::Ldconfig;
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
-use libnvc::{ContainerPath, Error};
+use libnvc::Error;
 use nix::errno::Errno;
 
 use crate::failure::{Categorise, Failure, category};
@@ -94,7 +92,7 @@ pub(crate) struct Configure {
     pub(crate) devices: Devices,
     pub(crate) requirements: Vec<Requirement>,
     /// `None` if there was no such option.
-    pub(crate) ldconfig: Option<Ldconfig>,
+    pub(crate) ldconfig: Option<OsString>,
     pub(crate) container: ContainerOptions,
     pub(crate) driver: DriverOptions,
     /// Print the plan instead of carrying it out.
@@ -132,17 +130,13 @@ fn global(matches: &ArgMatches) -> Result<Global, Failure> {
         None if matches.contains_id("user") => Some(Identity::caller()),
         None => None,
     };
-    let path = |name, default: &str| {
-        let given = last(matches, name).map(PathBuf::from);
-        given.unwrap_or_else(|| default.into())
-    };
     Ok(Global {
         debug: last(matches, "debug").map(OsStr::to_owned),
         options,
         no_pivot: matches.get_flag("no-pivot"),
         user,
-        root: path("root", "/"),
-        ldcache: path("ldcache", "/etc/ld.so.cache"),
+        root: last(matches, "root").map_or("/".into(), PathBuf::from),
+        ldcache: last(matches, "ldcache").map(PathBuf::from),
     })
 }
 
@@ -219,7 +213,7 @@ fn configure(matches: &ArgMatches) -> Result<Configure, Failure> {
         rootfs,
         devices: devices(matches)?,
         requirements,
-        ldconfig: last(matches, "ldconfig").map(ldconfig),
+        ldconfig: last(matches, "ldconfig").map(OsStr::to_owned),
         container: container_options(matches, pid.is_some())?,
         driver: driver_options(matches),
         dry_run: matches
@@ -244,13 +238,6 @@ fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
     match number.parse::<i32>() {
         Ok(pid) => Ok((pid > 0).then_some(pid)),
         Err(_) => failed(Errno::ERANGE),
-    }
-}
-
-fn ldconfig(text: &OsStr) -> Ldconfig {
-    match text.as_bytes().strip_prefix(b"@") {
-        Some(path) => Ldconfig::Host(OsStr::from_bytes(path).into()),
-        None => Ldconfig::Image(ContainerPath::new(text)),
     }
 }
 
@@ -377,7 +364,7 @@ mod tests {
         assert_eq!(global.debug.unwrap(), "b");
         assert_eq!(global.root, Path::new("/y"));
         assert_eq!(global.options, LibraryOptions::LOAD_KMODS);
-        assert_eq!(global.ldcache, Path::new("/etc/ld.so.cache"));
+        assert_eq!(global.ldcache, None);
     }
 
     #[test]
@@ -443,19 +430,6 @@ mod tests {
         let configure = configure_of(&["-p", "-3", "/x"]);
         assert_eq!(configure.pid, None);
         assert!(configure.container.contains(ContainerOptions::STANDALONE));
-    }
-
-    #[test]
-    fn ldconfigs() {
-        let ldconfig = |word: &str| configure_of(&[word, "/x"]).ldconfig.unwrap();
-        assert_eq!(
-            ldconfig("--ldconfig=@/sbin/ldconfig"),
-            Ldconfig::Host("/sbin/ldconfig".into())
-        );
-        assert_eq!(
-            ldconfig("--ldconfig=/sbin/ldconfig"),
-            Ldconfig::Image(ContainerPath::new("/sbin/ldconfig"))
-        );
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //! `node` is null under WSL2; `uuid` and `pci_address` of an unusable device are null if NVML cannot tell them.
 
 use libnvc::HostPath;
-use libnvc::host::{DeviceInfo, FailedGpu, DriverInfo, Gpu, MigDevice};
+use libnvc::host::{DeviceInfo, DriverVersions, FailedGpu, Gpu, MigDevice};
 use serde::Serialize;
 
 
@@ -67,11 +67,11 @@ struct UnusableDevice<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(driver: &'a DriverInfo, devices: &'a Devices) -> Self {
+    pub(super) fn new(versions: &'a DriverVersions, devices: &'a DeviceInfo) -> Self {
         Self {
             driver: Driver {
-                version: &driver.versions.driver,
-                cuda_version: &driver.versions.cuda,
+                version: &versions.driver,
+                cuda_version: &versions.cuda,
             },
             devices: devices.gpus.iter().map(Device::from).collect(),
             unusable_devices: devices.failed.iter().map(UnusableDevice::from).collect(),
