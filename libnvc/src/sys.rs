@@ -2,3 +2,4 @@
 
 pub(crate) mod nvml;
 pub(crate) mod process;
+pub(crate) mod spawn;
