@@ -9,3 +9,4 @@ pub(crate) mod modprobe;
 pub(crate) mod mount;
 pub(crate) mod nvml;
 pub(crate) mod process;
+pub(crate) mod spawn;
