@@ -290,9 +290,11 @@ fn the_process_is_confined() -> Outcome {
     let result = root.ask();
     drop(leaked);
     // The library fails to initialise with the number of what is wrong.
-    result
-        .map(drop)
-        .map_err(|error| Failed::from(error.message()))
+    let failed = |error: Error| Failed::from(error.message());
+    result.map_err(failed)?;
+    let root = Root::new(&["INSPECT", "AS_ROOT"]);
+    finish(&request(root.path(), 0, 0)).map_err(failed)?;
+    Ok(())
 }
 
 fn host_libraries_win() -> Outcome {

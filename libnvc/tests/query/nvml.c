@@ -67,12 +67,20 @@ static int inspect(void)
     for (char **variable = environ; *variable; variable++)
         if (strncmp(*variable, "CUDA_", 5) && strncmp(*variable, "NVIDIA_", 7) && !strstr(*variable, "NVML"))
             return 105;
+#ifdef AS_ROOT
+    (void)groups;
+    if (getuid() || geteuid() || getgid() || getegid())
+        return 106;
+#else
     if (getuid() != 65534 || geteuid() != 65534 || getgid() != 65533 || getegid() != 65533)
         return 106;
     if (getgroups(4, groups) != 1 || groups[0] != 65533)
         return 107;
-    if (setuid(0) != -1 || chroot(".") != -1)
+    if (setuid(0) != -1)
         return 108;
+#endif
+    if (chroot(".") != -1)
+        return 117;
     if (syscall(SYS_capget, &header, sets))
         return 109;
     for (int i = 0; i < 2; i++)
