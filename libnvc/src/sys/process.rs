@@ -106,9 +106,9 @@ pub(crate) fn live_as_long_as(
     );
     // SAFETY: the handler calls only poll(2) and _exit(2), which are async-signal-safe, and keeps errno.
     unsafe { sigaction(Signal::SIGIO, &action) }?;
-    let fd = socket.as_raw_fd();
+    let (fd, pid) = (socket.as_raw_fd(), nix::unistd::getpid().as_raw());
     // SAFETY: takes no pointers. The socket is open.
-    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, libc::getpid()) })?;
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, pid) })?;
     // SAFETY: as above. No other status flag is set on a socket that the standard library made.
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) })?;
     // It may have been closed before there was a signal for it.

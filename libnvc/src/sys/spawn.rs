@@ -80,8 +80,8 @@ pub(crate) fn spawn(
     let cloned = Errno::result(pid);
     mask.thread_set_mask()?;
     let pid = Pid::from_raw(cloned?);
-    // SAFETY: the order is alive, and the process that shared it is gone.
-    let errno = unsafe { (&raw const (*order).errno).read_volatile() };
+    // SAFETY: the order is alive, and the process that shared it is gone or has memory of its own.
+    let errno = unsafe { (*order).errno };
     if errno != 0 {
         let _ = nix::sys::wait::waitpid(pid, None);
         return Err(Errno::from_raw(errno));
