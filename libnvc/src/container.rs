@@ -4,6 +4,10 @@ use serde::Serialize;
 
 use crate::path::ContainerPath;
 
+mod cgroup;
+
+pub use cgroup::{DeviceCgroup, locate as locate_device_cgroup};
+
 /// Where things go in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Layout {
