@@ -3,12 +3,43 @@
 //! Everything is looked up below the *driver root* and named relative to it ([`HostPath`]). Facts about the behaviour
 //! of upstream come from its tables of names and its selection rules; see docs/differences.md for where we deviate.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::path::HostPath;
 
+// the driver root
+mod realpath;
 mod root;
 
+// its files
+mod arch;
+pub mod binaries;
+pub mod catalogue;
+mod elf;
+pub mod firmware;
+pub mod ipc;
+mod ldcache;
+mod libraries;
+
+// the kernel's side
+pub mod kmods;
+pub mod nodes;
+pub mod nvcaps;
+pub mod procfs;
+pub mod wsl;
+
+// all of it
+mod driver;
+
+pub use driver::{DriverEnvironment, check, discover};
+pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
+mod device;
+pub mod query;
+mod root;
+
+pub use device::{DeviceInfo, FailedGpu};
 pub use root::DriverRoot;
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
@@ -30,6 +61,12 @@ impl DeviceNumber {
             major: libc::major(rdev),
             minor: libc::minor(rdev),
         }
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
     }
 }
 
@@ -138,4 +175,13 @@ pub struct MigDevice {
     pub gi_caps_path: HostPath,
     /// Directory of the compute instance's capability.
     pub ci_caps_path: HostPath,
+}
+
+/// One capability of a MIG device: the right to use a GPU instance or a compute instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MigAccess {
+    /// Its file in /proc/driver/nvidia/capabilities.
+    pub file: HostPath,
+    /// Its device node, where the driver has such.
+    pub node: Option<DeviceNode>,
 }

@@ -92,13 +92,13 @@ pub fn allow(
 
 /// Says who will drop the rules.
 ///
-/// Not a warning: on a host where systemd makes the cgroups it would come with each container, and nothing is wrong until
+/// The name tells; /run is the container's where this runs. Not a warning: on a host where systemd makes the cgroups it would come with each container, and nothing is wrong until
 /// somebody runs `systemctl daemon-reload`.
 fn mention_systemd(name: &Path) {
     let unit = name
         .extension()
         .is_some_and(|e| e == "scope" || e == "service");
-    if unit && Path::new("/run/systemd/system").is_dir() {
+    if unit {
         info!(
             "cgroup {} belongs to systemd: 'systemctl daemon-reload' and changes of the unit drop the device rules",
             name.display()

@@ -32,7 +32,7 @@ pub struct DeviceCgroup {
 ///
 /// A `devices` hierarchy of version 1 comes first: where there is one it holds the runtime's rules, on hosts that have
 /// both versions mounted, too.
-pub fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
+pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
     let (version, path) = membership(proc_cgroup)?;
     let path = absolute(path)
         .ok_or_else(|| root_path_error(format!("relative path in cgroup entry: {}", show(path))))?;

@@ -1,0 +1,86 @@
+//! Gives up what a process inherited, descriptors and capabilities, and ends it at once.
+//!
+//! For programs that were just executed and own nothing yet: the NVML query.
+
+use std::ffi::{c_int, c_long, c_uint};
+
+use nix::errno::Errno;
+
+/// Closes every descriptor from `first` on.
+///
+/// To be called before anything of this process owns a descriptor in that range: the standard library gives
+/// descriptors owners, and an owner that finds its descriptor closed or replaced would use somebody else's.
+pub(crate) fn close_from(first: u16) {
+    let first = c_uint::from(first);
+    // By number, since glibc has the function from 2.34 on only. Kernels before 5.9 do not know the call.
+    // SAFETY: the call takes no pointers. The process owns no descriptor in the range (see above), so none is pulled
+    // away from under an owner.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) };
+    if done != 0 {
+        close_listed(first);
+    }
+}
+
+/// The same by the list in procfs, or by trying all numbers up to the limit where procfs is missing.
+fn close_listed(first: c_uint) {
+    let open: Vec<c_uint> = match std::fs::read_dir("/proc/self/fd") {
+        Ok(entries) => entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect(),
+        Err(_) => {
+            let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+            let end = limit.map_or(1024, |(soft, _)| soft.min(1 << 20));
+            (0..c_uint::try_from(end).unwrap_or(1024)).collect()
+        }
+    };
+    for fd in open.into_iter().filter(|fd| *fd >= first) {
+        let Ok(fd) = c_int::try_from(fd) else {
+            continue;
+        };
+        // SAFETY: as in `close_from`; a number that is not open (the list's own, by now) is refused with EBADF.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Version 3 of capset(2)'s interface: two words for each set.
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapabilityWords {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Empties the calling thread's permitted, effective, inheritable and, with them, ambient capabilities.
+///
+/// The bounding set stays: it grants nothing, and with `no_new_privs` nothing can be gained through it.
+pub(crate) fn clear_capabilities() -> Result<(), Errno> {
+    let header = CapabilityHeader {
+        version: CAPABILITY_VERSION_3,
+        pid: 0,
+    };
+    let none = CapabilityWords {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    };
+    let words = [none; 2];
+    // SAFETY: capset(2) reads a header and, for version 3, two sets of words; both outlive the call.
+    let done: c_long =
+        unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const words) };
+    Errno::result(done).map(drop)
+}
+
+/// Ends the process without running destructors or exit handlers, those of foreign libraries above all.
+pub(crate) fn exit_now(status: u8) -> ! {
+    // SAFETY: _exit(2) has no requirements; it does not return.
+    unsafe { libc::_exit(c_int::from(status)) }
+}

@@ -1,0 +1,396 @@
+/*
+ * A simulated libnvidia-ml.so.1: answers from a profile file instead of asking a driver.
+ *
+ * The file is /etc/nvidia-sim/profile in the root the library is loaded in, which is the driver root: libnvc's query
+ * process loads NVML after its chroot. One statement a line; `#` starts a comment line:
+ *
+ *   driver=535.261.03          cuda=12020
+ *   gpu minor=0 bus=0000:3b:00.0 cc=8.6 brand=14 mig=unsupported|off|on uuid=GPU-... name=TO THE END OF THE LINE
+ *   mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-... name=TO THE END OF THE LINE       gpu counts `gpu` lines from 0
+ *   fail=SYMBOL:CODE[:GPU]     the entry point returns CODE, for every GPU or for that one
+ *   crash-at=SYMBOL[:GPU]      it aborts the process      hang-at=SYMBOL[:GPU]   it never returns
+ *   garbage=SYMBOL[:GPU]       it succeeds with nonsense: strings without an end, huge numbers, a handle to nothing
+ *   missing=SYMBOL             for the builder, which leaves the entry point out by -DSYMBOL=absent_SYMBOL
+ *
+ * SYMBOL is one of the entry points below or, for crash-at and hang-at, `load`: while the library is being loaded.
+ * These are exactly the entry points libnvc uses; a program that wants another finds it missing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROFILE "/etc/nvidia-sim/profile"
+
+enum { MAX_GPUS = 128, MAX_MIGS = 1024, MAX_FAULTS = 64, MAX_SLOTS = 64 };
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, NOT_LOADED = 9 };
+enum mode { MIG_UNSUPPORTED, MIG_OFF, MIG_ON };
+
+typedef int Result;
+
+/* What a handle points at: a GPU, or a MIG device of one. */
+struct device {
+    int gpu;
+    int is_mig;
+    char name[96], uuid[96];
+    unsigned minor, domain, bus, slot_on_bus; /* of a GPU */
+    int major_capability, minor_capability;
+    unsigned brand;
+    enum mode mig;
+    unsigned slot, gpu_instance, compute_instance; /* of a MIG device */
+};
+typedef struct device *Device;
+
+struct fault {
+    char kind[16], symbol[64];
+    int code, gpu; /* gpu -1: any */
+};
+
+static char driver_version[80];
+static int cuda_version;
+static struct device gpus[MAX_GPUS], migs[MAX_MIGS];
+static struct fault faults[MAX_FAULTS];
+static int gpu_count, mig_count, fault_count;
+
+/* ---- the profile ---- */
+
+/* Value of KEY=VALUE in a line; `name` runs to the end of the line. */
+static int word(const char *line, const char *key, char *value, size_t size)
+{
+    char wanted[32];
+    const char *found;
+    size_t length;
+
+    snprintf(wanted, sizeof wanted, " %s=", key);
+    if (!(found = strstr(line, wanted)))
+        return 0;
+    found += strlen(wanted);
+    length = strcmp(key, "name") ? strcspn(found, " ") : strlen(found);
+    if (length >= size)
+        length = size - 1;
+    memcpy(value, found, length);
+    value[length] = 0;
+    return 1;
+}
+
+static unsigned number(const char *line, const char *key)
+{
+    char value[32];
+    return word(line, key, value, sizeof value) ? (unsigned)strtoul(value, NULL, 10) : 0;
+}
+
+static void add_gpu(const char *line)
+{
+    struct device *d = &gpus[gpu_count];
+    char value[64];
+
+    if (gpu_count == MAX_GPUS)
+        return;
+    d->gpu = gpu_count++;
+    word(line, "name", d->name, sizeof d->name);
+    word(line, "uuid", d->uuid, sizeof d->uuid);
+    d->minor = number(line, "minor");
+    d->brand = number(line, "brand");
+    if (word(line, "bus", value, sizeof value))
+        sscanf(value, "%x:%x:%x", &d->domain, &d->bus, &d->slot_on_bus);
+    if (word(line, "cc", value, sizeof value))
+        sscanf(value, "%d.%d", &d->major_capability, &d->minor_capability);
+    if (word(line, "mig", value, sizeof value))
+        d->mig = !strcmp(value, "on") ? MIG_ON : !strcmp(value, "off") ? MIG_OFF : MIG_UNSUPPORTED;
+}
+
+static void add_mig(const char *line)
+{
+    struct device *d = &migs[mig_count];
+
+    if (mig_count == MAX_MIGS)
+        return;
+    mig_count++;
+    d->is_mig = 1;
+    d->gpu = (int)(number(line, "gpu") % MAX_GPUS);
+    d->slot = number(line, "slot");
+    d->gpu_instance = number(line, "gi");
+    d->compute_instance = number(line, "ci");
+    word(line, "name", d->name, sizeof d->name);
+    word(line, "uuid", d->uuid, sizeof d->uuid);
+}
+
+static void add_fault(const char *line)
+{
+    struct fault *f = &faults[fault_count];
+    int first = -1, second = -1;
+
+    if (fault_count == MAX_FAULTS || sscanf(line, "%15[^=]=%63[^:]:%d:%d", f->kind, f->symbol, &first, &second) < 2)
+        return;
+    fault_count++;
+    if (!strcmp(f->kind, "fail")) {
+        f->code = first;
+        f->gpu = second;
+    } else {
+        f->gpu = first;
+    }
+}
+
+static int read_profile(void)
+{
+    char line[512];
+    FILE *file = fopen(PROFILE, "re");
+
+    if (!file)
+        return 0;
+    gpu_count = mig_count = fault_count = 0;
+    memset(gpus, 0, sizeof gpus);
+    memset(migs, 0, sizeof migs);
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, "driver=", 7))
+            snprintf(driver_version, sizeof driver_version, "%.79s", line + 7);
+        else if (!strncmp(line, "cuda=", 5))
+            cuda_version = atoi(line + 5);
+        else if (!strncmp(line, "gpu ", 4))
+            add_gpu(line);
+        else if (!strncmp(line, "mig ", 4))
+            add_mig(line);
+        else if (line[0] != '#')
+            add_fault(line);
+    }
+    fclose(file);
+    return 1;
+}
+
+/* ---- faults ---- */
+
+static struct fault *fault(const char *kind, const char *symbol, int gpu)
+{
+    for (int i = 0; i < fault_count; i++)
+        if (!strcmp(faults[i].kind, kind) && !strcmp(faults[i].symbol, symbol) &&
+            (faults[i].gpu < 0 || faults[i].gpu == gpu))
+            return &faults[i];
+    return NULL;
+}
+
+static Result misbehave(const char *symbol, int gpu)
+{
+    struct fault *f;
+
+    if (fault("crash-at", symbol, gpu))
+        abort();
+    if (fault("hang-at", symbol, gpu))
+        for (;;)
+            pause();
+    return (f = fault("fail", symbol, gpu)) ? f->code : OK;
+}
+
+#define ENTER(gpu)                                                                                                     \
+    do {                                                                                                               \
+        Result wanted = misbehave(__func__, gpu);                                                                      \
+        if (wanted)                                                                                                    \
+            return wanted;                                                                                             \
+    } while (0)
+
+#define GARBAGE(gpu) fault("garbage", __func__, gpu)
+
+__attribute__((constructor)) static void load(void)
+{
+    if (read_profile())
+        misbehave("load", -1);
+}
+
+static int is_device(Device d)
+{
+    return (d >= gpus && d < gpus + gpu_count) || (d >= migs && d < migs + mig_count);
+}
+
+static Result text(char *buffer, unsigned size, const char *s, int garbage)
+{
+    if (garbage) {
+        memset(buffer, 0xfe, size);
+        return OK;
+    }
+    if (strlen(s) >= size)
+        return TOO_SMALL;
+    strcpy(buffer, s);
+    return OK;
+}
+
+/* ---- library and system ---- */
+
+Result nvmlInit_v2(void)
+{
+    if (!read_profile())
+        return NOT_LOADED;
+    ENTER(-1);
+    return OK;
+}
+
+Result nvmlShutdown(void)
+{
+    ENTER(-1);
+    return OK;
+}
+
+const char *nvmlErrorString(Result r)
+{
+    static const char *const texts[] = {
+        "Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions",
+        "Already Initialized", "Not Found", "Insufficient Size", "Insufficient External Power", "Driver Not Loaded",
+        "Timeout", "Interrupt Request Issue", "NVML Shared Library Not Found", "Function Not Found",
+        "Corrupted infoROM", "GPU is lost", "GPU requires reset", "GPU access blocked by the operating system",
+        "Driver/library version mismatch"};
+
+    misbehave(__func__, -1);
+    return r >= 0 && r < (Result)(sizeof texts / sizeof *texts) ? texts[r] : "Unknown Error";
+}
+
+Result nvmlSystemGetDriverVersion(char *buffer, unsigned size)
+{
+    ENTER(-1);
+    return text(buffer, size, driver_version, !!GARBAGE(-1));
+}
+
+Result nvmlSystemGetCudaDriverVersion(int *version)
+{
+    ENTER(-1);
+    *version = GARBAGE(-1) ? -1 : cuda_version;
+    return OK;
+}
+
+/* ---- GPUs ---- */
+
+Result nvmlDeviceGetCount_v2(unsigned *count)
+{
+    ENTER(-1);
+    *count = GARBAGE(-1) ? 0xfffffff0u : (unsigned)gpu_count;
+    return OK;
+}
+
+Result nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *d)
+{
+    ENTER((int)index);
+    if (index >= (unsigned)gpu_count)
+        return INVALID_ARGUMENT;
+    *d = GARBAGE((int)index) ? (Device)0x10 : &gpus[index];
+    return OK;
+}
+
+#define ENTER_DEVICE(d)                                                                                                \
+    if (!is_device(d))                                                                                                 \
+        return INVALID_ARGUMENT;                                                                                       \
+    ENTER((d)->gpu)
+
+Result nvmlDeviceGetMinorNumber(Device d, unsigned *minor)
+{
+    ENTER_DEVICE(d);
+    if (d->is_mig)
+        return NOT_SUPPORTED;
+    *minor = GARBAGE(d->gpu) ? 0xffffffffu : d->minor;
+    return OK;
+}
+
+/* The unversioned entry point fills the oldest form of the structure. */
+struct pci {
+    char bus_id[16];
+    unsigned domain, bus, device, pci_device_id, reserved[4];
+};
+
+Result nvmlDeviceGetPciInfo(Device d, struct pci *p)
+{
+    ENTER_DEVICE(d);
+    if (d->is_mig)
+        return NOT_SUPPORTED;
+    memset(p, GARBAGE(d->gpu) ? 0xfe : 0, sizeof *p);
+    if (GARBAGE(d->gpu))
+        return OK;
+    snprintf(p->bus_id, sizeof p->bus_id, "%04X:%02X:%02X.0", d->domain & 0xffff, d->bus & 0xff,
+             d->slot_on_bus & 0xff);
+    p->domain = d->domain;
+    p->bus = d->bus;
+    p->device = d->slot_on_bus;
+    p->pci_device_id = 0x223610de;
+    return OK;
+}
+
+Result nvmlDeviceGetUUID(Device d, char *buffer, unsigned size)
+{
+    ENTER_DEVICE(d);
+    return text(buffer, size, d->uuid, !!GARBAGE(d->gpu));
+}
+
+Result nvmlDeviceGetName(Device d, char *buffer, unsigned size)
+{
+    ENTER_DEVICE(d);
+    return text(buffer, size, d->name, !!GARBAGE(d->gpu));
+}
+
+Result nvmlDeviceGetBrand(Device d, unsigned *brand)
+{
+    ENTER_DEVICE(d);
+    *brand = GARBAGE(d->gpu) ? 0xffffffffu : gpus[d->gpu].brand;
+    return OK;
+}
+
+Result nvmlDeviceGetCudaComputeCapability(Device d, int *major, int *minor)
+{
+    ENTER_DEVICE(d);
+    *major = GARBAGE(d->gpu) ? -1 : gpus[d->gpu].major_capability;
+    *minor = GARBAGE(d->gpu) ? -1 : gpus[d->gpu].minor_capability;
+    return OK;
+}
+
+/* ---- MIG ---- */
+
+Result nvmlDeviceGetMigMode(Device d, unsigned *current, unsigned *pending)
+{
+    ENTER_DEVICE(d);
+    if (d->is_mig || d->mig == MIG_UNSUPPORTED)
+        return NOT_SUPPORTED;
+    *current = *pending = GARBAGE(d->gpu) ? 0xffffffffu : d->mig == MIG_ON;
+    return OK;
+}
+
+/* As many slots as there are on an A100, or more if the profile fills more. */
+Result nvmlDeviceGetMaxMigDeviceCount(Device d, unsigned *count)
+{
+    unsigned slots = 7;
+
+    ENTER_DEVICE(d);
+    if (d->is_mig || d->mig == MIG_UNSUPPORTED)
+        slots = 0;
+    else
+        for (int i = 0; i < mig_count; i++)
+            if (migs[i].gpu == d->gpu && migs[i].slot >= slots)
+                slots = migs[i].slot + 1;
+    *count = GARBAGE(d->gpu) ? 0xfffffff0u : slots;
+    return OK;
+}
+
+Result nvmlDeviceGetMigDeviceHandleByIndex(Device d, unsigned slot, Device *mig)
+{
+    ENTER_DEVICE(d);
+    if (d->is_mig || d->mig != MIG_ON)
+        return NOT_SUPPORTED;
+    for (int i = 0; i < mig_count; i++)
+        if (migs[i].gpu == d->gpu && migs[i].slot == slot) {
+            *mig = GARBAGE(d->gpu) ? (Device)0x10 : &migs[i];
+            return OK;
+        }
+    return NOT_FOUND;
+}
+
+Result nvmlDeviceGetGpuInstanceId(Device d, unsigned *id)
+{
+    ENTER_DEVICE(d);
+    if (!d->is_mig)
+        return NOT_SUPPORTED;
+    *id = GARBAGE(d->gpu) ? 0xffffffffu : d->gpu_instance;
+    return OK;
+}
+
+Result nvmlDeviceGetComputeInstanceId(Device d, unsigned *id)
+{
+    ENTER_DEVICE(d);
+    if (!d->is_mig)
+        return NOT_SUPPORTED;
+    *id = GARBAGE(d->gpu) ? 0xffffffffu : d->compute_instance;
+    return OK;
+}

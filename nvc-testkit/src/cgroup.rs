@@ -1,0 +1,211 @@
+//! Makes device cgroups of both versions and asks the kernel what they allow.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::compile::{Source, compiled};
+use crate::files;
+use crate::machine::{Scratch, cgroup_hierarchy};
+
+/// How a device program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attach {
+    /// Several programs, all of which must agree.
+    Multi,
+    /// One program, which a cgroup below may replace.
+    Override,
+    /// One program, for good.
+    Single,
+}
+
+/// A cgroup that restricts devices; removed with the value.
+#[derive(Debug)]
+pub struct DeviceCgroup {
+    directory: PathBuf,
+    version: u32,
+    probe: PathBuf,
+    scratch: Scratch,
+    shown: std::cell::RefCell<Vec<PathBuf>>,
+}
+
+impl DeviceCgroup {
+    /// A version 1 cgroup that allows nothing but /dev/null.
+    ///
+    /// # Errors
+    /// The hierarchy is missing or cannot be changed.
+    pub fn v1() -> io::Result<Self> {
+        let cgroup = Self::new(1)?;
+        fs::write(cgroup.directory.join("devices.deny"), "a")?;
+        fs::write(cgroup.directory.join("devices.allow"), "c 1:3 rwm")?;
+        Ok(cgroup)
+    }
+
+    /// A version 1 cgroup that allows everything.
+    ///
+    /// # Errors
+    /// The hierarchy is missing or cannot be changed.
+    pub fn v1_allowing_all() -> io::Result<Self> {
+        Self::new(1)
+    }
+
+    /// A version 2 cgroup without a device program.
+    ///
+    /// # Errors
+    /// The hierarchy is missing or cannot be changed.
+    pub fn v2() -> io::Result<Self> {
+        Self::new(2)
+    }
+
+    /// The same with one more program, which allows only these devices (`1:3`).
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn attach(self, how: Attach, devices: &[&str]) -> io::Result<Self> {
+        let how = match how {
+            Attach::Multi => "multi",
+            Attach::Override => "override",
+            Attach::Single => "single",
+        };
+        let mut command = Command::new(&self.probe);
+        output(
+            command
+                .arg("attach")
+                .arg(&self.directory)
+                .arg(how)
+                .args(devices),
+        )?;
+        Ok(self)
+    }
+
+    fn new(version: u32) -> io::Result<Self> {
+        let hierarchy = cgroup_hierarchy(version).ok_or(io::ErrorKind::Unsupported)?;
+        let scratch = Scratch::new()?;
+        let probe = scratch.join("device-probe");
+        files::file(
+            &probe,
+            compiled(Source::DeviceProbe, &[])?.as_slice(),
+            0o755,
+        )?;
+        let name = scratch
+            .path()
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        let directory = hierarchy.join(format!("nvc-tests-{}-{name}", std::process::id()));
+        fs::create_dir(&directory)?;
+        Ok(Self {
+            directory,
+            version,
+            probe,
+            scratch,
+            shown: std::cell::RefCell::default(),
+        })
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Moves a process into it. On machines with both hierarchies, a container in a version 2 cgroup is shown to be in
+    /// that one only, since a devices line of version 1 would win.
+    ///
+    /// # Errors
+    /// As of the system calls.
+    pub fn add(&self, pid: u32) -> io::Result<()> {
+        fs::write(self.directory.join("cgroup.procs"), pid.to_string())?;
+        if self.version == 2 && cgroup_hierarchy(1).is_some() {
+            let name = self.directory.file_name().unwrap_or_default();
+            let shown = self.scratch.join(format!("cgroup-of-{pid}"));
+            fs::write(&shown, format!("0::/{}\n", name.to_string_lossy()))?;
+            let file = PathBuf::from(format!("/proc/{pid}/cgroup"));
+            mount(
+                Some(&shown),
+                &file,
+                None::<&str>,
+                MsFlags::MS_BIND,
+                None::<&str>,
+            )?;
+            self.shown.borrow_mut().push(file);
+        }
+        Ok(())
+    }
+
+    /// Which of these devices (`195:0`) a process in it may open for reading and writing.
+    ///
+    /// # Errors
+    /// The probe fails, or one of the ways is allowed and the other is not.
+    pub fn allowed<'a>(&self, devices: &[&'a str]) -> io::Result<Vec<&'a str>> {
+        let nodes = self.scratch.join("nodes");
+        files::directory(&nodes)?;
+        let mut command = Command::new(&self.probe);
+        let text = output(
+            command
+                .arg("try")
+                .arg(&self.directory)
+                .arg(&nodes)
+                .args(devices),
+        )?;
+        let mut allowed = Vec::new();
+        for (device, line) in devices.iter().zip(text.lines()) {
+            if line.contains(" read=yes write=yes ") {
+                allowed.push(*device);
+            } else if !line.contains(" read=no write=no ") {
+                return Err(io::Error::other(line.to_owned()));
+            }
+        }
+        Ok(allowed)
+    }
+
+    /// How many device programs it has of its own.
+    ///
+    /// # Errors
+    /// The probe fails.
+    pub fn programs(&self) -> io::Result<usize> {
+        let text = output(Command::new(&self.probe).arg("count").arg(&self.directory))?;
+        text.trim().parse().map_err(io::Error::other)
+    }
+
+    /// The version 1 rules.
+    ///
+    /// # Errors
+    /// It is of version 2.
+    pub fn rules(&self) -> io::Result<Vec<String>> {
+        let text = fs::read_to_string(self.directory.join("devices.list"))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+}
+
+impl Drop for DeviceCgroup {
+    fn drop(&mut self) {
+        for file in self.shown.borrow().iter() {
+            // Gone with the process, if that has ended.
+            let _ = umount2(file, MntFlags::MNT_DETACH);
+        }
+        let procs = self.directory.join("cgroup.procs");
+        let parent = self.directory.parent().unwrap_or(Path::new("/"));
+        for pid in fs::read_to_string(procs).unwrap_or_default().lines() {
+            let _ = fs::write(parent.join("cgroup.procs"), pid);
+        }
+        // Ending processes leave their cgroup a little later.
+        for _ in 0..50 {
+            if fs::remove_dir(&self.directory).is_ok() || !self.directory.exists() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("cgroup left behind: {}", self.directory.display());
+    }
+}
+
+fn output(command: &mut Command) -> io::Result<String> {
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("{command:?}: {output:?}")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

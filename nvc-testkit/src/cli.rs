@@ -1,0 +1,191 @@
+//! Runs the built nvidia-container-cli and reports all it did as a process: status, output, what it left behind.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, io, thread};
+
+use crate::machine::Scratch;
+
+/// The search path of every command.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Longer than anything takes, hanging drivers included.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command line to run.
+#[derive(Debug)]
+pub struct Run {
+    command: Command,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Exit status; negative: the signal that ended it; `None`: it was stopped after a minute.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// Names of processes it left behind.
+    pub orphans: Vec<String>,
+}
+
+/// The program: `$NVC_CLI`, or the one built beside the running test.
+///
+/// # Errors
+/// It is not there.
+pub fn program() -> io::Result<PathBuf> {
+    let name = "nvidia-container-cli";
+    let path = match env::var_os("NVC_CLI") {
+        Some(path) => PathBuf::from(path),
+        // target/debug/deps/test-0123 → target/debug
+        None => {
+            let test = env::current_exe()?;
+            let directory = test.parent().and_then(Path::parent);
+            directory.unwrap_or(Path::new(".")).join(name)
+        }
+    };
+    path.canonicalize().map_err(|error| {
+        let text = format!(
+            "{}: {error}; build it with `cargo build -p nvc-cli`",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    })
+}
+
+impl Run {
+    /// The program with arguments.
+    ///
+    /// # Panics
+    /// There is no program.
+    pub fn cli<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
+        Self::within(Command::new("env"), arguments)
+    }
+
+    /// The program run by another command, to which it and the arguments are appended.
+    ///
+    /// # Panics
+    /// There is no program.
+    pub fn within<S: AsRef<OsStr>>(
+        mut command: Command,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let program = program().unwrap_or_else(|error| panic!("{error}"));
+        command.arg(program).args(arguments);
+        command.env_clear().env("PATH", PATH).env("LANG", "C");
+        command.current_dir("/").stdin(Stdio::null());
+        Self { command }
+    }
+
+    /// With one more environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(key, value.into());
+        self
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn outcome(mut self) -> io::Result<Outcome> {
+        // Files, not pipes: a process left behind would hold a pipe open.
+        let scratch = Scratch::new()?;
+        let (out, err) = (scratch.join("stdout"), scratch.join("stderr"));
+        self.command.stdout(fs::File::create(&out)?);
+        self.command.stderr(fs::File::create(&err)?);
+        let mut child = self.command.process_group(0).spawn()?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut status = child.try_wait()?;
+        while status.is_none() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+            status = child.try_wait()?;
+        }
+        let orphans = end_group(child.id());
+        if status.is_none() {
+            child.wait()?;
+        }
+        let text = |path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok(Outcome {
+            status: status.map(|status| status.code().unwrap_or(-status.signal().unwrap_or(0))),
+            stdout: text(out)?,
+            stderr: text(err)?,
+            orphans,
+        })
+    }
+
+    /// Runs it; it must succeed, say nothing on standard error and leave nothing behind. Gives its output.
+    ///
+    /// # Panics
+    /// It does not.
+    #[track_caller]
+    pub fn succeeds(self) -> String {
+        let command = format!("{:?}", self.command);
+        let outcome = self
+            .outcome()
+            .unwrap_or_else(|error| panic!("{command}: {error}"));
+        let quiet = outcome.stderr.is_empty() && outcome.orphans.is_empty();
+        assert!(
+            outcome.status == Some(0) && quiet,
+            "{command}: {outcome:#?}"
+        );
+        outcome.stdout
+    }
+
+    /// Runs it; it must fail with status 1, print nothing but errors and leave nothing behind. Gives the first line of
+    /// standard error.
+    ///
+    /// # Panics
+    /// It does not.
+    #[track_caller]
+    pub fn fails(self) -> String {
+        let command = format!("{:?}", self.command);
+        let outcome = self
+            .outcome()
+            .unwrap_or_else(|error| panic!("{command}: {error}"));
+        let quiet = outcome.stdout.is_empty() && outcome.orphans.is_empty();
+        assert!(
+            outcome.status == Some(1) && quiet,
+            "{command}: {outcome:#?}"
+        );
+        outcome.stderr.lines().next().unwrap_or_default().to_owned()
+    }
+}
+
+/// Ends what is alive of a process group and gives the names. A helper that is just ending gets half a second.
+fn end_group(group: u32) -> Vec<String> {
+    let mut members = Vec::new();
+    for _ in 0..50 {
+        members = group_members(group);
+        if members.is_empty() {
+            return Vec::new();
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    let kill = format!("-{group}");
+    // They may have ended meanwhile.
+    let _ = Command::new("kill").args(["-KILL", "--", &kill]).output();
+    members
+}
+
+fn group_members(group: u32) -> Vec<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (name, rest) = stat.rsplit_once(") ")?;
+            let mut fields = rest.split(' ');
+            let (state, _, of_group) = (fields.next()?, fields.next()?, fields.next()?);
+            let alive = state != "Z" && of_group.parse() == Ok(group);
+            alive.then(|| {
+                name.split_once('(')
+                    .map_or(name, |(_, name)| name)
+                    .to_owned()
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,77 @@
+//! Compiles the kit's C sources with the machine's `cc`, each once per process.
+//!
+//! C, because what they imitate or probe is C: a library that is loaded with dlopen where only a C library is sure to be,
+//! a program that runs in a root with nothing but one, and raw kernel calls of which the safe wrappers know nothing.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
+
+/// A source of the kit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The fake libnvidia-ml.so.1.
+    Nvml,
+    /// The fake nvidia-smi.
+    NvidiaSmi,
+    /// What a process may do with devices; device programs of cgroup v2.
+    DeviceProbe,
+}
+
+impl Source {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Nvml => include_str!("../c/nvml.c"),
+            Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
+            Self::DeviceProbe => include_str!("../c/device-probe.c"),
+        }
+    }
+
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Nvml => &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+            // glibc before 2.34 keeps dlopen in a library of its own.
+            Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
+            Self::DeviceProbe => &[],
+        }
+    }
+}
+
+type Compiled = HashMap<(Source, Vec<String>), Arc<Vec<u8>>>;
+
+/// The compiled file's bytes; `more` are further arguments for the compiler.
+///
+/// # Errors
+/// There is no `cc`, or it does not like the source.
+pub fn compiled(source: Source, more: &[String]) -> io::Result<Arc<Vec<u8>>> {
+    static DONE: Mutex<Option<Compiled>> = Mutex::new(None);
+    // A panic in another test leaves the map whole.
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let done = done.get_or_insert_default();
+    let key = (source, more.to_vec());
+    if let Some(bytes) = done.get(&key) {
+        return Ok(bytes.clone());
+    }
+    let bytes = Arc::new(compile(source, more)?);
+    done.insert(key, bytes.clone());
+    Ok(bytes)
+}
+
+fn compile(source: Source, more: &[String]) -> io::Result<Vec<u8>> {
+    let directory = tempfile::tempdir()?;
+    let (input, output) = (directory.path().join("x.c"), directory.path().join("x"));
+    fs::write(&input, source.text())?;
+    let done = Command::new("cc")
+        .args(["-O1", "-s", "-o"])
+        .args([&output, &input])
+        .args(source.arguments())
+        .args(more)
+        .output()
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot run cc: {error}")))?;
+    if !done.status.success() {
+        let text = String::from_utf8_lossy(&done.stderr);
+        return Err(io::Error::other(format!("cc {source:?}: {text}")));
+    }
+    fs::read(&output)
+}

@@ -1,0 +1,121 @@
+//! Lists the libraries of a driver package: names, SONAMEs and what else libnvc's selection looks at.
+
+use crate::elf::{Machine, SharedObject};
+
+/// A library of the package.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// Name up to `.so`.
+    pub stem: &'static str,
+    /// What follows `.so.` in the SONAME; the whole version if none.
+    pub soname: Option<&'static str>,
+    /// Whether there is a 32-bit one.
+    pub in_32_bit: bool,
+    /// A library it needs beside the C library, by stem; the version is appended.
+    pub needed: Option<&'static str>,
+    /// Whether it has the note that libnvc asks of the TLS library.
+    pub abi_tag: bool,
+}
+
+const fn library(stem: &'static str, soname: Option<&'static str>, in_32_bit: bool) -> Library {
+    Library {
+        stem,
+        soname,
+        in_32_bit,
+        needed: None,
+        abi_tag: false,
+    }
+}
+
+/// What a package of these years has and libnvc looks for. libnvidia-ml is compiled, not written.
+pub(super) const CURRENT: &[Library] = &[
+    library("libnvidia-ml", Some("1"), true),
+    library("libnvidia-cfg", Some("1"), false),
+    library("libcuda", Some("1"), true),
+    library("libcudadebugger", Some("1"), false),
+    library("libnvidia-opencl", Some("1"), true),
+    library("libnvidia-gpucomp", None, true),
+    library("libnvidia-ptxjitcompiler", Some("1"), true),
+    library("libnvidia-allocator", Some("1"), true),
+    library("libnvidia-pkcs11", None, false),
+    library("libnvidia-pkcs11-openssl3", None, false),
+    library("libnvidia-nvvm", Some("4"), true),
+    library("libnvidia-ngx", Some("1"), false),
+    library("libvdpau_nvidia", Some("1"), true),
+    library("libnvidia-encode", Some("1"), true),
+    library("libnvidia-opticalflow", Some("1"), true),
+    library("libnvcuvid", Some("1"), true),
+    library("libnvidia-eglcore", None, true),
+    library("libnvidia-glcore", None, true),
+    Library {
+        abi_tag: true,
+        ..library("libnvidia-tls", None, true)
+    },
+    library("libnvidia-glsi", None, true),
+    library("libnvidia-fbc", Some("1"), true),
+    library("libnvidia-rtcore", None, false),
+    library("libnvoptix", Some("1"), false),
+    library("libGLX_nvidia", Some("0"), true),
+    library("libEGL_nvidia", Some("0"), true),
+    library("libGLESv2_nvidia", Some("2"), true),
+    library("libGLESv1_CM_nvidia", Some("1"), true),
+    library("libnvidia-glvkspirv", None, true),
+];
+
+/// Libraries of older or newer packages and of data centres, which libnvc looks for too.
+pub(super) const RARE: &[Library] = &[
+    library("libnvidia-nscq", Some("2"), false),
+    library("libnvidia-fatbinaryloader", None, true),
+    library("libnvidia-compiler", None, true),
+    library("libnvidia-ifr", Some("1"), true),
+    library("libnvidia-cbl", None, false),
+];
+
+/// Libraries before GLVND; one of another vendor's would not need a core library.
+pub(super) const LEGACY_GL: &[Library] = &[
+    Library {
+        needed: Some("libnvidia-glcore"),
+        ..library("libGL", Some("1"), true)
+    },
+    Library {
+        needed: Some("libnvidia-eglcore"),
+        ..library("libEGL", Some("1"), true)
+    },
+    Library {
+        needed: Some("libnvidia-eglcore"),
+        ..library("libGLESv1_CM", Some("1"), true)
+    },
+    Library {
+        needed: Some("libnvidia-eglcore"),
+        ..library("libGLESv2", Some("2"), true)
+    },
+];
+
+/// Libraries that every package has and libnvc must leave alone; some names begin like one it looks for.
+pub(super) const UNWANTED: &[Library] = &[
+    library("libnvidia-nvvm70", Some("4"), true),
+    library("libnvidia-sandboxutils", Some("1"), false),
+    library("libnvidia-gtk3", None, false),
+];
+
+impl Library {
+    /// File name: `libcuda.so.570.124.06`.
+    pub fn file_name(&self, version: &str) -> String {
+        format!("{}.so.{version}", self.stem)
+    }
+
+    /// The ELF file.
+    pub fn object(&self, machine: Machine, version: &str) -> SharedObject {
+        let soname = format!("{}.so.{}", self.stem, self.soname.unwrap_or(version));
+        let mut object = SharedObject::new(machine)
+            .soname(soname)
+            .needed("libc.so.6");
+        if let Some(needed) = self.needed {
+            object = object.needed(format!("{needed}.so.{version}"));
+        }
+        if self.abi_tag {
+            object = object.abi_tag([0, 2, 3, 99]);
+        }
+        object
+    }
+}

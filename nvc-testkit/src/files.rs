@@ -1,0 +1,72 @@
+//! Makes files and directories of a root, with exact modes whatever the umask is.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// `path`, absolute or not, below `root`.
+pub fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Makes a directory and its parents, each that is new with mode 0755.
+///
+/// # Errors
+/// As of the system calls.
+pub fn directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        directory(parent)?;
+    }
+    fs::create_dir(path).map_err(|error| named(&error, path))?;
+    mode(path, 0o755)
+}
+
+/// Writes a file with a mode, making its parents.
+///
+/// # Errors
+/// As of the system calls.
+pub fn file(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        directory(parent)?;
+    }
+    fs::write(path, content).map_err(|error| named(&error, path))?;
+    mode(path, bits)
+}
+
+/// Makes a symbolic link, making its parents.
+///
+/// # Errors
+/// As of the system calls.
+pub fn link(path: &Path, target: &str) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        directory(parent)?;
+    }
+    symlink(target, path).map_err(|error| named(&error, path))
+}
+
+/// Copies a program or library (what links lead to), making parents.
+///
+/// # Errors
+/// As of the system calls.
+pub fn copy_program(source: &Path, path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        directory(parent)?;
+    }
+    fs::copy(source, path).map_err(|error| named(&error, source))?;
+    mode(path, 0o755)
+}
+
+/// Sets permission bits.
+///
+/// # Errors
+/// As of the system call.
+pub fn mode(path: &Path, bits: u32) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(bits)).map_err(|error| named(&error, path))
+}
+
+fn named(error: &io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,246 @@
+//! Runs tests that need things of the machine; a test that cannot run is shown as skipped, with its reason.
+//!
+//! A skip must not look like a pass: the test is listed as ignored, a line `skipped NAME: REASON` follows, and where
+//! skips are not expected (`CI=1` or `NVC_TEST_NO_SKIPS=1`) it fails, unless `NVC_TEST_ALLOWED_SKIPS`, a comma list of
+//! test names and needs, has it.
+
+use std::process::{Command, ExitCode};
+use std::{env, fmt};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use nix::unistd::geteuid;
+
+use crate::cgroup::{Attach, DeviceCgroup};
+use crate::machine::{Machine, cgroup_hierarchy};
+
+/// Something a test needs of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// User 0 with its privileges: mounts and device nodes.
+    Root,
+    /// User namespaces, made by whoever runs the tests.
+    UserNamespaces,
+    /// The devices hierarchy of cgroup version 1.
+    CgroupV1,
+    /// Device programs in the cgroup version 2 hierarchy.
+    CgroupV2,
+    /// A program in the search path.
+    Command(&'static str),
+}
+
+impl fmt::Display for Need {
+    /// The word for `NVC_TEST_ALLOWED_SKIPS`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str("root"),
+            Self::UserNamespaces => f.write_str("user-namespaces"),
+            Self::CgroupV1 => f.write_str("cgroup-v1"),
+            Self::CgroupV2 => f.write_str("cgroup-v2"),
+            Self::Command(name) => write!(f, "command-{name}"),
+        }
+    }
+}
+
+impl Need {
+    /// Why the machine does not have it, if it does not.
+    pub fn unmet(self) -> Option<String> {
+        let root = geteuid().is_root();
+        match self {
+            Self::Root => (!root).then(|| "needs root".into()),
+            Self::UserNamespaces => {
+                let output = Command::new("unshare").args(["-Urmpf", "true"]).output();
+                let fine = output.is_ok_and(|output| output.status.success());
+                (!fine).then(|| "needs user namespaces (unshare -Urmpf fails)".into())
+            }
+            Self::CgroupV1 if !root || cgroup_hierarchy(1).is_none() => {
+                Some("needs a writable devices hierarchy of cgroup v1".into())
+            }
+            Self::CgroupV1 => None,
+            Self::CgroupV2 if !root || cgroup_hierarchy(2).is_none() => {
+                Some("needs a writable cgroup v2 hierarchy".into())
+            }
+            Self::CgroupV2 => {
+                let cgroup = DeviceCgroup::v2();
+                let attached = cgroup.and_then(|cgroup| cgroup.attach(Attach::Multi, &["1:3"]));
+                attached
+                    .err()
+                    .map(|error| format!("needs device programs in cgroup v2: {error}"))
+            }
+            Self::Command(name) => {
+                let found = env::split_paths(crate::cli::PATH).any(|dir| dir.join(name).exists());
+                (!found).then(|| format!("needs the program {name}"))
+            }
+        }
+    }
+}
+
+/// A test: it passes if it returns.
+pub struct Test {
+    name: String,
+    needs: Vec<Need>,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Test")
+            .field("name", &self.name)
+            .field("needs", &self.needs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A test with what it needs.
+pub fn test(name: impl Into<String>, needs: &[Need], run: impl FnOnce() + Send + 'static) -> Test {
+    Test {
+        name: name.into(),
+        needs: needs.to_vec(),
+        run: Box::new(run),
+    }
+}
+
+/// Functions as tests named like them, all with the same needs: `tests![&[Need::Root]; one, another]`.
+#[macro_export]
+macro_rules! tests {
+    ($needs:expr; $($function:ident),* $(,)?) => {
+        vec![$($crate::harness::test(stringify!($function), $needs, $function)),*]
+    };
+}
+
+/// Runs the tests in a private mount namespace; the body of a test program's `main`.
+pub fn main(tests: Vec<Test>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    if arguments.list {
+        let trials = tests
+            .into_iter()
+            .map(|test| Trial::test(test.name, || Ok(())));
+        return libtest_mimic::run(&arguments, trials.collect()).exit_code();
+    }
+    let machine = match Machine::enter() {
+        Ok(machine) => machine,
+        Err(error) => {
+            eprintln!("cannot prepare the machine for the tests: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut policy = Policy::from_environment();
+    let trials = tests.into_iter().map(|test| policy.trial(test)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    for (name, reason) in &policy.skipped {
+        println!("skipped {name}: {reason}");
+    }
+    if let Err(error) = machine.leave() {
+        eprintln!("scratch space left behind: {error}");
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
+}
+
+/// What is done with a test that cannot run.
+#[derive(Default)]
+struct Policy {
+    forbidden: bool,
+    allowed: Vec<String>,
+    known: Vec<(Need, Option<String>)>,
+    skipped: Vec<(String, String)>,
+}
+
+impl Policy {
+    fn from_environment() -> Self {
+        let set = |name| {
+            env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
+        };
+        let allowed = env::var("NVC_TEST_ALLOWED_SKIPS").unwrap_or_default();
+        Self {
+            forbidden: set("CI") || set("NVC_TEST_NO_SKIPS"),
+            allowed: allowed
+                .split(',')
+                .map(|word| word.trim().to_owned())
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    fn trial(&mut self, test: Test) -> Trial {
+        let Test { name, needs, run } = test;
+        let unmet = needs
+            .into_iter()
+            .find_map(|need| Some((need, self.unmet(need)?)));
+        let Some((need, reason)) = unmet else {
+            return Trial::test(name, move || {
+                run();
+                Ok(())
+            });
+        };
+        let allowed = self.allows(&name, need);
+        let failure = Failed::from(format!("cannot run: {reason}"));
+        if !allowed {
+            let hint = format!("{reason} (add {need} to NVC_TEST_ALLOWED_SKIPS to allow that)");
+            let failure = Failed::from(format!("unexpected skip: {hint}"));
+            return Trial::test(name, move || Err(failure));
+        }
+        self.skipped.push((name.clone(), reason));
+        // Run all the same with --ignored, it says why it cannot.
+        Trial::test(name, move || Err(failure))
+            .with_kind(format!("skipped: needs {need}"))
+            .with_ignored_flag(true)
+    }
+
+    fn allows(&self, name: &str, need: Need) -> bool {
+        let need = need.to_string();
+        !self.forbidden
+            || self
+                .allowed
+                .iter()
+                .any(|word| word == name || *word == need)
+    }
+
+    fn unmet(&mut self, need: Need) -> Option<String> {
+        if let Some((_, reason)) = self.known.iter().find(|(known, _)| *known == need) {
+            return reason.clone();
+        }
+        let reason = need.unmet();
+        self.known.push((need, reason.clone()));
+        reason
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_are_allowed_by_test_and_by_need() {
+        let policy = |forbidden, allowed: &[&str]| Policy {
+            forbidden,
+            allowed: allowed.iter().map(|&word| word.to_owned()).collect(),
+            ..Policy::default()
+        };
+        assert!(policy(false, &[]).allows("a", Need::Root));
+        assert!(!policy(true, &["b", "cgroup-v2"]).allows("a", Need::CgroupV1));
+        assert!(policy(true, &["a"]).allows("a", Need::Root));
+        assert!(policy(true, &["command-gcc"]).allows("a", Need::Command("gcc")));
+    }
+
+    #[test]
+    fn unmet_needs_become_ignored_tests_or_failures() {
+        let need = Need::Command("no-such-program");
+        let mut policy = Policy::default();
+        let trial = policy.trial(test("a", &[need], || {}));
+        assert!(trial.has_ignored_flag());
+        assert_eq!(
+            policy.skipped,
+            [(
+                "a".to_owned(),
+                "needs the program no-such-program".to_owned()
+            )]
+        );
+
+        policy = Policy {
+            forbidden: true,
+            ..Policy::default()
+        };
+        let trial = policy.trial(test("a", &[need], || {}));
+        assert!(!trial.has_ignored_flag() && policy.skipped.is_empty());
+    }
+}

@@ -1,0 +1,325 @@
+//! Describes what a simulated driver has: its version, GPUs, MIG devices, and how its NVML misbehaves.
+//!
+//! The text form is what the fake libnvidia-ml.so.1 reads at run time (`c/nvml.c` has the grammar) and what a person
+//! writes for `nvc-simdriver build --profile FILE`.
+
+use std::fmt;
+
+/// A simulated driver's answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Driver version, also the libraries' version.
+    pub driver: String,
+    /// CUDA version as NVML says it: 12020 is 12.2.
+    pub cuda: u32,
+    /// GPUs in NVML's order.
+    pub gpus: Vec<Gpu>,
+    /// MIG devices of all GPUs.
+    pub mig_devices: Vec<MigDevice>,
+    /// How NVML misbehaves.
+    pub faults: Vec<Fault>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Name of the product.
+    pub model: String,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// `0000:3b:00.0`: domain, bus, device, function.
+    pub bus_id: String,
+    /// Minor number of its device node.
+    pub minor: u32,
+    /// Compute capability.
+    pub compute_capability: (u32, u32),
+    /// NVML's number of the brand.
+    pub brand: u32,
+    /// Whether it can be partitioned, and is.
+    pub mig: MigMode,
+}
+
+/// MIG mode of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigMode {
+    /// The GPU cannot do it.
+    Unsupported,
+    /// It can, but does not.
+    Off,
+    /// It is partitioned.
+    On,
+}
+
+/// A MIG device: a compute instance of a GPU instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigDevice {
+    /// Which GPU, counted in NVML's order.
+    pub gpu: usize,
+    /// NVML's index of the device; there may be holes.
+    pub slot: u32,
+    /// GPU instance.
+    pub gpu_instance: u32,
+    /// Compute instance.
+    pub compute_instance: u32,
+    /// `MIG-…`.
+    pub uuid: String,
+    /// What `nvidia-smi -L` calls it: `3g.20gb`.
+    pub name: String,
+}
+
+/// How one of NVML's entry points misbehaves; the symbol `load` stands for loading the library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It returns an error, for all GPUs or one.
+    Fail {
+        /// Entry point.
+        symbol: String,
+        /// NVML's error number.
+        code: u32,
+        /// Only for this GPU.
+        gpu: Option<usize>,
+    },
+    /// It aborts the process.
+    CrashAt(String),
+    /// It never returns.
+    HangAt(String),
+    /// It succeeds with nonsense.
+    Garbage(String),
+    /// It is not in the library.
+    Missing(String),
+}
+
+impl Default for Profile {
+    /// Two GPUs, the second in MIG mode with two devices.
+    fn default() -> Self {
+        let mig = |slot, gpu_instance, uuid: &str, name: &str| MigDevice {
+            gpu: 1,
+            slot,
+            gpu_instance,
+            compute_instance: 0,
+            uuid: uuid.into(),
+            name: name.into(),
+        };
+        Self {
+            driver: "570.124.06".into(),
+            cuda: 12080,
+            gpus: vec![
+                Gpu {
+                    model: "NVIDIA L4 (simulated)".into(),
+                    uuid: "GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10".into(),
+                    bus_id: "0000:3b:00.0".into(),
+                    minor: 0,
+                    compute_capability: (8, 9),
+                    brand: 14,
+                    mig: MigMode::Unsupported,
+                },
+                Gpu {
+                    model: "NVIDIA H100 PCIe (simulated)".into(),
+                    uuid: "GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21".into(),
+                    bus_id: "0000:af:00.0".into(),
+                    minor: 1,
+                    compute_capability: (9, 0),
+                    brand: 14,
+                    mig: MigMode::On,
+                },
+            ],
+            mig_devices: vec![
+                mig(0, 1, "MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030", "3g.40gb"),
+                mig(1, 2, "MIG-0f8d6a3b-5e27-5c91-8a4d-b1c3d5e79f32", "2g.20gb"),
+            ],
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl Profile {
+    /// A driver that works and has nothing to drive.
+    pub fn without_gpus() -> Self {
+        Self {
+            gpus: Vec::new(),
+            mig_devices: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// The same with one more fault.
+    #[must_use]
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.faults.push(fault);
+        self
+    }
+
+    /// Reads the text form; what is wrong, with its line, otherwise.
+    ///
+    /// # Errors
+    /// A statement that is not known or lacks a word.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut profile = Self {
+            driver: String::new(),
+            cuda: 0,
+            ..Self::without_gpus()
+        };
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim_end();
+            if !line.is_empty() && !line.starts_with('#') {
+                profile
+                    .statement(line)
+                    .ok_or_else(|| format!("line {}: cannot understand `{line}`", number + 1))?;
+            }
+        }
+        let gpus = profile.gpus.len();
+        if profile.driver.is_empty() {
+            return Err("no line driver=VERSION".into());
+        }
+        match profile.mig_devices.iter().find(|mig| mig.gpu >= gpus) {
+            Some(mig) => Err(format!("{} is on GPU {} of {gpus}", mig.uuid, mig.gpu)),
+            None => Ok(profile),
+        }
+    }
+
+    fn statement(&mut self, line: &str) -> Option<()> {
+        if let Some(words) = line.strip_prefix("gpu ") {
+            self.gpus.push(parse_gpu(words)?);
+        } else if let Some(words) = line.strip_prefix("mig ") {
+            self.mig_devices.push(parse_mig(words)?);
+        } else {
+            let (key, value) = line.split_once('=')?;
+            match key {
+                "driver" => self.driver = value.into(),
+                "cuda" => self.cuda = value.parse().ok()?,
+                _ => self.faults.push(parse_fault(key, value)?),
+            }
+        }
+        Some(())
+    }
+}
+
+/// Value of `key=value` among words; `name` takes the rest of the line.
+fn word<'a>(words: &'a str, key: &str) -> Option<&'a str> {
+    let name = words.find("name=");
+    if key == "name" {
+        return words.get(name? + "name=".len()..);
+    }
+    let before = words.get(..name.unwrap_or(words.len()))?;
+    before
+        .split(' ')
+        .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+fn parse_gpu(words: &str) -> Option<Gpu> {
+    let (major, minor) = word(words, "cc")?.split_once('.')?;
+    Some(Gpu {
+        model: word(words, "name")?.into(),
+        uuid: word(words, "uuid")?.into(),
+        bus_id: word(words, "bus")?.into(),
+        minor: word(words, "minor")?.parse().ok()?,
+        compute_capability: (major.parse().ok()?, minor.parse().ok()?),
+        brand: word(words, "brand")?.parse().ok()?,
+        mig: match word(words, "mig")? {
+            "unsupported" => MigMode::Unsupported,
+            "off" => MigMode::Off,
+            "on" => MigMode::On,
+            _ => return None,
+        },
+    })
+}
+
+fn parse_mig(words: &str) -> Option<MigDevice> {
+    Some(MigDevice {
+        gpu: word(words, "gpu")?.parse().ok()?,
+        slot: word(words, "slot")?.parse().ok()?,
+        gpu_instance: word(words, "gi")?.parse().ok()?,
+        compute_instance: word(words, "ci")?.parse().ok()?,
+        uuid: word(words, "uuid")?.into(),
+        name: word(words, "name")?.into(),
+    })
+}
+
+fn parse_fault(kind: &str, value: &str) -> Option<Fault> {
+    Some(match kind {
+        "fail" => {
+            let mut parts = value.split(':');
+            Fault::Fail {
+                symbol: parts.next()?.into(),
+                code: parts.next()?.parse().ok()?,
+                gpu: match parts.next() {
+                    Some(gpu) => Some(gpu.parse().ok()?),
+                    None => None,
+                },
+            }
+        }
+        "crash-at" => Fault::CrashAt(value.into()),
+        "hang-at" => Fault::HangAt(value.into()),
+        "garbage" => Fault::Garbage(value.into()),
+        "missing" => Fault::Missing(value.into()),
+        _ => return None,
+    })
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "driver={}\ncuda={}", self.driver, self.cuda)?;
+        for gpu in &self.gpus {
+            let (major, minor) = gpu.compute_capability;
+            let mig = match gpu.mig {
+                MigMode::Unsupported => "unsupported",
+                MigMode::Off => "off",
+                MigMode::On => "on",
+            };
+            write!(f, "gpu minor={} bus={} ", gpu.minor, gpu.bus_id)?;
+            write!(f, "cc={major}.{minor} brand={} mig={mig} ", gpu.brand)?;
+            writeln!(f, "uuid={} name={}", gpu.uuid, gpu.model)?;
+        }
+        for mig in &self.mig_devices {
+            write!(f, "mig gpu={} slot={} ", mig.gpu, mig.slot)?;
+            write!(f, "gi={} ci={} ", mig.gpu_instance, mig.compute_instance)?;
+            writeln!(f, "uuid={} name={}", mig.uuid, mig.name)?;
+        }
+        for fault in &self.faults {
+            match fault {
+                Fault::Fail { symbol, code, gpu } => match gpu {
+                    Some(gpu) => writeln!(f, "fail={symbol}:{code}:{gpu}")?,
+                    None => writeln!(f, "fail={symbol}:{code}")?,
+                },
+                Fault::CrashAt(symbol) => writeln!(f, "crash-at={symbol}")?,
+                Fault::HangAt(symbol) => writeln!(f, "hang-at={symbol}")?,
+                Fault::Garbage(symbol) => writeln!(f, "garbage={symbol}")?,
+                Fault::Missing(symbol) => writeln!(f, "missing={symbol}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let fail = |gpu| Fault::Fail {
+            symbol: "nvmlDeviceGetName".into(),
+            code: 15,
+            gpu,
+        };
+        let profile = Profile::default()
+            .fault(fail(None))
+            .fault(fail(Some(1)))
+            .fault(Fault::CrashAt("load".into()))
+            .fault(Fault::HangAt("nvmlInit_v2".into()))
+            .fault(Fault::Garbage("nvmlDeviceGetUUID".into()))
+            .fault(Fault::Missing("nvmlDeviceGetMigMode".into()));
+        assert_eq!(Profile::parse(&profile.to_string()), Ok(profile));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_line() {
+        let error = |text: &str| Profile::parse(text).unwrap_err();
+        assert_eq!(error("cuda=1"), "no line driver=VERSION");
+        assert!(error("driver=1\nfrob=2").starts_with("line 2: "));
+        assert!(error("driver=1\n\ngpu name=x").starts_with("line 3: "));
+        let mig = "mig gpu=0 slot=0 gi=1 ci=0 uuid=MIG-1 name=1g";
+        assert_eq!(error(&format!("driver=1\n{mig}")), "MIG-1 is on GPU 0 of 0");
+    }
+}
