@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod bpf;
 pub(crate) mod dxcore;
 pub(crate) mod modprobe;
 pub(crate) mod mount;
