@@ -1,1 +1,75 @@
 //! Carries a plan out by descriptor, all or nothing.
+//!
+//! Host sources are opened, checked and cloned in the caller's mount namespace, all of them before the first effect. A
+//! short-lived thread then enters the container's namespace, opens the container's root there and works through the
+//! steps; the caller's threads never move. Each effect is recorded, and on any failure everything is undone in reverse.
+
+#![forbid(unsafe_code)]
+
+use std::sync::mpsc;
+
+use nix::errno::Errno;
+
+use crate::container::Container;
+use crate::error::{Error, Result};
+use crate::host::DriverRoot;
+use crate::plan::Plan;
+
+mod attach;
+pub(crate) mod cgroup;
+mod journal;
+pub mod ldconfig;
+mod legacy;
+mod session;
+mod source;
+mod target;
+mod tmpfs;
+mod work;
+
+/// What the caller can say about how a plan is carried out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApplyOptions {
+    /// Confine ldconfig with a move and chroot instead of pivot_root, for roots on a ramdisk.
+    pub no_pivot: bool,
+}
+
+/// Carries out a plan in a container.
+///
+/// # Errors
+/// The first failure, after everything that was done is undone; failures of the undoing accompany it
+/// ([`Error::cleanup`]). Failures of ldconfig have the kind [`LdCache`](crate::ErrorKind::LdCache).
+pub fn apply(
+    plan: &Plan,
+    root: &DriverRoot,
+    container: &Container,
+    options: ApplyOptions,
+) -> Result<()> {
+    // Entering a mount namespace needs file-system state of its own (CLONE_FS), which only a new thread can have without
+    // disturbing the caller.
+    std::thread::scope(|scope| {
+        let (orders, inbox) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("nvc:[container]".into())
+            .spawn_scoped(scope, move || session::run(container, root, &inbox))
+            .map_err(|e| {
+                Error::system(
+                    "thread creation failed",
+                    Errno::from_raw(e.raw_os_error().unwrap_or(0)),
+                )
+            })?;
+        let prepared = work::Work::prepare(plan, root, container, options, &orders);
+        let failed = match prepared {
+            // The thread may have ended already; it says why.
+            Ok(work) => orders.send(session::Order::CarryOut(work)).err().and(None),
+            Err(error) => Some(error),
+        };
+        drop(orders);
+        let result = thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match (result, failed) {
+            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
+            (Ok(()), _) => Ok(()),
+        }
+    })
+}

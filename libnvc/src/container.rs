@@ -1,8 +1,47 @@
 //! Discovers the container: its process, namespaces, root, layout and device cgroup, reading only.
+//!
+//! The host names the container by a process and a root directory; everything below that root belongs to the image
+//! and is hostile, so it is read through descriptors resolved inside the root.
 
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
 use serde::Serialize;
 
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{ContainerOptions, CudaCompatMode};
 use crate::path::ContainerPath;
+
+pub(crate) mod cgroup;
+mod compat;
+mod layout;
+mod process;
+
+pub use cgroup::DeviceCgroup;
+pub(crate) use process::{MountNamespace, Process};
+
+/// What the caller says about a container.
+#[derive(Clone, Debug, Default)]
+pub struct ContainerConfig {
+    /// Its process: any that is in its mount namespace.
+    pub pid: i32,
+    /// Its root directory, absolute, as that namespace names it.
+    pub rootfs: PathBuf,
+    /// Where programs go; detected if none.
+    pub bins_dir: Option<PathBuf>,
+    /// Where native libraries go; detected if none.
+    pub libs_dir: Option<PathBuf>,
+    /// Where 32-bit libraries go; detected if none.
+    pub libs32_dir: Option<PathBuf>,
+    /// Where the image keeps CUDA; /usr/local/cuda if none.
+    pub cudart_dir: Option<PathBuf>,
+    /// Which ldconfig updates its cache: `@/path` on the host, `/path` in the image; the host's if none.
+    pub ldconfig: Option<OsString>,
+}
 
 /// Where things go in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,4 +63,152 @@ pub enum CgroupVersion {
     V1,
     /// The unified hierarchy: rules are BPF programs.
     V2,
+}
+
+/// Which ldconfig runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ldconfig {
+    /// The host's, from this path in the caller's root.
+    Host(PathBuf),
+    /// The image's own.
+    Image(ContainerPath),
+}
+
+/// What planning needs to know of a container: plain data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerFacts {
+    /// How it is reached and what it gets.
+    pub options: ContainerOptions,
+    /// Where things go.
+    pub layout: Layout,
+    /// CUDA compatibility libraries in the image: real paths.
+    pub compat_libraries: Vec<ContainerPath>,
+    /// How those are used.
+    pub compat_mode: CudaCompatMode,
+    /// Which ldconfig updates its cache.
+    pub ldconfig: Ldconfig,
+}
+
+/// A container that was found, with the descriptors that pin it.
+#[derive(Debug)]
+pub struct Container {
+    /// What planning needs to know.
+    pub facts: ContainerFacts,
+    /// Its root directory as the caller named it.
+    pub(crate) rootfs: PathBuf,
+    pub(crate) process: Process,
+    pub(crate) namespace: MountNamespace,
+    device_cgroup: Option<DeviceCgroup>,
+}
+
+/// The host's ldconfig where nothing else is said.
+const HOST_LDCONFIG: &str = "/sbin/ldconfig";
+
+impl Container {
+    /// Finds a container.
+    ///
+    /// # Errors
+    /// `invalid argument` for a pid that is not positive, a root that is not absolute, or an empty path; upstream's
+    /// texts for a process, root or cgroup that is not there.
+    pub fn discover(config: &ContainerConfig, options: ContainerOptions) -> Result<Self> {
+        let compat_mode = options.checked_cuda_compat()?;
+        check(config)?;
+        let process = Process::find(config.pid, &config.rootfs, options)?;
+        let namespace = process.mount_namespace()?;
+        let layout = layout::detect(config, process.root())?;
+        let wants_compat =
+            options.contains(ContainerOptions::COMPUTE) && compat_mode != CudaCompatMode::Disabled;
+        let compat_libraries = if wants_compat {
+            compat::libraries(process.root(), &layout.cudart_dir)?
+        } else {
+            Vec::new()
+        };
+        let device_cgroup = if options.contains(ContainerOptions::NO_CGROUPS) {
+            None
+        } else {
+            // Below which mount point the cgroup is found is a matter of whoever opens it: us, or the container.
+            let mountinfo = if process.is_standalone() {
+                process.read("mountinfo")?
+            } else {
+                own_mountinfo()?
+            };
+            Some(cgroup::locate(&process.read("cgroup")?, &mountinfo)?)
+        };
+        let ldconfig = match &config.ldconfig {
+            None => Ldconfig::Host(HOST_LDCONFIG.into()),
+            Some(path) => parse_ldconfig(path),
+        };
+        Ok(Self {
+            facts: ContainerFacts {
+                options,
+                layout,
+                compat_libraries,
+                compat_mode,
+                ldconfig,
+            },
+            rootfs: config.rootfs.clone(),
+            process,
+            namespace,
+            device_cgroup,
+        })
+    }
+
+    /// The device cgroup whose rules admit devices; none with the option `no-cgroups`.
+    pub(crate) fn device_cgroup(&self) -> Option<&DeviceCgroup> {
+        self.device_cgroup.as_ref()
+    }
+
+    /// Opens the directory of the device cgroup: in the caller's /sys, or below the container's root where the
+    /// caller works inside it.
+    pub(crate) fn open_device_cgroup(&self, cgroup: &DeviceCgroup) -> Result<OwnedFd> {
+        let base = self.process.is_standalone().then(|| self.process.root());
+        cgroup::open_directory(cgroup, base)
+    }
+
+    /// The container's root directory as the caller named it.
+    pub fn rootfs(&self) -> &std::path::Path {
+        &self.rootfs
+    }
+}
+
+fn own_mountinfo() -> Result<Vec<u8>> {
+    let path = "/proc/thread-self/mountinfo";
+    std::fs::read(path).map_err(|e| {
+        Error::file(
+            "open failed",
+            path,
+            Errno::from_raw(e.raw_os_error().unwrap_or(0)),
+        )
+    })
+}
+
+fn check(config: &ContainerConfig) -> Result<()> {
+    let empty = |path: &Option<PathBuf>| {
+        path.as_ref()
+            .is_some_and(|path| path.as_os_str().is_empty())
+    };
+    let dirs = [
+        &config.bins_dir,
+        &config.libs_dir,
+        &config.libs32_dir,
+        &config.cudart_dir,
+    ];
+    let no_ldconfig = config
+        .ldconfig
+        .as_ref()
+        .is_some_and(|path| path.is_empty() || path == "@");
+    if config.pid <= 0 || !config.rootfs.is_absolute() || dirs.into_iter().any(empty) || no_ldconfig
+    {
+        return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
+    }
+    Ok(())
+}
+
+fn parse_ldconfig(path: &OsString) -> Ldconfig {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    match path.as_bytes().strip_prefix(b"@") {
+        Some(host) => Ldconfig::Host(OsString::from_vec(host.to_vec()).into()),
+        None => Ldconfig::Image(ContainerPath::new(path)),
+    }
 }

@@ -3,13 +3,46 @@
 //! Everything is looked up below the *driver root* and named relative to it ([`HostPath`]). Facts about the behaviour
 //! of upstream come from its tables of names and its selection rules; see docs/differences.md for where we deviate.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::path::HostPath;
 
+// the driver root
+mod realpath;
 mod root;
 
+// its files
+mod arch;
+pub mod binaries;
+pub mod catalogue;
+mod elf;
+pub mod firmware;
+pub mod ipc;
+mod ldcache;
+mod libraries;
+
+// the kernel's side
+pub mod kmods;
+pub mod nodes;
+pub mod nvcaps;
+pub mod procfs;
+pub mod wsl;
+
+// its GPUs
+mod device;
+pub mod query;
+
+// all of it
+mod driver;
+mod session;
+
+pub use device::{DeviceInfo, FailedGpu};
+pub use driver::{DriverEnvironment, check, discover};
+pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use root::DriverRoot;
+pub use session::{DriverConfig, DriverSession};
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
 pub const NVIDIA_MAJOR: u32 = 195;
@@ -30,6 +63,12 @@ impl DeviceNumber {
             major: libc::major(rdev),
             minor: libc::minor(rdev),
         }
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
     }
 }
 
@@ -138,4 +177,13 @@ pub struct MigDevice {
     pub gi_caps_path: HostPath,
     /// Directory of the compute instance's capability.
     pub ci_caps_path: HostPath,
+}
+
+/// One capability of a MIG device: the right to use a GPU instance or a compute instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MigAccess {
+    /// Its file in /proc/driver/nvidia/capabilities.
+    pub file: HostPath,
+    /// Its device node, where the driver has such.
+    pub node: Option<DeviceNode>,
 }

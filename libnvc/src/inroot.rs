@@ -35,6 +35,11 @@ impl RootDir {
         self.open_with(path, OFlag::O_PATH)
     }
 
+    /// Opens the directory that a path leads to, by reference only.
+    pub(crate) fn resolve_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.open_with(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
+    }
+
     /// Opens what a path leads to, by reference only; a link in the last place is not followed.
     pub(crate) fn resolve_nofollow(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open_with(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
@@ -104,7 +109,13 @@ impl RootDir {
             } else {
                 root.resolve(path)
             };
-            return handle.map(OwnedFd::from).map_err(|e| errno(&e));
+            let fd = handle.map(OwnedFd::from).map_err(|e| errno(&e))?;
+            let is_directory =
+                || stat(fd.as_fd()).map(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
+            if flags.contains(OFlag::O_DIRECTORY) && !is_directory()? {
+                return Err(Errno::ENOTDIR);
+            }
+            return Ok(fd);
         }
         use pathrs::flags::OpenFlags;
         let flags = OpenFlags::O_RDONLY
@@ -114,6 +125,12 @@ impl RootDir {
         root.open_subpath(path, flags)
             .map(OwnedFd::from)
             .map_err(|e| errno(&e))
+    }
+}
+
+impl From<RootDir> for OwnedFd {
+    fn from(root: RootDir) -> Self {
+        root.0
     }
 }
 

@@ -3,6 +3,8 @@
 //! The data's way through the crate: [`options`] say what is wanted; [`host`] and [`container`] discover, reading
 //! only; [`plan`] decides, a pure function to a flat list of steps; [`apply`] carries the list out, all or nothing.
 
+#![deny(unsafe_code)]
+
 // what is wanted
 pub mod options;
 pub mod require;
@@ -26,3 +28,6 @@ mod sys;
 
 pub use error::{Error, ErrorKind, Result};
 pub use path::{ContainerPath, HostPath};
+
+/// The library's version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

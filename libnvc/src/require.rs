@@ -1,1 +1,444 @@
-//! Evaluates requirement expressions.
+//! Evaluates requirement expressions: what an image demands of the driver and of each GPU before it will run.
+//!
+//! An expression is alternatives separated by spaces; an alternative is tests separated by commas, all of which must
+//! hold; a test is `NAME OP VALUE` without blanks, e.g. `cuda>=12.4` or `brand=tesla,driver>=470`. Images carry these
+//! in `NVIDIA_REQUIRE_*`, so what upstream accepts is accepted, and mistakes count only when they are come upon: a
+//! malformed test behind one that already failed, or behind an alternative that holds, is never looked at.
+
+use std::cmp::Ordering;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::DriverVersions;
+
+/// Longest test that can be reported; upstream has a buffer of 128 bytes and calls a longer failing test invalid.
+const LONGEST_FAILING_TEST: usize = 127;
+
+/// What a container demands, in the language of `--require`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    text: String,
+}
+
+/// The properties of one GPU that a test can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// Compute capability, e.g. `9.0`.
+    pub arch: &'a str,
+    /// Brand, e.g. `Tesla`.
+    pub brand: &'a str,
+}
+
+/// Checks that every requirement holds on every device, or, where there are no devices, without one: then tests of
+/// `arch` and `brand` hold.
+///
+/// # Errors
+/// `invalid expression`, and `unsatisfied condition: <first alternative>` with a hint that names the test that failed.
+pub fn check(
+    requirements: &[Requirement],
+    versions: &DriverVersions,
+    devices: &[Target<'_>],
+) -> Result<()> {
+    let targets = devices.iter().copied().map(Some);
+    let none = devices.is_empty().then_some(None);
+    for target in targets.chain(none) {
+        let facts = Facts { versions, target };
+        for requirement in requirements {
+            requirement.check(&facts)?;
+        }
+    }
+    Ok(())
+}
+
+/// What tests are held against.
+struct Facts<'a> {
+    versions: &'a DriverVersions,
+    target: Option<Target<'a>>,
+}
+
+/// A test that does not hold, and what there is instead.
+struct Failed<'a> {
+    test: &'a str,
+    subject: &'static str,
+    actual: &'a str,
+}
+
+impl Requirement {
+    /// The requirement that `text` states. Mistakes in it show when it is checked.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into() }
+    }
+
+    fn check(&self, facts: &Facts<'_>) -> Result<()> {
+        let mut failures = Vec::new();
+        for alternative in words(&self.text, ' ') {
+            match first_failure(alternative, facts)? {
+                None => return Ok(()),
+                Some(failed) => failures.push(failed),
+            }
+        }
+        match words(&self.text, ' ').next() {
+            Some(first) => Err(unsatisfied(first, &failures)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn words(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    text.split(separator).filter(|word| !word.is_empty())
+}
+
+fn first_failure<'a>(alternative: &'a str, facts: &Facts<'a>) -> Result<Option<Failed<'a>>> {
+    for text in words(alternative, ',') {
+        let Some((subject, actual)) = Test::parse(text)?.failure(facts)? else {
+            continue;
+        };
+        if text.len() > LONGEST_FAILING_TEST {
+            return Err(invalid(text));
+        }
+        return Ok(Some(Failed {
+            test: text,
+            subject,
+            actual,
+        }));
+    }
+    Ok(None)
+}
+
+fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
+    let mut text = format!("unsatisfied condition: {first}");
+    if first.starts_with("cuda>=") {
+        text += ", please update your driver to a newer version, or use an earlier cuda container";
+    }
+    let reasons: Vec<String> = failures
+        .iter()
+        .map(|failed| {
+            let Failed { test, subject, .. } = failed;
+            format!(
+                "{test} does not hold, {subject} here is {}",
+                shown(failed.actual)
+            )
+        })
+        .collect();
+    Error::new(ErrorKind::Unsatisfied, text).hint(reasons.join("; "))
+}
+
+fn shown(actual: &str) -> &str {
+    if actual.is_empty() { "unknown" } else { actual }
+}
+
+fn invalid(test: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "invalid expression").hint(format!(
+        "`{test}' is not a test that this program knows: NAME OP VALUE with cuda, driver or arch and a version, \
+         or brand, = or != and a name"
+    ))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Cuda,
+    Driver,
+    Arch,
+    Brand,
+}
+
+#[derive(Clone, Copy)]
+enum Op {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// One `NAME OP VALUE`.
+struct Test<'a> {
+    text: &'a str,
+    name: Name,
+    op: Op,
+    value: &'a str,
+}
+
+impl<'a> Test<'a> {
+    fn parse(text: &'a str) -> Result<Self> {
+        let is_op = |c: char| matches!(c, '<' | '>' | '=' | '!');
+        let name_end = text.find(is_op).unwrap_or(text.len());
+        let (name, rest) = text.split_at(name_end);
+        let value = rest.trim_start_matches(is_op);
+        let op = rest.strip_suffix(value).unwrap_or(rest);
+        match (Name::parse(name), Op::parse(op)) {
+            (Some(name), Some(op)) if !value.is_empty() => Ok(Self {
+                text,
+                name,
+                op,
+                value,
+            }),
+            _ => Err(invalid(text)),
+        }
+    }
+
+    /// What the test is about and what that is here, if the test does not hold.
+    fn failure(&self, facts: &Facts<'a>) -> Result<Option<(&'static str, &'a str)>> {
+        let versions = facts.versions;
+        let (subject, actual) = match (self.name, facts.target) {
+            (Name::Cuda, _) => ("the driver's CUDA version", versions.cuda.as_str()),
+            (Name::Driver, _) => ("the driver's version", versions.driver.as_str()),
+            (Name::Arch, Some(target)) => ("a selected GPU's compute capability", target.arch),
+            (Name::Brand, Some(target)) => ("a selected GPU's brand", target.brand),
+            (Name::Arch | Name::Brand, None) => return Ok(None),
+        };
+        let holds = if self.name == Name::Brand {
+            self.op.holds_for_names(actual, self.value)
+        } else {
+            compare_versions(actual, self.value).map(|order| self.op.accepts(order))
+        };
+        match holds {
+            Some(true) => Ok(None),
+            Some(false) => Ok(Some((subject, actual))),
+            None => Err(invalid(self.text)),
+        }
+    }
+}
+
+impl Name {
+    fn parse(text: &str) -> Option<Self> {
+        let names = [
+            ("cuda", Self::Cuda),
+            ("driver", Self::Driver),
+            ("arch", Self::Arch),
+            ("brand", Self::Brand),
+        ];
+        let known = names
+            .into_iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text));
+        known.map(|(_, name)| name)
+    }
+}
+
+impl Op {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "=" => Some(Self::Equal),
+            // Upstream compares only as many characters as were given, so a lone `!` is accepted.
+            "!=" | "!" => Some(Self::NotEqual),
+            "<" => Some(Self::Less),
+            "<=" => Some(Self::LessOrEqual),
+            ">" => Some(Self::Greater),
+            ">=" => Some(Self::GreaterOrEqual),
+            _ => None,
+        }
+    }
+
+    fn accepts(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+
+    /// Names have no order: `None` where one is asked for.
+    fn holds_for_names(self, actual: &str, wanted: &str) -> Option<bool> {
+        let same = actual.eq_ignore_ascii_case(wanted);
+        match self {
+            Self::Equal => Some(same),
+            Self::NotEqual => Some(!same),
+            _ => None,
+        }
+    }
+}
+
+/// Orders two versions by their numbers; `None` if one is not digits separated by dots. Missing numbers are zeros.
+fn compare_versions(left: &str, right: &str) -> Option<Ordering> {
+    let (mut left, mut right) = (numbers(left)?, numbers(right)?);
+    loop {
+        let (l, r) = (left.next(), right.next());
+        if l.is_none() && r.is_none() {
+            return Some(Ordering::Equal);
+        }
+        // Numbers of any length, without leading zeros: the longer is greater, then digit by digit.
+        let (l, r) = (l.unwrap_or_default(), r.unwrap_or_default());
+        let order = l.len().cmp(&r.len()).then_with(|| l.cmp(r));
+        if order.is_ne() {
+            return Some(order);
+        }
+    }
+}
+
+/// The numbers of a version without their leading zeros; runs of dots separate like one.
+fn numbers(version: &str) -> Option<impl Iterator<Item = &str>> {
+    let well_formed = version.starts_with(|c: char| c.is_ascii_digit())
+        && version.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let numbers = words(version, '.').map(|number| number.trim_start_matches('0'));
+    well_formed.then_some(numbers)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn versions() -> DriverVersions {
+        DriverVersions {
+            driver: "535.261.03".to_owned(),
+            cuda: "12.2".to_owned(),
+        }
+    }
+
+    fn on(text: &str, devices: &[Target<'_>]) -> Result<()> {
+        check(&[Requirement::new(text)], &versions(), devices)
+    }
+
+    fn on_a10(text: &str) -> Result<()> {
+        let target = Target {
+            arch: "8.6",
+            brand: "Nvidia",
+        };
+        on(text, &[target])
+    }
+
+    #[test]
+    fn holds() {
+        for text in [
+            "",
+            " , ,, ",
+            "cuda>=12.2",
+            "CUDA=12.2.0",
+            "cuda=12..2.",
+            "cuda=012.02",
+            "driver>535",
+            "driver!535",
+            "driver>=470,driver<536",
+            "arch>=8.0,brand=NVIDIA",
+            "brand!=tesla",
+            // the first alternative that holds ends it, whatever follows
+            "cuda>=99 cuda>=12 nonsense",
+            // and a failed test ends its alternative
+            "cuda>=99,nonsense driver>1",
+            "cuda<99999999999999999999999999999999999999",
+        ] {
+            assert!(on_a10(text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn does_not_hold() {
+        let failing = [
+            ("driver=535", "driver=535"),
+            ("brand=Tesla", "brand=Tesla"),
+            ("arch<8", "arch<8"),
+            (
+                "driver>=1,driver<500 driver<2",
+                "driver>=1,driver<500", // the first alternative, whole
+            ),
+            ("  driver<500", "driver<500"),
+            (
+                "cuda>=12.4 brand=tesla,driver>=470,driver<471",
+                "cuda>=12.4, please update your driver to a newer version, or use an earlier cuda container",
+            ),
+        ];
+        for (text, shown) in failing {
+            let error = on_a10(text).unwrap_err();
+            assert_eq!(error.message(), format!("unsatisfied condition: {shown}"));
+            assert_eq!(error.kind(), ErrorKind::Unsatisfied);
+        }
+    }
+
+    #[test]
+    fn hint_names_what_failed() {
+        let error = on_a10("cuda>=12.4 driver>=470,brand=tesla,driver<471").unwrap_err();
+        assert_eq!(
+            error.advice().unwrap(),
+            "cuda>=12.4 does not hold, the driver's CUDA version here is 12.2; \
+             brand=tesla does not hold, a selected GPU's brand here is Nvidia"
+        );
+    }
+
+    #[test]
+    fn invalid_expressions() {
+        let long = format!("cuda>={}", "9".repeat(122));
+        for text in [
+            "cuda",
+            "cuda>=",
+            "cuda>=abc",
+            "cuda>=.1",
+            "cuda>=12a",
+            "cuda==12",
+            "cuda=>12",
+            "cuda!!12",
+            "foo>=1",
+            ">=1",
+            "brand>tesla",
+            "cuda >= 12",
+            "cuda>=12,x",
+            &long,
+        ] {
+            let error = on_a10(text).unwrap_err();
+            assert_eq!(error.message(), "invalid expression", "{text}");
+        }
+        let short_enough = format!("cuda>={}", "9".repeat(121));
+        assert_eq!(
+            on_a10(&short_enough).unwrap_err().kind(),
+            ErrorKind::Unsatisfied
+        );
+    }
+
+    #[test]
+    fn long_test_that_holds() {
+        assert!(on_a10(&format!("cuda<{}", "9".repeat(200))).is_ok());
+    }
+
+    #[test]
+    fn without_devices() {
+        assert!(on("arch>=99,brand=nonesuch,brand>x,arch=y", &[]).is_ok());
+        assert!(on("cuda>=99", &[]).is_err());
+        assert!(on("arch>=", &[]).is_err());
+    }
+
+    #[test]
+    fn every_device_counts() {
+        let target = |arch| Target { arch, brand: "x" };
+        assert!(on("arch>=8", &[target("8.6"), target("9.0")]).is_ok());
+        assert!(on("arch>=9", &[target("9.0"), target("8.6")]).is_err());
+    }
+
+    #[test]
+    fn all_requirements_count() {
+        let both = [Requirement::new("cuda>1"), Requirement::new("driver<1")];
+        let error = check(&both, &versions(), &[]).unwrap_err();
+        assert_eq!(error.message(), "unsatisfied condition: driver<1");
+    }
+
+    #[test]
+    fn versions_are_ordered() {
+        for (left, right, order) in [
+            ("550.54.14", "550", Ordering::Greater),
+            ("12.4", "12.4.0", Ordering::Equal),
+            ("12.4.0.1", "12.4", Ordering::Greater),
+            ("9.9", "12", Ordering::Less),
+            ("1.10", "1.9", Ordering::Greater),
+        ] {
+            assert_eq!(compare_versions(left, right), Some(order), "{left} {right}");
+        }
+        assert_eq!(compare_versions("", "1"), None);
+        assert_eq!(compare_versions("1", "1-rc"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC*", driver in "\\PC*") {
+            let versions = DriverVersions { driver, cuda: "12.2".to_owned() };
+            let _ = check(&[Requirement::new(text)], &versions, &[]);
+        }
+
+        #[test]
+        fn nearly_valid_never_panics(text in "((cuda|arch|brand|driver)?[<>=!]{0,3}[0-9.]{0,4}[, ]?){0,5}") {
+            let _ = on_a10(&text);
+        }
+    }
+}

@@ -1,1 +1,525 @@
-//! Chooses devices.
+//! Chooses devices: turns the lists of `--device`, `--mig-config`, `--mig-monitor` and `--imex-channel` into indices.
+//!
+//! The grammar is upstream's, quirks included, since schedulers and scripts pass whatever once worked: partial PCI
+//! addresses, trailing garbage after a MIG index. A GPU that could not be read stands in the way only of those who ask
+//! for it by name.
+
+use std::fmt::Write as _;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::{FailedGpu, Gpu};
+
+/// IMEX channels are minor numbers, of which Linux has this many.
+const IMEX_CHANNELS: u32 = 1 << 20;
+
+/// How many devices a hint lists before it stops.
+const LISTED: usize = 24;
+
+/// Chosen devices, in the order in which they were asked for, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Positions in the list of GPUs.
+    pub gpus: Vec<usize>,
+    /// Position of the GPU, position of the MIG device in it. The GPU is in `gpus` too.
+    pub migs: Vec<(usize, usize)>,
+    /// Whether everything was asked for, and not some devices that happen to be all.
+    pub all: bool,
+}
+
+impl Selection {
+    fn add_gpu(&mut self, gpu: usize) {
+        if !self.gpus.contains(&gpu) {
+            self.gpus.push(gpu);
+        }
+    }
+
+    fn add_mig(&mut self, gpu: usize, mig: usize) {
+        self.add_gpu(gpu);
+        if !self.migs.contains(&(gpu, mig)) {
+            self.migs.push((gpu, mig));
+        }
+    }
+
+    fn add_all(&mut self, gpus: &[Gpu]) {
+        for (g, gpu) in gpus.iter().enumerate() {
+            self.add_gpu(g);
+            for m in 0..gpu.mig_devices.len() {
+                self.add_mig(g, m);
+            }
+        }
+        self.all = true;
+    }
+}
+
+/// Which of the two global MIG capabilities is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigCapability {
+    /// Changing the partitioning.
+    Config,
+    /// Watching all instances.
+    Monitor,
+}
+
+impl MigCapability {
+    /// Name of the capability's file and of the option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Monitor => "monitor",
+        }
+    }
+}
+
+/// The GPUs for which a global MIG capability is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigSelection {
+    /// Whether it was asked for; then the files of single MIG devices are left out, even if no GPU knows MIG.
+    pub all: bool,
+    /// Positions in the list of GPUs of the selected ones that know MIG.
+    pub gpus: Vec<usize>,
+}
+
+/// The devices that `list` names, e.g. `0,GPU-…,1:0`. On a machine without GPUs every list is accepted.
+///
+/// # Errors
+/// `<item>: unknown device`, and for a GPU that is lost what NVML said about it.
+pub fn select_devices(gpus: &[Gpu], lost: &[FailedGpu], list: &str) -> Result<Selection> {
+    let mut selection = Selection::default();
+    if gpus.is_empty() && lost.is_empty() {
+        return Ok(selection);
+    }
+    for item in items(list) {
+        if item.eq_ignore_ascii_case("all") {
+            selection.add_all(gpus);
+            break;
+        }
+        if let Some(gpu) = find_gpu(gpus, lost, item)? {
+            selection.add_gpu(gpu);
+        } else if let Some((gpu, mig)) = find_mig(gpus, lost, item)? {
+            selection.add_mig(gpu, mig);
+        } else {
+            return Err(
+                Error::new(ErrorKind::NotFound, format!("{item}: unknown device"))
+                    .hint(what_is_here(gpus, lost)),
+            );
+        }
+    }
+    Ok(selection)
+}
+
+/// The GPUs for which the option of `capability` with the value `list` asks; only `all` is possible.
+///
+/// # Errors
+/// `<item>: only 'all' devices are currently supported` and, if single MIG devices are selected, `all: cannot enable
+/// mig-config with specific MIG devices selected`.
+pub fn select_mig_capability(
+    gpus: &[Gpu],
+    selection: &Selection,
+    capability: MigCapability,
+    list: &str,
+) -> Result<MigSelection> {
+    let Some(item) = items(list).next() else {
+        return Ok(MigSelection::default());
+    };
+    if !item.eq_ignore_ascii_case("all") {
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{item}: only 'all' devices are currently supported"),
+        ));
+    }
+    if !selection.all && !selection.migs.is_empty() {
+        let name = capability.name();
+        return Err(Error::new(
+            ErrorKind::InvalidArgument,
+            format!("{item}: cannot enable mig-{name} with specific MIG devices selected"),
+        ));
+    }
+    let knows_mig = |&gpu: &usize| gpus.get(gpu).is_some_and(|gpu| gpu.mig_capable);
+    Ok(MigSelection {
+        all: true,
+        gpus: selection.gpus.iter().copied().filter(knows_mig).collect(),
+    })
+}
+
+/// The IMEX channels that `list` names, e.g. `0,1`.
+///
+/// # Errors
+/// `unsupported IMEX channel value: <item>`.
+pub fn parse_imex_channels(list: &str) -> Result<Vec<u32>> {
+    items(list)
+        .map(|item| {
+            decimal(item)
+                .filter(|channel| *channel < IMEX_CHANNELS)
+                .ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::InvalidArgument,
+                        format!("unsupported IMEX channel value: {item}"),
+                    )
+                    .hint(format!(
+                        "channels are numbers from 0 to {}, separated by commas",
+                        IMEX_CHANNELS - 1
+                    ))
+                })
+        })
+        .collect()
+}
+
+fn items(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').filter(|item| !item.is_empty())
+}
+
+/// The GPU that `item` names by UUID, PCI address or index.
+fn find_gpu(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<usize>> {
+    let busid = pci_address(item);
+    let index = decimal(item);
+    let by_uuid = |uuid: &str| has_prefix(item, "GPU-") && uuid.eq_ignore_ascii_case(item);
+    let by_busid = |text: &str| busid.as_ref().is_some_and(|b| b.eq_ignore_ascii_case(text));
+
+    let found = (gpus.iter().position(|gpu| by_uuid(&gpu.uuid)))
+        .or_else(|| gpus.iter().position(|gpu| by_busid(&gpu.busid)))
+        .or_else(|| gpus.iter().position(|gpu| index == Some(gpu.index)));
+    if found.is_some() {
+        return Ok(found);
+    }
+    let gone = lost.iter().find(|gpu| {
+        gpu.uuid.as_deref().is_some_and(by_uuid)
+            || gpu.busid.as_deref().is_some_and(by_busid)
+            || index == Some(gpu.index)
+    });
+    gone.map_or(Ok(None), |gpu| Err(lost_error(item, gpu)))
+}
+
+/// The MIG device that `item` names by UUID or as `GPU:MIG`.
+fn find_mig(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<(usize, usize)>> {
+    if has_prefix(item, "MIG-") {
+        let found = gpus.iter().enumerate().find_map(|(g, gpu)| {
+            let mut migs = gpu.mig_devices.iter();
+            let m = migs.position(|mig| mig.uuid.eq_ignore_ascii_case(item))?;
+            Some((g, m))
+        });
+        return Ok(found);
+    }
+    let Some((gpu_index, mig_index)) = mig_indices(item) else {
+        return Ok(None);
+    };
+    if let Some(gpu) = lost.iter().find(|gpu| gpu.index == gpu_index) {
+        return Err(lost_error(item, gpu));
+    }
+    let found = gpus.iter().position(|gpu| gpu.index == gpu_index);
+    Ok(found.and_then(|g| {
+        let mut migs = gpus.get(g)?.mig_devices.iter();
+        Some((g, migs.position(|mig| mig.index == mig_index)?))
+    }))
+}
+
+fn has_prefix(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// A whole decimal number; like C's `strtoul`, blanks and a plus sign may come first.
+fn decimal(text: &str) -> Option<u32> {
+    let text = text.trim_start_matches(is_blank);
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    // A second sign would be accepted by `parse`.
+    if digits.starts_with('+') {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+/// The two numbers at the start of `G:M…`; what follows them is ignored, as scanf does.
+fn mig_indices(text: &str) -> Option<(u32, u32)> {
+    let (gpu, rest) = text.split_once(':')?;
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    Some((decimal(gpu)?, rest.get(..digits)?.parse().ok()?))
+}
+
+/// The normal form of a PCI address, `%08x:%02x:%02x.0`; only domain, bus and device are looked at, as scanf does.
+fn pci_address(text: &str) -> Option<String> {
+    let (domain, rest) = text.trim_start_matches(is_blank).split_once(':')?;
+    let domain = domain
+        .strip_prefix("0x")
+        .or_else(|| domain.strip_prefix("0X"))
+        .unwrap_or(domain);
+    let domain = hexadecimal(domain)?;
+    let (bus, rest) = rest.split_once(':')?;
+    if bus.len() > 2 {
+        return None;
+    }
+    let bus = hexadecimal(bus)?;
+    let digits = rest
+        .bytes()
+        .take(2)
+        .take_while(u8::is_ascii_hexdigit)
+        .count();
+    let device = hexadecimal(rest.get(..digits)?)?;
+    Some(format!("{domain:08x}:{bus:02x}:{device:02x}.0"))
+}
+
+fn hexadecimal(digits: &str) -> Option<u32> {
+    let only_digits = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    (only_digits && !digits.is_empty()).then(|| u32::from_str_radix(digits, 16).ok())?
+}
+
+fn is_blank(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\x0b'
+}
+
+fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
+    let mut text = format!("{item}: gpu {} ", gpu.index);
+    if let Some(busid) = &gpu.busid {
+        let _ = write!(text, "at {busid} ");
+    }
+    text += "is not usable";
+    Error::new(ErrorKind::DriverFailed, text)
+        .because(gpu.error.message())
+        .hint(
+            "the kernel's log (dmesg, NVRM and Xid lines) says why; the other GPUs can still be used",
+        )
+}
+
+/// What could have been asked for.
+fn what_is_here(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
+    let names: Vec<String> = gpus
+        .iter()
+        .flat_map(|gpu| {
+            let index = gpu.index;
+            let migs = gpu.mig_devices.iter();
+            std::iter::once(index.to_string())
+                .chain(migs.map(move |mig| format!("{index}:{}", mig.index)))
+        })
+        .collect();
+    let mut text = match names.get(..LISTED) {
+        Some(first) => format!(
+            "devices here: {} and {} more, or their UUIDs",
+            first.join(", "),
+            names.len() - LISTED
+        ),
+        None if names.is_empty() => "no usable devices here".to_owned(),
+        None => format!("devices here: {}, or their UUIDs", names.join(", ")),
+    };
+    for gpu in lost {
+        let _ = write!(text, "; GPU {} is not usable: {}", gpu.index, gpu.error);
+    }
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::host::MigDevice;
+    use crate::path::HostPath;
+
+    fn gpu(index: u32, busid: &str, uuid: &str, migs: &[&str]) -> Gpu {
+        let mig_devices = migs.iter().zip(0..).map(|(uuid, index)| MigDevice {
+            index,
+            uuid: (*uuid).to_owned(),
+            gi: index + 1,
+            ci: 0,
+            gi_caps_path: HostPath::new(format!("gi{index}")),
+            ci_caps_path: HostPath::new(format!("gi{index}/ci0")),
+        });
+        Gpu {
+            index,
+            model: "NVIDIA A10".to_owned(),
+            uuid: uuid.to_owned(),
+            busid: busid.to_owned(),
+            arch: "8.6".to_owned(),
+            brand: "Nvidia".to_owned(),
+            minor: index,
+            node: None,
+            proc_dir: None,
+            mig_capable: !migs.is_empty(),
+            mig_caps_path: None,
+            mig_devices: mig_devices.collect(),
+        }
+    }
+
+    fn machine() -> Vec<Gpu> {
+        vec![
+            gpu(0, "00000000:3b:00.0", "GPU-8a4d1f3c-01", &[]),
+            gpu(
+                1,
+                "00000000:af:00.0",
+                "GPU-c2f9e6d7-02",
+                &["MIG-5f-11", "MIG-5f-12"],
+            ),
+        ]
+    }
+
+    fn lost() -> Vec<FailedGpu> {
+        vec![FailedGpu {
+            index: 2,
+            uuid: Some("GPU-dead".to_owned()),
+            busid: Some("00000000:d8:00.0".to_owned()),
+            error: Error::new(ErrorKind::DriverFailed, "nvml error: gpu is lost"),
+        }]
+    }
+
+    #[test]
+    fn devices() {
+        type Row<'a> = (&'a str, &'a [usize], &'a [(usize, usize)]);
+        let table: &[Row<'_>] = &[
+            ("", &[], &[]),
+            (",,", &[], &[]),
+            ("0", &[0], &[]),
+            ("1,0", &[1, 0], &[]),
+            (" +1", &[1], &[]),
+            ("0,0,GPU-8A4D1F3C-01,gpu-8a4d1f3c-01", &[0], &[]),
+            ("00000000:3B:00.0", &[0], &[]),
+            ("0:3b:0.7xyz", &[0], &[]),
+            ("0:3b:0", &[0], &[]),
+            ("0x0:af:00", &[1], &[]),
+            ("1:0", &[1], &[(1, 0)]),
+            ("1:00.0", &[1], &[(1, 0)]),
+            ("1:1abc", &[1], &[(1, 1)]),
+            ("1,1:1", &[1], &[(1, 1)]),
+            ("mig-5F-12,1:1", &[1], &[(1, 1)]),
+            ("ALL", &[0, 1], &[(1, 0), (1, 1)]),
+            ("1,all,nonsense", &[1, 0], &[(1, 0), (1, 1)]),
+        ];
+        for (list, gpus, migs) in table {
+            let selection = select_devices(&machine(), &[], list).unwrap();
+            assert_eq!(
+                (&selection.gpus[..], &selection.migs[..]),
+                (*gpus, *migs),
+                "{list}"
+            );
+            assert_eq!(selection.all, list.to_lowercase().contains("all"), "{list}");
+        }
+    }
+
+    #[test]
+    fn unknown_devices() {
+        for item in [
+            "none",
+            "void",
+            "2",
+            "-1",
+            "++1",
+            "0x1",
+            "1 ",
+            "0:0",
+            "1:5",
+            "1:",
+            ":1",
+            "3b:00.0",
+            "0:3b:",
+            "0:03b:00",
+            "GPU-8a4d1f3c",
+            "MIG-5f",
+            "4294967296",
+            "ééé",
+        ] {
+            let error = select_devices(&machine(), &[], item).unwrap_err();
+            assert_eq!(error.message(), format!("{item}: unknown device"));
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            assert_eq!(
+                error.advice(),
+                Some("devices here: 0, 1, 1:0, 1:1, or their UUIDs")
+            );
+        }
+        assert!(select_devices(&machine(), &[], "99,all").is_err());
+    }
+
+    #[test]
+    fn nothing_is_looked_at_without_gpus() {
+        let selection = select_devices(&[], &[], "99,nonsense,all").unwrap();
+        assert_eq!(selection, Selection::default());
+    }
+
+    #[test]
+    fn lost_gpu_stops_only_those_who_name_it() {
+        let select = |list| select_devices(&machine(), &lost(), list);
+        assert_eq!(select("all").unwrap().gpus, [0, 1]);
+        for item in ["2", "GPU-DEAD", "0:d8:0", "2:0"] {
+            let error = select(item).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DriverFailed);
+            assert_eq!(
+                error.message(),
+                format!("{item}: gpu 2 at 00000000:d8:00.0 is not usable: nvml error: gpu is lost")
+            );
+        }
+        let error = select("7").unwrap_err();
+        assert!(error.advice().unwrap().contains("GPU 2 is not usable"));
+    }
+
+    #[test]
+    fn index_counts_lost_gpus() {
+        let gpus = [gpu(1, "00000000:af:00.0", "GPU-2", &[])];
+        assert_eq!(select_devices(&gpus, &[], "1").unwrap().gpus, [0]);
+        assert!(select_devices(&gpus, &[], "0").is_err());
+    }
+
+    #[test]
+    fn hint_stays_short() {
+        let many: Vec<Gpu> = (0..30).map(|index| gpu(index, "", "", &[])).collect();
+        let error = select_devices(&many, &[], "x").unwrap_err();
+        assert!(
+            error
+                .advice()
+                .unwrap()
+                .ends_with(", 23 and 6 more, or their UUIDs")
+        );
+    }
+
+    #[test]
+    fn mig_capabilities() {
+        let gpus = machine();
+        let select = |devices, list| {
+            let selection = select_devices(&gpus, &[], devices).unwrap();
+            select_mig_capability(&gpus, &selection, MigCapability::Config, list)
+        };
+        assert_eq!(select("all", "").unwrap(), MigSelection::default());
+        let wanted = |gpus: &[usize]| MigSelection {
+            all: true,
+            gpus: gpus.to_vec(),
+        };
+        assert_eq!(select("all", ",All").unwrap(), wanted(&[1]));
+        assert_eq!(select("1", "all").unwrap(), wanted(&[1]));
+        assert_eq!(select("0", "all").unwrap(), wanted(&[]));
+        assert_eq!(
+            select("all", "x").unwrap_err().message(),
+            "x: only 'all' devices are currently supported"
+        );
+        assert_eq!(
+            select("1:0", "all").unwrap_err().message(),
+            "all: cannot enable mig-config with specific MIG devices selected"
+        );
+    }
+
+    #[test]
+    fn imex_channels() {
+        assert_eq!(parse_imex_channels("").unwrap(), [0_u32; 0]);
+        assert_eq!(
+            parse_imex_channels("0,,1048575,0").unwrap(),
+            [0, 1_048_575, 0]
+        );
+        for item in ["1048576", "abc", "all", "-1", "1x"] {
+            let error = parse_imex_channels(item).unwrap_err();
+            assert_eq!(
+                error.message(),
+                format!("unsupported IMEX channel value: {item}")
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(list in "\\PC*") {
+            let _ = select_devices(&machine(), &lost(), &list);
+            let _ = parse_imex_channels(&list);
+        }
+
+        #[test]
+        fn nearly_valid_never_panics(list in "((GPU-|MIG-|all)?[0-9a-fx:.é +]{0,12},?){0,4}") {
+            let _ = select_devices(&machine(), &lost(), &list);
+        }
+    }
+}

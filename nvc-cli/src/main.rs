@@ -1,1 +1,85 @@
-fn main() {}
+//! `nvidia-container-cli`: puts NVIDIA GPUs and their driver into Linux containers.
+//!
+//! The way of a command line: [`getopt`] reads it as argp would, [`args`] is the table it is read against, [`request`]
+//! turns it into typed wishes, [`commands`] carries them out through a [`session`] with libnvc, [`output`] prints.
+
+#![forbid(unsafe_code)]
+
+// the command line
+mod args;
+mod getopt;
+mod request;
+mod user;
+
+// what is done
+mod choice;
+mod commands;
+mod listing;
+mod privileges;
+mod session;
+
+// what is said
+mod failure;
+mod logging;
+mod output;
+mod version;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use getopt::{Caller, Line, Question};
+
+fn main() -> ExitCode {
+    // The NVML query is this program, executed once more.
+    libnvc::host::query::serve_if_asked();
+
+    let mut words = std::env::args_os();
+    let caller = Caller::new(words.next());
+    let words: Vec<OsString> = words.collect();
+    let mut table = args::command();
+
+    let done = match getopt::read(&caller, &table, &words) {
+        Line::Run(words) => {
+            request::read(table, &words).and_then(|request| commands::run(&request, &caller.name))
+        }
+        Line::Ask(question, command) => {
+            output::write(answer(question, &mut table, command.as_deref(), &caller.name).as_bytes())
+        }
+        Line::Mistake(text) => {
+            failure::print(&text);
+            return ExitCode::FAILURE;
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.report(&caller.name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The text that answers `question` about the program or one of its commands.
+fn answer(
+    question: Question,
+    table: &mut clap::Command,
+    command: Option<&str>,
+    program: &str,
+) -> String {
+    let (name, about) = match command.and_then(|name| table.find_subcommand_mut(name)) {
+        Some(found) => (format!("{program} {}", found.get_name()), found),
+        None => (program.to_owned(), table),
+    };
+    match question {
+        Question::Help => {
+            // The short layout, an option a line, with all that is said about the command.
+            let mut whole = about.clone();
+            if let Some(text) = about.get_long_about() {
+                whole = whole.about(text.clone());
+            }
+            whole.render_help().to_string()
+        }
+        Question::Usage => getopt::usage(&name, about),
+        Question::Version => version::text(),
+    }
+}

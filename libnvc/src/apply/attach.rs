@@ -1,0 +1,251 @@
+//! Attaches mounts to their mount points: not twice, and not where they would show on the host.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::mount::MsFlags;
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+use nix::unistd::fchdir;
+
+use super::journal::Journal;
+use super::source::ReadySource;
+use super::target::Target;
+use crate::error::{Error, Result};
+use crate::inroot;
+use crate::sys::mount::{self, MountAttributes};
+
+/// Attaches mounts in the container's namespace.
+pub(super) struct Attacher<'a> {
+    /// In the caller's own namespace, whether mounts propagate is the caller's wish.
+    namespace_is_ours: bool,
+    /// This thread's `/proc/thread-self/fd`.
+    pub(super) descriptors: &'a OwnedFd,
+    /// Ids of shared mounts; read when first needed.
+    shared: Option<HashSet<u64>>,
+    /// Ids of mounts that were looked at.
+    confined: HashSet<u64>,
+    /// Mount ids of directories that the tree keeps open.
+    ids: HashMap<i32, u64>,
+}
+
+impl<'a> Attacher<'a> {
+    pub(super) fn new(namespace_is_ours: bool, descriptors: &'a OwnedFd) -> Self {
+        Self {
+            namespace_is_ours,
+            descriptors,
+            shared: None,
+            confined: HashSet::new(),
+            ids: HashMap::new(),
+        }
+    }
+
+    /// Whether a source is mounted on a target already, as restricted as it must be.
+    pub(super) fn is_mounted(&self, source: &ReadySource, target: &Target) -> bool {
+        let same = target
+            .found
+            .is_some_and(|found| (found.st_dev, found.st_ino) == source.identity);
+        same && self.is_mount_with(target, source.attributes)
+    }
+
+    /// Whether a target is the root of a mount that has at least these attributes.
+    pub(super) fn is_mount_with(&self, target: &Target, attributes: MountAttributes) -> bool {
+        let is_root = match mount::place(target.fd.as_fd()).map(|place| place.is_root) {
+            Ok(Some(is_root)) => is_root,
+            // Before Linux 5.8: on another mount than its directory.
+            Ok(None) => {
+                self.mount_id(target.fd.as_fd()).ok()
+                    != self.mount_id(target.directory.as_fd()).ok()
+            }
+            Err(_) => false,
+        };
+        is_root
+            && fstatvfs(&target.fd)
+                .is_ok_and(|found| attributes_of(found.flags()).contains(attributes))
+    }
+
+    /// Attaches a detached mount to a target.
+    pub(super) fn attach(
+        &mut self,
+        mount: OwnedFd,
+        target: &Target,
+        place: &Path,
+        journal: &mut Journal,
+    ) -> Result<()> {
+        self.confine(target, place, journal)?;
+        mount::attach(mount.as_fd(), target.fd.as_fd())
+            .map_err(|errno| Error::file("mount operation failed", place, errno))?;
+        journal.mounted(mount);
+        Ok(())
+    }
+
+    /// Makes sure that what is mounted on a target stays in the container's namespace.
+    ///
+    /// A mount on a *shared* mount appears at all its peers, the host's among them. So a shared mount is first made a
+    /// slave here. Undoing makes it shared again, but as the first of a new peer group.
+    pub(super) fn confine(
+        &mut self,
+        target: &Target,
+        place: &Path,
+        journal: &mut Journal,
+    ) -> Result<()> {
+        if self.namespace_is_ours {
+            return Ok(());
+        }
+        let failed = |errno| Error::file("mount operation failed", place, errno);
+        let id = match target.found {
+            // Made just now, so on the mount of its directory, which is asked once.
+            None => match self.ids.get(&target.directory.as_raw_fd()) {
+                Some(id) => *id,
+                None => self.mount_id(target.directory.as_fd()).map_err(failed)?,
+            },
+            Some(_) => self.mount_id(target.fd.as_fd()).map_err(failed)?,
+        };
+        if target.found.is_none() {
+            self.ids.insert(target.directory.as_raw_fd(), id);
+        }
+        if !self.confined.insert(id) || !self.is_shared(id)? {
+            return Ok(());
+        }
+        let root = self.root_of_mount(target, id).map_err(failed)?;
+        log::info!(
+            "making the mount that holds {} a slave of its peers",
+            place.display()
+        );
+        self.make_slave(root.as_fd()).map_err(failed)?;
+        journal.made_slave(root);
+        Ok(())
+    }
+
+    fn make_slave(&self, root: BorrowedFd<'_>) -> Result<(), Errno> {
+        let nothing = MountAttributes::empty();
+        match mount::set_attributes(root, nothing, nothing, Some(libc::MS_SLAVE)) {
+            Err(Errno::ENOSYS) => {
+                fchdir(self.descriptors)?;
+                let name = root.as_raw_fd().to_string();
+                nix::mount::mount(
+                    None::<&str>,
+                    name.as_str(),
+                    None::<&str>,
+                    MsFlags::MS_SLAVE,
+                    None::<&str>,
+                )
+            }
+            done => done,
+        }
+    }
+
+    fn is_shared(&mut self, id: u64) -> Result<bool> {
+        if self.shared.is_none() {
+            let text = self.read_sibling("mountinfo");
+            let text = text.map_err(|errno| {
+                Error::file("read failed", "/proc/thread-self/mountinfo", errno)
+            })?;
+            self.shared = Some(shared_mounts(&text));
+        }
+        Ok(self
+            .shared
+            .as_ref()
+            .is_some_and(|shared| shared.contains(&id)))
+    }
+
+    /// A descriptor at the root of the mount that a target is on.
+    fn root_of_mount(&self, target: &Target, id: u64) -> Result<OwnedFd, Errno> {
+        let mut current = if self.mount_id(target.directory.as_fd())? == id {
+            openat(&*target.directory, ".", DIRECTORY, Mode::empty())?
+        } else {
+            // The target is a mount of its own.
+            target.fd.try_clone().map_err(|_| Errno::EMFILE)?
+        };
+        loop {
+            let above = match openat(&current, "..", DIRECTORY, Mode::empty()) {
+                Ok(above) => above,
+                // A file: the root of its mount.
+                Err(Errno::ENOTDIR) => return Ok(current),
+                Err(errno) => return Err(errno),
+            };
+            let is_top = |a: &OwnedFd, b: &OwnedFd| -> Result<bool, Errno> {
+                let (a, b) = (inroot::stat(a.as_fd())?, inroot::stat(b.as_fd())?);
+                Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+            };
+            if self.mount_id(above.as_fd())? != id || is_top(&above, &current)? {
+                return Ok(current);
+            }
+            current = above;
+        }
+    }
+
+    /// The id of the mount that a descriptor is on.
+    fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+        if let Some(id) = mount::place(fd)?.id {
+            return Ok(id);
+        }
+        let info = self.read_sibling(&format!("fdinfo/{}", fd.as_raw_fd()))?;
+        let id = info
+            .lines()
+            .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        id.ok_or(Errno::ENOSYS)
+    }
+
+    /// Reads a file beside this thread's `fd` directory in /proc.
+    fn read_sibling(&self, name: &str) -> Result<String, Errno> {
+        use std::io::Read;
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let fd = openat(
+            self.descriptors,
+            format!("../{name}").as_str(),
+            flags,
+            Mode::empty(),
+        )?;
+        let mut bytes = Vec::new();
+        let read = std::fs::File::from(fd).read_to_end(&mut bytes);
+        read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+        // Mount points can be any bytes; only ids and options matter here.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+const DIRECTORY: OFlag = OFlag::O_PATH
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_CLOEXEC);
+
+fn attributes_of(flags: FsFlags) -> MountAttributes {
+    let pairs = [
+        (FsFlags::ST_RDONLY, MountAttributes::RDONLY),
+        (FsFlags::ST_NOSUID, MountAttributes::NOSUID),
+        (FsFlags::ST_NODEV, MountAttributes::NODEV),
+        (FsFlags::ST_NOEXEC, MountAttributes::NOEXEC),
+    ];
+    let found = pairs.into_iter().filter(|(flag, _)| flags.contains(*flag));
+    found.map(|(_, attribute)| attribute).collect()
+}
+
+/// Ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
+fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
+    let id = |line: &str| {
+        let mut fields = line.split(' ');
+        let id = fields.next()?.parse().ok()?;
+        let mut optional = fields.skip(5).take_while(|field| *field != "-");
+        optional
+            .any(|field| field.starts_with("shared:"))
+            .then_some(id)
+    };
+    mountinfo.lines().filter_map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_mounts_are_found() {
+        let text = "21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                    22 21 0:5 / /a\\040shared:7 rw master:3 - tmpfs tmpfs rw,shared:9\n\
+                    23 21 0:6 / /b rw master:3 shared:4 - tmpfs tmpfs rw\n\
+                    garbage\n24\n";
+        assert_eq!(shared_mounts(text), HashSet::from([21, 23]));
+    }
+}

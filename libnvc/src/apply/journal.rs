@@ -1,0 +1,127 @@
+//! Remembers every effect on the container, to undo them in reverse when a later one fails.
+//!
+//! Undoing goes by the descriptors that the effects were made with, never by a path that the image could have changed
+//! meanwhile. Whatever was there before keeps its name, type, mode, owner, content and links.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::mount::{MntFlags, umount2};
+use nix::sys::stat::{SFlag, fstatat};
+use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
+
+use crate::error::Error;
+use crate::sys::mount::{self, MountAttributes};
+
+/// The effects so far, oldest first.
+#[derive(Default)]
+pub(super) struct Journal {
+    effects: Vec<Effect>,
+}
+
+/// Undoes something that keeps its own record.
+pub(super) type Undo = Box<dyn FnOnce() -> Result<(), Error>>;
+
+enum Effect {
+    /// A mount was attached; the descriptor is at its root.
+    Mounted(OwnedFd),
+    /// A file, link or directory was created.
+    Created {
+        directory: Rc<OwnedFd>,
+        name: OsString,
+        kind: SFlag,
+    },
+    /// A shared mount was made a slave of its peers; the descriptor is at its root.
+    MadeSlave(OwnedFd),
+    /// Something that knows how to undo itself.
+    Other(Undo),
+}
+
+impl Journal {
+    pub(super) fn mounted(&mut self, mount: OwnedFd) {
+        self.effects.push(Effect::Mounted(mount));
+    }
+
+    pub(super) fn created(&mut self, directory: &Rc<OwnedFd>, name: &OsStr, kind: SFlag) {
+        self.effects.push(Effect::Created {
+            directory: Rc::clone(directory),
+            name: name.to_owned(),
+            kind,
+        });
+    }
+
+    pub(super) fn made_slave(&mut self, mount: OwnedFd) {
+        self.effects.push(Effect::MadeSlave(mount));
+    }
+
+    pub(super) fn other(&mut self, undo: Undo) {
+        self.effects.push(Effect::Other(undo));
+    }
+
+    /// Undoes everything, the latest first; returns what could not be undone.
+    ///
+    /// `descriptors` is the `/proc/thread-self/fd` of this thread: umount2(2) takes names only, and the container's own
+    /// /proc may not know our descriptors.
+    pub(super) fn undo(self, descriptors: &OwnedFd) -> Vec<Error> {
+        let undone = self
+            .effects
+            .into_iter()
+            .rev()
+            .map(|effect| effect.undo(descriptors));
+        undone.filter_map(Result::err).collect()
+    }
+}
+
+impl Effect {
+    fn undo(self, descriptors: &OwnedFd) -> Result<(), Error> {
+        match self {
+            Self::Mounted(mount) => {
+                // MNT_DETACH without UMOUNT_NOFOLLOW: the name is a magic link, and the container may use the mount.
+                fchdir(descriptors)
+                    .and_then(|()| {
+                        umount2(mount.as_raw_fd().to_string().as_str(), MntFlags::MNT_DETACH)
+                    })
+                    .map_err(|errno| Error::system("unmounting failed", errno))
+            }
+            Self::Created {
+                directory,
+                name,
+                kind,
+            } => remove(&directory, &name, kind)
+                .map_err(|errno| Error::file("file removal failed", &name, errno)),
+            Self::MadeSlave(mount) => {
+                let nothing = MountAttributes::empty();
+                mount::set_attributes(mount.as_fd(), nothing, nothing, Some(libc::MS_SHARED))
+                    .map_err(|errno| Error::system("sharing a mount again failed", errno))
+            }
+            Self::Other(undo) => undo(),
+        }
+    }
+}
+
+/// Removes what we created, if it still is what we made: an empty file, a link, an empty directory.
+fn remove(directory: &OwnedFd, name: &OsStr, kind: SFlag) -> Result<(), Errno> {
+    let found = match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(found) => found,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    let is_ours = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == kind
+        && (kind != SFlag::S_IFREG || found.st_size == 0);
+    if !is_ours {
+        return Ok(());
+    }
+    let flag = if kind == SFlag::S_IFDIR {
+        UnlinkatFlags::RemoveDir
+    } else {
+        UnlinkatFlags::NoRemoveDir
+    };
+    match unlinkat(directory, name, flag) {
+        // Somebody else uses it meanwhile.
+        Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EBUSY) => Ok(()),
+        done => done,
+    }
+}

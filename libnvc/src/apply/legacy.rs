@@ -1,0 +1,145 @@
+//! Binds by name on kernels and in sandboxes without detached mounts (before Linux 5.12).
+//!
+//! mount(2) takes names only. They are our own descriptors' names, relative to a /proc/thread-self/fd that was opened
+//! before entering the container, so the image has no say in them; but between the bind and the remount the mount is
+//! writable, and the source must be opened again in the container's namespace, which works only while the host's file
+//! systems are visible there (docs/kernel-features.md).
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::unistd::fchdir;
+
+use super::attach::Attacher;
+use super::journal::Journal;
+use super::source::{Location, ReadySource};
+use super::target::{Target, Tree, open_child};
+use crate::error::{Error, Result};
+use crate::host::DriverRoot;
+use crate::inroot;
+use crate::sys::mount::MountAttributes;
+
+/// Binds a source onto a target and restricts the mount.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the fallback needs what the ordinary way already has open"
+)]
+pub(super) fn bind(
+    source: &ReadySource,
+    location: &Location,
+    driver_root: &DriverRoot,
+    tree: &Tree<'_>,
+    target: &Target,
+    attacher: &mut Attacher<'_>,
+    place: &Path,
+    journal: &mut Journal,
+) -> Result<()> {
+    attacher.confine(target, place, journal)?;
+    let failed = |errno| Error::file("mount operation failed", place, errno);
+    let again = open_again(source, location, driver_root, tree)?;
+    fchdir(attacher.descriptors).map_err(failed)?;
+    bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
+    let mounted = on_top(target).map_err(failed)?;
+    let result = restrict(mounted.as_fd(), source.attributes);
+    if let Err(errno) = result {
+        let _ = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
+        return Err(failed(errno));
+    }
+    journal.mounted(mounted);
+    Ok(())
+}
+
+/// Mounts an empty tmpfs onto a target; returns a descriptor at its root.
+pub(super) fn tmpfs(
+    mode: u32,
+    target: &Target,
+    attacher: &Attacher<'_>,
+    attributes: MountAttributes,
+) -> Result<OwnedFd, Errno> {
+    fchdir(attacher.descriptors)?;
+    let data = format!("mode={mode:o}");
+    mount(
+        Some("tmpfs"),
+        name(target.fd.as_fd()).as_str(),
+        Some("tmpfs"),
+        flags(attributes),
+        Some(data.as_str()),
+    )?;
+    on_top(target)
+}
+
+/// Opens a source in the container's namespace and makes sure that it is the one that was checked.
+fn open_again(
+    source: &ReadySource,
+    location: &Location,
+    root: &DriverRoot,
+    tree: &Tree<'_>,
+) -> Result<OwnedFd> {
+    let failed = |errno| {
+        let error = Error::file("mount operation failed", &source.name, errno);
+        error.hint("this kernel needs the host's files to be visible in the container: configure it before it pivots")
+    };
+    let fd = match location {
+        Location::Host(path) => DriverRoot::open(root.path())?
+            .resolve(path)
+            .map_err(failed)?,
+        Location::Image(path) => tree.root.resolve_nofollow(path.as_path()).map_err(failed)?,
+    };
+    let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
+    if (stat.st_dev, stat.st_ino) == source.identity {
+        Ok(fd)
+    } else {
+        Err(failed(Errno::ESTALE))
+    }
+}
+
+fn bind_by_name(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
+    let none = None::<&str>;
+    mount(
+        Some(name(source).as_str()),
+        name(target).as_str(),
+        none,
+        MsFlags::MS_BIND,
+        none,
+    )
+}
+
+fn restrict(mounted: BorrowedFd<'_>, attributes: MountAttributes) -> Result<(), Errno> {
+    let none = None::<&str>;
+    let name = name(mounted);
+    mount(
+        none,
+        name.as_str(),
+        none,
+        MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags(attributes),
+        none,
+    )?;
+    mount(none, name.as_str(), none, MsFlags::MS_PRIVATE, none)
+}
+
+/// A descriptor at the root of what was just mounted on a target.
+///
+/// The target's own descriptor stays below the mount; its name in its directory leads to the top.
+fn on_top(target: &Target) -> Result<OwnedFd, Errno> {
+    open_child(target.directory.as_fd(), &target.name)
+}
+
+fn flags(attributes: MountAttributes) -> MsFlags {
+    let pairs = [
+        (MountAttributes::RDONLY, MsFlags::MS_RDONLY),
+        (MountAttributes::NOSUID, MsFlags::MS_NOSUID),
+        (MountAttributes::NODEV, MsFlags::MS_NODEV),
+        (MountAttributes::NOEXEC, MsFlags::MS_NOEXEC),
+    ];
+    pairs
+        .into_iter()
+        .filter(|(attribute, _)| attributes.contains(*attribute))
+        .map(|(_, flag)| flag)
+        .collect()
+}
+
+fn name(fd: BorrowedFd<'_>) -> String {
+    fd.as_raw_fd().to_string()
+}

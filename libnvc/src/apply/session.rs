@@ -1,0 +1,278 @@
+//! Works through a prepared plan inside the container's mount namespace, on a thread of its own.
+//!
+//! The thread changes its namespace, root, directory, umask and file-system ids, and ends when the work is done or undone.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender};
+
+use caps::{CapSet, Capability};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::{Mode, SFlag, umask};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+
+use super::attach::Attacher;
+use super::cgroup;
+use super::journal::Journal;
+use super::ldconfig::Memory;
+use super::source::{Clone, ReadySource};
+use super::target::{Leaf, Target, Tree};
+use super::work::{Task, Work};
+use super::{legacy, tmpfs};
+use crate::container::Container;
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::DriverRoot;
+use crate::inroot::{self, RootDir};
+use crate::path::ContainerPath;
+use crate::plan::BindKind;
+
+/// What the namespace thread is asked to do.
+pub(super) enum Order<'a> {
+    /// Open and clone a file of the image: only a thread in the container's namespace can.
+    CloneFromImage {
+        path: &'a ContainerPath,
+        kind: BindKind,
+        reply: Sender<Result<ReadySource>>,
+    },
+    /// Do everything, and end.
+    CarryOut(Work<'a>),
+}
+
+/// Enters the container and obeys orders until the work is done or nobody gives any more.
+pub(super) fn run<'a>(
+    container: &'a Container,
+    driver_root: &DriverRoot,
+    orders: &Receiver<Order<'a>>,
+) -> Result<()> {
+    let descriptors = own_descriptors()?;
+    let (root, umask) = enter(container)?;
+    let tree = Tree::new(root, container.rootfs(), umask);
+    for order in orders {
+        match order {
+            Order::CloneFromImage { path, kind, reply } => {
+                let source = ReadySource::in_image(&tree.root, container.rootfs(), path, kind);
+                // Nobody waits for it if another source was found wrong meanwhile.
+                let _ = reply.send(source);
+            }
+            Order::CarryOut(work) => {
+                return carry_out(work, tree, container, driver_root, &descriptors);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Carries everything out, or undoes what was done.
+fn carry_out(
+    work: Work<'_>,
+    tree: Tree<'_>,
+    container: &Container,
+    driver_root: &DriverRoot,
+    descriptors: &OwnedFd,
+) -> Result<()> {
+    let mut journal = Journal::default();
+    match all_steps(
+        work,
+        tree,
+        container,
+        driver_root,
+        descriptors,
+        &mut journal,
+    ) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            log::info!("undoing what was done, because of: {}", error.message());
+            Err(error.with_cleanup(journal.undo(descriptors)))
+        }
+    }
+}
+
+fn all_steps(
+    work: Work<'_>,
+    mut tree: Tree<'_>,
+    container: &Container,
+    driver_root: &DriverRoot,
+    descriptors: &OwnedFd,
+    journal: &mut Journal,
+) -> Result<()> {
+    let mut attacher = Attacher::new(container.namespace.is_ours, descriptors);
+    for task in work.tasks {
+        carry_out_task(task, &mut tree, &mut attacher, driver_root, journal)?;
+    }
+    if let Some(rules) = work.devices {
+        let undo = cgroup::allow(
+            rules.directory.as_fd(),
+            rules.version,
+            &rules.devices,
+            &rules.name,
+        )?;
+        journal.other(Box::new(|| undo.undo()));
+    }
+    if let Some((ldconfig, directories)) = work.ldconfig {
+        let (uid, gid) = container.process.owner();
+        let memory = Memory::take(&tree.root, directories)?;
+        journal.other(Box::new(|| memory.restore()));
+        log::info!(
+            "updating the ld.so.cache in {}",
+            container.rootfs().display()
+        );
+        ldconfig.run(tree.root.as_fd(), uid, gid)?;
+    }
+    Ok(())
+}
+
+fn carry_out_task(
+    task: Task<'_>,
+    tree: &mut Tree<'_>,
+    attacher: &mut Attacher<'_>,
+    driver_root: &DriverRoot,
+    journal: &mut Journal,
+) -> Result<()> {
+    match task {
+        Task::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
+        Task::MountTmpfs { tmpfs, create, at } => {
+            let place = at.below(tree.rootfs);
+            let target = if create {
+                tree.mount_point(at, Leaf::Directory(tmpfs.mode), journal)?
+            } else {
+                existing_directory(tree, at, &place)?
+            };
+            tmpfs.mount(&target, &place, tree, attacher, journal)
+        }
+        Task::Symlink { at, target } => {
+            if tree.symlink(at, target, journal)? {
+                log::info!(
+                    "linking {} to {}",
+                    at.below(tree.rootfs).display(),
+                    target.display()
+                );
+            }
+            Ok(())
+        }
+        Task::ShowInProfile { directory, minor } => {
+            let place = directory.below(tree.rootfs);
+            let target = existing_directory(tree, directory, &place)?;
+            tmpfs::show_in_profile(&target, minor, &place, tree, journal)
+        }
+    }
+}
+
+/// This thread's `/proc/thread-self/fd`: names for descriptors, also where the container's /proc does not know them.
+fn own_descriptors() -> Result<OwnedFd> {
+    unshare(CloneFlags::CLONE_FS)
+        .map_err(|errno| Error::system("namespace association failed", errno))?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let path = "/proc/thread-self/fd";
+    nix::fcntl::open(path, flags, Mode::empty())
+        .map_err(|errno| Error::file("open failed", path, errno))
+}
+
+/// Takes this thread into the container's mount namespace, as its owner; returns its root and the caller's umask.
+fn enter(container: &Container) -> Result<(RootDir, u32)> {
+    let namespace = &container.namespace;
+    if !namespace.is_ours {
+        setns(&namespace.fd, CloneFlags::CLONE_NEWNS).map_err(|errno| {
+            Error::file(
+                "namespace association failed",
+                container.process.path().join("ns/mnt"),
+                errno,
+            )
+        })?;
+    }
+    // Only this thread's: file-system state was unshared.
+    let umask = umask(Mode::empty()).bits();
+    let rootfs = container.rootfs();
+    let root = RootDir::open(rootfs).map_err(|errno| Error::file("open failed", rootfs, errno))?;
+    let identity = |fd| inroot::stat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
+        let text = format!(
+            "{} is not the directory that it was a moment ago",
+            rootfs.display()
+        );
+        return Err(Error::new(ErrorKind::NotFound, "namespace association failed").because(text));
+    }
+    become_owner(container.process.owner())?;
+    Ok((root, umask))
+}
+
+/// Makes what this thread creates belong to the container's owner: creating as root and changing the owner afterwards
+/// fails on id-mapped file systems.
+fn become_owner((uid, gid): (u32, u32)) -> Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let failed = |errno| Error::system("privilege change failed", errno);
+    if gid != nix::unistd::getegid() {
+        setfsgid(gid);
+        // The call reports no failure; the previous id of another call tells.
+        if setfsgid(gid) != gid {
+            return Err(failed(Errno::EPERM));
+        }
+    }
+    if uid == nix::unistd::geteuid() {
+        return Ok(());
+    }
+    setfsuid(uid);
+    if setfsuid(uid) != uid {
+        return Err(failed(Errno::EPERM));
+    }
+    // Leaving uid 0 took the file capabilities from the effective set; the owner may lack write permission in its own
+    // tree (a tmpfs root of mode 0555).
+    let permitted =
+        caps::has_cap(None, CapSet::Permitted, Capability::CAP_DAC_OVERRIDE).unwrap_or(false);
+    if permitted {
+        caps::raise(None, CapSet::Effective, Capability::CAP_DAC_OVERRIDE)
+            .map_err(|_| failed(Errno::EPERM))?;
+    }
+    Ok(())
+}
+
+fn bind(
+    source: ReadySource,
+    at: &ContainerPath,
+    tree: &mut Tree<'_>,
+    attacher: &mut Attacher<'_>,
+    driver_root: &DriverRoot,
+    journal: &mut Journal,
+) -> Result<()> {
+    let is_directory = SFlag::from_bits_truncate(source.mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+    let leaf = if is_directory {
+        Leaf::Directory(source.mode)
+    } else {
+        Leaf::File(source.mode)
+    };
+    let target = tree.mount_point(at, leaf, journal)?;
+    if attacher.is_mounted(&source, &target) {
+        log::debug!("{source} is mounted at {at} already");
+        return Ok(());
+    }
+    let place = at.below(tree.rootfs);
+    log::info!("mounting {source} at {}", place.display());
+    match source.mount {
+        Clone::Detached(mount) => attacher.attach(mount, &target, &place, journal),
+        Clone::Legacy(ref location) => legacy::bind(
+            &source,
+            location,
+            driver_root,
+            tree,
+            &target,
+            attacher,
+            &place,
+            journal,
+        ),
+    }
+}
+
+/// A directory that must be there: the kernel makes /proc/driver/nvidia, not we.
+fn existing_directory(tree: &Tree<'_>, at: &ContainerPath, place: &Path) -> Result<Target> {
+    tree.existing_directory(at).map_err(|errno| {
+        let error = Error::file("mount operation failed", place, errno);
+        if errno == Errno::ENOENT {
+            error.hint(
+                "the container's /proc must be mounted, and the driver's kernel module loaded",
+            )
+        } else {
+            error
+        }
+    })
+}

@@ -1,0 +1,207 @@
+//! Opens, checks and clones the sources of bind mounts, each already restricted before anyone can see it.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, SFlag};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::{DeviceNumber, DriverRoot};
+use crate::inroot::{self, RootDir};
+use crate::path::{ContainerPath, HostPath};
+use crate::plan::BindKind;
+use crate::sys::mount::{self, MountAttributes};
+
+/// A source that passed its checks.
+#[derive(Debug)]
+pub(super) struct ReadySource {
+    /// How messages name it.
+    pub(super) name: PathBuf,
+    /// Type and permission bits: what a missing mount point is made like.
+    pub(super) mode: u32,
+    /// What the file is, to recognise it where it is mounted already.
+    pub(super) identity: (u64, u64),
+    /// What the mount must have.
+    pub(super) attributes: MountAttributes,
+    /// The detached clone.
+    pub(super) mount: Clone,
+}
+
+/// How the source gets mounted.
+#[derive(Debug)]
+pub(super) enum Clone {
+    /// A detached, restricted clone waits to be attached.
+    Detached(OwnedFd),
+    /// The kernel has no detached mounts: opened again in the container's namespace.
+    Legacy(Location),
+}
+
+/// Where a source is found again.
+#[derive(Debug, std::clone::Clone)]
+pub(super) enum Location {
+    /// Below the driver root.
+    Host(HostPath),
+    /// In the image.
+    Image(ContainerPath),
+}
+
+/// What a source must be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Expected {
+    /// Something of this kind.
+    Kind(BindKind),
+    /// A character device with this number.
+    Device(DeviceNumber),
+}
+
+impl ReadySource {
+    /// Opens and clones a source below the driver root; call it in the caller's mount namespace.
+    pub(super) fn on_host(root: &DriverRoot, path: &HostPath, expected: Expected) -> Result<Self> {
+        let name = root.join(path);
+        let fd = root
+            .resolve(path)
+            .map_err(|errno| Error::file("stat failed", &name, errno))?;
+        Self::new(fd.as_fd(), name, expected, Location::Host(path.clone()))
+    }
+
+    /// Opens and clones a file of the image; call it in the container's mount namespace.
+    ///
+    /// Links are not followed in the last place: what was found was the real file, anything else came later.
+    pub(super) fn in_image(
+        root: &RootDir,
+        rootfs: &Path,
+        path: &ContainerPath,
+        kind: BindKind,
+    ) -> Result<Self> {
+        let name = path.below(rootfs);
+        let found = root.resolve_nofollow(path.as_path());
+        let fd = found.map_err(|errno| Error::file("stat failed", &name, errno))?;
+        Self::new(
+            fd.as_fd(),
+            name,
+            Expected::Kind(kind),
+            Location::Image(path.clone()),
+        )
+    }
+
+    fn new(
+        fd: BorrowedFd<'_>,
+        name: PathBuf,
+        expected: Expected,
+        location: Location,
+    ) -> Result<Self> {
+        let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", &name, errno))?;
+        expected.check(&stat, &name)?;
+        let attributes = expected.attributes();
+        let mount = match clone_restricted(fd, expected) {
+            Ok(mount) => Clone::Detached(mount),
+            Err(Errno::ENOSYS) => Clone::Legacy(location),
+            Err(errno) => return Err(cloning_failed(fd, &name, errno)),
+        };
+        Ok(Self {
+            name,
+            mode: stat.st_mode,
+            identity: (stat.st_dev, stat.st_ino),
+            attributes,
+            mount,
+        })
+    }
+}
+
+impl Expected {
+    fn check(self, stat: &FileStat, name: &Path) -> Result<()> {
+        let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+        match self {
+            Self::Device(number) => {
+                if kind == SFlag::S_IFCHR && DeviceNumber::from_rdev(stat.st_rdev) == number {
+                    return Ok(());
+                }
+                let error = Error::new(
+                    ErrorKind::Malformed,
+                    format!("invalid device node: {}", name.display()),
+                );
+                Err(error.hint(format!("it should be the character device {number}: remove it and load the driver again")))
+            }
+            Self::Kind(BindKind::File) if kind != SFlag::S_IFREG => {
+                let text = format!(
+                    "unexpected source file mode {:o} for {}",
+                    stat.st_mode,
+                    name.display()
+                );
+                Err(Error::new(ErrorKind::Malformed, text))
+            }
+            Self::Kind(_) => Ok(()),
+        }
+    }
+
+    /// What the mount must have: the attributes upstream remounts with.
+    fn attributes(self) -> MountAttributes {
+        use MountAttributes as A;
+        match self {
+            Self::Device(_) => A::RDONLY | A::NOSUID | A::NOEXEC,
+            Self::Kind(BindKind::File) => A::RDONLY | A::NODEV | A::NOSUID,
+            Self::Kind(BindKind::Ipc) => A::NODEV | A::NOSUID | A::NOEXEC,
+            Self::Kind(BindKind::Proc) => A::RDONLY | A::NODEV | A::NOSUID | A::NOEXEC,
+            Self::Kind(BindKind::DeviceDirectory) => A::NOSUID | A::NOEXEC,
+        }
+    }
+
+    /// What the mount must not have, or it would be useless; the source's mount may have it.
+    fn hindrance(self) -> MountAttributes {
+        match self {
+            Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => MountAttributes::NODEV,
+            Self::Kind(BindKind::File) => MountAttributes::NOEXEC,
+            Self::Kind(_) => MountAttributes::empty(),
+        }
+    }
+}
+
+/// Clones the mount at a descriptor and restricts the clone while nobody else can see it.
+///
+/// `ENOSYS` if this kernel or sandbox lacks one of the calls.
+fn clone_restricted(fd: BorrowedFd<'_>, expected: Expected) -> Result<OwnedFd, Errno> {
+    let mount = mount::clone_mount(fd)?;
+    let (set, clear) = (expected.attributes(), expected.hindrance());
+    // Private: a clone stays in its source's peer group otherwise.
+    let private = Some(libc::MS_PRIVATE);
+    match mount::set_attributes(mount.as_fd(), set, clear, private) {
+        // A user namespace may not take a restriction off; without it on, there is nothing to take off.
+        Err(Errno::EPERM) if !has_hindrance(fd, clear) => {
+            mount::set_attributes(mount.as_fd(), set, MountAttributes::empty(), private)?;
+        }
+        done => done?,
+    }
+    Ok(mount)
+}
+
+fn has_hindrance(fd: BorrowedFd<'_>, hindrance: MountAttributes) -> bool {
+    let Ok(found) = fstatvfs(fd) else { return true };
+    let pairs = [
+        (MountAttributes::NODEV, FsFlags::ST_NODEV),
+        (MountAttributes::NOEXEC, FsFlags::ST_NOEXEC),
+    ];
+    pairs
+        .into_iter()
+        .any(|(attribute, flag)| hindrance.contains(attribute) && found.flags().contains(flag))
+}
+
+fn cloning_failed(fd: BorrowedFd<'_>, name: &Path, errno: Errno) -> Error {
+    let error = Error::file("mount operation failed", name, errno);
+    let hindered = MountAttributes::NODEV | MountAttributes::NOEXEC;
+    if errno == Errno::EPERM && has_hindrance(fd, hindered) {
+        let place = name.parent().unwrap_or(name).display();
+        return error.hint(format!(
+            "the file system at {place} is mounted nodev or noexec, and this may not be undone here"
+        ));
+    }
+    error
+}
+
+impl fmt::Display for ReadySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.display().fmt(f)
+    }
+}

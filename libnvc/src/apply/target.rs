@@ -1,0 +1,357 @@
+//! Finds and makes mount points inside the container's root, by descriptor.
+//!
+//! The common case is two calls: the directory is resolved once by openat2(2) and kept, the file is made in it with
+//! `O_EXCL | O_NOFOLLOW`. Where a directory is missing or a name is a link of the image, the path is walked component by
+//! component with descriptors, each link's text taken as inside the root, so that what is missing can be created.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
+
+use super::journal::Journal;
+use crate::error::{Error, Result};
+use crate::inroot::{self, RootDir};
+use crate::path::ContainerPath;
+
+/// As many links as the kernel follows in one path.
+const MOST_LINKS: usize = 40;
+
+/// The container's root, with the directories that were needed so far.
+pub(super) struct Tree<'a> {
+    pub(super) root: RootDir,
+    /// The root as the caller named it, for messages.
+    pub(super) rootfs: &'a Path,
+    umask: u32,
+    directories: HashMap<PathBuf, Rc<OwnedFd>>,
+}
+
+/// What a missing mount point is made as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaf {
+    /// An empty file with these permission bits, less the umask.
+    File(u32),
+    /// A directory with these permission bits, less the umask.
+    Directory(u32),
+}
+
+/// A mount point.
+pub(super) struct Target {
+    pub(super) fd: OwnedFd,
+    /// The directory it was looked up in: on the same mount unless the target is a mount itself.
+    pub(super) directory: Rc<OwnedFd>,
+    /// Its name in that directory.
+    pub(super) name: OsString,
+    /// What was found there; none if it was made just now.
+    pub(super) found: Option<FileStat>,
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(root: RootDir, rootfs: &'a Path, umask: u32) -> Self {
+        Self {
+            root,
+            rootfs,
+            umask,
+            directories: HashMap::new(),
+        }
+    }
+
+    /// Finds the mount point at a path, or makes it.
+    pub(super) fn mount_point(
+        &mut self,
+        at: &ContainerPath,
+        leaf: Leaf,
+        journal: &mut Journal,
+    ) -> Result<Target> {
+        let directory = self.directory(&at.parent(), journal)?;
+        let failed = |errno| Error::file("file creation failed", at.below(self.rootfs), errno);
+        match self.make(&directory, at.file_name(), leaf, journal) {
+            Ok(fd) => {
+                return Ok(Target {
+                    fd,
+                    directory,
+                    name: at.file_name().to_owned(),
+                    found: None,
+                });
+            }
+            Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let fd = open_child(directory.as_fd(), at.file_name()).map_err(failed)?;
+        let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
+        if kind(&stat) == SFlag::S_IFLNK {
+            return self
+                .walk(at.as_path(), leaf, journal)
+                .and_then(|target| suits(target, leaf))
+                .map_err(|errno| {
+                    if errno == Errno::ELOOP {
+                        self.path_error(at, errno)
+                    } else {
+                        failed(errno)
+                    }
+                });
+        }
+        let target = Target {
+            fd,
+            directory,
+            name: at.file_name().to_owned(),
+            found: Some(stat),
+        };
+        suits(target, leaf).map_err(failed)
+    }
+
+    /// Finds a directory that must be there.
+    pub(super) fn existing_directory(&self, at: &ContainerPath) -> Result<Target, Errno> {
+        let directory = Rc::new(self.root.resolve_directory(at.parent().as_path())?);
+        let mut fd = open_child(directory.as_fd(), at.file_name())?;
+        let mut stat = inroot::stat(fd.as_fd())?;
+        if kind(&stat) == SFlag::S_IFLNK {
+            fd = self.root.resolve_directory(at.as_path())?;
+            stat = inroot::stat(fd.as_fd())?;
+        }
+        suits(
+            Target {
+                fd,
+                directory,
+                name: at.file_name().to_owned(),
+                found: Some(stat),
+            },
+            Leaf::Directory(0),
+        )
+    }
+
+    /// Creates a symbolic link; false if something of that name is there.
+    pub(super) fn symlink(
+        &mut self,
+        at: &ContainerPath,
+        target: &Path,
+        journal: &mut Journal,
+    ) -> Result<bool> {
+        let directory = self.directory(&at.parent(), journal)?;
+        match nix::unistd::symlinkat(target, &*directory, at.file_name()) {
+            Ok(()) => {
+                journal.created(&directory, at.file_name(), SFlag::S_IFLNK);
+                Ok(true)
+            }
+            Err(Errno::EEXIST) => Ok(false),
+            Err(errno) => Err(Error::file(
+                "file creation failed",
+                at.below(self.rootfs),
+                errno,
+            )),
+        }
+    }
+
+    /// Permission bits for something new.
+    pub(super) fn masked(&self, mode: u32) -> Mode {
+        Mode::from_bits_truncate(mode & 0o777 & !self.umask)
+    }
+
+    /// Opens a directory, made with its parents if missing.
+    fn directory(&mut self, path: &ContainerPath, journal: &mut Journal) -> Result<Rc<OwnedFd>> {
+        if let Some(fd) = self.directories.get(path.as_path()) {
+            return Ok(Rc::clone(fd));
+        }
+        let fd = match self.root.resolve_directory(path.as_path()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => {
+                let made = self.walk(path.as_path(), Leaf::Directory(0o755), journal);
+                let made = made.and_then(|target| suits(target, Leaf::Directory(0o755)));
+                made.map_err(|errno| {
+                    Error::file("file creation failed", path.below(self.rootfs), errno)
+                })?
+                .fd
+            }
+            Err(errno) => return Err(self.path_error(path, errno)),
+        };
+        let fd = Rc::new(fd);
+        self.directories
+            .insert(path.as_path().to_owned(), Rc::clone(&fd));
+        Ok(fd)
+    }
+
+    /// Creates the last component; `EEXIST` if anything is there.
+    fn make(
+        &self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        leaf: Leaf,
+        journal: &mut Journal,
+    ) -> Result<OwnedFd, Errno> {
+        match leaf {
+            Leaf::File(mode) => {
+                let flags = OFlag::O_CREAT
+                    | OFlag::O_EXCL
+                    | OFlag::O_NOFOLLOW
+                    | OFlag::O_RDONLY
+                    | OFlag::O_CLOEXEC;
+                let fd = openat(&**dir, name, flags, self.masked(mode))?;
+                journal.created(dir, name, SFlag::S_IFREG);
+                Ok(fd)
+            }
+            Leaf::Directory(mode) => {
+                mkdirat(&**dir, name, self.masked(mode))?;
+                journal.created(dir, name, SFlag::S_IFDIR);
+                open_child(dir.as_fd(), name)
+            }
+        }
+    }
+
+    /// Walks a path from the root, creating what is missing.
+    fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal) -> Result<Target, Errno> {
+        let top = Rc::new(self.root.resolve_directory(Path::new("/"))?);
+        let mut stack = vec![top];
+        let mut pending = components(path);
+        let mut links = 0;
+        while let Some(name) = pending.pop() {
+            let Some(current) = stack.last().map(Rc::clone) else {
+                return Err(Errno::ENOENT);
+            };
+            if name == ".." {
+                if stack.len() > 1 {
+                    stack.pop();
+                }
+                continue;
+            }
+            let fd = match open_child(current.as_fd(), &name) {
+                Ok(fd) => fd,
+                Err(Errno::ENOENT) => {
+                    let is_last = pending.is_empty();
+                    // Directories on the way need to be entered by their owner whatever the umask says.
+                    let wanted = if is_last {
+                        leaf
+                    } else {
+                        Leaf::Directory(0o777)
+                    };
+                    match self.make_on_way(&current, &name, wanted, is_last, journal) {
+                        Ok(fd) if is_last => {
+                            return Ok(Target {
+                                fd,
+                                directory: current,
+                                name,
+                                found: None,
+                            });
+                        }
+                        Ok(fd) => {
+                            stack.push(Rc::new(fd));
+                            continue;
+                        }
+                        // Somebody made it just now: look again, but not for ever.
+                        Err(Errno::EEXIST) if links < MOST_LINKS => {
+                            links += 1;
+                            pending.push(name);
+                            continue;
+                        }
+                        Err(errno) => return Err(errno),
+                    }
+                }
+                Err(errno) => return Err(errno),
+            };
+            let stat = inroot::stat(fd.as_fd())?;
+            match kind(&stat) {
+                SFlag::S_IFLNK => {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Errno::ELOOP);
+                    }
+                    let text = readlinkat(&fd, "")?;
+                    if Path::new(&text).is_absolute() {
+                        stack.truncate(1);
+                    }
+                    pending.extend(components(Path::new(&text)));
+                }
+                _ if pending.is_empty() => {
+                    return Ok(Target {
+                        fd,
+                        directory: current,
+                        name,
+                        found: Some(stat),
+                    });
+                }
+                SFlag::S_IFDIR => stack.push(Rc::new(fd)),
+                _ => return Err(Errno::ENOTDIR),
+            }
+        }
+        // The path ended in `..`, or was the root itself.
+        let last = stack.pop().ok_or(Errno::ENOENT)?;
+        let fd = last.try_clone().map_err(|_| Errno::EMFILE)?;
+        let stat = inroot::stat(fd.as_fd())?;
+        Ok(Target {
+            fd,
+            directory: last,
+            name: ".".into(),
+            found: Some(stat),
+        })
+    }
+
+    fn make_on_way(
+        &self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        leaf: Leaf,
+        is_last: bool,
+        journal: &mut Journal,
+    ) -> Result<OwnedFd, Errno> {
+        if is_last {
+            return self.make(dir, name, leaf, journal);
+        }
+        mkdirat(
+            &**dir,
+            name,
+            Mode::from_bits_truncate(0o777 & !self.umask | 0o300),
+        )?;
+        journal.created(dir, name, SFlag::S_IFDIR);
+        open_child(dir.as_fd(), name)
+    }
+
+    fn path_error(&self, path: &ContainerPath, errno: Errno) -> Error {
+        // Two slashes, as upstream joins them.
+        Error::file(
+            "path error",
+            format!("{}/{path}", self.rootfs.display()),
+            errno,
+        )
+    }
+}
+
+/// Opens an entry of a directory by reference, a link itself.
+pub(super) fn open_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    openat(
+        directory,
+        name,
+        OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// The file type in a `stat`.
+pub(super) fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+/// Whether a mount of a leaf's type fits on a target: directories only on directories.
+fn suits(target: Target, leaf: Leaf) -> Result<Target, Errno> {
+    let Some(stat) = &target.found else {
+        return Ok(target);
+    };
+    match (leaf, kind(stat) == SFlag::S_IFDIR) {
+        (Leaf::File(_), true) => Err(Errno::EISDIR),
+        (Leaf::Directory(_), false) => Err(Errno::ENOTDIR),
+        _ => Ok(target),
+    }
+}
+
+/// The names in a path, the last one first; `.` and leading slashes left out.
+fn components(path: &Path) -> Vec<OsString> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
+}

@@ -1,0 +1,210 @@
+//! Mounts small tmpfs file systems that are complete when they appear, and extends the ones of an earlier run.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
+
+use super::attach::Attacher;
+use super::journal::Journal;
+use super::legacy;
+use super::target::{Target, Tree};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::{TmpfsFile, profile};
+use crate::sys::mount::{self, MountAttributes};
+
+/// What our tmpfs mounts have.
+const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
+    .union(MountAttributes::NOSUID)
+    .union(MountAttributes::NOEXEC);
+
+/// A tmpfs that waits to be filled and attached.
+pub(super) struct NewTmpfs<'a> {
+    /// The detached mount; none on kernels without such.
+    mount: Option<OwnedFd>,
+    /// Permission bits of its root.
+    pub(super) mode: u32,
+    files: &'a [TmpfsFile],
+}
+
+impl<'a> NewTmpfs<'a> {
+    /// Makes it, empty.
+    pub(super) fn detached(mode: u32, files: &'a [TmpfsFile]) -> Result<Self, Errno> {
+        let mount = match mount::new_tmpfs(mode, ATTRIBUTES) {
+            Err(Errno::ENOSYS) => None,
+            done => Some(done?),
+        };
+        Ok(Self { mount, mode, files })
+    }
+
+    /// Mounts it on a target, or completes the one that an earlier run mounted there.
+    pub(super) fn mount(
+        self,
+        target: &Target,
+        place: &Path,
+        tree: &Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal,
+    ) -> Result<()> {
+        if is_ours(target, attacher) {
+            log::debug!("a tmpfs is mounted at {} already", place.display());
+            let directory = target.directory_itself()?;
+            return self
+                .files
+                .iter()
+                .try_for_each(|file| put(&directory, file, place, tree, journal));
+        }
+        log::info!("mounting tmpfs at {}", place.display());
+        let fill = |mount: &OwnedFd| {
+            let create = |file| {
+                create(mount, file, tree).map_err(|errno| creation_failed(place, file, errno))
+            };
+            self.files.iter().try_for_each(create)
+        };
+        if let Some(mount) = self.mount {
+            fill(&mount)?;
+            return attacher.attach(mount, target, place, journal);
+        }
+        attacher.confine(target, place, journal)?;
+        let mounted = legacy::tmpfs(self.mode, target, attacher, ATTRIBUTES).and_then(|mount| {
+            let again = mount.try_clone().map_err(|_| Errno::EMFILE)?;
+            Ok((mount, again))
+        });
+        let (mount, again) =
+            mounted.map_err(|errno| Error::file("mount operation failed", place, errno))?;
+        journal.mounted(again);
+        fill(&mount)
+    }
+}
+
+/// Shows one more GPU in the application profile.
+pub(super) fn show_in_profile(
+    target: &Target,
+    minor: u32,
+    place: &Path,
+    tree: &Tree<'_>,
+    journal: &mut Journal,
+) -> Result<()> {
+    let directory = target.directory_itself()?;
+    let old = match read(&directory, profile::FILE) {
+        Ok(old) => old,
+        Err(Errno::ENOENT) => String::new(),
+        Err(errno) => return Err(Error::file("open failed", place.join(profile::FILE), errno)),
+    };
+    let content = if old.is_empty() {
+        profile::text(&profile::mask(&[minor]))
+    } else {
+        profile::with_visible(&old, minor).ok_or_else(|| {
+            let text = format!(
+                "invalid application profile: {}",
+                place.join(profile::FILE).display()
+            );
+            Error::new(ErrorKind::Malformed, text)
+        })?
+    };
+    let file = TmpfsFile {
+        name: profile::FILE.into(),
+        mode: profile::MODE,
+        content,
+    };
+    put(&directory, &file, place, tree, journal)
+}
+
+impl Target {
+    /// A descriptor of the directory that the target is, to keep in the journal.
+    fn directory_itself(&self) -> Result<Rc<OwnedFd>> {
+        self.fd
+            .try_clone()
+            .map(Rc::new)
+            .map_err(|_| Error::system("open failed", Errno::EMFILE))
+    }
+}
+
+/// Whether a tmpfs as we make them is mounted on a target.
+fn is_ours(target: &Target, attacher: &Attacher<'_>) -> bool {
+    let is_tmpfs = || fstatfs(&target.fd).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC);
+    attacher.is_mount_with(target, ATTRIBUTES) && is_tmpfs()
+}
+
+/// Makes a file in a mounted tmpfs have a content: created, rewritten or left alone.
+fn put(
+    dir: &Rc<OwnedFd>,
+    file: &TmpfsFile,
+    place: &Path,
+    tree: &Tree<'_>,
+    journal: &mut Journal,
+) -> Result<()> {
+    let failed = |errno| creation_failed(place, file, errno);
+    match create(dir, file, tree) {
+        Ok(()) => {
+            let (dir, name) = (Rc::clone(dir), file.name.clone());
+            journal.other(Box::new(move || {
+                unlinkat(&*dir, name.as_str(), UnlinkatFlags::NoRemoveDir)
+                    .map_err(|errno| Error::file("file removal failed", name, errno))
+            }));
+            return Ok(());
+        }
+        Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let old = read(dir, &file.name).map_err(failed)?;
+    if old == file.content {
+        return Ok(());
+    }
+    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let fd = openat(&**dir, file.name.as_str(), flags, Mode::empty()).map_err(failed)?;
+    let mut open = File::from(fd);
+    let again = open.try_clone().map_err(|_| failed(Errno::EMFILE))?;
+    let name = place.join(&file.name);
+    journal.other(Box::new(move || {
+        let mut again = again;
+        rewrite(&mut again, &old)
+            .map_err(|errno| Error::file("restoring a file failed", name, errno))
+    }));
+    rewrite(&mut open, &file.content).map_err(failed)
+}
+
+fn create(directory: &impl AsFd, file: &TmpfsFile, tree: &Tree<'_>) -> Result<(), Errno> {
+    let flags =
+        OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let fd = openat(
+        directory.as_fd(),
+        file.name.as_str(),
+        flags,
+        tree.masked(file.mode),
+    )?;
+    File::from(fd)
+        .write_all(file.content.as_bytes())
+        .map_err(|e| errno(&e))
+}
+
+fn read(directory: &OwnedFd, name: &str) -> Result<String, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let fd = openat(directory, name, flags, Mode::empty())?;
+    let mut file = File::from(fd);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| errno(&e))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn rewrite(file: &mut File, content: &str) -> Result<(), Errno> {
+    file.rewind().map_err(|e| errno(&e))?;
+    file.write_all(content.as_bytes()).map_err(|e| errno(&e))?;
+    let length = i64::try_from(content.len()).map_err(|_| Errno::EFBIG)?;
+    ftruncate(file, length)
+}
+
+fn creation_failed(place: &Path, file: &TmpfsFile, errno: Errno) -> Error {
+    Error::file("file creation failed", place.join(&file.name), errno)
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

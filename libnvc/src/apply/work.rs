@@ -1,0 +1,163 @@
+//! Prepares a plan outside the container: every source opened, checked and cloned before the first effect.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+
+use nix::errno::Errno;
+
+use super::ApplyOptions;
+use super::ldconfig::Prepared;
+use super::session::Order;
+use super::source::{Expected, ReadySource};
+use super::tmpfs::NewTmpfs;
+use crate::container::{CgroupVersion, Container};
+use crate::error::{Error, Result};
+use crate::host::{DeviceNumber, DriverRoot};
+use crate::path::ContainerPath;
+use crate::plan::{Plan, Source, Step};
+
+/// A plan whose sources are checked and open: what can be found wrong without touching the container is found.
+pub(super) struct Work<'a> {
+    /// In the order in which they are carried out.
+    pub(super) tasks: Vec<Task<'a>>,
+    /// All at once, so that each device program is replaced once.
+    pub(super) devices: Option<DeviceRules>,
+    /// Last, since it looks at what was mounted.
+    pub(super) ldconfig: Option<(Prepared, &'a [ContainerPath])>,
+}
+
+/// A step with what it needs from the caller's namespaces.
+pub(super) enum Task<'a> {
+    Bind {
+        source: ReadySource,
+        at: &'a ContainerPath,
+    },
+    MountTmpfs {
+        tmpfs: NewTmpfs<'a>,
+        create: bool,
+        at: &'a ContainerPath,
+    },
+    Symlink {
+        at: &'a ContainerPath,
+        target: &'a Path,
+    },
+    ShowInProfile {
+        directory: &'a ContainerPath,
+        minor: u32,
+    },
+}
+
+/// Devices for a device cgroup.
+pub(super) struct DeviceRules {
+    pub(super) directory: OwnedFd,
+    pub(super) version: CgroupVersion,
+    /// How messages name the cgroup.
+    pub(super) name: PathBuf,
+    pub(super) devices: Vec<DeviceNumber>,
+}
+
+impl<'a> Work<'a> {
+    /// Opens and checks everything; call it in the caller's namespaces. Files of the image are ordered from the
+    /// namespace thread.
+    ///
+    /// Mounts are made in the plan's order, which is the order in which the mount table will show them.
+    pub(super) fn prepare(
+        plan: &'a Plan,
+        driver_root: &DriverRoot,
+        container: &Container,
+        options: ApplyOptions,
+        orders: &Sender<Order<'a>>,
+    ) -> Result<Self> {
+        let mut work = Self {
+            tasks: Vec::with_capacity(plan.steps.len()),
+            devices: None,
+            ldconfig: None,
+        };
+        let mut devices = Vec::new();
+        for step in &plan.steps {
+            let task = match step {
+                Step::Bind {
+                    source: Source::Host(path),
+                    at,
+                    kind,
+                } => Task::Bind {
+                    source: ReadySource::on_host(driver_root, path, Expected::Kind(*kind))?,
+                    at,
+                },
+                Step::Bind {
+                    source: Source::Image(path),
+                    at,
+                    kind,
+                } => {
+                    let (reply, answer) = mpsc::channel();
+                    let gone = || Error::system("namespace association failed", Errno::ESRCH);
+                    let order = Order::CloneFromImage {
+                        path,
+                        kind: *kind,
+                        reply,
+                    };
+                    orders.send(order).map_err(|_| gone())?;
+                    Task::Bind {
+                        source: answer.recv().map_err(|_| gone())??,
+                        at,
+                    }
+                }
+                Step::BindDevice { source, number, at } => Task::Bind {
+                    source: ReadySource::on_host(driver_root, source, Expected::Device(*number))?,
+                    at,
+                },
+                Step::MountTmpfs {
+                    at,
+                    mode,
+                    create,
+                    files,
+                } => {
+                    let tmpfs = NewTmpfs::detached(*mode, files).map_err(|errno| {
+                        Error::file(
+                            "mount operation failed",
+                            at.below(container.rootfs()),
+                            errno,
+                        )
+                    })?;
+                    Task::MountTmpfs {
+                        tmpfs,
+                        create: *create,
+                        at,
+                    }
+                }
+                Step::Symlink { at, target } => Task::Symlink { at, target },
+                Step::ShowInProfile { directory, minor } => Task::ShowInProfile {
+                    directory,
+                    minor: *minor,
+                },
+                Step::AllowDevice { number } => {
+                    devices.push(*number);
+                    continue;
+                }
+                Step::UpdateLdCache {
+                    ldconfig,
+                    directories,
+                } => {
+                    work.ldconfig = Some((
+                        Prepared::new(ldconfig, directories, options.no_pivot)?,
+                        directories,
+                    ));
+                    continue;
+                }
+            };
+            work.tasks.push(task);
+        }
+        if let (false, Some(cgroup)) = (devices.is_empty(), container.device_cgroup()) {
+            let directory = container.open_device_cgroup(cgroup)?;
+            let (version, name) = (cgroup.version, cgroup.directory.clone());
+            work.devices = Some(DeviceRules {
+                directory,
+                version,
+                name,
+                devices,
+            });
+        }
+        Ok(work)
+    }
+}

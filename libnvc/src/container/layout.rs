@@ -1,0 +1,139 @@
+//! Recognises the image's distribution by where it keeps its libraries.
+//!
+//! The dynamic loader of the image must find what is mounted: Debian's looks into the multiarch directories, most others
+//! into /usr/lib64, musl into /usr/lib and nowhere else. Upstream knows the first two.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::{ContainerConfig, Layout};
+use crate::error::{Error, Result};
+use crate::inroot::{self, RootDir};
+use crate::path::ContainerPath;
+
+#[cfg(target_arch = "x86_64")]
+mod arch {
+    pub(super) const MULTIARCH: &str = "/usr/lib/x86_64-linux-gnu";
+    pub(super) const MULTIARCH32: &str = "/usr/lib/i386-linux-gnu";
+    pub(super) const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
+}
+#[cfg(target_arch = "aarch64")]
+mod arch {
+    pub(super) const MULTIARCH: &str = "/usr/lib/aarch64-linux-gnu";
+    pub(super) const MULTIARCH32: &str = "/var/empty";
+    pub(super) const MUSL_LOADER: &str = "/lib/ld-musl-aarch64.so.1";
+}
+
+/// Where things go in the image below `root`; what the caller says wins.
+pub(super) fn detect(config: &ContainerConfig, root: &RootDir) -> Result<Layout> {
+    let given = |path: &Option<PathBuf>| path.as_ref().map(ContainerPath::new);
+    let (libs_dir, libs32_dir) = match (given(&config.libs_dir), given(&config.libs32_dir)) {
+        (Some(libs), Some(libs32)) => (libs, libs32),
+        (libs, libs32) => {
+            let found = library_directories(root)?;
+            (libs.unwrap_or(found.0), libs32.unwrap_or(found.1))
+        }
+    };
+    Ok(Layout {
+        bins_dir: given(&config.bins_dir).unwrap_or_else(|| ContainerPath::new("/usr/bin")),
+        libs_dir,
+        libs32_dir,
+        cudart_dir: given(&config.cudart_dir)
+            .unwrap_or_else(|| ContainerPath::new("/usr/local/cuda")),
+    })
+}
+
+fn library_directories(root: &RootDir) -> Result<(ContainerPath, ContainerPath)> {
+    let exists = |path: &str| {
+        root.exists(Path::new(path))
+            .map_err(|errno| Error::file("path error", path, errno))
+    };
+    let dirs =
+        |libs: &str, libs32: &str| Ok((ContainerPath::new(libs), ContainerPath::new(libs32)));
+    if exists("/etc/debian_version")? {
+        return dirs(arch::MULTIARCH, arch::MULTIARCH32);
+    }
+    if exists(arch::MUSL_LOADER)? && !exists("/usr/lib64")? {
+        return dirs("/usr/lib", "/usr/lib32");
+    }
+    // Images built by hand from Debian packages, without base-files.
+    if exists(&format!("{}/libc.so.6", arch::MULTIARCH))? {
+        return dirs(arch::MULTIARCH, arch::MULTIARCH32);
+    }
+    let libs = "/usr/lib64";
+    let libs32 =
+        if exists("/usr/lib32")? || !exists("/usr/lib")? || same_directory(root, "/usr/lib", libs)?
+        {
+            "/usr/lib32"
+        } else {
+            "/usr/lib"
+        };
+    dirs(libs, libs32)
+}
+
+fn same_directory(root: &RootDir, a: &str, b: &str) -> Result<bool> {
+    let identity = |path: &str| match root.resolve(Path::new(path)) {
+        Ok(fd) => inroot::stat(fd.as_fd()).map(|stat| Some((stat.st_dev, stat.st_ino))),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+        Err(errno) => Err(errno),
+    };
+    let of = |path| identity(path).map_err(|errno| Error::file("path error", path, errno));
+    Ok(of(a)?.is_some_and(|a| of(b).is_ok_and(|b| b == Some(a))))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn detected(dirs: &[&str], files: &[&str], links: &[(&str, &str)]) -> (String, String) {
+        let dir = tempfile::tempdir().unwrap();
+        for path in dirs {
+            std::fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        for path in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        for (link, target) in links {
+            symlink(target, dir.path().join(link)).unwrap();
+        }
+        let layout = detect(
+            &ContainerConfig::default(),
+            &RootDir::open(dir.path()).unwrap(),
+        )
+        .unwrap();
+        (layout.libs_dir.to_string(), layout.libs32_dir.to_string())
+    }
+
+    #[test]
+    fn distributions_are_recognised() {
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        let debian = pair(arch::MULTIARCH, arch::MULTIARCH32);
+        assert_eq!(detected(&[], &["etc/debian_version"], &[]), debian);
+        let libc = format!("{}/libc.so.6", &arch::MULTIARCH[1..]);
+        assert_eq!(detected(&[], &[&libc], &[]), debian);
+        // Fedora, openSUSE
+        assert_eq!(
+            detected(&["usr/lib", "usr/lib64"], &[], &[]),
+            pair("/usr/lib64", "/usr/lib")
+        );
+        // Arch: lib64 is a link to lib, multilib has lib32
+        let arch = detected(&["usr/lib", "usr/lib32"], &[], &[("usr/lib64", "lib")]);
+        assert_eq!(arch, pair("/usr/lib64", "/usr/lib32"));
+        assert_eq!(
+            detected(&["usr/lib"], &[], &[("usr/lib64", "lib")]),
+            pair("/usr/lib64", "/usr/lib32")
+        );
+        // Alpine
+        assert_eq!(
+            detected(&["usr/lib"], &[&arch::MUSL_LOADER[1..]], &[]),
+            pair("/usr/lib", "/usr/lib32")
+        );
+        assert_eq!(detected(&[], &[], &[]), pair("/usr/lib64", "/usr/lib32"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Finds the container's process and the mount namespace it is in, and pins both by descriptors.
+//!
+//! *Supervised*, the process is looked up in the caller's own /proc. *Standalone*, the caller already sees the container's
+//! file systems and its /proc is below the container's root, where an image may put anything: each component is
+//! checked to be the kernel's own procfs before it is trusted, so that root never enters a namespace that the image chose.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, SFlag};
+use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, RootDir};
+use crate::options::ContainerOptions;
+use crate::sys::mount;
+
+/// Inode number of the root of every procfs (`PROC_ROOT_INO`).
+const PROC_ROOT_INODE: u64 = 1;
+
+/// The container's process, pinned: its descriptor stays with this process even if the number is used again.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// `/proc/<pid>`, as messages name it.
+    path: PathBuf,
+    directory: OwnedFd,
+    root: RootDir,
+    owner: (u32, u32),
+    standalone: bool,
+}
+
+/// The container's mount namespace.
+#[derive(Debug)]
+pub(crate) struct MountNamespace {
+    pub(crate) fd: OwnedFd,
+    /// Whether it is the caller's own.
+    pub(crate) is_ours: bool,
+}
+
+impl Process {
+    /// Finds the process and opens the container's root as it sees it.
+    pub(super) fn find(pid: i32, rootfs: &Path, options: ContainerOptions) -> Result<Self> {
+        if options.contains(ContainerOptions::STANDALONE) {
+            Self::find_standalone(pid, rootfs)
+        } else {
+            Self::find_supervised(pid, rootfs)
+        }
+    }
+
+    fn find_supervised(pid: i32, rootfs: &Path) -> Result<Self> {
+        let path = PathBuf::from(format!("/proc/{pid}"));
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        // Upstream opens the root first, so this is the name its message has.
+        let failed = |errno| Error::file("open failed", format!("/proc/{pid}/root/"), errno);
+        let directory = nix::fcntl::open(&path, flags, Mode::empty()).map_err(failed)?;
+        let its_root = openat(&directory, "root", flags, Mode::empty()).map_err(failed)?;
+        let root = RootDir::from_fd(its_root)
+            .resolve(rootfs)
+            .map_err(|errno| {
+                Error::file(
+                    "open failed",
+                    format!("/proc/{pid}/root{}", rootfs.display()),
+                    errno,
+                )
+            })?;
+        Self::settle(path, directory, root, false)
+    }
+
+    fn find_standalone(pid: i32, rootfs: &Path) -> Result<Self> {
+        let path = rootfs.join(format!("proc/{pid}"));
+        let root =
+            RootDir::open(rootfs).map_err(|errno| Error::file("open failed", rootfs, errno))?;
+        let failed = |errno| Error::file("stat failed", &path, errno);
+        let proc = root.resolve(Path::new("/proc")).map_err(failed)?;
+        let stat = inroot::stat(proc.as_fd()).map_err(failed)?;
+        if !is_on(proc.as_fd(), PROC_SUPER_MAGIC).map_err(failed)? || stat.st_ino != PROC_ROOT_INODE
+        {
+            let missing = failed(Errno::ENOENT);
+            return Err(missing.hint(format!(
+                "{}/proc is not a proc file system: mount one",
+                rootfs.display()
+            )));
+        }
+        let directory = child(proc.as_fd(), &pid.to_string()).map_err(failed)?;
+        Self::settle(path.clone(), directory, OwnedFd::from(root), true)
+    }
+
+    fn settle(path: PathBuf, directory: OwnedFd, root: OwnedFd, standalone: bool) -> Result<Self> {
+        let stat = inroot::stat(directory.as_fd())
+            .map_err(|errno| Error::file("stat failed", &path, errno))?;
+        let kind =
+            inroot::stat(root.as_fd()).map_err(|errno| Error::file("stat failed", &path, errno))?;
+        if SFlag::from_bits_truncate(kind.st_mode) & SFlag::S_IFMT != SFlag::S_IFDIR {
+            return Err(
+                Error::new(ErrorKind::InvalidArgument, "invalid rootfs directory")
+                    .because("not a directory"),
+            );
+        }
+        let root = RootDir::from_fd(root);
+        Ok(Self {
+            path,
+            directory,
+            root,
+            owner: (stat.st_uid, stat.st_gid),
+            standalone,
+        })
+    }
+
+    /// The container's root as the process sees it, for reading.
+    pub(crate) fn root(&self) -> &RootDir {
+        &self.root
+    }
+
+    /// Its directory in /proc, as messages name it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ids of the container's owner: root as the container's user namespace maps it.
+    pub(crate) fn owner(&self) -> (u32, u32) {
+        self.owner
+    }
+
+    /// Whether the caller works inside the container's root.
+    pub(crate) fn is_standalone(&self) -> bool {
+        self.standalone
+    }
+
+    /// Opens the mount namespace of the process.
+    pub(super) fn mount_namespace(&self) -> Result<MountNamespace> {
+        let failed = |errno| Error::file("open failed", self.path.join("ns/mnt"), errno);
+        let ns = child(self.directory.as_fd(), "ns").map_err(failed)?;
+        let link = openat(
+            &ns,
+            "mnt",
+            OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed)?;
+        if !same_mount(ns.as_fd(), link.as_fd()).map_err(failed)? {
+            return Err(failed(Errno::EXDEV));
+        }
+        let text = nix::fcntl::readlinkat(&link, "").map_err(failed)?;
+        let fd = openat(
+            &ns,
+            "mnt",
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed)?;
+        // The link's own text names the namespace; whatever was mounted over the link meanwhile has another number.
+        let inode = inroot::stat(fd.as_fd()).map_err(failed)?.st_ino;
+        if !is_on(fd.as_fd(), NSFS_MAGIC).map_err(failed)? || text != *format!("mnt:[{inode}]") {
+            return Err(failed(Errno::EXDEV));
+        }
+        let ours = nix::sys::stat::stat("/proc/thread-self/ns/mnt").map_err(failed)?;
+        Ok(MountNamespace {
+            fd,
+            is_ours: ours.st_ino == inode,
+        })
+    }
+
+    /// Reads one of the process's files in /proc.
+    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {
+        use std::io::Read;
+        let path = self.path.join(name);
+        let failed = |errno| Error::file("open failed", &path, errno);
+        let fd = openat(
+            &self.directory,
+            name,
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed)?;
+        let mut bytes = Vec::new();
+        let result = File::from(fd).read_to_end(&mut bytes);
+        result.map_err(|e| {
+            Error::file(
+                "read failed",
+                &path,
+                e.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
+            )
+        })?;
+        Ok(bytes)
+    }
+}
+
+/// Opens a directory entry of procfs: not through a link, not across a mount.
+fn child(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let fd = openat(parent, name, flags, Mode::empty())?;
+    if same_mount(parent, fd.as_fd())? {
+        Ok(fd)
+    } else {
+        Err(Errno::EXDEV)
+    }
+}
+
+fn same_mount(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let (place_a, place_b) = (mount::place(a)?, mount::place(b)?);
+    if place_a.id.is_some() {
+        return Ok(place_a.id == place_b.id);
+    }
+    // Before Linux 5.8: the same file system, which a bind mount from elsewhere in it would pass.
+    Ok(inroot::stat(a)?.st_dev == inroot::stat(b)?.st_dev)
+}
+
+fn is_on(fd: BorrowedFd<'_>, kind: FsType) -> Result<bool, Errno> {
+    Ok(fstatfs(fd)?.filesystem_type() == kind)
+}

@@ -1,0 +1,117 @@
+//! Tells native libraries from 32-bit ones, by the loader cache's flags and by ELF headers.
+//!
+//! A driver installation has up to two sets of libraries: those of the machine and those of its 32-bit predecessor. Which
+//! numbers mark them depends on the machine this program is compiled for.
+
+/// One of the two sets of libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Abi {
+    Native,
+    Compat32,
+}
+
+/// How the libraries of one set are marked.
+struct Marks {
+    /// Architecture bits of a loader cache entry (glibc's `FLAG_*` in ldconfig.h).
+    cache: i32,
+    /// `EI_CLASS` and `e_machine` of the ELF header.
+    elf: (u8, u16),
+    /// Debian's name for the set, the last part of its library directories.
+    triplet: &'static str,
+}
+
+/// Entries for ELF libraries of libc 6 have this bit; others are of no use to anybody today.
+const CACHE_ELF: i32 = 0x0001;
+const CACHE_ARCHITECTURE: i32 = 0xff00;
+
+#[cfg(target_arch = "x86_64")]
+const NATIVE: Option<Marks> = marks(0x0300, 2, 62, "x86_64-linux-gnu");
+#[cfg(target_arch = "x86_64")]
+const COMPAT32: Option<Marks> = marks(0x0000, 1, 3, "i386-linux-gnu");
+
+#[cfg(target_arch = "aarch64")]
+const NATIVE: Option<Marks> = marks(0x0a00, 2, 183, "aarch64-linux-gnu");
+#[cfg(target_arch = "aarch64")]
+const COMPAT32: Option<Marks> = marks(0x0900, 1, 40, "arm-linux-gnueabihf");
+
+#[cfg(target_arch = "powerpc64")]
+const NATIVE: Option<Marks> = marks(0x0500, 2, 21, "powerpc64le-linux-gnu");
+#[cfg(target_arch = "powerpc64")]
+const COMPAT32: Option<Marks> = None;
+
+const fn marks(cache: i32, class: u8, machine: u16, triplet: &'static str) -> Option<Marks> {
+    Some(Marks {
+        cache,
+        elf: (class, machine),
+        triplet,
+    })
+}
+
+impl Abi {
+    /// Both sets, the native one first.
+    pub(super) const ALL: [Self; 2] = [Self::Native, Self::Compat32];
+
+    /// The set that a loader cache entry with these flags belongs to.
+    pub(super) fn of_cache_entry(flags: i32) -> Option<Self> {
+        let wanted = |marks: &Marks| marks.cache == flags & CACHE_ARCHITECTURE;
+        (flags & CACHE_ELF != 0).then(|| Self::find(wanted))?
+    }
+
+    /// The set that a file belongs to which starts with `head`; 20 bytes are enough.
+    pub(super) fn of_elf_header(head: &[u8]) -> Option<Self> {
+        let class = *head.strip_prefix(b"\x7fELF")?.first()?;
+        let machine = u16::from_ne_bytes(head.get(18..20)?.try_into().ok()?);
+        Self::find(|marks| marks.elf == (class, machine))
+    }
+
+    /// Debian's name for the set.
+    pub(super) fn triplet(self) -> Option<&'static str> {
+        self.marks().map(|marks| marks.triplet)
+    }
+
+    fn marks(self) -> Option<&'static Marks> {
+        static MARKS: [Option<Marks>; 2] = [NATIVE, COMPAT32];
+        MARKS[self as usize].as_ref()
+    }
+
+    fn find(wanted: impl Fn(&Marks) -> bool) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|abi| abi.marks().is_some_and(&wanted))
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_flags() {
+        for (flags, abi) in [
+            (0x0303, Some(Abi::Native)),
+            (0x0301, Some(Abi::Native)),
+            (0x0003, Some(Abi::Compat32)),
+            (0x0803, None), // x32
+            (0x0a03, None), // aarch64
+            (0x0302, None), // not ELF
+            (-1, None),
+        ] {
+            assert_eq!(Abi::of_cache_entry(flags), abi, "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn elf_headers() {
+        let head = |class: u8, machine: u8| {
+            let mut head = *b"\x7fELF\0\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\0\0";
+            head[4] = class;
+            head[18] = machine;
+            head
+        };
+        assert_eq!(Abi::of_elf_header(&head(2, 62)), Some(Abi::Native));
+        assert_eq!(Abi::of_elf_header(&head(1, 3)), Some(Abi::Compat32));
+        assert_eq!(Abi::of_elf_header(&head(1, 62)), None); // x32
+        assert_eq!(Abi::of_elf_header(&head(2, 62)[..19]), None);
+        assert_eq!(Abi::of_elf_header(b"#!/bin/sh"), None);
+    }
+}

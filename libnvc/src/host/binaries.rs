@@ -1,0 +1,137 @@
+//! Finds the driver's programs by searching `PATH` inside the driver root.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use log::{debug, info};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::realpath::RealPaths;
+use crate::host::{DriverRoot, WslDriver, catalogue};
+use crate::options::DriverOptions;
+use crate::path::HostPath;
+
+/// The programs that are there, real files, in the order of the catalogue.
+///
+/// `path` is the value of the caller's `PATH`. Its directories are those of the driver root; an empty one is the root
+/// itself. Under WSL2 the driver stores come first.
+///
+/// # Errors
+/// `environment variable PATH not found`.
+pub fn find(
+    root: &DriverRoot,
+    path: Option<&OsStr>,
+    options: DriverOptions,
+    wsl: &[WslDriver],
+) -> Result<Vec<HostPath>> {
+    let path = checked(path)?;
+    let names = catalogue::programs(options);
+    let mut slots = vec![None; names.len()];
+    let mut paths = RealPaths::new(root);
+    // The last adapter's driver store wins, as with upstream.
+    let stores = wsl.iter().rev().map(|driver| driver.store.clone());
+    let directories = path.as_bytes().split(|&byte| byte == b':');
+    for directory in stores.chain(directories.map(|text| HostPath::new(OsStr::from_bytes(text)))) {
+        let missing = names.iter().zip(&mut slots);
+        for (name, slot) in missing.filter(|(_, slot)| slot.is_none()) {
+            match paths.resolve(&directory.join(name)) {
+                Ok(real) => {
+                    debug!("selecting {real}");
+                    *slot = Some(real);
+                }
+                Err(errno) => debug!("no {name} in {directory}: {errno}"),
+            }
+        }
+    }
+    for (name, _) in names.iter().zip(&slots).filter(|(_, slot)| slot.is_none()) {
+        info!("missing program {name}");
+    }
+    Ok(slots.into_iter().flatten().collect())
+}
+
+/// The value of `PATH`, which must be set even where no program is looked for: upstream's callers rely on the error.
+pub(super) fn checked(path: Option<&OsStr>) -> Result<&OsStr> {
+    path.ok_or_else(|| {
+        Error::new(ErrorKind::NotFound, "environment variable PATH not found")
+            .hint("set PATH to the directories of the driver's programs, e.g. /usr/bin")
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn tree() -> (tempfile::TempDir, DriverRoot) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        for path in ["usr/bin", "opt/bin", "store"] {
+            std::fs::create_dir_all(at(path)).unwrap();
+        }
+        for path in [
+            "usr/bin/nvidia-smi",
+            "opt/bin/nvidia-smi",
+            "opt/bin/nvidia-cuda-mps-server",
+            "nvidia-debugdump",
+            "store/nvidia-smi",
+        ] {
+            std::fs::write(at(path), "").unwrap();
+        }
+        symlink("usr/bin", at("bin")).unwrap();
+        symlink(
+            "/opt/bin/nvidia-cuda-mps-server",
+            at("usr/bin/nvidia-cuda-mps-control"),
+        )
+        .unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        (dir, root)
+    }
+
+    fn search(root: &DriverRoot, path: &str, options: DriverOptions) -> Vec<String> {
+        let found = find(root, Some(OsStr::new(path)), options, &[]).unwrap();
+        found.iter().map(HostPath::to_string).collect()
+    }
+
+    #[test]
+    fn the_first_directory_wins() {
+        let (_dir, root) = tree();
+        let all = DriverOptions::empty();
+        assert_eq!(
+            search(&root, "/nowhere:/bin:/opt/bin", all),
+            [
+                "/usr/bin/nvidia-smi",
+                "/opt/bin/nvidia-cuda-mps-server", // where the link of the control program leads
+                "/opt/bin/nvidia-cuda-mps-server",
+            ]
+        );
+        assert_eq!(
+            search(&root, "/opt/bin:/usr/bin", all)[0],
+            "/opt/bin/nvidia-smi"
+        );
+        assert_eq!(
+            search(&root, "usr/bin/../bin:", DriverOptions::NO_MPS),
+            ["/usr/bin/nvidia-smi", "/nvidia-debugdump"]
+        );
+        assert!(search(&root, "/usr/bin/nvidia-smi", all).is_empty());
+    }
+
+    #[test]
+    fn the_driver_store_comes_first() {
+        let (_dir, root) = tree();
+        let store = WslDriver {
+            store: HostPath::new("/store"),
+            components: Vec::new(),
+        };
+        let path = Some(OsStr::new("/usr/bin"));
+        let found = find(&root, path, DriverOptions::NO_MPS, &[store]).unwrap();
+        assert_eq!(found, [HostPath::new("/store/nvidia-smi")]);
+    }
+
+    #[test]
+    fn path_must_be_set() {
+        let (_dir, root) = tree();
+        let error = find(&root, None, DriverOptions::empty(), &[]).unwrap_err();
+        assert_eq!(error.message(), "environment variable PATH not found");
+    }
+}

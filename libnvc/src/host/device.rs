@@ -1,0 +1,472 @@
+//! Turns what NVML said into GPUs, after checking that it can be what it claims to be.
+//!
+//! These texts end up in paths, in comparisons with what users typed, and on terminals.
+
+use std::fmt::Write;
+
+use nix::errno::Errno;
+use serde::Serialize;
+
+use super::query::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
+use super::{DeviceNode, DeviceNumber, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR};
+use crate::error::{Error, ErrorKind, Result};
+use crate::path::HostPath;
+
+/// Longest version, UUID or name that NVML has room for.
+const LONGEST_TEXT: usize = 96;
+
+/// The GPUs of the host.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceInfo {
+    /// Those that work, in NVML's order; `index` counts the failed ones too.
+    pub gpus: Vec<Gpu>,
+    /// Those that NVML lists but fails on. They matter only to who asks for one by name.
+    pub failed: Vec<FailedGpu>,
+}
+
+/// A GPU that is left out because NVML fails on it.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailedGpu {
+    /// Position in NVML's order.
+    pub index: u32,
+    /// `GPU-…`, if NVML said.
+    pub uuid: Option<String>,
+    /// PCI address, if NVML said.
+    pub busid: Option<String>,
+    /// Why it is left out.
+    #[serde(serialize_with = "as_text")]
+    pub error: Error,
+}
+
+fn as_text<S: serde::Serializer>(error: &Error, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&error.message())
+}
+
+impl DeviceInfo {
+    /// The GPUs that NVML reported, with a warning for each that is left out.
+    ///
+    /// # Errors
+    /// The first GPU's, if none of them works.
+    pub(crate) fn from_reports(reports: &[Result<GpuReport, GpuFault>]) -> Result<Self> {
+        let mut info = Self::default();
+        for (index, report) in (0..).zip(reports) {
+            let (uuid, pci, result) = match report {
+                Ok(report) => (Some(&report.uuid), Some(report.pci), gpu(index, report)),
+                Err(failed) => (
+                    failed.uuid.as_ref(),
+                    failed.pci,
+                    Err(error(&failed.fault, ErrorKind::DriverFailed)),
+                ),
+            };
+            match result {
+                Ok(gpu) => info.gpus.push(gpu),
+                Err(error) => info.failed.push(FailedGpu {
+                    index,
+                    uuid: uuid.filter(|uuid| is_uuid(uuid)).cloned(),
+                    busid: pci.map(busid),
+                    error,
+                }),
+            }
+        }
+        if info.gpus.is_empty()
+            && let Some(first) = info.failed.first()
+        {
+            return Err(first.error.clone());
+        }
+        for failed in &info.failed {
+            log::warn!("skipping {failed}: {}", failed.error.message());
+        }
+        Ok(info)
+    }
+}
+
+impl std::fmt::Display for FailedGpu {
+    /// `GPU 2 (GPU-…, 00000000:3b:00.0)`, as far as known.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GPU {}", self.index)?;
+        let known: Vec<&str> = [&self.uuid, &self.busid]
+            .into_iter()
+            .filter_map(|text| text.as_deref())
+            .collect();
+        if !known.is_empty() {
+            write!(f, " ({})", known.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// The driver's versions, checked.
+pub(crate) fn versions(versions: &Versions) -> Result<DriverVersions> {
+    let failed = |fault: &Fault| error(fault, ErrorKind::DriverFailed);
+    let driver = versions.driver.as_ref().map_err(failed)?;
+    let cuda = *versions.cuda.as_ref().map_err(failed)?;
+    // Goes into paths and is compared with the ends of file names.
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+');
+    if driver.is_empty()
+        || driver.len() > LONGEST_TEXT
+        || driver.starts_with('.')
+        || !driver.chars().all(fits)
+    {
+        return Err(malformed("driver version", driver));
+    }
+    let cuda = u32::try_from(cuda).map_err(|_| malformed("cuda version", &cuda.to_string()))?;
+    Ok(DriverVersions {
+        driver: driver.clone(),
+        cuda: format!("{}.{}", cuda / 1000, cuda % 1000 / 10),
+    })
+}
+
+fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
+    let capabilities = report
+        .minor
+        .map(|minor| HostPath::new(format!("/proc/driver/nvidia/capabilities/gpu{minor}")));
+    let mig_devices = report.mig_devices.iter();
+    let mig_devices = match &capabilities {
+        Some(directory) => mig_devices
+            .map(|report| mig_device(directory, report))
+            .collect::<Result<_>>()?,
+        None => Vec::new(),
+    };
+    Ok(Gpu {
+        index,
+        model: printable(&report.name),
+        uuid: checked_uuid(&report.uuid)?,
+        busid: busid(report.pci),
+        arch: match report.compute_capability {
+            (major, minor) if major >= 0 && minor >= 0 => format!("{major}.{minor}"),
+            (major, minor) => {
+                let text = format!("{major}.{minor}");
+                return Err(malformed("compute capability", &text));
+            }
+        },
+        brand: brand(report.brand).into(),
+        minor: report.minor.unwrap_or(0),
+        node: report.minor.map(|minor| DeviceNode {
+            path: HostPath::new(format!("/dev/nvidia{minor}")),
+            number: DeviceNumber {
+                major: NVIDIA_MAJOR,
+                minor,
+            },
+        }),
+        // procfs is looked at by who has the driver root open.
+        proc_dir: None,
+        mig_capable: report.mig_capable,
+        mig_caps_path: capabilities,
+        mig_devices,
+    })
+}
+
+fn mig_device(gpu: &HostPath, report: &MigReport) -> Result<MigDevice> {
+    let MigReport { slot, gi, ci, .. } = *report;
+    let gi_caps_path = gpu.join(format!("mig/gi{gi}"));
+    Ok(MigDevice {
+        // NVML's number, not the position: holes leave the numbers that nvidia-smi shows as they are.
+        index: slot,
+        uuid: checked_uuid(&report.uuid)?,
+        gi,
+        ci,
+        ci_caps_path: gi_caps_path.join(format!("ci{ci}")),
+        gi_caps_path,
+    })
+}
+
+/// The brand's name in the requirement language and in reports, by NVML's number (`nvmlBrandType_t`).
+fn brand(number: u32) -> &'static str {
+    match number {
+        1 => "Quadro",
+        2 => "Tesla",
+        3 => "NVS",
+        4 => "GRID",
+        5 => "GeForce",
+        6 => "TITAN",
+        7 => "VApps",
+        8 => "VPC",
+        9 => "VCS",
+        10 => "VWS",
+        11 => "CloudGaming",
+        12 => "QuadroRTX",
+        13 => "NvidiaRTX",
+        14 => "Nvidia",
+        15 => "GeForceRTX",
+        16 => "TitanRTX",
+        _ => "Unknown",
+    }
+}
+
+fn busid(pci: PciReport) -> String {
+    format!("{:08x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device)
+}
+
+fn is_uuid(text: &str) -> bool {
+    // Old drivers write MIG UUIDs as MIG-GPU-<uuid>/<gi>/<ci>.
+    (1..=LONGEST_TEXT).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic())
+}
+
+fn checked_uuid(text: &str) -> Result<String> {
+    match is_uuid(text) {
+        true => Ok(text.into()),
+        false => Err(malformed("uuid", text)),
+    }
+}
+
+/// A product name that a terminal takes as text.
+fn printable(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for c in text.chars().take(LONGEST_TEXT) {
+        if c.is_control() {
+            // Writing to a string cannot fail.
+            let _ = write!(name, "{}", c.escape_default());
+        } else {
+            name.push(c);
+        }
+    }
+    name
+}
+
+fn malformed(what: &str, text: &str) -> Error {
+    let text: String = text.chars().take(LONGEST_TEXT).collect();
+    Error::new(
+        ErrorKind::DriverFailed,
+        format!(
+            "nvml error: malformed {what}: \"{}\"",
+            text.escape_default()
+        ),
+    )
+    .hint("the NVML library may be damaged; compare it with the driver package's")
+}
+
+/// A failure of the query process as an error of the kind that suits its phase.
+pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
+    match fault {
+        Fault::System { operation, errno } => {
+            let errno = Errno::from_raw(*errno);
+            Error::system(operation, errno).with_kind(kind)
+        }
+        Fault::Load(text) => load_error(text, kind),
+        Fault::Nvml {
+            function,
+            code,
+            text,
+        } => {
+            let error = Error::new(kind, "nvml error").because(printable(text));
+            match nvml_hint(*code, function) {
+                Some(hint) => error.hint(hint),
+                None => error,
+            }
+        }
+        Fault::Nonsense { function, text } => Error::new(kind, printable(text)).hint(format!(
+            "{} answered nonsense; the NVML library may be damaged",
+            printable(function)
+        )),
+    }
+}
+
+/// Only the part behind the last colon is made lower case, like upstream does: the rest has file names in it.
+fn load_error(text: &str, kind: ErrorKind) -> Error {
+    let text = printable(text.lines().next().unwrap_or_default());
+    let error = match text.rsplit_once(": ") {
+        Some((head, tail)) => {
+            Error::new(kind, format!("load library failed: {head}")).because(tail)
+        }
+        None => Error::new(kind, "load library failed").because(text),
+    };
+    error.hint("install the NVIDIA driver, or name the directory that has it with --root")
+}
+
+/// What to do about an NVML code, where that is known.
+fn nvml_hint(code: u32, function: &str) -> Option<String> {
+    let hint = match code {
+        4 => "the query runs as the user of --user; may that user open /dev/nvidiactl?",
+        9 => "load the kernel module: modprobe nvidia",
+        13 => {
+            let function = printable(function);
+            return Some(format!(
+                "libnvidia-ml.so.1 has no {function}: it is damaged, or not of a driver this program knows"
+            ));
+        }
+        15 => {
+            "the GPU has fallen off the bus; see the kernel log for Xid errors, then reset it or reboot"
+        }
+        16 => "reset the GPU: nvidia-smi --gpu-reset",
+        18 => {
+            "the driver was updated but its old kernel module is still loaded: reload it or reboot"
+        }
+        _ => return None,
+    };
+    Some(hint.into())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn report(minor: Option<u32>) -> GpuReport {
+        GpuReport {
+            name: "NVIDIA A100-SXM4-40GB".into(),
+            uuid: "GPU-c2f9e6d7-71a8-4b0d-8e35-52d6a90f7b02".into(),
+            pci: PciReport {
+                domain: 0x1_0000,
+                bus: 0xaf,
+                device: 0,
+            },
+            compute_capability: (8, 0),
+            brand: 14,
+            minor,
+            mig_capable: true,
+            mig_devices: vec![MigReport {
+                slot: 2,
+                uuid: "MIG-1d2e3f40-5a6b-57c8-9d0e-1f2a3b4c5d11".into(),
+                gi: 5,
+                ci: 0,
+            }],
+        }
+    }
+
+    fn lost() -> GpuFault {
+        GpuFault {
+            uuid: None,
+            pci: Some(report(None).pci),
+            fault: Fault::Nvml {
+                function: "nvmlDeviceGetUUID".into(),
+                code: 15,
+                text: "GPU is lost".into(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_gpu_gets_its_paths_from_its_minor_number() {
+        let gpu = gpu(4, &report(Some(3))).unwrap();
+        assert_eq!(gpu.index, 4);
+        assert_eq!(gpu.busid, "00010000:af:00.0");
+        assert_eq!(gpu.arch, "8.0");
+        assert_eq!(gpu.brand, "Nvidia");
+        let node = gpu.node.unwrap();
+        assert_eq!(node.path, HostPath::new("/dev/nvidia3"));
+        assert_eq!((node.number.major, node.number.minor), (195, 3));
+        let directory = HostPath::new("/proc/driver/nvidia/capabilities/gpu3");
+        assert_eq!(gpu.mig_caps_path.as_ref(), Some(&directory));
+        let mig = gpu.mig_devices.first().unwrap();
+        assert_eq!((mig.index, mig.gi, mig.ci), (2, 5, 0));
+        assert_eq!(mig.gi_caps_path, directory.join("mig/gi5"));
+        assert_eq!(mig.ci_caps_path, directory.join("mig/gi5/ci0"));
+    }
+
+    #[test]
+    fn wsl_has_no_nodes() {
+        let gpu = gpu(0, &report(None)).unwrap();
+        assert_eq!((gpu.minor, gpu.node, gpu.mig_caps_path), (0, None, None));
+        assert!(gpu.mig_devices.is_empty());
+    }
+
+    #[test]
+    fn a_failed_gpu_is_left_out_and_keeps_its_place() {
+        let reports = [Ok(report(Some(0))), Err(lost()), Ok(report(Some(2)))];
+        let info = DeviceInfo::from_reports(&reports).unwrap();
+        let indices: Vec<u32> = info.gpus.iter().map(|gpu| gpu.index).collect();
+        assert_eq!(indices, [0, 2]);
+        let failed = info.failed.first().unwrap();
+        assert_eq!(failed.to_string(), "GPU 1 (00010000:af:00.0)");
+        assert_eq!(failed.error.message(), "nvml error: gpu is lost");
+    }
+
+    #[test]
+    fn no_gpu_that_works_is_an_error_but_no_gpu_is_not() {
+        let error = DeviceInfo::from_reports(&[Err(lost()), Err(lost())]).unwrap_err();
+        assert_eq!(error.message(), "nvml error: gpu is lost");
+        assert_eq!(error.kind(), ErrorKind::DriverFailed);
+        assert!(DeviceInfo::from_reports(&[]).unwrap().gpus.is_empty());
+    }
+
+    #[test]
+    fn nonsense_fails_the_gpu() {
+        for uuid in ["", "GPU-\u{fffd}", "GPU-1\n", "GPU 1", &"x".repeat(97)] {
+            let broken = GpuReport {
+                uuid: uuid.into(),
+                ..report(Some(0))
+            };
+            let error = gpu(0, &broken).unwrap_err();
+            assert!(error.message().starts_with("nvml error: malformed uuid: "));
+            assert!(error.message().is_ascii() && !error.message().contains('\n'));
+        }
+        let broken = GpuReport {
+            compute_capability: (-1, 0),
+            ..report(Some(0))
+        };
+        assert!(gpu(0, &broken).is_err());
+        let odd = GpuReport {
+            name: "A\u{1b}[2J\u{fffd}é".into(),
+            ..report(Some(0))
+        };
+        assert_eq!(gpu(0, &odd).unwrap().model, "A\\u{1b}[2J\u{fffd}é");
+    }
+
+    #[test]
+    fn versions_are_checked() {
+        let with = |driver: &str, cuda| {
+            versions(&Versions {
+                driver: Ok(driver.into()),
+                cuda: Ok(cuda),
+            })
+        };
+        for (number, text) in [
+            (12020, "12.2"),
+            (11081, "11.8"),
+            (12100, "12.10"),
+            (13000, "13.0"),
+            (0, "0.0"),
+        ] {
+            assert_eq!(with("535.261.03", number).unwrap().cuda, text);
+        }
+        for driver in ["", "..", "../x", "535/", "5\u{fffd}", "5 5", "5\n"] {
+            let message = with(driver, 12020).unwrap_err().message();
+            assert!(message.starts_with("nvml error: malformed driver version: \""));
+        }
+        let message = with("535", -1).unwrap_err().message();
+        assert_eq!(message, "nvml error: malformed cuda version: \"-1\"");
+    }
+
+    #[test]
+    fn brands_have_names() {
+        let names: Vec<&str> = (0..18).map(brand).collect();
+        assert_eq!(
+            names.join(" "),
+            "Unknown Quadro Tesla NVS GRID GeForce TITAN VApps VPC VCS VWS CloudGaming QuadroRTX NvidiaRTX Nvidia \
+             GeForceRTX TitanRTX Unknown"
+        );
+        assert_eq!(brand(u32::MAX), "Unknown");
+    }
+
+    #[test]
+    fn faults_read_like_upstreams() {
+        let message = |fault: Fault| error(&fault, ErrorKind::DriverUnavailable).message();
+        for (text, expected) in [
+            (
+                "libnvidia-ml.so.1: cannot open shared object file: No such file or directory",
+                "load library failed: libnvidia-ml.so.1: cannot open shared object file: no such file or directory",
+            ),
+            ("Odd", "load library failed: odd"),
+            ("/A: Wrong\nmore", "load library failed: /A: wrong"),
+            ("", "load library failed: "),
+        ] {
+            assert_eq!(message(Fault::Load(text.into())), expected);
+        }
+        let system = Fault::System {
+            operation: "privilege change failed".into(),
+            errno: 1,
+        };
+        assert_eq!(
+            message(system),
+            "privilege change failed: operation not permitted"
+        );
+        let missing = Fault::Nvml {
+            function: "nvmlDeviceGetUUID".into(),
+            code: 13,
+            text: "Function Not Found".into(),
+        };
+        let error = error(&missing, ErrorKind::DriverFailed);
+        assert_eq!(error.message(), "nvml error: function not found");
+        assert!(error.advice().unwrap().contains("nvmlDeviceGetUUID"));
+    }
+}

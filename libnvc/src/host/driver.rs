@@ -1,0 +1,91 @@
+//! Puts together what is known of the driver: its files, sockets and common devices.
+//!
+//! Each part has a function of its own, for callers that need only some; [`discover`] asks for all in upstream's order, so
+//! that the error reported is the same.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::host::{
+    DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, WslDriver, binaries, firmware, ipc,
+    libraries, nodes, procfs,
+};
+use crate::options::DriverOptions;
+use crate::path::HostPath;
+
+/// What discovery takes from the caller's environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverEnvironment {
+    /// `PATH`
+    pub path: Option<OsString>,
+    /// `CUDA_MPS_PIPE_DIRECTORY`
+    pub mps_pipe_directory: Option<PathBuf>,
+}
+
+impl DriverEnvironment {
+    /// The process's environment; empty variables count as unset but for `PATH`.
+    pub fn of_process() -> Self {
+        let mps = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
+        Self {
+            path: std::env::var_os("PATH"),
+            mps_pipe_directory: mps.filter(|value| !value.is_empty()).map(PathBuf::from),
+        }
+    }
+}
+
+/// Reports what [`discover`] would fail on, for callers that need nothing but versions and GPUs.
+///
+/// # Errors
+/// A loader cache that the caller named and that is missing or malformed; `environment variable PATH not found`.
+pub fn check(
+    root: &DriverRoot,
+    ldcache: Option<&HostPath>,
+    environment: &DriverEnvironment,
+) -> Result<()> {
+    if let Some(ldcache) = ldcache {
+        libraries::check_cache(root, ldcache)?;
+    }
+    binaries::checked(environment.path.as_deref()).map(drop)
+}
+
+/// Finds everything. `wsl` is empty but on WSL2 hosts.
+///
+/// # Errors
+/// `environment variable PATH not found`; under WSL2 `stat failed: /dev/dxg: <cause>`.
+pub fn discover(
+    root: &DriverRoot,
+    options: DriverOptions,
+    candidates: &LibraryCandidates,
+    versions: DriverVersions,
+    environment: &DriverEnvironment,
+    wsl: &[WslDriver],
+) -> Result<DriverInfo> {
+    let (libraries, libraries32) = candidates.select(&versions.driver);
+    let binaries = binaries::find(root, environment.path.as_deref(), options, wsl)?;
+    let native = wsl.is_empty();
+    let gsp = native && !options.contains(DriverOptions::NO_GSP_FIRMWARE);
+    Ok(DriverInfo {
+        binaries,
+        libraries,
+        libraries32,
+        firmwares: if gsp {
+            firmware::find(root, &versions.driver)
+        } else {
+            Vec::new()
+        },
+        ipcs: ipc::find(root, environment.mps_pipe_directory.as_deref(), options),
+        devices: if native {
+            nodes::find(root, options)
+        } else {
+            vec![nodes::find_dxg()?]
+        },
+        proc_files: if native {
+            procfs::files(root)
+        } else {
+            Vec::new()
+        },
+        wsl: wsl.first().cloned(),
+        versions,
+    })
+}

@@ -1,0 +1,304 @@
+//! Looks into a library's ELF headers: what it needs, and which system it says it was built for.
+//!
+//! Driver libraries are up to 100 MB, so only headers, the dynamic segment and notes are read, each with a small read of its
+//! own. A file that is cut off or odd is an error, never a panic.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use goblin::container::Ctx;
+use goblin::elf::dynamic::{DT_NEEDED, DT_STRTAB, Dynamic};
+use goblin::elf::program_header::{PT_DYNAMIC, PT_LOAD, PT_NOTE, ProgramHeader};
+use goblin::elf::{Elf, Header};
+
+/// The first read: with usual linkers it holds the headers and the notes.
+const HEAD: usize = 1024;
+/// Longest dynamic or note segment that is looked at; usual ones are below one kilobyte.
+const LONGEST_SEGMENT: u64 = 64 * 1024;
+const MOST_SEGMENTS: u16 = 128;
+/// Note type of the ABI tag, owner `GNU`.
+const NT_GNU_ABI_TAG: u32 = 1;
+
+/// Why a library could not be looked into.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Oddity {
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("it is not an ELF file: {0}")]
+    NotElf(#[from] goblin::error::Error),
+    #[error("its ELF headers make no sense")]
+    Nonsense,
+    #[error("it has no dynamic section")]
+    NoDynamicSection,
+    #[error("it has no ABI note")]
+    NoAbiNote,
+}
+
+/// Reads some bytes at an offset, fewer at the end of the file.
+pub(super) trait Source {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+impl Source for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+}
+
+/// The headers of an ELF file.
+pub(super) struct Library<S> {
+    source: S,
+    head: Vec<u8>,
+    ctx: Ctx,
+    segments: Vec<ProgramHeader>,
+}
+
+impl<S: Source> Library<S> {
+    /// Reads the headers.
+    pub(super) fn open(source: S) -> Result<Self, Oddity> {
+        let mut head = vec![0; HEAD];
+        let length = source.read_at(&mut head, 0)?;
+        head.truncate(length);
+        let header: Header = Elf::parse_header(&head)?;
+        if header.e_phnum > MOST_SEGMENTS {
+            return Err(Oddity::Nonsense);
+        }
+        let mut library = Self {
+            ctx: Ctx::new(header.container()?, header.endianness()?),
+            source,
+            head,
+            segments: Vec::new(),
+        };
+        let count = usize::from(header.e_phnum);
+        let table = library.bytes(header.e_phoff, count * ProgramHeader::size(library.ctx))?;
+        library.segments = ProgramHeader::parse(&table, 0, count, library.ctx)?;
+        Ok(library)
+    }
+
+    /// Whether the library needs one whose name begins with one of `names`.
+    pub(super) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
+        let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
+        let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
+        let bytes = self.segment(&segment)?;
+        segment.p_offset = 0; // of `bytes`
+        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Oddity::Nonsense)?;
+        let values = |tag| dynamic.dyns.iter().filter(move |entry| entry.d_tag == tag);
+        let strings = values(DT_STRTAB).next().ok_or(Oddity::Nonsense)?.d_val;
+        let strings = self.offset_of(strings).ok_or(Oddity::Nonsense)?;
+        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        for entry in values(DT_NEEDED) {
+            let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
+            let needed = self.bytes_up_to(offset, longest)?;
+            if names.iter().any(|name| needed.starts_with(name.as_bytes())) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The ABI note: operating system (0 is Linux) and oldest kernel version.
+    pub(super) fn abi(&self) -> Result<[u32; 4], Oddity> {
+        for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
+            let bytes = self.segment(segment)?;
+            if let Some(abi) = self.abi_of_notes(&bytes, segment.p_align) {
+                return Ok(abi);
+            }
+        }
+        Err(Oddity::NoAbiNote)
+    }
+
+    fn abi_of_notes(&self, mut notes: &[u8], align: u64) -> Option<[u32; 4]> {
+        let align = if align == 8 { 8 } else { 4 };
+        loop {
+            let name_size = usize::try_from(self.word(notes, 0)?).ok()?;
+            let value_size = usize::try_from(self.word(notes, 4)?).ok()?;
+            let kind = self.word(notes, 8)?;
+            let value_at = 12usize
+                .checked_add(name_size)?
+                .checked_next_multiple_of(align)?;
+            let end = value_at.checked_add(value_size)?;
+            if kind == NT_GNU_ABI_TAG && notes.get(12..12 + name_size) == Some(b"GNU\0") {
+                let value = notes.get(value_at..end)?;
+                let word = |index: usize| self.word(value, index * 4);
+                return Some([word(0)?, word(1)?, word(2)?, word(3)?]);
+            }
+            notes = notes.get(end.checked_next_multiple_of(align)?..)?;
+        }
+    }
+
+    fn word(&self, bytes: &[u8], offset: usize) -> Option<u32> {
+        let bytes = *bytes.get(offset..)?.first_chunk()?;
+        Some(if self.ctx.le.is_little() {
+            u32::from_le_bytes(bytes)
+        } else {
+            u32::from_be_bytes(bytes)
+        })
+    }
+
+    /// File offset of an address.
+    fn offset_of(&self, address: u64) -> Option<u64> {
+        let mut loaded = self.segments.iter().filter(|s| s.p_type == PT_LOAD);
+        loaded.find_map(|segment| {
+            let offset = address.checked_sub(segment.p_vaddr)?;
+            (offset < segment.p_filesz).then(|| segment.p_offset.checked_add(offset))?
+        })
+    }
+
+    fn segment(&self, segment: &ProgramHeader) -> Result<Vec<u8>, Oddity> {
+        if segment.p_filesz > LONGEST_SEGMENT {
+            return Err(Oddity::Nonsense);
+        }
+        let length = usize::try_from(segment.p_filesz).map_err(|_| Oddity::Nonsense)?;
+        self.bytes(segment.p_offset, length)
+    }
+
+    fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, Oddity> {
+        let bytes = self.bytes_up_to(offset, length)?;
+        if bytes.len() == length {
+            Ok(bytes)
+        } else {
+            Err(Oddity::Nonsense)
+        }
+    }
+
+    fn bytes_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, Oddity> {
+        let known = usize::try_from(offset).ok().and_then(|start| {
+            let end = start.checked_add(length)?;
+            self.head.get(start..end)
+        });
+        if let Some(bytes) = known {
+            return Ok(bytes.to_vec());
+        }
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while filled < length {
+            let at = offset.checked_add(filled as u64).ok_or(Oddity::Nonsense)?;
+            match self.source.read_at(&mut bytes[filled..], at) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // An offset that no file can have.
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Err(Oddity::Nonsense),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Source for &[u8] {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let tail = usize::try_from(offset).ok().and_then(|at| self.get(at..));
+            let mut tail = tail.unwrap_or_default();
+            io::Read::read(&mut tail, buffer)
+        }
+    }
+
+    /// A native little-endian library with an ABI note and needed libraries, far apart as in real ones.
+    pub(in super::super) fn build(abi: Option<[u32; 4]>, needed: Option<&[&str]>) -> Vec<u8> {
+        const AT: u64 = 4096;
+        let mut strings = vec![0];
+        let mut dynamic = Vec::new();
+        for name in needed.unwrap_or_default() {
+            dynamic.extend([DT_NEEDED, strings.len() as u64]);
+            strings.extend(name.as_bytes());
+            strings.push(0);
+        }
+        dynamic.extend([DT_STRTAB, 0x10_0000 + 2 * AT, 0, 0]);
+        let dynamic: Vec<u8> = dynamic.into_iter().flat_map(u64::to_le_bytes).collect();
+        let mut note: Vec<u8> = [4, 3, 3].into_iter().flat_map(u32::to_le_bytes).collect();
+        note.extend(b"GNU\0abc\0"); // a build id first
+        if let Some(abi) = abi {
+            note.extend([4, 16, 1].into_iter().flat_map(u32::to_le_bytes));
+            note.extend(b"GNU\0");
+            note.extend(abi.into_iter().flat_map(u32::to_le_bytes));
+        }
+        let mut segments = vec![
+            (PT_LOAD, 0, 0x10_0000, 2 * AT + strings.len() as u64),
+            (PT_NOTE, 512, 0x10_0000 + 512, note.len() as u64),
+        ];
+        if needed.is_some() {
+            segments.push((PT_DYNAMIC, AT, 0x10_0000 + AT, dynamic.len() as u64));
+        }
+        let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+        file.extend([3u16, 62].into_iter().flat_map(u16::to_le_bytes));
+        file.extend(1u32.to_le_bytes());
+        file.extend([0u64, 64, 0].into_iter().flat_map(u64::to_le_bytes));
+        file.extend(0u32.to_le_bytes());
+        let sizes = [64u16, 56, segments.len() as u16, 64, 0, 0];
+        file.extend(sizes.into_iter().flat_map(u16::to_le_bytes));
+        for (kind, offset, address, size) in segments {
+            file.extend([kind, 4].into_iter().flat_map(u32::to_le_bytes));
+            let numbers = [offset, address, address, size, size, 4];
+            file.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+        }
+        for (at, part) in [
+            (512, note),
+            (AT as usize, dynamic),
+            (2 * AT as usize, strings),
+        ] {
+            file.resize(at, 0);
+            file.extend(part);
+        }
+        file
+    }
+
+    fn sample() -> Vec<u8> {
+        let needed = ["libc.so.6", "libnvidia-glcore.so.550.1"];
+        build(Some([0, 2, 3, 99]), Some(&needed))
+    }
+
+    #[test]
+    fn finds_notes_and_needs() {
+        let file = sample();
+        let library = Library::open(&file[..]).unwrap();
+        assert_eq!(library.abi().unwrap(), [0, 2, 3, 99]);
+        assert!(library.needs(&["libnvidia-glcore.so"]).unwrap());
+        assert!(library.needs(&["libfoo.so", "libc."]).unwrap());
+        assert!(!library.needs(&["libnvidia-eglcore.so"]).unwrap());
+    }
+
+    #[test]
+    fn says_what_is_missing() {
+        let file = build(None, None);
+        let library = Library::open(&file[..]).unwrap();
+        assert!(matches!(library.abi(), Err(Oddity::NoAbiNote)));
+        let needs = library.needs(&["libc"]);
+        assert!(matches!(needs, Err(Oddity::NoDynamicSection)));
+        let text = Library::open(&b"just some text, longer than an ELF header would be"[..]);
+        assert!(matches!(text, Err(Oddity::NotElf(_))));
+        assert!(Library::open(&b""[..]).is_err());
+    }
+
+    #[test]
+    fn reads_a_real_program() {
+        let library = Library::open(File::open("/proc/self/exe").unwrap()).unwrap();
+        assert!(library.needs(&["libc.so"]).unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(cut in 0usize..9000, changes: Vec<(u16, u8)>, low: Vec<(u8, u8)>) {
+            let mut file = sample();
+            let low = low.into_iter().map(|(at, byte)| (u16::from(at), byte));
+            for (at, byte) in changes.into_iter().chain(low) {
+                if let Some(place) = file.get_mut(usize::from(at)) {
+                    *place = byte;
+                }
+            }
+            file.truncate(cut);
+            if let Ok(library) = Library::open(&file[..]) {
+                let _ = library.abi();
+                let _ = library.needs(&["libnvidia-glcore.so"]);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Finds the firmware files of the GPUs' system processors.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use log::{info, warn};
+use nix::dir::Dir;
+use nix::errno::Errno;
+
+use crate::host::DriverRoot;
+use crate::path::HostPath;
+
+/// The firmware of a version of the driver, sorted by name; a directory that is missing or unreadable has none.
+pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<HostPath> {
+    let directory = HostPath::new("/lib/firmware/nvidia").join(driver_version);
+    match names(root, &directory) {
+        Ok(names) => {
+            if names.is_empty() {
+                info!("missing firmware {directory}/gsp*.bin");
+            }
+            let path = |name: &Vec<u8>| directory.join(OsStr::from_bytes(name));
+            names.iter().map(path).collect()
+        }
+        Err(Errno::ENOENT) => {
+            info!("missing firmware {directory}/gsp*.bin");
+            Vec::new()
+        }
+        Err(errno) => {
+            let directory = root.join(&directory);
+            warn!(
+                "skipping firmware in {}: {}",
+                directory.display(),
+                errno.desc()
+            );
+            Vec::new()
+        }
+    }
+}
+
+fn names(root: &DriverRoot, directory: &HostPath) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::from_fd(OwnedFd::from(root.open_file(directory)?))?.iter() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name.starts_with(b"gsp") && name.ends_with(b".bin") {
+            names.push(name.to_vec());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_gsp_files_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let firmware = dir.path().join("usr/lib/firmware/nvidia/550.1");
+        std::fs::create_dir_all(&firmware).unwrap();
+        std::os::unix::fs::symlink("usr/lib", dir.path().join("lib")).unwrap();
+        for name in ["gsp_tu10x.bin", "gsp_ga10x.bin", "other.bin", "gsp.txt"] {
+            std::fs::write(firmware.join(name), "").unwrap();
+        }
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let found = find(&root, "550.1");
+        let path = |name: &str| HostPath::new(format!("/lib/firmware/nvidia/550.1/{name}"));
+        assert_eq!(found, [path("gsp_ga10x.bin"), path("gsp_tu10x.bin")]);
+        assert!(find(&root, "535.9").is_empty());
+        assert!(find(&root, "550.1/gsp.txt").is_empty());
+    }
+}

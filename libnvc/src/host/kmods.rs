@@ -1,0 +1,241 @@
+//! Loads the driver's kernel modules and makes its device nodes, inside the driver root (`load-kmods`).
+//!
+//! Not discovery proper, but what has to come before it on a host where nobody did it. Nothing here fails a command:
+//! what could not be done is one warning, since the driver may work without it. Not for WSL2, which has no modules.
+//!
+//! GPUs are counted by the kernel module's own list, so that nodes get the minor numbers that GPUs have; only without that
+//! list by PCI devices, as upstream does. Nodes are made by descriptor; only modprobe itself runs in a changed root.
+
+mod mknod;
+mod modprobe;
+mod pci;
+
+use log::{info, warn};
+use nix::errno::Errno;
+
+use crate::host::kmods::mknod::{Nodes, Permissions};
+use crate::host::kmods::modprobe::Modules;
+use crate::host::nodes::{CONTROL_MINOR, MODESET_MINOR};
+use crate::host::{DeviceNumber, DriverRoot, NVIDIA_MAJOR, nvcaps, procfs};
+use crate::options::LibraryOptions;
+use crate::path::HostPath;
+
+const UVM: &str = "nvidia-uvm";
+const IMEX: &str = "nvidia-caps-imex-channels";
+
+/// Loads the modules and makes the nodes, those of `imex_channels` too.
+pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
+    if in_user_namespace() {
+        warn!("skipping kernel modules and device nodes: in a user namespace");
+        return;
+    }
+    let imex_channels = if options.contains(LibraryOptions::NO_CREATE_IMEX_CHANNELS) {
+        &[]
+    } else {
+        imex_channels
+    };
+    let mut loader = Loader {
+        root,
+        nodes: Nodes::new(root),
+        problems: Vec::new(),
+    };
+    loader.run(imex_channels);
+    match &*loader.problems {
+        [] => {}
+        [problem] => warn!("{problem}"),
+        [first, others @ ..] => warn!("{first} (and {} more like it)", others.len()),
+    }
+}
+
+struct Loader<'r> {
+    root: &'r DriverRoot,
+    nodes: Nodes<'r>,
+    problems: Vec<String>,
+}
+
+impl Loader<'_> {
+    fn run(&mut self, imex_channels: &[u32]) {
+        let mut modules = Modules::read(self.root);
+        if !self.loaded(&mut modules, "nvidia") {
+            return; // the others need it
+        }
+        // The driver's numbers are known only now.
+        let devices = self.read("/proc/devices").unwrap_or_default();
+        let major = |name| nvcaps::character_major(devices.as_bytes(), name);
+        let params = self.read("/proc/driver/nvidia/params");
+        let params = Permissions::of_driver(&params.unwrap_or_default());
+
+        self.driver_node("nvidiactl", CONTROL_MINOR, params);
+        let gpus = self.gpu_minors();
+        for minor in &gpus {
+            self.driver_node(&format!("nvidia{minor}"), *minor, params);
+        }
+        if let Some(major) = major("nvidia-caps") {
+            self.capabilities(major, &gpus);
+        }
+        self.imex_channels(major(IMEX), imex_channels, params);
+
+        if self.loaded(&mut modules, UVM) {
+            let devices = self.read("/proc/devices").unwrap_or_default();
+            match nvcaps::character_major(devices.as_bytes(), UVM) {
+                Some(major) => {
+                    self.node(UVM, DeviceNumber { major, minor: 0 }, Permissions::DEFAULT);
+                    let tools = DeviceNumber { major, minor: 1 };
+                    self.node("nvidia-uvm-tools", tools, Permissions::DEFAULT);
+                }
+                None => self.problem("no nvidia-uvm in /proc/devices".to_owned()),
+            }
+        }
+        if self.loaded(&mut modules, "nvidia-modeset") {
+            self.driver_node("nvidia-modeset", MODESET_MINOR, params);
+        }
+    }
+
+    fn loaded(&mut self, modules: &mut Modules, name: &str) -> bool {
+        match modules.ensure(self.root, name) {
+            Ok(()) => true,
+            Err(why) => {
+                self.problem(format!("cannot load kernel module {name}: {why}"));
+                false
+            }
+        }
+    }
+
+    /// Minor numbers of the GPUs.
+    fn gpu_minors(&mut self) -> Vec<u32> {
+        let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
+        let names = mknod::directory_names(self.root, &gpus).unwrap_or_default();
+        let informations = names
+            .iter()
+            .filter_map(|name| self.read(gpus.join(name).join("information").as_path()));
+        let minors: Vec<_> = informations
+            .filter_map(|text| procfs::number(&text, "Device Minor"))
+            .collect();
+        if minors.is_empty() {
+            (0..pci::count_gpus().unwrap_or(0)).collect()
+        } else {
+            minors
+        }
+    }
+
+    /// Nodes of the capabilities that exist: the global ones, and those of the instances of these GPUs.
+    fn capabilities(&mut self, major: u32, gpus: &[u32]) {
+        let root = HostPath::new(nvcaps::CAPABILITIES);
+        let mut files = vec![root.join("mig/config"), root.join("mig/monitor")];
+        for gpu in gpus {
+            let mig = root.join(format!("gpu{gpu}/mig"));
+            for gi in self.instances(&mig, "gi") {
+                files.push(gi.join("access"));
+                files.extend(self.instances(&gi, "ci").map(|ci| ci.join("access")));
+            }
+        }
+        let texts: Vec<_> = files
+            .iter()
+            .filter_map(|file| self.read(file.as_path()))
+            .collect();
+        if texts.is_empty() {
+            return;
+        }
+        self.directory("nvidia-caps");
+        for text in texts {
+            if let Some(minor) = procfs::number(&text, "DeviceFileMinor") {
+                let name = format!("nvidia-caps/nvidia-cap{minor}");
+                let permissions = Permissions::of_capability(&text);
+                self.node(&name, DeviceNumber { major, minor }, permissions);
+            }
+        }
+    }
+
+    fn instances(
+        &self,
+        directory: &HostPath,
+        prefix: &'static str,
+    ) -> impl Iterator<Item = HostPath> + use<> {
+        let names = mknod::directory_names(self.root, directory).unwrap_or_default();
+        let directory = directory.clone();
+        names
+            .into_iter()
+            .filter(move |name| name.starts_with(prefix))
+            .map(move |name| directory.join(name))
+    }
+
+    fn imex_channels(&mut self, major: Option<u32>, channels: &[u32], permissions: Permissions) {
+        if channels.is_empty() {
+            return;
+        }
+        let Some(major) = major else {
+            return self.problem(format!("no {IMEX} in /proc/devices"));
+        };
+        self.directory(IMEX);
+        for &minor in channels {
+            let name = format!("{IMEX}/channel{minor}");
+            self.node(&name, DeviceNumber { major, minor }, permissions);
+        }
+    }
+
+    fn driver_node(&mut self, name: &str, minor: u32, permissions: Permissions) {
+        let major = NVIDIA_MAJOR;
+        self.node(name, DeviceNumber { major, minor }, permissions);
+    }
+
+    fn node(&mut self, name: &str, number: DeviceNumber, permissions: Permissions) {
+        let done = self.nodes.ensure(name, number, permissions);
+        self.done("device node", name, done);
+    }
+
+    fn directory(&mut self, name: &str) {
+        let done = self.nodes.ensure_directory(name);
+        self.done("directory", name, done);
+    }
+
+    fn done(&mut self, what: &str, name: &str, result: Result<(), Errno>) {
+        if let Err(errno) = result {
+            let path = self.root.join(&HostPath::new("/dev").join(name));
+            self.problem(format!(
+                "cannot make {what} {}: {}",
+                path.display(),
+                errno.desc()
+            ));
+        }
+    }
+
+    fn problem(&mut self, text: String) {
+        info!("{text}");
+        self.problems.push(text);
+    }
+
+    fn read(&self, path: impl AsRef<std::path::Path>) -> Option<String> {
+        let bytes = self.root.read(&HostPath::new(path)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Whether the caller's root is not the machine's: it may not load modules or make device nodes then.
+fn in_user_namespace() -> bool {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
+    is_user_namespace(
+        read("uid_map").as_deref(),
+        read("gid_map").as_deref(),
+        read("setgroups").as_deref(),
+    )
+}
+
+/// The same for the texts of the files in question; without user namespaces in the kernel, they are missing.
+fn is_user_namespace(
+    uid_map: Option<&str>,
+    gid_map: Option<&str>,
+    setgroups: Option<&str>,
+) -> bool {
+    let identity = |map: &str| {
+        let mut words = map.lines().next().unwrap_or_default().split_whitespace();
+        ["0", "0", "4294967295"]
+            .iter()
+            .all(|word| words.next() == Some(word))
+    };
+    let maps = [uid_map, gid_map].into_iter().flatten();
+    maps.into_iter().any(|map| !identity(map))
+        || setgroups.is_some_and(|text| text.starts_with("deny"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Makes device nodes in the driver root's /dev, and the links to them in /dev/char.
+//!
+//! A node that is right is left alone. systemd and runc find devices by their numbers in /dev/char, where udev, which never
+//! hears of nodes made by hand, puts no links to them.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+
+use log::{debug, info};
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, readlinkat};
+use nix::sys::stat::{self, FchmodatFlags, Mode, SFlag, makedev};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, symlinkat, unlinkat};
+
+use crate::host::procfs::number;
+use crate::host::{DeviceNumber, DriverRoot};
+use crate::path::HostPath;
+
+/// Whose a node is, and whether it may be made at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Permissions {
+    allowed: bool,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+impl Permissions {
+    pub(super) const DEFAULT: Self = Self {
+        allowed: true,
+        uid: 0,
+        gid: 0,
+        mode: 0o666,
+    };
+
+    /// What the text of /proc/driver/nvidia/params says.
+    pub(super) fn of_driver(params: &str) -> Self {
+        Self {
+            allowed: number(params, "ModifyDeviceFiles") != Some(0),
+            uid: number(params, "DeviceFileUID").unwrap_or(0),
+            gid: number(params, "DeviceFileGID").unwrap_or(0),
+            mode: mode(params),
+        }
+    }
+
+    /// What the text of a capability's file says.
+    pub(super) fn of_capability(text: &str) -> Self {
+        Self {
+            allowed: number(text, "DeviceFileModify") != Some(0),
+            mode: mode(text),
+            ..Self::DEFAULT
+        }
+    }
+}
+
+fn mode(text: &str) -> u32 {
+    number(text, "DeviceFileMode").map_or(Permissions::DEFAULT.mode, |mode| mode & 0o777)
+}
+
+/// Makes nodes in one driver root.
+#[derive(Debug)]
+pub(super) struct Nodes<'r> {
+    root: &'r DriverRoot,
+    char: Option<OwnedFd>,
+}
+
+impl<'r> Nodes<'r> {
+    pub(super) fn new(root: &'r DriverRoot) -> Self {
+        Self {
+            root,
+            char: root.resolve(&HostPath::new("/dev/char")).ok(),
+        }
+    }
+
+    /// Makes a directory below /dev unless it is there.
+    pub(super) fn ensure_directory(&self, name: &str) -> Result<(), Errno> {
+        let dev = self.root.resolve(&HostPath::new("/dev"))?;
+        match stat::mkdirat(&dev, name, Mode::empty()) {
+            Err(Errno::EEXIST) => Ok(()),
+            Err(errno) => Err(errno),
+            // Not by mkdirat, which heeds the umask.
+            Ok(()) => chmod(&dev, name, 0o755),
+        }
+    }
+
+    /// Makes a node below /dev, or puts it right, with its link.
+    pub(super) fn ensure(
+        &self,
+        name: &str,
+        number: DeviceNumber,
+        permissions: Permissions,
+    ) -> Result<(), Errno> {
+        if !permissions.allowed {
+            debug!("/dev/{name} is not ours to make");
+            return Ok(());
+        }
+        let path = HostPath::new("/dev").join(name);
+        let directory = self.root.resolve(&path.parent())?;
+        ensure_node(&directory, &path, number, permissions)?;
+        if let Some(char) = &self.char {
+            let link = format!("{}:{}", number.major, number.minor);
+            ensure_link(char, &link, &format!("../{name}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn ensure_node(
+    directory: &OwnedFd,
+    path: &HostPath,
+    number: DeviceNumber,
+    permissions: Permissions,
+) -> Result<(), Errno> {
+    let name = path.file_name();
+    match stat::fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(found) => match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
+            // Somebody's own arrangement.
+            SFlag::S_IFLNK => return Ok(()),
+            SFlag::S_IFCHR if DeviceNumber::from_rdev(found.st_rdev) == number => {
+                let has = (found.st_uid, found.st_gid, found.st_mode & 0o7777);
+                if has == (permissions.uid, permissions.gid, permissions.mode) {
+                    return Ok(());
+                }
+                return own(directory, path, permissions);
+            }
+            _ => {
+                info!("removing {path}, which is another device or none");
+                unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?;
+            }
+        },
+        Err(Errno::ENOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    info!("making device node {path}");
+    let device = makedev(number.major.into(), number.minor.into());
+    match stat::mknodat(directory, name, SFlag::S_IFCHR, Mode::empty(), device) {
+        Ok(()) => own(directory, path, permissions),
+        // Another process was faster, and has the same in mind.
+        Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Gives a node its owner, then its mode.
+fn own(directory: &OwnedFd, path: &HostPath, permissions: Permissions) -> Result<(), Errno> {
+    let name = path.file_name();
+    let (uid, gid) = (
+        Uid::from_raw(permissions.uid),
+        Gid::from_raw(permissions.gid),
+    );
+    let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+    fchownat(directory, name, Some(uid), Some(gid), flags)?;
+    chmod(directory, name, permissions.mode)
+}
+
+fn chmod(directory: impl AsFd, name: impl AsRef<std::ffi::OsStr>, mode: u32) -> Result<(), Errno> {
+    let mode = Mode::from_bits_truncate(mode);
+    let flags = FchmodatFlags::FollowSymlink; // old kernels know nothing else; it is no link
+    stat::fchmodat(directory, name.as_ref(), mode, flags)
+}
+
+fn ensure_link(directory: &OwnedFd, name: &str, target: &str) -> Result<(), Errno> {
+    match readlinkat(directory, name) {
+        Ok(text) if text == *target => return Ok(()),
+        Ok(_) => unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?,
+        Err(Errno::ENOENT) => {}
+        // No link, so not udev's or ours.
+        Err(Errno::EINVAL) => return Ok(()),
+        Err(errno) => return Err(errno),
+    }
+    match symlinkat(target, directory, name) {
+        Err(Errno::EEXIST) => Ok(()),
+        done => done,
+    }
+}
+
+/// The names in a directory, sorted.
+pub(super) fn directory_names(
+    root: &DriverRoot,
+    directory: &HostPath,
+) -> Result<Vec<String>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::from_fd(OwnedFd::from(root.open_file(directory)?))?.iter() {
+        let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+        match name.into_string() {
+            Ok(name) if name != "." && name != ".." => names.push(name),
+            _ => {}
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_by_text() {
+        for (text, expected) in [
+            ("", Permissions::DEFAULT),
+            (
+                "ModifyDeviceFiles: 1\nDeviceFileMode: 438\n",
+                Permissions::DEFAULT,
+            ),
+            (
+                "ModifyDeviceFiles: 0\nDeviceFileUID: 1\nDeviceFileGID: 2\nDeviceFileMode: 432\n",
+                Permissions {
+                    allowed: false,
+                    uid: 1,
+                    gid: 2,
+                    mode: 0o660,
+                },
+            ),
+        ] {
+            assert_eq!(Permissions::of_driver(text), expected);
+        }
+        let capability = Permissions::of_capability(
+            "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
+        );
+        assert_eq!(capability.mode, 0o400);
+        assert!(capability.allowed);
+    }
+}

@@ -1,0 +1,118 @@
+//! Loads a kernel module with the driver root's modprobe, unless it is loaded.
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use log::info;
+use nix::sys::stat::{Mode, SFlag};
+
+use crate::host::DriverRoot;
+use crate::host::kmods::pci;
+use crate::inroot;
+use crate::path::HostPath;
+use crate::sys;
+
+const DEFAULT_PROGRAM: &str = "/sbin/modprobe";
+
+/// The modules that the kernel has loaded.
+#[derive(Debug)]
+pub(super) struct Modules(String);
+
+impl Modules {
+    /// Asks the kernel.
+    pub(super) fn read(root: &DriverRoot) -> Self {
+        let bytes = root
+            .read(&HostPath::new("/proc/modules"))
+            .unwrap_or_default();
+        Self(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Makes sure that a module is loaded; else the reason why not.
+    pub(super) fn ensure(&mut self, root: &DriverRoot, name: &str) -> Result<(), String> {
+        if self.has(root, name) {
+            return Ok(());
+        }
+        if !nix::unistd::geteuid().is_root() {
+            return Err("not root".to_owned());
+        }
+        // Without sysfs nobody knows; modprobe will tell.
+        if pci::count_gpus() == Some(0) {
+            return Err("no NVIDIA GPU on the PCI bus".to_owned());
+        }
+        let program = program(root)?;
+        info!("loading kernel module {name}");
+        let at = HostPath::new(&program);
+        let failed = |why: String| format!("{}: {why}", root.join(&at).display());
+        let status = sys::modprobe::run(root, &program, name).map_err(|e| failed(e.to_string()))?;
+        *self = Self::read(root);
+        // modprobe succeeds where the module is forbidden, and fails where another process was faster.
+        if self.has(root, name) {
+            Ok(())
+        } else if status.success() {
+            Err(failed("it did nothing".to_owned()))
+        } else {
+            Err(failed(status.to_string()))
+        }
+    }
+
+    fn has(&self, root: &DriverRoot, name: &str) -> bool {
+        let name = name.replace('-', "_");
+        self.lists(&name) || root.exists(&HostPath::new("/sys/module").join(name)) == Ok(true)
+    }
+
+    fn lists(&self, name: &str) -> bool {
+        let mut names = self.0.lines().map(|line| line.split(' ').next());
+        names.any(|listed| listed == Some(name))
+    }
+}
+
+/// The kernel's choice of modprobe, as a path in the driver root.
+fn program(root: &DriverRoot) -> Result<PathBuf, String> {
+    let configured = root.read(&HostPath::new("/proc/sys/kernel/modprobe"));
+    let configured = String::from_utf8(configured.unwrap_or_default()).unwrap_or_default();
+    let program = match configured.trim_end() {
+        "" => DEFAULT_PROGRAM,
+        path => path,
+    };
+    let path = HostPath::new(program);
+    let failed = |why: &str| format!("{}: {why}", root.join(&path).display());
+    let fd = root.resolve(&path).map_err(|errno| failed(errno.desc()))?;
+    let stat = inroot::stat(fd.as_fd()).map_err(|errno| failed(errno.desc()))?;
+    let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+    let mode = Mode::from_bits_truncate(stat.st_mode);
+    if kind != SFlag::S_IFREG || !mode.contains(Mode::S_IXUSR) {
+        return Err(failed("not a program"));
+    }
+    Ok(path.as_path().to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_by_whole_name() {
+        let modules = Modules("nvidia_uvm 1 0 - Live 0x0\nnvidiafb 1 0 - Live 0x0\n".to_owned());
+        assert!(modules.lists("nvidia_uvm"));
+        assert!(!modules.lists("nvidia"));
+        assert!(!Modules(String::new()).lists(""));
+    }
+
+    #[test]
+    fn the_kernel_names_the_program() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let missing = dir.path().join("sbin/modprobe");
+        let text = format!("{}: No such file or directory", missing.display());
+        assert_eq!(program(&root), Err(text));
+        std::fs::create_dir_all(dir.path().join("proc/sys/kernel")).unwrap();
+        std::fs::write(dir.path().join("proc/sys/kernel/modprobe"), "/mp\n").unwrap();
+        std::fs::write(dir.path().join("mp"), "").unwrap();
+        assert!(program(&root).unwrap_err().ends_with("not a program"));
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(dir.path().join("mp"), executable).unwrap();
+        assert_eq!(program(&root), Ok(PathBuf::from("/mp")));
+    }
+}

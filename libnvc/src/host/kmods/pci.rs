@@ -1,0 +1,51 @@
+//! Counts the NVIDIA GPUs on the PCI bus, by sysfs.
+
+use std::fs;
+use std::path::Path;
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+
+/// How many there are; none if sysfs cannot tell.
+pub(super) fn count_gpus() -> Option<u32> {
+    count(Path::new(DEVICES))
+}
+
+fn count(devices: &Path) -> Option<u32> {
+    let is_gpu = |device: &Path| {
+        let reads = |name: &str, prefix: &str| {
+            fs::read_to_string(device.join(name)).is_ok_and(|text| text.starts_with(prefix))
+        };
+        // NVIDIA; display controllers of all sorts
+        reads("vendor", "0x10de") && reads("class", "0x03")
+    };
+    let mut found = 0;
+    for device in fs::read_dir(devices).ok()?.flatten() {
+        found += u32::from(is_gpu(&device.path()));
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_display_controllers_of_the_vendor() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, vendor, class) in [
+            ("vga", "0x10de", "0x030000"),
+            ("3d", "0x10de", "0x030200"),
+            ("audio", "0x10de", "0x040300"),
+            ("switch", "0x10de", "0x068000"),
+            ("other", "0x1002", "0x030000"),
+        ] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("vendor"), format!("{vendor}\n")).unwrap();
+            fs::write(dir.path().join(name).join("class"), format!("{class}\n")).unwrap();
+        }
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        assert_eq!(count(dir.path()), Some(2));
+        assert_eq!(count(&dir.path().join("nowhere")), None);
+    }
+}

@@ -1,0 +1,174 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const IDENTITY: &str = "         0          0 4294967295\n";
+
+#[test]
+fn user_namespaces() {
+    let all = |map| is_user_namespace(Some(map), Some(map), Some("allow\n"));
+    assert!(!all(IDENTITY));
+    assert!(!is_user_namespace(None, None, None));
+    assert!(all("0 100000 65536\n"));
+    assert!(all(""));
+    assert!(is_user_namespace(Some(IDENTITY), Some("0 1 1\n"), None));
+    assert!(is_user_namespace(
+        Some(IDENTITY),
+        Some(IDENTITY),
+        Some("deny\n")
+    ));
+}
+
+/// A driver root whose modules are loaded, with one GPU of minor number 3 that has one MIG device.
+fn tree() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, content) in [
+        (
+            "proc/modules",
+            "nvidia_uvm 1 0 - Live 0x0\nnvidia_modeset 1 0 - Live 0x0\nnvidia 1 2 - Live 0x0\n",
+        ),
+        (
+            "proc/devices",
+            "Character devices:\n234 nvidia-caps\n235 nvidia-caps-imex-channels\n510 nvidia-uvm\n",
+        ),
+        (
+            "proc/driver/nvidia/params",
+            "ModifyDeviceFiles: 1\nDeviceFileUID: 7\nDeviceFileMode: 432\nRmMsg: \"\"\n",
+        ),
+        (
+            "proc/driver/nvidia/gpus/0000:3b:00.0/information",
+            "Model: \t x\nDevice Minor: \t 3\n",
+        ),
+        (
+            "proc/driver/nvidia/capabilities/mig/config",
+            "DeviceFileMinor: 1\nDeviceFileMode: 256\nDeviceFileModify: 1\n",
+        ),
+        (
+            "proc/driver/nvidia/capabilities/mig/monitor",
+            "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 0\n",
+        ),
+        (
+            "proc/driver/nvidia/capabilities/gpu3/mig/gi1/access",
+            "DeviceFileMinor: 30\n",
+        ),
+        (
+            "proc/driver/nvidia/capabilities/gpu3/mig/gi1/ci0/access",
+            "DeviceFileMinor: 31\n",
+        ),
+        (
+            "proc/driver/nvidia/capabilities/gpu4/mig/gi1/access",
+            "DeviceFileMinor: 40\n",
+        ),
+        ("dev/char/.keep", ""),
+    ] {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    dir
+}
+
+fn run(dir: &Path, channels: &[u32]) -> Vec<String> {
+    let root = DriverRoot::open(dir).unwrap();
+    let mut loader = Loader {
+        root: &root,
+        nodes: Nodes::new(&root),
+        problems: Vec::new(),
+    };
+    loader.run(channels);
+    loader.problems
+}
+
+fn nodes(dev: &Path) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut directories: Vec<PathBuf> = vec![dev.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = path.symlink_metadata().unwrap();
+            let name = path.strip_prefix(dev).unwrap().display().to_string();
+            if meta.file_type().is_char_device() {
+                let number = DeviceNumber::from_rdev(meta.rdev());
+                let (major, minor) = (number.major, number.minor);
+                let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
+                found.push(format!("{name} {major}:{minor} {mode:o} {uid}"));
+            } else if meta.is_symlink() {
+                let target = std::fs::read_link(path).unwrap();
+                found.push(format!("{name} -> {}", target.display()));
+            } else if meta.is_dir() {
+                directories.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+#[ignore = "needs root"]
+fn makes_nodes_and_links() {
+    let dir = tree();
+    let dev = dir.path().join("dev");
+    assert_eq!(run(dir.path(), &[5]), [""; 0]);
+    let expected = [
+        "char/195:254 -> ../nvidia-modeset",
+        "char/195:255 -> ../nvidiactl",
+        "char/195:3 -> ../nvidia3",
+        "char/234:1 -> ../nvidia-caps/nvidia-cap1",
+        "char/234:30 -> ../nvidia-caps/nvidia-cap30",
+        "char/234:31 -> ../nvidia-caps/nvidia-cap31",
+        "char/235:5 -> ../nvidia-caps-imex-channels/channel5",
+        "char/510:0 -> ../nvidia-uvm",
+        "char/510:1 -> ../nvidia-uvm-tools",
+        "nvidia-caps-imex-channels/channel5 235:5 660 7",
+        "nvidia-caps/nvidia-cap1 234:1 400 0",
+        "nvidia-caps/nvidia-cap30 234:30 666 0",
+        "nvidia-caps/nvidia-cap31 234:31 666 0",
+        "nvidia-modeset 195:254 660 7",
+        "nvidia-uvm 510:0 666 0",
+        "nvidia-uvm-tools 510:1 666 0",
+        "nvidia3 195:3 660 7",
+        "nvidiactl 195:255 660 7",
+    ];
+    assert_eq!(nodes(&dev), expected);
+    let caps = dev.join("nvidia-caps").metadata().unwrap();
+    assert_eq!(caps.permissions().mode() & 0o7777, 0o755);
+
+    // What is right stays, what is wrong is put right.
+    let inode = |name: &str| dev.join(name).symlink_metadata().unwrap().ino();
+    let right = inode("nvidiactl");
+    std::fs::remove_file(dev.join("nvidia3")).unwrap();
+    std::fs::write(dev.join("nvidia3"), "").unwrap();
+    std::fs::set_permissions(dev.join("nvidia-uvm"), PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::remove_file(dev.join("char/195:3")).unwrap();
+    std::os::unix::fs::symlink("../null", dev.join("char/195:3")).unwrap();
+    assert_eq!(run(dir.path(), &[5]), [""; 0]);
+    assert_eq!(nodes(&dev), expected);
+    assert_eq!(inode("nvidiactl"), right);
+}
+
+#[test]
+fn the_administrator_can_forbid_it() {
+    let dir = tree();
+    let params = dir.path().join("proc/driver/nvidia/params");
+    std::fs::write(params, "ModifyDeviceFiles: 0\n").unwrap();
+    let capabilities = dir.path().join("proc/driver/nvidia/capabilities");
+    std::fs::remove_dir_all(capabilities).unwrap();
+    std::fs::write(dir.path().join("proc/modules"), "nvidia 1 0 - Live 0x0\n").unwrap();
+    let problems = run(dir.path(), &[]);
+    assert_eq!(nodes(&dir.path().join("dev")), [""; 0]);
+    // The two modules that are not loaded, and nothing else.
+    assert_eq!(problems.len(), 2, "{problems:?}");
+}
+
+#[test]
+fn without_the_module_nothing_is_tried() {
+    let dir = tree();
+    std::fs::remove_file(dir.path().join("proc/modules")).unwrap();
+    let problems = run(dir.path(), &[5]);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].starts_with("cannot load kernel module nvidia: "));
+    assert_eq!(nodes(&dir.path().join("dev")), [""; 0]);
+}

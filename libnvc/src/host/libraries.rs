@@ -1,0 +1,321 @@
+//! Finds the driver's libraries: candidates from the loader cache, then those of the driver's version.
+//!
+//! Two phases, so that the first, which is most of the work, runs while NVML is busy finding out the version. Selection is
+//! upstream's, entry by entry, except that one stale entry or odd library no longer stops everything: it is skipped, with a
+//! warning if it would have been taken. A missing cache is no end either, see [`directories`].
+
+mod directories;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+use log::{debug, info, warn};
+use nix::errno::Errno;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::DriverRoot;
+use crate::host::arch::Abi;
+use crate::host::catalogue;
+use crate::host::elf::{Library, Oddity};
+use crate::host::ldcache::Cache;
+use crate::host::realpath::RealPaths;
+use crate::options::DriverOptions;
+use crate::path::HostPath;
+
+/// Where the loader cache is unless the caller says otherwise.
+pub const DEFAULT_LDCACHE: &str = "/etc/ld.so.cache";
+
+/// No real loader cache comes near this size.
+const LARGEST_CACHE: u64 = 64 << 20;
+
+/// The variant of libnvidia-tls for today's thread library says that it is for Linux, 2.3.99 and later.
+const TLS_ABI: [u32; 4] = [0, 2, 3, 99];
+
+/// NVIDIA's legacy GL libraries need one of these; Mesa's of the same name do not.
+const GL_CORES: &[&str] = &["libnvidia-glcore.so", "libnvidia-eglcore.so"];
+
+/// Libraries that may be the driver's, of any version, in the order of the cache.
+#[derive(Debug)]
+pub struct LibraryCandidates {
+    names: Vec<&'static str>,
+    wsl: bool,
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    abi: Abi,
+    /// Which of the names it has.
+    name: usize,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A file that can be taken if its version is right.
+    Real(HostPath),
+    /// A file that is not for us although its name fits, e.g. Mesa's.
+    Foreign(HostPath, &'static str),
+    /// Something that cannot be judged, as the cache names it and as its link's text says.
+    Broken(HostPath, Option<HostPath>, String),
+}
+
+impl LibraryCandidates {
+    /// Looks the libraries up. `ldcache` is the cache the caller named, if any.
+    ///
+    /// # Errors
+    /// `open failed: <cache>: <cause>` and `unsupported file format: <cache>` if the caller named the cache, or if the
+    /// usual directories have no driver library either.
+    pub fn collect(
+        root: &DriverRoot,
+        ldcache: Option<&HostPath>,
+        options: DriverOptions,
+        wsl: bool,
+    ) -> Result<Self> {
+        let default = HostPath::new(DEFAULT_LDCACHE);
+        let mut search = Search::new(root, catalogue::libraries(options, wsl));
+        match search.add_cache(ldcache.unwrap_or(&default)) {
+            Err(error) if ldcache.is_some() => return Err(error),
+            Err(error) => {
+                search.add_directories(directories::all());
+                if search.candidates.is_empty() {
+                    return Err(error);
+                }
+                warn!(
+                    "{}: searching the usual library directories instead",
+                    error.message()
+                );
+            }
+            Ok(()) if ldcache.is_none() && search.candidates.is_empty() => {
+                search.add_directories(directories::uncached());
+                if !search.candidates.is_empty() {
+                    info!("no driver library in {}", root.join(&default).display());
+                }
+            }
+            Ok(()) => {}
+        }
+        Ok(Self {
+            names: search.names,
+            wsl,
+            candidates: search.candidates,
+        })
+    }
+
+    /// The native and the 32-bit libraries for a version of the driver, in the order of the catalogue.
+    pub fn select(&self, driver_version: &str) -> (Vec<HostPath>, Vec<HostPath>) {
+        let mut selection = Selection {
+            version: driver_version,
+            wsl: self.wsl,
+            slots: [vec![None; self.names.len()], vec![None; self.names.len()]],
+        };
+        for candidate in &self.candidates {
+            selection.offer(candidate);
+        }
+        // Broken ones last: whether one was missed depends on what was found elsewhere.
+        for candidate in &self.candidates {
+            selection.complain(candidate);
+        }
+        let [native, compat32] = selection.slots;
+        for (kind, slots) in [("", &native), ("compat32 ", &compat32)] {
+            let pairs = self.names.iter().zip(slots);
+            for (name, _) in pairs.filter(|(_, slot)| slot.is_none()) {
+                debug!("missing {kind}library {name}");
+            }
+        }
+        let found = |slots: Vec<Option<&HostPath>>| slots.into_iter().flatten().cloned().collect();
+        (found(native), found(compat32))
+    }
+
+    /// Versions of the native libraries that talk to the kernel module, in the order of the cache.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
+        let talks = |name: &str| matches!(name, "libcuda.so" | "libnvidia-ml.so");
+        self.candidates.iter().filter_map(move |candidate| {
+            let Place::Real(path) = &candidate.place else {
+                return None;
+            };
+            let name = *self.names.get(candidate.name)?;
+            if candidate.abi != Abi::Native || !talks(name) {
+                return None;
+            }
+            let version = path.file_name().to_str()?.strip_prefix(name)?;
+            let version = version.strip_prefix('.')?;
+            version.contains('.').then_some(version)
+        })
+    }
+}
+
+/// The first phase.
+struct Search<'r> {
+    root: &'r DriverRoot,
+    names: Vec<&'static str>,
+    paths: RealPaths<'r>,
+    candidates: Vec<Candidate>,
+}
+
+impl<'r> Search<'r> {
+    fn new(root: &'r DriverRoot, names: Vec<&'static str>) -> Self {
+        Self {
+            root,
+            names,
+            paths: RealPaths::new(root),
+            candidates: Vec::new(),
+        }
+    }
+
+    /// Adds what a loader cache lists, in its order.
+    fn add_cache(&mut self, path: &HostPath) -> Result<()> {
+        let bytes = read_cache(self.root, path)?;
+        let cache = Cache::parse(&bytes).ok_or_else(|| unsupported(self.root, path))?;
+        for entry in cache.entries() {
+            let Some(name) = catalogue::position(&self.names, entry.key) else {
+                continue;
+            };
+            let Some(abi) = Abi::of_cache_entry(entry.flags) else {
+                continue;
+            };
+            self.add(abi, name, HostPath::new(OsStr::from_bytes(entry.value)));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, abi: Abi, name: usize, listed: HostPath) {
+        let place = match self.paths.resolve(&listed) {
+            Ok(real) => judge(self.root, real),
+            Err(errno) => {
+                let link = self.link_text(&listed);
+                Place::Broken(listed, link, errno.desc().to_lowercase())
+            }
+        };
+        self.candidates.push(Candidate { abi, name, place });
+    }
+
+    /// Where a link leads by its own text: a dangling one still tells the version that is gone.
+    fn link_text(&mut self, path: &HostPath) -> Option<HostPath> {
+        let (directory, _) = self.paths.directory(path.parent()).ok()?;
+        let text = nix::fcntl::readlinkat(directory, path.file_name()).ok()?;
+        Some(path.parent().join(text))
+    }
+}
+
+/// Reads a loader cache.
+fn read_cache(root: &DriverRoot, path: &HostPath) -> Result<Vec<u8>> {
+    let failed = |errno| Error::file("open failed", root.join(path), errno);
+    let mut bytes = Vec::new();
+    let file = root.open_file(path).map_err(failed)?;
+    match file.take(LARGEST_CACHE).read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(e) => Err(failed(errno_of(&e))),
+    }
+}
+
+fn unsupported(root: &DriverRoot, path: &HostPath) -> Error {
+    let text = format!("unsupported file format: {}", root.join(path).display());
+    Error::new(ErrorKind::Malformed, text)
+}
+
+/// Checks a cache that the caller named without looking anything up in it.
+pub(super) fn check_cache(root: &DriverRoot, path: &HostPath) -> Result<()> {
+    match Cache::parse(&read_cache(root, path)?) {
+        Some(_) => Ok(()),
+        None => Err(unsupported(root, path)),
+    }
+}
+
+/// Looks into the files whose names do not tell enough.
+fn judge(root: &DriverRoot, real: HostPath) -> Place {
+    let verdict = if catalogue::is_tls(real.file_name()) {
+        open_library(root, &real).and_then(|library| match library.abi()? {
+            TLS_ABI => Ok(None),
+            _ => Ok(Some("for another thread library")),
+        })
+    } else if catalogue::is_legacy_gl(real.file_name()) {
+        open_library(root, &real).and_then(|library| match library.needs(GL_CORES)? {
+            true => Ok(None),
+            false => Ok(Some("not NVIDIA's")),
+        })
+    } else {
+        Ok(None)
+    };
+    match verdict {
+        Ok(None) => Place::Real(real),
+        Ok(Some(why)) => Place::Foreign(real, why),
+        Err(oddity) => Place::Broken(real, None, oddity.to_string()),
+    }
+}
+
+fn open_library(root: &DriverRoot, path: &HostPath) -> Result<Library<File>, Oddity> {
+    let file = root.open_file(path).map_err(std::io::Error::from)?;
+    Library::open(file)
+}
+
+/// The second phase.
+struct Selection<'a> {
+    version: &'a str,
+    wsl: bool,
+    slots: [Vec<Option<&'a HostPath>>; 2],
+}
+
+impl<'a> Selection<'a> {
+    fn offer(&mut self, candidate: &'a Candidate) {
+        let path = match &candidate.place {
+            Place::Real(path) => path,
+            Place::Foreign(path, why) => return skip(path, why),
+            Place::Broken(..) => return,
+        };
+        let versioned = self.has_version(path);
+        let Some(slot) = self.slots[candidate.abi as usize].get_mut(candidate.name) else {
+            return;
+        };
+        match *slot {
+            Some(chosen) if chosen == path => return,
+            Some(chosen) if self.wsl && is_of_wsl(chosen) => return skip(path, &"found already"),
+            _ if !self.wsl && !versioned => return skip(path, &"another version"),
+            Some(chosen) => debug!("selecting {path} over {chosen}"),
+            None => debug!("selecting {path}"),
+        }
+        *slot = Some(path);
+    }
+
+    /// Reports a library that could not be judged: loudly if it is missed.
+    fn complain(&self, candidate: &Candidate) {
+        let Place::Broken(path, link, why) = &candidate.place else {
+            return;
+        };
+        let wanted = self.wsl
+            || [Some(path), link.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|p| self.has_version(p));
+        let slot = self.slots[candidate.abi as usize].get(candidate.name);
+        if wanted && slot == Some(&None) {
+            warn!("skipping {path}: {why}");
+        } else {
+            skip(path, why);
+        }
+    }
+
+    fn has_version(&self, path: &HostPath) -> bool {
+        let name = path.file_name().as_bytes();
+        name.strip_suffix(self.version.as_bytes())
+            .is_some_and(|stem| stem.ends_with(b"."))
+    }
+}
+
+fn skip(path: &HostPath, why: &dyn fmt::Display) {
+    debug!("skipping {path}: {why}");
+}
+
+fn is_of_wsl(path: &HostPath) -> bool {
+    let bytes = path.as_path().as_os_str().as_bytes();
+    bytes.windows(9).any(|part| part == b"/wsl/lib/")
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests;

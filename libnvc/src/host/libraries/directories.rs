@@ -1,0 +1,99 @@
+//! Searches the usual library directories, for hosts without a loader cache that lists the driver.
+//!
+//! NixOS, Talos, buildroot and musl hosts have no cache; NixOS and WSL2 keep the driver in directories that none lists. The
+//! names are the same; which set a file belongs to is in its ELF header.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+
+use log::debug;
+use nix::dir::Dir;
+use nix::errno::Errno;
+
+use super::Search;
+use crate::host::arch::Abi;
+use crate::host::catalogue;
+use crate::path::HostPath;
+
+/// Directories that no distribution's cache lists.
+const UNCACHED: &[&str] = &[
+    "/run/opengl-driver/lib",
+    "/run/opengl-driver-32/lib",
+    "/usr/lib/wsl/lib",
+];
+
+/// All directories in which drivers are installed, the best first.
+pub(super) fn all() -> impl DoubleEndedIterator<Item = HostPath> {
+    let multiarch = |abi: Abi| Some(HostPath::new("/usr/lib").join(abi.triplet()?));
+    let usual = ["/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/lib32"];
+    let multiarch: Vec<_> = Abi::ALL.into_iter().filter_map(multiarch).collect();
+    let usual = usual.into_iter().map(HostPath::new);
+    multiarch.into_iter().chain(usual).chain(uncached())
+}
+
+/// The directories that no distribution's cache lists.
+pub(super) fn uncached() -> impl DoubleEndedIterator<Item = HostPath> {
+    UNCACHED.iter().map(HostPath::new)
+}
+
+impl Search<'_> {
+    /// Adds what directories have, the best directory last, since later candidates win.
+    pub(super) fn add_directories(
+        &mut self,
+        directories: impl DoubleEndedIterator<Item = HostPath>,
+    ) {
+        let mut seen = Vec::new();
+        for directory in directories.rev() {
+            let real = match self.paths.directory(directory.clone()) {
+                Ok((_, real)) => real.clone(),
+                Err(errno) => {
+                    debug!("skipping {directory}: {errno}");
+                    continue;
+                }
+            };
+            // With merged /usr, several names lead to one directory.
+            if !seen.contains(&real) {
+                self.add_directory(&real);
+                seen.push(real);
+            }
+        }
+    }
+
+    fn add_directory(&mut self, directory: &HostPath) {
+        debug!("searching {directory}");
+        let mut found = match self.names_in(directory) {
+            Ok(found) => found,
+            Err(errno) => return debug!("skipping {directory}: {errno}"),
+        };
+        found.sort();
+        for (file, name) in found {
+            let path = directory.join(OsStr::from_bytes(&file));
+            if let Some(abi) = self.abi_of(&path) {
+                self.add(abi, name, path);
+            }
+        }
+    }
+
+    /// The files whose names are in the catalogue, with the position there.
+    fn names_in(&self, directory: &HostPath) -> Result<Vec<(Vec<u8>, usize)>, Errno> {
+        let fd = OwnedFd::from(self.root.open_file(directory)?);
+        let mut found = Vec::new();
+        for entry in Dir::from_fd(fd)?.iter() {
+            let entry = entry?;
+            let file = entry.file_name().to_bytes();
+            if let Some(name) = catalogue::position(&self.names, file) {
+                found.push((file.to_vec(), name));
+            }
+        }
+        Ok(found)
+    }
+
+    fn abi_of(&self, path: &HostPath) -> Option<Abi> {
+        let mut head = [0; 20];
+        let file = self.root.open_file(path).ok()?;
+        file.read_exact_at(&mut head, 0).ok()?;
+        Abi::of_elf_header(&head)
+    }
+}

@@ -1,0 +1,222 @@
+//! Maps the driver's capabilities, files below /proc/driver/nvidia/capabilities, to their device nodes.
+//!
+//! A capability (of MIG: configure, monitor, access to an instance) is granted by access to a device. A capability's file
+//! names the device's minor number, /proc/devices the major one. The latter and the list of all minor numbers are read
+//! from the caller's /proc, since they are the kernel's; the files from the driver root.
+
+use std::path::Path;
+
+use nix::errno::Errno;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::{DeviceNode, DeviceNumber, DriverRoot, procfs};
+use crate::path::HostPath;
+
+/// Directory of the capabilities.
+pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
+/// Directory of their device nodes.
+pub const DEVICES: &str = "/dev/nvidia-caps";
+
+const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
+const PROC_DEVICES: &str = "/proc/devices";
+const DRIVER: &str = "nvidia-caps";
+
+/// How the driver grants capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// It has none.
+    None,
+    /// By access to the files in /proc, as the first drivers with MIG did.
+    Proc,
+    /// By access to devices.
+    Devices,
+}
+
+/// The machine's capability devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    major: Option<u32>,
+}
+
+impl Capabilities {
+    /// Asks the kernel.
+    pub fn discover() -> Self {
+        let devices = std::fs::read(PROC_DEVICES).unwrap_or_default();
+        Self {
+            major: character_major(&devices, DRIVER),
+        }
+    }
+
+    /// How capabilities are granted.
+    pub fn style(self) -> Style {
+        if self.major.is_some() {
+            Style::Devices
+        } else if Path::new(CAPABILITIES).exists() {
+            Style::Proc
+        } else {
+            Style::None
+        }
+    }
+
+    /// Whether there are devices, so that the other methods can succeed.
+    pub fn has_devices(self) -> bool {
+        self.major.is_some()
+    }
+
+    /// The device of a capability's file, e.g. `/proc/driver/nvidia/capabilities/mig/config`.
+    ///
+    /// # Errors
+    /// `unable to get cap device attributes: <file>: <cause>`.
+    pub fn device(self, root: &DriverRoot, file: &HostPath) -> Result<DeviceNode> {
+        let what = || format!("unable to get cap device attributes: {file}");
+        let bytes = root.read(file).map_err(|errno| {
+            let error = Error::system(what(), errno);
+            match errno {
+                Errno::ENOENT => error.with_kind(ErrorKind::NotFound),
+                _ => error,
+            }
+        })?;
+        let minor = procfs::number(&String::from_utf8_lossy(&bytes), "DeviceFileMinor");
+        let malformed = |cause: &str| Error::new(ErrorKind::Malformed, what()).because(cause);
+        let minor = minor.ok_or_else(|| malformed("no device number in it"))?;
+        self.node(minor)
+            .ok_or_else(|| malformed("no nvidia-caps in /proc/devices"))
+    }
+
+    /// The devices of all capabilities that a GPU can have, whether its instances exist or not.
+    ///
+    /// # Errors
+    /// `unable to open file for reading: /proc/driver/nvidia-caps/mig-minors: <cause>`.
+    pub fn of_gpu(self, minor: u32) -> Result<Vec<DeviceNode>> {
+        let text = std::fs::read(MIG_MINORS).map_err(|e| {
+            let errno = e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            Error::file("unable to open file for reading", MIG_MINORS, errno)
+        })?;
+        let text = String::from_utf8_lossy(&text);
+        let minors = mig_minors(&text).filter(|(name, _)| gpu_of(name) == Some(minor));
+        Ok(minors.filter_map(|(_, cap)| self.node(cap)).collect())
+    }
+
+    fn node(self, minor: u32) -> Option<DeviceNode> {
+        Some(DeviceNode {
+            path: HostPath::new(format!("{DEVICES}/nvidia-cap{minor}")),
+            number: DeviceNumber {
+                major: self.major?,
+                minor,
+            },
+        })
+    }
+}
+
+/// The device of a capability's file; for callers that need only one.
+///
+/// # Errors
+/// As [`Capabilities::device`].
+pub fn device_from_proc_path(root: &DriverRoot, file: &HostPath) -> Result<DeviceNode> {
+    Capabilities::discover().device(root, file)
+}
+
+/// The devices of all capabilities that a GPU can have; for callers that need only one GPU's.
+///
+/// # Errors
+/// As [`Capabilities::of_gpu`].
+pub fn gpu_caps(minor: u32) -> Result<Vec<DeviceNode>> {
+    Capabilities::discover().of_gpu(minor)
+}
+
+/// Major number of a character device's driver in the text of /proc/devices.
+pub(super) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
+    let devices = std::str::from_utf8(devices).ok()?;
+    let section = devices
+        .lines()
+        .skip_while(|line| *line != "Character devices:");
+    let entries = section.skip(1).take_while(|line| !line.is_empty());
+    entries.into_iter().find_map(|line| {
+        let (major, driver) = line.trim_start().split_once(' ')?;
+        (driver == name).then(|| major.parse().ok())?
+    })
+}
+
+/// Names and minor numbers in the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.
+fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
+    text.lines().filter_map(|line| {
+        let (name, minor) = line.split_once(' ')?;
+        Some((name, minor.trim().parse().ok()?))
+    })
+}
+
+/// The GPU that a capability belongs to.
+fn gpu_of(name: &str) -> Option<u32> {
+    name.strip_prefix("gpu")?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const PROC_DEVICES_TEXT: &[u8] = b"Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n\
+        234 nvidia-caps\n235 nvidia-caps-imex-channels\n\nBlock devices:\n  7 loop\n";
+
+    #[test]
+    fn majors_by_whole_name() {
+        for (name, major) in [
+            ("mem", Some(1)),
+            ("nvidia", Some(195)),
+            ("nvidia-caps", Some(234)),
+            ("nvidia-caps-imex-channels", Some(235)),
+            ("nvidia-ca", None),
+            ("loop", None),
+        ] {
+            assert_eq!(character_major(PROC_DEVICES_TEXT, name), major, "{name}");
+        }
+        assert_eq!(character_major(b"\xff\xff", "mem"), None);
+        assert_eq!(character_major(b"", "mem"), None);
+    }
+
+    #[test]
+    fn capabilities_of_one_gpu() {
+        let text = "config 1\nmonitor 2\ngpu1/gi0/access 138\ngpu1/gi0/ci0/access 139\ngpu10/gi0/access 1353\nodd\ngpu1/x y\n";
+        let of = |gpu| {
+            let mine = mig_minors(text).filter(|(name, _)| gpu_of(name) == Some(gpu));
+            mine.map(|(_, minor)| minor).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), [138, 139]);
+        assert_eq!(of(10), [1353]);
+        assert_eq!(of(0), [0; 0]);
+    }
+
+    #[test]
+    fn a_file_leads_to_its_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let mig = dir.path().join("proc/driver/nvidia/capabilities/mig");
+        std::fs::create_dir_all(&mig).unwrap();
+        std::fs::write(
+            mig.join("config"),
+            "DeviceFileMinor: 1\nDeviceFileMode: 256\n",
+        )
+        .unwrap();
+        std::fs::write(mig.join("odd"), "nonsense\n").unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let capabilities = Capabilities { major: Some(234) };
+        let device = |name: &str| {
+            let file = HostPath::new(CAPABILITIES).join("mig").join(name);
+            capabilities.device(&root, &file)
+        };
+        let node = device("config").unwrap();
+        assert_eq!(node.path, HostPath::new("/dev/nvidia-caps/nvidia-cap1"));
+        assert_eq!(
+            node.number,
+            DeviceNumber {
+                major: 234,
+                minor: 1
+            }
+        );
+        let error = device("gone").unwrap_err();
+        assert_eq!(
+            error.message(),
+            "unable to get cap device attributes: /proc/driver/nvidia/capabilities/mig/gone: no such file or directory"
+        );
+        assert_eq!(device("odd").unwrap_err().kind(), ErrorKind::Malformed);
+    }
+}

@@ -1,0 +1,182 @@
+//! Reads what the kernel module shows in /proc/driver/nvidia.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use log::{info, warn};
+use nix::errno::Errno;
+
+use crate::host::libraries::LibraryCandidates;
+use crate::host::{DriverRoot, ProcFile};
+use crate::inroot;
+use crate::path::HostPath;
+
+/// Where the kernel module shows its state.
+pub const DIRECTORY: &str = "/proc/driver/nvidia";
+
+/// The files are a few hundred bytes; this is for a file that is not what it should be.
+const LARGEST: u64 = 1 << 20;
+
+/// The text files that containers get a copy of: `params`, `version` and `registry`, as far as they are there.
+///
+/// The copy of `params` tells the container's programs not to make device nodes.
+pub fn files(root: &DriverRoot) -> Vec<ProcFile> {
+    let names = ["params", "version", "registry"];
+    let read = |name: &&str| match read_file(root, name) {
+        Ok(file) => Some(file),
+        Err(errno) => {
+            let path = root.join(&HostPath::new(DIRECTORY).join(name));
+            match errno {
+                Errno::ENOENT => info!("missing {}", path.display()),
+                _ => warn!("skipping {}: {}", path.display(), errno.desc()),
+            }
+            None
+        }
+    };
+    names.iter().filter_map(read).collect()
+}
+
+fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
+    let file = root.open_file(&HostPath::new(DIRECTORY).join(name))?;
+    let mode = inroot::stat(file.as_fd())?.st_mode & 0o7777;
+    let mut bytes = Vec::new();
+    if let Err(e) = file.take(LARGEST).read_to_end(&mut bytes) {
+        return Err(e.raw_os_error().map_or(Errno::EIO, Errno::from_raw));
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let content = match name {
+        "params" => without_device_creation(&text),
+        _ => text.into_owned(),
+    };
+    Ok(ProcFile {
+        name: name.to_owned(),
+        mode,
+        content,
+    })
+}
+
+/// The module's parameters with `ModifyDeviceFiles` off.
+fn without_device_creation(params: &str) -> String {
+    let edited = |line: &str| match line.strip_prefix("ModifyDeviceFiles: 1") {
+        Some(rest) => format!("ModifyDeviceFiles: 0{rest}"),
+        None => line.to_owned(),
+    };
+    params.split_inclusive('\n').map(edited).collect()
+}
+
+/// The directory of a GPU, if there; `busid` has eight digits of domain, the directory's name eight or four.
+pub fn gpu_directory(root: &DriverRoot, busid: &str) -> Option<HostPath> {
+    let gpus = HostPath::new(DIRECTORY).join("gpus");
+    let names = [Some(busid), busid.strip_prefix("0000")];
+    let mut paths = names.into_iter().flatten().map(|name| gpus.join(name));
+    paths.find(|path| root.exists(path) == Ok(true))
+}
+
+/// Version of the kernel module, if it is loaded.
+pub fn module_version(root: &DriverRoot) -> Option<String> {
+    let bytes = root.read(&HostPath::new(DIRECTORY).join("version")).ok()?;
+    parse_version(&String::from_utf8_lossy(&bytes)).map(str::to_owned)
+}
+
+/// The module's version and the libraries', if there are libraries and none has the module's version.
+///
+/// NVML says only that they differ; a caller that has both can tell the user which is which.
+pub fn version_mismatch(
+    root: &DriverRoot,
+    candidates: &LibraryCandidates,
+) -> Option<(String, String)> {
+    let module = module_version(root)?;
+    let libraries = candidates.versions().next()?.to_owned();
+    let fits = candidates.versions().any(|version| version == module);
+    (!fits).then_some((module, libraries))
+}
+
+/// The version in a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.
+fn parse_version(text: &str) -> Option<&str> {
+    let line = text.lines().find_map(|l| l.strip_prefix("NVRM version:"))?;
+    line.split_whitespace().find(|word| {
+        word.contains('.')
+            && word.starts_with(|c: char| c.is_ascii_digit())
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    })
+}
+
+/// The number on the line `<key>: <number>`.
+pub(super) fn number(text: &str, key: &str) -> Option<u32> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim().parse().ok())?
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn versions_of_both_sorts_of_module() {
+        for (text, version) in [
+            (
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 10:00:00 UTC 2025\nGCC version:  gcc version 12.2.0\n",
+                Some("535.261.03"),
+            ),
+            (
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (dvs@x)  Thu Feb 22 2024\n",
+                Some("550.54.14"),
+            ),
+            ("GCC version:  gcc version 12.2.0\n", None),
+            ("NVRM version: none\n", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_version(text), version);
+        }
+    }
+
+    #[test]
+    fn numbers_by_key() {
+        let text = "DeviceFileMinor: 138\nDeviceFileMode: 292\nRmMsg: \"\"\nDevice Minor: \t 3\n";
+        assert_eq!(number(text, "DeviceFileMinor"), Some(138));
+        assert_eq!(number(text, "Device Minor"), Some(3));
+        assert_eq!(number(text, "DeviceFile"), None);
+        assert_eq!(number(text, "RmMsg"), None);
+        assert_eq!(number("X: 4294967296", "X"), None);
+    }
+
+    #[test]
+    fn copies_for_containers() {
+        let dir = tempfile::tempdir().unwrap();
+        let nvidia = dir.path().join("proc/driver/nvidia");
+        std::fs::create_dir_all(&nvidia).unwrap();
+        std::fs::write(nvidia.join("params"), "A: 1\nModifyDeviceFiles: 1\nB: 1\n").unwrap();
+        std::fs::write(nvidia.join("version"), "NVRM version: x 1.2\n").unwrap();
+        let readable = std::fs::Permissions::from_mode(0o444);
+        std::fs::set_permissions(nvidia.join("params"), readable).unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let files = files(&root);
+        let names: Vec<_> = files.iter().map(|file| &*file.name).collect();
+        assert_eq!(names, ["params", "version"]);
+        assert_eq!(files[0].content, "A: 1\nModifyDeviceFiles: 0\nB: 1\n");
+        assert_eq!(files[0].mode, 0o444);
+        assert_eq!(module_version(&root).unwrap(), "1.2");
+    }
+
+    #[test]
+    fn a_gpu_has_either_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let gpus = dir.path().join("proc/driver/nvidia/gpus");
+        for name in ["0000:3b:00.0", "00000001:00:00.0"] {
+            std::fs::create_dir_all(gpus.join(name)).unwrap();
+        }
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let find = |busid: &str| gpu_directory(&root, busid).map(|path| path.to_string());
+        let path = |name: &str| Some(format!("/proc/driver/nvidia/gpus/{name}"));
+        assert_eq!(find("00000000:3b:00.0"), path("0000:3b:00.0"));
+        assert_eq!(find("00000001:00:00.0"), path("00000001:00:00.0"));
+        assert_eq!(find("00000000:af:00.0"), None);
+        assert_eq!(find("10000000:3b:00.0"), None);
+    }
+}

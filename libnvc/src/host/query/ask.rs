@@ -1,0 +1,160 @@
+//! Puts the questions to NVML, in upstream's order, and survives each answer.
+//!
+//! A GPU that fails is that GPU's failure, not the query's: one that fell off the bus must not stop containers that use
+//! the others.
+
+use super::protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
+use crate::sys::nvml::{
+    Device, FUNCTION_NOT_FOUND, Failure, NOT_FOUND, NOT_SUPPORTED, Nvml, Reason,
+};
+
+/// More GPUs than any machine has: a larger number is nonsense.
+const MOST_GPUS: u32 = 4096;
+
+/// More MIG devices than any GPU has.
+const MOST_MIG_SLOTS: u32 = 256;
+
+/// Current MIG mode that means "on".
+const MIG_ENABLED: u32 = 1;
+
+/// The driver's versions.
+pub(super) fn versions(nvml: &Nvml) -> Versions {
+    Versions {
+        driver: nvml.driver_version().map_err(|f| fault(nvml, f)),
+        cuda: nvml.cuda_version().map_err(|f| fault(nvml, f)),
+    }
+}
+
+/// All GPUs. `asking` hears of each before NVML does.
+pub(super) fn gpus(
+    nvml: &Nvml,
+    wsl: bool,
+    mut asking: impl FnMut(u32),
+) -> Result<Vec<Result<GpuReport, GpuFault>>, Fault> {
+    let count = nvml.gpu_count().map_err(|f| fault(nvml, f))?;
+    if count > MOST_GPUS {
+        return Err(Fault::Nonsense {
+            function: "nvmlDeviceGetCount_v2".into(),
+            text: format!("too many devices: {count}"),
+        });
+    }
+    let mut gpus = Vec::new();
+    for index in 0..count {
+        asking(index);
+        gpus.push(gpu(nvml, index, wsl));
+    }
+    Ok(gpus)
+}
+
+fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
+    let device = nvml.gpu(index).map_err(|f| GpuFault {
+        uuid: None,
+        pci: None,
+        fault: fault(nvml, f),
+    })?;
+    // Name, UUID and place are asked for even if one of them fails: a broken GPU that is asked for by its UUID or
+    // place shall be recognised.
+    let name = nvml.name(device);
+    let uuid = nvml.uuid(device);
+    let pci = nvml.pci(device).map(|pci| PciReport {
+        domain: pci.domain,
+        bus: pci.bus,
+        device: pci.device,
+    });
+    let known = (uuid.as_ref().ok().cloned(), pci.ok());
+    let rest = || -> Result<GpuReport, Fault> {
+        let of_nvml = |f| fault(nvml, f);
+        let (name, uuid, pci) = (
+            name.map_err(of_nvml)?,
+            uuid.map_err(of_nvml)?,
+            pci.map_err(of_nvml)?,
+        );
+        let compute_capability = nvml.compute_capability(device).map_err(of_nvml)?;
+        let brand = nvml.brand(device).map_err(of_nvml)?;
+        let mut report = GpuReport {
+            name,
+            uuid,
+            pci,
+            compute_capability,
+            brand,
+            minor: None,
+            mig_capable: false,
+            mig_devices: Vec::new(),
+        };
+        if !wsl {
+            report.minor = Some(nvml.minor(device).map_err(of_nvml)?);
+            (report.mig_capable, report.mig_devices) = mig(nvml, device)?;
+        }
+        Ok(report)
+    };
+    rest().map_err(|fault| GpuFault {
+        uuid: known.0,
+        pci: known.1,
+        fault,
+    })
+}
+
+/// Whether a GPU knows MIG, and its MIG devices.
+fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fault> {
+    let of_nvml = |f| fault(nvml, f);
+    let mode = match nvml.mig_mode(gpu) {
+        Ok((current, _pending)) => current,
+        // An old driver, and a GPU without MIG.
+        Err(Failure {
+            reason: Reason::Code(FUNCTION_NOT_FOUND | NOT_SUPPORTED),
+            ..
+        }) => return Ok((false, Vec::new())),
+        Err(failure) => return Err(of_nvml(failure)),
+    };
+    if mode != MIG_ENABLED {
+        return Ok((true, Vec::new()));
+    }
+    let slots = nvml.mig_slots(gpu).map_err(of_nvml)?;
+    if slots > MOST_MIG_SLOTS {
+        return Err(Fault::Nonsense {
+            function: "nvmlDeviceGetMaxMigDeviceCount".into(),
+            text: format!("too many MIG devices: {slots}"),
+        });
+    }
+    let mut devices = Vec::new();
+    for slot in 0..slots {
+        let device = match nvml.mig_device(gpu, slot) {
+            Ok(device) => device,
+            // Destroying a MIG device leaves a hole; there may be more behind it.
+            Err(Failure {
+                reason: Reason::Code(NOT_FOUND),
+                ..
+            }) => continue,
+            Err(failure) => return Err(of_nvml(failure)),
+        };
+        let gi = nvml.gpu_instance(device).map_err(of_nvml)?;
+        let ci = nvml.compute_instance(device).map_err(of_nvml)?;
+        let uuid = nvml.uuid(device).map_err(of_nvml)?;
+        devices.push(MigReport { slot, uuid, gi, ci });
+    }
+    Ok((true, devices))
+}
+
+/// A failure in words.
+pub(super) fn fault(nvml: &Nvml, failure: Failure) -> Fault {
+    let function = failure.function.to_string_lossy().into_owned();
+    match failure.reason {
+        // NVML itself may lack the function that has the words.
+        Reason::Code(code) => Fault::Nvml {
+            text: nvml.error_text(code).unwrap_or_else(|| match code {
+                FUNCTION_NOT_FOUND => "Function Not Found".into(),
+                _ => format!("code {code}"),
+            }),
+            function,
+            code,
+        },
+        Reason::Unterminated => Fault::Nonsense {
+            function,
+            text: "unterminated string".into(),
+        },
+        Reason::NoHandle => Fault::Nonsense {
+            function,
+            text: "no device handle".into(),
+        },
+    }
+}

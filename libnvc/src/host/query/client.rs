@@ -1,0 +1,364 @@
+//! Asks: starts the query process, and turns its answers, silence or death into values and errors.
+//!
+//! Errors until NVML is initialised are of the kind [`ErrorKind::DriverUnavailable`], later ones
+//! [`ErrorKind::DriverFailed`] or [`ErrorKind::TimedOut`]: upstream reports the two phases in different words.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::process::{Process, THIS_EXECUTABLE, above_streams, errno};
+use super::protocol::{Garbled, GpuFault, GpuReport, Message, Request, Versions, encode, take};
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::DriverVersions;
+use crate::host::device::{self, DeviceInfo};
+
+/// When somebody who waits wants to hear that it is not our fault.
+const SLOW: Duration = Duration::from_secs(3);
+
+/// The first line of every error about a process that died or talked nonsense: upstream's, which tools look for.
+const RPC_FAILED: &str = "driver rpc error: failed to process request";
+
+/// Which program is executed. It must call [`serve_if_asked`](super::serve_if_asked) first thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueryProgram {
+    /// The program that is running.
+    ThisExecutable,
+    /// An absolute path.
+    Path(PathBuf),
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryRequest {
+    /// Driver root; the query process changes its root unless it is exactly `/`.
+    pub root: PathBuf,
+    /// User that the query process becomes.
+    pub uid: u32,
+    /// Group that it becomes.
+    pub gid: u32,
+    /// NVML's absolute path under WSL2, where there are no minor numbers and no MIG; none elsewhere.
+    pub wsl_library: Option<PathBuf>,
+    /// How long the whole query may take.
+    pub deadline: Duration,
+}
+
+/// All answers.
+#[derive(Clone, Debug)]
+pub struct QueryReply {
+    /// The driver's versions.
+    pub versions: DriverVersions,
+    /// The GPUs.
+    pub devices: DeviceInfo,
+}
+
+/// A query on its way. Dropping it ends the process and reaps it.
+#[derive(Debug)]
+pub struct Query {
+    // First, so that it is closed before the process is waited for: that alone ends it.
+    socket: UnixStream,
+    process: Process,
+    received: Vec<u8>,
+    started: Instant,
+    deadline: Duration,
+    notice: Option<Notice>,
+    answers: Answers,
+}
+
+/// What has been learnt so far.
+#[derive(Debug, Default)]
+struct Answers {
+    ready: Option<Result<Versions>>,
+    gpus: Option<Result<Vec<Result<GpuReport, GpuFault>>>>,
+    /// The GPU that NVML is being asked about.
+    asking: Option<u32>,
+}
+
+/// Told once when the query is slow.
+struct Notice(Box<dyn FnOnce(Duration) + Send>);
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notice")
+    }
+}
+
+impl Query {
+    /// Starts a query and returns at once.
+    ///
+    /// The process needs SYS_CHROOT (for a driver root other than `/`), SETUID and SETGID after its execution: start it
+    /// while the bounding set still has them, or with them as ambient capabilities. It is killed when the *thread* that
+    /// calls this ends, so call it from one that stays until the answers are there.
+    ///
+    /// # Errors
+    /// `process creation failed: <cause>`.
+    pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
+        let failed = |errno| {
+            Error::system("process creation failed", errno).with_kind(ErrorKind::DriverUnavailable)
+        };
+        let started = Instant::now();
+        let bytes = encode(&Request {
+            root: request.root.clone().into(),
+            uid: request.uid,
+            gid: request.gid,
+            wsl_library: request.wsl_library.clone().map(OsString::from),
+            parent: nix::unistd::getpid().as_raw(),
+        })
+        .map_err(|Garbled| failed(Errno::E2BIG))?;
+        let (mut socket, theirs) = UnixStream::pair().map_err(|e| failed(errno(&e)))?;
+        // Waits in the socket for the process. Both ends are ours, so this cannot raise SIGPIPE; and it cannot block,
+        // since a request is a path or two long.
+        socket.write_all(&bytes).map_err(|e| failed(errno(&e)))?;
+        let program = match program {
+            QueryProgram::ThisExecutable => THIS_EXECUTABLE.into(),
+            QueryProgram::Path(path) => path.clone(),
+        };
+        let theirs = above_streams(theirs.into()).map_err(failed)?;
+        let process = Process::start(&program, theirs.as_fd()).map_err(|errno| {
+            failed(errno).hint(format!("the query program is {}", program.display()))
+        })?;
+        Ok(Self {
+            socket,
+            process,
+            received: Vec::new(),
+            started,
+            deadline: request.deadline,
+            notice: None,
+            answers: Answers::default(),
+        })
+    }
+
+    /// Has somebody told, once, when answers are waited for and three seconds have passed since the start.
+    pub fn when_slow(&mut self, notice: impl FnOnce(Duration) + Send + 'static) {
+        self.notice = Some(Notice(Box::new(notice)));
+    }
+
+    /// Waits until NVML is initialised.
+    ///
+    /// # Errors
+    /// The kind is `DriverUnavailable` for all of them: `change root failed: …`, `privilege change failed: …`,
+    /// `load library failed: …`, `nvml error: …`, `driver rpc error: …`.
+    pub fn ready(&mut self) -> Result<()> {
+        self.raw_versions().map(drop)
+    }
+
+    /// Waits for the driver's versions; the GPUs are still being asked for.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready), and `nvml error: …` of the kind `DriverFailed`.
+    pub fn versions(&mut self) -> Result<DriverVersions> {
+        self.raw_versions().and_then(device::versions)
+    }
+
+    /// Waits for the GPUs, and warns of those that are skipped because NVML fails on them.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready); `nvml error: …`, also if NVML fails on every GPU there is; `driver rpc error: …`
+    /// if NVML crashes, hangs or answers nonsense.
+    pub fn devices(&mut self) -> Result<DeviceInfo> {
+        self.ready()?;
+        while self.answers.gpus.is_none() {
+            self.step();
+        }
+        match self.answers.gpus.as_ref() {
+            Some(Ok(gpus)) => DeviceInfo::from_reports(gpus),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(garbled()),
+        }
+    }
+
+    /// Waits for all answers and for the end of the process.
+    ///
+    /// # Errors
+    /// Those of [`versions`](Self::versions) and [`devices`](Self::devices), in this order.
+    pub fn finish(mut self) -> Result<QueryReply> {
+        Ok(QueryReply {
+            versions: self.versions()?,
+            devices: self.devices()?,
+        })
+    }
+
+    fn raw_versions(&mut self) -> Result<&Versions> {
+        while self.answers.ready.is_none() {
+            self.step();
+        }
+        match self.answers.ready.as_ref() {
+            Some(ready) => ready.as_ref().map_err(Clone::clone),
+            None => Err(garbled()),
+        }
+    }
+
+    /// Waits for one message, or for what ends the query. Afterwards there is an answer more or GPU less to wait for.
+    fn step(&mut self) {
+        let end = match self.receive() {
+            Ok(message) => self.answers.take(message),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = end {
+            self.answers.fail(error);
+        }
+    }
+
+    fn receive(&mut self) -> Result<Message> {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match take(&mut self.received) {
+                Ok(Some(message)) => return Ok(message),
+                Ok(None) => self.wait_for_bytes()?,
+                Err(Garbled) => return Err(garbled()),
+            }
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return Err(self.died()),
+                Ok(length) => self.received.extend(buffer.iter().take(length)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // It died with some of our request unread.
+                Err(_) => return Err(self.died()),
+            }
+        }
+    }
+
+    fn wait_for_bytes(&mut self) -> Result<()> {
+        loop {
+            let elapsed = self.started.elapsed();
+            if elapsed >= SLOW
+                && let Some(Notice(notice)) = self.notice.take()
+            {
+                notice(elapsed);
+            }
+            let end = match self.notice {
+                Some(_) => self.deadline.min(SLOW),
+                None => self.deadline,
+            };
+            let rest = end.saturating_sub(elapsed);
+            // Rounded up, so as not to wake just before the time has come.
+            let millis = rest.as_micros().div_ceil(1000);
+            let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+            let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut ends, timeout) {
+                Ok(0) if self.started.elapsed() >= self.deadline => return Err(self.timed_out()),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(Error::system("poll failed", errno)),
+            }
+        }
+    }
+
+    fn died(&mut self) -> Error {
+        let how = self.process.end();
+        Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
+            "the process that loads NVML died {}: {how}; run nvidia-smi to see whether NVML works at all",
+            self.answers.occasion()
+        ))
+    }
+
+    fn timed_out(&mut self) -> Error {
+        self.process.kill();
+        let text = "driver rpc error: timed out";
+        Error::new(ErrorKind::TimedOut, text).hint(format!(
+            "NVML did not answer within {} s {}; raise NVC_DRIVER_TIMEOUT (seconds) if it is only slow, which \
+             persistence mode (nvidia-persistenced) cures",
+            self.deadline.as_secs_f32(),
+            self.answers.occasion()
+        ))
+    }
+}
+
+impl Answers {
+    /// Files a message; an error is the end of the query.
+    fn take(&mut self, message: Message) -> Option<Error> {
+        match message {
+            Message::Unavailable(fault) if self.ready.is_none() => {
+                return Some(device::error(&fault, ErrorKind::DriverUnavailable));
+            }
+            Message::Ready(versions) if self.ready.is_none() => self.ready = Some(Ok(versions)),
+            Message::Asking(index) if self.ready.is_some() => self.asking = Some(index),
+            Message::Gpus(gpus) if self.ready.is_some() => {
+                self.gpus =
+                    Some(gpus.map_err(|fault| device::error(&fault, ErrorKind::DriverFailed)));
+            }
+            _ => return Some(garbled()),
+        }
+        None
+    }
+
+    /// Gives every answer that is still missing the same error.
+    fn fail(&mut self, error: Error) {
+        if self.ready.is_none() {
+            let error = error.clone().with_kind(ErrorKind::DriverUnavailable);
+            self.ready = Some(Err(error));
+        }
+        if self.gpus.is_none() {
+            self.gpus = Some(Err(error));
+        }
+    }
+
+    /// What NVML is doing, to follow an account of what went wrong.
+    fn occasion(&self) -> String {
+        match (&self.ready, self.asking) {
+            (None, _) => "while it was being initialised".into(),
+            (Some(_), None) => "while it was asked for the GPUs".into(),
+            (Some(_), Some(index)) => format!("while it was asked about GPU {index}"),
+        }
+    }
+}
+
+fn garbled() -> Error {
+    Error::new(ErrorKind::DriverFailed, RPC_FAILED)
+        .hint("the process that loads NVML answered nonsense; its memory may have been corrupted")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::host::query::Fault;
+
+    fn versions() -> Versions {
+        Versions {
+            driver: Ok("535.261.03".into()),
+            cuda: Ok(12020),
+        }
+    }
+
+    #[test]
+    fn messages_out_of_order_end_the_query() {
+        let load = || Message::Unavailable(Fault::Load("x".into()));
+        for (before, message) in [
+            (vec![], Message::Asking(0)),
+            (vec![], Message::Gpus(Ok(vec![]))),
+            (vec![Message::Ready(versions())], load()),
+            (vec![Message::Ready(versions())], Message::Ready(versions())),
+        ] {
+            let mut answers = Answers::default();
+            for message in before {
+                assert!(answers.take(message).is_none());
+            }
+            let error = answers.take(message.clone()).expect("an error");
+            assert_eq!(error.message(), RPC_FAILED, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn the_phase_decides_the_kind_of_a_failure() {
+        let mut answers = Answers::default();
+        answers.fail(Error::new(ErrorKind::TimedOut, "x"));
+        let error = answers.ready.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DriverUnavailable);
+
+        let mut answers = Answers::default();
+        assert!(answers.take(Message::Ready(versions())).is_none());
+        assert!(answers.take(Message::Asking(3)).is_none());
+        assert_eq!(answers.occasion(), "while it was asked about GPU 3");
+        answers.fail(Error::new(ErrorKind::TimedOut, "x"));
+        assert!(answers.ready.unwrap().is_ok());
+        let error = answers.gpus.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,170 @@
+//! Starts and ends the query process, from the asking side.
+
+use std::ffi::{CString, OsStr};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::{MARKER, PROGRAM_NAME};
+use crate::sys::spawn::spawn;
+
+/// The program that is running, whatever became of its name: the kernel's link to it, good for deleted files too.
+///
+/// The new process follows the link itself, while it still is the program that is running.
+pub(super) const THIS_EXECUTABLE: &str = "/proc/self/exe";
+
+/// How long a process that was told to end is waited for. One that sits in the kernel driver cannot be killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A started process; ended and reaped when dropped.
+#[derive(Debug)]
+pub(super) struct Process(Option<Pid>);
+
+impl Process {
+    /// Executes a program with a socket as its standard input.
+    pub(super) fn start(program: &Path, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let program = CString::new(program.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        // NVML writes to both output streams when it feels like it.
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+        let null = above_streams(null.map_err(|e| errno(&e))?.into())?;
+        let environment: Vec<CString> = std::env::vars_os()
+            .filter(|(name, _)| is_for_nvml(name))
+            .filter_map(|(mut variable, value)| {
+                variable.push("=");
+                variable.push(value);
+                CString::new(variable.into_vec()).ok()
+            })
+            .collect();
+        let streams = [socket, null.as_fd(), null.as_fd()];
+        spawn(&program, &[PROGRAM_NAME, MARKER], &environment, streams).map(|pid| Self(Some(pid)))
+    }
+
+    /// How the process ended, in words. It is ended if need be.
+    pub(super) fn end(&mut self) -> String {
+        // A process that ended by itself shall not be said to have been killed.
+        let ended = self.reap(PATIENCE / 10).or_else(|| {
+            self.kill();
+            self.reap(PATIENCE)
+        });
+        match ended {
+            Some(status) => in_words(status),
+            None => "it cannot be killed: it is stuck in the kernel driver".into(),
+        }
+    }
+
+    /// Ends the process, whatever it is doing.
+    pub(super) fn kill(&mut self) {
+        // Asked first whether it is still there: in a program that ignores SIGCHLD, or reaps all children, its number
+        // may be another's by now.
+        self.reap(Duration::ZERO);
+        if let Some(pid) = self.0 {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    }
+
+    /// Waits for the process to end. None if it did not in time, and if somebody else reaped it.
+    fn reap(&mut self, patience: Duration) -> Option<WaitStatus> {
+        let pid = self.0?;
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) if start.elapsed() < patience => thread::sleep(pause),
+                Ok(WaitStatus::StillAlive) => return None,
+                ended => {
+                    self.0 = None;
+                    return ended.ok();
+                }
+            }
+            pause = (2 * pause).min(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        self.reap(PATIENCE);
+        if let Some(pid) = self.0.take() {
+            // Stuck in the kernel. The caller is not held up; if it stays, the process is reaped when it ends.
+            log::debug!("the query process {pid} does not end");
+            let _ = thread::Builder::new().spawn(move || waitpid(pid, None));
+        }
+    }
+}
+
+/// The same file with a descriptor that is not one of a new process's standard streams: a caller that has closed its
+/// own gets such numbers for whatever it opens.
+pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    if fd.as_raw_fd() > 2 {
+        return Ok(fd);
+    }
+    fd.try_clone().map_err(|e| errno(&e))
+}
+
+/// The system's error number of a standard library error.
+pub(super) fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)
+}
+
+/// Whether NVML gets to see an environment variable. Never those of the loader.
+fn is_for_nvml(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let nvml = name.windows(4).any(|part| part == b"NVML") && !name.starts_with(b"LD_");
+    nvml || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
+}
+
+fn in_words(status: WaitStatus) -> String {
+    match status {
+        WaitStatus::Exited(_, code) => format!("it ended with status {code}"),
+        WaitStatus::Signaled(_, signal, _) => format!("it was killed by {signal}"),
+        _ => "it ended".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_is_nvmls_alone() {
+        for (name, passed) in [
+            ("__NVML_USE_OLD_INIT", true),
+            ("MOCK_NVML", true),
+            ("CUDA_VISIBLE_DEVICES", true),
+            ("NVIDIA_TF32_OVERRIDE", true),
+            ("LD_PRELOAD", false),
+            ("LD_NVML", false),
+            ("PATH", false),
+            ("NVC_DRIVER_TIMEOUT", false),
+            ("GLIBC_TUNABLES", false),
+            ("XCUDA_", false),
+            ("", false),
+        ] {
+            assert_eq!(is_for_nvml(OsStr::new(name)), passed, "{name}");
+        }
+    }
+
+    #[test]
+    fn endings_have_words() {
+        let pid = Pid::from_raw(1);
+        for (status, words) in [
+            (WaitStatus::Exited(pid, 65), "it ended with status 65"),
+            (
+                WaitStatus::Signaled(pid, Signal::SIGABRT, true),
+                "it was killed by SIGABRT",
+            ),
+        ] {
+            assert_eq!(in_words(status), words);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Is the query process: gives up everything it does not need, loads NVML, answers once, ends.
+//!
+//! The order of the steps is the point; each comment says why a step stands where it stands. The environment was
+//! reduced by the asking process already, since the loader reads its variables before `main`.
+
+use std::ffi::{CStr, OsStr};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::{Gid, Uid};
+
+use super::protocol::{Fault, Garbled, Message, Request, encode, take};
+use super::{MARKER, PROGRAM_NAME, ask};
+use crate::sys::nvml::{Nvml, preload};
+use crate::sys::process::{
+    clear_capabilities, close_from, exit_now, live_as_long_as, reset_signals,
+};
+
+/// Name of NVML's library; the loader finds it by the rules of the driver root.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// Parts of the C library and the compiler's run time that NVML needs. The ones of the driver root may belong to
+/// another C library than the one that is running; those loaded already are taken instead, by their names.
+const HOST_LIBRARIES: [&str; 5] = [
+    "libm.so.6",
+    "librt.so.1",
+    "libpthread.so.0",
+    "libdl.so.2",
+    "libgcc_s.so.1",
+];
+
+/// Exit statuses, for who looks at the process from outside; the reply says what happened.
+const DONE: u8 = 0;
+const NO_REQUEST: u8 = 64;
+const ABANDONED: u8 = 65;
+
+/// Becomes the query process if that is what the program was executed for, and then does not return.
+///
+/// To be called first thing in `main`, before any thread, descriptor or signal handler exists.
+pub fn serve_if_asked() {
+    let mut arguments = std::env::args_os();
+    let mut next_is = |expected: &CStr| {
+        arguments
+            .next()
+            .is_some_and(|argument| argument.as_bytes() == expected.to_bytes())
+    };
+    if next_is(PROGRAM_NAME) && next_is(MARKER) {
+        exit_now(serve());
+    }
+}
+
+fn serve() -> u8 {
+    // Nothing of the asking process may leak into NVML and the helpers it runs.
+    close_from(3);
+    if reset_signals().is_err() {
+        return NO_REQUEST;
+    }
+    let Ok(socket) = take_socket() else {
+        return NO_REQUEST;
+    };
+    let Ok(request) = receive(&socket) else {
+        return NO_REQUEST;
+    };
+    match answer(socket, &request) {
+        Ok(()) => DONE,
+        Err(_) => ABANDONED,
+    }
+}
+
+/// The socket that came as standard input, moved out of NVML's way and closed to the programs NVML runs.
+fn take_socket() -> io::Result<UnixStream> {
+    let input = io::stdin();
+    let socket = input.as_fd().try_clone_to_owned()?;
+    // Standard output and error are /dev/null, open both ways.
+    nix::unistd::dup2_stdin(io::stdout())?;
+    Ok(UnixStream::from(socket))
+}
+
+fn receive(mut socket: &UnixStream) -> io::Result<Request> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 8192];
+    loop {
+        match take(&mut bytes) {
+            Ok(Some(request)) => return Ok(request),
+            Ok(None) => {}
+            Err(Garbled) => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        match socket.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => bytes.extend(buffer.iter().take(length)),
+        }
+    }
+}
+
+fn send(mut socket: &UnixStream, message: &Message) -> io::Result<()> {
+    let bytes = encode(message).map_err(|Garbled| io::ErrorKind::InvalidData)?;
+    socket.write_all(&bytes)
+}
+
+/// Answers the request. An error means that nobody listens any more.
+///
+/// NVML is neither shut down nor unloaded at the end: the kernel releases what the process held, and foreign code that
+/// does not run can neither fail nor hang.
+fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
+    if let Err(fault) = confine(request) {
+        return send(&socket, &Message::Unavailable(fault));
+    }
+    let socket = stay_only_with(socket, request.parent)?;
+
+    let nvml = match load(request) {
+        Ok(nvml) => nvml,
+        Err(fault) => return send(socket, &Message::Unavailable(fault)),
+    };
+    send(socket, &Message::Ready(ask::versions(&nvml)))?;
+
+    let mut listening = Ok(());
+    let gpus = ask::gpus(&nvml, request.wsl_library.is_some(), |index| {
+        if listening.is_ok() {
+            listening = send(socket, &Message::Asking(index));
+        }
+    });
+    listening?;
+    send(socket, &Message::Gpus(gpus))
+}
+
+/// Locks the process into the driver root, with the identity asked for and no privileges.
+fn confine(request: &Request) -> Result<(), Fault> {
+    // For people who look at the process table; nothing depends on it.
+    let _ = prctl::set_name(PROGRAM_NAME);
+    if request.root != "/" {
+        // Before the root changes, since afterwards they cannot be found.
+        HOST_LIBRARIES.into_iter().for_each(preload);
+        nix::unistd::chroot(request.root.as_os_str()).map_err(failed("change root failed"))?;
+        nix::unistd::chdir("/").map_err(failed("change root failed"))?;
+    }
+    become_user(Uid::from_raw(request.uid), Gid::from_raw(request.gid))
+        .map_err(failed("privilege change failed"))?;
+    // The kernel clears some sets when the user changes from 0, but the user may not have changed.
+    clear_capabilities().map_err(failed("capability change failed"))?;
+    prctl::set_no_new_privs().map_err(failed("privilege change failed"))
+}
+
+/// Changes group and user where they differ, the group first: the user's rights are needed for it.
+fn become_user(uid: Uid, gid: Gid) -> Result<(), Errno> {
+    let groups = nix::unistd::getresgid()?;
+    if [groups.real, groups.effective, groups.saved] != [gid; 3] {
+        nix::unistd::setgroups(&[gid])?;
+        nix::unistd::setresgid(gid, gid, gid)?;
+    }
+    let users = nix::unistd::getresuid()?;
+    if [users.real, users.effective, users.saved] != [uid; 3] {
+        nix::unistd::setresuid(uid, uid, uid)?;
+    }
+    Ok(())
+}
+
+/// Makes the process end together with the one that asked, also while NVML hangs.
+///
+/// The kernel's death signal is set after the identity has changed, which clears it. It is tied to the asking *thread*
+/// and can be lost, so the closing of the other end of the socket ends the process as well.
+fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream, Errno> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let ours = nix::unistd::getppid().as_raw();
+    // Zero: the parent is outside our process-id namespace, and its number cannot be compared.
+    if ours != parent && ours != 0 {
+        return Err(Errno::ESRCH);
+    }
+    live_as_long_as(socket, ABANDONED)
+}
+
+fn load(request: &Request) -> Result<Nvml, Fault> {
+    let library = request.wsl_library.as_deref();
+    let nvml = Nvml::load(library.unwrap_or(OsStr::new(LIBRARY))).map_err(Fault::Load)?;
+    match nvml.init() {
+        Ok(()) => Ok(nvml),
+        Err(failure) => Err(ask::fault(&nvml, failure)),
+    }
+}
+
+fn failed(operation: &'static str) -> impl Fn(Errno) -> Fault {
+    move |errno| Fault::System {
+        operation: operation.into(),
+        errno: errno as i32,
+    }
+}

@@ -1,0 +1,129 @@
+//! Finds the real paths of many files in a few directories with few system calls.
+//!
+//! Libraries and programs are reported with all links resolved. Most lie in one directory and are files, or links to a
+//! neighbour: one readlinkat(2) tells, on a descriptor of the directory that was resolved inside the driver root once. All
+//! else takes the general way.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use nix::errno::Errno;
+use nix::fcntl::readlinkat;
+
+use crate::host::DriverRoot;
+use crate::path::HostPath;
+
+/// Resolver that remembers directories.
+#[derive(Debug)]
+pub(super) struct RealPaths<'r> {
+    root: &'r DriverRoot,
+    directories: HashMap<HostPath, Result<(OwnedFd, HostPath), Errno>>,
+}
+
+impl<'r> RealPaths<'r> {
+    pub(super) fn new(root: &'r DriverRoot) -> Self {
+        Self {
+            root,
+            directories: HashMap::new(),
+        }
+    }
+
+    /// The real path of something inside the root.
+    pub(super) fn resolve(&mut self, path: &HostPath) -> Result<HostPath, Errno> {
+        let name = path.file_name();
+        if !is_plain(name) {
+            return self.anyhow(path);
+        }
+        let (fd, real) = self.directory(path.parent())?;
+        match readlinkat(fd, name) {
+            Err(Errno::EINVAL) => Ok(real.join(name)),
+            Err(errno) => Err(errno),
+            // A link to a link, or to somewhere else, is rare.
+            Ok(target) if is_plain(&target) && readlinkat(fd, &*target) == Err(Errno::EINVAL) => {
+                Ok(real.join(target))
+            }
+            Ok(_) => self.anyhow(path),
+        }
+    }
+
+    /// The directory with its links resolved.
+    pub(super) fn directory(
+        &mut self,
+        path: HostPath,
+    ) -> Result<(BorrowedFd<'_>, &HostPath), Errno> {
+        let root = self.root;
+        let entry = self.directories.entry(path);
+        let found = entry.or_insert_with_key(|path| root.real_path(path));
+        match &*found {
+            Ok((fd, real)) => Ok((fd.as_fd(), real)),
+            Err(errno) => Err(*errno),
+        }
+    }
+
+    fn anyhow(&self, path: &HostPath) -> Result<HostPath, Errno> {
+        self.root.real_path(path).map(|(_, real)| real)
+    }
+}
+
+fn is_plain(name: &OsStr) -> bool {
+    !matches!(name.as_bytes(), b"" | b"." | b"..") && !name.as_bytes().contains(&b'/')
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn agrees_with_the_general_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        std::fs::create_dir_all(at("usr/lib/sub")).unwrap();
+        std::fs::create_dir(at("opt")).unwrap();
+        symlink("usr/lib", at("lib")).unwrap();
+        std::fs::write(at("usr/lib/real.so.1.2"), "").unwrap();
+        std::fs::write(at("opt/far.so.2"), "").unwrap();
+        for (target, link) in [
+            ("real.so.1.2", "usr/lib/near.so"),
+            ("near.so", "usr/lib/twice.so"),
+            ("/opt/far.so.2", "usr/lib/far.so"),
+            ("../../opt/far.so.2", "usr/lib/up.so"),
+            ("gone.so", "usr/lib/dangling.so"),
+            ("..", "usr/lib/parent"),
+            ("loop.so", "usr/lib/loop.so"),
+            ("/loop", "loop"),
+        ] {
+            symlink(target, at(link)).unwrap();
+        }
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let mut paths = RealPaths::new(&root);
+        for path in [
+            "/lib/real.so.1.2",
+            "/usr/lib/real.so.1.2",
+            "/lib/near.so",
+            "/lib/twice.so",
+            "/lib/far.so",
+            "/lib/up.so",
+            "/lib/dangling.so",
+            "/lib/parent",
+            "/lib/loop.so",
+            "/lib/gone.so",
+            "/lib/sub",
+            "/lib/sub/..",
+            "/lib/real.so.1.2/x",
+            "/nowhere/x",
+            "/loop/x",
+            "/",
+            "/..",
+        ] {
+            let path = HostPath::new(path);
+            let general = root.real_path(&path).map(|(_, real)| real);
+            assert_eq!(paths.resolve(&path), general, "{path}");
+        }
+        let near = paths.resolve(&HostPath::new("/lib/near.so")).unwrap();
+        assert_eq!(near, HostPath::new("/usr/lib/real.so.1.2"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Runs a driver root's modprobe, with that root as its own.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+
+use caps::{CapSet, Capability};
+use log::debug;
+
+use crate::host::DriverRoot;
+use crate::path::HostPath;
+
+/// Runs `program <module>` in the root, silently, and waits for its end.
+pub(crate) fn run(root: &DriverRoot, program: &Path, module: &str) -> io::Result<ExitStatus> {
+    let directory = root.resolve(&HostPath::new("/")).map_err(io::Error::from)?;
+    let mut command = Command::new(program);
+    command
+        .arg(module)
+        .env_clear()
+        .env("PATH", "/sbin")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let fd = directory.as_fd().as_raw_fd();
+    // Most hosts; it saves those that may load modules but not change roots.
+    let same = root.path() == Path::new("/");
+    let enter = move || if same { Ok(()) } else { change_root(fd) };
+    // SAFETY: `pre_exec` requires that the closure do only what is allowed between fork and exec in a process with
+    // threads; it makes two raw system calls, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(enter) };
+    // A capability set is a thread's, so a thread of its own changes and passes on nothing of the caller's.
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // Where the bounding set lacks it, exec takes it from the inheritable set.
+            if let Err(e) = caps::raise(None, CapSet::Inheritable, Capability::CAP_SYS_MODULE) {
+                debug!("cannot pass CAP_SYS_MODULE on: {e}");
+            }
+            command.status()
+        });
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("its thread failed")))
+    })
+}
+
+/// Makes an open directory the root and the working directory of a new process.
+fn change_root(directory: RawFd) -> io::Result<()> {
+    // SAFETY: `fchdir` takes any number and fails if it is not an open directory.
+    check(unsafe { libc::fchdir(directory) })?;
+    // SAFETY: `chroot` requires a C string, which the literal is.
+    check(unsafe { libc::chroot(c".".as_ptr()) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs root"]
+    fn runs_in_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let error = run(&root, Path::new("/proc/self/exe"), "nvidia").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        // Static, so that it runs in an empty root.
+        let source = dir.path().join("p.c");
+        let text = "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+            extern char **environ;\n\
+            int main(int c, char **v) { return !(c == 2 && !strcmp(v[1], \"nvidia\") \
+            && !access(\"/p.c\", F_OK) && !access(\"p.c\", F_OK) \
+            && !strcmp(environ[0], \"PATH=/sbin\") && !environ[1]); }\n";
+        std::fs::write(&source, text).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.arg("-static").arg("-o").arg(dir.path().join("p"));
+        assert!(compiler.arg(source).status().unwrap().success());
+        assert!(run(&root, Path::new("/p"), "nvidia").unwrap().success());
+        assert!(!run(&root, Path::new("/p"), "other").unwrap().success());
+    }
+}

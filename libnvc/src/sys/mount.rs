@@ -1,0 +1,162 @@
+//! Makes and moves mounts by descriptor: the mount API of Linux 5.2 and 5.12.
+//!
+//! See open_tree(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2), fsmount(2) and statx(2).
+
+use std::ffi::{CStr, CString, c_int, c_long, c_uint};
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use bitflags::bitflags;
+use nix::errno::Errno;
+
+bitflags! {
+    /// Attributes of a single mount (`MOUNT_ATTR_*`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct MountAttributes: u64 {
+        /// Nothing can be written.
+        const RDONLY = libc::MOUNT_ATTR_RDONLY;
+        /// Set-uid bits and file capabilities are ignored.
+        const NOSUID = libc::MOUNT_ATTR_NOSUID;
+        /// Device nodes cannot be opened.
+        const NODEV = libc::MOUNT_ATTR_NODEV;
+        /// Programs cannot be executed and libraries cannot be loaded.
+        const NOEXEC = libc::MOUNT_ATTR_NOEXEC;
+    }
+}
+
+/// Clones the mount under a descriptor, without what is mounted below it, into a detached mount.
+pub(crate) fn clone_mount(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | at(libc::AT_EMPTY_PATH);
+    // SAFETY: open_tree reads a NUL-terminated path, which the literal is, and the fd is open while borrowed.
+    let ret = unsafe { libc::syscall(libc::SYS_open_tree, fd.as_raw_fd(), c"".as_ptr(), flags) };
+    descriptor(ret)
+}
+
+/// Attaches a detached mount on top of what a descriptor refers to.
+pub(crate) fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
+    let empty = c"".as_ptr();
+    // SAFETY: both paths are NUL-terminated literals and both descriptors are open while borrowed.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            mount.as_raw_fd(),
+            empty,
+            target.as_raw_fd(),
+            empty,
+            flags,
+        )
+    };
+    Errno::result(ret).map(drop)
+}
+
+/// Sets and clears attributes of the mount at whose root a descriptor is; perhaps its propagation too (`MS_PRIVATE`,
+/// `MS_SLAVE`, `MS_SHARED`).
+pub(crate) fn set_attributes(
+    mount: BorrowedFd<'_>,
+    set: MountAttributes,
+    clear: MountAttributes,
+    propagation: Option<u64>,
+) -> Result<(), Errno> {
+    let attr = libc::mount_attr {
+        attr_set: set.bits(),
+        attr_clr: clear.bits(),
+        propagation: propagation.unwrap_or(0),
+        userns_fd: 0,
+    };
+    let (fd, empty, size) = (mount.as_raw_fd(), c"".as_ptr(), mem::size_of_val(&attr));
+    // SAFETY: the kernel reads `size` bytes of `attr`, which lives until the call returns; the path is NUL-terminated.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd,
+            empty,
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            size,
+        )
+    };
+    Errno::result(ret).map(drop)
+}
+
+/// Makes a detached tmpfs whose root has permission bits `mode`, with the given attributes.
+pub(crate) fn new_tmpfs(mode: u32, attributes: MountAttributes) -> Result<OwnedFd, Errno> {
+    // SAFETY: fsopen reads a NUL-terminated name, which the literal is.
+    let ret = unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), FSOPEN_CLOEXEC) };
+    let context = descriptor(ret)?;
+    let mode = CString::new(format!("{mode:o}")).map_err(|_| Errno::EINVAL)?;
+    configure(&context, FSCONFIG_SET_STRING, Some((c"source", c"tmpfs")))?;
+    configure(&context, FSCONFIG_SET_STRING, Some((c"mode", &mode)))?;
+    configure(&context, FSCONFIG_CMD_CREATE, None)?;
+    // SAFETY: fsmount takes a descriptor, open here, and two integers.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_fsmount,
+            context.as_raw_fd(),
+            FSMOUNT_CLOEXEC,
+            attributes.bits(),
+        )
+    };
+    descriptor(ret)
+}
+
+/// Where a descriptor is in the mount table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MountPlace {
+    /// The mount's id, as in mountinfo; unknown before Linux 5.8.
+    pub(crate) id: Option<u64>,
+    /// Whether the descriptor is at the root of that mount; unknown before Linux 5.8.
+    pub(crate) is_root: Option<bool>,
+}
+
+/// Asks where a descriptor is in the mount table.
+pub(crate) fn place(fd: BorrowedFd<'_>) -> Result<MountPlace, Errno> {
+    let mut buffer = mem::MaybeUninit::<libc::statx>::zeroed();
+    let (raw, empty, flags) = (
+        fd.as_raw_fd(),
+        c"".as_ptr(),
+        libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
+    );
+    // SAFETY: the kernel writes at most one `struct statx`, for which `buffer` has room; the path is NUL-terminated.
+    let ret = unsafe { libc::statx(raw, empty, flags, libc::STATX_MNT_ID, buffer.as_mut_ptr()) };
+    Errno::result(ret)?;
+    // SAFETY: the buffer was zeroed, a valid value for these integers, and then filled by the kernel.
+    let found = unsafe { buffer.assume_init() };
+    let root = MOUNT_ROOT & found.stx_attributes_mask;
+    Ok(MountPlace {
+        id: (found.stx_mask & libc::STATX_MNT_ID != 0).then_some(found.stx_mnt_id),
+        is_root: (root != 0).then_some(found.stx_attributes & root != 0),
+    })
+}
+
+const FSOPEN_CLOEXEC: c_uint = 1;
+const FSMOUNT_CLOEXEC: c_uint = 1;
+const FSCONFIG_SET_STRING: c_uint = 1;
+const FSCONFIG_CMD_CREATE: c_uint = 6;
+/// `STATX_ATTR_MOUNT_ROOT`.
+const MOUNT_ROOT: u64 = 0x2000;
+
+fn configure(
+    context: &OwnedFd,
+    command: c_uint,
+    pair: Option<(&CStr, &CStr)>,
+) -> Result<(), Errno> {
+    let (key, value) = pair.map_or((std::ptr::null(), std::ptr::null()), |(k, v)| {
+        (k.as_ptr(), v.as_ptr())
+    });
+    let fd = context.as_raw_fd();
+    // SAFETY: fsconfig reads key and value as NUL-terminated strings for SET_STRING and ignores them for CMD_CREATE.
+    let ret = unsafe { libc::syscall(libc::SYS_fsconfig, fd, command, key, value, 0 as c_int) };
+    Errno::result(ret).map(drop)
+}
+
+#[allow(clippy::cast_sign_loss, reason = "AT_ flags are small and positive")]
+fn at(flag: c_int) -> c_uint {
+    flag as c_uint
+}
+
+fn descriptor(ret: c_long) -> Result<OwnedFd, Errno> {
+    let fd = RawFd::try_from(Errno::result(ret)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the call that returned this descriptor made it for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

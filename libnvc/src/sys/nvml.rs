@@ -1,0 +1,421 @@
+//! Calls NVML, the driver's management library, which is loaded at run time.
+//!
+//! Each function is looked up when it is called, so an old or damaged library fails only the calls it lacks. Nothing
+//! that NVML says is trusted with memory: buffers are larger than NVML is told and zeroed, and numbers are only carried.
+//! Declarations are those of NVML's public interface, of the functions used here; handles never leave this process.
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
+
+use libloading::os::unix::{Library, RTLD_LAZY, RTLD_NOW};
+
+/// What a call returned, NVML's `nvmlReturn_t`; values this program does not know are carried.
+pub(crate) type Code = c_uint;
+
+/// The feature is not there on this device.
+pub(crate) const NOT_SUPPORTED: Code = 3;
+/// What was asked for by number or name is not there.
+pub(crate) const NOT_FOUND: Code = 6;
+/// The library has no such function.
+pub(crate) const FUNCTION_NOT_FOUND: Code = 13;
+
+const SUCCESS: Code = 0;
+
+/// Length NVML is told that its string buffers have: the largest that its interface names (`NVML_DEVICE_NAME_V2…`).
+const STRING_LENGTH: usize = 96;
+
+/// A call that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The function.
+    pub(crate) function: &'static CStr,
+    /// Why.
+    pub(crate) reason: Reason,
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// NVML says so.
+    Code(Code),
+    /// NVML says it succeeded but filled the whole buffer without an end.
+    Unterminated,
+    /// NVML says it succeeded but gave no device.
+    NoHandle,
+}
+
+/// A GPU or MIG device, valid as long as its library; libraries are never unloaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Device(*mut c_void);
+
+/// Where a GPU is on the PCI bus.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PciAddress {
+    pub(crate) domain: u32,
+    pub(crate) bus: u32,
+    pub(crate) device: u32,
+}
+
+/// The start of `nvmlPciInfo_t`, the same in all its versions, and room for the rest of the largest.
+#[repr(C)]
+struct PciInfo {
+    legacy_bus_id: [c_char; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    rest: [c_uint; 64],
+}
+
+type Plain = unsafe extern "C" fn() -> Code;
+type TextOfCode = unsafe extern "C" fn(Code) -> *const c_char;
+type SystemString = unsafe extern "C" fn(*mut c_char, c_uint) -> Code;
+type SystemInt = unsafe extern "C" fn(*mut c_int) -> Code;
+type SystemCount = unsafe extern "C" fn(*mut c_uint) -> Code;
+type HandleByIndex = unsafe extern "C" fn(c_uint, *mut *mut c_void) -> Code;
+type DeviceString = unsafe extern "C" fn(*mut c_void, *mut c_char, c_uint) -> Code;
+type DeviceNumber = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> Code;
+type DeviceTwoInts = unsafe extern "C" fn(*mut c_void, *mut c_int, *mut c_int) -> Code;
+type DeviceTwoNumbers = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut c_uint) -> Code;
+type DevicePci = unsafe extern "C" fn(*mut c_void, *mut PciInfo) -> Code;
+type DeviceHandle = unsafe extern "C" fn(*mut c_void, c_uint, *mut *mut c_void) -> Code;
+
+/// The loaded library.
+///
+/// It is never unloaded: its exit code is foreign code that could crash, and the process ends soon anyway.
+#[derive(Debug)]
+pub(crate) struct Nvml(ManuallyDrop<Library>);
+
+/// Loads a library of the calling process's root and keeps it, so that later ones that need it by name get this one.
+///
+/// A library that cannot be loaded is no failure: what needs it will say so.
+pub(crate) fn preload(name: &str) {
+    // SAFETY: runs the library's start code. These are the C library's own parts and the compiler's run time, made to
+    // be loaded at any time.
+    let library = unsafe { Library::open(Some(name), RTLD_LAZY) };
+    // Forgotten, hence never unloaded.
+    let _kept = ManuallyDrop::new(library);
+}
+
+impl Nvml {
+    /// Loads NVML by name or path.
+    ///
+    /// # Errors
+    /// The loader's text.
+    pub(crate) fn load(name: &OsStr) -> Result<Self, String> {
+        // SAFETY: runs the library's start code, which the driver's maker wrote to be loaded into any program. This
+        // process exists for it, has no privileges, and its death is an answer.
+        let library = unsafe { Library::open(Some(name), RTLD_NOW) };
+        match library {
+            Ok(library) => Ok(Self(ManuallyDrop::new(library))),
+            Err(libloading::Error::DlOpen { source }) => Err(source.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Connects to the kernel driver. Everything else but `error_text` needs this first.
+    pub(crate) fn init(&self) -> Result<(), Failure> {
+        let names = [c"nvmlInit_v2", c"nvmlInit"];
+        // SAFETY: both names have this type in NVML's interface.
+        let (init, function) = unsafe { self.find_any::<Plain>(&names) }?;
+        // SAFETY: takes nothing, may be called at any time.
+        check(function, unsafe { init() })
+    }
+
+    /// NVML's words for a code, if it has any.
+    pub(crate) fn error_text(&self, code: Code) -> Option<String> {
+        // SAFETY: the name has this type in NVML's interface.
+        let text = unsafe { self.find::<TextOfCode>(c"nvmlErrorString") }.ok()?;
+        // SAFETY: takes any number.
+        let text = unsafe { text(code) };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: NVML's interface promises a constant string that ends in zero.
+        let text = unsafe { CStr::from_ptr(text) };
+        Some(text.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// The kernel driver's version.
+    pub(crate) fn driver_version(&self) -> Result<String, Failure> {
+        let function = c"nvmlSystemGetDriverVersion";
+        // SAFETY: the name has this type in NVML's interface.
+        let get = unsafe { self.find::<SystemString>(function) }?;
+        string(function, |buffer, length| {
+            // SAFETY: writes at most `length` bytes to the buffer, which has more.
+            unsafe { get(buffer, length) }
+        })
+    }
+
+    /// The newest CUDA version that the driver supports, as one number: 12020 is 12.2.
+    pub(crate) fn cuda_version(&self) -> Result<i32, Failure> {
+        let names = [
+            c"nvmlSystemGetCudaDriverVersion",
+            c"nvmlSystemGetCudaDriverVersion_v2",
+        ];
+        // SAFETY: both names have this type in NVML's interface.
+        let (get, function) = unsafe { self.find_any::<SystemInt>(&names) }?;
+        let mut version = 0;
+        // SAFETY: writes one integer.
+        check(function, unsafe { get(&raw mut version) }).map(|()| version)
+    }
+
+    /// How many GPUs there are, broken ones included.
+    pub(crate) fn gpu_count(&self) -> Result<u32, Failure> {
+        let names = [c"nvmlDeviceGetCount_v2", c"nvmlDeviceGetCount"];
+        // SAFETY: both names have this type in NVML's interface.
+        let (get, function) = unsafe { self.find_any::<SystemCount>(&names) }?;
+        let mut count = 0;
+        // SAFETY: writes one integer.
+        check(function, unsafe { get(&raw mut count) }).map(|()| count)
+    }
+
+    /// A GPU by its position.
+    pub(crate) fn gpu(&self, index: u32) -> Result<Device, Failure> {
+        let names = [
+            c"nvmlDeviceGetHandleByIndex_v2",
+            c"nvmlDeviceGetHandleByIndex",
+        ];
+        // SAFETY: both names have this type in NVML's interface.
+        let (get, function) = unsafe { self.find_any::<HandleByIndex>(&names) }?;
+        handle(function, |handle| {
+            // SAFETY: takes any number, writes one pointer.
+            unsafe { get(index, handle) }
+        })
+    }
+
+    /// A MIG device of a GPU by its slot; empty slots are `NOT_FOUND`.
+    pub(crate) fn mig_device(&self, gpu: Device, slot: u32) -> Result<Device, Failure> {
+        let function = c"nvmlDeviceGetMigDeviceHandleByIndex";
+        // SAFETY: the name has this type in NVML's interface.
+        let get = unsafe { self.find::<DeviceHandle>(function) }?;
+        handle(function, |handle| {
+            // SAFETY: takes a device of this library and any number, writes one pointer.
+            unsafe { get(gpu.0, slot, handle) }
+        })
+    }
+
+    /// Product name.
+    pub(crate) fn name(&self, device: Device) -> Result<String, Failure> {
+        self.device_string(c"nvmlDeviceGetName", device)
+    }
+
+    /// UUID of a GPU or MIG device.
+    pub(crate) fn uuid(&self, device: Device) -> Result<String, Failure> {
+        self.device_string(c"nvmlDeviceGetUUID", device)
+    }
+
+    /// Place on the PCI bus.
+    pub(crate) fn pci(&self, device: Device) -> Result<PciAddress, Failure> {
+        let names = [
+            c"nvmlDeviceGetPciInfo",
+            c"nvmlDeviceGetPciInfo_v3",
+            c"nvmlDeviceGetPciInfo_v2",
+        ];
+        // SAFETY: the names have this type in NVML's interface, but for the structure's later fields.
+        let (get, function) = unsafe { self.find_any::<DevicePci>(&names) }?;
+        let mut info = PciInfo {
+            legacy_bus_id: [0; 16],
+            domain: 0,
+            bus: 0,
+            device: 0,
+            rest: [0; 64],
+        };
+        // SAFETY: takes a device of this library, writes one structure; ours is larger than any version's.
+        check(function, unsafe { get(device.0, &raw mut info) })?;
+        Ok(PciAddress {
+            domain: info.domain,
+            bus: info.bus,
+            device: info.device,
+        })
+    }
+
+    /// Compute capability, major and minor.
+    pub(crate) fn compute_capability(&self, device: Device) -> Result<(i32, i32), Failure> {
+        let function = c"nvmlDeviceGetCudaComputeCapability";
+        // SAFETY: the name has this type in NVML's interface.
+        let get = unsafe { self.find::<DeviceTwoInts>(function) }?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: takes a device of this library, writes two integers.
+        let code = unsafe { get(device.0, &raw mut major, &raw mut minor) };
+        check(function, code).map(|()| (major, minor))
+    }
+
+    /// Brand, as NVML's number.
+    pub(crate) fn brand(&self, device: Device) -> Result<u32, Failure> {
+        self.device_number(c"nvmlDeviceGetBrand", device)
+    }
+
+    /// Minor number of the device node.
+    pub(crate) fn minor(&self, device: Device) -> Result<u32, Failure> {
+        self.device_number(c"nvmlDeviceGetMinorNumber", device)
+    }
+
+    /// Current and pending MIG mode, 1 for on.
+    pub(crate) fn mig_mode(&self, device: Device) -> Result<(u32, u32), Failure> {
+        let function = c"nvmlDeviceGetMigMode";
+        // SAFETY: the name has this type in NVML's interface.
+        let get = unsafe { self.find::<DeviceTwoNumbers>(function) }?;
+        let (mut current, mut pending) = (0, 0);
+        // SAFETY: takes a device of this library, writes two integers.
+        let code = unsafe { get(device.0, &raw mut current, &raw mut pending) };
+        check(function, code).map(|()| (current, pending))
+    }
+
+    /// How many MIG slots a GPU has.
+    pub(crate) fn mig_slots(&self, device: Device) -> Result<u32, Failure> {
+        self.device_number(c"nvmlDeviceGetMaxMigDeviceCount", device)
+    }
+
+    /// GPU instance of a MIG device.
+    pub(crate) fn gpu_instance(&self, device: Device) -> Result<u32, Failure> {
+        self.device_number(c"nvmlDeviceGetGpuInstanceId", device)
+    }
+
+    /// Compute instance of a MIG device.
+    pub(crate) fn compute_instance(&self, device: Device) -> Result<u32, Failure> {
+        self.device_number(c"nvmlDeviceGetComputeInstanceId", device)
+    }
+
+    fn device_string(&self, function: &'static CStr, device: Device) -> Result<String, Failure> {
+        // SAFETY: the functions that come here have this type in NVML's interface.
+        let get = unsafe { self.find::<DeviceString>(function) }?;
+        string(function, |buffer, length| {
+            // SAFETY: takes a device of this library, writes at most `length` bytes to the buffer, which has more.
+            unsafe { get(device.0, buffer, length) }
+        })
+    }
+
+    fn device_number(&self, function: &'static CStr, device: Device) -> Result<u32, Failure> {
+        // SAFETY: the functions that come here have this type in NVML's interface (enums are unsigned integers).
+        let get = unsafe { self.find::<DeviceNumber>(function) }?;
+        let mut number = 0;
+        // SAFETY: takes a device of this library, writes one integer.
+        check(function, unsafe { get(device.0, &raw mut number) }).map(|()| number)
+    }
+
+    /// The first of several functions that the library has, and its name.
+    ///
+    /// # Safety
+    /// As `find`, for all names.
+    unsafe fn find_any<F: Copy>(
+        &self,
+        names: &[&'static CStr],
+    ) -> Result<(F, &'static CStr), Failure> {
+        let mut missing = None;
+        for name in names {
+            // SAFETY: passed on to our caller.
+            match unsafe { self.find::<F>(name) } {
+                Ok(function) => return Ok((function, name)),
+                Err(failure) => missing = missing.or(Some(failure)),
+            }
+        }
+        Err(missing.unwrap_or(Failure {
+            function: c"",
+            reason: Reason::Code(FUNCTION_NOT_FOUND),
+        }))
+    }
+
+    /// A function of the library, or NVML's own code for one that is missing.
+    ///
+    /// # Safety
+    /// `F` must be the type that the function has in NVML's interface.
+    unsafe fn find<F: Copy>(&self, name: &'static CStr) -> Result<F, Failure> {
+        // SAFETY: the caller vouches for the type.
+        let symbol = unsafe { self.0.get::<F>(name) };
+        symbol.map(|symbol| *symbol).map_err(|_| Failure {
+            function: name,
+            reason: Reason::Code(FUNCTION_NOT_FOUND),
+        })
+    }
+}
+
+fn check(function: &'static CStr, code: Code) -> Result<(), Failure> {
+    let reason = Reason::Code(code);
+    match code {
+        SUCCESS => Ok(()),
+        _ => Err(Failure { function, reason }),
+    }
+}
+
+/// Calls a function that fills a string buffer. Bytes that are not UTF-8 are replaced.
+fn string(
+    function: &'static CStr,
+    call: impl FnOnce(*mut c_char, c_uint) -> Code,
+) -> Result<String, Failure> {
+    // Twice as long as NVML is told, since old versions of its functions wrote more than they were allowed.
+    let mut buffer = [0u8; 2 * STRING_LENGTH];
+    #[allow(clippy::cast_possible_truncation)] // a constant that fits
+    let code = call(buffer.as_mut_ptr().cast(), STRING_LENGTH as c_uint);
+    check(function, code)?;
+    let told = buffer.get(..STRING_LENGTH).unwrap_or_default();
+    match CStr::from_bytes_until_nul(told) {
+        Ok(text) => Ok(text.to_string_lossy().into_owned()),
+        Err(_) => Err(Failure {
+            function,
+            reason: Reason::Unterminated,
+        }),
+    }
+}
+
+/// Calls a function that gives a device.
+fn handle(
+    function: &'static CStr,
+    call: impl FnOnce(*mut *mut c_void) -> Code,
+) -> Result<Device, Failure> {
+    let mut handle = std::ptr::null_mut();
+    check(function, call(&raw mut handle))?;
+    if handle.is_null() {
+        let reason = Reason::NoHandle;
+        return Err(Failure { function, reason });
+    }
+    Ok(Device(handle))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Lets a stand-in for NVML fill the buffer.
+    fn filled(bytes: &[u8]) -> Result<String, Failure> {
+        string(c"f", |buffer, length| {
+            let length = usize::try_from(length).unwrap();
+            for (offset, byte) in bytes.iter().take(length).enumerate() {
+                // SAFETY: the offset is below the length that the buffer was said to have.
+                let place = unsafe { buffer.add(offset) };
+                // SAFETY: inside the buffer, see above.
+                unsafe { place.cast::<u8>().write(*byte) };
+            }
+            SUCCESS
+        })
+    }
+
+    #[test]
+    fn strings_end_inside_the_buffer() {
+        assert_eq!(filled(b"NVIDIA A10\0rest").unwrap(), "NVIDIA A10");
+        assert_eq!(filled(b"").unwrap(), "");
+        assert_eq!(filled(b"a\xffb").unwrap(), "a\u{fffd}b");
+        assert_eq!(filled(&[b'x'; 95]).unwrap().len(), 95);
+        for length in [96, 97, 500] {
+            let failure = filled(&vec![b'x'; length]).unwrap_err();
+            assert_eq!(failure.reason, Reason::Unterminated);
+        }
+    }
+
+    #[test]
+    fn success_without_a_device_is_a_failure() {
+        let failure = handle(c"f", |_| SUCCESS).unwrap_err();
+        assert_eq!(failure.reason, Reason::NoHandle);
+        let failure = handle(c"f", |_| 15).unwrap_err();
+        assert_eq!(failure.reason, Reason::Code(15));
+    }
+
+    #[test]
+    fn a_missing_library_gives_the_loaders_text() {
+        let text = Nvml::load(OsStr::new("libnvc-no-such-library.so.1")).unwrap_err();
+        assert_eq!(
+            text,
+            "libnvc-no-such-library.so.1: cannot open shared object file: No such file or directory"
+        );
+    }
+}

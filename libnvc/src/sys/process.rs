@@ -1,0 +1,149 @@
+//! Gives up what a process inherited, descriptors and capabilities, and ends it at once, also when its time has come.
+//!
+//! For programs that were just executed and own nothing yet: the NVML query.
+
+use std::ffi::{c_int, c_long, c_uint};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+/// Closes every descriptor from `first` on.
+///
+/// To be called before anything of this process owns a descriptor in that range: the standard library gives
+/// descriptors owners, and an owner that finds its descriptor closed or replaced would use somebody else's.
+pub(crate) fn close_from(first: u16) {
+    let first = c_uint::from(first);
+    // By number, since glibc has the function from 2.34 on only. Kernels before 5.9 do not know the call.
+    // SAFETY: the call takes no pointers. The process owns no descriptor in the range (see above), so none is pulled
+    // away from under an owner.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) };
+    if done != 0 {
+        close_listed(first);
+    }
+}
+
+/// The same by the list in procfs, or by trying all numbers up to the limit where procfs is missing.
+fn close_listed(first: c_uint) {
+    let open: Vec<c_uint> = match std::fs::read_dir("/proc/self/fd") {
+        Ok(entries) => entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect(),
+        Err(_) => {
+            let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+            let end = limit.map_or(1024, |(soft, _)| soft.min(1 << 20));
+            (0..c_uint::try_from(end).unwrap_or(1024)).collect()
+        }
+    };
+    for fd in open.into_iter().filter(|fd| *fd >= first) {
+        let Ok(fd) = c_int::try_from(fd) else {
+            continue;
+        };
+        // SAFETY: as in `close_from`; a number that is not open (the list's own, by now) is refused with EBADF.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Version 3 of capset(2)'s interface: two words for each set.
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapabilityWords {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Empties the calling thread's permitted, effective, inheritable and, with them, ambient capabilities.
+///
+/// The bounding set stays: it grants nothing, and with `no_new_privs` nothing can be gained through it.
+pub(crate) fn clear_capabilities() -> Result<(), Errno> {
+    let header = CapabilityHeader {
+        version: CAPABILITY_VERSION_3,
+        pid: 0,
+    };
+    let none = CapabilityWords {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    };
+    let words = [none; 2];
+    // SAFETY: capset(2) reads a header and, for version 3, two sets of words; both outlive the call.
+    let done: c_long =
+        unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const words) };
+    Errno::result(done).map(drop)
+}
+
+/// The socket that the process lives as long as, and the status it ends with.
+static LIFELINE: OnceLock<(UnixStream, u8)> = OnceLock::new();
+
+/// Ends the process with `status` as soon as the other end of `socket` is closed, whatever the process is doing.
+///
+/// By a signal, SIGIO, since a thread that waits takes longer to start than NVML's stand-ins take to answer, and makes
+/// the whole process pay for having threads.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn live_as_long_as(
+    socket: UnixStream,
+    status: u8,
+) -> Result<&'static UnixStream, Errno> {
+    let (socket, _) = LIFELINE.get_or_init(|| (socket, status));
+    let action = SigAction::new(
+        SigHandler::Handler(check_lifeline),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    // SAFETY: the handler calls only poll(2) and _exit(2), which are async-signal-safe, and keeps errno.
+    unsafe { sigaction(Signal::SIGIO, &action) }?;
+    let fd = socket.as_raw_fd();
+    // SAFETY: takes no pointers. The socket is open.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, libc::getpid()) })?;
+    // SAFETY: as above. No other status flag is set on a socket that the standard library made.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) })?;
+    // It may have been closed before there was a signal for it.
+    check_lifeline(0);
+    Ok(socket)
+}
+
+/// Runs at each SIGIO, which also tells of things of no interest here, such as room to write.
+extern "C" fn check_lifeline(_signal: c_int) {
+    let errno = Errno::last_raw();
+    if let Some((socket, status)) = LIFELINE.get()
+        && is_closed(socket.as_fd())
+    {
+        exit_now(*status);
+    }
+    Errno::set_raw(errno);
+}
+
+/// Whether the other end of a socket is closed.
+fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    // Nothing is asked for: that event is always reported.
+    let mut ends = [PollFd::new(socket, PollFlags::empty())];
+    matches!(poll(&mut ends, PollTimeout::ZERO), Ok(1..))
+}
+
+/// Lets all signals through, and lets the process wait for its children even if the one before it did not.
+pub(crate) fn reset_signals() -> Result<(), Errno> {
+    SigSet::empty().thread_set_mask()?;
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler is installed.
+    unsafe { sigaction(Signal::SIGCHLD, &default) }.map(drop)
+}
+
+/// Ends the process without running destructors or exit handlers, those of foreign libraries above all.
+pub(crate) fn exit_now(status: u8) -> ! {
+    // SAFETY: _exit(2) has no requirements; it does not return.
+    unsafe { libc::_exit(c_int::from(status)) }
+}

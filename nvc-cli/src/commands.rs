@@ -1,0 +1,71 @@
+//! Carries out the commands: each discovers, then prints or applies.
+
+use nix::unistd::geteuid;
+
+use crate::failure::{Categorise, Failure, category};
+use crate::logging;
+use crate::privileges::Privileges;
+use crate::request::{Global, Request, Task};
+use crate::session::{Session, Settings};
+use crate::user::Identity;
+
+mod configure;
+mod info;
+mod list;
+
+/// Does what was asked for.
+pub(crate) fn run(request: &Request, program: &str) -> Result<(), Failure> {
+    logging::start(request.global.debug.as_deref(), program);
+    let global = &request.global;
+    match &request.task {
+        Task::Info(info) => info::run(global, info),
+        Task::List(list) => list::run(global, list),
+        Task::Configure(configure) => configure::run(global, configure),
+    }
+}
+
+/// What a command does with its Linux capabilities.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Power {
+    /// It only reads: a caller without privileges may do that too.
+    Reads,
+    /// It changes a container, and stops at once if it cannot.
+    Changes,
+}
+
+/// Gives up what is not needed, and opens the driver root.
+fn open(global: &Global, power: Power, imex_channels: &[u32]) -> Result<Session, Failure> {
+    let root = geteuid().is_root();
+    let mut privileges = None;
+    if root || power == Power::Changes {
+        let mut found = Privileges::read().category(category::PERMISSION)?;
+        if power == Power::Changes {
+            found.demand_needed().category(category::PERMISSION)?;
+        }
+        found.trim().category(category::PERMISSION)?;
+        privileges = Some(found);
+    }
+
+    let identity = match global.user {
+        Some(identity) => identity,
+        None if root || power == Power::Changes => {
+            Identity::overflow().category(category::INITIALIZATION)?
+        }
+        None => Identity::caller(),
+    };
+    let session = Session::open(&Settings {
+        root: &global.root,
+        ldcache: global.ldcache.as_deref(),
+        identity,
+        options: global.options,
+        imex_channels,
+    })
+    .category(category::INITIALIZATION)?;
+
+    if let Some(privileges) = privileges {
+        privileges
+            .trim_after_query()
+            .category(category::PERMISSION)?;
+    }
+    Ok(session)
+}

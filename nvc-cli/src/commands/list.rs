@@ -1,0 +1,19 @@
+//! Lists the parts of the driver that a container needs.
+
+use super::{Power, open};
+use crate::choice::Choice;
+use crate::failure::{Categorise, Failure, category};
+use crate::listing::Listing;
+use crate::output;
+use crate::request::{Global, List};
+
+pub(super) fn run(global: &Global, list: &List) -> Result<(), Failure> {
+    let mut session = open(global, Power::Reads, &list.devices.imex_channels)?;
+    session.look_ahead(list.driver);
+    session.ready().category(category::INITIALIZATION)?;
+    let driver = session.driver_info(list.driver).category(category::DETECTION)?;
+    let devices = session.devices().category(category::DETECTION)?;
+    let choice = Choice::make(&devices, &list.devices)?;
+    let listing = Listing::collect(list, &driver, &devices, &choice, &session)?;
+    output::list(list.format, &listing)
+}

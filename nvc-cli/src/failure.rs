@@ -1,0 +1,92 @@
+//! Prints failures: the program's name, what sort of thing failed, the library's message, and the way out.
+
+use std::io::Write as _;
+
+use libnvc::{Error, ErrorKind};
+
+/// What failed, as upstream calls it; runtimes and people search logs for these words.
+pub(crate) mod category {
+    pub(crate) const INPUT: &str = "input error";
+    pub(crate) const OUTPUT: &str = "output error";
+    pub(crate) const PERMISSION: &str = "permission error";
+    pub(crate) const IMEX: &str = "error parsing IMEX info";
+    pub(crate) const INITIALIZATION: &str = "initialization error";
+    pub(crate) const CONTAINER: &str = "container error";
+    pub(crate) const DETECTION: &str = "detection error";
+    pub(crate) const DEVICE: &str = "device error";
+    pub(crate) const MIG_CONFIG: &str = "mig-config error";
+    pub(crate) const MIG_MONITOR: &str = "mig-monitor error";
+    pub(crate) const REQUIREMENT: &str = "requirement error";
+    pub(crate) const MOUNT: &str = "mount error";
+    pub(crate) const LDCACHE: &str = "ldcache error";
+}
+
+/// The end of a command that did not go well.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    category: &'static str,
+    error: Error,
+}
+
+impl Failure {
+    /// Something is wrong with an option's value.
+    pub(crate) fn input(text: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            category: category::INPUT,
+            error: Error::new(ErrorKind::InvalidArgument, text).hint(hint),
+        }
+    }
+
+    /// Says on standard error what failed, in one write, so that lines of several programs do not mix.
+    pub(crate) fn report(&self, program: &str) {
+        print(&self.text(program));
+    }
+
+    pub(crate) fn text(&self, program: &str) -> String {
+        let Self { category, error } = self;
+        let mut text = format!("{program}: {category}: {}\n", error.message());
+        if let Some(advice) = error.advice() {
+            text += &format!("hint: {advice}\n");
+        }
+        for error in error.cleanup() {
+            text += &format!("{program}: while cleaning up: {}\n", error.message());
+        }
+        text
+    }
+}
+
+/// Says what sort of thing failed.
+pub(crate) trait Categorise<T> {
+    fn category(self, category: &'static str) -> Result<T, Failure>;
+}
+
+impl<T> Categorise<T> for libnvc::Result<T> {
+    fn category(self, category: &'static str) -> Result<T, Failure> {
+        self.map_err(|error| Failure { category, error })
+    }
+}
+
+/// Writes to standard error. If that cannot be written to there is nobody left to tell.
+pub(crate) fn print(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_has_hint_and_cleanup() {
+        let cleanup = Error::new(ErrorKind::System, "unmount failed");
+        let failure = Failure {
+            category: category::MOUNT,
+            error: Error::new(ErrorKind::System, "x")
+                .hint("do y")
+                .with_cleanup([cleanup]),
+        };
+        assert_eq!(
+            failure.text("cli.real"),
+            "cli.real: mount error: x\nhint: do y\ncli.real: while cleaning up: unmount failed\n"
+        );
+    }
+}

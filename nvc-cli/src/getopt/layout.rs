@@ -1,0 +1,227 @@
+//! Lays out usage texts and complaints as argp does: lines of at most 79 columns, continued with an indent.
+
+use clap::{Arg, ArgAction, Command};
+
+use crate::args::ADDITIONS;
+
+/// argp's right margin: text that ends a line must end before this column.
+const MARGIN: usize = 79;
+
+/// Indent of the continued lines of a usage text.
+const USAGE_INDENT: usize = 12;
+
+/// A complaint about a word, and where to find help.
+pub(super) fn complaint(prefix: &str, text: &str, name: &str) -> String {
+    format!("{prefix}: {text}\n{}", where_to_find_help(name))
+}
+
+/// The answer to a missing or surplus positional.
+pub(super) fn misuse(name: &str, positionals: &str) -> String {
+    let pieces = [("[OPTION...]", false), (positionals, true)].map(|(text, careful)| Piece {
+        text: text.to_owned(),
+        careful,
+    });
+    fill(format!("Usage: {name}"), &pieces) + &where_to_find_help(name)
+}
+
+fn where_to_find_help(name: &str) -> String {
+    wrap(&format!(
+        "Try `{name} --help' or `{name} --usage' for more information."
+    ))
+}
+
+/// The answer to `--usage`: upstream's options, sorted as argp sorts them.
+pub(crate) fn usage(name: &str, command: &Command) -> String {
+    let mut options: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set() && !arg.is_positional())
+        .filter(|arg| !ADDITIONS.contains(&arg.get_id().as_str()))
+        .collect();
+    options.sort_by_key(|arg| sort_key(arg));
+
+    let letters: String = options
+        .iter()
+        .filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue))
+        .filter_map(|arg| arg.get_short())
+        .collect();
+    let mut pieces = vec![Piece {
+        text: format!("[-{letters}]"),
+        careful: false,
+    }];
+    for arg in &options {
+        let (Some(short), Some(value)) = (arg.get_short(), super::value_name(arg)) else {
+            continue;
+        };
+        let optional = arg.is_require_equals_set();
+        pieces.push(Piece {
+            text: match optional {
+                true => format!("[-{short}[{value}]]"),
+                false => format!("[-{short} {value}]"),
+            },
+            careful: !optional,
+        });
+    }
+    for arg in &options {
+        let Some(long) = arg.get_long() else { continue };
+        pieces.push(Piece {
+            text: match super::value_name(arg) {
+                None => format!("[--{long}]"),
+                Some(value) if arg.is_require_equals_set() => format!("[--{long}[={value}]]"),
+                Some(value) => format!("[--{long}={value}]"),
+            },
+            careful: false,
+        });
+    }
+    let commands = command.has_subcommands().then_some(super::COMMANDS);
+    let positionals = command.get_positionals().filter_map(super::value_name);
+    pieces.extend(commands.into_iter().chain(positionals).map(|text| Piece {
+        text: text.to_owned(),
+        careful: true,
+    }));
+    fill(format!("Usage: {name}"), &pieces)
+}
+
+/// By first letter; among equal ones those without a letter first, by name, and lower case before upper case.
+fn sort_key(arg: &Arg) -> (char, bool, bool, String) {
+    let long = arg.get_long().unwrap_or_default();
+    let first = arg
+        .get_short()
+        .or_else(|| long.chars().next())
+        .unwrap_or_default();
+    let has_letter = arg.get_short().is_some();
+    (
+        first.to_ascii_lowercase(),
+        has_letter,
+        first.is_ascii_uppercase(),
+        if has_letter {
+            String::new()
+        } else {
+            long.to_owned()
+        },
+    )
+}
+
+/// A piece of a usage text, never broken.
+struct Piece {
+    text: String,
+    /// Put on a line by argp itself, which is more careful than its line breaker.
+    careful: bool,
+}
+
+/// Pieces on lines, as many on each as fit.
+fn fill(start: String, pieces: &[Piece]) -> String {
+    let mut done = String::new();
+    let mut line = start;
+    for (i, piece) in pieces.iter().enumerate() {
+        // The line breaker lets a word end right at the margin, if it already sees the next one.
+        let next_is_seen = pieces.get(i + 1).is_some_and(|next| !next.careful);
+        let widest = MARGIN - usize::from(piece.careful || !next_is_seen);
+        if line.len() + 1 + piece.text.len() > widest {
+            done += &line;
+            done.push('\n');
+            line = " ".repeat(USAGE_INDENT);
+        } else {
+            line.push(' ');
+        }
+        line += &piece.text;
+    }
+    done += &line;
+    done.push('\n');
+    done
+}
+
+/// One paragraph broken at blanks, with its newline. A line that goes on may be one column longer than the last one.
+fn wrap(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while rest.len() >= MARGIN {
+        let fits = rest.bytes().take(MARGIN + 1).rposition(|b| b == b' ');
+        // A word that is too long for any line stands alone on one.
+        let Some(end) = fits.or_else(|| rest.find(' ')) else {
+            break;
+        };
+        let (line, next) = rest.split_at(end);
+        out += line.trim_end();
+        out.push('\n');
+        rest = next.trim_start();
+    }
+    out += rest;
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{PROGRAM, command};
+
+    #[test]
+    fn usage_of_the_program() {
+        assert_eq!(
+            usage(PROGRAM, &command()),
+            "\
+Usage: nvidia-container-cli [-?knV] [-d FILE] [-l FILE] [-r PATH]
+            [-u[UID[:GID]]] [--help] [--debug=FILE] [--load-kmods]
+            [--ldcache=FILE] [--no-create-imex-channels] [--no-pivot]
+            [--root=PATH] [--usage] [--user[=UID[:GID]]] [--version]
+            COMMAND [ARG...]
+"
+        );
+    }
+
+    #[test]
+    fn usage_of_a_command() {
+        let command = command();
+        let usage = |name: &str| {
+            let found = command.find_subcommand(name);
+            found.map(|found| usage(&format!("{PROGRAM} {name}"), found))
+        };
+        assert_eq!(
+            usage("list").as_deref(),
+            Some(
+                "\
+Usage: nvidia-container-cli list [-?bfilV] [-d ID] [--help] [--binaries]
+            [--compat32] [--device=ID] [--firmwares] [--imex-channel=CHANNEL]
+            [--ipcs] [--libraries] [--mig-config=ID] [--mig-monitor=ID]
+            [--no-fabricmanager] [--no-gsp-firmware] [--no-persistenced]
+            [--usage] [--version]
+"
+            )
+        );
+        assert_eq!(
+            usage("configure").as_deref(),
+            Some(
+                "\
+Usage: nvidia-container-cli configure [-?cDgnuvV] [-d ID] [-l PATH] [-p PID]
+            [-r EXPR] [--help] [--compat32] [--cuda-compat-mode=MODE]
+            [--compute] [--device=ID] [--display] [--graphics]
+            [--imex-channel=CHANNEL] [--ldconfig=PATH] [--mig-config=ID]
+            [--mig-monitor=ID] [--no-cgroups] [--no-cntlibs] [--no-devbind]
+            [--no-fabricmanager] [--no-gsp-firmware] [--no-persistenced]
+            [--ngx] [--pid=PID] [--require=EXPR] [--usage] [--utility]
+            [--video] [--version] ROOTFS
+"
+            )
+        );
+    }
+
+    #[test]
+    fn complaints_are_wrapped() {
+        assert_eq!(
+            where_to_find_help("nvidia-container-cli configure"),
+            "\
+Try `nvidia-container-cli configure --help' or `nvidia-container-cli configure
+--usage' for more information.
+"
+        );
+        assert_eq!(
+            where_to_find_help("cli"),
+            "Try `cli --help' or `cli --usage' for more information.\n"
+        );
+        let long = "x".repeat(90);
+        assert_eq!(
+            where_to_find_help(&long),
+            format!("Try\n`{long}\n--help' or\n`{long}\n--usage' for more information.\n")
+        );
+    }
+}

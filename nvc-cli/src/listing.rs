@@ -1,0 +1,365 @@
+//! Collects what `list` prints, in upstream's order.
+//!
+//! Container engines without a hook of their own turn these lines into mounts, one by one, so order and spelling count.
+
+use libnvc::host::{DeviceInfo, DriverInfo, Gpu, MigDevice};
+use libnvc::select::{MigCapability, MigSelection};
+use libnvc::{HostPath, Result};
+use serde::Serialize;
+
+use crate::choice::Choice;
+use crate::failure::{Categorise, Failure, category};
+use crate::request::List;
+
+const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
+const CAPABILITY_NODES: &str = "/dev/nvidia-caps";
+const IMEX_NODES: &str = "/dev/nvidia-caps-imex-channels";
+
+/// Knows the device nodes of the driver's capabilities, on machines where capabilities are device nodes.
+pub(crate) trait CapabilityNodes {
+    /// The node of the capability whose file in procfs is `access`; none if it cannot be determined.
+    fn node(&self, access: &HostPath) -> Option<HostPath>;
+
+    /// The nodes of all capabilities of a GPU; none where capabilities are not device nodes.
+    ///
+    /// # Errors
+    /// If the driver's table of them cannot be read.
+    fn nodes_of_gpu(&self, minor: u32) -> Result<Option<Vec<HostPath>>>;
+}
+
+/// What `list` prints. Sections that were not asked for are not there.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Listing {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) devices: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) imex_channels: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mig_config: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mig_monitor: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) binaries: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) libraries: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) libraries32: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ipcs: Option<Vec<HostPath>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) firmwares: Option<Vec<HostPath>>,
+}
+
+impl Listing {
+    /// What `wanted` asks for.
+    pub(crate) fn collect(
+        wanted: &List,
+        driver: &DriverInfo,
+        devices: &DeviceInfo,
+        choice: &Choice,
+        nodes: &impl CapabilityNodes,
+    ) -> Result<Self, Failure> {
+        let mig = |selection: &MigSelection, capability| -> Result<_> {
+            (!selection.gpus.is_empty())
+                .then(|| mig_files(selection, capability, &devices.gpus, nodes))
+                .transpose()
+        };
+        let some = |wanted: bool, paths: &[HostPath]| wanted.then(|| paths.to_vec());
+        let channels = &wanted.devices.imex_channels;
+        Ok(Self {
+            devices: (wanted.devices.ids.is_some())
+                .then(|| device_nodes(driver, &devices.gpus, choice, nodes)),
+            imex_channels: (!channels.is_empty()).then(|| imex_nodes(channels)),
+            mig_config: mig(&choice.mig_config, MigCapability::Config)
+                .category(category::MIG_CONFIG)?,
+            mig_monitor: mig(&choice.mig_monitor, MigCapability::Monitor)
+                .category(category::MIG_MONITOR)?,
+            binaries: some(wanted.binaries, &driver.binaries),
+            libraries: some(wanted.libraries, &driver.libraries),
+            libraries32: some(wanted.libraries && wanted.compat32, &driver.libraries32),
+            ipcs: some(wanted.ipcs, &driver.ipcs),
+            firmwares: some(wanted.firmwares, &driver.firmwares),
+        })
+    }
+
+    /// All paths, in the order in which they are printed.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &HostPath> {
+        let sections = [
+            &self.devices,
+            &self.imex_channels,
+            &self.mig_config,
+            &self.mig_monitor,
+            &self.binaries,
+            &self.libraries,
+            &self.libraries32,
+            &self.ipcs,
+            &self.firmwares,
+        ];
+        sections.into_iter().flatten().flatten()
+    }
+}
+
+fn device_nodes(
+    driver: &DriverInfo,
+    gpus: &[Gpu],
+    choice: &Choice,
+    nodes: &impl CapabilityNodes,
+) -> Vec<HostPath> {
+    let selection = &choice.selection;
+    let mut paths: Vec<HostPath> = driver
+        .devices
+        .iter()
+        .map(|node| node.path.clone())
+        .collect();
+    let chosen = selection.gpus.iter().filter_map(|&gpu| gpus.get(gpu));
+    paths.extend(chosen.filter_map(|gpu| gpu.node.as_ref().map(|node| node.path.clone())));
+    if choice.wants_single_migs() {
+        let chosen = selection.migs.iter();
+        let migs = chosen.filter_map(|&(gpu, mig)| gpus.get(gpu)?.mig_devices.get(mig));
+        paths.extend(migs.flat_map(|mig| mig_device_files(mig, nodes)));
+    }
+    paths
+}
+
+/// The files that give access to one MIG device, then their device nodes where they have some.
+fn mig_device_files(mig: &MigDevice, nodes: &impl CapabilityNodes) -> Vec<HostPath> {
+    let files = [&mig.gi_caps_path, &mig.ci_caps_path].map(|dir| dir.join("access"));
+    let nodes: Vec<HostPath> = files.iter().filter_map(|file| nodes.node(file)).collect();
+    files.into_iter().chain(nodes).collect()
+}
+
+fn imex_nodes(channels: &[u32]) -> Vec<HostPath> {
+    let names = channels.iter().map(|n| format!("{IMEX_NODES}/channel{n}"));
+    names.map(HostPath::new).collect()
+}
+
+/// What managing MIG on the chosen GPUs takes: the global capability, and everything of each GPU.
+fn mig_files(
+    selection: &MigSelection,
+    capability: MigCapability,
+    gpus: &[Gpu],
+    nodes: &impl CapabilityNodes,
+) -> Result<Vec<HostPath>> {
+    let file = HostPath::new(format!("{CAPABILITIES}/mig/{}", capability.name()));
+    let node = nodes.node(&file);
+    let mut paths = vec![file];
+    paths.extend(node);
+    for gpu in selection.gpus.iter().filter_map(|&gpu| gpus.get(gpu)) {
+        paths.extend(gpu.mig_caps_path.clone());
+        if let Some(of_gpu) = nodes.nodes_of_gpu(gpu.minor)? {
+            paths.push(HostPath::new(CAPABILITY_NODES));
+            paths.extend(of_gpu);
+        }
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use libnvc::ErrorKind;
+    use libnvc::host::{DeviceNode, DeviceNumber, DriverVersions};
+    use libnvc::options::DriverOptions;
+
+    use super::*;
+    use crate::request::{self, Format};
+
+    /// A machine like the one upstream was recorded on, cut down.
+    fn machine() -> (DriverInfo, DeviceInfo) {
+        let node = |path: &str, minor| DeviceNode {
+            path: HostPath::new(path),
+            number: DeviceNumber { major: 195, minor },
+        };
+        let paths = |names: &[&str]| names.iter().map(HostPath::new).collect();
+        let driver = DriverInfo {
+            versions: DriverVersions {
+                driver: "535.261.03".to_owned(),
+                cuda: "12.2".to_owned(),
+            },
+            binaries: paths(&["/usr/bin/nvidia-smi"]),
+            libraries: paths(&["/usr/lib/libcuda.so.535.261.03"]),
+            libraries32: paths(&["/usr/lib32/libcuda.so.535.261.03"]),
+            ipcs: paths(&["/tmp/nvidia-mps"]),
+            devices: vec![
+                node("/dev/nvidiactl", 255),
+                node("/dev/nvidia-modeset", 254),
+            ],
+            firmwares: paths(&["/lib/firmware/nvidia/535.261.03/gsp_tu10x.bin"]),
+            proc_files: Vec::new(),
+            wsl: None,
+        };
+        let gpu = |index: u32| Gpu {
+            index,
+            model: String::new(),
+            uuid: String::new(),
+            busid: String::new(),
+            arch: String::new(),
+            brand: String::new(),
+            minor: index,
+            node: Some(node(&format!("/dev/nvidia{index}"), index)),
+            proc_dir: None,
+            mig_capable: index == 1,
+            mig_caps_path: Some(HostPath::new(format!("{CAPABILITIES}/gpu{index}"))),
+            mig_devices: Vec::new(),
+        };
+        let mut gpus = vec![gpu(0), gpu(1)];
+        gpus[1].mig_devices = (0..2)
+            .map(|index| {
+                let gi = format!("{CAPABILITIES}/gpu1/mig/gi{}", index + 1);
+                MigDevice {
+                    index,
+                    uuid: String::new(),
+                    gi: index + 1,
+                    ci: 0,
+                    gi_caps_path: HostPath::new(&gi),
+                    ci_caps_path: HostPath::new(format!("{gi}/ci0")),
+                }
+            })
+            .collect();
+        let failed = Vec::new();
+        (driver, DeviceInfo { gpus, failed })
+    }
+
+    /// Capabilities as device nodes, or, if false, not.
+    struct Nodes(bool);
+
+    impl CapabilityNodes for Nodes {
+        fn node(&self, access: &HostPath) -> Option<HostPath> {
+            let number = match access.as_path().strip_prefix(CAPABILITIES).ok()?.to_str()? {
+                "mig/config" => 1,
+                "mig/monitor" => 2,
+                "gpu1/mig/gi1/access" => 138,
+                "gpu1/mig/gi1/ci0/access" => 139,
+                _ => return None,
+            };
+            self.0
+                .then(|| HostPath::new(format!("{CAPABILITY_NODES}/nvidia-cap{number}")))
+        }
+
+        fn nodes_of_gpu(&self, minor: u32) -> Result<Option<Vec<HostPath>>> {
+            assert_eq!(minor, 1);
+            let nodes = [138, 139].map(|n| format!("{CAPABILITY_NODES}/nvidia-cap{n}"));
+            Ok(self.0.then(|| nodes.iter().map(HostPath::new).collect()))
+        }
+    }
+
+    fn wanted(ids: Option<&str>, mig_config: &str) -> List {
+        List {
+            devices: request::Devices {
+                ids: ids.map(str::to_owned),
+                mig_config: mig_config.to_owned(),
+                ..request::Devices::default()
+            },
+            libraries: false,
+            compat32: false,
+            binaries: false,
+            ipcs: false,
+            firmwares: false,
+            driver: DriverOptions::empty(),
+            format: Format::Text,
+        }
+    }
+
+    fn lines(wanted: &List, nodes: &impl CapabilityNodes) -> Vec<String> {
+        let (driver, devices) = machine();
+        let choice = Choice::make(&devices, &wanted.devices).unwrap();
+        let listing = Listing::collect(wanted, &driver, &devices, &choice, nodes).unwrap();
+        listing.paths().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn everything_in_order() {
+        let mut list = wanted(Some("all"), "");
+        list.devices.imex_channels = vec![7];
+        list.libraries = true;
+        list.compat32 = true;
+        list.binaries = true;
+        list.ipcs = true;
+        list.firmwares = true;
+        assert_eq!(
+            lines(&list, &Nodes(true)),
+            [
+                "/dev/nvidiactl",
+                "/dev/nvidia-modeset",
+                "/dev/nvidia0",
+                "/dev/nvidia1",
+                "/proc/driver/nvidia/capabilities/gpu1/mig/gi1/access",
+                "/proc/driver/nvidia/capabilities/gpu1/mig/gi1/ci0/access",
+                "/dev/nvidia-caps/nvidia-cap138",
+                "/dev/nvidia-caps/nvidia-cap139",
+                // its nodes cannot be determined
+                "/proc/driver/nvidia/capabilities/gpu1/mig/gi2/access",
+                "/proc/driver/nvidia/capabilities/gpu1/mig/gi2/ci0/access",
+                "/dev/nvidia-caps-imex-channels/channel7",
+                "/usr/bin/nvidia-smi",
+                "/usr/lib/libcuda.so.535.261.03",
+                "/usr/lib32/libcuda.so.535.261.03",
+                "/tmp/nvidia-mps",
+                "/lib/firmware/nvidia/535.261.03/gsp_tu10x.bin",
+            ]
+        );
+    }
+
+    #[test]
+    fn managing_mig_replaces_single_devices() {
+        let mut list = wanted(Some("1,0"), "all");
+        list.devices.mig_monitor = "all".to_owned();
+        assert_eq!(
+            lines(&list, &Nodes(true)),
+            [
+                "/dev/nvidiactl",
+                "/dev/nvidia-modeset",
+                "/dev/nvidia1",
+                "/dev/nvidia0",
+                "/proc/driver/nvidia/capabilities/mig/config",
+                "/dev/nvidia-caps/nvidia-cap1",
+                "/proc/driver/nvidia/capabilities/gpu1",
+                "/dev/nvidia-caps",
+                "/dev/nvidia-caps/nvidia-cap138",
+                "/dev/nvidia-caps/nvidia-cap139",
+                "/proc/driver/nvidia/capabilities/mig/monitor",
+                "/dev/nvidia-caps/nvidia-cap2",
+                "/proc/driver/nvidia/capabilities/gpu1",
+                "/dev/nvidia-caps",
+                "/dev/nvidia-caps/nvidia-cap138",
+                "/dev/nvidia-caps/nvidia-cap139",
+            ]
+        );
+        let tail = &lines(&wanted(Some("all"), "all"), &Nodes(false))[4..];
+        assert_eq!(
+            tail,
+            [
+                "/proc/driver/nvidia/capabilities/mig/config",
+                "/proc/driver/nvidia/capabilities/gpu1"
+            ]
+        );
+    }
+
+    #[test]
+    fn sections_appear_if_asked_for() {
+        assert!(lines(&wanted(None, ""), &Nodes(true)).is_empty());
+        // an empty selection still means the driver's own devices
+        assert_eq!(lines(&wanted(Some(","), "all"), &Nodes(true)).len(), 2);
+        let mut list = wanted(None, "");
+        list.compat32 = true;
+        assert!(lines(&list, &Nodes(true)).is_empty());
+    }
+
+    #[test]
+    fn unreadable_table_is_an_error() {
+        struct Broken;
+        impl CapabilityNodes for Broken {
+            fn node(&self, _: &HostPath) -> Option<HostPath> {
+                None
+            }
+            fn nodes_of_gpu(&self, _: u32) -> Result<Option<Vec<HostPath>>> {
+                Err(libnvc::Error::new(ErrorKind::System, "no table"))
+            }
+        }
+        let list = wanted(Some("all"), "all");
+        let (driver, devices) = machine();
+        let choice = Choice::make(&devices, &list.devices).unwrap();
+        let failure = Listing::collect(&list, &driver, &devices, &choice, &Broken).unwrap_err();
+        assert_eq!(failure.text("cli"), "cli: mig-config error: no table\n");
+    }
+}

@@ -1,0 +1,491 @@
+//! Turns a well-formed command line into typed wishes, and complains about values that mean nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::{ArgMatches, Command};
+use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
+use libnvc::require::Requirement;
+use libnvc::select::parse_imex_channels;
+use libnvc::Error;
+use nix::errno::Errno;
+
+use crate::failure::{Categorise, Failure, category};
+use crate::getopt::Words;
+use crate::user::Identity;
+
+/// As many as upstream takes.
+const MOST_REQUIREMENTS: usize = 32;
+
+/// Everything the caller asked for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) global: Global,
+    pub(crate) task: Task,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Info(Info),
+    List(List),
+    Configure(Configure),
+}
+
+/// The options before the command.
+#[derive(Debug)]
+pub(crate) struct Global {
+    pub(crate) debug: Option<OsString>,
+    pub(crate) options: LibraryOptions,
+    pub(crate) no_pivot: bool,
+    /// As whom the driver's library runs; nobody in particular if `None`.
+    pub(crate) user: Option<Identity>,
+    /// Empty if the caller said so.
+    pub(crate) root: PathBuf,
+    /// Below the driver root, if the caller named one; empty if the caller said so.
+    pub(crate) ldcache: Option<PathBuf>,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text,
+    Csv,
+    Json,
+}
+
+/// What `info` prints.
+#[derive(Debug)]
+pub(crate) struct Info {
+    pub(crate) format: Format,
+}
+
+/// The devices a command is about.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    /// `None` if there was no such option, which is not the same as an empty list.
+    pub(crate) ids: Option<String>,
+    pub(crate) mig_config: String,
+    pub(crate) mig_monitor: String,
+    pub(crate) imex_channels: Vec<u32>,
+}
+
+/// What `list` prints.
+#[derive(Debug)]
+pub(crate) struct List {
+    pub(crate) devices: Devices,
+    pub(crate) libraries: bool,
+    pub(crate) compat32: bool,
+    pub(crate) binaries: bool,
+    pub(crate) ipcs: bool,
+    pub(crate) firmwares: bool,
+    pub(crate) driver: DriverOptions,
+    pub(crate) format: Format,
+}
+
+/// What `configure` does.
+#[derive(Debug)]
+pub(crate) struct Configure {
+    /// A process in the container; if `None`, the caller's parent, found through the container's own /proc.
+    pub(crate) pid: Option<i32>,
+    pub(crate) rootfs: PathBuf,
+    pub(crate) devices: Devices,
+    pub(crate) requirements: Vec<Requirement>,
+    /// `None` if there was no such option.
+    pub(crate) ldconfig: Option<OsString>,
+    pub(crate) container: ContainerOptions,
+    pub(crate) driver: DriverOptions,
+    /// Print the plan instead of carrying it out.
+    pub(crate) dry_run: Option<Format>,
+}
+
+/// Reads what getopt left over.
+pub(crate) fn read(table: Command, words: &Words) -> Result<Request, Failure> {
+    let matches = table.try_get_matches_from(&words.args).map_err(|error| {
+        // Getopt lets nothing pass that the table does not have.
+        Failure::input(
+            error.to_string().trim_end(),
+            "this is a bug in this program",
+        )
+    })?;
+    let global = global(&matches)?;
+    let task = match matches.subcommand() {
+        Some(("info", matches)) => Task::Info(info(matches)?),
+        Some(("list", matches)) => Task::List(list(matches, words.command_words)?),
+        Some((_, matches)) => Task::Configure(configure(matches)?),
+        None => return Err(Failure::input("no command", "try --help")),
+    };
+    Ok(Request { global, task })
+}
+
+fn global(matches: &ArgMatches) -> Result<Global, Failure> {
+    let mut options = LibraryOptions::empty();
+    options.set(LibraryOptions::LOAD_KMODS, matches.get_flag("load-kmods"));
+    options.set(
+        LibraryOptions::NO_CREATE_IMEX_CHANNELS,
+        matches.get_flag("no-create-imex-channels"),
+    );
+    let user = match last(matches, "user") {
+        Some(text) => Some(Identity::parse(&text.to_string_lossy()).category(category::INPUT)?),
+        None if matches.contains_id("user") => Some(Identity::caller()),
+        None => None,
+    };
+    Ok(Global {
+        debug: last(matches, "debug").map(OsStr::to_owned),
+        options,
+        no_pivot: matches.get_flag("no-pivot"),
+        user,
+        root: last(matches, "root").map_or("/".into(), PathBuf::from),
+        ldcache: last(matches, "ldcache").map(PathBuf::from),
+    })
+}
+
+fn info(matches: &ArgMatches) -> Result<Info, Failure> {
+    let given = format(matches)?;
+    let format = match (matches.get_flag("csv"), given) {
+        (true, None) => Format::Csv,
+        (true, Some(_)) => {
+            return Err(Failure::input(
+                "--csv and --format exclude each other",
+                "leave one out",
+            ));
+        }
+        (false, given) => given.unwrap_or(Format::Text),
+    };
+    Ok(Info { format })
+}
+
+fn list(matches: &ArgMatches, command_words: usize) -> Result<List, Failure> {
+    let driver = driver_options(matches);
+    // The later of the two counts.
+    let firmwares = matches.get_flag("firmwares")
+        && (!matches.get_flag("no-gsp-firmware")
+            || matches.index_of("firmwares") > matches.index_of("no-gsp-firmware"));
+    let mut list = List {
+        devices: devices(matches)?,
+        libraries: matches.get_flag("libraries"),
+        compat32: matches.get_flag("compat32"),
+        binaries: matches.get_flag("binaries"),
+        ipcs: matches.get_flag("ipcs"),
+        firmwares,
+        driver,
+        format: format(matches)?.unwrap_or(Format::Text),
+    };
+    // Upstream counts words: `list --imex-channel=3` lists everything, `list --imex-channel 3` only the channel.
+    if command_words == 1 || (command_words == 2 && matches.contains_id("imex-channel")) {
+        list.devices.ids = Some("all".to_owned());
+        list.libraries = true;
+        list.compat32 = true;
+        list.binaries = true;
+        list.ipcs = true;
+        list.firmwares = true;
+    }
+    Ok(list)
+}
+
+fn configure(matches: &ArgMatches) -> Result<Configure, Failure> {
+    let pid = last(matches, "pid").map(pid).transpose()?.flatten();
+    let rootfs = PathBuf::from(last(matches, "rootfs").unwrap_or_default());
+    if !rootfs.is_absolute() || rootfs == Path::new("/") {
+        return Err(Failure::input(
+            "invalid rootfs directory",
+            "ROOTFS is the absolute path of the container's root, and not `/'",
+        ));
+    }
+    let requirements: Vec<Requirement> = all(matches, "require")
+        .map(|text| Requirement::new(text.to_string_lossy()))
+        .collect();
+    if requirements.len() > MOST_REQUIREMENTS {
+        return Err(Failure::input(
+            "too many requirements",
+            format!("at most {MOST_REQUIREMENTS}"),
+        ));
+    }
+    let given = format(matches)?;
+    if given.is_some() && !matches.get_flag("dry-run") {
+        return Err(Failure::input(
+            "--format without --dry-run",
+            "configure prints something only with --dry-run",
+        ));
+    }
+    Ok(Configure {
+        pid,
+        rootfs,
+        devices: devices(matches)?,
+        requirements,
+        ldconfig: last(matches, "ldconfig").map(OsStr::to_owned),
+        container: container_options(matches, pid.is_some())?,
+        driver: driver_options(matches),
+        dry_run: matches
+            .get_flag("dry-run")
+            .then_some(given.unwrap_or(Format::Text)),
+    })
+}
+
+/// A process id; zero and below mean none.
+fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
+    let failed = |errno| {
+        Err(Error::system("parse pid failed", errno)
+            .hint("expected the id of a process in the container"))
+        .category(category::INPUT)
+    };
+    let text = text.to_string_lossy();
+    let number = text.trim_start();
+    let digits = number.strip_prefix(['+', '-']).unwrap_or(number);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return failed(Errno::EINVAL);
+    }
+    match number.parse::<i32>() {
+        Ok(pid) => Ok((pid > 0).then_some(pid)),
+        Err(_) => failed(Errno::ERANGE),
+    }
+}
+
+fn devices(matches: &ArgMatches) -> Result<Devices, Failure> {
+    let imex = joined(matches, "imex-channel").unwrap_or_default();
+    Ok(Devices {
+        ids: joined(matches, "device"),
+        mig_config: joined(matches, "mig-config").unwrap_or_default(),
+        mig_monitor: joined(matches, "mig-monitor").unwrap_or_default(),
+        imex_channels: parse_imex_channels(&imex).category(category::IMEX)?,
+    })
+}
+
+fn driver_options(matches: &ArgMatches) -> DriverOptions {
+    let mut options = DriverOptions::empty();
+    for (name, option) in [
+        ("no-persistenced", DriverOptions::NO_PERSISTENCED),
+        ("no-fabricmanager", DriverOptions::NO_FABRICMANAGER),
+        ("no-gsp-firmware", DriverOptions::NO_GSP_FIRMWARE),
+    ] {
+        options.set(option, matches.get_flag(name));
+    }
+    options
+}
+
+fn container_options(matches: &ArgMatches, has_pid: bool) -> Result<ContainerOptions, Failure> {
+    // The library reads the words, since some stand for more than one option.
+    let mut words = vec![if has_pid { "supervised" } else { "standalone" }];
+    for name in [
+        "compute",
+        "utility",
+        "video",
+        "graphics",
+        "display",
+        "ngx",
+        "compat32",
+        "no-cgroups",
+        "no-devbind",
+        "no-cntlibs",
+    ] {
+        if matches.get_flag(name) {
+            words.push(name);
+        }
+    }
+    if let Some(mode) = last(matches, "cuda-compat-mode") {
+        words.push(match mode.to_str() {
+            Some("mount") => "cuda-compat-mode=mount",
+            Some("ldconfig") => "cuda-compat-mode=ldconfig",
+            Some("disabled") => "cuda-compat-mode=disabled",
+            _ => {
+                return Err(Failure::input(
+                    format!("unsupported CUDA compatibility mode: {}", mode.display()),
+                    "use mount, ldconfig or disabled",
+                ));
+            }
+        });
+    }
+    ContainerOptions::parse(&words.join(" ")).category(category::INPUT)
+}
+
+fn format(matches: &ArgMatches) -> Result<Option<Format>, Failure> {
+    let Some(name) = last(matches, "format") else {
+        return Ok(None);
+    };
+    match name.to_str() {
+        Some("text") => Ok(Some(Format::Text)),
+        Some("json") => Ok(Some(Format::Json)),
+        _ => Err(Failure::input(
+            format!("unsupported format: {}", name.display()),
+            "use text or json",
+        )),
+    }
+}
+
+fn last<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a OsStr> {
+    matches.get_one::<OsString>(name).map(OsString::as_os_str)
+}
+
+fn all<'a>(matches: &'a ArgMatches, name: &str) -> impl Iterator<Item = &'a OsString> {
+    matches.get_many(name).into_iter().flatten()
+}
+
+/// The values of a repeatable option as one list; `None` if it was not given.
+fn joined(matches: &ArgMatches, name: &str) -> Option<String> {
+    let values: Vec<_> = all(matches, name).map(|v| v.to_string_lossy()).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::args::command;
+    use crate::getopt::{self, Caller, Line};
+
+    fn request(line: &[&str]) -> Result<Request, String> {
+        let words: Vec<OsString> = line.iter().map(OsString::from).collect();
+        let caller = Caller::new(None);
+        match getopt::read(&caller, &command(), &words) {
+            Line::Run(words) => read(command(), &words).map_err(|failure| failure.text("cli")),
+            other => panic!("{line:?}: {other:?}"),
+        }
+    }
+
+    fn list_of(line: &[&str]) -> List {
+        match request(&[&["list"], line].concat()).unwrap().task {
+            Task::List(list) => list,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn configure_of(line: &[&str]) -> Configure {
+        match request(&[&["configure"], line].concat()).unwrap().task {
+            Task::Configure(configure) => configure,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn last_value_counts() {
+        let global = request(&["-d", "a", "-db", "-r", "/x", "--root=/y", "-kk", "info"])
+            .unwrap()
+            .global;
+        assert_eq!(global.debug.unwrap(), "b");
+        assert_eq!(global.root, Path::new("/y"));
+        assert_eq!(global.options, LibraryOptions::LOAD_KMODS);
+        assert_eq!(global.ldcache, None);
+    }
+
+    #[test]
+    fn users() {
+        let user = |line: &[&str]| request(line).unwrap().global.user;
+        assert_eq!(user(&["info"]), None);
+        assert_eq!(user(&["-u", "info"]), Some(Identity::caller()));
+        let named = Identity { uid: 5, gid: 6 };
+        assert_eq!(user(&["-u5:6", "info"]), Some(named));
+        assert_eq!(user(&["-u5:6", "-u", "info"]), Some(Identity::caller()));
+        assert_eq!(user(&["-u", "-u5:6", "info"]), Some(named));
+        assert!(request(&["--user=", "info"]).is_err());
+    }
+
+    #[test]
+    fn plain_list_is_everything() {
+        let everything = |list: &List| {
+            list.libraries && list.binaries && list.ipcs && list.firmwares && list.compat32
+        };
+        for line in [&[][..], &["--imex-channel=3"], &["--format=json"]] {
+            let list = list_of(line);
+            assert!(everything(&list), "{line:?}");
+            assert_eq!(list.devices.ids.as_deref(), Some("all"));
+        }
+        for line in [
+            &["--imex-channel", "3"][..],
+            &["--no-gsp-firmware"],
+            &["--"],
+        ] {
+            let list = list_of(line);
+            assert!(!everything(&list), "{line:?}");
+            assert_eq!(list.devices.ids, None);
+        }
+    }
+
+    #[test]
+    fn lists_are_joined() {
+        let list = list_of(&["-d", "0", "-d", "1,2", "--mig-config="]);
+        assert_eq!(list.devices.ids.as_deref(), Some("0,1,2"));
+        assert_eq!(list.devices.mig_config, "");
+        assert_eq!(list_of(&["-d", ""]).devices.ids.as_deref(), Some(""));
+        let channels = list_of(&["--imex-channel=0,1", "--imex-channel=7"]);
+        assert_eq!(channels.devices.imex_channels, [0, 1, 7]);
+    }
+
+    #[test]
+    fn firmware_options_count_in_order() {
+        assert!(!list_of(&["-f", "--no-gsp-firmware"]).firmwares);
+        assert!(list_of(&["--no-gsp-firmware", "-f"]).firmwares);
+        assert!(!list_of(&["-f", "--no-gsp-firmware", "-f", "--no-gsp-firmware"]).firmwares);
+        assert!(list_of(&["-f", "--no-gsp-firmware", "-f"]).firmwares);
+    }
+
+    #[test]
+    fn container_options() {
+        let configure = configure_of(&["-gp5", "--no-cntlibs", "--cuda-compat-mode=mount", "/x"]);
+        assert_eq!(configure.pid, Some(5));
+        let wanted = "supervised graphics no-cntlibs cuda-compat-mode=mount";
+        assert_eq!(
+            configure.container,
+            ContainerOptions::parse(wanted).unwrap()
+        );
+        let configure = configure_of(&["-p", "-3", "/x"]);
+        assert_eq!(configure.pid, None);
+        assert!(configure.container.contains(ContainerOptions::STANDALONE));
+    }
+
+    #[test]
+    fn mistakes() {
+        let many = ["--require=cuda>1"; 33];
+        for (line, text) in [
+            (
+                &["-uabc", "info"][..],
+                "input error: parse user/group failed: no such file or directory",
+            ),
+            (
+                &["info", "--format=xml"],
+                "input error: unsupported format: xml",
+            ),
+            (
+                &["info", "--csv", "--format=json"],
+                "input error: --csv and --format exclude each other",
+            ),
+            (
+                &["configure", "-pabc", "/x"],
+                "input error: parse pid failed: invalid argument",
+            ),
+            (
+                &["configure", "-p", "", "/x"],
+                "input error: parse pid failed: invalid argument",
+            ),
+            (
+                &["configure", "-p9999999999", "/x"],
+                "input error: parse pid failed: numerical result out of range",
+            ),
+            (&["configure", "/"], "input error: invalid rootfs directory"),
+            (&["configure", "x"], "input error: invalid rootfs directory"),
+            (&["configure", ""], "input error: invalid rootfs directory"),
+            (
+                &["configure", "--format=json", "/x"],
+                "input error: --format without --dry-run",
+            ),
+            (
+                &["configure", "--cuda-compat-mode=x", "/x"],
+                "input error: unsupported CUDA compatibility mode: x",
+            ),
+            (
+                &["configure", "--imex-channel=all", "/x"],
+                "error parsing IMEX info: unsupported IMEX channel value: all",
+            ),
+            (
+                &[&["configure"][..], &many, &["/x"]].concat(),
+                "input error: too many requirements",
+            ),
+        ] {
+            let error = request(line).unwrap_err();
+            assert_eq!(
+                error.lines().next().unwrap(),
+                format!("cli: {text}"),
+                "{line:?}"
+            );
+        }
+    }
+}
