@@ -165,7 +165,7 @@ pub struct Gpu {
 /// One MIG device: a compute instance of a GPU instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MigDevice {
-    /// Position among the MIG devices of its GPU: the M of `--device N:M`.
+    /// NVML's slot for it, free slots counted: the M of `--device N:M`, as nvidia-smi numbers them.
     pub index: u32,
     /// `MIG-…`.
     pub uuid: String,
