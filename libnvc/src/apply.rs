@@ -17,6 +17,9 @@ use crate::plan::Plan;
 
 mod attach;
 pub(crate) mod cgroup;
+mod cgroup_v1;
+mod cgroup_v2;
+mod device_program;
 mod journal;
 pub mod ldconfig;
 mod legacy;
@@ -25,6 +28,8 @@ mod source;
 mod target;
 mod tmpfs;
 mod work;
+
+pub use cgroup::{DeviceRules, allow as allow_devices};
 
 /// What the caller can say about how a plan is carried out.
 #[derive(Clone, Copy, Debug, Default)]

@@ -31,3 +31,18 @@ pub use path::{ContainerPath, HostPath};
 
 /// The library's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The README's example, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
+#[doc(hidden)]
+pub mod testing {
+    //! What the tests of device cgroups attach by themselves; not part of the library's interface.
+
+    pub use crate::sys::bpf::{
+        Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, Instruction, ProgramInfo, attach,
+        create_link, create_map, load_program, program_by_id, program_info, query,
+    };
+}

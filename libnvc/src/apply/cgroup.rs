@@ -1,0 +1,133 @@
+//! Lets a device cgroup open more character devices, and takes that back.
+//!
+//! The rule for each device is upstream's: reading and writing, not making nodes. How it gets there depends on the
+//! version: lines written to files ([`cgroup_v1`]) or a program exchanged ([`cgroup_v2`]). Either way only what is missing
+//! is added, and exactly that is taken back.
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use log::{debug, info};
+use nix::errno::Errno;
+
+use super::{cgroup_v1, cgroup_v2};
+use crate::container::CgroupVersion;
+use crate::error::{Error, Result};
+use crate::host::DeviceNumber;
+
+/// The rules that were added to a device cgroup; they stay when this is dropped.
+#[derive(Debug)]
+#[must_use = "the rules cannot be taken back without it"]
+pub struct DeviceRules(Added);
+
+#[derive(Debug)]
+enum Added {
+    Nothing,
+    V1(cgroup_v1::Added),
+    V2(cgroup_v2::Added),
+}
+
+impl DeviceRules {
+    /// Whether there was nothing to add.
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Added::Nothing => true,
+            Added::V1(added) => added.is_empty(),
+            Added::V2(added) => added.is_empty(),
+        }
+    }
+
+    /// Takes the rules back, all it can; the first failure is reported, the others beside it.
+    ///
+    /// What somebody else has put in the place of the rules meanwhile is left alone.
+    pub fn undo(self) -> Result<()> {
+        let failures = match self.0 {
+            Added::Nothing => Vec::new(),
+            Added::V1(added) => added.undo(),
+            Added::V2(added) => added.undo(),
+        };
+        let mut failures = failures.into_iter();
+        match failures.next() {
+            None => Ok(()),
+            Some(first) => Err(first
+                .context("failed to remove device rules")
+                .with_cleanup(failures)),
+        }
+    }
+}
+
+/// Lets the processes of a cgroup open character devices for reading and writing: all of the devices, or none.
+///
+/// `cgroup` is the open directory of the cgroup, by reference (`O_PATH`) is enough; `name` is what messages call it. Needs
+/// `CAP_SYS_ADMIN` in the initial user namespace. A cgroup that allows the devices already is left as it is.
+pub fn allow(
+    cgroup: BorrowedFd<'_>,
+    version: CgroupVersion,
+    devices: &[DeviceNumber],
+    name: &Path,
+) -> Result<DeviceRules> {
+    let mut devices = devices.to_vec();
+    devices.sort_unstable();
+    devices.dedup();
+    if devices.is_empty() {
+        return Ok(DeviceRules(Added::Nothing));
+    }
+    let added = match version {
+        CgroupVersion::V1 => cgroup_v1::allow(cgroup, &devices, name).map(Added::V1),
+        CgroupVersion::V2 => cgroup_v2::allow(cgroup, &devices, name).map(Added::V2),
+    };
+    let rules = DeviceRules(added.map_err(|e| e.context("failed to add device rules"))?);
+    if rules.is_empty() {
+        debug!("device cgroup {} needs no more rules", name.display());
+    } else {
+        info!(
+            "allowing devices {} in cgroup {}",
+            list(&devices),
+            name.display()
+        );
+        mention_systemd(name);
+    }
+    Ok(rules)
+}
+
+/// Says who will drop the rules.
+///
+/// The name tells; /run is the container's where this runs. Not a warning: on a host where systemd makes the cgroups it would come with each container, and nothing is wrong until
+/// somebody runs `systemctl daemon-reload`.
+fn mention_systemd(name: &Path) {
+    let unit = name
+        .extension()
+        .is_some_and(|e| e == "scope" || e == "service");
+    if unit {
+        info!(
+            "cgroup {} belongs to systemd: 'systemctl daemon-reload' and changes of the unit drop the device rules",
+            name.display()
+        );
+    }
+}
+
+/// Adds the way out to a failure that a lack of privilege explains.
+pub(super) fn explain(error: Error) -> Error {
+    if matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES)) {
+        error.hint(
+            "device cgroups can only be changed with CAP_SYS_ADMIN on the host; in rootless and nested containers \
+             leave them alone with --no-cgroups",
+        )
+    } else {
+        error
+    }
+}
+
+/// The devices' numbers, for messages.
+pub(super) fn list(devices: &[DeviceNumber]) -> String {
+    let numbers: Vec<_> = devices
+        .iter()
+        .map(|device| format!("{}:{}", device.major, device.minor))
+        .collect();
+    numbers.join(", ")
+}
+
+/// The number of a failure of the standard library's.
+pub(super) fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

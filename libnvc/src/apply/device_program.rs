@@ -1,0 +1,114 @@
+//! Extends a device filter, a BPF program, so that it allows some devices more.
+//!
+//! Pure: instructions in, instructions out. The new program first looks for the added devices and then runs the original
+//! unchanged, so whatever the original allowed stays allowed. What a program decides is found by [`interpret`], so that
+//! one that allows a device already does not grow.
+
+use crate::host::DeviceNumber;
+use crate::sys::bpf::Instruction;
+
+pub(super) mod interpret;
+
+use interpret::{READ, WRITE, decide};
+
+/// Length of the part in front of the rules, and of one rule.
+const PROLOGUE: usize = 5;
+const RULE: usize = 4;
+/// Rules that one prologue's jump, which has 15 bits, leads past.
+const RULES_PER_PROLOGUE: usize = 4096;
+
+const CHARACTER: i32 = 2;
+/// In the first word of the context: the bits that must not be set beside the type, all but those of reading and writing.
+const NEITHER_READ_NOR_WRITE: i32 = !(((READ | WRITE) as i32) << 16);
+
+/// The program that allows what `original` allows, and reading and writing the character devices `added`.
+pub(super) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
+    let mut program = Vec::with_capacity(original.len() + PROLOGUE + added.len() * RULE);
+    for devices in added.chunks(RULES_PER_PROLOGUE) {
+        prologue(&mut program, devices.len());
+        for device in devices {
+            rule(&mut program, *device);
+        }
+    }
+    program.extend_from_slice(original);
+    program
+}
+
+/// Whether a program is known to let a process open a character device in each of the ways rules are about.
+pub(super) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
+    [READ, WRITE, READ | WRITE]
+        .into_iter()
+        .all(|access| decide(program, interpret::CHARACTER, access, device) == Some(true))
+}
+
+/// Why a program, as the kernel shows it, cannot be loaded again; `None` if nothing speaks against it.
+///
+/// What a program refers to, the kernel shows as numbers that mean something else, or nothing, when they are loaded.
+pub(super) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
+    let mut instructions = program.iter();
+    while let Some(instruction) = instructions.next() {
+        if instruction.dst() > 10 || instruction.src() > 10 {
+            return Some("its constants are blinded");
+        }
+        match instruction.code {
+            code::CALL if instruction.immediate == TAIL_CALL && instruction.src() == 0 => {
+                return Some("it calls other programs");
+            }
+            code::CALL | code::CALL_REGISTER => return Some("it calls functions"),
+            code::LOAD_CONSTANT => {
+                if instruction.src() != 0 {
+                    return Some("it uses maps");
+                }
+                // Its second half is a constant, not an instruction.
+                instructions.next();
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Number of the helper that runs another program in this one's place.
+const TAIL_CALL: i32 = 12;
+
+/// What is written in the `code` of the instructions used here.
+mod code {
+    pub(super) const LOAD_CONSTANT: u8 = 0x18;
+    pub(super) const LOAD_WORD: u8 = 0x61;
+    pub(super) const AND: u8 = 0x57;
+    pub(super) const MOVE: u8 = 0xb7;
+    pub(super) const JUMP_UNLESS_EQUAL: u8 = 0x55;
+    pub(super) const CALL: u8 = 0x85;
+    pub(super) const CALL_REGISTER: u8 = 0x8d;
+    pub(super) const EXIT: u8 = 0x95;
+}
+
+/// Loads the request and leads past the rules unless they could be about it.
+///
+/// Register 1, the context, is left as it is: the original finds it there. It cannot tell that others are set, since
+/// the verifier has made sure that it sets what it reads.
+fn prologue(program: &mut Vec<Instruction>, rules: usize) {
+    let skipped = i16::try_from(rules * RULE + 2).expect("a prologue has few enough rules");
+    program.extend([
+        Instruction::new(code::LOAD_WORD, 2, 1, 0, 0),
+        Instruction::new(code::AND, 2, 0, 0, NEITHER_READ_NOR_WRITE),
+        Instruction::new(code::JUMP_UNLESS_EQUAL, 2, 0, skipped, CHARACTER),
+        Instruction::new(code::LOAD_WORD, 3, 1, 4, 0),
+        Instruction::new(code::LOAD_WORD, 4, 1, 8, 0),
+    ]);
+}
+
+/// Ends the program, allowing, if the request is for this device.
+fn rule(program: &mut Vec<Instruction>, device: DeviceNumber) {
+    // A number with the highest bit, which no device has, becomes a constant that nothing is equal to.
+    let (major, minor) = (device.major.cast_signed(), device.minor.cast_signed());
+    program.extend([
+        Instruction::new(code::JUMP_UNLESS_EQUAL, 3, 0, 3, major),
+        Instruction::new(code::JUMP_UNLESS_EQUAL, 4, 0, 2, minor),
+        Instruction::new(code::MOVE, 0, 0, 0, 1),
+        Instruction::new(code::EXIT, 0, 0, 0, 0),
+    ]);
+}
+
+#[cfg(test)]
+mod tests;

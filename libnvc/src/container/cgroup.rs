@@ -1,0 +1,480 @@
+//! Finds the directory of the device cgroup that the container is in.
+//!
+//! Two files of procfs say it: the process's `cgroup` names its groups, and a `mountinfo` says where their file systems
+//! are mounted. Finding is pure; opening is separate, since in standalone mode the directory is looked up in the
+//! container's own root.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
+use serde::Serialize;
+
+use super::CgroupVersion;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::RootDir;
+
+/// The device cgroup of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceCgroup {
+    /// What sort of rules it takes.
+    pub version: CgroupVersion,
+    /// Its directory; in standalone mode, below the container's root.
+    pub directory: PathBuf,
+}
+
+/// Finds the device cgroup from the container's `/proc/PID/cgroup` and a `/proc/PID/mountinfo`.
+///
+/// A `devices` hierarchy of version 1 comes first: where there is one it holds the runtime's rules, on hosts that have
+/// both versions mounted, too.
+pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
+    let (version, path) = membership(proc_cgroup)?;
+    let path = absolute(path)
+        .ok_or_else(|| root_path_error(format!("relative path in cgroup entry: {}", show(path))))?;
+    let mut hidden = None;
+    for mount in mountinfo.split(|b| *b == b'\n').filter_map(Mount::parse) {
+        if !mount.holds_devices(version) {
+            continue;
+        }
+        let Some(root) = absolute(&mount.root) else {
+            hidden.get_or_insert_with(|| {
+                let root = show(&mount.root);
+                mount_path_error(format!("relative path in mount prefix: {root}"))
+            });
+            continue;
+        };
+        match path.strip_prefix(root) {
+            Ok(below) => {
+                let mut directory = PathBuf::from(OsString::from_vec(mount.point));
+                // Nothing to append would become a slash.
+                if !below.as_os_str().is_empty() {
+                    directory.push(below);
+                }
+                return Ok(DeviceCgroup { version, directory });
+            }
+            Err(_) => {
+                hidden.get_or_insert_with(|| {
+                    root_path_error(format!(
+                        "cgroup {} is not below {}, the part of the hierarchy that is mounted",
+                        path.display(),
+                        root.display()
+                    ))
+                });
+            }
+        }
+    }
+    Err(hidden.unwrap_or_else(|| {
+        mount_path_error(match version {
+            CgroupVersion::V1 => {
+                "no cgroup filesystem mounted for the devices subsytem in mountinfo file"
+            }
+            CgroupVersion::V2 => "no cgroup2 filesystem in mountinfo file",
+        })
+        .with_kind(ErrorKind::NotFound)
+    }))
+}
+
+/// Opens the cgroup's directory by reference, below `base` if there is one.
+///
+/// What is opened must really be of a cgroup file system: an image can hold a directory of the same name, and in a
+/// container's root a link could lead to another container's group.
+pub(crate) fn open_directory(cgroup: &DeviceCgroup, base: Option<&RootDir>) -> Result<OwnedFd> {
+    let directory = cgroup.directory.as_path();
+    let failure = |what: Error| {
+        what.context("unable to open the cgroup path")
+            .context("failed to add device rules")
+    };
+    let opened = match base {
+        None => nix::fcntl::open(
+            directory,
+            OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        ),
+        // Mount points and cgroups have no links in their paths.
+        Some(root) => match root.real_path(directory) {
+            Ok((_, real)) if real != directory => Err(Errno::ELOOP),
+            opened => opened.map(|(fd, _)| fd),
+        },
+    };
+    let system = |errno| {
+        failure(Error::system(
+            format!("open {}", directory.display()),
+            errno,
+        ))
+    };
+    let fd = opened.map_err(system)?;
+    let (magic, name) = match cgroup.version {
+        CgroupVersion::V1 => (CGROUP_SUPER_MAGIC, "cgroup"),
+        CgroupVersion::V2 => (CGROUP2_SUPER_MAGIC, "cgroup2"),
+    };
+    if fstatfs(&fd).map_err(system)?.filesystem_type() != magic {
+        let what = format!("{} is not on a {name} filesystem", directory.display());
+        return Err(failure(Error::new(ErrorKind::Malformed, what)));
+    }
+    Ok(fd)
+}
+
+/// Which version's group is the one for devices, and its path.
+fn membership(proc_cgroup: &[u8]) -> Result<(CgroupVersion, &[u8])> {
+    let mut unified = None;
+    for line in proc_cgroup
+        .split(|b| *b == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let mut fields = line.splitn(3, |b| *b == b':');
+        let (Some(_id), Some(controllers), Some(path)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            return Err(root_path_error(format!(
+                "malformed cgroup entry: {}",
+                show(line)
+            )));
+        };
+        // Several controllers can share a hierarchy.
+        if controllers
+            .split(|b| *b == b',')
+            .any(|name| name == b"devices")
+        {
+            return Ok((CgroupVersion::V1, path));
+        }
+        if controllers.is_empty() {
+            unified.get_or_insert(path);
+        }
+    }
+    unified
+        .map(|path| (CgroupVersion::V2, path))
+        .ok_or_else(|| {
+            let what = "no devices or unified cgroup entries found";
+            Error::new(ErrorKind::NotFound, what).context("failed to get device cgroup version")
+        })
+}
+
+/// A line of mountinfo.
+struct Mount<'a> {
+    root: Vec<u8>,
+    point: Vec<u8>,
+    kind: &'a [u8],
+    super_options: &'a [u8],
+}
+
+impl<'a> Mount<'a> {
+    /// `None` for what is not such a line. See proc_pid_mountinfo(5); the number of optional fields varies.
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut fields = line.split(|b| *b == b' ');
+        let root = fields.nth(3)?;
+        let point = fields.next()?;
+        let _options = fields.next()?;
+        fields.find(|field| *field == b"-")?;
+        let kind = fields.next()?;
+        // For other file systems it is not worth looking further.
+        if !kind.starts_with(b"cgroup") {
+            return None;
+        }
+        let _source = fields.next()?;
+        Some(Self {
+            root: unescape(root),
+            point: unescape(point),
+            kind,
+            super_options: fields.next()?,
+        })
+    }
+
+    /// Whether this is the hierarchy with the rules for devices.
+    ///
+    /// Upstream goes by the name of the mount point, and does not know hierarchies that controllers share.
+    fn holds_devices(&self, version: CgroupVersion) -> bool {
+        match version {
+            CgroupVersion::V1 => {
+                self.kind == b"cgroup"
+                    && (self.point.ends_with(b"/devices")
+                        || self
+                            .super_options
+                            .split(|b| *b == b',')
+                            .any(|o| o == b"devices"))
+            }
+            CgroupVersion::V2 => self.kind == b"cgroup2",
+        }
+    }
+}
+
+/// Undoes the kernel's escapes, `\` and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        match (first, tail) {
+            (
+                b'\\',
+                [
+                    a @ b'0'..=b'3',
+                    b @ b'0'..=b'7',
+                    c @ b'0'..=b'7',
+                    after @ ..,
+                ],
+            ) => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// The path, if it is absolute and does not climb: one outside of the reader's cgroup namespace starts with `/..`.
+fn absolute(path: &[u8]) -> Option<&Path> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    let climbs = path.components().any(|c| c == Component::ParentDir);
+    (path.is_absolute() && !climbs).then_some(path)
+}
+
+fn mount_path_error(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Malformed, what).context("failed to get device cgroup mount path")
+}
+
+fn root_path_error(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Malformed, what).context("failed to get device cgroup root path")
+}
+
+fn show(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const V2: &str =
+        "31 23 0:28 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const HYBRID: &str = "\
+23 1 8:1 / / rw - ext4 /dev/sda1 rw
+31 23 0:28 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755
+32 31 0:29 / /sys/fs/cgroup/unified rw shared:10 - cgroup2 cgroup2 rw
+35 31 0:32 / /sys/fs/cgroup/memory rw shared:11 - cgroup cgroup rw,memory
+36 31 0:33 / /sys/fs/cgroup/devices rw shared:12 master:3 - cgroup cgroup rw,devices
+";
+
+    #[test]
+    fn finds_the_directory() {
+        use CgroupVersion::{V1, V2 as Two};
+        let cases: &[(&str, &str, &str, CgroupVersion, &str)] = &[
+            (
+                "unified",
+                "0::/a/b.scope\n",
+                V2,
+                Two,
+                "/sys/fs/cgroup/a/b.scope",
+            ),
+            ("the root group", "0::/\n", V2, Two, "/sys/fs/cgroup"),
+            (
+                "hybrid",
+                "5:devices:/docker/x\n4:memory:/y\n0::/z\n",
+                HYBRID,
+                V1,
+                "/sys/fs/cgroup/devices/docker/x",
+            ),
+            (
+                "hybrid, unified first",
+                "0::/z\n5:devices:/x",
+                HYBRID,
+                V1,
+                "/sys/fs/cgroup/devices/x",
+            ),
+            (
+                "hybrid without devices",
+                "4:memory:/y\n1:name=systemd:/s\n0::/z\n",
+                HYBRID,
+                Two,
+                "/sys/fs/cgroup/unified/z",
+            ),
+            (
+                "a path with colons",
+                "5:devices:/a:b:/c\n",
+                HYBRID,
+                V1,
+                "/sys/fs/cgroup/devices/a:b:/c",
+            ),
+            (
+                "another controller's name",
+                "7:nodevices,devices2:/x\n0::/z\n",
+                V2,
+                Two,
+                "/sys/fs/cgroup/z",
+            ),
+            (
+                "shared hierarchy",
+                "5:devices,freezer:/x\n0::/\n",
+                "36 31 0:33 / /cg/devices,freezer rw - cgroup cgroup rw,devices,freezer\n",
+                V1,
+                "/cg/devices,freezer/x",
+            ),
+            (
+                "by the mount point's name",
+                "5:devices:/x\n",
+                "36 31 0:33 / /cg/devices rw - cgroup none rw,xattr\n",
+                V1,
+                "/cg/devices/x",
+            ),
+            (
+                "part of the hierarchy",
+                "5:devices:/docker/abc/inner\n",
+                "36 31 0:33 /docker/abc /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n",
+                V1,
+                "/sys/fs/cgroup/devices/inner",
+            ),
+            (
+                "the mounted part itself",
+                "0::/docker/abc\n",
+                "36 31 0:33 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                Two,
+                "/sys/fs/cgroup",
+            ),
+            (
+                "the second mount shows it",
+                "0::/b/c\n",
+                "1 2 0:3 /../x /m0 rw - cgroup2 none rw\n1 2 0:3 /a /m1 rw - cgroup2 none rw\n1 2 0:3 /b /m2 rw - cgroup2 none rw\n",
+                Two,
+                "/m2/c",
+            ),
+            (
+                "escapes",
+                "0::/x\\040y\n",
+                "1 2 0:3 / /a\\040b\\134c\\011\\0 rw - cgroup2 a\\040b rw\n",
+                Two,
+                "/a b\\c\t\\0/x\\040y",
+            ),
+            (
+                "no optional fields, a dash as mount point",
+                "0::/x\n",
+                "1 2 0:3 / - rw - cgroup2 - rw\n1 2 0:3 / /m rw - cgroup2 - rw\n",
+                Two,
+                "-/x",
+            ),
+            (
+                "broken lines are passed over",
+                "0::/x\n",
+                "\n1 2\n1 2 0:3 / /p rw cgroup2 a rw\n1 2 0:3 / /q rw - cgroup2\n1 2 0:3 / /m rw - cgroup2 a rw\n",
+                Two,
+                "/m/x",
+            ),
+        ];
+        for (name, cgroup, mountinfo, version, directory) in cases {
+            let found = locate(cgroup.as_bytes(), mountinfo.as_bytes()).expect(name);
+            assert_eq!(found.version, *version, "{name}");
+            assert_eq!(found.directory.as_os_str(), *directory, "{name}");
+        }
+    }
+
+    #[test]
+    fn fails_like_upstream() {
+        use ErrorKind::{Malformed, NotFound};
+        let cases: &[(&str, &str, ErrorKind, &str)] = &[
+            (
+                "5:devices:/x\n0::/\n",
+                V2,
+                NotFound,
+                "failed to get device cgroup mount path: no cgroup filesystem mounted for the devices subsytem in mountinfo file",
+            ),
+            (
+                "0::/x\n",
+                "36 31 0:33 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n",
+                NotFound,
+                "failed to get device cgroup mount path: no cgroup2 filesystem in mountinfo file",
+            ),
+            (
+                "4:memory:/y\n",
+                HYBRID,
+                NotFound,
+                "failed to get device cgroup version: no devices or unified cgroup entries found",
+            ),
+            (
+                "",
+                "",
+                NotFound,
+                "failed to get device cgroup version: no devices or unified cgroup entries found",
+            ),
+            (
+                "nonsense\n",
+                V2,
+                Malformed,
+                "failed to get device cgroup root path: malformed cgroup entry: nonsense",
+            ),
+            (
+                "0::/x\n",
+                "1 2 0:3 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                Malformed,
+                "failed to get device cgroup mount path: relative path in mount prefix: /../..",
+            ),
+            (
+                "0::/../../x\n",
+                V2,
+                Malformed,
+                "failed to get device cgroup root path: relative path in cgroup entry: /../../x",
+            ),
+            (
+                "0::/docker/abcd\n",
+                "1 2 0:3 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                Malformed,
+                "failed to get device cgroup root path: cgroup /docker/abcd is not below /docker/abc, the part of the hierarchy that is mounted",
+            ),
+        ];
+        for (cgroup, mountinfo, kind, message) in cases {
+            let error = locate(cgroup.as_bytes(), mountinfo.as_bytes()).unwrap_err();
+            assert_eq!(error.message(), *message);
+            assert_eq!(error.kind(), *kind, "{message}");
+        }
+    }
+
+    #[test]
+    fn an_impostor_is_not_opened() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("sys/fs/cgroup/x")).unwrap();
+        std::os::unix::fs::symlink("x", root.path().join("sys/fs/cgroup/y")).unwrap();
+        let base = RootDir::open(root.path()).unwrap();
+        let open = |version, directory: &str| {
+            let directory = PathBuf::from(directory);
+            let cgroup = DeviceCgroup { version, directory };
+            open_directory(&cgroup, Some(&base)).unwrap_err().message()
+        };
+        let prefix = "failed to add device rules: unable to open the cgroup path:";
+        assert_eq!(
+            open(CgroupVersion::V2, "/sys/fs/cgroup/x"),
+            format!("{prefix} /sys/fs/cgroup/x is not on a cgroup2 filesystem")
+        );
+        assert_eq!(
+            open(CgroupVersion::V1, "/sys/fs/cgroup/x"),
+            format!("{prefix} /sys/fs/cgroup/x is not on a cgroup filesystem")
+        );
+        assert_eq!(
+            open(CgroupVersion::V2, "/sys/fs/cgroup/y"),
+            format!("{prefix} open /sys/fs/cgroup/y: too many levels of symbolic links")
+        );
+        assert_eq!(
+            open(CgroupVersion::V2, "/sys/fs/cgroup/z"),
+            format!("{prefix} open /sys/fs/cgroup/z: no such file or directory")
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_survived(cgroup: Vec<u8>, mountinfo: Vec<u8>) {
+            let _ = locate(&cgroup, &mountinfo);
+            let _ = unescape(&mountinfo);
+        }
+
+        #[test]
+        fn any_fields_are_survived(cgroup in "([0-9]:(devices|memory|)?:?/[.:/\\\\a]*\n?){0,4}",
+                                   mountinfo in "([ 01/.\\\\-]|cgroup2?|devices|rw|\n){0,60}") {
+            let _ = locate(cgroup.as_bytes(), mountinfo.as_bytes());
+        }
+    }
+}

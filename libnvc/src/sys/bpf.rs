@@ -1,0 +1,526 @@
+//! Calls bpf(2) for what device cgroups need: programs, the ways they are attached, and links.
+//!
+//! nix does not have this call and the eBPF crates expect ELF objects; a device filter is some twenty generated
+//! instructions. Every attribute struct is laid out as in the kernel's `union bpf_attr`, its padding named and zero,
+//! since the kernel refuses trailing bytes that are not.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_PROG_ATTACH: libc::c_long = 8;
+const BPF_PROG_DETACH: libc::c_long = 9;
+const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const BPF_PROG_QUERY: libc::c_long = 16;
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_LINK_UPDATE: libc::c_long = 29;
+const BPF_LINK_GET_FD_BY_ID: libc::c_long = 30;
+const BPF_LINK_GET_NEXT_ID: libc::c_long = 31;
+const BPF_MAP_CREATE: libc::c_long = 0;
+
+const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+const BPF_CGROUP_DEVICE: u32 = 6;
+const BPF_LINK_TYPE_CGROUP: u32 = 3;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_F_QUERY_EFFECTIVE: u32 = 1;
+
+/// Descendants may attach their own program, which then replaces this one for them.
+pub const BPF_F_ALLOW_OVERRIDE: u32 = 1;
+/// Several programs, those of ancestors too, which must all allow.
+pub const BPF_F_ALLOW_MULTI: u32 = 2;
+/// Exchange one of several programs.
+pub(crate) const BPF_F_REPLACE: u32 = 4;
+
+/// Instructions a first look has room for; the filters of runc, crun and systemd have some hundred.
+const USUAL_LENGTH: usize = 512;
+
+/// One instruction, as the kernel takes and returns it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Instruction {
+    /// Class, operation or size, and source of the operand.
+    pub code: u8,
+    /// Destination in one half and source in the other.
+    registers: u8,
+    /// Of a jump or of memory.
+    pub offset: i16,
+    /// Constant operand.
+    pub immediate: i32,
+}
+
+impl Instruction {
+    /// An instruction on register `dst`, with `src` as its other operand.
+    pub const fn new(code: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> Self {
+        // The kernel's are bit fields, which the compiler fills from the low end, or from the high one.
+        let registers = if cfg!(target_endian = "little") {
+            (dst & 0xf) | (src << 4)
+        } else {
+            (dst << 4) | (src & 0xf)
+        };
+        Self {
+            code,
+            registers,
+            offset,
+            immediate,
+        }
+    }
+
+    /// Destination register.
+    pub(crate) const fn dst(self) -> u8 {
+        if cfg!(target_endian = "little") {
+            self.registers & 0xf
+        } else {
+            self.registers >> 4
+        }
+    }
+
+    /// Source register.
+    pub(crate) const fn src(self) -> u8 {
+        if cfg!(target_endian = "little") {
+            self.registers >> 4
+        } else {
+            self.registers & 0xf
+        }
+    }
+}
+
+impl fmt::Debug for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dst, src) = (self.dst(), self.src());
+        let Self {
+            code,
+            offset,
+            immediate,
+            ..
+        } = self;
+        write!(f, "{code:02x} r{dst} r{src} {offset:+} {immediate:#x}")
+    }
+}
+
+/// The programs of a cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Their ids, in the order in which they run.
+    pub programs: Vec<u32>,
+    /// How they were attached: none, or one of `BPF_F_ALLOW_OVERRIDE` and `BPF_F_ALLOW_MULTI`.
+    pub flags: u32,
+}
+
+/// What the kernel says about a program.
+#[derive(Clone, Debug)]
+pub struct ProgramInfo {
+    /// Its id.
+    pub id: u32,
+    /// What whoever loaded it called it, padded with zeros.
+    pub name: [u8; 16],
+    /// Its instructions, unless the kernel keeps them to itself (`bpf_jit_harden`, missing privilege).
+    pub instructions: Option<Vec<Instruction>>,
+}
+
+/// What the kernel says about a link that attaches a device filter to a cgroup.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceLink {
+    /// Id of the program.
+    pub(crate) program: u32,
+    /// Id of the cgroup, the inode number of its directory.
+    pub(crate) cgroup: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct QueryAttr {
+    target_fd: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    prog_cnt: u32,
+    pad: u32,
+    prog_attach_flags: u64,
+    link_ids: u64,
+    link_attach_flags: u64,
+    // Newer kernels write this back whatever size they are told, so it must be there.
+    revision: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct LoadAttr {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct AttachAttr {
+    target_fd: u32,
+    attach_bpf_fd: u32,
+    attach_type: u32,
+    attach_flags: u32,
+    replace_bpf_fd: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct GetIdAttr {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct InfoAttr {
+    bpf_fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct RawProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_prog_len: u32,
+    xlated_prog_len: u32,
+    jited_prog_insns: u64,
+    xlated_prog_insns: u64,
+    load_time: u64,
+    created_by_uid: u32,
+    nr_map_ids: u32,
+    map_ids: u64,
+    name: [u8; 16],
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct RawLinkInfo {
+    kind: u32,
+    id: u32,
+    prog_id: u32,
+    pad: u32,
+    cgroup_id: u64,
+    attach_type: u32,
+    pad2: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct LinkUpdateAttr {
+    link_fd: u32,
+    new_prog_fd: u32,
+    flags: u32,
+    old_prog_fd: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct LinkCreateAttr {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct MapCreateAttr {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// The device filters attached to a cgroup directly, or all that are in effect for it.
+///
+/// The flags are unknown (zero) for the ones in effect.
+pub fn query(cgroup: BorrowedFd<'_>, effective: bool) -> Result<Attached, Errno> {
+    let mut room = 64;
+    for _ in 0..10 {
+        let mut programs = vec![0u32; room];
+        let mut attr = QueryAttr {
+            target_fd: number(cgroup),
+            attach_type: BPF_CGROUP_DEVICE,
+            query_flags: if effective { BPF_F_QUERY_EFFECTIVE } else { 0 },
+            prog_ids: address(programs.as_mut_ptr()),
+            prog_cnt: length(room)?,
+            ..QueryAttr::default()
+        };
+        // SAFETY: the command writes at most `prog_cnt` ids to `prog_ids`, and `programs` has that many.
+        let result = unsafe { bpf(BPF_PROG_QUERY, &mut attr) };
+        let count = usize::try_from(attr.prog_cnt).map_err(|_| Errno::EOVERFLOW)?;
+        match result {
+            Ok(_) => {
+                programs.truncate(count);
+                return Ok(Attached {
+                    programs,
+                    flags: attr.attach_flags,
+                });
+            }
+            // Some were attached since we were told how many there are.
+            Err(Errno::ENOSPC) => room = count.max(room) * 2,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::ENOSPC)
+}
+
+/// Opens a program by its id.
+pub fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
+    let mut attr = GetIdAttr {
+        id,
+        ..GetIdAttr::default()
+    };
+    // SAFETY: the attributes hold no address, and the command's result is a new descriptor.
+    unsafe { bpf_fd(BPF_PROG_GET_FD_BY_ID, &mut attr) }
+}
+
+/// Asks what a program is and, as the kernel has it after verification, what it does.
+pub fn program_info(program: BorrowedFd<'_>) -> Result<ProgramInfo, Errno> {
+    let mut instructions = vec![Instruction::default(); USUAL_LENGTH];
+    loop {
+        let size = instructions.len() * size_of::<Instruction>();
+        let mut info = RawProgramInfo {
+            xlated_prog_len: length(size)?,
+            xlated_prog_insns: address(instructions.as_mut_ptr()),
+            ..RawProgramInfo::default()
+        };
+        let mut attr = InfoAttr {
+            bpf_fd: number(program),
+            info_len: length(size_of::<RawProgramInfo>())?,
+            info: address(&raw mut info),
+        };
+        // SAFETY: the command writes at most `info_len` bytes to `info`, and at most `xlated_prog_len` bytes of whole
+        // instructions to `xlated_prog_insns`; both are that long, and any bytes are an instruction.
+        unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+        let whole = usize::try_from(info.xlated_prog_len).map_err(|_| Errno::EOVERFLOW)?
+            / size_of::<Instruction>();
+        if whole > instructions.len() {
+            instructions.resize(whole, Instruction::default());
+            continue;
+        }
+        instructions.truncate(whole);
+        let readable = info.xlated_prog_insns != 0 && whole != 0;
+        return Ok(ProgramInfo {
+            id: info.id,
+            name: info.name,
+            instructions: readable.then_some(instructions),
+        });
+    }
+}
+
+/// Has the kernel verify and load a device filter; with a `log`, the verifier writes its reasons there.
+pub fn load_program(
+    instructions: &[Instruction],
+    name: [u8; 16],
+    log: Option<&mut [u8]>,
+) -> Result<OwnedFd, Errno> {
+    let mut attr = LoadAttr {
+        prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,
+        insn_cnt: length(instructions.len())?,
+        insns: address(instructions.as_ptr()),
+        license: address(c"Apache".as_ptr()),
+        prog_name: name,
+        ..LoadAttr::default()
+    };
+    if let Some(log) = log {
+        attr.log_level = 1;
+        attr.log_size = length(log.len())?;
+        attr.log_buf = address(log.as_mut_ptr());
+    }
+    // SAFETY: the command reads `insn_cnt` instructions and a zero-terminated licence and writes at most `log_size` bytes
+    // to `log_buf`, all of which the arguments above keep valid; its result is a new descriptor.
+    unsafe { bpf_fd(BPF_PROG_LOAD, &mut attr) }
+}
+
+/// Attaches a program to a cgroup; with `BPF_F_REPLACE`, in the place of another one.
+pub fn attach(
+    cgroup: BorrowedFd<'_>,
+    program: BorrowedFd<'_>,
+    flags: u32,
+    replaced: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut attr = AttachAttr {
+        target_fd: number(cgroup),
+        attach_bpf_fd: number(program),
+        attach_type: BPF_CGROUP_DEVICE,
+        attach_flags: flags,
+        replace_bpf_fd: replaced.map_or(0, number),
+    };
+    // SAFETY: the attributes hold no address.
+    unsafe { bpf(BPF_PROG_ATTACH, &mut attr) }.map(drop)
+}
+
+/// Detaches one program from a cgroup.
+pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut attr = AttachAttr {
+        target_fd: number(cgroup),
+        attach_bpf_fd: number(program),
+        attach_type: BPF_CGROUP_DEVICE,
+        ..AttachAttr::default()
+    };
+    // SAFETY: the attributes hold no address.
+    unsafe { bpf(BPF_PROG_DETACH, &mut attr) }.map(drop)
+}
+
+/// The id of the first link after `id`.
+pub(crate) fn next_link(id: u32) -> Result<Option<u32>, Errno> {
+    let mut attr = GetIdAttr {
+        id,
+        ..GetIdAttr::default()
+    };
+    // SAFETY: the attributes hold no address.
+    match unsafe { bpf(BPF_LINK_GET_NEXT_ID, &mut attr) } {
+        Ok(_) => Ok(Some(attr.next_id)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Opens a link by its id.
+pub(crate) fn link_by_id(id: u32) -> Result<OwnedFd, Errno> {
+    let mut attr = GetIdAttr {
+        id,
+        ..GetIdAttr::default()
+    };
+    // SAFETY: the attributes hold no address, and the command's result is a new descriptor.
+    unsafe { bpf_fd(BPF_LINK_GET_FD_BY_ID, &mut attr) }
+}
+
+/// What a link attaches to which cgroup, if it is one for devices.
+pub(crate) fn device_link(link: BorrowedFd<'_>) -> Result<Option<DeviceLink>, Errno> {
+    let mut info = RawLinkInfo::default();
+    let mut attr = InfoAttr {
+        bpf_fd: number(link),
+        info_len: length(size_of::<RawLinkInfo>())?,
+        info: address(&raw mut info),
+    };
+    // SAFETY: the command writes at most `info_len` bytes to `info`, which is that long. In what it is given it may find the
+    // address of a buffer for a name, where the type of link has one; those bytes are zero, which means none.
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+    let ours = info.kind == BPF_LINK_TYPE_CGROUP && info.attach_type == BPF_CGROUP_DEVICE;
+    Ok(ours.then_some(DeviceLink {
+        program: info.prog_id,
+        cgroup: info.cgroup_id,
+    }))
+}
+
+/// Exchanges the program of a link, if it is still `old`.
+pub(crate) fn update_link(
+    link: BorrowedFd<'_>,
+    old: BorrowedFd<'_>,
+    new: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    let mut attr = LinkUpdateAttr {
+        link_fd: number(link),
+        new_prog_fd: number(new),
+        flags: BPF_F_REPLACE,
+        old_prog_fd: number(old),
+    };
+    // SAFETY: the attributes hold no address.
+    unsafe { bpf(BPF_LINK_UPDATE, &mut attr) }.map(drop)
+}
+
+/// Attaches a program to a cgroup for as long as the link is open.
+pub fn create_link(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let mut attr = LinkCreateAttr {
+        prog_fd: number(program),
+        target_fd: number(cgroup),
+        attach_type: BPF_CGROUP_DEVICE,
+        flags: 0,
+    };
+    // SAFETY: the attributes hold no address, and the command's result is a new descriptor.
+    unsafe { bpf_fd(BPF_LINK_CREATE, &mut attr) }
+}
+
+/// Makes an array of one number.
+pub fn create_map() -> Result<OwnedFd, Errno> {
+    let mut attr = MapCreateAttr {
+        map_type: BPF_MAP_TYPE_ARRAY,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 1,
+        map_flags: 0,
+    };
+    // SAFETY: the attributes hold no address, and the command's result is a new descriptor.
+    unsafe { bpf_fd(BPF_MAP_CREATE, &mut attr) }
+}
+
+/// Calls bpf(2).
+///
+/// # Safety
+///
+/// `A` must have no padding, and the addresses in `attr` must be valid for what `command` reads and writes there.
+unsafe fn bpf<A>(command: libc::c_long, attr: &mut A) -> Result<RawFd, Errno> {
+    let size = size_of::<A>();
+    // SAFETY: the call reads `size` bytes at `attr`, all initialised as the caller promises that there is no padding, and
+    // writes results into them (every field is a plain number); addresses within are the caller's promise.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size) };
+    Errno::result(result).and_then(|value| RawFd::try_from(value).map_err(|_| Errno::EOVERFLOW))
+}
+
+/// Calls bpf(2) with a command that makes a descriptor.
+///
+/// # Safety
+///
+/// As for [`bpf`], and the command must return a new descriptor.
+unsafe fn bpf_fd<A>(command: libc::c_long, attr: &mut A) -> Result<OwnedFd, Errno> {
+    // SAFETY: the caller's promise.
+    let fd = unsafe { bpf(command, attr) }?;
+    // SAFETY: the caller promises a descriptor that is new, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn number(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+fn address<T>(pointer: *const T) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+fn length(count: usize) -> Result<u32, Errno> {
+    u32::try_from(count).map_err(|_| Errno::E2BIG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structs_are_laid_out_as_the_kernels() {
+        assert_eq!(size_of::<Instruction>(), 8);
+        assert_eq!(size_of::<QueryAttr>(), 64);
+        assert_eq!(std::mem::offset_of!(QueryAttr, prog_cnt), 24);
+        assert_eq!(std::mem::offset_of!(QueryAttr, revision), 56);
+        assert_eq!(size_of::<LoadAttr>(), 64);
+        assert_eq!(std::mem::offset_of!(LoadAttr, log_buf), 32);
+        assert_eq!(std::mem::offset_of!(LoadAttr, prog_name), 48);
+        assert_eq!(size_of::<AttachAttr>(), 20);
+        assert_eq!(size_of::<InfoAttr>(), 16);
+        assert_eq!(size_of::<RawProgramInfo>(), 80);
+        assert_eq!(std::mem::offset_of!(RawProgramInfo, xlated_prog_insns), 32);
+        assert_eq!(std::mem::offset_of!(RawProgramInfo, name), 64);
+        assert_eq!(size_of::<RawLinkInfo>(), 32);
+        assert_eq!(std::mem::offset_of!(RawLinkInfo, cgroup_id), 16);
+    }
+
+    #[test]
+    fn instructions_keep_their_registers() {
+        let instruction = Instruction::new(0xbf, 6, 10, -1, 7);
+        assert_eq!((instruction.dst(), instruction.src()), (6, 10));
+    }
+}
