@@ -141,7 +141,17 @@ impl State {
     /// A mount went, or the container ended.
     #[track_caller]
     pub fn new_mounts(&self, container: &Container) -> Vec<String> {
-        let (new, gone) = mounts::delta(&self.mounts, &Self::of(container).mounts);
+        // A shared mount may be made a slave, so that nothing leaks.
+        let without_propagation = |table: &[Mount]| -> Vec<Mount> {
+            let mut table = table.to_vec();
+            table.iter_mut().for_each(|mount| mount.propagation.clear());
+            table
+        };
+        let now = Self::of(container).mounts;
+        let (new, gone) = mounts::delta(
+            &without_propagation(&self.mounts),
+            &without_propagation(&now),
+        );
         assert!(gone.is_empty(), "unmounted: {gone:#?}");
         let mut lines: Vec<_> = new.iter().map(|mount| describe(mount, container)).collect();
         lines.sort();

@@ -52,12 +52,13 @@ fn obstacle(path: &str) {
     let container = start(Builder::new(debian_root().no_programs().directory(path)));
     let before = State::of(&container);
     let message = configure(&container, EVERYTHING).fails();
+    // The path is named as it was asked for: /lib/… where the image has /lib as a link.
+    let end = format!("{}: is a directory", path.trim_start_matches("/usr"));
     let start = "nvidia-container-cli: mount error: ";
     assert!(
-        message.starts_with(start) && message.contains(path),
+        message.starts_with(start) && message.ends_with(&end),
         "{message}"
     );
-    assert!(message.ends_with(": is a directory"), "{message}");
     before.assert_unchanged(&container);
 }
 

@@ -129,6 +129,7 @@ fn utility_with_one_gpu() {
          + usr/bin/nvidia-debugdump f 0755 0:0 0
          + usr/bin/nvidia-persistenced f 0755 0:0 0
          + usr/bin/nvidia-smi f 0755 0:0 0
+         + LIB d 0755 0:0
          + usr/lib/firmware d 0755 0:0
          + usr/lib/firmware/nvidia d 0755 0:0
          + usr/lib/firmware/nvidia/VER d 0755 0:0
@@ -336,12 +337,12 @@ fn the_container_owns_what_is_made() {
 }
 
 fn files_of_the_image_stay() {
-    let library = machine::driver().fill("/LIB/libnvidia-ml.so.VER");
-    let library: &'static str = library.leak();
+    let path = |text: &str| -> &'static str { machine::driver().fill(text).leak() };
     let builder = debian_root()
         .no_programs()
         .file("/usr/bin/nvidia-smi", "the image's own", 0o640)
-        .link(library, "libmine.so");
+        .file(path("/LIB/libmine.so"), "the image's own", 0o644)
+        .link(path("/LIB/libnvidia-ml.so.VER"), "libmine.so");
     let container = start(Builder::new(builder));
     let before = State::of(&container);
     let new = mounted(&container, &["--utility", "--device=0"]);
