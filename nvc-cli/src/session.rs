@@ -16,10 +16,14 @@ use libnvc::host::{
 use libnvc::options::{DriverOptions, LibraryOptions};
 use libnvc::plan::{self, Plan};
 use libnvc::{HostPath, Result};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::choice::Choice;
 use crate::listing::CapabilityNodes;
 use crate::user::Identity;
+
+/// Plans up to this length need fewer descriptors than the usual soft limit of 1024 allows.
+const STEPS_WITHIN_LIMITS: usize = 400;
 
 /// How the driver is reached.
 #[derive(Debug)]
@@ -173,6 +177,9 @@ impl Session {
         plan: &Plan,
         options: ApplyOptions,
     ) -> Result<()> {
+        if plan.steps.len() > STEPS_WITHIN_LIMITS {
+            raise_descriptor_limit();
+        }
         apply(plan, self.0.root(), container, options)
     }
 }
@@ -204,6 +211,15 @@ impl CapabilityNodes for Session {
         }
         let nodes = capabilities.of_gpu(minor)?;
         Ok(Some(nodes.into_iter().map(|node| node.path).collect()))
+    }
+}
+
+/// Takes as many descriptors as the hard limit allows: machines with many GPUs in MIG mode need thousands.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(errno) = limit {
+        log::info!("keeping the limit of descriptors: {errno}");
     }
 }
 
