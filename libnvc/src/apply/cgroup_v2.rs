@@ -286,24 +286,35 @@ impl Way {
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
     ) -> Result<(), Errno> {
-        let there = match self {
-            // Here the kernel looks.
-            Self::OneOfSeveral => true,
-            Self::Only(_) | Self::OneAfterTheOther => {
-                let id = bpf::program_info(from)?.id;
-                bpf::query(cgroup, false)?.programs.contains(&id)
-            }
-            Self::Link(link) => {
-                let id = bpf::program_info(from)?.id;
-                bpf::device_link(link.as_fd())?.is_some_and(|link| link.program == id)
+        let there = || -> Result<bool, Errno> {
+            let id = bpf::program_info(from)?.id;
+            match self {
+                Self::Link(link) => {
+                    let held = bpf::device_link(link.as_fd())?;
+                    Ok(held.is_some_and(|held| held.program == id))
+                }
+                _ => Ok(bpf::query(cgroup, false)?.programs.contains(&id)),
             }
         };
-        if there {
-            self.go(cgroup, from, to)
-        } else {
-            Err(Errno::ENOENT)
+        match self {
+            // Here the kernel looks, but first it looks whether `to` is back already.
+            Self::OneOfSeveral => match self.go(cgroup, from, to) {
+                Err(Errno::EINVAL) if !there()? => Err(Errno::ENOENT),
+                done => done,
+            },
+            _ if there()? => self.go(cgroup, from, to),
+            _ => Err(Errno::ENOENT),
         }
     }
+}
+
+/// What is done where the kernel cannot exchange one of several programs, for tests on kernels that can.
+pub fn exchange_one_after_the_other(
+    cgroup: BorrowedFd<'_>,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    Way::OneAfterTheOther.go(cgroup, from, to)
 }
 
 fn attach_failure(way: &Way, errno: Errno) -> Error {
