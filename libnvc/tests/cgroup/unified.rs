@@ -106,7 +106,7 @@ fn turns_exactly_the_wanted(group: &Group) {
     let before = attached(group);
     assert_eq!(group.allowed(&ALL), [NULL]);
     group.race((195, 1));
-    for _ in 0..20 {
+    for _ in 0..150 {
         group.allow(&WANTED).unwrap().undo().unwrap();
     }
     assert_eq!(attached(group), before);
@@ -396,7 +396,7 @@ fn without_the_replace_flag_there_is_no_moment_without_a_filter() {
     let old = program_by_id(attached(&group).programs[0]).unwrap();
     let new = load(&filter(&[NULL, (195, 0)]));
     group.race((195, 1));
-    for _ in 0..20 {
+    for _ in 0..150 {
         exchange_one_after_the_other(group.fd(), old.as_fd(), new.as_fd()).unwrap();
         exchange_one_after_the_other(group.fd(), new.as_fd(), old.as_fd()).unwrap();
     }
