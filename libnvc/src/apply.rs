@@ -20,7 +20,7 @@ use crate::sys;
 mod attach;
 pub(crate) mod cgroup;
 mod cgroup_v1;
-mod cgroup_v2;
+pub(crate) mod cgroup_v2;
 mod device_program;
 mod journal;
 pub mod ldconfig;

@@ -41,8 +41,9 @@ struct Readme;
 pub mod testing {
     //! What the tests of device cgroups attach by themselves; not part of the library's interface.
 
+    pub use crate::apply::cgroup_v2::exchange_one_after_the_other;
     pub use crate::sys::bpf::{
-        Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, Instruction, ProgramInfo, attach,
-        create_link, create_map, load_program, program_by_id, program_info, query,
+        Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,
+        attach, create_link, create_map, load_program, program_by_id, program_info, query,
     };
 }

@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 use super::cgroup::{errno, explain, list};
-use super::device_program::{allows, extend, obstacle};
+use super::device_program::{BLINDED, allows, extend, obstacle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DeviceNumber;
 use crate::inroot;
@@ -23,6 +23,10 @@ use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Instruction};
 
 /// How often we start again because somebody else exchanged a program under our hands.
 const ATTEMPTS: usize = 4;
+
+/// The way out where the JIT compiler was hardened when the filter was loaded.
+const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or use --no-cgroups and give \
+                        the devices to the container's runtime";
 
 /// Programs that were exchanged.
 #[derive(Debug)]
@@ -148,8 +152,7 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
     let Some(original) = info.instructions else {
         return Err(refuse(
             "the kernel does not show its instructions",
-            "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or use --no-cgroups and give the devices \
-             to the container's runtime",
+            HARDENED,
         ));
     };
     let missing: Vec<_> = devices
@@ -160,11 +163,15 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
     if missing.is_empty() {
         return Ok(None);
     }
-    if let Some(reason) = obstacle(&original) {
-        return Err(refuse(
-            reason,
-            "use --no-cgroups and give the devices to the container's runtime",
-        ));
+    match obstacle(&original) {
+        None => {}
+        Some(BLINDED) => return Err(refuse(BLINDED, HARDENED)),
+        Some(reason) => {
+            return Err(refuse(
+                reason,
+                "use --no-cgroups and give the devices to the container's runtime",
+            ));
+        }
     }
     let new = load(&extend(&original, &missing), info.name).map_err(context)?;
     Ok(Some(Candidate { id, old, new }))
@@ -286,24 +293,35 @@ impl Way {
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
     ) -> Result<(), Errno> {
-        let there = match self {
-            // Here the kernel looks.
-            Self::OneOfSeveral => true,
-            Self::Only(_) | Self::OneAfterTheOther => {
-                let id = bpf::program_info(from)?.id;
-                bpf::query(cgroup, false)?.programs.contains(&id)
-            }
-            Self::Link(link) => {
-                let id = bpf::program_info(from)?.id;
-                bpf::device_link(link.as_fd())?.is_some_and(|link| link.program == id)
+        let there = || -> Result<bool, Errno> {
+            let id = bpf::program_info(from)?.id;
+            match self {
+                Self::Link(link) => {
+                    let held = bpf::device_link(link.as_fd())?;
+                    Ok(held.is_some_and(|held| held.program == id))
+                }
+                _ => Ok(bpf::query(cgroup, false)?.programs.contains(&id)),
             }
         };
-        if there {
-            self.go(cgroup, from, to)
-        } else {
-            Err(Errno::ENOENT)
+        match self {
+            // Here the kernel looks, but first it looks whether `to` is back already.
+            Self::OneOfSeveral => match self.go(cgroup, from, to) {
+                Err(Errno::EINVAL) if !there()? => Err(Errno::ENOENT),
+                done => done,
+            },
+            _ if there()? => self.go(cgroup, from, to),
+            _ => Err(Errno::ENOENT),
         }
     }
+}
+
+/// What is done where the kernel cannot exchange one of several programs, for tests on kernels that can.
+pub fn exchange_one_after_the_other(
+    cgroup: BorrowedFd<'_>,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    Way::OneAfterTheOther.go(cgroup, from, to)
 }
 
 fn attach_failure(way: &Way, errno: Errno) -> Error {
@@ -398,4 +416,27 @@ fn parent(cgroup: BorrowedFd<'_>) -> Option<(OwnedFd, Vec<u32>)> {
     }
     let programs = bpf::query(parent.as_fd(), false).ok()?.programs;
     Some((parent, programs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict;
+
+    #[test]
+    fn the_verifiers_reason_is_its_last_line_but_statistics() {
+        let cases: &[(&[u8], Option<&str>)] = &[
+            (
+                b"0: (95) exit\nR0 !read_ok\nverification time 3 usec\nprocessed 1 insns (limit 1000000)\n\0\0junk",
+                Some("R0 !read_ok"),
+            ),
+            (b"unknown opcode c0\n\0", Some("unknown opcode c0")),
+            (b"\xff\n\n", Some("\u{fffd}")),
+            (b"processed 0 insns\n\0", None),
+            (b"\0", None),
+            (b"", None),
+        ];
+        for (log, expected) in cases {
+            assert_eq!(verdict(log).as_deref(), *expected);
+        }
+    }
 }

@@ -41,6 +41,9 @@ pub(super) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
         .all(|access| decide(program, interpret::CHARACTER, access, device) == Some(true))
 }
 
+/// The obstacle that the JIT compiler's hardening is: it rewrites constants with a register that programs may not use.
+pub(super) const BLINDED: &str = "its constants are blinded";
+
 /// Why a program, as the kernel shows it, cannot be loaded again; `None` if nothing speaks against it.
 ///
 /// What a program refers to, the kernel shows as numbers that mean something else, or nothing, when they are loaded.
@@ -48,7 +51,7 @@ pub(super) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
     let mut instructions = program.iter();
     while let Some(instruction) = instructions.next() {
         if instruction.dst() > 10 || instruction.src() > 10 {
-            return Some("its constants are blinded");
+            return Some(BLINDED);
         }
         match instruction.code {
             code::CALL if instruction.immediate == TAIL_CALL && instruction.src() == 0 => {

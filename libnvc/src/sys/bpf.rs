@@ -32,7 +32,7 @@ pub const BPF_F_ALLOW_OVERRIDE: u32 = 1;
 /// Several programs, those of ancestors too, which must all allow.
 pub const BPF_F_ALLOW_MULTI: u32 = 2;
 /// Exchange one of several programs.
-pub(crate) const BPF_F_REPLACE: u32 = 4;
+pub const BPF_F_REPLACE: u32 = 4;
 
 /// Instructions a first look has room for; the filters of runc, crun and systemd have some hundred.
 const USUAL_LENGTH: usize = 512;

@@ -1,0 +1,185 @@
+//! Tries devices from inside of a cgroup: this program again, as a process that does what it is told.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use libnvc::container::CgroupVersion;
+use libnvc::host::DeviceNumber;
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+const WANTED: &str = "NVC_TEST_CGROUP_PROBE";
+
+/// Whether this process is to be one.
+pub(crate) fn is_wanted() -> bool {
+    std::env::var_os(WANTED).is_some()
+}
+
+/// A process that tries.
+pub(crate) struct Probe {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Probe {
+    /// One with all privileges.
+    pub(crate) fn start() -> Self {
+        Self::spawn(&mut Command::new("/proc/self/exe"))
+    }
+
+    /// One as an ordinary user.
+    pub(crate) fn start_as_nobody() -> Self {
+        Self::spawn(Command::new("/proc/self/exe").uid(65534).gid(65534))
+    }
+
+    /// One that is root in a user namespace only.
+    pub(crate) fn start_in_user_namespace() -> Self {
+        let exe = std::env::current_exe().unwrap();
+        Self::spawn(
+            Command::new("unshare")
+                .args(["--user", "--map-root-user"])
+                .arg(exe),
+        )
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
+            .env(WANTED, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = child.stdin.take().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Self {
+            child,
+            orders,
+            answers,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives an order and waits for the answer.
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        writeln!(self.orders, "{order}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(mut self) {
+        drop(self.orders);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Takes orders until there are no more.
+pub(crate) fn run() -> ExitCode {
+    let mut racer = None;
+    for line in io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<_> = line.split(' ').collect();
+        let answer = match words.as_slice() {
+            ["open", path] => open(path),
+            ["create", path, major, minor] => create(path, major, minor),
+            ["race", path] => {
+                racer = Some(Racer::start(path));
+                "running".to_owned()
+            }
+            ["halt"] => racer.take().expect("a race").halt(),
+            ["allow", "1", directory] => allow(CgroupVersion::V1, directory),
+            ["allow", "2", directory] => allow(CgroupVersion::V2, directory),
+            _ => panic!("what is {line:?}?"),
+        };
+        println!("{answer}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// `yes` if a node can be opened in every way, `no` if in none.
+///
+/// Only EPERM is the cgroup's: that nothing is behind the node is found after it was asked.
+fn open(path: &str) -> String {
+    let answers = [(true, false), (false, true), (true, true)].map(|(read, write)| {
+        let opened = std::fs::File::options()
+            .read(read)
+            .write(write)
+            .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+            .open(path);
+        match opened.map_err(|e| e.raw_os_error()) {
+            Ok(_) | Err(Some(nix::libc::ENXIO | nix::libc::ENODEV)) => "yes".to_owned(),
+            Err(Some(nix::libc::EPERM)) => "no".to_owned(),
+            other => format!("{other:?}"),
+        }
+    });
+    if answers.iter().all(|answer| *answer == answers[0]) {
+        answers[0].clone()
+    } else {
+        answers.join("/")
+    }
+}
+
+fn create(path: &str, major: &str, minor: &str) -> String {
+    let number = makedev(major.parse().unwrap(), minor.parse().unwrap());
+    match mknod(path, SFlag::S_IFCHR, Mode::S_IRUSR, number) {
+        Ok(()) => "yes".to_owned(),
+        Err(Errno::EPERM) => "no".to_owned(),
+        Err(errno) => errno.to_string(),
+    }
+}
+
+/// Tries to open one device again and again.
+struct Racer {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<(u64, u64)>,
+}
+
+impl Racer {
+    fn start(path: &str) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (path, halt) = (path.to_owned(), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let (mut denied, mut others) = (0, 0);
+            while !halt.load(Ordering::Relaxed) {
+                match std::fs::File::open(&path) {
+                    Err(e) if e.kind() == ErrorKind::PermissionDenied => denied += 1,
+                    _ => others += 1,
+                }
+            }
+            (denied, others)
+        });
+        Self { stop, thread }
+    }
+
+    fn halt(self) -> String {
+        self.stop.store(true, Ordering::Relaxed);
+        let (denied, others) = self.thread.join().unwrap();
+        assert!(denied > 0);
+        format!("slipped through {others} times")
+    }
+}
+
+/// What happens when this process changes a cgroup.
+fn allow(version: CgroupVersion, directory: &str) -> String {
+    let file = std::fs::File::open(directory).unwrap();
+    let device = DeviceNumber {
+        major: 195,
+        minor: 0,
+    };
+    match libnvc::apply::allow_devices(file.as_fd(), version, &[device], Path::new(directory)) {
+        Ok(rules) => format!("changed: {}", !rules.is_empty()),
+        Err(e) => format!("{} (hint: {})", e.message(), e.advice().unwrap_or("none")),
+    }
+}
