@@ -20,7 +20,11 @@ mod hardware;
 mod steps;
 
 /// Prints the driver's versions and the GPUs.
-pub(crate) fn info(format: Format, versions: &DriverVersions, devices: &DeviceInfo) -> Result<(), Failure> {
+pub(crate) fn info(
+    format: Format,
+    versions: &DriverVersions,
+    devices: &DeviceInfo,
+) -> Result<(), Failure> {
     let text = match format {
         Format::Text => info_text(versions, &devices.gpus),
         Format::Csv => info_csv(versions, &devices.gpus),

@@ -4,10 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Command};
+use libnvc::Error;
 use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
-use libnvc::Error;
 use nix::errno::Errno;
 
 use crate::failure::{Categorise, Failure, category};

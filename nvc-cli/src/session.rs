@@ -10,8 +10,9 @@ use std::time::Duration;
 use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::Container;
 use libnvc::host::nvcaps::CAPABILITIES;
-use libnvc::host::query::QueryProgram;
-use libnvc::host::{DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, DriverVersions, Gpu};
+use libnvc::host::{
+    DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, DriverVersions, Gpu,
+};
 use libnvc::options::{DriverOptions, LibraryOptions};
 use libnvc::plan::{self, Plan};
 use libnvc::{HostPath, Result};
@@ -19,10 +20,6 @@ use libnvc::{HostPath, Result};
 use crate::choice::Choice;
 use crate::listing::CapabilityNodes;
 use crate::user::Identity;
-
-/// How long NVML may take where `NVC_DRIVER_TIMEOUT` says nothing: a machine with many GPUs and without persistence
-/// mode needs more than upstream's ten seconds.
-const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How the driver is reached.
 #[derive(Debug)]
@@ -44,6 +41,7 @@ pub(crate) struct Session(DriverSession);
 impl Session {
     /// Loads kernel modules if asked to, opens the driver root and starts the NVML query.
     pub(crate) fn open(settings: &Settings<'_>) -> Result<Self> {
+        let standard = DriverConfig::default();
         let mut session = DriverSession::open(&DriverConfig {
             root: settings.root.to_owned(),
             ldcache: settings.ldcache.map(HostPath::new),
@@ -51,12 +49,15 @@ impl Session {
             gid: settings.identity.gid,
             options: settings.options,
             imex_channels: settings.imex_channels.to_vec(),
-            program: QueryProgram::ThisExecutable,
-            deadline: deadline(),
+            program: standard.program,
+            deadline: deadline(standard.deadline),
         })?;
         if std::io::stderr().is_terminal() {
             session.when_slow(|elapsed| {
-                let line = format!("still waiting for the driver after {} s ...\n", elapsed.as_secs());
+                let line = format!(
+                    "still waiting for the driver after {} s ...\n",
+                    elapsed.as_secs()
+                );
                 // Progress is a courtesy: there is nobody to tell if it cannot be shown.
                 let _ = std::io::stderr().write_all(line.as_bytes());
             });
@@ -94,30 +95,56 @@ impl Session {
     /// # Errors
     /// For a capability or an IMEX channel that is not there.
     pub(crate) fn plan(&self, facts: &Facts<'_>) -> Result<Plan> {
-        let Facts { container, driver, devices, choice, imex_channels } = facts;
+        let Facts {
+            container,
+            driver,
+            devices,
+            choice,
+            imex_channels,
+        } = facts;
         let container = &container.facts;
         let gpus = |positions: &[usize]| -> Vec<&Gpu> {
-            positions.iter().filter_map(|&gpu| devices.gpus.get(gpu)).collect()
+            positions
+                .iter()
+                .filter_map(|&gpu| devices.gpus.get(gpu))
+                .collect()
         };
         let chosen = gpus(&choice.selection.gpus);
         let minors: Vec<u32> = chosen.iter().map(|gpu| gpu.minor).collect();
         let mut plans = vec![plan::driver(driver, container, &minors)];
-        plans.extend(chosen.iter().map(|gpu| plan::device(gpu, driver, container)));
+        plans.extend(
+            chosen
+                .iter()
+                .map(|gpu| plan::device(gpu, driver, container)),
+        );
         if choice.wants_single_migs() {
             for &(gpu, mig) in &choice.selection.migs {
-                if let Some(mig) = devices.gpus.get(gpu).and_then(|gpu| gpu.mig_devices.get(mig)) {
+                if let Some(mig) = devices
+                    .gpus
+                    .get(gpu)
+                    .and_then(|gpu| gpu.mig_devices.get(mig))
+                {
                     plans.push(plan::mig_access(&self.0.mig_access(mig)?, container));
                 }
             }
         }
-        for (name, selection) in [("config", &choice.mig_config), ("monitor", &choice.mig_monitor)] {
+        for (name, selection) in [
+            ("config", &choice.mig_config),
+            ("monitor", &choice.mig_monitor),
+        ] {
             let gpus = gpus(&selection.gpus);
             if !gpus.is_empty() {
-                plans.push(plan::mig_global(self.global_nodes(name, &gpus)?.as_deref(), container));
+                plans.push(plan::mig_global(
+                    self.global_nodes(name, &gpus)?.as_deref(),
+                    container,
+                ));
             }
         }
         for &channel in *imex_channels {
-            plans.push(plan::imex_channel(&self.0.imex_channel(channel)?, container));
+            plans.push(plan::imex_channel(
+                &self.0.imex_channel(channel)?,
+                container,
+            ));
         }
         plans.push(plan::ldcache(driver, container));
         Ok(plans.into_iter().collect())
@@ -126,7 +153,9 @@ impl Session {
     /// The nodes that a global MIG capability grants: its own and all of the GPUs'.
     fn global_nodes(&self, capability: &str, gpus: &[&Gpu]) -> Result<Option<Vec<DeviceNode>>> {
         let file = HostPath::new(CAPABILITIES).join("mig").join(capability);
-        let Some(node) = self.0.capability_node(&file)? else { return Ok(None) };
+        let Some(node) = self.0.capability_node(&file)? else {
+            return Ok(None);
+        };
         let mut nodes = vec![node];
         for gpu in gpus {
             nodes.extend(self.0.capabilities().of_gpu(gpu.minor)?);
@@ -138,7 +167,12 @@ impl Session {
     ///
     /// # Errors
     /// Of kind `LdCache` where ldconfig is the reason.
-    pub(crate) fn apply(&self, container: &Container, plan: &Plan, options: ApplyOptions) -> Result<()> {
+    pub(crate) fn apply(
+        &self,
+        container: &Container,
+        plan: &Plan,
+        options: ApplyOptions,
+    ) -> Result<()> {
         apply(plan, self.0.root(), container, options)
     }
 }
@@ -156,7 +190,11 @@ pub(crate) struct Facts<'a> {
 impl CapabilityNodes for Session {
     fn node(&self, access: &HostPath) -> Option<HostPath> {
         // Upstream leaves out what it cannot determine, without a word.
-        self.0.capability_node(access).ok().flatten().map(|node| node.path)
+        self.0
+            .capability_node(access)
+            .ok()
+            .flatten()
+            .map(|node| node.path)
     }
 
     fn nodes_of_gpu(&self, minor: u32) -> Result<Option<Vec<HostPath>>> {
@@ -169,14 +207,20 @@ impl CapabilityNodes for Session {
     }
 }
 
-/// `NVC_DRIVER_TIMEOUT` in seconds.
-fn deadline() -> Duration {
-    let Some(text) = std::env::var_os("NVC_DRIVER_TIMEOUT") else { return DEADLINE };
+/// `NVC_DRIVER_TIMEOUT` in seconds, or what is usual.
+fn deadline(usual: Duration) -> Duration {
+    let Some(text) = std::env::var_os("NVC_DRIVER_TIMEOUT") else {
+        return usual;
+    };
     match text.to_str().and_then(|text| text.parse::<u64>().ok()) {
         Some(seconds @ 1..=86400) => Duration::from_secs(seconds),
         _ => {
-            log::warn!("NVC_DRIVER_TIMEOUT={}: not a number of seconds from 1 to 86400, using 30", text.display());
-            DEADLINE
+            log::warn!(
+                "NVC_DRIVER_TIMEOUT={}: not a number of seconds from 1 to 86400, using {}",
+                text.display(),
+                usual.as_secs()
+            );
+            usual
         }
     }
 }

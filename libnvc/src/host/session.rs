@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use super::nvcaps::Capabilities;
 use super::query::{Query, QueryProgram, QueryRequest};
 use super::{
-    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess, MigDevice, WslDriver,
-    discover, kmods, procfs, wsl,
+    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
+    MigDevice, WslDriver, discover, kmods, procfs, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
@@ -43,6 +43,24 @@ pub struct DriverConfig {
     pub deadline: Duration,
 }
 
+impl Default for DriverConfig {
+    /// The driver at `/`, asked by this program itself (see [`serve_if_asked`](super::query::serve_if_asked)) as the
+    /// caller's user, within 30 seconds.
+    fn default() -> Self {
+        Self {
+            root: "/".into(),
+            ldcache: None,
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            options: LibraryOptions::empty(),
+            imex_channels: Vec::new(),
+            program: QueryProgram::ThisExecutable,
+            // A machine with many GPUs and without persistence mode needs more than upstream's ten.
+            deadline: Duration::from_secs(30),
+        }
+    }
+}
+
 /// An open driver root with its NVML query on the way.
 #[derive(Debug)]
 pub struct DriverSession {
@@ -62,7 +80,10 @@ impl DriverSession {
     /// `invalid argument` for an empty path; `change root failed: <cause>`; what WSL2 detection and
     /// [`Query::start`] say.
     pub fn open(config: &DriverConfig) -> Result<Self> {
-        let empty_cache = config.ldcache.as_ref().is_some_and(|path| path.file_name().is_empty());
+        let empty_cache = config
+            .ldcache
+            .as_ref()
+            .is_some_and(|path| path.file_name().is_empty());
         if config.root.as_os_str().is_empty() || empty_cache {
             return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
         }
@@ -71,7 +92,9 @@ impl DriverSession {
         if config.options.contains(LibraryOptions::LOAD_KMODS) && wsl.is_empty() {
             kmods::load(&root, &config.imex_channels, config.options);
         }
-        let store = wsl.first().map(|driver| driver.store.join("libnvidia-ml.so.1"));
+        let store = wsl
+            .first()
+            .map(|driver| driver.store.join("libnvidia-ml.so.1"));
         let request = QueryRequest {
             root: config.root.clone(),
             uid: config.uid,
@@ -98,9 +121,16 @@ impl DriverSession {
 
     /// Reads what can be read before NVML has answered; failures are kept until they are due.
     pub fn look_ahead(&mut self, options: DriverOptions) {
-        let candidates = LibraryCandidates::collect(&self.root, self.ldcache.as_ref(), options, !self.wsl.is_empty());
-        if let Some((module, libraries)) =
-            candidates.as_ref().ok().and_then(|found| procfs::version_mismatch(&self.root, found))
+        let candidates = LibraryCandidates::collect(
+            &self.root,
+            self.ldcache.as_ref(),
+            options,
+            !self.wsl.is_empty(),
+        );
+        if let Some((module, libraries)) = candidates
+            .as_ref()
+            .ok()
+            .and_then(|found| procfs::version_mismatch(&self.root, found))
         {
             log::warn!(
                 "the kernel module is of driver {module}, the libraries are of {libraries}: load the new module, or reboot"
@@ -137,7 +167,11 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::versions`], [`LibraryCandidates::collect`] and [`discover`].
     pub fn info(&mut self, options: DriverOptions) -> Result<DriverInfo> {
-        if self.candidates.as_ref().is_none_or(|(used, _)| *used != options) {
+        if self
+            .candidates
+            .as_ref()
+            .is_none_or(|(used, _)| *used != options)
+        {
             self.look_ahead(options);
         }
         let versions = self.query.versions()?;
@@ -145,7 +179,14 @@ impl DriverSession {
             Some((_, found)) => found.as_ref().map_err(Clone::clone)?,
             None => return Err(Error::system("library lookup failed", Errno::ENOENT)),
         };
-        discover(&self.root, options, candidates, versions, &self.environment, &self.wsl)
+        discover(
+            &self.root,
+            options,
+            candidates,
+            versions,
+            &self.environment,
+            &self.wsl,
+        )
     }
 
     /// Waits for the GPUs.
@@ -187,7 +228,10 @@ impl DriverSession {
             };
             Ok(MigAccess { file, node })
         };
-        [&mig.gi_caps_path, &mig.ci_caps_path].into_iter().map(access).collect()
+        [&mig.gi_caps_path, &mig.ci_caps_path]
+            .into_iter()
+            .map(access)
+            .collect()
     }
 
     /// The device of a capability's file; none where capabilities are not devices.
@@ -196,7 +240,9 @@ impl DriverSession {
     /// Those of [`Capabilities::device`].
     pub fn capability_node(&self, file: &HostPath) -> Result<Option<DeviceNode>> {
         let has_devices = self.capabilities.has_devices();
-        has_devices.then(|| self.capabilities.device(&self.root, file)).transpose()
+        has_devices
+            .then(|| self.capabilities.device(&self.root, file))
+            .transpose()
     }
 
     /// The node of an IMEX channel.

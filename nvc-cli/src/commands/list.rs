@@ -11,7 +11,9 @@ pub(super) fn run(global: &Global, list: &List) -> Result<(), Failure> {
     let mut session = open(global, Power::Reads, &list.devices.imex_channels)?;
     session.look_ahead(list.driver);
     session.ready().category(category::INITIALIZATION)?;
-    let driver = session.driver_info(list.driver).category(category::DETECTION)?;
+    let driver = session
+        .driver_info(list.driver)
+        .category(category::DETECTION)?;
     let devices = session.devices().category(category::DETECTION)?;
     let choice = Choice::make(&devices, &list.devices)?;
     let listing = Listing::collect(list, &driver, &devices, &choice, &session)?;

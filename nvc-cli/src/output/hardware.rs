@@ -21,7 +21,6 @@ use libnvc::HostPath;
 use libnvc::host::{DeviceInfo, DriverVersions, FailedGpu, Gpu, MigDevice};
 use serde::Serialize;
 
-
 /// The driver and the GPUs of a machine.
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
