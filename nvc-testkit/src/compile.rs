@@ -15,6 +15,8 @@ pub enum Source {
     Nvml,
     /// The fake nvidia-smi.
     NvidiaSmi,
+    /// A static program that fails, to stand in for ldconfig.
+    Failure,
     /// What a process may do with devices; device programs of cgroup v2.
     DeviceProbe,
 }
@@ -24,6 +26,7 @@ impl Source {
         match self {
             Self::Nvml => include_str!("../c/nvml.c"),
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
+            Self::Failure => "int main(void) { return 3; }\n",
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
         }
     }
@@ -33,6 +36,7 @@ impl Source {
             Self::Nvml => &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
             // glibc before 2.34 keeps dlopen in a library of its own.
             Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
+            Self::Failure => &["-static"],
             Self::DeviceProbe => &[],
         }
     }

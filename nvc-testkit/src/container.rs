@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::cgroup::DeviceCgroup;
-use crate::machine::Scratch;
+use crate::machine::{Scratch, scratch_base};
 use crate::mounts::{self, Mount};
 use crate::tree::Tree;
 use crate::{files, rootfs};
@@ -186,12 +186,18 @@ impl Container {
         self.cgroup.as_ref()
     }
 
-    /// Its mount table.
+    /// Its mount table, without the mounts of other containers: its namespace began as a copy of the tests', and the
+    /// copies go when those containers do.
     ///
     /// # Errors
     /// It has ended.
     pub fn mounts(&self) -> io::Result<Vec<Mount>> {
-        mounts::of(self.pid())
+        let scratch = scratch_base();
+        let mut table = mounts::of(self.pid())?;
+        table.retain(|mount| {
+            mount.point.starts_with(&self.root) || !mount.point.starts_with(&scratch)
+        });
+        Ok(table)
     }
 
     /// The files below its root as the host has them, beneath all mounts.

@@ -68,8 +68,9 @@ impl Scratch {
     /// # Errors
     /// It cannot be made.
     pub fn new() -> io::Result<Self> {
-        let base = SCRATCH.get().cloned().unwrap_or_else(std::env::temp_dir);
-        let directory = tempfile::Builder::new().prefix("t-").tempdir_in(base)?;
+        let directory = tempfile::Builder::new()
+            .prefix("t-")
+            .tempdir_in(scratch_base())?;
         files::mode(directory.path(), 0o755)?;
         Ok(Self(directory))
     }
@@ -122,6 +123,11 @@ fn show(driver: &Driver) -> io::Result<()> {
         mount(Some(&source), path, NO_DATA, MsFlags::MS_BIND, NO_DATA)?;
     }
     Ok(())
+}
+
+/// Where all scratch directories of this process are.
+pub fn scratch_base() -> PathBuf {
+    SCRATCH.get().cloned().unwrap_or_else(std::env::temp_dir)
 }
 
 /// Whether this process is root, which decides whether the machine is private.

@@ -51,9 +51,9 @@ impl Builder {
     pub fn new(layout: Layout) -> Self {
         let programs: &[_] = match layout {
             Layout::Alpine | Layout::Empty => &[],
-            // The last two are for a container's own process, once it has pivoted.
+            // The last three are for a container's own process, once it has pivoted.
             _ => &[
-                "sh", "cat", "ls", "id", "env", "ldconfig", "umount", "sleep",
+                "sh", "cat", "ls", "id", "env", "ldconfig", "umount", "sleep", "chroot",
             ],
         };
         Self {

@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 
 use nvc_testkit::cli::Run;
+use nvc_testkit::compile::{Source, compiled};
 use nvc_testkit::container::{self, Container};
 use nvc_testkit::driver::Driver;
+use nvc_testkit::machine::Scratch;
 use nvc_testkit::mounts::{self, Mount};
 use nvc_testkit::rootfs::{self, Layout};
 use nvc_testkit::tree::Tree;
-use nvc_testkit::{machine, userland};
+use nvc_testkit::{files, machine, userland};
 
 /// An ordinary container with a Debian root and no programs in it.
 ///
@@ -52,6 +54,18 @@ pub fn command_line(driver: &Driver, arguments: &[&str]) -> Vec<OsString> {
 /// `--ldconfig=` with this machine's ldconfig.
 pub fn host_ldconfig() -> String {
     format!("--ldconfig=@{}", userland::host_ldconfig().display())
+}
+
+/// `--ldconfig=` with a program that fails, in a scratch directory: the last step of `configure`.
+///
+/// # Panics
+/// It cannot be made.
+pub fn failing_ldconfig(scratch: &Scratch) -> String {
+    let path = scratch.join("ldconfig");
+    compiled(Source::Failure, &[])
+        .and_then(|program| files::file(&path, program.as_slice(), 0o755))
+        .unwrap_or_else(|error| panic!("no failing program: {error}"));
+    format!("--ldconfig=@{}", path.display())
 }
 
 /// `configure` as a runtime's hook calls it, without cgroups, of a container on a driver.
@@ -152,7 +166,7 @@ impl State {
             &without_propagation(&self.mounts),
             &without_propagation(&now),
         );
-        assert!(gone.is_empty(), "unmounted: {gone:#?}");
+        assert!(gone.is_empty(), "unmounted: {gone:#?}, mounted: {new:#?}");
         let mut lines: Vec<_> = new.iter().map(|mount| describe(mount, container)).collect();
         lines.sort();
         lines

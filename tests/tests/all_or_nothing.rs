@@ -9,7 +9,9 @@ use nvc_testkit::driver::{self, Driver};
 use nvc_testkit::harness::Need::Root;
 use nvc_testkit::harness::{self, test};
 use nvc_testkit::machine::{self, Scratch};
-use nvc_tests::{State, configure, configure_on, debian, debian_root, host_ldconfig, start};
+use nvc_tests::{
+    State, configure, configure_on, debian, debian_root, failing_ldconfig, host_ldconfig, start,
+};
 
 const EVERYTHING: &[&str] = &[
     "--utility",
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[Root];
         a_file_where_a_directory_must_go,
         ldconfig_fails,
+        ldconfig_cannot_run,
         ldconfig_is_missing,
         a_device_node_is_missing,
         a_device_node_has_another_number,
@@ -74,13 +77,33 @@ fn a_file_where_a_directory_must_go() {
 }
 
 fn ldconfig_fails() {
-    let container = debian();
+    let (container, scratch) = (debian(), Scratch::new().unwrap());
     let before = State::of(&container);
-    let arguments = [EVERYTHING, &["--ldconfig=@/bin/false"]].concat();
-    let message = configure(&container, &arguments).fails();
-    let text = "ldcache error: process /bin/false failed with error code: 1";
+    let option = failing_ldconfig(&scratch);
+    let message = configure(&container, &[EVERYTHING, &[&option]].concat()).fails();
+    let program = option.trim_start_matches("--ldconfig=@");
+    let text = format!("ldcache error: process {program} failed with error code: 3");
     assert_eq!(message, format!("nvidia-container-cli: {text}"));
     before.assert_unchanged(&container);
+}
+
+/// Neither can run confined, each for its reason; the message says which.
+fn ldconfig_cannot_run() {
+    let scratch = Scratch::new().unwrap();
+    let script = scratch.join("script");
+    nvc_testkit::files::file(&script, "#!/bin/sh\nexit 0\n", 0o755).unwrap();
+    for program in ["/bin/false", script.to_str().unwrap()] {
+        let container = debian();
+        let before = State::of(&container);
+        let option = format!("--ldconfig=@{program}");
+        let message = configure(&container, &[EVERYTHING, &[&option]].concat()).fails();
+        let start = "nvidia-container-cli: ldcache error: ";
+        assert!(
+            message.starts_with(start) && message.contains(program),
+            "{message}"
+        );
+        before.assert_unchanged(&container);
+    }
 }
 
 fn ldconfig_is_missing() {

@@ -8,8 +8,8 @@ use nvc_testkit::cli::Run;
 use nvc_testkit::container::Container;
 use nvc_testkit::harness::Need::{CgroupV1, CgroupV2};
 use nvc_testkit::harness::{self, test};
-use nvc_testkit::machine;
-use nvc_tests::{State, command_line, debian, host_ldconfig};
+use nvc_testkit::machine::{self, Scratch};
+use nvc_tests::{State, command_line, debian, failing_ldconfig, host_ldconfig};
 
 /// Every device of the simulated driver, `/dev/null` and `/dev/zero`.
 const DEVICES: &str =
@@ -125,13 +125,17 @@ fn allows(cgroup: DeviceCgroup, arguments: &[&str], allowed: &str) {
     }
 }
 
-/// The step that fails comes last: the rules had been made.
-const FAILING: &[&str] = &["--utility", "--device=0", "--ldconfig=@/bin/false"];
+/// Configures a container but for the last step, which fails: the rules had been made.
+fn fail_at_the_end(container: &Container) {
+    let scratch = Scratch::new().unwrap();
+    let option = failing_ldconfig(&scratch);
+    configure(container, &["--utility", "--device=0", &option]).fails();
+}
 
 fn v1_rolls_back() {
     let container = container_in(DeviceCgroup::v1().unwrap());
     let before = State::of(&container);
-    configure(&container, FAILING).fails();
+    fail_at_the_end(&container);
     before.assert_unchanged(&container);
     assert_eq!(container.cgroup().unwrap().rules().unwrap(), ["c 1:3 rwm"]);
     assert_allowed(&container, "1:3");
@@ -141,7 +145,7 @@ fn v1_rolls_back() {
 fn v1_that_allows_all_stays_so() {
     let container = container_in(DeviceCgroup::v1_allowing_all().unwrap());
     configure(&container, &["--utility", "--device=0"]).succeeds();
-    configure(&container, FAILING).fails();
+    fail_at_the_end(&container);
     assert_eq!(container.cgroup().unwrap().rules().unwrap(), ["a *:* rwm"]);
     assert_allowed(&container, DEVICES);
 }
@@ -167,7 +171,7 @@ fn v2_rolls_back() {
     for how in [Attach::Multi, Attach::Override, Attach::Single] {
         let container = container_in(v2(how));
         let before = State::of(&container);
-        configure(&container, FAILING).fails();
+        fail_at_the_end(&container);
         before.assert_unchanged(&container);
         assert_allowed(&container, "1:3");
         assert_eq!(container.cgroup().unwrap().programs().unwrap(), 1);

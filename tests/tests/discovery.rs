@@ -14,14 +14,13 @@ use nvc_testkit::profile::{Fault, Profile};
 use nvc_tests::{assert_lines, command_line, on_driver};
 
 fn main() -> ExitCode {
-    let mut tests = nvc_testkit::tests![&[];
+    let mut tests = nvc_testkit::tests![&[]; version_and_help_go_to_standard_output];
+    // Another driver root is entered by chroot, which takes root.
+    tests.extend(nvc_testkit::tests![&[Root];
         info_says_what_the_driver_says,
         info_csv,
         a_driver_without_gpus,
         list_kinds_one_by_one,
-        version_and_help_go_to_standard_output,
-    ];
-    tests.extend(nvc_testkit::tests![&[Root];
         list_says_everything,
         list_devices,
         a_driver_without_capability_nodes,
