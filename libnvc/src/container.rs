@@ -162,7 +162,8 @@ impl Container {
     /// Opens the directory of the device cgroup: in the caller's /sys, or below the container's root where the
     /// caller works inside it.
     pub(crate) fn open_device_cgroup(&self, cgroup: &DeviceCgroup) -> Result<OwnedFd> {
-        let base = self.process.is_standalone().then(|| self.process.root());
+        let standalone = self.process.is_standalone();
+        let base = standalone.then(|| (self.process.root(), self.rootfs()));
         cgroup::open_directory(cgroup, base)
     }
 

@@ -426,7 +426,8 @@ fn init_fails() -> Outcome {
 fn slow_answers_are_announced() -> Outcome {
     let root = Root::new(&["SLOW_NAME=1100000"]);
     let (told, heard) = mpsc::channel();
-    let mut query = start(&root.request()).when_slow(move |elapsed| {
+    let mut query = start(&root.request());
+    query.when_slow(move |elapsed| {
         told.send(elapsed).expect("a listener");
     });
     query.versions()?;

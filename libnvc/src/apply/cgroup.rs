@@ -4,6 +4,7 @@
 //! version: lines written to files ([`cgroup_v1`]) or a program exchanged ([`cgroup_v2`]). Either way only what is missing
 //! is added, and exactly that is taken back.
 
+use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
@@ -66,9 +67,13 @@ pub fn allow(
     devices: &[DeviceNumber],
     name: &Path,
 ) -> Result<DeviceRules> {
-    let mut devices = devices.to_vec();
-    devices.sort_unstable();
-    devices.dedup();
+    // Each once, in the caller's order.
+    let mut seen = HashSet::with_capacity(devices.len());
+    let devices: Vec<DeviceNumber> = devices
+        .iter()
+        .copied()
+        .filter(|device| seen.insert(*device))
+        .collect();
     if devices.is_empty() {
         return Ok(DeviceRules(Added::Nothing));
     }

@@ -83,11 +83,25 @@ pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgrou
 ///
 /// What is opened must really be of a cgroup file system: an image can hold a directory of the same name, and in a
 /// container's root a link could lead to another container's group.
-pub(crate) fn open_directory(cgroup: &DeviceCgroup, base: Option<&RootDir>) -> Result<OwnedFd> {
+pub(crate) fn open_directory(
+    cgroup: &DeviceCgroup,
+    base: Option<(&RootDir, &Path)>,
+) -> Result<OwnedFd> {
     let directory = cgroup.directory.as_path();
-    let failure = |what: Error| {
-        what.context("unable to open the cgroup path")
-            .context("failed to add device rules")
+    let name = match base {
+        None => directory.to_owned(),
+        Some((_, rootfs)) => rootfs.join(directory.strip_prefix("/").unwrap_or(directory)),
+    };
+    // Upstream's words: version 1 opens a file in it, version 2 the directory itself.
+    let (what, name) = match cgroup.version {
+        CgroupVersion::V1 => (None, name.join("devices.allow")),
+        CgroupVersion::V2 => (Some("unable to open the cgroup path"), name),
+    };
+    let failure = |error: Error| {
+        let error = what
+            .into_iter()
+            .fold(error, |error, what| error.context(what));
+        error.context("failed to add device rules")
     };
     let opened = match base {
         None => nix::fcntl::open(
@@ -96,24 +110,19 @@ pub(crate) fn open_directory(cgroup: &DeviceCgroup, base: Option<&RootDir>) -> R
             Mode::empty(),
         ),
         // Mount points and cgroups have no links in their paths.
-        Some(root) => match root.real_path(directory) {
+        Some((root, _)) => match root.real_path(directory) {
             Ok((_, real)) if real != directory => Err(Errno::ELOOP),
             opened => opened.map(|(fd, _)| fd),
         },
     };
-    let system = |errno| {
-        failure(Error::system(
-            format!("open {}", directory.display()),
-            errno,
-        ))
-    };
+    let system = |errno| failure(Error::system(format!("open {}", name.display()), errno));
     let fd = opened.map_err(system)?;
-    let (magic, name) = match cgroup.version {
+    let (magic, kind) = match cgroup.version {
         CgroupVersion::V1 => (CGROUP_SUPER_MAGIC, "cgroup"),
         CgroupVersion::V2 => (CGROUP2_SUPER_MAGIC, "cgroup2"),
     };
     if fstatfs(&fd).map_err(system)?.filesystem_type() != magic {
-        let what = format!("{} is not on a {name} filesystem", directory.display());
+        let what = format!("{} is not on a {kind} filesystem", name.display());
         return Err(failure(Error::new(ErrorKind::Malformed, what)));
     }
     Ok(fd)
@@ -443,24 +452,26 @@ mod tests {
         let open = |version, directory: &str| {
             let directory = PathBuf::from(directory);
             let cgroup = DeviceCgroup { version, directory };
-            open_directory(&cgroup, Some(&base)).unwrap_err().message()
+            let base = Some((&base, Path::new("/c")));
+            open_directory(&cgroup, base).unwrap_err().message()
         };
+        let v1 = "failed to add device rules:";
         let prefix = "failed to add device rules: unable to open the cgroup path:";
         assert_eq!(
             open(CgroupVersion::V2, "/sys/fs/cgroup/x"),
-            format!("{prefix} /sys/fs/cgroup/x is not on a cgroup2 filesystem")
+            format!("{prefix} /c/sys/fs/cgroup/x is not on a cgroup2 filesystem")
         );
         assert_eq!(
             open(CgroupVersion::V1, "/sys/fs/cgroup/x"),
-            format!("{prefix} /sys/fs/cgroup/x is not on a cgroup filesystem")
+            format!("{v1} /c/sys/fs/cgroup/x/devices.allow is not on a cgroup filesystem")
         );
         assert_eq!(
             open(CgroupVersion::V2, "/sys/fs/cgroup/y"),
-            format!("{prefix} open /sys/fs/cgroup/y: too many levels of symbolic links")
+            format!("{prefix} open /c/sys/fs/cgroup/y: too many levels of symbolic links")
         );
         assert_eq!(
             open(CgroupVersion::V2, "/sys/fs/cgroup/z"),
-            format!("{prefix} open /sys/fs/cgroup/z: no such file or directory")
+            format!("{prefix} open /c/sys/fs/cgroup/z: no such file or directory")
         );
     }
 
