@@ -108,7 +108,6 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
     let _ = prctl::set_name(NAME);
     // Until it executes, this process holds a copy of the caller's memory; nobody may look into it (pid=host containers).
     let _ = prctl::set_dumpable(false);
-    super::default_signals();
     dup2_stdin(cage.input).at(Step::Streams)?;
     dup2_stdout(cage.output).at(Step::Streams)?;
     dup2_stderr(cage.output).at(Step::Streams)?;
