@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, Permissions};
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use libnvc::apply::ldconfig::Prepared;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     tests.extend(
         tests![&[Need::Root, Need::UserNamespaces, Need::Command("cc")];
             all_this_works_in_a_user_namespace,
+        containers_may_have_a_user_namespace,
         ],
     );
     harness::main(tests)
@@ -388,5 +390,38 @@ fn all_this_works_in_a_user_namespace() {
             "{test}: {text}{}",
             String::from_utf8_lossy(&output.stderr)
         );
+    }
+}
+
+/// The caller stays in its user namespace; the container's mounts belong to another.
+fn containers_may_have_a_user_namespace() {
+    for old_kernel in [false, true] {
+        let root = Root::new();
+        let script =
+            "mount --bind \"$0\" \"$0\" && mount -t tmpfs x \"$0/sys\" && echo ready && read x";
+        let mut container = Command::new("unshare")
+            .arg("-Urm")
+            .args(["sh", "-c", script])
+            .arg(&root.path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        container
+            .stdout
+            .take()
+            .unwrap()
+            .read_exact(&mut ready)
+            .unwrap();
+        let prepared = Prepared::new(&host_ldconfig(), &library_directories(), false).unwrap();
+        let pid = container.id();
+        std::thread::scope(|scope| {
+            let run = || support::run_in_container(pid, &root, &prepared, old_kernel);
+            scope.spawn(run).join().unwrap().unwrap();
+        });
+        assert!(root.has_new_library());
+        drop(container.stdin.take());
+        container.wait().unwrap();
     }
 }

@@ -12,7 +12,7 @@ use libnvc::apply::ldconfig::{Memory, Prepared};
 use libnvc::plan::Ldconfig;
 use libnvc::{ContainerPath, Error};
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nvc_testkit::elf::{Machine, SharedObject};
 use nvc_testkit::machine::Scratch;
 use nvc_testkit::rootfs::{Builder, Layout};
@@ -159,13 +159,7 @@ impl Run {
                     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
                     mount(none, &root.path, none, flags, none).unwrap();
                 }
-                let flags = libc_path_flags();
-                let mut options = File::options();
-                let rootfs = options
-                    .read(true)
-                    .custom_flags(flags)
-                    .open(&root.path)
-                    .unwrap();
+                let rootfs = open_root(root);
                 if self.old_kernel {
                     forget_new_calls();
                 }
@@ -176,9 +170,29 @@ impl Run {
     }
 }
 
-fn libc_path_flags() -> i32 {
+fn open_root(root: &Root) -> File {
     use nix::fcntl::OFlag;
-    (OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).bits()
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(flags.bits());
+    options.open(&root.path).unwrap()
+}
+
+/// Runs ldconfig on the calling thread in the mount namespace of a process.
+pub(crate) fn run_in_container(
+    pid: u32,
+    root: &Root,
+    prepared: &Prepared,
+    old_kernel: bool,
+) -> Result<(), Error> {
+    let namespace = File::open(format!("/proc/{pid}/ns/mnt")).unwrap();
+    unshare(CloneFlags::CLONE_FS).unwrap();
+    setns(namespace, CloneFlags::CLONE_NEWNS).unwrap();
+    let rootfs = open_root(root);
+    if old_kernel {
+        forget_new_calls();
+    }
+    prepared.run(rootfs.as_fd(), 0, 0)
 }
 
 /// Answers as Linux 4.18 does to the mount API and to close_range(2), in this thread and its children.
