@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::Pid;
 use seccompiler::BpfProgramRef;
 
@@ -60,6 +61,9 @@ pub(crate) fn spawn(cage: &Cage<'_>) -> Result<Process, Errno> {
     // Only the pid namespace must be entered by cloning; the others the child makes itself, from inside the root.
     let flags = libc::CLONE_NEWPID | libc::CLONE_PIDFD | libc::SIGCHLD;
     let mut pidfd: libc::c_int = -1;
+    // Blocked in the child for good, since a handler of the caller's must not run there; ldconfig waits for no signal, and
+    // those that end a program for its faults or its limits cannot be blocked.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     // SAFETY: clone without CLONE_VM and without a stack is fork: the child runs on its own copy of this stack. pidfd
     // outlives the call. child::run, all that the child does, keeps to what is allowed after a fork.
     let pid = unsafe {
@@ -72,14 +76,16 @@ pub(crate) fn spawn(cage: &Cage<'_>) -> Result<Process, Errno> {
             0,
         )
     };
-    match Errno::result(pid)? {
-        0 => child::run(cage, &arguments),
-        pid => Ok(Process {
-            pid: Pid::from_raw(libc::pid_t::try_from(pid).map_err(|_| Errno::EOVERFLOW)?),
-            // A kernel that does not know CLONE_PIDFD ignores it.
-            fd: owned(pidfd),
-        }),
+    if pid == 0 {
+        child::run(cage, &arguments);
     }
+    let pid = Errno::result(pid);
+    mask.thread_set_mask()?;
+    Ok(Process {
+        pid: Pid::from_raw(libc::pid_t::try_from(pid?).map_err(|_| Errno::EOVERFLOW)?),
+        // A kernel that does not know CLONE_PIDFD ignores it.
+        fd: owned(pidfd),
+    })
 }
 
 fn owned(fd: libc::c_int) -> Option<OwnedFd> {
@@ -251,17 +257,6 @@ unsafe fn execute(program: BorrowedFd<'_>, arguments: &[*const libc::c_char]) ->
 fn end(status: libc::c_int) -> ! {
     // SAFETY: _exit takes no pointers and does not come back.
     unsafe { libc::_exit(status) }
-}
-
-/// Gives the signals back their default actions and unblocks them all, since both survive an execution.
-fn default_signals() {
-    // SAFETY: the set of all zeroes is a valid value of this plain structure, and the empty set.
-    let empty: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: sigprocmask reads the set it is given; it is told to write no old one. This process has one thread.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const empty, ptr::null_mut()) };
-    // Rust programs ignore it; a handler of the caller's is dropped by the execution anyway.
-    // SAFETY: SIG_DFL is a valid disposition.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
 /// Closing mark on kernels that have no close_range(2), or one without the flag.

@@ -71,7 +71,9 @@ impl Kept {
                 }
                 self.copy(file, &old, &temporary)
                     .and_then(|()| self.rename(&temporary))
-                    .inspect_err(|_| drop(remove(&self.parent, &temporary)))
+                    .inspect_err(|_| {
+                        let _ = remove(&self.parent, &temporary); // the first failure counts
+                    })
             }
             Was::Link(target) => {
                 if readlinkat(&self.parent, self.name).as_ref() == Ok(target) {

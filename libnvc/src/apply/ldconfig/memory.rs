@@ -102,7 +102,11 @@ impl Memory {
 
         let mut known = BTreeSet::new();
         let mut budget = MOST_LINKS;
+        let mut named = BTreeSet::new();
         for path in paths {
+            if !named.insert(path.clone()) {
+                continue;
+            }
             // What cannot be opened ldconfig cannot change; a failure here must not stop it.
             let taken = self
                 .root
@@ -306,7 +310,7 @@ fn lines(root: &RootDir, path: &Path) -> Vec<Line> {
     let is_file = is_file.is_ok_and(|stat| {
         SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
     });
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(4096);
     if let Some(file) = is_file.then(|| root.open_file(path).ok()).flatten() {
         let _ = file.take(MOST_CONF_BYTES).read_to_end(&mut text);
     }

@@ -108,7 +108,6 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
     let _ = prctl::set_name(NAME);
     // Until it executes, this process holds a copy of the caller's memory; nobody may look into it (pid=host containers).
     let _ = prctl::set_dumpable(false);
-    super::default_signals();
     dup2_stdin(cage.input).at(Step::Streams)?;
     dup2_stdout(cage.output).at(Step::Streams)?;
     dup2_stderr(cage.output).at(Step::Streams)?;
@@ -129,9 +128,9 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
         // The old root stays below the new one, out of reach without a descriptor and without CAP_SYS_CHROOT.
         chroot(c".").at(Step::Pivot)?;
     }
+    mask(c"/proc")?;
+    mask(c"/sys")?;
     chdir(c"/").at(Step::Pivot)?;
-    mask(c"proc")?;
-    mask(c"sys")?;
 
     if super::close_on_execution().is_err() {
         super::close_on_execution_one_by_one();
@@ -222,6 +221,8 @@ fn restrict_here(cage: &Cage<'_>) -> Result<(), Failure> {
 }
 
 /// Puts an empty read-only directory over one of the root's, if it is a directory: no kernel interface for the program.
+///
+/// Leaves the working directory there, since mount(2) takes names and the descriptor's is `.` there.
 fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
@@ -231,15 +232,8 @@ fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
     };
     fchdir(&directory).at(Step::Mask)?;
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    let masked = mount_at(
-        Some(c"tmpfs"),
-        c".",
-        Some(c"tmpfs"),
-        flags,
-        Some(c"mode=555"),
-    );
-    masked.at(Step::Mask)?;
-    chdir(c"/").at(Step::Mask)
+    let data = Some(c"mode=555");
+    mount_at(Some(c"tmpfs"), c".", Some(c"tmpfs"), flags, data).at(Step::Mask)
 }
 
 /// Drops all capabilities but one, and becomes the container's owner.

@@ -1,0 +1,237 @@
+//! Makes container roots and runs ldconfig in them as the library does: on a thread in a mount namespace of its own.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use libnvc::apply::ldconfig::{Memory, Prepared};
+use libnvc::plan::Ldconfig;
+use libnvc::{ContainerPath, Error};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nvc_testkit::elf::{Machine, SharedObject};
+use nvc_testkit::machine::Scratch;
+use nvc_testkit::rootfs::{Builder, Layout};
+use nvc_testkit::userland;
+
+/// A Debian root with one library that ldconfig has not seen.
+pub(crate) struct Root {
+    pub(crate) scratch: Scratch,
+    pub(crate) path: PathBuf,
+}
+
+pub(crate) const LIBRARY_DIR: &str = "/usr/lib/x86_64-linux-gnu";
+
+impl Root {
+    pub(crate) fn new() -> Self {
+        let scratch = Scratch::new().unwrap();
+        fs::write(scratch.join("canary"), "host").unwrap();
+        let builder = Builder::new(Layout::Debian)
+            .no_programs()
+            .directory(LIBRARY_DIR)
+            .directory("/etc/ld.so.conf.d");
+        let path = builder.build(scratch.join("root")).unwrap();
+        let root = Self { scratch, path };
+        root.add_library("libnew.so.1.0", "libnew.so.1");
+        root
+    }
+
+    pub(crate) fn join(&self, path: &str) -> PathBuf {
+        self.path.join(path.trim_start_matches('/'))
+    }
+
+    pub(crate) fn add_library(&self, file: &str, soname: &str) {
+        let bytes = SharedObject::new(Machine::X86_64).soname(soname).bytes();
+        fs::write(self.join(LIBRARY_DIR).join(file), bytes).unwrap();
+    }
+
+    /// Lines of `ldconfig -p` for the root's cache.
+    pub(crate) fn cached(&self) -> String {
+        let output = Command::new(userland::host_ldconfig())
+            .args(["-p", "-C"])
+            .arg(self.join("/etc/ld.so.cache"))
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn has_new_library(&self) -> bool {
+        let link = fs::read_link(self.join(LIBRARY_DIR).join("libnew.so.1"));
+        self.cached().contains("libnew.so.1 ")
+            && link.is_ok_and(|target| target == Path::new("libnew.so.1.0"))
+    }
+}
+
+pub(crate) fn host_ldconfig() -> Ldconfig {
+    Ldconfig::Host(userland::host_ldconfig())
+}
+
+pub(crate) fn library_directories() -> Vec<ContainerPath> {
+    vec![
+        ContainerPath::new(LIBRARY_DIR),
+        ContainerPath::new("/usr/lib/i386-linux-gnu"),
+    ]
+}
+
+/// The static program that stands in for ldconfig.
+pub(crate) fn probe() -> &'static Path {
+    static PROBE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = PROBE.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("probe");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ldconfig/probe.c");
+        let done = Command::new("cc")
+            .args(["-static", "-O1", "-o"])
+            .args([&path, &source])
+            .output()
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        (directory, path)
+    });
+    path
+}
+
+pub(crate) fn prepared_probe(mode: &str) -> Prepared {
+    marked_probe(mode, "/")
+}
+
+/// The same with one more directory, to tell it from those of other tests.
+pub(crate) fn marked_probe(mode: &str, mark: &str) -> Prepared {
+    let program = Ldconfig::Host(probe().to_owned());
+    let directories = [mode, mark].map(ContainerPath::new);
+    Prepared::new(&program, &directories, false).unwrap()
+}
+
+/// How a test's run differs from the usual one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) owner: u32,
+    pub(crate) read_only: bool,
+    /// Pretend to be a kernel without the newer mount calls.
+    pub(crate) old_kernel: bool,
+}
+
+impl Run {
+    pub(crate) fn prepared(self, root: &Root, prepared: &Prepared) -> Result<(), Error> {
+        self.in_namespace(root, |rootfs| {
+            prepared.run(rootfs.as_fd(), self.owner, self.owner)
+        })
+    }
+
+    pub(crate) fn host(self, root: &Root) -> Result<(), Error> {
+        let prepared = Prepared::new(&host_ldconfig(), &library_directories(), false)?;
+        self.prepared(root, &prepared)
+    }
+
+    /// Takes the memory, changes the root, and puts everything back.
+    pub(crate) fn restoring(self, root: &Root, change: impl FnOnce() + Send) -> Result<(), Error> {
+        self.in_namespace(root, |rootfs| {
+            let memory = Memory::take(rootfs, &library_directories())?;
+            change();
+            memory.restore()
+        })
+    }
+
+    fn in_namespace<T: Send>(self, root: &Root, run: impl FnOnce(&File) -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS).unwrap();
+                let none = None::<&str>;
+                let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+                mount(none, "/", none, private, none).unwrap();
+                // As runtimes have it: the root is a mount point, with its kernel file systems mounted.
+                let path = Some(&root.path);
+                mount(path, &root.path, none, MsFlags::MS_BIND, none).unwrap();
+                for kernel in ["proc", "sys"] {
+                    let at = root.join(kernel);
+                    let kind = MsFlags::MS_BIND | MsFlags::MS_REC;
+                    mount(Some(&Path::new("/").join(kernel)), &at, none, kind, none).unwrap();
+                }
+                if self.read_only {
+                    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+                    mount(none, &root.path, none, flags, none).unwrap();
+                }
+                let rootfs = open_root(root);
+                if self.old_kernel {
+                    forget_new_calls();
+                }
+                run(&rootfs)
+            });
+            thread.join().unwrap()
+        })
+    }
+}
+
+fn open_root(root: &Root) -> File {
+    use nix::fcntl::OFlag;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(flags.bits());
+    options.open(&root.path).unwrap()
+}
+
+/// Runs ldconfig on the calling thread in the mount namespace of a process.
+pub(crate) fn run_in_container(
+    pid: u32,
+    root: &Root,
+    prepared: &Prepared,
+    old_kernel: bool,
+) -> Result<(), Error> {
+    let namespace = File::open(format!("/proc/{pid}/ns/mnt")).unwrap();
+    unshare(CloneFlags::CLONE_FS).unwrap();
+    setns(namespace, CloneFlags::CLONE_NEWNS).unwrap();
+    let rootfs = open_root(root);
+    if old_kernel {
+        forget_new_calls();
+    }
+    prepared.run(rootfs.as_fd(), 0, 0)
+}
+
+/// Answers as Linux 4.18 does to the mount API and to close_range(2), in this thread and its children.
+fn forget_new_calls() {
+    use seccompiler::{SeccompAction, SeccompFilter};
+    let calls = [
+        (libc::SYS_open_tree, vec![]),
+        (libc::SYS_move_mount, vec![]),
+        (libc::SYS_mount_setattr, vec![]),
+        (libc::SYS_close_range, vec![]),
+        (libc::SYS_clone3, vec![]),
+    ];
+    let filter = SeccompFilter::new(
+        calls.into_iter().collect(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS.cast_unsigned()),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let program: seccompiler::BpfProgram = filter.unwrap().try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
+}
+
+/// The descendant of a process that spins in a cage with this mark, once it does.
+pub(crate) fn spinning(caller: &str, mark: &str) -> u32 {
+    let ending = format!("\0/spin\0{mark}\0");
+    for _ in 0..400 {
+        for thread in fs::read_dir(format!("/proc/{caller}/task")).unwrap() {
+            let children = thread.unwrap().path().join("children");
+            for pid in fs::read_to_string(children)
+                .unwrap_or_default()
+                .split_whitespace()
+            {
+                let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline"));
+                if arguments.is_ok_and(|arguments| arguments.ends_with(&ending)) {
+                    return pid.parse().unwrap();
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it does not run");
+}
