@@ -187,7 +187,7 @@ impl Container {
     }
 
     /// Its mount table, without the mounts of other containers: its namespace began as a copy of the tests', and the
-    /// copies go when those containers do.
+    /// copies go when those containers do. Some are mounted over files of their processes in /proc.
     ///
     /// # Errors
     /// It has ended.
@@ -195,7 +195,8 @@ impl Container {
         let scratch = scratch_base();
         let mut table = mounts::of(self.pid())?;
         table.retain(|mount| {
-            mount.point.starts_with(&self.root) || !mount.point.starts_with(&scratch)
+            let elsewhere = mount.point.starts_with(&scratch) || mount.point.starts_with("/proc");
+            mount.point.starts_with(&self.root) || !elsewhere
         });
         Ok(table)
     }

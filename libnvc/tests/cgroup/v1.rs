@@ -37,7 +37,7 @@ fn missing_rules_come_and_go() {
     let rules = group
         .allow(&[(195, 255), (195, 0), (1, 3), (195, 0)])
         .unwrap();
-    assert_eq!(group.rules(), ["c 1:3 rwm", "c 195:0 rw", "c 195:255 rw"]);
+    assert_eq!(group.rules(), ["c 1:3 rwm", "c 195:255 rw", "c 195:0 rw"]);
     assert_eq!(group.allowed(&ALL), [(1, 3), (195, 0), (195, 255)]);
     assert!(!group.can_create((195, 0)));
     assert!(group.allow(&[(195, 0)]).unwrap().is_empty());
