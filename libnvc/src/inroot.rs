@@ -166,6 +166,7 @@ fn errno(error: &pathrs::error::Error) -> Errno {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;

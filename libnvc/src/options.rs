@@ -205,6 +205,7 @@ fn invalid(text: impl Into<String>) -> Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

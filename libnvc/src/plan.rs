@@ -229,7 +229,7 @@ impl fmt::Display for Step {
             } => {
                 match ldconfig {
                     Ldconfig::Host(path) => {
-                        write!(f, "run ldconfig {} (of the host) for", path.display())?
+                        write!(f, "run ldconfig {} (of the host) for", path.display())?;
                     }
                     Ldconfig::Image(path) => write!(f, "run ldconfig {path} (of the image) for")?,
                 }

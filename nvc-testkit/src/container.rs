@@ -195,8 +195,15 @@ impl Container {
         let scratch = scratch_base();
         let mut table = mounts::of(self.pid())?;
         table.retain(|mount| {
-            let elsewhere = mount.point.starts_with(&scratch) || mount.point.starts_with("/proc");
-            mount.point.starts_with(&self.root) || !elsewhere
+            let in_proc = mount
+                .point
+                .strip_prefix("/proc")
+                .ok()
+                .and_then(|path| path.to_str());
+            let of_process =
+                in_proc.is_some_and(|path| path.starts_with(|c: char| c.is_ascii_digit()));
+            mount.point.starts_with(&self.root)
+                || !(of_process || mount.point.starts_with(&scratch))
         });
         Ok(table)
     }
