@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds everything and runs all tests; ends with a summary of what failed and what was skipped, and why.
 #
-#   scripts/test.sh [ARGUMENTS OF cargo test]
+#   scripts/test.sh [ARGUMENTS OF cargo test, instead of all]
 #
 # As root the privileged tests run too. A test that cannot run is skipped visibly; CI=1 or NVC_TEST_NO_SKIPS=1 makes that
 # a failure, except for what NVC_TEST_ALLOWED_SKIPS (test names and needs, with commas) allows.
@@ -20,8 +20,21 @@ cargo build --workspace
 export NVC_CLI=${NVC_CLI:-$(readlink -f "$target/debug/nvidia-container-cli")}
 
 log=$target/test.log
+: > "$log"
 status=0
-cargo test --workspace --no-fail-fast "$@" 2>&1 | tee "$log" || status=$?
+run() { cargo test --no-fail-fast "$@" 2>&1 | tee -a "$log" || status=$?; }
+
+if [ $# -gt 0 ]; then
+  run "$@"
+else
+  # libnvc's few unit tests that need root are ignored by default.
+  ignored=()
+  [ "$(id -u)" != 0 ] || ignored=(-- --include-ignored)
+  run --package libnvc --lib "${ignored[@]}"
+  run --package libnvc --test '*'
+  run --package libnvc --doc
+  run --workspace --exclude libnvc
+fi
 
 count() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
 echo
