@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo build test fmt lint doc clean
+.PHONY: help setup demo build test bench conformance fmt lint doc clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,12 @@ build: ## Build nvidia-container-cli as it is shipped.
 
 test: ## Run all tests; the privileged ones when root.
 	@scripts/test.sh
+
+bench: ## Print the figures of the release binary (root, ../shared/conformance).
+	@scripts/bench.sh
+
+conformance: ## Compare the release binary with recorded results of upstream (root, ../shared/conformance).
+	@scripts/conformance.sh
 
 fmt: ## Format all sources.
 	$(CARGO) fmt --all
