@@ -79,10 +79,10 @@ pub(crate) fn library_directories() -> Vec<ContainerPath> {
 
 /// The static program that stands in for ldconfig.
 pub(crate) fn probe() -> &'static Path {
-    static PROBE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    static PROBE: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
     let (_, path) = PROBE.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("probe");
+        let directory = Scratch::new().unwrap();
+        let path = directory.join("probe");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ldconfig/probe.c");
         let done = Command::new("cc")
             .args(["-static", "-O1", "-o"])

@@ -218,6 +218,8 @@ fn look_at(owner: u32, old_kernel: bool) {
 pub(crate) fn again(what: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env("NVC_TEST_LIFE", what);
+    // What a killed one leaves goes with this program's own scratch space.
+    command.env("TMPDIR", probe().parent().unwrap());
     command
 }
 

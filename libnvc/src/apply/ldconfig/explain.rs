@@ -29,6 +29,7 @@ pub(super) fn cage(failure: Failure, path: &Path, from_image: bool) -> Error {
         }
         (Step::Private, Errno::EINVAL) => "the caller's root directory must be a mount point",
         (Step::Pivot, Errno::EINVAL) => "--no-pivot is for a root on a ramdisk",
+        (Step::User, Errno::EPERM) => "CAP_SETUID and CAP_SETGID are needed",
         (Step::User, Errno::EINVAL) => {
             "the owner of the container's root is not mapped in this user namespace"
         }

@@ -45,7 +45,12 @@ impl Kept {
                         | OFlag::O_NONBLOCK
                         | OFlag::O_NOCTTY
                         | OFlag::O_CLOEXEC;
-                    Was::File(openat(&parent, name, flags, Mode::empty())?.into())
+                    match openat(&parent, name, flags, Mode::empty()) {
+                        Ok(file) => Was::File(file.into()),
+                        // Of an owner that is not mapped in this user namespace: no reason not to run ldconfig.
+                        Err(Errno::EACCES | Errno::EPERM) => Was::Other(stat),
+                        Err(errno) => return Err(errno),
+                    }
                 }
                 SFlag::S_IFLNK => Was::Link(readlinkat(&parent, name)?),
                 _ => Was::Other(stat),
