@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::os::fd::AsFd;
 use std::sync::mpsc;
 
 use nix::errno::Errno;
@@ -14,6 +15,7 @@ use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
 use crate::plan::Plan;
+use crate::sys;
 
 mod attach;
 pub(crate) mod cgroup;
@@ -30,6 +32,9 @@ mod tmpfs;
 mod work;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
+
+/// Descriptors beside those of the steps: the caller's, the cage's, directories.
+const USUAL_DESCRIPTORS: usize = 64;
 
 /// What the caller can say about how a plan is carried out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +54,17 @@ pub fn apply(
     container: &Container,
     options: ApplyOptions,
 ) -> Result<()> {
+    // Each step keeps a descriptor or two until the end. Without room for them the first look-up that misses says so.
+    let room = sys::descriptors::reserve(
+        container.namespace.fd.as_fd(),
+        2 * plan.steps.len() + USUAL_DESCRIPTORS,
+    );
+    if let Err(errno) = room {
+        log::debug!(
+            "no room for the descriptors of {} steps: {errno}",
+            plan.steps.len()
+        );
+    }
     // Entering a mount namespace needs file-system state of its own (CLONE_FS), which only a new thread can have without
     // disturbing the caller.
     std::thread::scope(|scope| {

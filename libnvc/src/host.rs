@@ -30,17 +30,19 @@ pub mod nvcaps;
 pub mod procfs;
 pub mod wsl;
 
-// all of it
-mod driver;
-
-pub use driver::{DriverEnvironment, check, discover};
-pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
+// its GPUs
 mod device;
 pub mod query;
-mod root;
+
+// all of it
+mod driver;
+mod session;
 
 pub use device::{DeviceInfo, FailedGpu};
+pub use driver::{DriverEnvironment, check, discover};
+pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use root::DriverRoot;
+pub use session::{DriverConfig, DriverSession};
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
 pub const NVIDIA_MAJOR: u32 = 195;
@@ -163,7 +165,7 @@ pub struct Gpu {
 /// One MIG device: a compute instance of a GPU instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MigDevice {
-    /// Position among the MIG devices of its GPU: the M of `--device N:M`.
+    /// NVML's slot for it, free slots counted: the M of `--device N:M`, as nvidia-smi numbers them.
     pub index: u32,
     /// `MIG-…`.
     pub uuid: String,

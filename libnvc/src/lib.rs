@@ -32,6 +32,11 @@ pub use path::{ContainerPath, HostPath};
 /// The library's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The README's example, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 #[doc(hidden)]
 pub mod testing {
     //! What the tests of device cgroups attach by themselves; not part of the library's interface.

@@ -251,3 +251,6 @@ impl fmt::Display for BindKind {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

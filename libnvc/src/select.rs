@@ -7,26 +7,13 @@
 use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::Gpu;
+use crate::host::{FailedGpu, Gpu};
 
 /// IMEX channels are minor numbers, of which Linux has this many.
 const IMEX_CHANNELS: u32 = 1 << 20;
 
 /// How many devices a hint lists before it stops.
 const LISTED: usize = 24;
-
-/// A GPU that NVML counts but cannot describe.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostGpu {
-    /// Position in NVML's order.
-    pub index: u32,
-    /// `GPU-…`, if NVML could tell.
-    pub uuid: Option<String>,
-    /// PCI address, if NVML could tell.
-    pub busid: Option<String>,
-    /// What NVML said, e.g. `nvml error: gpu is lost`.
-    pub error: String,
-}
 
 /// Chosen devices, in the order in which they were asked for, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +83,7 @@ pub struct MigSelection {
 ///
 /// # Errors
 /// `<item>: unknown device`, and for a GPU that is lost what NVML said about it.
-pub fn select_devices(gpus: &[Gpu], lost: &[LostGpu], list: &str) -> Result<Selection> {
+pub fn select_devices(gpus: &[Gpu], lost: &[FailedGpu], list: &str) -> Result<Selection> {
     let mut selection = Selection::default();
     if gpus.is_empty() && lost.is_empty() {
         return Ok(selection);
@@ -182,7 +169,7 @@ fn items(list: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The GPU that `item` names by UUID, PCI address or index.
-fn find_gpu(gpus: &[Gpu], lost: &[LostGpu], item: &str) -> Result<Option<usize>> {
+fn find_gpu(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<usize>> {
     let busid = pci_address(item);
     let index = decimal(item);
     let by_uuid = |uuid: &str| has_prefix(item, "GPU-") && uuid.eq_ignore_ascii_case(item);
@@ -203,7 +190,7 @@ fn find_gpu(gpus: &[Gpu], lost: &[LostGpu], item: &str) -> Result<Option<usize>>
 }
 
 /// The MIG device that `item` names by UUID or as `GPU:MIG`.
-fn find_mig(gpus: &[Gpu], lost: &[LostGpu], item: &str) -> Result<Option<(usize, usize)>> {
+fn find_mig(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<(usize, usize)>> {
     if has_prefix(item, "MIG-") {
         let found = gpus.iter().enumerate().find_map(|(g, gpu)| {
             let mut migs = gpu.mig_devices.iter();
@@ -281,21 +268,21 @@ fn is_blank(c: char) -> bool {
     c.is_ascii_whitespace() || c == '\x0b'
 }
 
-fn lost_error(item: &str, gpu: &LostGpu) -> Error {
+fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
     let mut text = format!("{item}: gpu {} ", gpu.index);
     if let Some(busid) = &gpu.busid {
         let _ = write!(text, "at {busid} ");
     }
     text += "is not usable";
     Error::new(ErrorKind::DriverFailed, text)
-        .because(&gpu.error)
+        .because(gpu.error.message())
         .hint(
             "the kernel's log (dmesg, NVRM and Xid lines) says why; the other GPUs can still be used",
         )
 }
 
 /// What could have been asked for.
-fn what_is_here(gpus: &[Gpu], lost: &[LostGpu]) -> String {
+fn what_is_here(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
     let names: Vec<String> = gpus
         .iter()
         .flat_map(|gpu| {
@@ -366,18 +353,19 @@ mod tests {
         ]
     }
 
-    fn lost() -> Vec<LostGpu> {
-        vec![LostGpu {
+    fn lost() -> Vec<FailedGpu> {
+        vec![FailedGpu {
             index: 2,
             uuid: Some("GPU-dead".to_owned()),
             busid: Some("00000000:d8:00.0".to_owned()),
-            error: "nvml error: gpu is lost".to_owned(),
+            error: Error::new(ErrorKind::DriverFailed, "nvml error: gpu is lost"),
         }]
     }
 
     #[test]
     fn devices() {
-        let table: &[(&str, &[usize], &[(usize, usize)])] = &[
+        type Row<'a> = (&'a str, &'a [usize], &'a [(usize, usize)]);
+        let table: &[Row<'_>] = &[
             ("", &[], &[]),
             (",,", &[], &[]),
             ("0", &[0], &[]),

@@ -5,9 +5,13 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod bpf;
+pub(crate) mod cage;
+pub(crate) mod descriptors;
+pub(crate) mod directory;
 pub(crate) mod dxcore;
 pub(crate) mod modprobe;
 pub(crate) mod mount;
-
 pub(crate) mod nvml;
 pub(crate) mod process;
+pub(crate) mod spawn;
+pub(crate) mod xattr;

@@ -15,9 +15,6 @@ pub(crate) const PROGRAM: &str = "nvidia-container-cli";
 /// works there becomes ambiguous here, and they are not counted where upstream counts words.
 pub(crate) const ADDITIONS: &[&str] = &["format", "dry-run"];
 
-const WHERE_TO_COMPLAIN: &str =
-    "Report bugs to https://github.com/NVIDIA/libnvidia-container/issues.";
-
 /// The whole program.
 pub(crate) fn command() -> Command {
     automatic(Command::new(PROGRAM))
@@ -71,13 +68,12 @@ pub(crate) fn command() -> Command {
              {PROGRAM} info\n\n\
              Example: the driver runs in a container of its own\n  \
              {PROGRAM} --root=/run/nvidia/driver list --libraries\n\n\
-             Environment: PATH is searched for the driver's programs, CUDA_MPS_PIPE_DIRECTORY names the MPS pipe\n\
-             directory, NVC_DEBUG_FILE means the same as --debug, POSIXLY_CORRECT ends a command's options at its\n\
+             Environment: PATH is searched for the driver's programs, CUDA_MPS_PIPE_DIRECTORY names the MPS pipe \
+             directory, NVC_DEBUG_FILE means the same as --debug, POSIXLY_CORRECT ends a command's options at its \
              first other argument.\n\n\
-             Exit status: 0 if all went well, 1 if not; the reason is on standard error, and nothing that `configure'\n\
+             Exit status: 0 if all went well, 1 if not; the reason is on standard error, and nothing that `configure' \
              began is left behind.\n\n\
-             See also: nvidia-smi(1), nvidia-modprobe(1), nvidia-ctk, ld.so(8), ldconfig(8)\n\n\
-             {WHERE_TO_COMPLAIN}"
+             See also: nvidia-smi(1), nvidia-modprobe(1), nvidia-ctk, ld.so(8), ldconfig(8)"
         ))
 }
 
@@ -85,7 +81,7 @@ fn info() -> Command {
     automatic(Command::new("info"))
         .about("Report the driver's version and the GPUs")
         .long_about(
-            "Reports the driver's version and the GPUs, one block for each. MIG devices are shown with\n\
+            "Reports the driver's version and the GPUs, one block for each. MIG devices are shown with \
              --format=json only.",
         )
         .args([
@@ -95,8 +91,7 @@ fn info() -> Command {
         .override_usage(format!("{PROGRAM} info [OPTION...]"))
         .after_help(format!(
             "Example: UUIDs of all GPUs\n  \
-             {PROGRAM} info --format=json | jq -r '.devices[].uuid'\n\n\
-             {WHERE_TO_COMPLAIN}"
+             {PROGRAM} info --format=json | jq -r '.devices[].uuid'"
         ))
 }
 
@@ -104,7 +99,7 @@ fn list() -> Command {
     automatic(Command::new("list"))
         .about("List what a container needs of the driver")
         .long_about(
-            "Lists what a container needs of the driver: device nodes, programs, libraries, sockets and firmware,\n\
+            "Lists what a container needs of the driver: device nodes, programs, libraries, sockets and firmware, \
              one path a line, as the driver root names them. Without options, everything.",
         )
         .args([
@@ -153,8 +148,7 @@ fn list() -> Command {
             "Example: the nodes of the first GPU and of a MIG device\n  \
              {PROGRAM} list --device=0,1:0\n\n\
              Example: everything but devices, as JSON\n  \
-             {PROGRAM} list -lbif --format=json\n\n\
-             {WHERE_TO_COMPLAIN}"
+             {PROGRAM} list -lbif --format=json"
         ))
 }
 
@@ -162,8 +156,8 @@ fn configure() -> Command {
     automatic(Command::new("configure"))
         .about("Put the driver and chosen GPUs into a container")
         .long_about(
-            "Puts the driver and chosen GPUs into a container that has been created but not yet started: ROOTFS is its\n\
-             root directory as the caller sees it, PID a process in its mount namespace. What is put there depends on\n\
+            "Puts the driver and chosen GPUs into a container that has been created but not yet started: ROOTFS is its \
+             root directory as the caller sees it, PID a process in its mount namespace. What is put there depends on \
              the capabilities asked for (--compute and the like). If anything fails, all of it is taken back.\n\n\
              Without --pid, the caller's parent is taken to be in the container already.",
         )
@@ -248,8 +242,7 @@ fn configure() -> Command {
              {PROGRAM} --load-kmods configure --ldconfig=@/sbin/ldconfig --device=all \\\n      \
              --compute --utility --require='cuda>=12.4' --pid=\"$PID\" \"$ROOTFS\"\n\n\
              Example: what would that do?\n  \
-             {PROGRAM} configure --dry-run --device=0 --compute --pid=\"$PID\" \"$ROOTFS\"\n\n\
-             {WHERE_TO_COMPLAIN}"
+             {PROGRAM} configure --dry-run --device=0 --compute --pid=\"$PID\" \"$ROOTFS\""
         ))
 }
 

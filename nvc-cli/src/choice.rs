@@ -1,12 +1,12 @@
 //! Holds the devices that were chosen on the command line, checked against those that exist.
 
+use libnvc::host::DeviceInfo;
 use libnvc::select::{
     MigCapability, MigSelection, Selection, select_devices, select_mig_capability,
 };
 
 use crate::failure::{Categorise, Failure, category};
 use crate::request;
-use crate::session::Devices;
 
 /// Chosen devices, and what of MIG is wanted for them.
 #[derive(Debug, Default)]
@@ -18,10 +18,10 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// The devices that `wanted` names.
-    pub(crate) fn make(devices: &Devices, wanted: &request::Devices) -> Result<Self, Failure> {
+    pub(crate) fn make(devices: &DeviceInfo, wanted: &request::Devices) -> Result<Self, Failure> {
         let gpus = &devices.gpus;
         let ids = wanted.ids.as_deref().unwrap_or_default();
-        let selection = select_devices(gpus, &devices.lost, ids).category(category::DEVICE)?;
+        let selection = select_devices(gpus, &devices.failed, ids).category(category::DEVICE)?;
         let mig = |capability, list| select_mig_capability(gpus, &selection, capability, list);
         Ok(Self {
             mig_config: mig(MigCapability::Config, &wanted.mig_config)

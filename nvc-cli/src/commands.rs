@@ -55,7 +55,7 @@ fn open(global: &Global, power: Power, imex_channels: &[u32]) -> Result<Session,
     };
     let session = Session::open(&Settings {
         root: &global.root,
-        ldcache: &global.ldcache,
+        ldcache: global.ldcache.as_deref(),
         identity,
         options: global.options,
         imex_channels,

@@ -23,8 +23,8 @@ const COMMANDS: &str = "COMMAND [ARG...]";
 pub(crate) enum Line {
     /// A command to carry out.
     Run(Words),
-    /// A question that is answered on standard output; the path of commands it was asked of.
-    Ask(Question, Option<&'static str>),
+    /// A question that is answered on standard output, about the program or one of its commands.
+    Ask(Question, Option<String>),
     /// A mistake; the text goes to standard error.
     Mistake(String),
 }
@@ -90,7 +90,7 @@ pub(crate) fn read(caller: &Caller, table: &Command, words: &[OsString]) -> Line
     let Some(command) = command else {
         return Line::Mistake(layout::misuse(&caller.name, COMMANDS));
     };
-    let command_name = static_name(command);
+    let command_name = command.get_name();
     let name = format!("{} {command_name}", caller.name);
     args.push(command_name.into());
 
@@ -102,7 +102,7 @@ pub(crate) fn read(caller: &Caller, table: &Command, words: &[OsString]) -> Line
     let words = rest.positionals.get(1..).unwrap_or_default();
     let rest = match Scan::new(command, order, &mut args).run(words) {
         Ok(rest) => rest,
-        Err(Stop::Question(question)) => return Line::Ask(question, Some(command_name)),
+        Err(Stop::Question(question)) => return Line::Ask(question, Some(command_name.to_owned())),
         Err(Stop::Complaint(text)) => {
             return Line::Mistake(layout::complaint(&name, &text, &name));
         }
@@ -123,15 +123,6 @@ pub(crate) fn read(caller: &Caller, table: &Command, words: &[OsString]) -> Line
         args,
         command_words: 1 + words.len() - rest.added_words,
     })
-}
-
-/// The name of a command of the table, which outlives the table.
-fn static_name(command: &Command) -> &'static str {
-    match command.get_name() {
-        "info" => "info",
-        "list" => "list",
-        _ => "configure",
-    }
 }
 
 fn value_name(arg: &Arg) -> Option<&str> {
@@ -215,7 +206,8 @@ impl<'a> Scan<'a> {
                 short: arg.get_short().and_then(|c| u8::try_from(c).ok()),
                 value: value_of(arg),
                 meaning: question(long).map_or(Meaning::Option, Meaning::Question),
-                addition: ADDITIONS.contains(&long),
+                // Hidden ones were upstream's for a few releases only.
+                addition: ADDITIONS.contains(&long) || arg.is_hide_set(),
             };
             if long == "version" {
                 version = Some(entry);
@@ -537,7 +529,7 @@ mod tests {
             ("list --u x", Question::Usage, Some("list")),
         ] {
             match read_as(&caller(), typed) {
-                Line::Ask(q, c) => assert_eq!((q, c), (question, command), "{typed}"),
+                Line::Ask(q, c) => assert_eq!((q, c.as_deref()), (question, command), "{typed}"),
                 other => panic!("{typed}: {other:?}"),
             }
         }

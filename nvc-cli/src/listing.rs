@@ -2,7 +2,7 @@
 //!
 //! Container engines without a hook of their own turn these lines into mounts, one by one, so order and spelling count.
 
-use libnvc::host::{DriverInfo, Gpu, MigDevice};
+use libnvc::host::{DeviceInfo, DriverInfo, Gpu, MigDevice};
 use libnvc::select::{MigCapability, MigSelection};
 use libnvc::{HostPath, Result};
 use serde::Serialize;
@@ -10,7 +10,6 @@ use serde::Serialize;
 use crate::choice::Choice;
 use crate::failure::{Categorise, Failure, category};
 use crate::request::List;
-use crate::session::Devices;
 
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 const CAPABILITY_NODES: &str = "/dev/nvidia-caps";
@@ -56,7 +55,7 @@ impl Listing {
     pub(crate) fn collect(
         wanted: &List,
         driver: &DriverInfo,
-        devices: &Devices,
+        devices: &DeviceInfo,
         choice: &Choice,
         nodes: &impl CapabilityNodes,
     ) -> Result<Self, Failure> {
@@ -166,7 +165,7 @@ mod tests {
     use crate::request::{self, Format};
 
     /// A machine like the one upstream was recorded on, cut down.
-    fn machine() -> (DriverInfo, Devices) {
+    fn machine() -> (DriverInfo, DeviceInfo) {
         let node = |path: &str, minor| DeviceNode {
             path: HostPath::new(path),
             number: DeviceNumber { major: 195, minor },
@@ -217,8 +216,8 @@ mod tests {
                 }
             })
             .collect();
-        let lost = Vec::new();
-        (driver, Devices { gpus, lost })
+        let failed = Vec::new();
+        (driver, DeviceInfo { gpus, failed })
     }
 
     /// Capabilities as device nodes, or, if false, not.

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_logger::{Builder, Target};
+use libnvc::Error;
 use log::{Level, LevelFilter, Record};
+use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid, getgid, gettid, getuid};
 
 use crate::failure::print;
@@ -24,10 +26,9 @@ pub(crate) fn start(file: Option<&OsStr>, program: &str) {
     let log = path.and_then(|path| {
         open(Path::new(&path))
             .inspect_err(|error| {
-                print(&format!(
-                    "{program}: warning: no debug log: open failed: {}: {error}\n",
-                    path.display()
-                ));
+                let errno = Errno::from_raw(error.raw_os_error().unwrap_or_default());
+                let reason = Error::file("open failed", &path, errno).message();
+                print(&format!("{program}: warning: no debug log: {reason}\n"));
             })
             .ok()
     });

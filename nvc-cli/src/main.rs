@@ -30,7 +30,8 @@ use std::process::ExitCode;
 use getopt::{Caller, Line, Question};
 
 fn main() -> ExitCode {
-    // The NVML query is this program, executed once more: libnvc::host::serve_if_asked() goes here, before all else.
+    // The NVML query is this program, executed once more.
+    libnvc::host::query::serve_if_asked();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
             request::read(table, &words).and_then(|request| commands::run(&request, &caller.name))
         }
         Line::Ask(question, command) => {
-            output::write(answer(question, &mut table, command, &caller.name).as_bytes())
+            output::write(answer(question, &mut table, command.as_deref(), &caller.name).as_bytes())
         }
         Line::Mistake(text) => {
             failure::print(&text);
@@ -70,7 +71,14 @@ fn answer(
         None => (program.to_owned(), table),
     };
     match question {
-        Question::Help => about.render_long_help().to_string(),
+        Question::Help => {
+            // The short layout, an option a line, with all that is said about the command.
+            let mut whole = about.clone();
+            if let Some(text) = about.get_long_about() {
+                whole = whole.about(text.clone());
+            }
+            whole.render_help().to_string()
+        }
         Question::Usage => getopt::usage(&name, about),
         Question::Version => version::text(),
     }

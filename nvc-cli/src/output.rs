@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use libnvc::Error;
-use libnvc::host::{DriverInfo, Gpu};
+use libnvc::host::{DeviceInfo, DriverVersions, Gpu};
 use libnvc::plan::Plan;
 use nix::errno::Errno;
 use serde::Serialize;
@@ -15,17 +15,20 @@ use serde::Serialize;
 use crate::failure::{Categorise, Failure, category};
 use crate::listing::Listing;
 use crate::request::Format;
-use crate::session::Devices;
 
 mod hardware;
 mod steps;
 
 /// Prints the driver's versions and the GPUs.
-pub(crate) fn info(format: Format, driver: &DriverInfo, devices: &Devices) -> Result<(), Failure> {
+pub(crate) fn info(
+    format: Format,
+    versions: &DriverVersions,
+    devices: &DeviceInfo,
+) -> Result<(), Failure> {
     let text = match format {
-        Format::Text => info_text(driver, &devices.gpus),
-        Format::Csv => info_csv(driver, &devices.gpus),
-        Format::Json => json(&hardware::Report::new(driver, devices)),
+        Format::Text => info_text(versions, &devices.gpus),
+        Format::Csv => info_csv(versions, &devices.gpus),
+        Format::Json => json(&hardware::Report::new(versions, devices)),
     };
     write(text.as_bytes())
 }
@@ -71,10 +74,10 @@ fn json(value: &impl Serialize) -> String {
     text
 }
 
-fn info_text(driver: &DriverInfo, gpus: &[Gpu]) -> String {
+fn info_text(versions: &DriverVersions, gpus: &[Gpu]) -> String {
     let mut text = String::new();
-    line(&mut text, "NVRM version:", &driver.versions.driver);
-    line(&mut text, "CUDA version:", &driver.versions.cuda);
+    line(&mut text, "NVRM version:", &versions.driver);
+    line(&mut text, "CUDA version:", &versions.cuda);
     for gpu in gpus {
         text.push('\n');
         line(&mut text, "Device Index:", gpu.index);
@@ -93,8 +96,7 @@ fn line(text: &mut String, label: &str, value: impl Display) {
     let _ = writeln!(text, "{label:<15} {value}");
 }
 
-fn info_csv(driver: &DriverInfo, gpus: &[Gpu]) -> String {
-    let versions = &driver.versions;
+fn info_csv(versions: &DriverVersions, gpus: &[Gpu]) -> String {
     let mut text = format!(
         "NVRM version,CUDA version\n{},{}\n\n\
          Device Index,Device Minor,Model,Brand,GPU UUID,Bus Location,Architecture\n",
@@ -125,20 +127,10 @@ mod tests {
 
     use super::*;
 
-    fn driver() -> DriverInfo {
-        DriverInfo {
-            versions: DriverVersions {
-                driver: "535.261.03".to_owned(),
-                cuda: "12.2".to_owned(),
-            },
-            binaries: Vec::new(),
-            libraries: Vec::new(),
-            libraries32: Vec::new(),
-            ipcs: Vec::new(),
-            devices: Vec::new(),
-            firmwares: Vec::new(),
-            proc_files: Vec::new(),
-            wsl: None,
+    fn driver() -> DriverVersions {
+        DriverVersions {
+            driver: "535.261.03".to_owned(),
+            cuda: "12.2".to_owned(),
         }
     }
 

@@ -4,11 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Command};
+use libnvc::Error;
 use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
-use libnvc::plan::Ldconfig;
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
-use libnvc::{ContainerPath, Error};
 use nix::errno::Errno;
 
 use crate::failure::{Categorise, Failure, category};
@@ -43,8 +42,8 @@ pub(crate) struct Global {
     pub(crate) user: Option<Identity>,
     /// Empty if the caller said so.
     pub(crate) root: PathBuf,
-    /// Below the driver root; empty if the caller said so.
-    pub(crate) ldcache: PathBuf,
+    /// Below the driver root, if the caller named one; empty if the caller said so.
+    pub(crate) ldcache: Option<PathBuf>,
 }
 
 /// How results are printed.
@@ -93,7 +92,7 @@ pub(crate) struct Configure {
     pub(crate) devices: Devices,
     pub(crate) requirements: Vec<Requirement>,
     /// `None` if there was no such option.
-    pub(crate) ldconfig: Option<Ldconfig>,
+    pub(crate) ldconfig: Option<OsString>,
     pub(crate) container: ContainerOptions,
     pub(crate) driver: DriverOptions,
     /// Print the plan instead of carrying it out.
@@ -131,17 +130,13 @@ fn global(matches: &ArgMatches) -> Result<Global, Failure> {
         None if matches.contains_id("user") => Some(Identity::caller()),
         None => None,
     };
-    let path = |name, default: &str| {
-        let given = last(matches, name).map(PathBuf::from);
-        given.unwrap_or_else(|| default.into())
-    };
     Ok(Global {
         debug: last(matches, "debug").map(OsStr::to_owned),
         options,
         no_pivot: matches.get_flag("no-pivot"),
         user,
-        root: path("root", "/"),
-        ldcache: path("ldcache", "/etc/ld.so.cache"),
+        root: last(matches, "root").map_or("/".into(), PathBuf::from),
+        ldcache: last(matches, "ldcache").map(PathBuf::from),
     })
 }
 
@@ -218,7 +213,7 @@ fn configure(matches: &ArgMatches) -> Result<Configure, Failure> {
         rootfs,
         devices: devices(matches)?,
         requirements,
-        ldconfig: last(matches, "ldconfig").map(ldconfig),
+        ldconfig: last(matches, "ldconfig").map(OsStr::to_owned),
         container: container_options(matches, pid.is_some())?,
         driver: driver_options(matches),
         dry_run: matches
@@ -244,20 +239,6 @@ fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
         Ok(pid) => Ok((pid > 0).then_some(pid)),
         Err(_) => failed(Errno::ERANGE),
     }
-}
-
-fn ldconfig(text: &OsStr) -> Ldconfig {
-    let path = Path::new(text);
-    match text.as_encoded_bytes().strip_prefix(b"@") {
-        Some(_) => Ldconfig::Host(without_first_byte(text)),
-        None => Ldconfig::Image(ContainerPath::new(path)),
-    }
-}
-
-fn without_first_byte(text: &OsStr) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = text.as_bytes().get(1..).unwrap_or_default();
-    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 fn devices(matches: &ArgMatches) -> Result<Devices, Failure> {
@@ -383,7 +364,7 @@ mod tests {
         assert_eq!(global.debug.unwrap(), "b");
         assert_eq!(global.root, Path::new("/y"));
         assert_eq!(global.options, LibraryOptions::LOAD_KMODS);
-        assert_eq!(global.ldcache, Path::new("/etc/ld.so.cache"));
+        assert_eq!(global.ldcache, None);
     }
 
     #[test]
@@ -449,19 +430,6 @@ mod tests {
         let configure = configure_of(&["-p", "-3", "/x"]);
         assert_eq!(configure.pid, None);
         assert!(configure.container.contains(ContainerOptions::STANDALONE));
-    }
-
-    #[test]
-    fn ldconfigs() {
-        let ldconfig = |word: &str| configure_of(&[word, "/x"]).ldconfig.unwrap();
-        assert_eq!(
-            ldconfig("--ldconfig=@/sbin/ldconfig"),
-            Ldconfig::Host("/sbin/ldconfig".into())
-        );
-        assert_eq!(
-            ldconfig("--ldconfig=/sbin/ldconfig"),
-            Ldconfig::Image(ContainerPath::new("/sbin/ldconfig"))
-        );
     }
 
     #[test]

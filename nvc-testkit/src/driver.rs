@@ -384,6 +384,17 @@ impl Driver {
         self.majors
     }
 
+    /// A text about the driver with its own words: `VER` is its version, `LIB32` and `LIB` the multiarch directories of
+    /// Debian, `CAPS`, `IMEX` and `UVM` its major numbers.
+    pub fn fill(&self, text: &str) -> String {
+        text.replace("VER", &self.profile.driver)
+            .replace("LIB32", &format!("usr/lib/{}", NATIVE_32.0))
+            .replace("LIB", &format!("usr/lib/{}", NATIVE.0))
+            .replace("CAPS", &self.majors.caps.to_string())
+            .replace("IMEX", &self.majors.imex.to_string())
+            .replace("UVM", &self.majors.uvm.to_string())
+    }
+
     /// What could not be made, and why.
     pub fn left_out(&self) -> &[String] {
         &self.left_out

@@ -32,7 +32,7 @@ impl Machine {
     /// The process has several threads, or a system call fails that root may expect to succeed.
     pub fn enter() -> io::Result<Self> {
         let scratch = tempfile::Builder::new().prefix("nvc-tests-").tempdir()?;
-        let private = geteuid().is_root();
+        let private = is_root();
         if private {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -114,7 +114,7 @@ pub fn driver() -> &'static Driver {
 
 /// Lets /proc/devices and /proc/driver of this namespace show a driver.
 fn show(driver: &Driver) -> io::Result<()> {
-    if !geteuid().is_root() || SCRATCH.get().is_none() {
+    if !is_root() || SCRATCH.get().is_none() {
         return Ok(());
     }
     for path in ["/proc/devices", "/proc/driver"] {
@@ -122,6 +122,11 @@ fn show(driver: &Driver) -> io::Result<()> {
         mount(Some(&source), path, NO_DATA, MsFlags::MS_BIND, NO_DATA)?;
     }
     Ok(())
+}
+
+/// Whether this process is root, which decides whether the machine is private.
+pub fn is_root() -> bool {
+    geteuid().is_root()
 }
 
 /// Shell text that shows the machine without a driver in a mount namespace that was made from this one.

@@ -125,7 +125,10 @@ impl Builder {
         if self.layout != Layout::Empty {
             self.directories(&root)?;
             self.etc(&root)?;
-            userland::install(&root, &self.programs, &self.libraries())?;
+            if !self.programs.is_empty() {
+                userland::install(&root, &self.programs, &self.libraries())?;
+                userland::install_c_library(&root, &self.libraries())?;
+            }
         }
         if !self.compat.is_empty() {
             self.cuda_compat(&root)?;

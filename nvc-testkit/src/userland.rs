@@ -33,7 +33,31 @@ pub fn install(root: &Path, programs: &[&str], libraries: &str) -> io::Result<()
     Ok(())
 }
 
-/// The dynamic loader, which also stands in for the name of the C library's package.
+/// Copies the parts of the C library that the vendor's programs still name, though newer ones have them all in one.
+///
+/// # Errors
+/// This machine's shell needs no C library, or a file cannot be copied.
+pub fn install_c_library(root: &Path, libraries: &str) -> io::Result<()> {
+    let (shell, _) = find("sh")?;
+    let needed = needed_by(&shell)?;
+    let directory = needed
+        .iter()
+        .find(|path| path.ends_with("libc.so.6"))
+        .and_then(|path| path.parent())
+        .ok_or(io::ErrorKind::Unsupported)?;
+    for part in ["libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"] {
+        let (source, at) = (
+            directory.join(part),
+            files::below(root, Path::new(libraries)),
+        );
+        if source.exists() && !at.join(part).exists() {
+            files::copy_program(&source, &at.join(part))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a library is the dynamic loader, whose path is fixed in every program.
 fn is_loader(name: &std::ffi::OsStr) -> bool {
     name.to_string_lossy().starts_with("ld-linux")
 }

@@ -1,1 +1,215 @@
-//! End-to-end tests.
+//! Gives the end-to-end tests their common words: an ordinary container, an ordinary `configure`, what changed.
+
+use std::ffi::OsString;
+
+use nvc_testkit::cli::Run;
+use nvc_testkit::container::{self, Container};
+use nvc_testkit::driver::Driver;
+use nvc_testkit::mounts::{self, Mount};
+use nvc_testkit::rootfs::{self, Layout};
+use nvc_testkit::tree::Tree;
+use nvc_testkit::{machine, userland};
+
+/// An ordinary container with a Debian root and no programs in it.
+///
+/// # Panics
+/// It cannot be started.
+pub fn debian() -> Container {
+    start(container::Builder::new(debian_root().no_programs()))
+}
+
+/// The root of an ordinary container.
+pub fn debian_root() -> rootfs::Builder {
+    rootfs::Builder::new(Layout::Debian)
+}
+
+/// Starts a container.
+///
+/// # Panics
+/// It cannot be started.
+#[track_caller]
+#[allow(clippy::needless_pass_by_value)] // reads as one expression where it is called
+pub fn start(builder: container::Builder) -> Container {
+    builder
+        .start()
+        .unwrap_or_else(|error| panic!("no container: {error}"))
+}
+
+/// A command on the machine's driver: `info`, `list`.
+pub fn on_driver(arguments: &[&str]) -> Run {
+    Run::cli(command_line(machine::driver(), arguments))
+}
+
+/// `--root=R` and the arguments.
+pub fn command_line(driver: &Driver, arguments: &[&str]) -> Vec<OsString> {
+    let mut root = OsString::from("--root=");
+    root.push(driver.root());
+    let mut line = vec![root];
+    line.extend(arguments.iter().map(OsString::from));
+    line
+}
+
+/// `--ldconfig=` with this machine's ldconfig.
+pub fn host_ldconfig() -> String {
+    format!("--ldconfig=@{}", userland::host_ldconfig().display())
+}
+
+/// `configure` as a runtime's hook calls it, without cgroups, of a container on a driver.
+pub fn configure_on(driver: &Driver, container: &Container, arguments: &[&str]) -> Run {
+    let pid = format!("--pid={}", container.pid());
+    let ldconfig = host_ldconfig();
+    let mut words = vec!["configure", &ldconfig, "--no-cgroups", &pid];
+    words.extend(arguments);
+    let mut line = command_line(driver, &words);
+    line.push(container.root().into());
+    Run::cli(line)
+}
+
+/// The same on the machine's driver.
+pub fn configure(container: &Container, arguments: &[&str]) -> Run {
+    configure_on(machine::driver(), container, arguments)
+}
+
+/// How a container, and the host around it, look at one moment.
+#[derive(Debug)]
+pub struct State {
+    mounts: Vec<Mount>,
+    files: Tree,
+    inside: Tree,
+    host: Vec<Mount>,
+}
+
+impl State {
+    /// Looks at a container.
+    ///
+    /// # Panics
+    /// It has ended.
+    #[track_caller]
+    pub fn of(container: &Container) -> Self {
+        let look = || {
+            Ok::<_, std::io::Error>(Self {
+                mounts: container.mounts()?,
+                files: container.files()?,
+                inside: container.files_inside()?,
+                // Other tests mount below their own roots meanwhile.
+                host: mounts::below(&mounts::of("self")?, container.root())
+                    .cloned()
+                    .collect(),
+            })
+        };
+        look().unwrap_or_else(|error| panic!("cannot look at the container: {error}"))
+    }
+
+    /// Fails unless all is as it was: mounts, files below them, files as the container sees them, the host's mounts.
+    ///
+    /// # Panics
+    /// Something changed.
+    #[track_caller]
+    pub fn assert_unchanged(&self, container: &Container) {
+        let now = Self::of(container);
+        let (new, gone) = mounts::delta(&self.mounts, &now.mounts);
+        assert!(
+            new.is_empty() && gone.is_empty(),
+            "mounts: + {new:#?} - {gone:#?}"
+        );
+        let changes = now.files.changes_since(&self.files);
+        assert!(changes.is_empty(), "files: {changes:#?}");
+        let changes = now.inside.changes_since(&self.inside);
+        assert!(
+            changes.is_empty(),
+            "files as the container sees them: {changes:#?}"
+        );
+        self.assert_host_unchanged(container);
+    }
+
+    /// Fails if one of the container's mounts shows on the host.
+    ///
+    /// # Panics
+    /// It does.
+    #[track_caller]
+    pub fn assert_host_unchanged(&self, container: &Container) {
+        let (new, gone) = mounts::delta(&self.host, &Self::of(container).host);
+        assert!(
+            new.is_empty() && gone.is_empty(),
+            "on the host: + {new:#?} - {gone:#?}"
+        );
+    }
+
+    /// What was mounted since, sorted: `usr/bin/nvidia-smi nodev,nosuid,ro`. Times of access are not in the options.
+    ///
+    /// # Panics
+    /// A mount went, or the container ended.
+    #[track_caller]
+    pub fn new_mounts(&self, container: &Container) -> Vec<String> {
+        // A shared mount may be made a slave, so that nothing leaks.
+        let without_propagation = |table: &[Mount]| -> Vec<Mount> {
+            let mut table = table.to_vec();
+            table.iter_mut().for_each(|mount| mount.propagation.clear());
+            table
+        };
+        let now = Self::of(container).mounts;
+        let (new, gone) = mounts::delta(
+            &without_propagation(&self.mounts),
+            &without_propagation(&now),
+        );
+        assert!(gone.is_empty(), "unmounted: {gone:#?}");
+        let mut lines: Vec<_> = new.iter().map(|mount| describe(mount, container)).collect();
+        lines.sort();
+        lines
+    }
+
+    /// What changed below the mounts since: lines as of [`Tree::changes_since`], without the linker cache.
+    ///
+    /// # Panics
+    /// The container ended.
+    #[track_caller]
+    pub fn new_files(&self, container: &Container) -> Vec<String> {
+        let mut changes = Self::of(container).files.changes_since(&self.files);
+        changes.retain(|line| !line.contains(" etc/ld.so.cache "));
+        changes
+    }
+}
+
+fn describe(mount: &Mount, container: &Container) -> String {
+    let point = mount.point.strip_prefix(container.root());
+    let point = point.unwrap_or(&mount.point).display();
+    let options: Vec<_> = mount
+        .options
+        .iter()
+        .filter(|option| !option.ends_with("atime"))
+        .map(String::as_str)
+        .collect();
+    format!("{point} {}", options.join(","))
+}
+
+/// The lines of a text, filled with the driver's words and sorted, as [`State::new_mounts`] gives them.
+pub fn lines(text: &str) -> Vec<String> {
+    let text = machine::driver().fill(text);
+    let trimmed = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut lines: Vec<_> = trimmed.map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Fails, line by line, unless both are the same.
+///
+/// # Panics
+/// They are not.
+#[track_caller]
+pub fn assert_lines(found: &[String], expected: &str) {
+    let expected = lines(expected);
+    let mut found = found.to_vec();
+    found.sort();
+    let missing: Vec<_> = expected
+        .iter()
+        .filter(|line| !found.contains(line))
+        .collect();
+    let surplus: Vec<_> = found
+        .iter()
+        .filter(|line| !expected.contains(line))
+        .collect();
+    assert!(
+        found.len() == expected.len() && missing.is_empty() && surplus.is_empty(),
+        "missing: {missing:#?} surplus: {surplus:#?}"
+    );
+}

@@ -3,8 +3,8 @@
 //! Not discovery proper, but what has to come before it on a host where nobody did it. Nothing here fails a command:
 //! what could not be done is one warning, since the driver may work without it. Not for WSL2, which has no modules.
 //!
-//! GPUs are counted by the kernel module's own list, so that nodes get the minor numbers that GPUs have; only without that
-//! list by PCI devices, as upstream does. Nodes are made by descriptor; only modprobe itself runs in a changed root.
+//! Where PCI has GPUs, the kernel module's own list says which minor numbers they have; without that list they are counted,
+//! as upstream does. Nodes are made by descriptor; only modprobe itself runs in a changed root.
 
 mod mknod;
 mod modprobe;
@@ -103,6 +103,10 @@ impl Loader<'_> {
 
     /// Minor numbers of the GPUs.
     fn gpu_minors(&mut self) -> Vec<u32> {
+        let count = pci::count_gpus().unwrap_or(0);
+        if count == 0 {
+            return Vec::new();
+        }
         let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
         let names = mknod::directory_names(self.root, &gpus).unwrap_or_default();
         let informations = names
@@ -112,7 +116,7 @@ impl Loader<'_> {
             .filter_map(|text| procfs::number(&text, "Device Minor"))
             .collect();
         if minors.is_empty() {
-            (0..pci::count_gpus().unwrap_or(0)).collect()
+            (0..count).collect()
         } else {
             minors
         }

@@ -78,7 +78,7 @@ impl Capabilities {
         })?;
         let minor = procfs::number(&String::from_utf8_lossy(&bytes), "DeviceFileMinor");
         let malformed = |cause: &str| Error::new(ErrorKind::Malformed, what()).because(cause);
-        let minor = minor.ok_or_else(|| malformed("no DeviceFileMinor in the file"))?;
+        let minor = minor.ok_or_else(|| malformed("no device number in it"))?;
         self.node(minor)
             .ok_or_else(|| malformed("no nvidia-caps in /proc/devices"))
     }

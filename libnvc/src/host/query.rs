@@ -10,6 +10,8 @@
 //! replied, when the deadline has passed, when the query is dropped, and when the calling process is gone, however it
 //! went.
 
+use std::ffi::CStr;
+
 mod ask;
 mod client;
 mod process;
@@ -22,7 +24,7 @@ pub use server::serve_if_asked;
 pub(crate) use protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
 
 /// First argument of the query program: what `ps` shows.
-const PROGRAM_NAME: &str = "nvc:[driver]";
+const PROGRAM_NAME: &CStr = c"nvc:[driver]";
 
 /// Second argument of the query program; together with the first nothing that a person types.
-const MARKER: &str = "--nvc-query";
+const MARKER: &CStr = c"--nvc-query";

@@ -1,10 +1,15 @@
-//! Gives up what a process inherited, descriptors and capabilities, and ends it at once.
+//! Gives up what a process inherited, descriptors and capabilities, and ends it at once, also when its time has come.
 //!
 //! For programs that were just executed and own nothing yet: the NVML query.
 
 use std::ffi::{c_int, c_long, c_uint};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 /// Closes every descriptor from `first` on.
 ///
@@ -77,6 +82,64 @@ pub(crate) fn clear_capabilities() -> Result<(), Errno> {
     let done: c_long =
         unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const words) };
     Errno::result(done).map(drop)
+}
+
+/// The socket that the process lives as long as, and the status it ends with.
+static LIFELINE: OnceLock<(UnixStream, u8)> = OnceLock::new();
+
+/// Ends the process with `status` as soon as the other end of `socket` is closed, whatever the process is doing.
+///
+/// By a signal, SIGIO, since a thread that waits takes longer to start than NVML's stand-ins take to answer, and makes
+/// the whole process pay for having threads.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn live_as_long_as(
+    socket: UnixStream,
+    status: u8,
+) -> Result<&'static UnixStream, Errno> {
+    let (socket, _) = LIFELINE.get_or_init(|| (socket, status));
+    let action = SigAction::new(
+        SigHandler::Handler(check_lifeline),
+        SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    // SAFETY: the handler calls only poll(2) and _exit(2), which are async-signal-safe, and keeps errno.
+    unsafe { sigaction(Signal::SIGIO, &action) }?;
+    let (fd, pid) = (socket.as_raw_fd(), nix::unistd::getpid().as_raw());
+    // SAFETY: takes no pointers. The socket is open.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, pid) })?;
+    // SAFETY: as above. No other status flag is set on a socket that the standard library made.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) })?;
+    // It may have been closed before there was a signal for it.
+    check_lifeline(0);
+    Ok(socket)
+}
+
+/// Runs at each SIGIO, which also tells of things of no interest here, such as room to write.
+extern "C" fn check_lifeline(_signal: c_int) {
+    let errno = Errno::last_raw();
+    if let Some((socket, status)) = LIFELINE.get()
+        && is_closed(socket.as_fd())
+    {
+        exit_now(*status);
+    }
+    Errno::set_raw(errno);
+}
+
+/// Whether the other end of a socket is closed.
+fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    // Nothing is asked for: that event is always reported.
+    let mut ends = [PollFd::new(socket, PollFlags::empty())];
+    matches!(poll(&mut ends, PollTimeout::ZERO), Ok(1..))
+}
+
+/// Lets all signals through, and lets the process wait for its children even if the one before it did not.
+pub(crate) fn reset_signals() -> Result<(), Errno> {
+    SigSet::empty().thread_set_mask()?;
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler is installed.
+    unsafe { sigaction(Signal::SIGCHLD, &default) }.map(drop)
 }
 
 /// Ends the process without running destructors or exit handlers, those of foreign libraries above all.

@@ -1,6 +1,8 @@
 //! Puts the driver and the chosen devices into a container: discovers, plans, and applies or prints the plan.
 
 use libnvc::ErrorKind;
+use libnvc::apply::ApplyOptions;
+use libnvc::container::{Container, ContainerConfig};
 use libnvc::host::Gpu;
 use libnvc::require::{self, Target};
 use nix::unistd::getppid;
@@ -10,7 +12,7 @@ use crate::choice::Choice;
 use crate::failure::{Categorise, Failure, category};
 use crate::output;
 use crate::request::{Configure, Global};
-use crate::session::{ContainerWish, Facts};
+use crate::session::Facts;
 
 pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure> {
     let power = match configure.dry_run {
@@ -19,17 +21,20 @@ pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure>
     };
     let imex_channels = &configure.devices.imex_channels;
 
-    // discover
-    let session = open(global, power, imex_channels)?;
-    let container = session
-        .container(&ContainerWish {
+    // discover: both at once, errors in upstream's order
+    let mut session = open(global, power, imex_channels)?;
+    session.look_ahead(configure.driver);
+    let container = Container::discover(
+        &ContainerConfig {
             pid: configure.pid.unwrap_or_else(|| getppid().as_raw()),
-            rootfs: &configure.rootfs,
-            options: configure.container,
-            ldconfig: configure.ldconfig.as_ref(),
-            no_pivot: global.no_pivot,
-        })
-        .category(category::CONTAINER)?;
+            rootfs: configure.rootfs.clone(),
+            ldconfig: configure.ldconfig.clone(),
+            ..ContainerConfig::default()
+        },
+        configure.container,
+    );
+    session.ready().category(category::INITIALIZATION)?;
+    let container = container.category(category::CONTAINER)?;
     let driver = session
         .driver_info(configure.driver)
         .category(category::DETECTION)?;
@@ -57,7 +62,10 @@ pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure>
     if let Some(format) = configure.dry_run {
         return output::plan(format, &plan);
     }
-    let applied = session.apply(&container, &plan);
+    let options = ApplyOptions {
+        no_pivot: global.no_pivot,
+    };
+    let applied = session.apply(&container, &plan, options);
     let category = match &applied {
         Err(error) if error.kind() == ErrorKind::LdCache => category::LDCACHE,
         _ => category::MOUNT,

@@ -8,7 +8,9 @@ use crate::output;
 use crate::request::{Global, List};
 
 pub(super) fn run(global: &Global, list: &List) -> Result<(), Failure> {
-    let session = open(global, Power::Reads, &list.devices.imex_channels)?;
+    let mut session = open(global, Power::Reads, &list.devices.imex_channels)?;
+    session.look_ahead(list.driver);
+    session.ready().category(category::INITIALIZATION)?;
     let driver = session
         .driver_info(list.driver)
         .category(category::DETECTION)?;

@@ -17,15 +17,17 @@ pub(super) fn complaint(prefix: &str, text: &str, name: &str) -> String {
 
 /// The answer to a missing or surplus positional.
 pub(super) fn misuse(name: &str, positionals: &str) -> String {
-    let usage = format!("Usage: {name} [OPTION...] {positionals}");
-    wrap(&usage, USAGE_INDENT) + &where_to_find_help(name)
+    let pieces = [("[OPTION...]", false), (positionals, true)].map(|(text, careful)| Piece {
+        text: text.to_owned(),
+        careful,
+    });
+    fill(format!("Usage: {name}"), &pieces) + &where_to_find_help(name)
 }
 
 fn where_to_find_help(name: &str) -> String {
-    wrap(
-        &format!("Try `{name} --help' or `{name} --usage' for more information."),
-        0,
-    )
+    wrap(&format!(
+        "Try `{name} --help' or `{name} --usage' for more information."
+    ))
 }
 
 /// The answer to `--usage`: upstream's options, sorted as argp sorts them.
@@ -37,39 +39,46 @@ pub(crate) fn usage(name: &str, command: &Command) -> String {
         .collect();
     options.sort_by_key(|arg| sort_key(arg));
 
-    let mut lines = Lines::new(format!("Usage: {name}"));
     let letters: String = options
         .iter()
         .filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue))
         .filter_map(|arg| arg.get_short())
         .collect();
-    lines.add(&format!("[-{letters}]"));
-    let with_value = |arg: &&Arg| super::value_name(arg).map(str::to_owned);
+    let mut pieces = vec![Piece {
+        text: format!("[-{letters}]"),
+        careful: false,
+    }];
     for arg in &options {
-        let (Some(short), Some(value)) = (arg.get_short(), with_value(arg)) else {
+        let (Some(short), Some(value)) = (arg.get_short(), super::value_name(arg)) else {
             continue;
         };
-        if arg.is_require_equals_set() {
-            lines.add(&format!("[-{short}[{value}]]"));
-        } else {
-            lines.add(&format!("[-{short} {value}]"));
-        }
+        let optional = arg.is_require_equals_set();
+        pieces.push(Piece {
+            text: match optional {
+                true => format!("[-{short}[{value}]]"),
+                false => format!("[-{short} {value}]"),
+            },
+            careful: !optional,
+        });
     }
     for arg in &options {
         let Some(long) = arg.get_long() else { continue };
-        lines.add(&match with_value(arg) {
-            None => format!("[--{long}]"),
-            Some(value) if arg.is_require_equals_set() => format!("[--{long}[={value}]]"),
-            Some(value) => format!("[--{long}={value}]"),
+        pieces.push(Piece {
+            text: match super::value_name(arg) {
+                None => format!("[--{long}]"),
+                Some(value) if arg.is_require_equals_set() => format!("[--{long}[={value}]]"),
+                Some(value) => format!("[--{long}={value}]"),
+            },
+            careful: false,
         });
     }
-    if command.has_subcommands() {
-        lines.add(super::COMMANDS);
-    }
-    for arg in command.get_positionals() {
-        lines.add(super::value_name(arg).unwrap_or_default());
-    }
-    lines.finish()
+    let commands = command.has_subcommands().then_some(super::COMMANDS);
+    let positionals = command.get_positionals().filter_map(super::value_name);
+    pieces.extend(commands.into_iter().chain(positionals).map(|text| Piece {
+        text: text.to_owned(),
+        careful: true,
+    }));
+    fill(format!("Usage: {name}"), &pieces)
 }
 
 /// By first letter; among equal ones those without a letter first, by name, and lower case before upper case.
@@ -92,46 +101,41 @@ fn sort_key(arg: &Arg) -> (char, bool, bool, String) {
     )
 }
 
-/// Pieces put on lines; a piece is never broken.
-struct Lines {
-    done: String,
-    line: String,
+/// A piece of a usage text, never broken.
+struct Piece {
+    text: String,
+    /// Put on a line by argp itself, which is more careful than its line breaker.
+    careful: bool,
 }
 
-impl Lines {
-    fn new(start: String) -> Self {
-        Self {
-            done: String::new(),
-            line: start,
-        }
-    }
-
-    fn add(&mut self, piece: &str) {
-        if self.line.len() + 1 + piece.len() >= MARGIN {
-            self.done += &self.line;
-            self.done.push('\n');
-            self.line = " ".repeat(USAGE_INDENT);
+/// Pieces on lines, as many on each as fit.
+fn fill(start: String, pieces: &[Piece]) -> String {
+    let mut done = String::new();
+    let mut line = start;
+    for (i, piece) in pieces.iter().enumerate() {
+        // The line breaker lets a word end right at the margin, if it already sees the next one.
+        let next_is_seen = pieces.get(i + 1).is_some_and(|next| !next.careful);
+        let widest = MARGIN - usize::from(piece.careful || !next_is_seen);
+        if line.len() + 1 + piece.text.len() > widest {
+            done += &line;
+            done.push('\n');
+            line = " ".repeat(USAGE_INDENT);
         } else {
-            self.line.push(' ');
+            line.push(' ');
         }
-        self.line += piece;
+        line += &piece.text;
     }
-
-    fn finish(mut self) -> String {
-        self.done += &self.line;
-        self.done.push('\n');
-        self.done
-    }
+    done += &line;
+    done.push('\n');
+    done
 }
 
 /// One paragraph broken at blanks, with its newline. A line that goes on may be one column longer than the last one.
-fn wrap(text: &str, indent: usize) -> String {
+fn wrap(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
-    let mut column = 0;
     let mut rest = text;
-    while column + rest.len() >= MARGIN {
-        let widest = MARGIN - column;
-        let fits = rest.bytes().take(widest + 1).rposition(|b| b == b' ');
+    while rest.len() >= MARGIN {
+        let fits = rest.bytes().take(MARGIN + 1).rposition(|b| b == b' ');
         // A word that is too long for any line stands alone on one.
         let Some(end) = fits.or_else(|| rest.find(' ')) else {
             break;
@@ -139,8 +143,6 @@ fn wrap(text: &str, indent: usize) -> String {
         let (line, next) = rest.split_at(end);
         out += line.trim_end();
         out.push('\n');
-        out += &" ".repeat(indent);
-        column = indent;
         rest = next.trim_start();
     }
     out += rest;

@@ -18,11 +18,8 @@
 //! `node` is null under WSL2; `uuid` and `pci_address` of an unusable device are null if NVML cannot tell them.
 
 use libnvc::HostPath;
-use libnvc::host::{DriverInfo, Gpu, MigDevice};
-use libnvc::select::LostGpu;
+use libnvc::host::{DeviceInfo, DriverVersions, FailedGpu, Gpu, MigDevice};
 use serde::Serialize;
-
-use crate::session::Devices;
 
 /// The driver and the GPUs of a machine.
 #[derive(Debug, Serialize)]
@@ -65,18 +62,18 @@ struct UnusableDevice<'a> {
     index: u32,
     uuid: Option<&'a str>,
     pci_address: Option<&'a str>,
-    error: &'a str,
+    error: String,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(driver: &'a DriverInfo, devices: &'a Devices) -> Self {
+    pub(super) fn new(versions: &'a DriverVersions, devices: &'a DeviceInfo) -> Self {
         Self {
             driver: Driver {
-                version: &driver.versions.driver,
-                cuda_version: &driver.versions.cuda,
+                version: &versions.driver,
+                cuda_version: &versions.cuda,
             },
             devices: devices.gpus.iter().map(Device::from).collect(),
-            unusable_devices: devices.lost.iter().map(UnusableDevice::from).collect(),
+            unusable_devices: devices.failed.iter().map(UnusableDevice::from).collect(),
         }
     }
 }
@@ -109,13 +106,13 @@ impl<'a> From<&'a MigDevice> for Mig<'a> {
     }
 }
 
-impl<'a> From<&'a LostGpu> for UnusableDevice<'a> {
-    fn from(gpu: &'a LostGpu) -> Self {
+impl<'a> From<&'a FailedGpu> for UnusableDevice<'a> {
+    fn from(gpu: &'a FailedGpu) -> Self {
         Self {
             index: gpu.index,
             uuid: gpu.uuid.as_deref(),
             pci_address: gpu.busid.as_deref(),
-            error: &gpu.error,
+            error: gpu.error.message(),
         }
     }
 }

@@ -150,11 +150,11 @@ pub(super) fn fault(nvml: &Nvml, failure: Failure) -> Fault {
         },
         Reason::Unterminated => Fault::Nonsense {
             function,
-            text: "unterminated string".into(),
+            text: "nvml error: unterminated string".into(),
         },
         Reason::NoHandle => Fault::Nonsense {
             function,
-            text: "no device handle".into(),
+            text: "nvml error: no device handle".into(),
         },
     }
 }

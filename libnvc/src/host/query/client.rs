@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::process::{Process, this_executable};
+use super::process::{Process, THIS_EXECUTABLE, above_streams, errno};
 use super::protocol::{Garbled, GpuFault, GpuReport, Message, Request, Versions, encode, take};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
@@ -117,10 +117,11 @@ impl Query {
         // since a request is a path or two long.
         socket.write_all(&bytes).map_err(|e| failed(errno(&e)))?;
         let program = match program {
-            QueryProgram::ThisExecutable => this_executable().into(),
+            QueryProgram::ThisExecutable => THIS_EXECUTABLE.into(),
             QueryProgram::Path(path) => path.clone(),
         };
-        let process = Process::start(&program, OwnedFd::from(theirs)).map_err(|errno| {
+        let theirs = above_streams(theirs.into()).map_err(failed)?;
+        let process = Process::start(&program, theirs.as_fd()).map_err(|errno| {
             failed(errno).hint(format!("the query program is {}", program.display()))
         })?;
         Ok(Self {
@@ -135,10 +136,8 @@ impl Query {
     }
 
     /// Has somebody told, once, when answers are waited for and three seconds have passed since the start.
-    #[must_use]
-    pub fn when_slow(mut self, notice: impl FnOnce(Duration) + Send + 'static) -> Self {
+    pub fn when_slow(&mut self, notice: impl FnOnce(Duration) + Send + 'static) {
         self.notice = Some(Notice(Box::new(notice)));
-        self
     }
 
     /// Waits until NVML is initialised.
@@ -313,10 +312,6 @@ impl Answers {
 fn garbled() -> Error {
     Error::new(ErrorKind::DriverFailed, RPC_FAILED)
         .hint("the process that loads NVML answered nonsense; its memory may have been corrupted")
-}
-
-fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)
 }
 
 #[cfg(test)]

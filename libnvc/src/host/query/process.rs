@@ -1,54 +1,51 @@
 //! Starts and ends the query process, from the asking side.
-//!
-//! Starting is the standard library's posix_spawn(3): it borrows the caller's memory until the new program runs
-//! instead of copying it, and runs nothing between that is not safe in a multi-threaded process. So no code of ours may
-//! run there either; what there is to set up, the program does itself.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use super::{MARKER, PROGRAM_NAME};
+use crate::sys::spawn::spawn;
+
+/// The program that is running, whatever became of its name: the kernel's link to it, good for deleted files too.
+///
+/// The new process follows the link itself, while it still is the program that is running.
+pub(super) const THIS_EXECUTABLE: &str = "/proc/self/exe";
 
 /// How long a process that was told to end is waited for. One that sits in the kernel driver cannot be killed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A started process; ended and reaped when dropped.
 #[derive(Debug)]
-pub(super) struct Process(Option<Child>);
+pub(super) struct Process(Option<Pid>);
 
 impl Process {
     /// Executes a program with a socket as its standard input.
-    pub(super) fn start(program: &Path, socket: OwnedFd) -> Result<Self, Errno> {
-        let spawn = || {
-            // NVML writes to both when it feels like it.
-            let null = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open("/dev/null")?;
-            Command::new(program)
-                .arg0(PROGRAM_NAME)
-                .arg(MARKER)
-                .env_clear()
-                .envs(std::env::vars_os().filter(|(name, _)| is_for_nvml(name)))
-                .stdin(socket)
-                .stdout(null.try_clone()?)
-                .stderr(Stdio::from(null))
-                .spawn()
-        };
-        spawn()
-            .map(|child| Self(Some(child)))
-            .map_err(|error: io::Error| error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw))
+    pub(super) fn start(program: &Path, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
+        let program = CString::new(program.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        // NVML writes to both output streams when it feels like it.
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+        let null = above_streams(null.map_err(|e| errno(&e))?.into())?;
+        let environment: Vec<CString> = std::env::vars_os()
+            .filter(|(name, _)| is_for_nvml(name))
+            .filter_map(|(mut variable, value)| {
+                variable.push("=");
+                variable.push(value);
+                CString::new(variable.into_vec()).ok()
+            })
+            .collect();
+        let streams = [socket, null.as_fd(), null.as_fd()];
+        spawn(&program, &[PROGRAM_NAME, MARKER], &environment, streams).map(|pid| Self(Some(pid)))
     }
 
     /// How the process ended, in words. It is ended if need be.
@@ -66,31 +63,26 @@ impl Process {
 
     /// Ends the process, whatever it is doing.
     pub(super) fn kill(&mut self) {
-        if let Some(child) = &mut self.0 {
-            // Asked first whether it is still there: in a program that ignores SIGCHLD, or reaps all children, its
-            // number may be another's by now.
-            if matches!(child.try_wait(), Ok(None)) {
-                let _ = child.kill();
-            }
+        // Asked first whether it is still there: in a program that ignores SIGCHLD, or reaps all children, its number
+        // may be another's by now.
+        self.reap(Duration::ZERO);
+        if let Some(pid) = self.0 {
+            let _ = kill(pid, Signal::SIGKILL);
         }
     }
 
     /// Waits for the process to end. None if it did not in time, and if somebody else reaped it.
-    fn reap(&mut self, patience: Duration) -> Option<ExitStatus> {
-        let child = self.0.as_mut()?;
+    fn reap(&mut self, patience: Duration) -> Option<WaitStatus> {
+        let pid = self.0?;
         let start = Instant::now();
         let mut pause = Duration::from_micros(50);
         loop {
-            match child.try_wait() {
-                Ok(Some(status)) => {
+            match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) if start.elapsed() < patience => thread::sleep(pause),
+                Ok(WaitStatus::StillAlive) => return None,
+                ended => {
                     self.0 = None;
-                    return Some(status);
-                }
-                Ok(None) if start.elapsed() < patience => thread::sleep(pause),
-                Ok(None) => return None,
-                Err(_) => {
-                    self.0 = None;
-                    return None;
+                    return ended.ok();
                 }
             }
             pause = (2 * pause).min(Duration::from_millis(5));
@@ -102,12 +94,26 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         self.reap(PATIENCE);
-        if let Some(mut child) = self.0.take() {
+        if let Some(pid) = self.0.take() {
             // Stuck in the kernel. The caller is not held up; if it stays, the process is reaped when it ends.
-            log::debug!("the query process does not end");
-            let _ = thread::Builder::new().spawn(move || child.wait());
+            log::debug!("the query process {pid} does not end");
+            let _ = thread::Builder::new().spawn(move || waitpid(pid, None));
         }
     }
+}
+
+/// The same file with a descriptor that is not one of a new process's standard streams: a caller that has closed its
+/// own gets such numbers for whatever it opens.
+pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    if fd.as_raw_fd() > 2 {
+        return Ok(fd);
+    }
+    fd.try_clone().map_err(|e| errno(&e))
+}
+
+/// The system's error number of a standard library error.
+pub(super) fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)
 }
 
 /// Whether NVML gets to see an environment variable. Never those of the loader.
@@ -117,22 +123,12 @@ fn is_for_nvml(name: &OsStr) -> bool {
     nvml || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
 }
 
-fn in_words(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with status {code}"),
-        (None, Some(number)) => match Signal::try_from(number) {
-            Ok(signal) => format!("it was killed by {}", signal.as_str()),
-            Err(_) => format!("it was killed by signal {number}"),
-        },
-        (None, None) => "it ended".into(),
+fn in_words(status: WaitStatus) -> String {
+    match status {
+        WaitStatus::Exited(_, code) => format!("it ended with status {code}"),
+        WaitStatus::Signaled(_, signal, _) => format!("it was killed by {signal}"),
+        _ => "it ended".into(),
     }
-}
-
-/// The program that is running, whatever became of its name: the kernel's link to it, good for deleted files too.
-///
-/// The new process looks the link up itself, before it has become another program.
-pub(super) fn this_executable() -> OsString {
-    "/proc/self/exe".into()
 }
 
 #[cfg(test)]
@@ -160,13 +156,15 @@ mod tests {
 
     #[test]
     fn endings_have_words() {
-        for (raw, words) in [
-            (0, "it ended with status 0"),
-            (65 << 8, "it ended with status 65"),
-            (6, "it was killed by SIGABRT"),
-            (40, "it was killed by signal 40"),
+        let pid = Pid::from_raw(1);
+        for (status, words) in [
+            (WaitStatus::Exited(pid, 65), "it ended with status 65"),
+            (
+                WaitStatus::Signaled(pid, Signal::SIGABRT, true),
+                "it was killed by SIGABRT",
+            ),
         ] {
-            assert_eq!(in_words(ExitStatus::from_raw(raw)), words);
+            assert_eq!(in_words(status), words);
         }
     }
 }

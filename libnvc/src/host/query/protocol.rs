@@ -99,7 +99,7 @@ pub(crate) enum Fault {
         code: u32,
         text: String,
     },
-    /// NVML claims success and answers nonsense.
+    /// NVML claims success and answers nonsense; the whole text.
     Nonsense { function: String, text: String },
 }
 

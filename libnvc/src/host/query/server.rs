@@ -3,14 +3,13 @@
 //! The order of the steps is the point; each comment says why a step stands where it stands. The environment was
 //! reduced by the asking process already, since the loader reads its variables before `main`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::thread;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
@@ -18,7 +17,9 @@ use nix::unistd::{Gid, Uid};
 use super::protocol::{Fault, Garbled, Message, Request, encode, take};
 use super::{MARKER, PROGRAM_NAME, ask};
 use crate::sys::nvml::{Nvml, preload};
-use crate::sys::process::{clear_capabilities, close_from, exit_now};
+use crate::sys::process::{
+    clear_capabilities, close_from, exit_now, live_as_long_as, reset_signals,
+};
 
 /// Name of NVML's library; the loader finds it by the rules of the driver root.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -33,9 +34,6 @@ const HOST_LIBRARIES: [&str; 5] = [
     "libgcc_s.so.1",
 ];
 
-/// Stack of the thread that only waits.
-const WATCHER_STACK: usize = 64 << 10;
-
 /// Exit statuses, for who looks at the process from outside; the reply says what happened.
 const DONE: u8 = 0;
 const NO_REQUEST: u8 = 64;
@@ -46,9 +44,12 @@ const ABANDONED: u8 = 65;
 /// To be called first thing in `main`, before any thread, descriptor or signal handler exists.
 pub fn serve_if_asked() {
     let mut arguments = std::env::args_os();
-    if arguments.next() == Some(OsString::from(PROGRAM_NAME))
-        && arguments.next() == Some(OsString::from(MARKER))
-    {
+    let mut next_is = |expected: &CStr| {
+        arguments
+            .next()
+            .is_some_and(|argument| argument.as_bytes() == expected.to_bytes())
+    };
+    if next_is(PROGRAM_NAME) && next_is(MARKER) {
         exit_now(serve());
     }
 }
@@ -56,14 +57,15 @@ pub fn serve_if_asked() {
 fn serve() -> u8 {
     // Nothing of the asking process may leak into NVML and the helpers it runs.
     close_from(3);
+    if reset_signals().is_err() {
+        return NO_REQUEST;
+    }
     let Ok(socket) = take_socket() else {
         return NO_REQUEST;
     };
     let Ok(request) = receive(&socket) else {
         return NO_REQUEST;
     };
-    // Never freed: the watching thread uses it until the process ends.
-    let socket: &'static UnixStream = Box::leak(Box::new(socket));
     match answer(socket, &request) {
         Ok(()) => DONE,
         Err(_) => ABANDONED,
@@ -104,11 +106,11 @@ fn send(mut socket: &UnixStream, message: &Message) -> io::Result<()> {
 ///
 /// NVML is neither shut down nor unloaded at the end: the kernel releases what the process held, and foreign code that
 /// does not run can neither fail nor hang.
-fn answer(socket: &'static UnixStream, request: &Request) -> io::Result<()> {
+fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
     if let Err(fault) = confine(request) {
-        return send(socket, &Message::Unavailable(fault));
+        return send(&socket, &Message::Unavailable(fault));
     }
-    stay_only_with(socket, request.parent)?;
+    let socket = stay_only_with(socket, request.parent)?;
 
     let nvml = match load(request) {
         Ok(nvml) => nvml,
@@ -129,7 +131,7 @@ fn answer(socket: &'static UnixStream, request: &Request) -> io::Result<()> {
 /// Locks the process into the driver root, with the identity asked for and no privileges.
 fn confine(request: &Request) -> Result<(), Fault> {
     // For people who look at the process table; nothing depends on it.
-    let _ = prctl::set_name(c"nvc:[driver]");
+    let _ = prctl::set_name(PROGRAM_NAME);
     if request.root != "/" {
         // Before the root changes, since afterwards they cannot be found.
         HOST_LIBRARIES.into_iter().for_each(preload);
@@ -160,24 +162,15 @@ fn become_user(uid: Uid, gid: Gid) -> Result<(), Errno> {
 /// Makes the process end together with the one that asked, also while NVML hangs.
 ///
 /// The kernel's death signal is set after the identity has changed, which clears it. It is tied to the asking *thread*
-/// and can be lost, so a thread of ours waits for the other end of the socket to close as well. That thread starts
-/// last, since identity and capabilities are each thread's own.
-fn stay_only_with(socket: &'static UnixStream, parent: i32) -> io::Result<()> {
+/// and can be lost, so the closing of the other end of the socket ends the process as well.
+fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream, Errno> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let ours = nix::unistd::getppid().as_raw();
     // Zero: the parent is outside our process-id namespace, and its number cannot be compared.
     if ours != parent && ours != 0 {
-        return Err(io::ErrorKind::BrokenPipe.into());
+        return Err(Errno::ESRCH);
     }
-    thread::Builder::new()
-        .stack_size(WATCHER_STACK)
-        .spawn(move || {
-            // Nothing is asked for: the closing of the other end is always reported.
-            let mut ends = [PollFd::new(socket.as_fd(), PollFlags::empty())];
-            while poll(&mut ends, PollTimeout::NONE) == Err(Errno::EINTR) {}
-            exit_now(ABANDONED);
-        })?;
-    Ok(())
+    live_as_long_as(socket, ABANDONED)
 }
 
 fn load(request: &Request) -> Result<Nvml, Fault> {

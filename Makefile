@@ -1,0 +1,33 @@
+# Shortcuts; each is one command or one script that can be run without make. `make` alone lists them.
+
+CARGO ?= cargo
+
+.PHONY: help setup demo build test fmt lint doc clean
+
+help: ## Say what can be made.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what the other targets need (Debian and Ubuntu, as root), or say what is missing.
+	@scripts/setup.sh
+
+demo: ## Play the manual container, with the real driver or a simulated one.
+	@scripts/demo.sh
+
+build: ## Build nvidia-container-cli as it is shipped.
+	$(CARGO) build --release -p nvc-cli
+
+test: ## Run all tests; the privileged ones when root.
+	@scripts/test.sh
+
+fmt: ## Format all sources.
+	$(CARGO) fmt --all
+
+lint: ## Check formatting and lints, without changing anything.
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+doc: ## Build the library's documentation.
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p libnvc
+
+clean: ## Remove what was built.
+	$(CARGO) clean

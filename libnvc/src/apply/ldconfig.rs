@@ -1,0 +1,257 @@
+//! Runs ldconfig inside the container's root, caged.
+//!
+//! ldconfig reads every library of a hostile image and writes into it, with the rights of the container's owner. It is
+//! the host's program and not the image's, copied and sealed before any namespace is entered, so that nothing it
+//! touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`Prepared::new`] does all that can be done
+//! beforehand, [`Prepared::run`] starts the program and waits for it; [`Memory`] puts back what it changed.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{Mode, SFlag};
+use nix::unistd::pipe2;
+use seccompiler::BpfProgram;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, RootDir};
+use crate::path::ContainerPath;
+use crate::plan;
+use crate::sys::cage::{self, Cage, Failure};
+
+mod conf;
+mod explain;
+mod filter;
+mod kept;
+mod memory;
+mod output;
+mod program;
+mod watch;
+
+pub use memory::Memory;
+
+use watch::Ended;
+
+/// Wall-clock time that ldconfig gets, unless the caller says otherwise; its processor time is limited to ten seconds.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Everything that running ldconfig needs and that does not depend on the container.
+#[derive(Debug)]
+pub struct Prepared {
+    program: Program,
+    /// What follows the program's name on its command line.
+    arguments: Vec<CString>,
+    filter: BpfProgram,
+    null: OwnedFd,
+    pivot: bool,
+    deadline: Duration,
+}
+
+#[derive(Debug)]
+enum Program {
+    Host(program::Sealed),
+    Image(ContainerPath),
+}
+
+impl Prepared {
+    /// Opens, checks and seals the program, in the caller's namespaces and before anything is changed.
+    ///
+    /// With `no_pivot` the cage's root is covered instead of exchanged, for roots on a ramdisk.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as upstream; the program is a script or dynamically
+    /// linked; the system cannot make sealed copies.
+    pub fn new(
+        ldconfig: &plan::Ldconfig,
+        directories: &[ContainerPath],
+        no_pivot: bool,
+    ) -> Result<Self> {
+        let program = match ldconfig {
+            plan::Ldconfig::Host(path) => Program::Host(program::seal(path)?),
+            plan::Ldconfig::Image(path) => Program::Image(path.clone()),
+        };
+        let fixed = [c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"].map(CString::from);
+        let mut arguments = Vec::from(fixed);
+        for directory in directories {
+            arguments.push(text(directory.as_path())?);
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let null = nix::fcntl::open("/dev/null", flags, Mode::empty())
+            .map_err(|errno| Error::file("open failed", "/dev/null", errno))
+            .and_then(|fd| above_streams(fd).map_err(cannot_start))
+            .map_err(|error| error.with_kind(ErrorKind::LdCache))?;
+        Ok(Self {
+            program,
+            arguments,
+            filter: filter::compile()?,
+            null,
+            pivot: !no_pivot,
+            deadline: DEADLINE,
+        })
+    }
+
+    /// The same with another limit to the time that the program may take.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Runs the program in the container's root as the container's owner, and waits for it.
+    ///
+    /// To be called by a thread that has entered the container's mount namespace, with a descriptor of the root opened
+    /// there. It must stay until this returns: the program is killed when its thread ends.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: upstream's `process <path> failed with error code: <n>` and `process <path>
+    /// terminated with signal <n>`; `ldconfig's cage: <step>: <cause>` if it could not be started; it took too long.
+    pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
+        let from_image = matches!(self.program, Program::Image(_));
+        let image_file;
+        let (program, path) = match &self.program {
+            Program::Host(sealed) => (sealed.file.as_fd(), sealed.path.as_path()),
+            Program::Image(path) => {
+                let Some((file, path)) = image_program(rootfs, path)? else {
+                    // As upstream: many images have none, and then nothing in them reads the cache.
+                    log::info!("not updating the ld.so.cache: the image has no {path}");
+                    return Ok(());
+                };
+                log::warn!(
+                    "running the image's own {}; with @ before the path it would be the host's",
+                    path.display()
+                );
+                image_file = (file, path);
+                (image_file.0.as_fd(), image_file.1.as_path())
+            }
+        };
+        let mut arguments = Vec::with_capacity(self.arguments.len() + 1);
+        arguments.push(text(path)?);
+        arguments.extend_from_slice(&self.arguments);
+        log::info!("executing {}", path.display());
+
+        let (output, output_end) = pipe().map_err(cannot_start)?;
+        let (report, report_end) = pipe().map_err(cannot_start)?;
+        let moved_root;
+        let rootfs = if is_stream(rootfs) {
+            moved_root = rootfs
+                .try_clone_to_owned()
+                .map_err(|e| cannot_start(errno(&e)))?;
+            moved_root.as_fd()
+        } else {
+            rootfs
+        };
+        let process = cage::spawn(&Cage {
+            rootfs,
+            program,
+            arguments: &arguments,
+            input: self.null.as_fd(),
+            output: output_end.as_fd(),
+            report: report_end.as_fd(),
+            filter: &self.filter,
+            pivot: self.pivot,
+            image_programs: from_image,
+            owner: (owner_uid != 0).then_some((owner_uid, owner_gid)),
+        })
+        .map_err(cannot_start)?;
+        drop((output_end, report_end));
+
+        let (ended, said) = watch::watch(&process, output, self.deadline);
+        for line in said.lines() {
+            log::info!("ldconfig: {line}");
+        }
+        if said.left_out() > 0 {
+            log::info!("ldconfig: {} more bytes", said.left_out());
+        }
+        let failure = match &ended {
+            Ended::Exited(0) => return Ok(()),
+            Ended::TimedOut => None,
+            _ => read_failure(report),
+        };
+        Err(match failure {
+            Some(failure) => explain::cage(failure, path, from_image),
+            None => explain::end(ended, path, said.last(), self.deadline),
+        })
+    }
+}
+
+/// The image's own program: `<path>.real` where there is one, since `<path>` is a script then (Ubuntu); none if missing.
+///
+/// By reference only, and never read: what it is, is for the execution to find out.
+fn image_program(
+    rootfs: BorrowedFd<'_>,
+    path: &ContainerPath,
+) -> Result<Option<(OwnedFd, PathBuf)>> {
+    let failed = |errno| {
+        let error = Error::file("open failed", path.as_path(), errno);
+        error.with_kind(ErrorKind::LdCache)
+    };
+    let root = rootfs.try_clone_to_owned().map_err(|e| failed(errno(&e)))?;
+    let root = RootDir::from_fd(root);
+    for path in [program::real(path.as_path()), path.as_path().to_owned()] {
+        match root.resolve(&path) {
+            Ok(file) => {
+                let mode = inroot::stat(file.as_fd()).map_err(failed)?.st_mode;
+                if SFlag::from_bits_truncate(mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+                    return Err(program::not_a_file(&path));
+                }
+                return Ok(Some((above_streams(file).map_err(failed)?, path)));
+            }
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(None)
+}
+
+/// What the child told about a failure before the execution; nothing if the program was executed.
+fn read_failure(report: OwnedFd) -> Option<Failure> {
+    let mut bytes = Vec::with_capacity(Failure::SIZE);
+    // The writing end is gone with the child; a copy in a child of another thread must not make this wait.
+    if !watch::is_readable(report.as_fd()) {
+        return None;
+    }
+    let limit = Failure::SIZE as u64;
+    File::from(report)
+        .take(limit)
+        .read_to_end(&mut bytes)
+        .ok()?;
+    Failure::from_bytes(&bytes)
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    Ok((read, above_streams(write)?))
+}
+
+fn is_stream(fd: BorrowedFd<'_>) -> bool {
+    fd.as_raw_fd() <= 2
+}
+
+/// The same file at a number that setting up the standard streams does not overwrite: the caller may have closed its own.
+fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    if is_stream(fd.as_fd()) {
+        // The standard library never duplicates to a number below 3.
+        fd.try_clone().map_err(|e| errno(&e))
+    } else {
+        Ok(fd)
+    }
+}
+
+fn text(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::file("invalid path", path, Errno::EINVAL).with_kind(ErrorKind::LdCache))
+}
+
+fn cannot_start(errno: Errno) -> Error {
+    Error::system("process creation failed", errno).with_kind(ErrorKind::LdCache)
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}

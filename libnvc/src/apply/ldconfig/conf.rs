@@ -1,0 +1,119 @@
+//! Reads /etc/ld.so.conf as ldconfig does: directories, and patterns of further files.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What one line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A directory of libraries.
+    Directory(PathBuf),
+    /// More such files: their directory, and a pattern of names in it.
+    Include(PathBuf, Vec<u8>),
+}
+
+/// The lines of a file; those that are none of the two, or relative, mean nothing to ldconfig either.
+pub(super) fn parse(text: &[u8]) -> Vec<Line> {
+    text.split(|&byte| byte == b'\n')
+        .flat_map(|line| {
+            let line = line.split(|&byte| byte == b'#').next();
+            line_of(line.unwrap_or_default().trim_ascii())
+        })
+        .collect()
+}
+
+fn line_of(line: &[u8]) -> Vec<Line> {
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    match words.next() {
+        Some(b"include") => words.filter_map(include).collect(),
+        Some(b"hwcap") | None => Vec::new(),
+        Some(_) => directory(line).into_iter().collect(),
+    }
+}
+
+/// A directory; what follows an equals sign is the type of its libraries.
+fn directory(line: &[u8]) -> Option<Line> {
+    let path = line.split(|&byte| byte == b'=').next()?.trim_ascii_end();
+    let path = Path::new(OsStr::from_bytes(path));
+    path.is_absolute().then(|| Line::Directory(path.to_owned()))
+}
+
+/// Relative patterns start in the directory of the file, which is /etc for the one that counts.
+fn include(pattern: &[u8]) -> Option<Line> {
+    let path = Path::new("/etc").join(OsStr::from_bytes(pattern));
+    let name = path.file_name()?.as_bytes().to_vec();
+    Some(Line::Include(path.parent()?.to_owned(), name))
+}
+
+/// Whether a shell pattern has a name; one with brackets has any, which is more than ldconfig reads and never less.
+pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern.split_first() {
+        None => name.is_empty(),
+        Some((b'[' | b'\\', _)) => true,
+        Some((b'*', rest)) => {
+            let mut tails = (0..=name.len()).filter_map(|start| name.get(start..));
+            tails.any(|tail| matches(rest, tail))
+        }
+        Some((b'?', rest)) => name
+            .split_first()
+            .is_some_and(|(_, tail)| matches(rest, tail)),
+        Some((byte, rest)) => name
+            .split_first()
+            .is_some_and(|(first, tail)| first == byte && matches(rest, tail)),
+    }
+}
+
+/// Whether a pattern is a plain name.
+pub(super) fn is_plain(pattern: &[u8]) -> bool {
+    !pattern.iter().any(|byte| b"*?[\\".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_mean_what_ldconfig_takes_them_for() {
+        let directory = |path: &str| Line::Directory(path.into());
+        let text = b"# comment\n/usr/lib/one\n\t/two # here\n\n/three=libc6\nrelative\nhwcap 1 x\n\
+            include ld.so.conf.d/*.conf /else/where.conf\n/with space\n/last";
+        assert_eq!(
+            parse(text),
+            [
+                directory("/usr/lib/one"),
+                directory("/two"),
+                directory("/three"),
+                Line::Include("/etc/ld.so.conf.d".into(), b"*.conf".to_vec()),
+                Line::Include("/else".into(), b"where.conf".to_vec()),
+                directory("/with space"),
+                directory("/last"),
+            ]
+        );
+        assert_eq!(parse(b""), []);
+        assert_eq!(parse(b"include\ninclude /\n=\n\0\xff"), []);
+    }
+
+    #[test]
+    fn patterns_have_names() {
+        for (pattern, name, expected) in [
+            ("*.conf", "a.conf", true),
+            ("*.conf", ".conf", true),
+            ("*.conf", "a.conf.bak", false),
+            ("a?c*", "abcd", true),
+            ("a?c*", "ac", false),
+            ("[a-c]*.conf", "anything", true),
+            ("plain", "plain", true),
+            ("plain", "plainer", false),
+        ] {
+            assert_eq!(
+                matches(pattern.as_bytes(), name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
+        }
+        assert!(is_plain(b"plain.conf") && !is_plain(b"*.conf"));
+    }
+}

@@ -1,0 +1,141 @@
+//! Keeps one file that ldconfig replaces by renaming, and puts it back.
+//!
+//! ldconfig never writes into the old file, so an open descriptor keeps all of it: content, mode, owner, attributes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, symlinkat, unlinkat};
+
+use super::errno;
+use crate::sys::xattr;
+
+/// A name in a directory, and what was there.
+#[derive(Debug)]
+pub(super) struct Kept {
+    parent: OwnedFd,
+    name: &'static str,
+    was: Was,
+}
+
+#[derive(Debug)]
+enum Was {
+    Missing,
+    File(File),
+    Link(OsString),
+    /// Something that no copy can replace; ldconfig fails on a directory and replaces the rest.
+    Other(FileStat),
+}
+
+impl Kept {
+    /// Keeps what has this name.
+    pub(super) fn take(parent: OwnedFd, name: &'static str) -> Result<Self, Errno> {
+        let was = match look(&parent, name)? {
+            None => Was::Missing,
+            Some(stat) => match kind(&stat) {
+                // Checked first, since opening a device can be enough to do harm.
+                SFlag::S_IFREG => {
+                    let flags = OFlag::O_RDONLY
+                        | OFlag::O_NOFOLLOW
+                        | OFlag::O_NONBLOCK
+                        | OFlag::O_NOCTTY
+                        | OFlag::O_CLOEXEC;
+                    Was::File(openat(&parent, name, flags, Mode::empty())?.into())
+                }
+                SFlag::S_IFLNK => Was::Link(readlinkat(&parent, name)?),
+                _ => Was::Other(stat),
+            },
+        };
+        Ok(Self { parent, name, was })
+    }
+
+    /// Makes the name mean what it did.
+    pub(super) fn put_back(self) -> Result<(), Errno> {
+        let temporary = format!("{}~", self.name); // ldconfig's own, which it may have left
+        remove(&self.parent, &temporary)?;
+        let now = look(&self.parent, self.name)?;
+        match &self.was {
+            Was::Missing => match now {
+                Some(stat) if kind(&stat) == SFlag::S_IFREG => remove(&self.parent, self.name),
+                _ => Ok(()),
+            },
+            Was::File(file) => {
+                let old = fstat(file)?;
+                if now.is_some_and(|now| same(&now, &old)) {
+                    return Ok(());
+                }
+                self.copy(file, &old, &temporary)
+                    .and_then(|()| self.rename(&temporary))
+                    .inspect_err(|_| drop(remove(&self.parent, &temporary)))
+            }
+            Was::Link(target) => {
+                if readlinkat(&self.parent, self.name).as_ref() == Ok(target) {
+                    return Ok(());
+                }
+                symlinkat(target.as_os_str(), &self.parent, temporary.as_str())?;
+                self.rename(&temporary)
+            }
+            Was::Other(old) => match now {
+                Some(now) if same(&now, old) => Ok(()),
+                _ => Err(Errno::EOPNOTSUPP),
+            },
+        }
+    }
+
+    fn copy(&self, mut old: &File, stat: &FileStat, temporary: &str) -> Result<(), Errno> {
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let new = openat(
+            &self.parent,
+            temporary,
+            flags,
+            Mode::S_IRUSR | Mode::S_IWUSR,
+        )?;
+        let mut new = File::from(new);
+        old.seek(SeekFrom::Start(0)).map_err(|e| errno(&e))?;
+        std::io::copy(&mut old, &mut new).map_err(|e| errno(&e))?;
+        let made = fstat(&new)?;
+        if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
+            let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+            fchown(&new, Some(user), Some(group))?;
+        }
+        // After the owner, a change of which clears bits; before the attributes, since an access list is one of them.
+        fchmod(&new, Mode::from_bits_truncate(stat.st_mode))?;
+        xattr::copy(old.as_fd(), new.as_fd())
+    }
+
+    fn rename(&self, temporary: &str) -> Result<(), Errno> {
+        renameat(&self.parent, temporary, &self.parent, self.name)
+    }
+}
+
+fn look(parent: &OwnedFd, name: &str) -> Result<Option<FileStat>, Errno> {
+    match fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Removes a name that may not be there.
+pub(super) fn remove(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+    match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        // A read-only root, in which nothing can have been made either.
+        Err(Errno::EROFS) if look(parent, name)?.is_none() => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+fn same(one: &FileStat, other: &FileStat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}

@@ -1,0 +1,329 @@
+//! Remembers what ldconfig may change in a container's root, and puts it back when it or a later step fails.
+//!
+//! ldconfig replaces /etc/ld.so.cache and its own /var/cache/ldconfig/aux-cache, and makes or redirects a symbolic
+//! link for each library in the directories it looks through: those of its command line and of /etc/ld.so.conf, and those
+//! built into it. Remembering reads and opens, nothing more; contents are read only to be put back. Links that
+//! ldconfig redirected come back as new links, owned by whoever puts them back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat, renameat};
+use nix::sys::stat::{Mode, SFlag};
+use nix::unistd::{UnlinkatFlags, Whence, lseek, symlinkat, unlinkat};
+
+use super::conf::{self, Line};
+use super::kept::{self, Kept};
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, RootDir};
+use crate::path::ContainerPath;
+use crate::sys::directory;
+
+/// Directories that ldconfig looks through without being told; which of them depends on the distribution.
+const BUILT_IN: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
+
+/// Subdirectories for processors with more features: of glibc since 2.33, and the plain names before 2.37.
+const FOR_FEATURES: &str = "glibc-hwcaps";
+const FOR_FEATURES_BEFORE: [&str; 7] = [
+    "avx512_1", "haswell", "sse2", "tls", "x86_64", "xeon_phi", "atomics",
+];
+
+/// Bounds on what an image can make this remember.
+const MOST_DIRECTORIES: usize = 256;
+const MOST_LINKS: usize = 1 << 16;
+const MOST_CONF_FILES: usize = 256;
+const MOST_CONF_BYTES: u64 = 64 << 10;
+
+/// What there was before ldconfig.
+#[derive(Debug)]
+pub struct Memory {
+    root: RootDir,
+    cache: Option<Kept>,
+    /// ldconfig's notes for its next run; none where it had no directory for them.
+    notes: Option<Kept>,
+    directories: Vec<Directory>,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// Symbolic links and what they say.
+    links: BTreeMap<OsString, OsString>,
+}
+
+const NOTES_PARENT: &str = "/var/cache";
+const NOTES_DIRECTORY: &str = "ldconfig";
+const NOTES: &str = "aux-cache";
+
+impl Memory {
+    /// Looks at a container's root, in the mount namespace of the calling thread, before ldconfig is run there with
+    /// these directories on its command line.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there.
+    pub fn take(rootfs: impl AsFd, directories: &[ContainerPath]) -> Result<Self> {
+        let fd = rootfs.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|e| failed("remembering", Path::new("/"), super::errno(&e)))?;
+        let root = RootDir::from_fd(fd);
+        let keep = |directory: &str, name: &'static str| {
+            let path = Path::new(directory);
+            match root.resolve_directory(path) {
+                // Then ldconfig cannot make the file either.
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+                Err(errno) => Err(errno),
+                Ok(parent) => Kept::take(parent, name).map(Some),
+            }
+            .map_err(|errno| failed("remembering", &path.join(name), errno))
+        };
+        let cache = keep("/etc", "ld.so.cache")?;
+        let notes = keep("/var/cache/ldconfig", NOTES)?;
+        let mut memory = Self {
+            root,
+            cache,
+            notes,
+            directories: Vec::new(),
+        };
+        memory.take_links(directories);
+        Ok(memory)
+    }
+
+    fn take_links(&mut self, directories: &[ContainerPath]) {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        paths.extend(directories.iter().map(|path| path.as_path().to_owned()));
+        paths.extend(BUILT_IN.map(PathBuf::from));
+        let triplet = format!("{}-linux-gnu", std::env::consts::ARCH); // Debian's
+        paths.extend(["/lib", "/usr/lib"].map(|path| Path::new(path).join(&triplet)));
+        paths.extend(configured(&self.root));
+
+        let mut known = BTreeSet::new();
+        let mut budget = MOST_LINKS;
+        for path in paths {
+            // What cannot be opened ldconfig cannot change; a failure here must not stop it.
+            let taken = self
+                .root
+                .resolve_directory(&path)
+                .and_then(|fd| self.take_directory(&path, &fd, &mut known, &mut budget));
+            match taken {
+                Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                Err(Errno::ENOBUFS) => {
+                    log::warn!("the image has too many links: not all would be put back");
+                    return;
+                }
+                Err(errno) => log::debug!("not remembering {}: {errno}", path.display()),
+            }
+        }
+    }
+
+    fn take_directory(
+        &mut self,
+        path: &Path,
+        found: &OwnedFd,
+        known: &mut BTreeSet<(u64, u64)>,
+        budget: &mut usize,
+    ) -> Result<(), Errno> {
+        let stat = inroot::stat(found.as_fd())?;
+        if !known.insert((stat.st_dev, stat.st_ino)) {
+            return Ok(());
+        }
+        if self.directories.len() >= MOST_DIRECTORIES {
+            return Err(Errno::ENOBUFS);
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = openat(found, ".", flags, Mode::empty())?;
+        let mut links = BTreeMap::new();
+        let mut below = Vec::new();
+        each_name(&fd, |name, kind| match kind {
+            libc::DT_DIR if has_libraries(path, name) => below.push(name.to_owned()),
+            // File systems that do not tell types: readlinkat finds out.
+            libc::DT_LNK | libc::DT_UNKNOWN => {
+                links.insert(name.to_owned(), OsString::new());
+            }
+            _ => {}
+        })?;
+        *budget = budget.checked_sub(links.len()).ok_or(Errno::ENOBUFS)?;
+        links.retain(|name, target| match readlinkat(&fd, name.as_os_str()) {
+            Ok(text) => {
+                *target = text;
+                true
+            }
+            Err(_) => false,
+        });
+        self.directories.push(Directory {
+            path: path.to_owned(),
+            fd,
+            links,
+        });
+        for name in below {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let found = openat(found, name.as_os_str(), flags, Mode::empty())?;
+            self.take_directory(&path.join(&name), &found, known, budget)?;
+        }
+        Ok(())
+    }
+
+    /// Puts everything back that is different.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: the first thing that could not be put back, with the others beside it.
+    pub fn restore(self) -> Result<()> {
+        let mut errors = Vec::new();
+        let mut done = |result: Result<(), Errno>, path: &Path| {
+            if let Err(errno) = result {
+                errors.push(failed("putting back", path, errno));
+            }
+        };
+        if let Some(cache) = self.cache {
+            done(cache.put_back(), Path::new("/etc/ld.so.cache"));
+        }
+        let notes = Path::new(NOTES_PARENT).join(NOTES_DIRECTORY);
+        match self.notes {
+            Some(kept) => done(kept.put_back(), &notes.join(NOTES)),
+            None => done(remove_notes(&self.root), &notes),
+        }
+        for directory in &self.directories {
+            done(directory.put_back(), &directory.path);
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let first = errors.remove(0);
+        Err(first.with_cleanup(errors))
+    }
+}
+
+impl Directory {
+    fn put_back(&self) -> Result<(), Errno> {
+        let mut made = Vec::new();
+        lseek(&self.fd, 0, Whence::SeekSet)?;
+        each_name(&self.fd, |name, kind| {
+            let is_link = matches!(kind, libc::DT_LNK | libc::DT_UNKNOWN);
+            if is_link && !self.links.contains_key(name) {
+                made.push(name.to_owned());
+            }
+        })?;
+        for name in made {
+            // ldconfig links to files beside the link; any other link is somebody else's.
+            match readlinkat(&self.fd, name.as_os_str()) {
+                Ok(target) if Path::new(&target).components().count() == 1 => {
+                    unlinkat(&self.fd, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
+                }
+                _ => {}
+            }
+        }
+        for (name, target) in &self.links {
+            match readlinkat(&self.fd, name.as_os_str()) {
+                Ok(now) if now == *target => {}
+                // No longer a link: not ldconfig's doing.
+                Err(Errno::EINVAL) => {}
+                Ok(_) | Err(Errno::ENOENT) => self.relink(name, target)?,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    fn relink(&self, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
+        const TEMPORARY: &str = ".nvc-link~";
+        kept::remove(&self.fd, TEMPORARY)?;
+        symlinkat(target, &self.fd, TEMPORARY)?;
+        renameat(&self.fd, TEMPORARY, &self.fd, name)
+    }
+}
+
+/// Removes ldconfig's notes and the directory it made for them.
+fn remove_notes(root: &RootDir) -> Result<(), Errno> {
+    let parent = match root.resolve_directory(Path::new(NOTES_PARENT)) {
+        Ok(parent) => parent,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = match openat(&parent, NOTES_DIRECTORY, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    kept::remove(&directory, &format!("{NOTES}~"))?;
+    kept::remove(&directory, NOTES)?;
+    unlinkat(&parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
+}
+
+/// The directories of /etc/ld.so.conf and of what it includes; files included by those are not followed further.
+fn configured(root: &RootDir) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut files = 0;
+    for line in lines(root, Path::new("/etc/ld.so.conf")) {
+        match line {
+            Line::Directory(path) => found.push(path),
+            Line::Include(directory, pattern) => {
+                for file in included(root, &directory, &pattern) {
+                    files += 1;
+                    if files > MOST_CONF_FILES {
+                        return found;
+                    }
+                    let lines = lines(root, &file).into_iter();
+                    found.extend(lines.filter_map(|line| match line {
+                        Line::Directory(path) => Some(path),
+                        Line::Include(..) => None,
+                    }));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn included(root: &RootDir, directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    if conf::is_plain(pattern) {
+        return vec![directory.join(OsStr::from_bytes(pattern))];
+    }
+    let mut files = Vec::new();
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let opened = root
+        .resolve_directory(directory)
+        .and_then(|found| openat(found, ".", flags, Mode::empty()));
+    if let Ok(fd) = opened {
+        // A listing that breaks off leaves what was found so far.
+        let _ = each_name(&fd, |name, _| {
+            if conf::matches(pattern, name.as_bytes()) {
+                files.push(directory.join(name));
+            }
+        });
+    }
+    files
+}
+
+/// The lines of a file, none if it is not one or cannot be read: so it is for ldconfig too.
+fn lines(root: &RootDir, path: &Path) -> Vec<Line> {
+    let is_file = root.resolve(path).and_then(|fd| inroot::stat(fd.as_fd()));
+    // Checked first, since opening a device can be enough to do harm.
+    let is_file = is_file.is_ok_and(|stat| {
+        SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
+    });
+    let mut text = Vec::new();
+    if let Some(file) = is_file.then(|| root.open_file(path).ok()).flatten() {
+        let _ = file.take(MOST_CONF_BYTES).read_to_end(&mut text);
+    }
+    conf::parse(&text)
+}
+
+/// Whether ldconfig looks into a subdirectory too.
+fn has_libraries(parent: &Path, name: &OsStr) -> bool {
+    name == FOR_FEATURES
+        || parent.file_name() == Some(OsStr::new(FOR_FEATURES)) && name != "." && name != ".."
+        || FOR_FEATURES_BEFORE.iter().any(|known| name == *known)
+}
+
+fn each_name(fd: &OwnedFd, mut each: impl FnMut(&OsStr, u8)) -> Result<(), Errno> {
+    directory::list(fd.as_fd(), |entry| each(entry.name, entry.kind))
+}
+
+fn failed(what: &str, path: &Path, errno: Errno) -> Error {
+    Error::file(&format!("{what} failed"), path, errno).with_kind(ErrorKind::LdCache)
+}

@@ -1,0 +1,117 @@
+//! Keeps what ldconfig prints, within bounds: the image decides what and how much that is.
+
+/// Most bytes of text that are kept.
+const KEPT: usize = 64 << 10;
+/// Most bytes of one line.
+const LINE: usize = 1 << 10;
+
+/// What a program printed.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    lines: Vec<String>,
+    kept: usize,
+    left_out: u64,
+    partial: Vec<u8>,
+    last: Option<String>,
+}
+
+impl Output {
+    /// Takes the next bytes.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        let mut pieces = bytes.split(|&byte| byte == b'\n').peekable();
+        while let Some(piece) = pieces.next() {
+            self.extend(piece);
+            if pieces.peek().is_some() {
+                self.end_line();
+            }
+        }
+    }
+
+    /// Takes a last line that has no end.
+    pub(super) fn finish(&mut self) {
+        self.end_line();
+    }
+
+    /// The lines that were kept, safe to print.
+    pub(super) fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// The last line, kept or not.
+    pub(super) fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
+    /// How many bytes were not kept.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        let room = LINE.saturating_sub(self.partial.len()).min(bytes.len());
+        let (taken, left) = bytes.split_at(room);
+        self.partial.extend_from_slice(taken);
+        self.left_out += left.len() as u64;
+    }
+
+    fn end_line(&mut self) {
+        let bytes = std::mem::take(&mut self.partial);
+        let line = printable(&bytes);
+        if line.is_empty() {
+            return;
+        }
+        if self.kept + line.len() <= KEPT {
+            self.kept += line.len();
+            self.lines.push(line.clone());
+        } else {
+            self.left_out += bytes.len() as u64;
+        }
+        self.last = Some(line);
+    }
+}
+
+/// File names come from the image: no escape sequences on somebody's terminal.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let shown = text.trim_end().chars();
+    shown
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fed(pieces: &[&[u8]]) -> Output {
+        let mut output = Output::default();
+        for piece in pieces {
+            output.feed(piece);
+        }
+        output.finish();
+        output
+    }
+
+    #[test]
+    fn pieces_become_lines() {
+        let output = fed(&[b"one\ntw", b"o\n\n", b"three \x1b[31m\xff"]);
+        assert_eq!(output.lines(), ["one", "two", "three ?[31m\u{fffd}"]);
+        assert_eq!(output.last(), Some("three ?[31m\u{fffd}"));
+        assert_eq!(output.left_out(), 0);
+        assert_eq!(fed(&[]).last(), None);
+    }
+
+    #[test]
+    fn a_flood_is_bounded() {
+        let line = [b'a'; 5000];
+        let mut pieces: Vec<&[u8]> = Vec::new();
+        for _ in 0..100 {
+            pieces.extend([&line[..], b"\n"]);
+        }
+        pieces.push(b"the end\n");
+        let output = fed(&pieces);
+        assert_eq!(output.lines().len(), KEPT / LINE);
+        assert!(output.left_out() > 400_000);
+        assert_eq!(output.last(), Some("the end"));
+    }
+}

@@ -1,0 +1,253 @@
+//! Copies the host's ldconfig into a sealed file in memory.
+//!
+//! A process that executes the host's file inside a container offers it there as /proc/PID/exe, for writing too
+//! (CVE-2024-0135). The copy belongs to nobody, and its seals let nobody change it. Where no such copy can be made,
+//! nothing runs.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use goblin::elf::Elf;
+use goblin::elf::program_header::{PT_INTERP, ProgramHeader};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::{above_streams, errno};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A program that nobody can change.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    /// The file it is a copy of.
+    pub(super) path: PathBuf,
+    /// The copy.
+    pub(super) file: OwnedFd,
+}
+
+/// What a file is to execve(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Needs nothing but itself.
+    Static,
+    /// Needs a loader and libraries.
+    Dynamic,
+    /// Needs an interpreter.
+    Script,
+    /// Is no program.
+    Other,
+}
+
+/// The most that is read to find out what a file is; linkers put the table of program headers at the front.
+const HEAD: usize = 4096;
+
+/// Copies a program, or the one it stands for: `<path>.real` if `<path>` is a script (Ubuntu's waits for triggers).
+///
+/// # Errors
+/// `open failed: <path>: <cause>`; it is a script, dynamically linked, or no program; it cannot be copied.
+pub(super) fn seal(path: &Path) -> Result<Sealed> {
+    let (mut file, mut kind) = open(path)?;
+    let mut path = path.to_owned();
+    if kind == Kind::Script {
+        let real = real(&path);
+        (file, kind) = match open(&real) {
+            Err(error) if error.errno() == Some(Errno::ENOENT) => return Err(script(&path)),
+            done => done?,
+        };
+        path = real;
+    }
+    match kind {
+        Kind::Static => {}
+        Kind::Script => return Err(script(&path)),
+        // Its loader and libraries would be the image's, so it would no longer be the host's program that runs.
+        Kind::Dynamic => return Err(refused(&path, "is dynamically linked", "a static one")),
+        Kind::Other => return Err(refused(&path, "is not a program", "one")),
+    }
+    let file = copy(file, &path)?;
+    Ok(Sealed { path, file })
+}
+
+/// Where distributions that put a script in a program's place keep the program.
+pub(super) fn real(path: &Path) -> PathBuf {
+    let mut real = path.as_os_str().to_owned();
+    real.push(".real");
+    real.into()
+}
+
+pub(super) fn not_a_file(path: &Path) -> Error {
+    let text = format!("open failed: {}", path.display());
+    Error::new(ErrorKind::LdCache, text).because("not a regular file")
+}
+
+fn script(path: &Path) -> Error {
+    refused(path, "is a script", "the program itself")
+}
+
+fn refused(path: &Path, is: &str, wanted: &str) -> Error {
+    let text = format!("ldconfig cannot run confined: {} {is}", path.display());
+    Error::new(ErrorKind::LdCache, text).hint(format!("let --ldconfig=@PATH name {wanted}"))
+}
+
+fn open(path: &Path) -> Result<(File, Kind)> {
+    let failed = |e: &std::io::Error| {
+        let error = Error::file("open failed", path, errno(e)).with_kind(ErrorKind::LdCache);
+        match error.errno() {
+            Some(Errno::ENOENT) => {
+                error.hint("--ldconfig=@PATH names the host's ldconfig, often /sbin/ldconfig")
+            }
+            _ => error,
+        }
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let file = options.open(path).map_err(|e| failed(&e))?;
+    let metadata = file.metadata().map_err(|e| failed(&e))?;
+    if !metadata.is_file() {
+        return Err(not_a_file(path));
+    }
+    let mut head = [0; HEAD];
+    let length = file.read_at(&mut head, 0).map_err(|e| failed(&e))?;
+    Ok((file, kind(head.get(..length).unwrap_or_default())))
+}
+
+fn kind(head: &[u8]) -> Kind {
+    if head.starts_with(b"#!") {
+        return Kind::Script;
+    }
+    match has_interpreter(head) {
+        Some(true) => Kind::Dynamic,
+        Some(false) => Kind::Static,
+        None => Kind::Other,
+    }
+}
+
+/// Whether an ELF program names a loader; none if these are not the first bytes of an ELF program.
+fn has_interpreter(head: &[u8]) -> Option<bool> {
+    let header = Elf::parse_header(head).ok()?;
+    let context = goblin::container::Ctx::new(header.container().ok()?, header.endianness().ok()?);
+    let offset = usize::try_from(header.e_phoff).ok()?;
+    let count = usize::from(header.e_phnum);
+    let table = ProgramHeader::parse(head, offset, count, context).ok()?;
+    Some(table.iter().any(|header| header.p_type == PT_INTERP))
+}
+
+fn copy(mut source: File, path: &Path) -> Result<OwnedFd> {
+    let failed = |operation: &str, errno| {
+        let error = Error::file(operation, path, errno).with_kind(ErrorKind::LdCache);
+        match errno {
+            Errno::EACCES => error.hint("sysctl vm.memfd_noexec=2 forbids programs in memory"),
+            _ => error,
+        }
+    };
+    let mut copy = memory_file(path).map_err(|errno| failed("copying to memory failed", errno))?;
+    // From file to file, for which the standard library lets the kernel copy.
+    let copied = std::io::copy(&mut source, &mut copy);
+    copied.map_err(|e| failed("copying to memory failed", errno(&e)))?;
+    let seals = SealFlag::F_SEAL_SEAL
+        | SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_WRITE;
+    fcntl(&copy, FcntlArg::F_ADD_SEALS(seals)).map_err(|errno| failed("sealing failed", errno))?;
+    above_streams(copy.into()).map_err(|errno| failed("sealing failed", errno))
+}
+
+fn memory_file(path: &Path) -> Result<File, Errno> {
+    const EXEC: MFdFlags = MFdFlags::from_bits_retain(0x10); // MFD_EXEC, Linux 6.3
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    // The name is for people who look at /proc/PID/maps; the kernel takes 249 bytes.
+    let name = if path.as_os_str().len() < 250 {
+        path
+    } else {
+        Path::new("ldconfig")
+    };
+    match memfd_create(name, flags | EXEC) {
+        Err(Errno::EINVAL) => memfd_create(name, flags),
+        done => done,
+    }
+    .map(File::from)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// A 64-bit ELF program with program headers of these types.
+    fn program(types: &[u32]) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 56 * types.len()];
+        bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");
+        bytes[16] = 2; // ET_EXEC
+        bytes[18] = 62; // EM_X86_64
+        bytes[20] = 1; // version
+        bytes[32] = 64; // e_phoff
+        bytes[52] = 64; // e_ehsize
+        bytes[54] = 56; // e_phentsize
+        bytes[56] = u8::try_from(types.len()).unwrap();
+        for (number, kind) in types.iter().enumerate() {
+            bytes[64 + 56 * number..][..4].copy_from_slice(&kind.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn tells_programs_apart() {
+        let (load, dynamic) = (1, 2);
+        let mut far = program(&[load]);
+        far[33] = 0xff;
+        for (bytes, expected) in [
+            (program(&[load, load]), Kind::Static),
+            (program(&[load, dynamic]), Kind::Static), // static-pie
+            (program(&[load, PT_INTERP, dynamic]), Kind::Dynamic),
+            (program(&[load])[..80].to_vec(), Kind::Other),
+            (far, Kind::Other),
+            (b"#!/bin/sh\n".to_vec(), Kind::Script),
+            (b"\x7fELF".to_vec(), Kind::Other),
+            (Vec::new(), Kind::Other),
+        ] {
+            let start = &bytes[..bytes.len().min(20)];
+            assert_eq!(kind(&bytes), expected, "{start:?}");
+        }
+    }
+
+    #[test]
+    fn the_copy_cannot_be_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        std::fs::write(&path, program(&[1])).unwrap();
+        let copy = File::from(seal(&path).unwrap().file);
+        assert_eq!(copy.metadata().unwrap().len(), 64 + 56);
+        let denied = Some(libc::EPERM);
+        assert_eq!(copy.write_at(b"x", 0).unwrap_err().raw_os_error(), denied);
+        assert_eq!(copy.set_len(0).unwrap_err().raw_os_error(), denied);
+    }
+
+    #[test]
+    fn scripts_stand_for_real_programs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ldconfig");
+        let message = |path: &Path| seal(path).unwrap_err().message();
+        let shown = path.display().to_string();
+        assert_eq!(
+            message(&path),
+            format!("open failed: {shown}: no such file or directory")
+        );
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        assert_eq!(
+            message(&path),
+            format!("ldconfig cannot run confined: {shown} is a script")
+        );
+        std::fs::write(real(&path), program(&[1])).unwrap();
+        assert_eq!(seal(&path).unwrap().path, real(&path));
+        std::fs::write(real(&path), program(&[PT_INTERP])).unwrap();
+        assert_eq!(
+            message(&path),
+            format!("ldconfig cannot run confined: {shown}.real is dynamically linked")
+        );
+        assert_eq!(
+            message(dir.path()),
+            format!("open failed: {}: not a regular file", dir.path().display())
+        );
+    }
+}

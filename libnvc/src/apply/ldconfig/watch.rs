@@ -1,0 +1,114 @@
+//! Waits for ldconfig to end, reads what it prints meanwhile, and ends it when its time is up.
+//!
+//! The end is what the kernel says about the process and not the end of its output: a child of another thread of the
+//! caller may hold a copy of the pipe.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+use super::output::Output;
+use crate::sys::cage::Process;
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Exited(i32),
+    Signalled(i32),
+    TimedOut,
+    /// Somebody else waited for it, or the system did.
+    Lost(Errno),
+}
+
+/// How long a killed process may take to go; one in the middle of a request to dead storage may never.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a process without a descriptor is asked after, before Linux 5.2.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// Most that is read after the end: more than the largest pipe that users can make.
+const REST: usize = 2 << 20;
+
+/// Waits for the end of a process, `deadline` from now at the latest.
+pub(super) fn watch(process: &Process, output: OwnedFd, deadline: Duration) -> (Ended, Output) {
+    let mut pipe = Some(File::from(output));
+    let mut said = Output::default();
+    let mut until = Instant::now() + deadline;
+    let mut killed = false;
+    let ended = loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            if killed {
+                break Ended::TimedOut;
+            }
+            // Nobody has waited for it, so the number is still its own. With it goes all of its pid namespace.
+            let _ = kill(process.pid, Signal::SIGKILL);
+            killed = true;
+            until = Instant::now() + GRACE;
+            continue;
+        }
+        if wait_for_news(process, pipe.as_ref(), left) && feed(&mut pipe, &mut said) == 0 {
+            pipe = None;
+        }
+        if let Some(ended) = has_ended(process) {
+            break if killed { Ended::TimedOut } else { ended };
+        }
+    };
+    let mut rest = 0;
+    while rest < REST && pipe.as_ref().is_some_and(|pipe| is_readable(pipe.as_fd())) {
+        match feed(&mut pipe, &mut said) {
+            0 => break,
+            length => rest += length,
+        }
+    }
+    said.finish();
+    (ended, said)
+}
+
+/// Waits until the process prints or ends, or for a while; whether there is output, or its end.
+fn wait_for_news(process: &Process, pipe: Option<&File>, longest: Duration) -> bool {
+    let longest = match process.fd {
+        Some(_) => longest,
+        None => longest.min(INTERVAL),
+    };
+    // Rounded up, so that the last millisecond is waited for too.
+    let timeout = PollTimeout::try_from(longest + Duration::from_millis(1));
+    let timeout = timeout.unwrap_or(PollTimeout::MAX);
+    let output = pipe.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+    let end = process.fd.as_ref();
+    let end = end.map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN));
+    let mut polled: Vec<PollFd<'_>> = output.into_iter().chain(end).collect();
+    let news = poll(&mut polled, timeout).is_ok();
+    news && pipe.is_some() && polled.first().and_then(PollFd::any) == Some(true)
+}
+
+/// Reads once; nothing at the end of the output.
+fn feed(pipe: &mut Option<File>, said: &mut Output) -> usize {
+    let mut buffer = [0; 16 << 10];
+    let length = match pipe.as_mut().map(|pipe| pipe.read(&mut buffer)) {
+        Some(Ok(length)) => length,
+        None | Some(Err(_)) => 0,
+    };
+    said.feed(buffer.get(..length).unwrap_or_default());
+    length
+}
+
+fn has_ended(process: &Process) -> Option<Ended> {
+    let options = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+    match waitpid(process.pid, Some(options)) {
+        Ok(WaitStatus::Exited(_, code)) => Some(Ended::Exited(code)),
+        Ok(WaitStatus::Signaled(_, signal, _)) => Some(Ended::Signalled(signal as i32)),
+        Ok(_) | Err(Errno::EINTR) => None,
+        Err(errno) => Some(Ended::Lost(errno)),
+    }
+}
+
+/// Whether reading returns at once.
+pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
+    matches!(poll(&mut polled, PollTimeout::ZERO), Ok(1..))
+}

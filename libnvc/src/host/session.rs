@@ -1,0 +1,255 @@
+//! Opens a driver root, starts the NVML query, and answers questions about the driver in upstream's order.
+//!
+//! The query takes longer than everything else together, so it is started first and waited for last: [`look_ahead`]
+//! reads the ld.so.cache meanwhile. Errors come in the order of upstream's calls nevertheless, since each method waits
+//! for what upstream would have done before it.
+//!
+//! [`look_ahead`]: DriverSession::look_ahead
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::nvcaps::Capabilities;
+use super::query::{Query, QueryProgram, QueryRequest};
+use super::{
+    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
+    MigDevice, WslDriver, discover, kmods, procfs, wsl,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::{DeviceInfo, DeviceNode, nodes};
+use crate::options::{DriverOptions, LibraryOptions};
+use crate::path::HostPath;
+
+/// How the driver is reached.
+#[derive(Clone, Debug)]
+pub struct DriverConfig {
+    /// The driver root.
+    pub root: PathBuf,
+    /// The ld.so.cache below it, if the caller insists on one.
+    pub ldcache: Option<HostPath>,
+    /// User that NVML runs as.
+    pub uid: u32,
+    /// Group that NVML runs as.
+    pub gid: u32,
+    /// Whether kernel modules are loaded and nodes made.
+    pub options: LibraryOptions,
+    /// Channels for which `LOAD_KMODS` makes nodes.
+    pub imex_channels: Vec<u32>,
+    /// The program that asks NVML.
+    pub program: QueryProgram,
+    /// How long NVML may take.
+    pub deadline: Duration,
+}
+
+impl Default for DriverConfig {
+    /// The driver at `/`, asked by this program itself (see [`serve_if_asked`](super::query::serve_if_asked)) as the
+    /// caller's user, within 30 seconds.
+    fn default() -> Self {
+        Self {
+            root: "/".into(),
+            ldcache: None,
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+            options: LibraryOptions::empty(),
+            imex_channels: Vec::new(),
+            program: QueryProgram::ThisExecutable,
+            // A machine with many GPUs and without persistence mode needs more than upstream's ten.
+            deadline: Duration::from_secs(30),
+        }
+    }
+}
+
+/// An open driver root with its NVML query on the way.
+#[derive(Debug)]
+pub struct DriverSession {
+    root: DriverRoot,
+    ldcache: Option<HostPath>,
+    environment: DriverEnvironment,
+    wsl: Vec<WslDriver>,
+    query: Query,
+    candidates: Option<(DriverOptions, Result<LibraryCandidates>)>,
+    capabilities: Capabilities,
+}
+
+impl DriverSession {
+    /// Loads kernel modules if asked to, opens the driver root and starts the NVML query.
+    ///
+    /// # Errors
+    /// `invalid argument` for an empty path; `change root failed: <cause>`; what WSL2 detection and
+    /// [`Query::start`] say.
+    pub fn open(config: &DriverConfig) -> Result<Self> {
+        let empty_cache = config
+            .ldcache
+            .as_ref()
+            .is_some_and(|path| path.file_name().is_empty());
+        if config.root.as_os_str().is_empty() || empty_cache {
+            return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
+        }
+        let wsl = wsl::detect()?;
+        let root = DriverRoot::open(&config.root)?;
+        if config.options.contains(LibraryOptions::LOAD_KMODS) && wsl.is_empty() {
+            kmods::load(&root, &config.imex_channels, config.options);
+        }
+        let store = wsl
+            .first()
+            .map(|driver| driver.store.join("libnvidia-ml.so.1"));
+        let request = QueryRequest {
+            root: config.root.clone(),
+            uid: config.uid,
+            gid: config.gid,
+            wsl_library: store.map(|library| library.as_path().to_owned()),
+            deadline: config.deadline,
+        };
+        let query = Query::start(&config.program, &request)?;
+        Ok(Self {
+            root,
+            ldcache: config.ldcache.clone(),
+            environment: DriverEnvironment::of_process(),
+            wsl,
+            query,
+            candidates: None,
+            capabilities: Capabilities::discover(),
+        })
+    }
+
+    /// Has somebody told, once, when answers are waited for and three seconds have passed since the start.
+    pub fn when_slow(&mut self, notice: impl FnOnce(Duration) + Send + 'static) {
+        self.query.when_slow(notice);
+    }
+
+    /// Reads what can be read before NVML has answered; failures are kept until they are due.
+    pub fn look_ahead(&mut self, options: DriverOptions) {
+        let candidates = LibraryCandidates::collect(
+            &self.root,
+            self.ldcache.as_ref(),
+            options,
+            !self.wsl.is_empty(),
+        );
+        if let Some((module, libraries)) = candidates
+            .as_ref()
+            .ok()
+            .and_then(|found| procfs::version_mismatch(&self.root, found))
+        {
+            log::warn!(
+                "the kernel module is of driver {module}, the libraries are of {libraries}: load the new module, or reboot"
+            );
+        }
+        self.candidates = Some((options, candidates));
+    }
+
+    /// Waits until NVML is initialised.
+    ///
+    /// # Errors
+    /// Those of [`Query::ready`].
+    pub fn ready(&mut self) -> Result<()> {
+        let result = self.query.ready();
+        if result.is_err() && self.candidates.is_none() {
+            // For its warning if module and libraries differ: the most likely reason, which NVML words badly.
+            self.look_ahead(DriverOptions::empty());
+        }
+        result
+    }
+
+    /// Waits for the driver's versions, and reports what [`info`](Self::info) would fail on.
+    ///
+    /// # Errors
+    /// Those of [`Query::versions`] and [`check`](super::check).
+    pub fn versions(&mut self) -> Result<DriverVersions> {
+        let versions = self.query.versions()?;
+        super::check(&self.root, self.ldcache.as_ref(), &self.environment)?;
+        Ok(versions)
+    }
+
+    /// Waits for the driver's versions and finds its files.
+    ///
+    /// # Errors
+    /// Those of [`Query::versions`], [`LibraryCandidates::collect`] and [`discover`].
+    pub fn info(&mut self, options: DriverOptions) -> Result<DriverInfo> {
+        if self
+            .candidates
+            .as_ref()
+            .is_none_or(|(used, _)| *used != options)
+        {
+            self.look_ahead(options);
+        }
+        let versions = self.query.versions()?;
+        let candidates = match self.candidates.as_ref() {
+            Some((_, found)) => found.as_ref().map_err(Clone::clone)?,
+            None => return Err(Error::system("library lookup failed", Errno::ENOENT)),
+        };
+        discover(
+            &self.root,
+            options,
+            candidates,
+            versions,
+            &self.environment,
+            &self.wsl,
+        )
+    }
+
+    /// Waits for the GPUs.
+    ///
+    /// # Errors
+    /// Those of [`Query::devices`].
+    pub fn devices(&mut self) -> Result<DeviceInfo> {
+        let mut info = self.query.devices()?;
+        if self.wsl.is_empty() {
+            for gpu in &mut info.gpus {
+                gpu.proc_dir = procfs::gpu_directory(&self.root, &gpu.busid);
+            }
+        }
+        Ok(info)
+    }
+
+    /// The driver root.
+    pub fn root(&self) -> &DriverRoot {
+        &self.root
+    }
+
+    /// The machine's capability devices.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// What gives access to a MIG device: its GPU instance, then its compute instance.
+    ///
+    /// A capability whose file is missing has no node here; carrying the plan out will say what is missing.
+    ///
+    /// # Errors
+    /// `unable to get cap device attributes: <file>: <cause>` for a file of another form.
+    pub fn mig_access(&self, mig: &MigDevice) -> Result<Vec<MigAccess>> {
+        let access = |directory: &HostPath| {
+            let file = directory.join("access");
+            let node = match self.capability_node(&file) {
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                found => found?,
+            };
+            Ok(MigAccess { file, node })
+        };
+        [&mig.gi_caps_path, &mig.ci_caps_path]
+            .into_iter()
+            .map(access)
+            .collect()
+    }
+
+    /// The device of a capability's file; none where capabilities are not devices.
+    ///
+    /// # Errors
+    /// Those of [`Capabilities::device`].
+    pub fn capability_node(&self, file: &HostPath) -> Result<Option<DeviceNode>> {
+        let has_devices = self.capabilities.has_devices();
+        has_devices
+            .then(|| self.capabilities.device(&self.root, file))
+            .transpose()
+    }
+
+    /// The node of an IMEX channel.
+    ///
+    /// # Errors
+    /// If it is not there or not a device.
+    pub fn imex_channel(&self, channel: u32) -> Result<DeviceNode> {
+        nodes::imex_channel(&self.root, channel)
+    }
+}

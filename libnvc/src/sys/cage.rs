@@ -1,0 +1,280 @@
+//! Clones the process that becomes ldconfig, and wraps the raw calls it makes on its way there.
+//!
+//! The child is a copy of one thread of a process that may have many, so whatever lock another thread held stays locked
+//! in it for ever: from the clone to the execution it allocates nothing, logs nothing and cannot panic. All it
+//! needs is in a [`Cage`], prepared beforehand. The system calls are made directly where the C library's function
+//! would do more than the call (`set*id` there changes every thread, fork runs handlers).
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+use seccompiler::BpfProgramRef;
+
+mod child;
+
+pub(crate) use child::{Failure, Step};
+
+/// What the child needs. All descriptors are above 2, so that none is lost when the standard streams are set up.
+#[derive(Debug)]
+pub(crate) struct Cage<'a> {
+    /// The container's root, opened in the mount namespace of the calling thread.
+    pub(crate) rootfs: BorrowedFd<'a>,
+    /// The program; a sealed copy, or the image's own file.
+    pub(crate) program: BorrowedFd<'a>,
+    /// Its arguments, its name first.
+    pub(crate) arguments: &'a [CString],
+    /// Becomes its standard input.
+    pub(crate) input: BorrowedFd<'a>,
+    /// Becomes its standard output and error output.
+    pub(crate) output: BorrowedFd<'a>,
+    /// Where a [`Failure`] before the execution is told.
+    pub(crate) report: BorrowedFd<'a>,
+    /// The system calls it may make.
+    pub(crate) filter: BpfProgramRef<'a>,
+    /// Whether the old root is left by pivot_root(2) instead of only being covered.
+    pub(crate) pivot: bool,
+    /// Whether files of the image can be executed.
+    pub(crate) image_programs: bool,
+    /// User and group to become, unless they are the caller's.
+    pub(crate) owner: Option<(u32, u32)>,
+}
+
+/// A child of this process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Its id here; valid until it has been waited for.
+    pub(crate) pid: Pid,
+    /// Readable once it has ended; kernels before 5.2 have none.
+    pub(crate) fd: Option<OwnedFd>,
+}
+
+/// Starts the program in its cage; all that can go wrong in the child is told on `cage.report`.
+pub(crate) fn spawn(cage: &Cage<'_>) -> Result<Process, Errno> {
+    let mut arguments: Vec<*const libc::c_char> =
+        cage.arguments.iter().map(|text| text.as_ptr()).collect();
+    arguments.push(ptr::null());
+
+    // Only the pid namespace must be entered by cloning; the others the child makes itself, from inside the root.
+    let flags = libc::CLONE_NEWPID | libc::CLONE_PIDFD | libc::SIGCHLD;
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: clone without CLONE_VM and without a stack is fork: the child runs on its own copy of this stack. pidfd
+    // outlives the call. child::run, all that the child does, keeps to what is allowed after a fork.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::c_long::from(flags),
+            ptr::null::<libc::c_void>(),
+            ptr::from_mut(&mut pidfd),
+            0,
+            0,
+        )
+    };
+    match Errno::result(pid)? {
+        0 => child::run(cage, &arguments),
+        pid => Ok(Process {
+            pid: Pid::from_raw(libc::pid_t::try_from(pid).map_err(|_| Errno::EOVERFLOW)?),
+            // A kernel that does not know CLONE_PIDFD ignores it.
+            fd: owned(pidfd),
+        }),
+    }
+}
+
+fn owned(fd: libc::c_int) -> Option<OwnedFd> {
+    // SAFETY: a number that is not negative was just made by the kernel for this process; nobody else knows it.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Detached copy of the mounts at and below the working directory.
+fn clone_tree_here() -> Result<OwnedFd, Errno> {
+    let recursive = libc::AT_RECURSIVE.cast_unsigned();
+    // SAFETY: open_tree reads a terminated path, which a C literal is.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_open_tree,
+            libc::AT_FDCWD,
+            c".".as_ptr(),
+            libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | recursive,
+        )
+    };
+    let fd = libc::c_int::try_from(Errno::result(fd)?).map_err(|_| Errno::EOVERFLOW)?;
+    owned(fd).ok_or(Errno::EBADF)
+}
+
+/// Restricts a mount and all below it.
+fn restrict_tree(tree: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
+    let change = libc::mount_attr {
+        attr_set: attributes,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: mount_setattr reads a terminated path and a structure of the size it is told; both outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            ptr::from_ref(&change),
+            size_of_val(&change),
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
+/// Attaches a detached tree on top of the root directory.
+fn attach_to_root(tree: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: move_mount reads two terminated paths, which C literals are.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            c"/".as_ptr(),
+            libc::MOVE_MOUNT_F_EMPTY_PATH,
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
+/// Lets no descriptor but the standard streams survive the execution.
+fn close_on_execution() -> Result<(), Errno> {
+    // SAFETY: close_range takes no pointers, and with this flag closes nothing that somebody here still owns.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
+/// Takes every supplementary group but one.
+fn set_groups(groups: &[libc::gid_t]) -> Result<(), Errno> {
+    // SAFETY: setgroups reads as many ids as it is told the slice has.
+    let done = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    Errno::result(done).map(drop)
+}
+
+fn set_group(id: libc::gid_t) -> Result<(), Errno> {
+    // SAFETY: setresgid takes no pointers.
+    let done = unsafe { libc::syscall(libc::SYS_setresgid, id, id, id) };
+    Errno::result(done).map(drop)
+}
+
+fn set_user(id: libc::uid_t) -> Result<(), Errno> {
+    // SAFETY: setresuid takes no pointers.
+    let done = unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) };
+    Errno::result(done).map(drop)
+}
+
+/// Bit of `CAP_DAC_OVERRIDE`, the one capability that ldconfig gets: images have directories that their owner cannot write.
+const DAC_OVERRIDE: u32 = 1;
+
+/// Takes one capability out of the bounding set; `EINVAL` past the last that the kernel knows.
+fn drop_bounding(capability: u32) -> Result<(), Errno> {
+    // SAFETY: this prctl takes no pointers.
+    let done = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+    Errno::result(done).map(drop)
+}
+
+/// Sets the permitted, effective and inheritable capabilities to the same set, of the first 32.
+fn set_capabilities(set: u32) -> Result<(), Errno> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: libc::c_int,
+    }
+    #[repr(C)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    const VERSION_3: u32 = 0x2008_0522; // linux/capability.h; two Data, for 64 capabilities
+    let header = Header {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let words = [set, 0].map(|set| Data {
+        effective: set,
+        permitted: set,
+        inheritable: set,
+    });
+    // SAFETY: capset reads a header and, for this version, two data words; both have the kernel's layout and outlive it.
+    let done = unsafe { libc::syscall(libc::SYS_capset, ptr::from_ref(&header), words.as_ptr()) };
+    Errno::result(done).map(drop)
+}
+
+/// Lets a capability survive the execution for a user other than 0.
+fn raise_ambient(capability: u32) -> Result<(), Errno> {
+    // SAFETY: this prctl takes no pointers.
+    let done = unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_RAISE,
+            capability,
+            0,
+            0,
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
+/// Executes an open file with an empty environment; comes back with the reason if that fails.
+///
+/// # Safety
+/// `arguments` points to terminated texts and ends with a null pointer.
+unsafe fn execute(program: BorrowedFd<'_>, arguments: &[*const libc::c_char]) -> Errno {
+    let environment = [ptr::null::<libc::c_char>()];
+    // SAFETY: execveat reads the terminated path and two null-terminated lists; the caller vouches for the first.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program.as_raw_fd(),
+            c"".as_ptr(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    Errno::last()
+}
+
+/// Ends the process without running anything that was meant for the parent's end.
+fn end(status: libc::c_int) -> ! {
+    // SAFETY: _exit takes no pointers and does not come back.
+    unsafe { libc::_exit(status) }
+}
+
+/// Gives the signals back their default actions and unblocks them all, since both survive an execution.
+fn default_signals() {
+    // SAFETY: the set of all zeroes is a valid value of this plain structure, and the empty set.
+    let empty: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: sigprocmask reads the set it is given; it is told to write no old one. This process has one thread.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const empty, ptr::null_mut()) };
+    // Rust programs ignore it; a handler of the caller's is dropped by the execution anyway.
+    // SAFETY: SIG_DFL is a valid disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// Closing mark on kernels that have no close_range(2), or one without the flag.
+fn close_on_execution_one_by_one() {
+    // Above a million, fs.nr_open's default, a limit is a wish and not a number of descriptors.
+    const MOST: u64 = 1 << 20;
+    let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
+        .map_or(MOST, |(soft, _)| soft.min(MOST));
+    for fd in 3..libc::c_int::try_from(limit).unwrap_or(libc::c_int::MAX) {
+        // SAFETY: F_SETFD takes no pointers; on a number that is not open it fails, and that is all.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
+/// Name of the process until it executes.
+const NAME: &CStr = c"nvc:[ldconfig]";

@@ -1,0 +1,329 @@
+//! Walls the child in, step by step, and executes the program.
+//!
+//! The order matters: mounts need the capabilities that are dropped afterwards, a change of user clears the death signal
+//! and the ambient capabilities, and after the system-call filter only the execution is left to do.
+
+use std::convert::Infallible;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, fstat, umask};
+use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
+
+use super::{Cage, DAC_OVERRIDE, NAME};
+
+/// What the child was doing when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Step {
+    Streams,
+    Enter,
+    Namespaces,
+    Private,
+    Copy,
+    Attach,
+    Pivot,
+    Mask,
+    Limits,
+    User,
+    Capabilities,
+    DeathSignal,
+    Filter,
+    Execute,
+}
+
+impl Step {
+    const ALL: [Self; 14] = [
+        Self::Streams,
+        Self::Enter,
+        Self::Namespaces,
+        Self::Private,
+        Self::Copy,
+        Self::Attach,
+        Self::Pivot,
+        Self::Mask,
+        Self::Limits,
+        Self::User,
+        Self::Capabilities,
+        Self::DeathSignal,
+        Self::Filter,
+        Self::Execute,
+    ];
+}
+
+/// A step that failed, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) step: Step,
+    pub(crate) errno: Errno,
+}
+
+impl Failure {
+    /// Bytes of a failure on the report pipe; below PIPE_BUF, so they arrive together.
+    pub(crate) const SIZE: usize = 5;
+
+    fn to_bytes(self) -> [u8; Self::SIZE] {
+        let [a, b, c, d] = (self.errno as i32).to_ne_bytes();
+        [self.step as u8, a, b, c, d]
+    }
+
+    /// What the child wrote; none unless it is a whole, known report.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let &[step, a, b, c, d] = bytes else {
+            return None;
+        };
+        Some(Self {
+            step: *Step::ALL.get(usize::from(step))?,
+            errno: Errno::from_raw(i32::from_ne_bytes([a, b, c, d])),
+        })
+    }
+}
+
+/// Notes which step a failure belongs to.
+trait At<T> {
+    fn at(self, step: Step) -> Result<T, Failure>;
+}
+
+impl<T> At<T> for Result<T, Errno> {
+    fn at(self, step: Step) -> Result<T, Failure> {
+        self.map_err(|errno| Failure { step, errno })
+    }
+}
+
+/// Becomes the program, or tells why not; allocates nothing.
+pub(super) fn run(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> ! {
+    let Err(failure) = wall_in(cage, arguments);
+    // There is no one left to tell if this fails; the parent then sees the exit status alone.
+    let _ = write(cage.report, &failure.to_bytes());
+    super::end(1)
+}
+
+fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infallible, Failure> {
+    let _ = prctl::set_name(NAME);
+    // Until it executes, this process holds a copy of the caller's memory; nobody may look into it (pid=host containers).
+    let _ = prctl::set_dumpable(false);
+    super::default_signals();
+    dup2_stdin(cage.input).at(Step::Streams)?;
+    dup2_stdout(cage.output).at(Step::Streams)?;
+    dup2_stderr(cage.output).at(Step::Streams)?;
+
+    // The working directory is carried over into the new mount namespace; a descriptor would stay in the old one, where
+    // this process can mount nothing.
+    fchdir(cage.rootfs).at(Step::Enter)?;
+    let namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+    unshare(namespaces).at(Step::Namespaces)?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount_at(None, c"/", None, private, None).at(Step::Private)?;
+    cover_root(cage)?;
+    if cage.pivot {
+        // The old root ends up on top of the new one, where `.` finds it: pivot_root(2), NOTES.
+        pivot_root(c".", c".").at(Step::Pivot)?;
+        umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
+    } else {
+        // The old root stays below the new one, out of reach without a descriptor and without CAP_SYS_CHROOT.
+        chroot(c".").at(Step::Pivot)?;
+    }
+    chdir(c"/").at(Step::Pivot)?;
+    mask(c"proc")?;
+    mask(c"sys")?;
+
+    if super::close_on_execution().is_err() {
+        super::close_on_execution_one_by_one();
+    }
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    become_owner(cage.owner)?;
+    limit_resources()?;
+    // After the user: changing it clears the signal.
+    prctl::set_pdeathsig(Signal::SIGKILL).at(Step::DeathSignal)?;
+    forbid_calls(cage)?;
+    // SAFETY: spawn builds the list from CStrings that outlive it, and ends it with a null pointer.
+    let errno = unsafe { super::execute(cage.program, arguments) };
+    Err(errno).at(Step::Execute)
+}
+
+fn mount_at(
+    source: Option<&std::ffi::CStr>,
+    target: &std::ffi::CStr,
+    kind: Option<&std::ffi::CStr>,
+    flags: MsFlags,
+    data: Option<&std::ffi::CStr>,
+) -> Result<(), Errno> {
+    mount(source, target, kind, flags, data)
+}
+
+/// Covers the root directory with the working directory and all mounts below it, restricted, and goes there.
+///
+/// Devices and set-id bits of the image mean nothing in the cage, and neither do its programs unless one is to run.
+fn cover_root(cage: &Cage<'_>) -> Result<(), Failure> {
+    let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
+    if !cage.image_programs {
+        attributes |= libc::MOUNT_ATTR_NOEXEC;
+    }
+    let tree: OwnedFd = match super::clone_tree_here() {
+        Ok(tree) => tree,
+        // Before Linux 5.2, or below a runtime's filter that answers EPERM to calls it does not know.
+        Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(cage),
+        Err(errno) => return Err(errno).at(Step::Copy),
+    };
+    let restricted = match super::restrict_tree(tree.as_fd(), attributes) {
+        Ok(()) => true,
+        Err(Errno::ENOSYS | Errno::EPERM) => false, // before Linux 5.12
+        Err(errno) => return Err(errno).at(Step::Copy),
+    };
+    super::attach_to_root(tree.as_fd()).at(Step::Attach)?;
+    fchdir(&tree).at(Step::Attach)?;
+    if !restricted {
+        restrict_here(cage)?;
+    }
+    Ok(())
+}
+
+/// The same by mount(2), which cannot say where in a stack of mounts it means.
+fn cover_root_by_name(cage: &Cage<'_>) -> Result<(), Failure> {
+    let wanted = fstat(cage.rootfs).at(Step::Attach)?;
+    let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+    mount_at(Some(c"."), c"/", None, bind, None).at(Step::Attach)?;
+    // `/` is still the directory below the new mount; climbing to it from above crosses into the topmost.
+    chdir(c"/..").at(Step::Attach)?;
+    let here = nix::sys::stat::stat(c".").at(Step::Attach)?;
+    if (here.st_dev, here.st_ino) != (wanted.st_dev, wanted.st_ino) {
+        return Err(Errno::EXDEV).at(Step::Attach);
+    }
+    restrict_here(cage)
+}
+
+/// Restricts the one mount that the working directory is the root of; those below it keep what they have.
+fn restrict_here(cage: &Cage<'_>) -> Result<(), Failure> {
+    use nix::sys::statvfs::FsFlags;
+    let has = nix::sys::statvfs::statvfs(c".").at(Step::Attach)?.flags();
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
+    // A remount replaces all flags, and refuses to clear locked ones.
+    for (present, flag) in [
+        (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ] {
+        if has.contains(present) {
+            flags |= flag;
+        }
+    }
+    if !cage.image_programs {
+        flags |= MsFlags::MS_NOEXEC;
+    }
+    mount_at(None, c".", None, flags, None).at(Step::Attach)
+}
+
+/// Puts an empty read-only directory over one of the root's, if it is a directory: no kernel interface for the program.
+fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+        Err(errno) => return Err(errno).at(Step::Mask),
+    };
+    fchdir(&directory).at(Step::Mask)?;
+    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let masked = mount_at(
+        Some(c"tmpfs"),
+        c".",
+        Some(c"tmpfs"),
+        flags,
+        Some(c"mode=555"),
+    );
+    masked.at(Step::Mask)?;
+    chdir(c"/").at(Step::Mask)
+}
+
+/// Drops all capabilities but one, and becomes the container's owner.
+fn become_owner(owner: Option<(u32, u32)>) -> Result<(), Failure> {
+    for capability in (0..64).filter(|&capability| capability != DAC_OVERRIDE) {
+        // EINVAL: past the last one. EPERM: no CAP_SETPCAP, and then no_new_privs alone keeps an execution from gaining
+        // what the set still holds.
+        if super::drop_bounding(capability).is_err() {
+            break;
+        }
+    }
+    if let Some((user, group)) = owner {
+        // Not SECBIT_NO_SETUID_FIXUP, which needs CAP_SETPCAP and would outlive the execution.
+        prctl::set_keepcaps(true).at(Step::User)?;
+        match super::set_groups(&[group]) {
+            // A user namespace whose /proc/self/setgroups says "deny": the groups cannot be dropped there.
+            Ok(()) | Err(Errno::EPERM) => {}
+            Err(errno) => return Err(errno).at(Step::User),
+        }
+        super::set_group(group).at(Step::User)?;
+        super::set_user(user).at(Step::User)?;
+    }
+    match super::set_capabilities(1 << DAC_OVERRIDE) {
+        // Ambient, since for a user other than 0 an execution drops the rest.
+        Ok(()) if owner.is_some() => super::raise_ambient(DAC_OVERRIDE).at(Step::Capabilities),
+        Ok(()) => Ok(()),
+        // A caller that has it not itself: then ldconfig writes only what its user may.
+        Err(Errno::EPERM) => super::set_capabilities(0).at(Step::Capabilities),
+        Err(errno) => Err(errno).at(Step::Capabilities),
+    }
+}
+
+/// Bounds what a damaged or hostile library can make ldconfig do.
+fn limit_resources() -> Result<(), Failure> {
+    for (resource, limit) in [
+        (Resource::RLIMIT_CPU, 10),
+        (Resource::RLIMIT_AS, 2 << 30),
+        (Resource::RLIMIT_NOFILE, 64),
+        // Upstream's 1 or 2 MiB is less than the cache of a large image.
+        (Resource::RLIMIT_FSIZE, 64 << 20),
+        // 1 and not 0: a pipe in core_pattern is served whatever the limit, except this one (core(5)).
+        (Resource::RLIMIT_CORE, 1),
+    ] {
+        match setrlimit(resource, limit, limit) {
+            // The caller's limit is lower still, and CAP_SYS_RESOURCE is gone.
+            Ok(()) | Err(Errno::EPERM) => {}
+            Err(errno) => return Err(errno).at(Step::Limits),
+        }
+    }
+    Ok(())
+}
+
+/// Sets no_new_privs and the system-call filter.
+fn forbid_calls(cage: &Cage<'_>) -> Result<(), Failure> {
+    use seccompiler::Error;
+    seccompiler::apply_filter(cage.filter).map_err(|error| {
+        let errno = match &error {
+            Error::Prctl(error) | Error::Seccomp(error) => error.raw_os_error(),
+            _ => None,
+        };
+        Failure {
+            step: Step::Filter,
+            errno: errno.map_or(Errno::EINVAL, Errno::from_raw),
+        }
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_survive_the_pipe() {
+        for (number, step) in Step::ALL.into_iter().enumerate() {
+            assert_eq!(step as usize, number);
+            let failure = Failure {
+                step,
+                errno: Errno::EPERM,
+            };
+            assert_eq!(Failure::from_bytes(&failure.to_bytes()), Some(failure));
+        }
+        for bytes in [&b""[..], b"\0\0\0\0", b"\xff\0\0\0\0", b"\0\0\0\0\0\0"] {
+            assert_eq!(Failure::from_bytes(bytes), None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `nvc-simdriver`: makes simulated driver roots and container roots to play with by hand.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::{env, fs};
+
+use nvc_testkit::driver;
+use nvc_testkit::profile::Profile;
+use nvc_testkit::rootfs::{self, Layout};
+
+const USAGE: &str = "\
+usage: nvc-simdriver build DIR [--profile FILE] [--no-nodes]   make a simulated driver root
+       nvc-simdriver rootfs DIR [LAYOUT]                       make a container root: debian (default), rhel, arch,
+                                                               alpine, empty
+       nvc-simdriver profile                                   print the built-in profile, to be changed
+
+DIR must be missing or empty. Then, for example:
+       nvidia-container-cli --root=DRIVER list
+       nvidia-container-cli --root=DRIVER configure --pid=PID --utility --device=0 --no-cgroups ROOTFS
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["profile"] => {
+            print!("{}", Profile::default());
+            Ok(())
+        }
+        ["build", directory, options @ ..] => build(directory, options),
+        ["rootfs", directory] => make_rootfs(directory, "debian"),
+        ["rootfs", directory, layout] => make_rootfs(directory, layout),
+        ["--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("nvc-simdriver: {}", text.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build(directory: &str, options: &[&str]) -> Result<(), String> {
+    let mut profile = Profile::default();
+    let mut nodes = true;
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match *option {
+            "--no-nodes" => nodes = false,
+            "--profile" => {
+                let file = options.next().ok_or(USAGE)?;
+                let text = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+                profile = Profile::parse(&text).map_err(|error| format!("{file}: {error}"))?;
+            }
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    let directory = empty(directory)?;
+    let mut builder = driver::Builder::new(profile);
+    if !nodes {
+        builder = builder.no_nodes();
+    }
+    let driver = builder
+        .build(directory)
+        .map_err(|error| error.to_string())?;
+    for what in driver.left_out() {
+        println!("left out: {what}");
+    }
+    Ok(())
+}
+
+fn make_rootfs(directory: &str, layout: &str) -> Result<(), String> {
+    let layout = match layout {
+        "debian" => Layout::Debian,
+        "rhel" => Layout::Rhel,
+        "arch" => Layout::Arch,
+        "alpine" => Layout::Alpine,
+        "empty" => Layout::Empty,
+        _ => return Err(USAGE.to_owned()),
+    };
+    let directory = empty(directory)?;
+    let made = rootfs::Builder::new(layout).build(directory);
+    made.map(drop).map_err(|error| error.to_string())
+}
+
+/// A mistyped directory must not be filled with a root.
+fn empty(directory: &str) -> Result<&Path, String> {
+    let path = Path::new(directory);
+    match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => Err(format!("{directory} is not empty")),
+        _ => Ok(path),
+    }
+}

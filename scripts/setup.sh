@@ -1,0 +1,64 @@
+#!/bin/sh
+# Installs what building, testing and the demo need, on Debian and Ubuntu, if it is missing and we are root; otherwise
+# says what to install. Does nothing when all is there.
+set -eu
+
+# program  Debian package  what it is for
+needed() {
+  cat <<'END'
+cc gcc libnvc's build and the simulated driver
+readelf binutils tests
+ldd libc-bin container roots
+unshare util-linux containers
+setpriv util-linux containers
+nsenter util-linux tests
+mount mount containers
+pivot_root util-linux the demo
+chroot coreutils containers
+make make make
+python3 python3 the conformance suite
+END
+}
+
+# The path of an ordinary user may lack these.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+cargo=$(command -v cargo || true)
+for home in "${CARGO_HOME:-$HOME/.cargo}" "$(getent passwd "${SUDO_USER:-}" 2>/dev/null | cut -d: -f6)/.cargo"; do
+  [ -n "$cargo" ] || { [ -x "$home/bin/cargo" ] && cargo=$home/bin/cargo; } || true
+done
+if [ -z "$cargo" ]; then
+  echo "setup: no Rust toolchain found (cargo); see https://rustup.rs" >&2
+  exit 1
+fi
+
+packages=
+while read -r program package why; do
+  command -v "$program" >/dev/null 2>&1 && continue
+  echo "setup: $program is missing ($why)"
+  case " $packages " in *" $package "*) ;; *) packages="$packages $package" ;; esac
+done <<END
+$(needed)
+END
+# A compiler without the C library's headers is of no use.
+if command -v cc >/dev/null 2>&1; then
+  echo '#include <stdio.h>
+#include <linux/bpf.h>' | cc -E - >/dev/null 2>&1 || packages="$packages libc6-dev"
+elif [ -n "$packages" ]; then
+  packages="$packages libc6-dev"
+fi
+[ -n "$packages" ] || exit 0
+
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+  echo "setup: installing$packages"
+  export DEBIAN_FRONTEND=noninteractive
+  # shellcheck disable=SC2086 # several words
+  apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages >/dev/null 2>&1 || {
+    apt-get -qq update
+    # shellcheck disable=SC2086
+    apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages >/dev/null
+  }
+else
+  echo "setup: please install the Debian packages$packages (or what your distribution calls them)" >&2
+  exit 1
+fi

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Builds everything and runs all tests; ends with a summary of what failed and what was skipped, and why.
+#
+#   scripts/test.sh [ARGUMENTS OF cargo test]
+#
+# As root the privileged tests run too. A test that cannot run is skipped visibly; CI=1 or NVC_TEST_NO_SKIPS=1 makes that
+# a failure, except for what NVC_TEST_ALLOWED_SKIPS (test names and needs, with commas) allows.
+set -euo pipefail
+
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+cd "$here/.."
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+[ -z "${SUDO_USER:-}" ] || PATH=$PATH:$(getent passwd "$SUDO_USER" | cut -d: -f6)/.cargo/bin
+export PATH
+
+scripts/setup.sh
+target=${CARGO_TARGET_DIR:-target}
+# The end-to-end tests run the program; cargo builds it for its own package's tests only.
+cargo build --workspace
+export NVC_CLI=${NVC_CLI:-$(readlink -f "$target/debug/nvidia-container-cli")}
+
+log=$target/test.log
+status=0
+cargo test --workspace --no-fail-fast "$@" 2>&1 | tee "$log" || status=$?
+
+count() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
+echo
+echo "== Summary: $(count passed) passed, $(count failed) failed, $(count ignored) skipped"
+sed -n 's/^test \(.*[^ ]\) *\.\.\. FAILED$/failed \1/p; /^skipped /p' "$log" | sort -u
+exit $status

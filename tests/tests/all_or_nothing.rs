@@ -1,0 +1,164 @@
+//! A `configure` that fails leaves the container as it was, whichever step it is that fails.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::process::ExitCode;
+
+use nvc_testkit::container::Builder;
+use nvc_testkit::driver::{self, Driver};
+use nvc_testkit::harness::Need::Root;
+use nvc_testkit::harness::{self, test};
+use nvc_testkit::machine::{self, Scratch};
+use nvc_tests::{State, configure, configure_on, debian, debian_root, host_ldconfig, start};
+
+const EVERYTHING: &[&str] = &[
+    "--utility",
+    "--compute",
+    "--graphics",
+    "--display",
+    "--device=all",
+];
+
+fn main() -> ExitCode {
+    // A directory where a file must go, one after the other in the order of the steps.
+    let mut tests: Vec<_> = [
+        "/usr/bin/nvidia-smi",
+        "/LIB/libnvidia-ml.so.VER",
+        "/LIB/libnvidia-glvkspirv.so.VER",
+        "/usr/lib/firmware/nvidia/VER/gsp_tu10x.bin",
+        "/run/nvidia-fabricmanager/socket",
+    ]
+    .into_iter()
+    .map(|path| {
+        let name = format!("directory_at{}", path.replace(['/', '.', '-'], "_"));
+        test(name, &[Root], move || obstacle(path))
+    })
+    .collect();
+    tests.extend(nvc_testkit::tests![&[Root];
+        a_file_where_a_directory_must_go,
+        ldconfig_fails,
+        ldconfig_is_missing,
+        a_device_node_is_missing,
+        a_device_node_has_another_number,
+        a_capability_vanished,
+        an_imex_channel_is_missing,
+        a_second_configure_that_fails_keeps_the_first,
+    ]);
+    harness::main(tests)
+}
+
+fn obstacle(path: &str) {
+    let path: &'static str = machine::driver().fill(path).leak();
+    let container = start(Builder::new(debian_root().no_programs().directory(path)));
+    let before = State::of(&container);
+    let message = configure(&container, EVERYTHING).fails();
+    // The path is named as it was asked for: /lib/… where the image has /lib as a link.
+    let end = format!("{}: is a directory", path.trim_start_matches("/usr"));
+    let start = "nvidia-container-cli: mount error: ";
+    assert!(
+        message.starts_with(start) && message.ends_with(&end),
+        "{message}"
+    );
+    before.assert_unchanged(&container);
+}
+
+fn a_file_where_a_directory_must_go() {
+    let builder = debian_root()
+        .no_programs()
+        .file("/usr/lib/firmware", "no directory", 0o644);
+    let container = start(Builder::new(builder));
+    let before = State::of(&container);
+    let message = configure(&container, EVERYTHING).fails();
+    assert!(message.ends_with(": not a directory"), "{message}");
+    before.assert_unchanged(&container);
+}
+
+fn ldconfig_fails() {
+    let container = debian();
+    let before = State::of(&container);
+    let arguments = [EVERYTHING, &["--ldconfig=@/bin/false"]].concat();
+    let message = configure(&container, &arguments).fails();
+    let text = "ldcache error: process /bin/false failed with error code: 1";
+    assert_eq!(message, format!("nvidia-container-cli: {text}"));
+    before.assert_unchanged(&container);
+}
+
+fn ldconfig_is_missing() {
+    let container = debian();
+    let before = State::of(&container);
+    let message = configure(
+        &container,
+        &[EVERYTHING, &["--ldconfig=@/sbin/nope"]].concat(),
+    )
+    .fails();
+    let text = "ldcache error: open failed: /sbin/nope: no such file or directory";
+    assert_eq!(message, format!("nvidia-container-cli: {text}"));
+    before.assert_unchanged(&container);
+}
+
+/// Configures a container on a driver root that is broken, which must fail and change nothing.
+fn on_broken_driver(breaking: impl FnOnce(&Driver), arguments: &[&str]) -> String {
+    let scratch = Scratch::new().unwrap();
+    let driver = driver::Builder::default().build(scratch.path()).unwrap();
+    breaking(&driver);
+    let container = debian();
+    let before = State::of(&container);
+    let message = configure_on(&driver, &container, &[&["--utility"], arguments].concat()).fails();
+    before.assert_unchanged(&container);
+    message.replace(driver.root().to_str().unwrap(), "DROOT")
+}
+
+fn a_device_node_is_missing() {
+    let message = on_broken_driver(
+        |driver| fs::remove_file(driver.path("/dev/nvidia0")).unwrap(),
+        &["--device=0"],
+    );
+    let text = "mount error: stat failed: DROOT/dev/nvidia0: no such file or directory";
+    assert_eq!(message, format!("nvidia-container-cli: {text}"));
+}
+
+fn a_device_node_has_another_number() {
+    let message = on_broken_driver(
+        |driver| {
+            fs::remove_file(driver.path("/dev/nvidia0")).unwrap();
+            fs::rename(driver.path("/dev/nvidia1"), driver.path("/dev/nvidia0")).unwrap();
+        },
+        &["--device=0"],
+    );
+    let text = "mount error: invalid device node: DROOT/dev/nvidia0";
+    assert_eq!(message, format!("nvidia-container-cli: {text}"));
+}
+
+fn a_capability_vanished() {
+    let gone = "/proc/driver/nvidia/capabilities/gpu1/mig/gi1";
+    let message = on_broken_driver(
+        |driver| fs::remove_dir_all(driver.path(gone)).unwrap(),
+        &["--device=1:0"],
+    );
+    assert!(
+        message.starts_with("nvidia-container-cli: mount error: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("gpu1/mig/gi1/access: no such file or directory"),
+        "{message}"
+    );
+}
+
+fn an_imex_channel_is_missing() {
+    let message = on_broken_driver(|_| {}, &["--device=0", "--imex-channel=0,9"]);
+    assert!(
+        message.contains("/dev/nvidia-caps-imex-channels/channel9"),
+        "{message}"
+    );
+}
+
+fn a_second_configure_that_fails_keeps_the_first() {
+    let container = debian();
+    configure(&container, &["--utility", "--device=0"]).succeeds();
+    let before = State::of(&container);
+    let ldconfig = host_ldconfig();
+    let all = [EVERYTHING, &[&ldconfig, "--imex-channel=9"]].concat();
+    configure(&container, &all).fails();
+    before.assert_unchanged(&container);
+}
