@@ -104,13 +104,14 @@ fn allow_once(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber], name: &Path) -> 
     for id in &attached.programs {
         candidates.extend(prepare(*id, devices)?);
     }
-    warn_of_ancestors(cgroup, &attached.programs, devices, name);
+    let inherited = inherited(cgroup, &attached.programs);
     for Candidate { id, old, new } in candidates {
         match exchange(cgroup, attached.flags, id, old.as_fd(), new.as_fd()) {
             Ok(way) => added.exchanges.push(Exchange { way, old, new }),
             Err(error) => return Err(explain(error).with_cleanup(added.undo())),
         }
     }
+    warn_of_ancestors(cgroup, &inherited, devices, name);
     Ok(added)
 }
 
@@ -357,18 +358,22 @@ fn find_link(cgroup: BorrowedFd<'_>, id: u32) -> Result<Option<OwnedFd>, Errno> 
     Ok(None)
 }
 
+/// The programs of ancestors that count for the cgroup; none if the kernel does not say.
+fn inherited(cgroup: BorrowedFd<'_>, direct: &[u32]) -> Vec<u32> {
+    let mut programs = bpf::query(cgroup, true).map_or_else(|_| Vec::new(), |all| all.programs);
+    programs.retain(|id| !direct.contains(id));
+    programs
+}
+
 /// Tells the user which ancestor's filter may deny the devices whatever this cgroup's own says.
 fn warn_of_ancestors(
     cgroup: BorrowedFd<'_>,
-    direct: &[u32],
+    inherited: &[u32],
     devices: &[DeviceNumber],
     name: &Path,
 ) {
-    let Ok(effective) = bpf::query(cgroup, true) else {
-        return;
-    };
-    let mut denying: Vec<_> = (effective.programs.into_iter())
-        .filter(|id| !direct.contains(id) && !known_to_allow(*id, devices))
+    let mut denying: Vec<_> = (inherited.iter().copied())
+        .filter(|id| !known_to_allow(*id, devices))
         .collect();
     let mut directory = None;
     for name in name.ancestors().skip(1) {

@@ -94,8 +94,7 @@ impl Group {
 
     /// Has a process in it try a device over and over, until [`halt`](Self::halt).
     pub(crate) fn race(&self, device: (u32, u32)) {
-        self.ask(&format!("race {}", self.node(device)));
-        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(self.ask(&format!("race {}", self.node(device))), "running");
     }
 
     /// What came of it.
