@@ -37,6 +37,7 @@ pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
     let mut loader = Loader {
         root,
         nodes: Nodes::new(root),
+        gpus_on_pci: pci::count_gpus().unwrap_or(0),
         problems: Vec::new(),
     };
     loader.run(imex_channels);
@@ -50,6 +51,7 @@ pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
 struct Loader<'r> {
     root: &'r DriverRoot,
     nodes: Nodes<'r>,
+    gpus_on_pci: u32,
     problems: Vec<String>,
 }
 
@@ -103,8 +105,7 @@ impl Loader<'_> {
 
     /// Minor numbers of the GPUs.
     fn gpu_minors(&mut self) -> Vec<u32> {
-        let count = pci::count_gpus().unwrap_or(0);
-        if count == 0 {
+        if self.gpus_on_pci == 0 {
             return Vec::new();
         }
         let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
@@ -116,7 +117,7 @@ impl Loader<'_> {
             .filter_map(|text| procfs::number(&text, "Device Minor"))
             .collect();
         if minors.is_empty() {
-            (0..count).collect()
+            (0..self.gpus_on_pci).collect()
         } else {
             minors
         }

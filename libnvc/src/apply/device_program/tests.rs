@@ -154,6 +154,9 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
         )
             .prop_map(|(condition, source, class, dst, src, offset, constant)| {
                 let src = if source == 0 { 0 } else { src };
+                // In 64-bit comparisons rbpf takes constants as unsigned, the kernel as signed: see the test below.
+                let wide = class == 5 && source == 0;
+                let constant = if wide { constant & i32::MAX } else { constant };
                 Instruction::new(condition | source | class, dst, src, offset, constant)
             }),
         (0..3usize, 2..6u8, 0..12i16).prop_map(|(size, dst, offset)| {
@@ -161,6 +164,23 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
             Instruction::new(code, dst, 1, offset.min(12 - bytes), 0)
         }),
     ]
+}
+
+/// BPF instruction set (RFC 9669), section 4.3: a 64-bit comparison sign-extends its constant.
+#[test]
+fn constants_of_wide_comparisons_are_signed() {
+    let program = |register: i32, compared: i32| {
+        [
+            Instruction::new(0xb7, 0, 0, 0, 0),
+            Instruction::new(0xb7, 2, 0, 0, register),
+            Instruction::new(0x55, 2, 0, 1, compared), // skips the next unless they are equal
+            Instruction::new(0xb7, 0, 0, 0, 1),
+            Instruction::new(0x95, 0, 0, 0, 0),
+        ]
+    };
+    let device = DeviceNumber { major: 1, minor: 3 };
+    assert_eq!(decide(&program(-1, -1), 2, 2, device), Some(true));
+    assert_eq!(decide(&program(-1, 1), 2, 2, device), Some(false));
 }
 
 proptest! {

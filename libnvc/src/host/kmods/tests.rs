@@ -75,6 +75,7 @@ fn run(dir: &Path, channels: &[u32]) -> Vec<String> {
     let mut loader = Loader {
         root: &root,
         nodes: Nodes::new(&root),
+        gpus_on_pci: 1,
         problems: Vec::new(),
     };
     loader.run(channels);
