@@ -29,6 +29,14 @@ mod sys;
 pub use error::{Error, ErrorKind, Result};
 pub use path::{ContainerPath, HostPath};
 
+/// Lets this process wait for the children that the library starts, even if it was started with SIGCHLD ignored.
+///
+/// For programs, at their start; a library has no business with its host's signals.
+pub fn await_children() {
+    // Fails for signals that do not exist only.
+    let _ = sys::process::await_children();
+}
+
 /// The library's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

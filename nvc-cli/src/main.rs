@@ -32,6 +32,7 @@ use getopt::{Caller, Line, Question};
 fn main() -> ExitCode {
     // The NVML query is this program, executed once more.
     libnvc::host::query::serve_if_asked();
+    libnvc::await_children();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());

@@ -14,6 +14,7 @@ use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
 use crate::error::Error;
+use crate::sys::descriptors;
 use crate::sys::mount::{self, MountAttributes};
 
 /// The effects so far, oldest first.
@@ -59,6 +60,15 @@ impl Journal {
 
     pub(super) fn other(&mut self, undo: Undo) {
         self.effects.push(Effect::Other(undo));
+    }
+
+    /// Forgets everything: the effects stay.
+    pub(super) fn commit(self) {
+        let mounts = self.effects.into_iter().filter_map(|effect| match effect {
+            Effect::Mounted(mount) => Some(mount),
+            _ => None,
+        });
+        descriptors::close_all(mounts.collect());
     }
 
     /// Undoes everything, the latest first; returns what could not be undone.

@@ -49,6 +49,8 @@ pub struct Prepared {
     arguments: Vec<CString>,
     filter: BpfProgram,
     null: OwnedFd,
+    /// Capability bounding set of the thread that runs it.
+    bounding: u64,
     pivot: bool,
     deadline: Duration,
 }
@@ -91,6 +93,7 @@ impl Prepared {
             arguments,
             filter: filter::compile()?,
             null,
+            bounding: bounding_set(),
             pivot: !no_pivot,
             deadline: DEADLINE,
         })
@@ -106,7 +109,8 @@ impl Prepared {
     /// Runs the program in the container's root as the container's owner, and waits for it.
     ///
     /// To be called by a thread that has entered the container's mount namespace, with a descriptor of the root opened
-    /// there. It must stay until this returns: the program is killed when its thread ends.
+    /// there. It must stay until this returns: the program is killed when its thread ends. Its capability bounding set
+    /// must be that of the thread that called [`new`](Self::new), as it is for a thread started by that one.
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: upstream's `process <path> failed with error code: <n>` and `process <path>
@@ -154,6 +158,7 @@ impl Prepared {
             output: output_end.as_fd(),
             report: report_end.as_fd(),
             filter: &self.filter,
+            bounding: self.bounding,
             pivot: self.pivot,
             image_programs: from_image,
             owner: (owner_uid != 0).then_some((owner_uid, owner_gid)),
@@ -178,6 +183,14 @@ impl Prepared {
             None => explain::end(ended, path, said.last(), self.deadline),
         })
     }
+}
+
+/// This thread's capability bounding set, to drop from it only what is there: a call for each. All, if it is not told.
+fn bounding_set() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
+    line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .unwrap_or(u64::MAX)
 }
 
 /// The image's own program: `<path>.real` where there is one, since `<path>` is a script then (Ubuntu); none if missing.

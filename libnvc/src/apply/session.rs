@@ -81,7 +81,10 @@ fn carry_out(
         descriptors,
         &mut journal,
     ) {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            journal.commit();
+            Ok(())
+        }
         Err(error) => {
             log::info!("undoing what was done, because of: {}", error.message());
             Err(error.with_cleanup(journal.undo(descriptors)))

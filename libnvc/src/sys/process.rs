@@ -137,6 +137,11 @@ fn is_closed(socket: BorrowedFd<'_>) -> bool {
 /// Lets all signals through, and lets the process wait for its children even if the one before it did not.
 pub(crate) fn reset_signals() -> Result<(), Errno> {
     SigSet::empty().thread_set_mask()?;
+    await_children()
+}
+
+/// Lets the process wait for its children: whoever started it may have had SIGCHLD ignored, which is inherited.
+pub(crate) fn await_children() -> Result<(), Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: no handler is installed.
     unsafe { sigaction(Signal::SIGCHLD, &default) }.map(drop)
