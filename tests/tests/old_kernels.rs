@@ -1,0 +1,162 @@
+//! Kernels and sandboxes without the newer system calls: the same result by other ways.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use nvc_testkit::cli::{self, Run};
+use nvc_testkit::container::{self, Container};
+use nvc_testkit::harness::{self, Need::Root};
+use nvc_testkit::machine;
+use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
+
+/// What the mount API came with, in 5.2 and 5.12.
+const MOUNT_API: &[&str] = &[
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "mount_setattr",
+];
+/// Everything that Linux 4.18, of RHEL 8, does not have.
+const SINCE_4_18: &[&str] = &[
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "mount_setattr",
+    "openat2",
+    "close_range",
+    "clone3",
+];
+
+fn main() -> ExitCode {
+    harness::main(nvc_testkit::tests![&[Root];
+        without_openat2,
+        without_mount_setattr,
+        without_the_mount_api,
+        without_anything_new,
+        in_a_sandbox_that_forbids_openat2,
+        a_second_time,
+        rolls_back,
+        leaks_nothing,
+        never_without_a_sealed_copy,
+    ])
+}
+
+/// The program beside the command line.
+fn shim() -> PathBuf {
+    cli::program()
+        .expect("the program")
+        .with_file_name("nvc-without")
+}
+
+fn configure_without(calls: &[&str], container: &Container, options: &[&str]) -> Run {
+    let mut command = Command::new(shim());
+    command.args(calls).arg("--");
+    let pid = format!("--pid={}", container.pid());
+    let ldconfig = host_ldconfig();
+    let mut arguments = vec!["configure", &pid, "--no-cgroups", &ldconfig];
+    arguments.extend(["--utility", "--compute", "--graphics", "--device=all"]);
+    arguments.extend(options);
+    let mut line = command_line(machine::driver(), &arguments);
+    line.push(container.root().into());
+    Run::within(command, line)
+}
+
+/// What the ordinary way makes of a container, and what the way without some calls makes of another.
+fn same_without(calls: &[&str]) {
+    let (ordinary, other) = (new_container(), new_container());
+    configure_without(&[], &ordinary, &[]).succeeds();
+    configure_without(calls, &other, &[]).succeeds();
+    assert_eq!(described(&other), described(&ordinary));
+    let files = |container: &Container| container.files().unwrap();
+    assert_eq!(files(&other).changes_since(&files(&ordinary)), [""; 0]);
+}
+
+fn new_container() -> Container {
+    start(container::Builder::new(debian_root().no_programs()))
+}
+
+/// The mounts that matter, without what differs between any two containers, sorted: ids follow the way of making.
+fn described(container: &Container) -> Vec<String> {
+    let root = container.root();
+    let mounts = container.mounts().unwrap();
+    let below = mounts.iter().filter_map(|mount| {
+        let point = mount.point.strip_prefix(root).ok()?;
+        let source = mount.root.strip_prefix(root).unwrap_or(&mount.root);
+        let propagation = &mount.propagation;
+        Some(format!(
+            "{} {} {} {:?} {propagation:?}",
+            point.display(),
+            mount.fs_type,
+            source.display(),
+            mount.options
+        ))
+    });
+    let mut below: Vec<String> = below.filter(|line| !line.starts_with(' ')).collect();
+    below.sort();
+    below
+}
+
+fn without_openat2() {
+    same_without(&["openat2"]);
+}
+
+fn without_mount_setattr() {
+    same_without(&["mount_setattr"]);
+}
+
+fn without_the_mount_api() {
+    same_without(MOUNT_API);
+}
+
+fn without_anything_new() {
+    same_without(SINCE_4_18);
+}
+
+fn in_a_sandbox_that_forbids_openat2() {
+    same_without(&["EPERM", "openat2"]);
+}
+
+fn a_second_time() {
+    let container = new_container();
+    configure_without(SINCE_4_18, &container, &[]).succeeds();
+    let before = described(&container);
+    configure_without(SINCE_4_18, &container, &[]).succeeds();
+    assert_eq!(described(&container), before);
+}
+
+fn rolls_back() {
+    // Where a socket must go, after the libraries and programs.
+    let builder = debian_root()
+        .no_programs()
+        .directory("/run/nvidia-fabricmanager/socket");
+    let container = start(container::Builder::new(builder));
+    let before = State::of(&container);
+    configure_without(SINCE_4_18, &container, &[]).fails();
+    before.assert_unchanged(&container);
+}
+
+fn leaks_nothing() {
+    let container = start(container::Builder::new(debian_root().no_programs()).shared());
+    let on_host = || {
+        let mounts = nvc_testkit::mounts::of("self").unwrap();
+        nvc_testkit::mounts::below(&mounts, container.root()).count()
+    };
+    let before = on_host();
+    configure_without(SINCE_4_18, &container, &[]).succeeds();
+    assert_eq!(on_host(), before);
+}
+
+fn never_without_a_sealed_copy() {
+    let container = new_container();
+    let before = State::of(&container);
+    let text = configure_without(&["memfd_create"], &container, &[]).fails();
+    assert!(
+        text.starts_with("nvidia-container-cli: ldcache error: "),
+        "{text}"
+    );
+    before.assert_unchanged(&container);
+}
