@@ -73,7 +73,7 @@ impl<'a> Attacher<'a> {
         mount: OwnedFd,
         target: &Target,
         place: &Path,
-        journal: &mut Journal,
+        journal: &mut Journal<'_>,
     ) -> Result<()> {
         self.confine(target, place, journal)?;
         mount::attach(mount.as_fd(), target.fd.as_fd())
@@ -90,7 +90,7 @@ impl<'a> Attacher<'a> {
         &mut self,
         target: &Target,
         place: &Path,
-        journal: &mut Journal,
+        journal: &mut Journal<'_>,
     ) -> Result<()> {
         if self.namespace_is_ours {
             return Ok(());

@@ -4,6 +4,7 @@
 //! meanwhile. Whatever was there before keeps its name, type, mode, owner, content and links.
 
 use std::ffi::{OsStr, OsString};
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
@@ -17,10 +18,13 @@ use crate::error::Error;
 use crate::sys::descriptors;
 use crate::sys::mount::{self, MountAttributes};
 
-/// The effects so far, oldest first.
-#[derive(Default)]
-pub(super) struct Journal {
+/// The effects so far, oldest first. What is neither [committed](Self::commit) nor [undone](Self::undo), because of a
+/// panic, is undone when this is dropped.
+pub(super) struct Journal<'a> {
     effects: Vec<Effect>,
+    /// The `/proc/thread-self/fd` of this thread: umount2(2) takes names only, and the container's own /proc may not
+    /// know our descriptors.
+    descriptors: &'a OwnedFd,
 }
 
 /// Undoes something that keeps its own record.
@@ -41,7 +45,14 @@ enum Effect {
     Other(Undo),
 }
 
-impl Journal {
+impl<'a> Journal<'a> {
+    pub(super) fn new(descriptors: &'a OwnedFd) -> Self {
+        Self {
+            effects: Vec::new(),
+            descriptors,
+        }
+    }
+
     pub(super) fn mounted(&mut self, mount: OwnedFd) {
         self.effects.push(Effect::Mounted(mount));
     }
@@ -63,8 +74,9 @@ impl Journal {
     }
 
     /// Forgets everything: the effects stay.
-    pub(super) fn commit(self) {
-        let mounts = self.effects.into_iter().filter_map(|effect| match effect {
+    pub(super) fn commit(mut self) {
+        let effects = mem::take(&mut self.effects);
+        let mounts = effects.into_iter().filter_map(|effect| match effect {
             Effect::Mounted(mount) => Some(mount),
             _ => None,
         });
@@ -72,16 +84,23 @@ impl Journal {
     }
 
     /// Undoes everything, the latest first; returns what could not be undone.
-    ///
-    /// `descriptors` is the `/proc/thread-self/fd` of this thread: umount2(2) takes names only, and the container's own
-    /// /proc may not know our descriptors.
-    pub(super) fn undo(self, descriptors: &OwnedFd) -> Vec<Error> {
-        let undone = self
-            .effects
-            .into_iter()
-            .rev()
-            .map(|effect| effect.undo(descriptors));
-        undone.filter_map(Result::err).collect()
+    pub(super) fn undo(mut self) -> Vec<Error> {
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Vec<Error> {
+        let effects = mem::take(&mut self.effects).into_iter().rev();
+        effects
+            .filter_map(|effect| effect.undo(self.descriptors).err())
+            .collect()
+    }
+}
+
+impl Drop for Journal<'_> {
+    fn drop(&mut self) {
+        for error in self.take_back() {
+            log::warn!("{}", error.message());
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn bind(
     target: &Target,
     attacher: &mut Attacher<'_>,
     place: &Path,
-    journal: &mut Journal,
+    journal: &mut Journal<'_>,
 ) -> Result<()> {
     attacher.confine(target, place, journal)?;
     let failed = |errno| Error::file("mount operation failed", place, errno);

@@ -72,7 +72,7 @@ fn carry_out(
     driver_root: &DriverRoot,
     descriptors: &OwnedFd,
 ) -> Result<()> {
-    let mut journal = Journal::default();
+    let mut journal = Journal::new(descriptors);
     match all_steps(
         work,
         tree,
@@ -87,7 +87,7 @@ fn carry_out(
         }
         Err(error) => {
             log::info!("undoing what was done, because of: {}", error.message());
-            Err(error.with_cleanup(journal.undo(descriptors)))
+            Err(error.with_cleanup(journal.undo()))
         }
     }
 }
@@ -98,7 +98,7 @@ fn all_steps(
     container: &Container,
     driver_root: &DriverRoot,
     descriptors: &OwnedFd,
-    journal: &mut Journal,
+    journal: &mut Journal<'_>,
 ) -> Result<()> {
     let mut attacher = Attacher::new(container.namespace.is_ours, descriptors);
     for task in work.tasks {
@@ -131,7 +131,7 @@ fn carry_out_task(
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,
     driver_root: &DriverRoot,
-    journal: &mut Journal,
+    journal: &mut Journal<'_>,
 ) -> Result<()> {
     match task {
         Task::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
@@ -236,7 +236,7 @@ fn bind(
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,
     driver_root: &DriverRoot,
-    journal: &mut Journal,
+    journal: &mut Journal<'_>,
 ) -> Result<()> {
     let is_directory = SFlag::from_bits_truncate(source.mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
     let leaf = if is_directory {

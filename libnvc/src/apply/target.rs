@@ -66,7 +66,7 @@ impl<'a> Tree<'a> {
         &mut self,
         at: &ContainerPath,
         leaf: Leaf,
-        journal: &mut Journal,
+        journal: &mut Journal<'_>,
     ) -> Result<Target> {
         let directory = self.directory(&at.parent(), journal)?;
         let failed = |errno| Error::file("file creation failed", at.below(self.rootfs), errno);
@@ -130,7 +130,7 @@ impl<'a> Tree<'a> {
         &mut self,
         at: &ContainerPath,
         target: &Path,
-        journal: &mut Journal,
+        journal: &mut Journal<'_>,
     ) -> Result<bool> {
         let directory = self.directory(&at.parent(), journal)?;
         match nix::unistd::symlinkat(target, &*directory, at.file_name()) {
@@ -153,7 +153,11 @@ impl<'a> Tree<'a> {
     }
 
     /// Opens a directory, made with its parents if missing.
-    fn directory(&mut self, path: &ContainerPath, journal: &mut Journal) -> Result<Rc<OwnedFd>> {
+    fn directory(
+        &mut self,
+        path: &ContainerPath,
+        journal: &mut Journal<'_>,
+    ) -> Result<Rc<OwnedFd>> {
         if let Some(fd) = self.directories.get(path.as_path()) {
             return Ok(Rc::clone(fd));
         }
@@ -181,7 +185,7 @@ impl<'a> Tree<'a> {
         dir: &Rc<OwnedFd>,
         name: &OsStr,
         leaf: Leaf,
-        journal: &mut Journal,
+        journal: &mut Journal<'_>,
     ) -> Result<OwnedFd, Errno> {
         match leaf {
             Leaf::File(mode) => {
@@ -203,7 +207,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Walks a path from the root, creating what is missing.
-    fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal) -> Result<Target, Errno> {
+    fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
         let top = Rc::new(self.root.resolve_directory(Path::new("/"))?);
         let mut stack = vec![top];
         let mut pending = components(path);
@@ -295,7 +299,7 @@ impl<'a> Tree<'a> {
         name: &OsStr,
         leaf: Leaf,
         is_last: bool,
-        journal: &mut Journal,
+        journal: &mut Journal<'_>,
     ) -> Result<OwnedFd, Errno> {
         if is_last {
             return self.make(dir, name, leaf, journal);

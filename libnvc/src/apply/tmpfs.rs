@@ -51,7 +51,7 @@ impl<'a> NewTmpfs<'a> {
         place: &Path,
         tree: &Tree<'_>,
         attacher: &mut Attacher<'_>,
-        journal: &mut Journal,
+        journal: &mut Journal<'_>,
     ) -> Result<()> {
         if is_ours(target, attacher) {
             log::debug!("a tmpfs is mounted at {} already", place.display());
@@ -90,7 +90,7 @@ pub(super) fn show_in_profile(
     minor: u32,
     place: &Path,
     tree: &Tree<'_>,
-    journal: &mut Journal,
+    journal: &mut Journal<'_>,
 ) -> Result<()> {
     let directory = target.directory_itself()?;
     let old = match read(&directory, profile::FILE) {
@@ -139,7 +139,7 @@ fn put(
     file: &TmpfsFile,
     place: &Path,
     tree: &Tree<'_>,
-    journal: &mut Journal,
+    journal: &mut Journal<'_>,
 ) -> Result<()> {
     let failed = |errno| creation_failed(place, file, errno);
     match create(dir, file, tree) {
