@@ -155,7 +155,7 @@ impl Container {
     }
 
     /// The device cgroup whose rules admit devices; none with the option `no-cgroups`.
-    pub(crate) fn device_cgroup(&self) -> Option<&DeviceCgroup> {
+    pub fn device_cgroup(&self) -> Option<&DeviceCgroup> {
         self.device_cgroup.as_ref()
     }
 
@@ -164,6 +164,11 @@ impl Container {
     pub(crate) fn open_device_cgroup(&self, cgroup: &DeviceCgroup) -> Result<OwnedFd> {
         let base = self.process.is_standalone().then(|| self.process.root());
         cgroup::open_directory(cgroup, base)
+    }
+
+    /// User and group that the container's files belong to: its root, as its user namespace maps it.
+    pub fn owner(&self) -> (u32, u32) {
+        self.process.owner()
     }
 
     /// The container's root directory as the caller named it.
