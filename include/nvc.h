@@ -28,7 +28,8 @@
  * like the parent its own.
  *
  * Side effects. The calling process keeps its signal handlers, umask, directory, namespaces, user and environment; helper
- * processes have ended and are reaped when a call returns. The environment is read: PATH, CUDA_MPS_PIPE_DIRECTORY,
+ * processes have ended and are reaped when a call returns. They are children like others: SIGCHLD is raised, and a program
+ * that ignores it or waits for all children must not do so during nvc_ldcache_update. The environment is read: PATH, CUDA_MPS_PIPE_DIRECTORY,
  * NVC_DEBUG_FILE, NVC_DRIVER_TIMEOUT (seconds that NVML may take), and what has NVML in its name or begins with CUDA_ or
  * NVIDIA_, for NVML.
  *

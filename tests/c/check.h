@@ -27,7 +27,7 @@
         says(ctx, text, __FILE__, __LINE__);                                               \
     } while (0)
 
-static void says(struct nvc_context *ctx, const char *text, const char *file, int line)
+static inline void says(struct nvc_context *ctx, const char *text, const char *file, int line)
 {
     const char *found = nvc_error(ctx);
     if (found == NULL || strcmp(found, text) != 0) {
@@ -36,7 +36,7 @@ static void says(struct nvc_context *ctx, const char *text, const char *file, in
     }
 }
 
-static struct nvc_context *context_on(const char *root)
+static inline struct nvc_context *context_on(const char *root)
 {
     struct nvc_context *ctx = nvc_context_new();
     struct nvc_config *cfg = nvc_config_new();
@@ -52,7 +52,6 @@ static struct nvc_context *context_on(const char *root)
     }
     memset(copy, 'x', sizeof(copy) - 1);
     nvc_config_free(cfg);
-    (void)says;
     return ctx;
 }
 

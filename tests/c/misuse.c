@@ -120,7 +120,7 @@ static void bad_container(struct nvc_context *ctx, int pid, char *rootfs, const 
     }
     cfg->pid = INT_MAX;
     FAILS_NULL(ctx, nvc_container_new(ctx, cfg, "supervised"),
-               "stat failed: /proc/2147483647: no such file or directory");
+               "open failed: /proc/2147483647/root/: no such file or directory");
     cfg->pid = pid;
     cfg->rootfs = NULL;
     FAILS_NULL(ctx, nvc_container_new(ctx, cfg, NULL), invalid);

@@ -1,5 +1,6 @@
 //! Compiles C programs against the built C library and runs them, plainly, under sanitizers and under valgrind.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -110,15 +111,50 @@ impl Program {
         self.scratch.join("program")
     }
 
+    /// Runs it to its success.
+    ///
+    /// # Panics
+    /// It fails, says something on standard error, leaves something behind, or a checker finds something.
+    pub fn succeeds<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
+        let outcome = self.run().args(arguments).outcome();
+        let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
+        let quiet = outcome.stderr.is_empty() && outcome.orphans.is_empty();
+        let fine = outcome.status == Some(0) && quiet;
+        assert!(fine, "{outcome:#?}\n{}", self.findings());
+        outcome.stdout
+    }
+
+    /// What valgrind found.
+    fn findings(&self) -> String {
+        let entries = fs::read_dir(self.scratch.path()).into_iter().flatten();
+        let logs = entries.flatten().map(|entry| entry.path());
+        let logs = logs.filter(|path| path.to_string_lossy().contains("/valgrind."));
+        let texts = logs.filter_map(|path| fs::read_to_string(path).ok());
+        let lines = |text: String| {
+            text.lines()
+                .filter(|l| l.starts_with("=="))
+                .map(|l| l.to_owned() + "\n")
+                .collect::<String>()
+        };
+        texts.map(lines).collect()
+    }
+
     /// The program as a command, without arguments.
     pub fn run(&self) -> Run {
         let run = match self.check {
             Check::Valgrind => Run::other("valgrind").args([
+                // Not on standard error: it complains about every system call that it does not know.
+                &format!("--log-file={}", self.scratch.join("valgrind.%p").display()),
+                &format!(
+                    "--suppressions={}",
+                    repository().join("tests/c/valgrind.supp").display()
+                ),
                 "--quiet",
                 "--error-exitcode=99",
                 "--leak-check=full",
-                "--show-leak-kinds=definite,possible",
-                "--errors-for-leak-kinds=definite,possible",
+                // Rust's references to the insides of blocks make it guess: only what is certain counts.
+                "--show-leak-kinds=definite",
+                "--errors-for-leak-kinds=definite",
                 "--child-silent-after-fork=yes",
             ]),
             _ => Run::other("env"),
