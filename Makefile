@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo build test bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header test bench conformance fmt lint doc clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,12 @@ demo: ## Play the manual container, with the real driver or a simulated one.
 
 build: ## Build nvidia-container-cli as it is shipped.
 	$(CARGO) build --release -p nvc-cli
+
+lib: ## Build the C library as it is shipped: target/release/libnvidia-container.*
+	@scripts/build-capi.sh
+
+header: ## Write include/nvc.h anew from the sources.
+	UPDATE=1 $(CARGO) test -p nvc-tests --test capi_header
 
 test: ## Run all tests; the privileged ones when root.
 	@scripts/test.sh

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
     for name in ["SOURCE_DATE_EPOCH", "NVC_BUILD_REVISION"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
@@ -109,7 +108,12 @@ fn flags() -> String {
     let words = [
         format!("profile={}", env("PROFILE").unwrap_or_default()),
         format!("opt-level={}", env("OPT_LEVEL").unwrap_or_default()),
-        given.replace('\x1f', " "),
+        // Where the sources were is nobody's business, and would differ from builder to builder.
+        given
+            .split('\x1f')
+            .filter(|flag| !flag.starts_with("--remap-path-prefix"))
+            .collect::<Vec<_>>()
+            .join(" "),
     ];
     words.join(" ")
 }

@@ -8,6 +8,7 @@ needed() {
   cat <<'END'
 cc gcc libnvc's build and the simulated driver
 readelf binutils tests
+objcopy binutils the C library
 ldd libc-bin container roots
 unshare util-linux containers
 setpriv util-linux containers

@@ -17,6 +17,8 @@ scripts/setup.sh
 target=${CARGO_TARGET_DIR:-target}
 # The end-to-end tests run the program; cargo builds it for its own package's tests only.
 cargo build --workspace
+cargo build -p libnvidia-container --examples
+scripts/build-capi.sh --debug
 export NVC_CLI=${NVC_CLI:-$(readlink -f "$target/debug/nvidia-container-cli")}
 
 log=$target/test.log

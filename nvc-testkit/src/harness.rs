@@ -26,6 +26,8 @@ pub enum Need {
     CgroupV2,
     /// A program in the search path.
     Command(&'static str),
+    /// A C compiler's address sanitizer.
+    Sanitizers(&'static str),
 }
 
 impl fmt::Display for Need {
@@ -37,6 +39,7 @@ impl fmt::Display for Need {
             Self::CgroupV1 => f.write_str("cgroup-v1"),
             Self::CgroupV2 => f.write_str("cgroup-v2"),
             Self::Command(name) => write!(f, "command-{name}"),
+            Self::Sanitizers(compiler) => write!(f, "sanitizers-{compiler}"),
         }
     }
 }
@@ -65,6 +68,12 @@ impl Need {
                 attached
                     .err()
                     .map(|error| format!("needs device programs in cgroup v2: {error}"))
+            }
+            Self::Sanitizers(compiler) => {
+                let script = "echo 'int main(void) { return 0; }' | \"$0\" -fsanitize=address,undefined -xc - -o /dev/null";
+                let output = Command::new("sh").args(["-c", script, compiler]).output();
+                let fine = output.is_ok_and(|output| output.status.success());
+                (!fine).then(|| format!("needs the sanitizers of {compiler}"))
             }
             Self::Command(name) => {
                 let found = env::split_paths(crate::cli::PATH).any(|dir| dir.join(name).exists());
