@@ -106,10 +106,15 @@ fn compiler() -> Option<String> {
 
 fn flags() -> String {
     let given = env("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    // Where it was built must not show, or the same sources would not give the same program.
+    let given: Vec<&str> = given
+        .split('\x1f')
+        .filter(|flag| !flag.starts_with("--remap-path-prefix"))
+        .collect();
     let words = [
         format!("profile={}", env("PROFILE").unwrap_or_default()),
         format!("opt-level={}", env("OPT_LEVEL").unwrap_or_default()),
-        given.replace('\x1f', " "),
+        given.join(" "),
     ];
     words.join(" ")
 }
