@@ -13,15 +13,8 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 
 target=$(readlink -m "${CARGO_TARGET_DIR:-target}")
 packages=$target/packages
-# Not the developer's own build: other compiler flags would make cargo build that again each time.
+# Not the developer's own build, for another prefix.
 export CARGO_TARGET_DIR=$target/package
-# The same bytes wherever crates, sources and target directory are; the last that fits counts. Encoded since they may have
-# spaces in their names.
-CARGO_ENCODED_RUSTFLAGS=$(printf -- '--remap-path-prefix=%s=%s\037' "${CARGO_HOME:-$HOME/.cargo}" /usr/src/cargo \
-  "$repository" /usr/src/libnvc "$CARGO_TARGET_DIR" /usr/src/libnvc/target)
-export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%?}
-unset RUSTFLAGS
-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -42,7 +35,7 @@ stage() {
 # The files of each package, as patterns below the staged root.
 deb_files() {
   case $1 in
-    libnvidia-container1) echo "$2/libnvidia-container.so.* $2/libnvidia-container/*" ;;
+    libnvidia-container1) echo "$2/libnvidia-container.so.* usr/libexec/*/*" ;;
     libnvidia-container-tools)
       echo "usr/bin/* usr/share/man/man1/* usr/share/bash-completion/completions/* usr/share/zsh/*/*" \
         "usr/share/fish/vendor_completions.d/*" ;;
@@ -105,9 +98,7 @@ libnvidia-container ($version-$revision) unstable; urgency=medium
 
  -- $maintainer  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 END
-  # The helper goes beside the library: packages of several architectures can be installed together.
-  stage "$work/stage" LIBDIR="$libdir" LIBEXECDIR="$libdir" ZSHDIR=/usr/share/zsh/vendor-completions \
-    DOCDIR=/usr/share/doc/libnvidia-container
+  stage "$work/stage" LIBDIR="$libdir" ZSHDIR=/usr/share/zsh/vendor-completions DOCDIR=/usr/share/doc/libnvidia-container
   rm -r "$work/stage/usr/share/doc"
   rm -f "$packages"/*.deb
   local package
@@ -144,7 +135,7 @@ build_rpm() {
 
 [ $# -gt 0 ] || set -- deb rpm
 mkdir -p "$packages"
-[ "${NVC_BUILT:-}" ] || scripts/build.sh
+PREFIX=/usr LIBDIR='' LIBEXECDIR='' scripts/build.sh
 for kind; do
   case $kind in
     deb | rpm) "build_$kind" ;;
