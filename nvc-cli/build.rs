@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
     for name in ["SOURCE_DATE_EPOCH", "NVC_BUILD_REVISION"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
@@ -106,15 +105,15 @@ fn compiler() -> Option<String> {
 
 fn flags() -> String {
     let given = env("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    // Where it was built must not show, or the same sources would not give the same program.
-    let given: Vec<&str> = given
-        .split('\x1f')
-        .filter(|flag| !flag.starts_with("--remap-path-prefix"))
-        .collect();
     let words = [
         format!("profile={}", env("PROFILE").unwrap_or_default()),
         format!("opt-level={}", env("OPT_LEVEL").unwrap_or_default()),
-        given.join(" "),
+        // Where the sources were is nobody's business, and would differ from builder to builder.
+        given
+            .split('\x1f')
+            .filter(|flag| !flag.starts_with("--remap-path-prefix"))
+            .collect::<Vec<_>>()
+            .join(" "),
     ];
     words.join(" ")
 }

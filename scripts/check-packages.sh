@@ -31,7 +31,7 @@ check() {
 
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
-apt() { apt-get -qq -y --no-download -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
+apt() { apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
 
 # All files but those in which package managers take notes.
 files() {

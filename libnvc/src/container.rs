@@ -113,7 +113,7 @@ impl Container {
     /// texts for a process, root or cgroup that is not there.
     pub fn discover(config: &ContainerConfig, options: ContainerOptions) -> Result<Self> {
         let compat_mode = options.checked_cuda_compat()?;
-        check(config)?;
+        config.check()?;
         let process = Process::find(config.pid, &config.rootfs, options)?;
         let namespace = process.mount_namespace()?;
         let layout = layout::detect(config, process.root())?;
@@ -155,7 +155,7 @@ impl Container {
     }
 
     /// The device cgroup whose rules admit devices; none with the option `no-cgroups`.
-    pub(crate) fn device_cgroup(&self) -> Option<&DeviceCgroup> {
+    pub fn device_cgroup(&self) -> Option<&DeviceCgroup> {
         self.device_cgroup.as_ref()
     }
 
@@ -164,6 +164,11 @@ impl Container {
     pub(crate) fn open_device_cgroup(&self, cgroup: &DeviceCgroup) -> Result<OwnedFd> {
         let base = self.process.is_standalone().then(|| self.process.root());
         cgroup::open_directory(cgroup, base)
+    }
+
+    /// User and group that the container's files belong to: its root, as its user namespace maps it.
+    pub fn owner(&self) -> (u32, u32) {
+        self.process.owner()
     }
 
     /// The container's root directory as the caller named it.
@@ -183,26 +188,32 @@ fn own_mountinfo() -> Result<Vec<u8>> {
     })
 }
 
-fn check(config: &ContainerConfig) -> Result<()> {
-    let empty = |path: &Option<PathBuf>| {
-        path.as_ref()
-            .is_some_and(|path| path.as_os_str().is_empty())
-    };
-    let dirs = [
-        &config.bins_dir,
-        &config.libs_dir,
-        &config.libs32_dir,
-        &config.cudart_dir,
-    ];
-    let no_ldconfig = config
-        .ldconfig
-        .as_ref()
-        .is_some_and(|path| path.is_empty() || path == "@");
-    if config.pid <= 0 || !config.rootfs.is_absolute() || dirs.into_iter().any(empty) || no_ldconfig
-    {
-        return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
+impl ContainerConfig {
+    /// Checks what can be checked without looking at the container.
+    ///
+    /// # Errors
+    /// `invalid argument` for a pid that is not positive, a root that is not absolute, or an empty path.
+    pub fn check(&self) -> Result<()> {
+        let empty = |path: &Option<PathBuf>| {
+            path.as_ref()
+                .is_some_and(|path| path.as_os_str().is_empty())
+        };
+        let dirs = [
+            &self.bins_dir,
+            &self.libs_dir,
+            &self.libs32_dir,
+            &self.cudart_dir,
+        ];
+        let no_ldconfig = self
+            .ldconfig
+            .as_ref()
+            .is_some_and(|path| path.is_empty() || path == "@");
+        if self.pid <= 0 || !self.rootfs.is_absolute() || dirs.into_iter().any(empty) || no_ldconfig
+        {
+            return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn parse_ldconfig(path: &OsString) -> Ldconfig {

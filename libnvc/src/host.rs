@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::HostPath;
 
+// as whom it is asked
+mod identity;
+
 // the driver root
 mod realpath;
 mod root;
@@ -40,6 +43,7 @@ mod session;
 
 pub use device::{DeviceInfo, FailedGpu};
 pub use driver::{DriverEnvironment, check, discover};
+pub use identity::Identity;
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};

@@ -20,6 +20,9 @@ pub mod plan;
 // carry out
 pub mod apply;
 
+// for programs
+pub mod debuglog;
+
 // used everywhere
 mod error;
 mod inroot;

@@ -21,7 +21,7 @@ mod device;
 mod driver;
 pub(crate) mod profile;
 
-pub use device::{device, imex_channel, mig_access, mig_global};
+pub use device::{device, imex_channel, mig_access, mig_caps, mig_global};
 pub use driver::driver;
 
 /// Where the driver's part of procfs is.

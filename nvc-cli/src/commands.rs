@@ -2,12 +2,13 @@
 
 use nix::unistd::geteuid;
 
+use libnvc::host::Identity;
+
 use crate::failure::{Categorise, Failure, category};
 use crate::logging;
 use crate::privileges::Privileges;
 use crate::request::{Global, Request, Task};
 use crate::session::{Session, Settings};
-use crate::user::Identity;
 
 mod configure;
 mod info;

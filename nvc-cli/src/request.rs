@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Command};
 use libnvc::Error;
+use libnvc::host::Identity;
 use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
@@ -12,7 +13,7 @@ use nix::errno::Errno;
 
 use crate::failure::{Categorise, Failure, category};
 use crate::getopt::Words;
-use crate::user::Identity;
+use crate::user;
 
 /// As many as upstream takes.
 const MOST_REQUIREMENTS: usize = 32;
@@ -126,7 +127,7 @@ fn global(matches: &ArgMatches) -> Result<Global, Failure> {
         matches.get_flag("no-create-imex-channels"),
     );
     let user = match last(matches, "user") {
-        Some(text) => Some(Identity::parse(&text.to_string_lossy()).category(category::INPUT)?),
+        Some(text) => Some(user::parse(&text.to_string_lossy()).category(category::INPUT)?),
         None if matches.contains_id("user") => Some(Identity::caller()),
         None => None,
     };

@@ -11,7 +11,7 @@ use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::Container;
 use libnvc::host::nvcaps::CAPABILITIES;
 use libnvc::host::{
-    DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, DriverVersions, Gpu,
+    DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, DriverVersions, Gpu, Identity,
 };
 use libnvc::options::{DriverOptions, LibraryOptions};
 use libnvc::plan::{self, Plan};
@@ -20,7 +20,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::choice::Choice;
 use crate::listing::CapabilityNodes;
-use crate::user::Identity;
 
 /// Plans up to this length need fewer descriptors than the usual soft limit of 1024 allows.
 const STEPS_WITHIN_LIMITS: usize = 400;

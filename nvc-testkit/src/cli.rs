@@ -81,6 +81,21 @@ impl Run {
         Self { command }
     }
 
+    /// Another program, in the same surroundings.
+    pub fn other(program: impl AsRef<OsStr>) -> Self {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", PATH).env("LANG", "C");
+        command.current_dir("/").stdin(Stdio::null());
+        Self { command }
+    }
+
+    /// With more arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
     /// With one more environment variable.
     #[must_use]
     pub fn env(mut self, key: &str, value: impl Into<OsString>) -> Self {

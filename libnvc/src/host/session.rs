@@ -68,6 +68,8 @@ pub struct DriverSession {
     ldcache: Option<HostPath>,
     environment: DriverEnvironment,
     wsl: Vec<WslDriver>,
+    program: QueryProgram,
+    request: QueryRequest,
     query: Query,
     candidates: Option<(DriverOptions, Result<LibraryCandidates>)>,
     capabilities: Capabilities,
@@ -108,6 +110,8 @@ impl DriverSession {
             ldcache: config.ldcache.clone(),
             environment: DriverEnvironment::of_process(),
             wsl,
+            program: config.program.clone(),
+            request,
             query,
             candidates: None,
             capabilities: Capabilities::discover(),
@@ -150,6 +154,25 @@ impl DriverSession {
             self.look_ahead(DriverOptions::empty());
         }
         result
+    }
+
+    /// Waits until there is an answer or an error to everything, and ends the query process.
+    ///
+    /// For callers whose threads come and go: the process ends with the thread that started it. The answers are kept.
+    pub fn settle(&mut self) {
+        self.query.settle();
+    }
+
+    /// Asks everything anew, and looks at the environment again: later answers are not of the past.
+    ///
+    /// # Errors
+    /// Those of [`Query::start`]; the old answers stay.
+    pub fn renew(&mut self) -> Result<()> {
+        self.query = Query::start(&self.program, &self.request)?;
+        self.environment = DriverEnvironment::of_process();
+        self.candidates = None;
+        self.capabilities = Capabilities::discover();
+        Ok(())
     }
 
     /// Waits for the driver's versions, and reports what [`info`](Self::info) would fail on.
@@ -201,6 +224,11 @@ impl DriverSession {
             }
         }
         Ok(info)
+    }
+
+    /// The driver store that stands in for the driver's files under WSL2.
+    pub fn wsl(&self) -> Option<&WslDriver> {
+        self.wsl.first()
     }
 
     /// The driver root.

@@ -54,12 +54,19 @@ pub fn mig_global(nodes: Option<&[DeviceNode]>, container: &ContainerFacts) -> P
             &HostPath::new("/dev/nvidia-caps"),
             BindKind::DeviceDirectory,
         ));
-        if !container.options.contains(ContainerOptions::NO_CGROUPS) {
-            plan.steps
-                .extend(nodes.iter().map(|node| Step::AllowDevice {
-                    number: node.number,
-                }));
-        }
+        plan.append(mig_caps(nodes, container));
+    }
+    plan
+}
+
+/// Plans the right to open capability devices whose nodes are in the container already, such as all those of a GPU.
+pub fn mig_caps(nodes: &[DeviceNode], container: &ContainerFacts) -> Plan {
+    let mut plan = Plan::default();
+    if !container.options.contains(ContainerOptions::NO_CGROUPS) {
+        plan.steps
+            .extend(nodes.iter().map(|node| Step::AllowDevice {
+                number: node.number,
+            }));
     }
     plan
 }

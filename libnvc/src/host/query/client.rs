@@ -185,6 +185,14 @@ impl Query {
         })
     }
 
+    /// Waits until there is an answer or an error to everything, and ends the process. The answers are kept.
+    pub fn settle(&mut self) {
+        while self.answers.ready.is_none() || self.answers.gpus.is_none() {
+            self.step();
+        }
+        self.process.dismiss();
+    }
+
     fn raw_versions(&mut self) -> Result<&Versions> {
         while self.answers.ready.is_none() {
             self.step();

@@ -71,6 +71,17 @@ impl Process {
         }
     }
 
+    /// Ends the process and reaps it, now or, if it is stuck in the kernel, when it ends.
+    pub(super) fn dismiss(&mut self) {
+        self.kill();
+        self.reap(PATIENCE);
+        if let Some(pid) = self.0.take() {
+            // The caller is not held up.
+            log::debug!("the query process {pid} does not end");
+            let _ = thread::Builder::new().spawn(move || waitpid(pid, None));
+        }
+    }
+
     /// Waits for the process to end. None if it did not in time, and if somebody else reaped it.
     fn reap(&mut self, patience: Duration) -> Option<WaitStatus> {
         let pid = self.0?;
@@ -92,13 +103,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
-        self.reap(PATIENCE);
-        if let Some(pid) = self.0.take() {
-            // Stuck in the kernel. The caller is not held up; if it stays, the process is reaped when it ends.
-            log::debug!("the query process {pid} does not end");
-            let _ = thread::Builder::new().spawn(move || waitpid(pid, None));
-        }
+        self.dismiss();
     }
 }
 

@@ -1,0 +1,13 @@
+//! `nvc-query`: asks NVML on behalf of libnvidia-container.so, which executes it; does nothing for anybody else.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    libnvc::host::query::serve_if_asked();
+    eprintln!(
+        "nvc-query: the library libnvidia-container runs this program; by itself it does nothing"
+    );
+    ExitCode::FAILURE
+}

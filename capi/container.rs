@@ -1,0 +1,305 @@
+//! Finds containers, and updates their linker cache.
+
+use std::cell::UnsafeCell;
+use std::ffi::{OsStr, c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+use libc::pid_t;
+use libnvc::container::{CgroupVersion, ContainerConfig, ContainerFacts};
+use libnvc::options::{ContainerOptions, CudaCompatMode};
+use libnvc::{ContainerPath, Result, plan};
+
+use crate::boundary::{call, guard};
+use crate::context::{State, nvc_context};
+use crate::driver::outline;
+use crate::handles::{self, Kind};
+use crate::memory::{
+    array, invalid_argument, one, optional_path, path, release, release_strings, slice, text,
+    value, words,
+};
+
+/// A container. Made by nvc_container_new.
+#[derive(Debug)]
+pub struct nvc_container {
+    _opaque: [u8; 0],
+}
+
+/// Which container is meant. Made by nvc_container_config_new; the fields are for the caller to set.
+#[repr(C)]
+#[derive(Debug)]
+pub struct nvc_container_config {
+    /// A process of the container.
+    pub pid: pid_t,
+    /// Its root directory, absolute.
+    pub rootfs: *mut c_char,
+    /// Where programs go in it. NULL: "/usr/bin".
+    pub bins_dir: *mut c_char,
+    /// Where libraries go in it. NULL: as its distribution has it.
+    pub libs_dir: *mut c_char,
+    /// Where 32-bit libraries go in it. NULL: as its distribution has it.
+    pub libs32_dir: *mut c_char,
+    /// Where the image keeps CUDA. NULL: "/usr/local/cuda".
+    pub cudart_dir: *mut c_char,
+    /// The program that updates its linker cache: "@/path" of the host, "/path" of the image. NULL: "@/sbin/ldconfig".
+    pub ldconfig: *mut c_char,
+}
+
+/// The first bytes of a container, of which upstream's command line since 1.17.7 reads `flags` and replaces `libs`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) flags: u32,
+    pub(crate) cfg: nvc_container_config,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mnt_ns: *mut c_char,
+    pub(crate) dev_cg_version: c_int,
+    pub(crate) dev_cg: *mut c_char,
+    pub(crate) libs: *mut *mut c_char,
+    pub(crate) nlibs: usize,
+    pub(crate) cuda_compat_dir: *mut c_char,
+}
+
+/// What a container is: upstream's first bytes, and behind them our own.
+#[repr(C)]
+pub(crate) struct Container {
+    pub(crate) front: UnsafeCell<Front>,
+    pub(crate) found: libnvc::container::Container,
+}
+
+impl Container {
+    fn find(config: &ContainerConfig, options: ContainerOptions) -> Result<Self> {
+        let found = libnvc::container::Container::discover(config, options)?;
+        let front = UnsafeCell::new(Front::of(&found, config));
+        Ok(Self { front, found })
+    }
+
+    /// The container that C means.
+    ///
+    /// # Errors
+    /// `invalid argument` for NULL.
+    ///
+    /// # Safety
+    /// `container` is NULL or a container that was not freed, and is not freed for as long as the result is used.
+    pub(crate) unsafe fn of<'a>(container: *const nvc_container) -> Result<&'a Self> {
+        let container: *const Self = handles::check(Kind::Container, container).cast();
+        // SAFETY: `nvc_container_new` made it; the rest is the caller's promise.
+        unsafe { container.as_ref() }.ok_or_else(invalid_argument)
+    }
+
+    /// What plans are made from: with the compatibility libraries that upstream's command line left in place.
+    pub(crate) fn facts(&self) -> Result<ContainerFacts> {
+        let mut facts = self.found.facts.clone();
+        if facts.compat_mode == CudaCompatMode::Mount {
+            let front = self.front.get();
+            // SAFETY: inside the container, which is alive; C writes between calls.
+            let libs = unsafe { (*front).libs };
+            // SAFETY: as above.
+            let count = unsafe { (*front).nlibs };
+            // SAFETY: ours, or an array of strings in its place.
+            let libs = unsafe { slice(libs, count) }?.iter();
+            // SAFETY: as above.
+            let libs = libs.filter_map(|lib| unsafe { text(*lib) });
+            facts.compat_libraries = libs.map(ContainerPath::new).collect();
+        }
+        Ok(facts)
+    }
+}
+
+impl Front {
+    fn of(found: &libnvc::container::Container, config: &ContainerConfig) -> Self {
+        let ContainerFacts {
+            options,
+            layout,
+            compat_libraries,
+            compat_mode,
+            ..
+        } = &found.facts;
+        let mode = match compat_mode {
+            CudaCompatMode::Mount => ContainerOptions::CUDA_COMPAT_MOUNT,
+            CudaCompatMode::Ldconfig => ContainerOptions::CUDA_COMPAT_LDCONFIG,
+            CudaCompatMode::Disabled => ContainerOptions::CUDA_COMPAT_DISABLED,
+        };
+        let proc = match options.contains(ContainerOptions::STANDALONE) {
+            true => config.rootfs.join("proc"),
+            false => PathBuf::from("/proc"),
+        };
+        let libs = compat_libraries.iter().map(|lib| path(lib.as_path()));
+        let (libs, nlibs) = array(libs.collect());
+        let (uid, gid) = found.owner();
+        let cgroup = found.device_cgroup();
+        Self {
+            flags: (*options | mode).bits(),
+            cfg: nvc_container_config {
+                pid: config.pid,
+                rootfs: path(&config.rootfs),
+                bins_dir: path(layout.bins_dir.as_path()),
+                libs_dir: path(layout.libs_dir.as_path()),
+                libs32_dir: path(layout.libs32_dir.as_path()),
+                cudart_dir: path(layout.cudart_dir.as_path()),
+                ldconfig: optional_path(config.ldconfig.as_ref()),
+            },
+            uid,
+            gid,
+            mnt_ns: path(proc.join(config.pid.to_string()).join("ns/mnt")),
+            dev_cg_version: match cgroup.map(|cgroup| cgroup.version) {
+                None => 0,
+                Some(CgroupVersion::V1) => 1,
+                Some(CgroupVersion::V2) => 2,
+            },
+            dev_cg: optional_path(cgroup.map(|cgroup| &cgroup.directory)),
+            libs,
+            nlibs,
+            cuda_compat_dir: ptr::null_mut(),
+        }
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let front = self.front.get_mut();
+        let cfg = &front.cfg;
+        for text in [
+            cfg.rootfs,
+            cfg.bins_dir,
+            cfg.libs_dir,
+            cfg.libs32_dir,
+            cfg.cudart_dir,
+            cfg.ldconfig,
+            front.mnt_ns,
+            front.dev_cg,
+            front.cuda_compat_dir,
+        ] {
+            // SAFETY: ours, or what C put in its place, from the C library's heap as well.
+            unsafe { release(text) };
+        }
+        // SAFETY: as above.
+        unsafe { release_strings(front.libs, front.nlibs) };
+    }
+}
+
+/// What C's configuration says.
+///
+/// # Safety
+/// Unless NULL, `config` is as the header demands.
+unsafe fn container_config(config: *const nvc_container_config) -> Result<ContainerConfig> {
+    // SAFETY: the caller's promise.
+    let config = unsafe { value(config) }?;
+    // SAFETY: the caller's promise.
+    let text = |at: *mut c_char| unsafe { text(at) };
+    let directory = |at| text(at).map(PathBuf::from);
+    Ok(ContainerConfig {
+        pid: config.pid,
+        rootfs: text(config.rootfs)
+            .map(Path::new)
+            .ok_or_else(invalid_argument)?
+            .into(),
+        bins_dir: directory(config.bins_dir),
+        libs_dir: directory(config.libs_dir),
+        libs32_dir: directory(config.libs32_dir),
+        cudart_dir: directory(config.cudart_dir),
+        ldconfig: text(config.ldconfig).map(OsStr::to_owned),
+    })
+}
+
+/// Makes the configuration of a container. rootfs is not copied; all other fields are NULL.
+///
+/// Returns a configuration, to be released with nvc_container_config_free.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvc_container_config_new(
+    pid: pid_t,
+    rootfs: *const c_char,
+) -> *mut nvc_container_config {
+    guard(ptr::null_mut(), || {
+        let config = nvc_container_config {
+            pid,
+            rootfs: rootfs.cast_mut(),
+            bins_dir: ptr::null_mut(),
+            libs_dir: ptr::null_mut(),
+            libs32_dir: ptr::null_mut(),
+            cudart_dir: ptr::null_mut(),
+            ldconfig: ptr::null_mut(),
+        };
+        handles::give(Kind::ContainerConfig, one(config))
+    })
+}
+
+/// Releases a configuration. What its fields point to stays the caller's. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_container_config_free(cfg: *mut nvc_container_config) {
+    if let Some(config) = handles::take(Kind::ContainerConfig, cfg) {
+        // SAFETY: `nvc_container_config_new` made it, and the caller gives it up.
+        unsafe { release(config) };
+    }
+}
+
+/// Finds a container. Nothing in it is changed.
+///
+/// cfg is copied; the caller may change or release it afterwards.
+/// opts may be NULL: "standalone no-cgroups no-devbind utility". It has words separated by spaces:
+///   supervised     reach the container through the caller's /proc; or
+///   standalone     through the /proc in the container's root: exactly one of the two
+///   no-cgroups     do not touch the device cgroup
+///   no-devbind     do not mount device nodes
+///   utility compute video graphics display ngx compat32
+///                  what the container gets of the driver
+///   cuda-compat-mode=mount, =ldconfig or =disabled
+///                  what becomes of the image's CUDA compatibility libraries; no-cntlibs is another word for the last
+///
+/// Returns a container, to be released with nvc_container_free; it does not depend on the context. Or NULL with an error:
+/// "invalid argument" for a pid below 1, a rootfs that is not absolute, an empty path; "invalid mode of operation",
+/// "invalid option: ...", "too many options", "stat failed: ...".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_container_new(
+    ctx: *mut nvc_context,
+    cfg: *const nvc_container_config,
+    opts: *const c_char,
+) -> *mut nvc_container {
+    // SAFETY: the header's demands on the caller.
+    let options = unsafe { words(opts, ContainerOptions::DEFAULT_WORDS) };
+    // SAFETY: the header's demands on the caller.
+    let config = || unsafe { container_config(cfg) };
+    let body = |state: &mut State| {
+        state.driver()?;
+        let config = config()?;
+        config.check()?;
+        let container = Container::find(&config, ContainerOptions::parse(&options)?)?;
+        let container = Box::into_raw(Box::new(container));
+        Ok(handles::give(Kind::Container, container).cast::<nvc_container>())
+    };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, body) }
+}
+
+/// Releases a container. What was mounted in it stays. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_container_free(cnt: *mut nvc_container) {
+    if let Some(container) = handles::take(Kind::Container, cnt.cast::<Container>()) {
+        // SAFETY: `nvc_container_new` made it of a box, and the caller gives it up.
+        guard((), || drop(unsafe { Box::from_raw(container) }));
+    }
+}
+
+/// Updates a container's linker cache: runs ldconfig, confined, for the directories that libraries were mounted in.
+///
+/// Call it last.
+///
+/// Returns 0, or -1 with an error, for instance "process /sbin/ldconfig failed with error code: 1".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_ldcache_update(
+    ctx: *mut nvc_context,
+    cnt: *const nvc_container,
+) -> c_int {
+    // SAFETY: the header's demands on the caller.
+    let container = || unsafe { Container::of(cnt) };
+    let body = |state: &mut State| {
+        let session = &mut state.driver()?.session;
+        let container = container()?;
+        let facts = &container.found.facts;
+        let plan = plan::ldcache(&outline(session, facts)?, facts);
+        state.apply(container, &plan)
+    };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, body) }
+}

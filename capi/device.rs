@@ -1,0 +1,237 @@
+//! Finds the GPUs and gives them to containers.
+
+use std::ffi::{c_char, c_int};
+use std::ptr;
+
+use libnvc::host::{DeviceInfo, DriverSession, Gpu, procfs};
+use libnvc::{HostPath, Result, plan};
+
+use crate::boundary::{call, guard};
+use crate::container::{Container, nvc_container};
+use crate::context::{Question, State, nvc_context};
+use crate::driver::{device_id, nvc_device_node, outline};
+use crate::handles::{self, Kind};
+use crate::memory::{
+    array, invalid_argument, one, optional_path, release, slice, string, text, value,
+};
+use crate::mig::nvc_mig_device_info;
+
+/// A GPU.
+#[repr(C)]
+#[derive(Debug)]
+pub struct nvc_device {
+    /// Product name.
+    pub model: *mut c_char,
+    /// "GPU-...".
+    pub uuid: *mut c_char,
+    /// PCI address, domain:bus:device.function with 8, 2, 2 and 1 hexadecimal digits.
+    pub busid: *mut c_char,
+    /// Compute capability, for instance "9.0".
+    pub arch: *mut c_char,
+    /// Brand, for instance "Tesla".
+    pub brand: *mut c_char,
+    /// Its device; the path is NULL under WSL.
+    pub node: nvc_device_node,
+    /// Whether it can be in MIG mode.
+    pub mig_capable: bool,
+    /// Directory of its MIG capabilities; NULL under WSL.
+    pub mig_caps_path: *mut c_char,
+    /// Its MIG devices; none unless it is in MIG mode.
+    pub mig_devices: nvc_mig_device_info,
+}
+
+/// The GPUs of the machine.
+#[repr(C)]
+#[derive(Debug)]
+pub struct nvc_device_info {
+    /// An array in NVML's order.
+    pub gpus: *mut nvc_device,
+    /// How many.
+    pub ngpus: usize,
+}
+
+impl nvc_device_info {
+    fn new(info: &DeviceInfo) -> Self {
+        let (gpus, ngpus) = array(info.gpus.iter().map(nvc_device::new).collect());
+        for (index, gpu) in info.gpus.iter().enumerate() {
+            // SAFETY: the array has as many records as there are GPUs.
+            let parent = unsafe { gpus.add(index) };
+            let devices = nvc_mig_device_info::new(gpu, parent);
+            // SAFETY: as above; each record is complete.
+            unsafe { (*parent).mig_devices = devices };
+        }
+        Self { gpus, ngpus }
+    }
+}
+
+impl nvc_device {
+    fn new(gpu: &Gpu) -> Self {
+        let node = gpu.node.as_ref();
+        Self {
+            model: string(&gpu.model),
+            uuid: string(&gpu.uuid),
+            busid: string(&gpu.busid),
+            arch: string(&gpu.arch),
+            brand: string(&gpu.brand),
+            node: nvc_device_node {
+                path: optional_path(node.map(|node| node.path.as_path())),
+                id: node.map_or(0, |node| device_id(node.number)),
+            },
+            mig_capable: gpu.mig_capable,
+            mig_caps_path: optional_path(gpu.mig_caps_path.as_ref().map(HostPath::as_path)),
+            mig_devices: nvc_mig_device_info {
+                devices: ptr::null_mut(),
+                ndevices: 0,
+            },
+        }
+    }
+
+    /// The GPU as a caller wants it mounted: what plans ask about.
+    ///
+    /// # Safety
+    /// Unless NULL, `device` is as the header demands.
+    unsafe fn to_gpu(device: *const Self) -> Result<Gpu> {
+        // SAFETY: the caller's promise.
+        let device = unsafe { value(device) }?;
+        // SAFETY: the caller's promise.
+        let busid = unsafe { text(device.busid) }.unwrap_or_default();
+        // SAFETY: the caller's promise.
+        let node = unsafe { device.node.to_node() }.ok();
+        Ok(Gpu {
+            index: 0,
+            model: String::new(),
+            uuid: String::new(),
+            busid: busid.to_string_lossy().into_owned(),
+            arch: String::new(),
+            brand: String::new(),
+            minor: node.as_ref().map_or(0, |node| node.number.minor),
+            node,
+            proc_dir: None,
+            mig_capable: false,
+            mig_caps_path: None,
+            mig_devices: Vec::new(),
+        })
+    }
+}
+
+/// Completes a native GPU with what the driver root says of it.
+fn look_up(mut gpu: Gpu, session: &DriverSession) -> Result<Gpu> {
+    // A file's name, not a way out of its directory.
+    if gpu.node.is_none() || gpu.busid.is_empty() || gpu.busid.contains('/') {
+        return Err(invalid_argument());
+    }
+    gpu.proc_dir = procfs::gpu_directory(session.root(), &gpu.busid);
+    Ok(gpu)
+}
+
+/// Finds the GPUs. Those that NVML fails on are left out, unless it fails on all.
+///
+/// opts is ignored. The first call on an initialised context tells what the driver said then; each later one asks it anew.
+///
+/// Returns a record, to be released with nvc_device_info_free; it does not depend on the context. Or NULL with an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_device_info_new(
+    ctx: *mut nvc_context,
+    opts: *const c_char,
+) -> *mut nvc_device_info {
+    let _ = opts;
+    let body = |state: &mut State| {
+        let info = state.driver()?.ask(Question::Devices)?.devices()?;
+        Ok(handles::give(
+            Kind::DeviceInfo,
+            one(nvc_device_info::new(&info)),
+        ))
+    };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, body) }
+}
+
+/// Releases what nvc_device_info_new returned, with all GPUs and MIG devices. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_device_info_free(info: *mut nvc_device_info) {
+    let Some(record) = handles::take(Kind::DeviceInfo, info) else {
+        return;
+    };
+    // SAFETY: `nvc_device_info_new` made it, and the caller gives it up.
+    let info = unsafe { ptr::read(record) };
+    // SAFETY: as above.
+    for gpu in unsafe { slice(info.gpus, info.ngpus) }.unwrap_or_default() {
+        for text in [
+            gpu.model,
+            gpu.uuid,
+            gpu.busid,
+            gpu.arch,
+            gpu.brand,
+            gpu.node.path,
+            gpu.mig_caps_path,
+        ] {
+            // SAFETY: as above.
+            unsafe { release(text) };
+        }
+        // SAFETY: as above.
+        guard((), || unsafe { gpu.mig_devices.release() });
+    }
+    // SAFETY: as above.
+    unsafe { release(info.gpus) };
+    // SAFETY: as above.
+    unsafe { release(record) };
+}
+
+/// Gives a container a GPU: its device node, the right to open it, and its entry in /proc/driver/nvidia/gpus.
+///
+/// Call nvc_driver_mount before. Either everything is done or nothing. dev may be made by the caller; busid and node are
+/// what counts.
+///
+/// Returns 0, or -1 with an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_device_mount(
+    ctx: *mut nvc_context,
+    cnt: *const nvc_container,
+    dev: *const nvc_device,
+) -> c_int {
+    // SAFETY: the header's demands on the caller.
+    let container = || unsafe { Container::of(cnt) };
+    // SAFETY: the header's demands on the caller.
+    let gpu = || unsafe { nvc_device::to_gpu(dev) };
+    let body = |state: &mut State| {
+        let session = &mut state.driver()?.session;
+        let (container, mut gpu) = (container()?, gpu()?);
+        let facts = &container.found.facts;
+        if session.wsl().is_none() {
+            gpu = look_up(gpu, session)?;
+        }
+        let plan = plan::device(&gpu, &outline(session, facts)?, facts);
+        state.apply(container, &plan)
+    };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, body) }
+}
+
+/// Lets a container open the capability devices of all of a GPU's MIG instances, those to come included.
+///
+/// For containers that configure or monitor MIG. Mounts nothing: nvc_mig_config_global_caps_mount and
+/// nvc_mig_monitor_global_caps_mount do.
+///
+/// Returns 0, or -1 with an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_device_mig_caps_mount(
+    ctx: *mut nvc_context,
+    cnt: *const nvc_container,
+    dev: *const nvc_device,
+) -> c_int {
+    // SAFETY: the header's demands on the caller.
+    let container = || unsafe { Container::of(cnt) };
+    // SAFETY: the header's demands on the caller.
+    let gpu = || unsafe { nvc_device::to_gpu(dev) };
+    let body = |state: &mut State| {
+        let capabilities = state.driver()?.session.capabilities();
+        let (container, gpu) = (container()?, gpu()?);
+        if !capabilities.has_devices() {
+            return Ok(());
+        }
+        let nodes = capabilities.of_gpu(gpu.minor)?;
+        state.apply(container, &plan::mig_caps(&nodes, &container.found.facts))
+    };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, body) }
+}

@@ -1,0 +1,75 @@
+//! Writes the debug log to the file that `NVC_DEBUG_FILE` names, while a context is initialised.
+//!
+//! The library has a copy of the `log` crate of its own, in the shared object and in the archive, so that the logger it
+//! installs there is not that of a Rust program that uses it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libnvc::debuglog;
+use log::{LevelFilter, Metadata, Record};
+
+use crate::context::environment;
+
+/// The open log, and how many contexts hold it open.
+static LOG: Mutex<Option<(File, usize)>> = Mutex::new(None);
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if let Some((file, _)) = log().as_mut() {
+            // There is nobody to tell that a log cannot be written.
+            let _ = file.write_all(debuglog::line(record).as_bytes());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Keeps the log open.
+#[derive(Debug)]
+pub(crate) struct LogUser;
+
+/// Opens the log, or joins those that have it open; none if none is wanted or it cannot be opened.
+pub(crate) fn open() -> Option<LogUser> {
+    let path = environment(c"NVC_DEBUG_FILE")?;
+    let mut log = log();
+    if let Some((_, users)) = log.as_mut() {
+        *users += 1;
+        return Some(LogUser);
+    }
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .ok()?;
+    file.write_all(debuglog::BANNER).ok()?;
+    // Fails but once: ours is there already.
+    let _ = log::set_logger(&Logger);
+    log::set_max_level(LevelFilter::Debug);
+    *log = Some((file, 1));
+    Some(LogUser)
+}
+
+impl Drop for LogUser {
+    fn drop(&mut self) {
+        let mut log = log();
+        match log.as_mut() {
+            Some((_, users)) if *users > 1 => *users -= 1,
+            _ => {
+                log::set_max_level(LevelFilter::Off);
+                *log = None;
+            }
+        }
+    }
+}
+
+fn log() -> MutexGuard<'static, Option<(File, usize)>> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
+}

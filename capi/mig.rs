@@ -1,0 +1,172 @@
+//! Gives containers MIG devices and the right to manage them.
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::ptr;
+
+use libnvc::host::nvcaps::CAPABILITIES;
+use libnvc::host::{Gpu, MigDevice};
+use libnvc::{HostPath, Result, plan};
+
+use crate::boundary::call;
+use crate::container::{Container, nvc_container};
+use crate::context::{State, nvc_context};
+use crate::device::nvc_device;
+use crate::memory::{array, invalid_argument, path, release, slice, string, text, value};
+
+/// A MIG device: a compute instance of a GPU instance.
+#[repr(C)]
+#[derive(Debug)]
+pub struct nvc_mig_device {
+    /// The GPU that it is part of, in the same record.
+    pub parent: *mut nvc_device,
+    /// "MIG-...".
+    pub uuid: *mut c_char,
+    /// Number of the GPU instance.
+    pub gi: c_uint,
+    /// Number of the compute instance.
+    pub ci: c_uint,
+    /// Directory of the GPU instance's capability.
+    pub gi_caps_path: *mut c_char,
+    /// Directory of the compute instance's capability.
+    pub ci_caps_path: *mut c_char,
+}
+
+/// The MIG devices of a GPU.
+#[repr(C)]
+#[derive(Debug)]
+pub struct nvc_mig_device_info {
+    /// An array; NULL if there are none.
+    pub devices: *mut nvc_mig_device,
+    /// How many.
+    pub ndevices: usize,
+}
+
+impl nvc_mig_device_info {
+    pub(crate) fn new(gpu: &Gpu, parent: *mut nvc_device) -> Self {
+        let device = |mig: &MigDevice| nvc_mig_device {
+            parent,
+            uuid: string(&mig.uuid),
+            gi: mig.gi,
+            ci: mig.ci,
+            gi_caps_path: path(mig.gi_caps_path.as_path()),
+            ci_caps_path: path(mig.ci_caps_path.as_path()),
+        };
+        let (devices, ndevices) = match gpu.mig_devices.as_slice() {
+            [] => (ptr::null_mut(), 0),
+            devices => array(devices.iter().map(device).collect()),
+        };
+        Self { devices, ndevices }
+    }
+
+    /// Releases the devices.
+    ///
+    /// # Safety
+    /// It came from `new` and is not used any more.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: the caller's promise.
+        for device in unsafe { slice(self.devices, self.ndevices) }.unwrap_or_default() {
+            for text in [device.uuid, device.gi_caps_path, device.ci_caps_path] {
+                // SAFETY: the caller's promise.
+                unsafe { release(text) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { release(self.devices) };
+    }
+}
+
+impl nvc_mig_device {
+    /// The MIG device that a caller means.
+    ///
+    /// # Safety
+    /// Unless NULL, `device` is as the header demands.
+    unsafe fn to_mig(device: *const Self) -> Result<MigDevice> {
+        // SAFETY: the caller's promise.
+        let device = unsafe { value(device) }?;
+        let path = |at: *mut c_char| {
+            // SAFETY: the caller's promise.
+            let text = unsafe { text(at) };
+            text.map(HostPath::new).ok_or_else(invalid_argument)
+        };
+        Ok(MigDevice {
+            index: 0,
+            uuid: String::new(),
+            gi: device.gi,
+            ci: device.ci,
+            gi_caps_path: path(device.gi_caps_path)?,
+            ci_caps_path: path(device.ci_caps_path)?,
+        })
+    }
+}
+
+/// Gives a container a MIG device: the capabilities of its GPU instance and its compute instance.
+///
+/// The GPU is not given with it: call nvc_device_mount for dev->parent as well.
+///
+/// Returns 0, or -1 with an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
+    ctx: *mut nvc_context,
+    cnt: *const nvc_container,
+    dev: *const nvc_mig_device,
+) -> c_int {
+    // SAFETY: the header's demands on the caller.
+    let container = || unsafe { Container::of(cnt) };
+    // SAFETY: the header's demands on the caller.
+    let mig = || unsafe { nvc_mig_device::to_mig(dev) };
+    let body = |state: &mut State| {
+        let session = &mut state.driver()?.session;
+        let container = container()?;
+        let access = session.mig_access(&mig()?)?;
+        state.apply(
+            container,
+            &plan::mig_access(&access, &container.found.facts),
+        )
+    };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, body) }
+}
+
+/// Gives a container the right to create and destroy MIG instances.
+///
+/// Returns 0, or -1 with an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_mig_config_global_caps_mount(
+    ctx: *mut nvc_context,
+    cnt: *const nvc_container,
+) -> c_int {
+    // SAFETY: the header's demands on the caller.
+    let container = || unsafe { Container::of(cnt) };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, |state| mount_global(state, container, "config")) }
+}
+
+/// Gives a container the right to see all MIG instances of the machine.
+///
+/// Returns 0, or -1 with an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvc_mig_monitor_global_caps_mount(
+    ctx: *mut nvc_context,
+    cnt: *const nvc_container,
+) -> c_int {
+    // SAFETY: the header's demands on the caller.
+    let container = || unsafe { Container::of(cnt) };
+    // SAFETY: the header's demands on the caller.
+    unsafe { call(ctx, |state| mount_global(state, container, "monitor")) }
+}
+
+fn mount_global<'a>(
+    state: &mut State,
+    container: impl FnOnce() -> Result<&'a Container>,
+    capability: &str,
+) -> Result<()> {
+    let session = &mut state.driver()?.session;
+    let container = container()?;
+    let file = HostPath::new(CAPABILITIES).join("mig").join(capability);
+    let node = session.capability_node(&file)?;
+    let nodes = node.map(|node| vec![node]);
+    state.apply(
+        container,
+        &plan::mig_global(nodes.as_deref(), &container.found.facts),
+    )
+}

@@ -1,0 +1,109 @@
+//! Chooses as whom the driver's library runs where nobody says: the user that owns nothing.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use nix::errno::Errno;
+use nix::unistd::{getegid, geteuid};
+
+use crate::error::{Error, Result};
+
+/// A user and a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+impl Identity {
+    /// Who called.
+    pub fn caller() -> Self {
+        Self {
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+        }
+    }
+
+    /// The users that own nothing. In a user namespace where they do not exist, nobody could become them: the caller.
+    ///
+    /// # Errors
+    /// `open failed: /proc/sys/kernel/overflowuid: <cause>`, and the same for the group.
+    pub fn overflow() -> Result<Self> {
+        let overflow = Self {
+            uid: overflow_id("/proc/sys/kernel/overflowuid")?,
+            gid: overflow_id("/proc/sys/kernel/overflowgid")?,
+        };
+        // Without the maps, assume a kernel without user namespaces.
+        let mapped = |path, id| read_small(path).map_or(true, |map| is_mapped(&map, id));
+        if mapped("/proc/self/uid_map", overflow.uid) && mapped("/proc/self/gid_map", overflow.gid)
+        {
+            return Ok(overflow);
+        }
+        let caller = Self::caller();
+        log::info!(
+            "user {}:{} does not exist in this user namespace, running the driver's library as {}:{}",
+            overflow.uid,
+            overflow.gid,
+            caller.uid,
+            caller.gid
+        );
+        Ok(caller)
+    }
+}
+
+fn overflow_id(path: &str) -> Result<u32> {
+    let text = read_small(path)
+        .map_err(|errno| Error::file("open failed", path, errno).hint("is /proc mounted?"))?;
+    let number = text.trim_end().parse();
+    number.map_err(|_| Error::file("read error", path, Errno::EINVAL))
+}
+
+/// Reads a file of /proc that fits into one read.
+fn read_small(path: &str) -> Result<String, Errno> {
+    let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or_default());
+    let mut buffer = [0; 4096];
+    let count = File::open(path)
+        .and_then(|mut file| file.read(&mut buffer))
+        .map_err(errno)?;
+    let text = buffer.get(..count).unwrap_or_default();
+    Ok(String::from_utf8_lossy(text).into_owned())
+}
+
+/// Whether a `uid_map` or `gid_map`, lines of first id inside, first id outside and count, has `id` inside.
+fn is_mapped(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (first, count) = (fields.next(), fields.nth(1));
+        match (first, count) {
+            (Some(Ok(first)), Some(Ok(count))) => id.checked_sub(first).is_some_and(|i| i < count),
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps() {
+        let whole = "         0          0 4294967295\n";
+        assert!(is_mapped(whole, 65534));
+        let rootless = "         0       1000          1\n         1     100000      65536\n";
+        assert!(is_mapped(rootless, 0));
+        assert!(is_mapped(rootless, 65534));
+        assert!(is_mapped(rootless, 65536));
+        assert!(!is_mapped(rootless, 65537));
+        assert!(!is_mapped("         0       1000          1\n", 65534));
+        assert!(!is_mapped("", 0));
+        assert!(!is_mapped("a b c\n1 2\n", 1));
+    }
+
+    #[test]
+    fn overflow_user_exists() {
+        assert_ne!(Identity::overflow().unwrap().uid, 0);
+    }
+}
