@@ -13,10 +13,11 @@ packages='-p nvc-cli'
 ! grep -q '^name = "libnvidia-container"' Cargo.lock || packages="$packages -p libnvidia-container"
 # shellcheck disable=SC2086 # several words
 cargo tree --locked $packages -e normal,no-proc-macro --prefix none --no-dedupe -f '{p}|{l}|{r}' |
-  grep -v '(/' | sort -u |
+  grep -v -e '(/' -e '^$' | sort -u |
   while IFS='|' read -r package licence repository; do
     name=${package% v*} number=${package##* v}
     for directory in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$name-${number%% *}"; do :; done
+    [ -d "$directory" ] || { echo "third-party: no sources of $package" >&2; exit 1; }
     printf '\n%s\n%s %s\nLicence: %s\nSource: %s\n' \
       "$(printf '%080d' 0 | tr 0 =)" "$name" "${number%% *}" "$licence" "${repository:-https://crates.io/crates/$name}"
     find "$directory" -maxdepth 1 -type f \( -iname 'licen[cs]e*' -o -iname 'copying*' -o -iname 'copyright*' \) \
