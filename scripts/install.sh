@@ -61,7 +61,7 @@ link "$soname" "$LIBDIR/libnvidia-container.so"
 put 644 "$BUILD/libnvidia-container.a" "$LIBDIR/libnvidia-container.a"
 put 644 include/nvc.h "$INCLUDEDIR/nvc.h"
 put 644 "$BUILD/share/man/man3/nvc.3" "$MANDIR/man3/nvc.3"
-# Relative to the prefix, so that what was installed can be moved.
+# It was written for the place that was known when it was built.
 put 644 "$BUILD/libnvidia-container.pc" "$LIBDIR/pkgconfig/libnvidia-container.pc"
 if [ ! "$uninstall" ]; then
   sed -i "s|^prefix=.*|prefix=$PREFIX|; s|^exec_prefix=.*|exec_prefix=\${prefix}|
