@@ -1,5 +1,7 @@
 //! Gives the end-to-end tests their common words: an ordinary container, an ordinary `configure`, what changed.
 
+pub mod capi;
+
 use std::ffi::OsString;
 
 use nvc_testkit::cli::Run;

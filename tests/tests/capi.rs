@@ -1,1 +1,554 @@
-fn main() {}
+//! The built C library: its file, its header, C programs that use and misuse it, its examples.
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use nvc_testkit::cli::Run;
+use nvc_testkit::driver::{Builder, Driver};
+use nvc_testkit::harness::Need::{self, Root};
+use nvc_testkit::harness::{self, test};
+use nvc_testkit::machine::{self, Scratch};
+use nvc_testkit::profile::{Fault, Profile};
+use nvc_testkit::userland;
+use nvc_tests::capi::{Check, Program, library_dir, repository, shared_object};
+use nvc_tests::{State, configure, debian, debian_root, host_ldconfig, start};
+
+const GCC: Need = Need::Command("gcc");
+
+fn main() -> ExitCode {
+    let mut tests = nvc_testkit::tests![&[GCC];
+        the_file_is_as_upstreams,
+        the_check_of_the_file_can_fail,
+        the_archive_exports_the_interface_alone,
+    ];
+    tests.extend(nvc_testkit::tests![&[Root, GCC];
+        the_same_as_the_command_line,
+        the_same_with_migs,
+        any_prefix,
+        a_missing_program_is_a_clear_error,
+        each_question_is_asked_anew,
+        errors_of_the_driver,
+        a_hanging_driver,
+        a_killed_caller_leaves_nothing,
+        released_handles,
+        the_debug_log,
+        the_archive_works,
+        paths_need_not_be_text,
+        the_c_example_fails_politely,
+    ]);
+    tests.extend(nvc_testkit::tests![&[Root, GCC, Need::Command("go")]; the_go_example]);
+    tests.extend(nvc_testkit::tests![&[Root]; the_rust_example]);
+    for (compiler, language) in [
+        ("gcc", "c"),
+        ("clang", "c"),
+        ("g++", "c++"),
+        ("clang++", "c++"),
+    ] {
+        tests.push(test(
+            format!("header_alone_{compiler}"),
+            &[Need::Command(compiler)],
+            move || header_alone(compiler, language),
+        ));
+    }
+    for (compiler, check) in [
+        ("gcc", Check::Plain),
+        ("gcc", Check::Sanitizers),
+        ("gcc", Check::Valgrind),
+        ("clang", Check::Sanitizers),
+    ] {
+        let mut needs = vec![Root, Need::Command(compiler)];
+        if check == Check::Valgrind {
+            needs.push(Need::Command("valgrind"));
+        }
+        for name in ["use", "misuse", "threads", "effects"] {
+            tests.push(test(
+                format!("{name}_{compiler}_{check:?}").to_lowercase(),
+                &needs,
+                move || in_a_container(name, compiler, check),
+            ));
+        }
+    }
+    harness::main(tests)
+}
+
+/// Runs one of the C programs that take a driver root and a container.
+fn in_a_container(name: &str, compiler: &str, check: Check) {
+    let driver = machine::driver();
+    let container = debian();
+    let program = Program::compile(compiler, &format!("tests/c/{name}.c"), check);
+    let ldconfig = format!("@{}", userland::host_ldconfig().display());
+    let mut words: Vec<OsString> = vec![
+        driver.root().into(),
+        container.pid().to_string().into(),
+        container.root().into(),
+    ];
+    if matches!(name, "use" | "effects") {
+        words.push(ldconfig.into());
+    }
+    program.run().args(words).succeeds();
+}
+
+fn header_alone(compiler: &str, language: &str) {
+    let standard = if language == "c" {
+        "-std=c99"
+    } else {
+        "-std=c++98"
+    };
+    for standard in [
+        standard,
+        if language == "c" {
+            "-std=c17"
+        } else {
+            "-std=c++17"
+        },
+    ] {
+        let output = Command::new(compiler)
+            .args(["-x", language, standard, "-fsyntax-only"])
+            .args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-I"])
+            .arg(repository().join("include"))
+            .arg(repository().join("tests/c/layout.c"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{standard}: {text}");
+    }
+}
+
+fn check_elf(file: &std::path::Path) -> Run {
+    Run::other(repository().join("scripts/check-elf.sh"))
+        .args([file.as_os_str(), env!("CARGO_PKG_VERSION").as_ref()])
+}
+
+fn the_file_is_as_upstreams() {
+    let file = shared_object();
+    check_elf(&file).succeeds();
+    let text = Run::other(&file).succeeds();
+    let version = format!("version: {}\nbuild date: ", env!("CARGO_PKG_VERSION"));
+    assert!(text.starts_with(&version), "{text}");
+    for link in ["libnvidia-container.so.1", "libnvidia-container.so"] {
+        assert!(library_dir().join(link).is_symlink(), "{link}");
+    }
+}
+
+fn the_check_of_the_file_can_fail() {
+    let scratch = Scratch::new().unwrap();
+    let source = scratch.join("x.c");
+    fs::write(&source, "int nvc_version(void) { return 0; }\nint other;\n").unwrap();
+    let file = scratch.join("x.so");
+    let compiled = Command::new("gcc")
+        .args(["-shared", "-fPIC", "-Wl,-z,norelro", "-o"])
+        .args([&file, &source])
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    let outcome = check_elf(&file).outcome().unwrap();
+    assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+    for what in [
+        "SONAME",
+        "exports other symbols",
+        "RELRO",
+        "not bound at start",
+        "stripped",
+        "run",
+    ] {
+        assert!(outcome.stderr.contains(what), "{what}: {outcome:#?}");
+    }
+}
+
+fn the_archive_exports_the_interface_alone() {
+    let archive = library_dir().join("libnvidia-container.a");
+    let output = Command::new("nm")
+        .args(["-g", "--defined-only"])
+        .arg(archive)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let symbols = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2));
+    let mut symbols: Vec<_> = symbols.collect();
+    symbols.sort_unstable();
+    assert_eq!(symbols.len(), 26, "{symbols:?}");
+    let foreign: Vec<_> = symbols
+        .iter()
+        .filter(|name| !name.starts_with("nvc_"))
+        .collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+/// The example program, an upstream-style client, does what the command line does.
+fn the_same_as_the_command_line() {
+    let driver = machine::driver();
+    let (by_cli, by_c) = (debian(), debian());
+    let (cli_before, c_before) = (State::of(&by_cli), State::of(&by_c));
+    configure(&by_cli, &["--utility", "--compute", "--device=0"]).succeeds();
+    let text = Program::compile("gcc", "examples/c/configure.c", Check::Plain)
+        .run()
+        .args([by_c.pid().to_string()])
+        .args([by_c.root()])
+        .args(["0"])
+        .args([driver.root()])
+        .succeeds();
+    assert!(text.contains(&driver.profile().driver), "{text}");
+    c_before.assert_host_unchanged(&by_c);
+    assert_eq!(c_before.new_mounts(&by_c), cli_before.new_mounts(&by_cli));
+    assert_eq!(c_before.new_files(&by_c), cli_before.new_files(&by_cli));
+    let contents =
+        |container: &nvc_testkit::container::Container| container.files_inside().unwrap();
+    let changes = contents(&by_c).changes_since(&contents(&by_cli));
+    // Procfs differs from process to process.
+    let changes: Vec<_> = changes
+        .iter()
+        .filter(|line| !line.contains(" proc/"))
+        .collect();
+    assert!(changes.is_empty(), "{changes:#?}");
+}
+
+/// A program that calls everything, beside the same wishes on the command line.
+fn the_same_with_migs() {
+    let (by_cli, by_c) = (debian(), debian());
+    let (cli_before, c_before) = (State::of(&by_cli), State::of(&by_c));
+    let wishes = "--utility --compute --graphics --display --device=all --mig-config=all --mig-monitor=all --imex-channel=0";
+    let words: Vec<_> = wishes.split(' ').collect();
+    configure(&by_cli, &words).succeeds();
+    let program = Program::compile("gcc", "tests/c/use.c", Check::Plain);
+    program
+        .run()
+        .args([machine::driver().root().as_os_str()])
+        .args([by_c.pid().to_string()])
+        .args([by_c.root()])
+        .args([host_ldconfig().trim_start_matches("--ldconfig=")])
+        .succeeds();
+    let without_mps = |mut lines: Vec<String>| {
+        // The program leaves MPS out, and takes a MIG device beside all of them.
+        lines.retain(|line| {
+            !line.contains("mps") && !line.contains("/mig/gi1/") && !line.contains("nvidia-cap14")
+        });
+        lines
+    };
+    assert_eq!(
+        without_mps(c_before.new_mounts(&by_c)),
+        without_mps(cli_before.new_mounts(&by_cli))
+    );
+}
+
+/// An installation of the library below a directory.
+fn install(prefix: &std::path::Path, lib: &str, libexec: Option<&str>) -> std::path::PathBuf {
+    let lib = prefix.join(lib);
+    fs::create_dir_all(&lib).unwrap();
+    fs::copy(shared_object(), lib.join("libnvidia-container.so.9.9.9")).unwrap();
+    symlink(
+        "libnvidia-container.so.9.9.9",
+        lib.join("libnvidia-container.so.1"),
+    )
+    .unwrap();
+    if let Some(libexec) = libexec {
+        let libexec = prefix.join(libexec);
+        fs::create_dir_all(&libexec).unwrap();
+        fs::copy(library_dir().join("nvc-query"), libexec.join("nvc-query")).unwrap();
+    }
+    lib
+}
+
+fn any_prefix() {
+    let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
+    for (lib, libexec) in [
+        ("opt/x/lib", "opt/x/libexec/libnvidia-container"),
+        (
+            "usr/lib/x86_64-linux-gnu",
+            "usr/libexec/libnvidia-container",
+        ),
+        ("usr/lib64", "usr/lib64/libnvidia-container"),
+        ("build", "build"),
+    ] {
+        let scratch = Scratch::new().unwrap();
+        let lib = install(scratch.path(), lib, Some(libexec));
+        let run = program.run().env("LD_LIBRARY_PATH", lib);
+        let text = run.args([machine::driver().root()]).succeeds();
+        assert_eq!(text, "570.124.06 12.8 2\n");
+    }
+}
+
+fn a_missing_program_is_a_clear_error() {
+    let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
+    let scratch = Scratch::new().unwrap();
+    let lib = install(scratch.path(), "usr/lib", None);
+    let run = program.run().env("LD_LIBRARY_PATH", &lib);
+    let message = run.args([machine::driver().root()]).fails();
+    assert!(
+        message.starts_with("init: process creation failed: nvc-query is in none of "),
+        "{message}"
+    );
+    assert!(
+        message.contains("/usr/lib/libnvidia-container, "),
+        "{message}"
+    );
+}
+
+fn build(profile: Profile) -> (Driver, Scratch) {
+    let scratch = Scratch::new().unwrap();
+    let driver = Builder::new(profile).build(scratch.join("driver")).unwrap();
+    (driver, scratch)
+}
+
+fn each_question_is_asked_anew() {
+    let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
+    let (driver, scratch) = build(Profile::default());
+    let none = scratch.join("driver/etc/nvidia-sim/other");
+    fs::write(&none, Profile::without_gpus().to_string()).unwrap();
+    let place = driver.path("/etc/nvidia-sim/profile");
+    let text = program
+        .run()
+        .args([driver.root(), &none, &place])
+        .succeeds();
+    assert_eq!(text, "570.124.06 12.8 2\n0\n");
+}
+
+fn errors_of_the_driver() {
+    let fail = |symbol: &str, code| Fault::Fail {
+        symbol: symbol.into(),
+        code,
+        gpu: None,
+    };
+    let crash = |symbol: &str| Fault::CrashAt(symbol.into());
+    let rpc = "driver rpc error: failed to process request";
+    for check in [Check::Sanitizers, Check::Valgrind] {
+        if check == Check::Valgrind && Need::Command("valgrind").unmet().is_some() {
+            continue;
+        }
+        let program = Program::compile("gcc", "tests/c/ask.c", check);
+        for (fault, text) in [
+            (
+                fail("nvmlInit_v2", 9),
+                "init: nvml error: driver not loaded",
+            ),
+            (
+                fail("nvmlDeviceGetCount_v2", 999),
+                "devices: nvml error: unknown error",
+            ),
+            (crash("load"), &format!("init: {rpc}")),
+            (crash("nvmlInit_v2"), &format!("init: {rpc}")),
+            (crash("nvmlDeviceGetUUID"), &format!("devices: {rpc}")),
+        ] {
+            let (driver, _scratch) = build(Profile::default().fault(fault));
+            assert_eq!(program.run().args([driver.root()]).fails(), text);
+        }
+    }
+}
+
+fn a_hanging_driver() {
+    let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
+    for (symbol, phase) in [("nvmlInit_v2", "init"), ("nvmlDeviceGetName", "devices")] {
+        let (driver, _scratch) = build(Profile::default().fault(Fault::HangAt(symbol.into())));
+        let begin = Instant::now();
+        let run = program.run().env("NVC_DRIVER_TIMEOUT", "1");
+        let message = run.args([driver.root()]).fails();
+        assert_eq!(message, format!("{phase}: driver rpc error: timed out"));
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
+}
+
+/// A caller that is killed while NVML hangs takes the query process with it.
+fn a_killed_caller_leaves_nothing() {
+    let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
+    let (driver, _scratch) = build(Profile::default().fault(Fault::HangAt("nvmlInit_v2".into())));
+    let outcome = Run::other("timeout")
+        .args(["--foreground", "--signal=KILL", "0.5", "env"])
+        .args([program.path()])
+        .args([driver.root()])
+        .env("LD_LIBRARY_PATH", library_dir())
+        .outcome()
+        .unwrap();
+    assert_eq!(outcome.status, Some(137), "{outcome:#?}");
+    assert_eq!(outcome.orphans, [""; 0]);
+}
+
+fn released_handles() {
+    // Release builds do not look.
+    if !library_dir().ends_with("debug") {
+        return;
+    }
+    let program = Program::compile("gcc", "tests/c/released.c", Check::Sanitizers);
+    let outcome = program
+        .run()
+        .args([machine::driver().root()])
+        .outcome()
+        .unwrap();
+    assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+    assert!(outcome.stderr.contains("was it released?"), "{outcome:#?}");
+}
+
+fn the_debug_log() {
+    let program = Program::compile("gcc", "examples/c/configure.c", Check::Plain);
+    let container = debian();
+    let scratch = Scratch::new().unwrap();
+    let log = scratch.join("log");
+    program
+        .run()
+        .env("NVC_DEBUG_FILE", &log)
+        .args([container.pid().to_string()])
+        .args([container.root()])
+        .args(["0"])
+        .args([machine::driver().root()])
+        .succeeds();
+    let text = fs::read_to_string(log).unwrap();
+    assert!(
+        text.starts_with("\n-- WARNING, the following logs are for debugging purposes only --\n\n"),
+        "{text}"
+    );
+    let line = text
+        .lines()
+        .find(|line| line.contains("] mounting "))
+        .unwrap();
+    assert!(line.starts_with('I') && line.contains(".rs:"), "{line}");
+}
+
+/// The archive executes the program in the directory that it was built for.
+fn the_archive_works() {
+    let program = Program::compile("gcc", "tests/c/ask.c", Check::Static);
+    let message = program.run().args([machine::driver().root()]);
+    let outcome = message.outcome().unwrap();
+    let built_for = "/usr/libexec/libnvidia-container";
+    if fs::exists(format!("{built_for}/nvc-query")).unwrap() {
+        assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+    } else {
+        let text = format!("init: process creation failed: nvc-query is in none of {built_for}\n");
+        assert_eq!(outcome.stderr, text);
+        // Shown to a copy of this namespace alone.
+        let script = format!(
+            "mount -t tmpfs tmpfs /usr/libexec && mkdir {built_for} && cp \"$1\" {built_for}/ && shift && exec \"$@\""
+        );
+        let text = Run::other("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"])
+            .args([library_dir().join("nvc-query"), program.path()])
+            .args([machine::driver().root()])
+            .succeeds();
+        assert_eq!(text, "570.124.06 12.8 2\n");
+    }
+}
+
+/// Names of directories are bytes: a driver root and a container root that are no text.
+fn paths_need_not_be_text() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let odd = std::ffi::OsStr::from_bytes(b"r\xff\xfe t");
+    let scratch = Scratch::new().unwrap();
+    let driver = Builder::default().build(scratch.path().join(odd)).unwrap();
+    let program = Program::compile("gcc", "tests/c/ask.c", Check::Sanitizers);
+    let text = program.run().args([driver.root()]).succeeds();
+    assert_eq!(text, "570.124.06 12.8 2\n");
+
+    let root = debian_root()
+        .no_programs()
+        .build(scratch.path().join("x").join(odd))
+        .unwrap();
+    let program = Program::compile("gcc", "examples/c/configure.c", Check::Sanitizers);
+    let container = ByHand::start(&root);
+    program
+        .run()
+        .args([container.0.id().to_string()])
+        .args([&root])
+        .args(["0"])
+        .args([machine::driver().root()])
+        .succeeds();
+}
+
+/// A process in a mount namespace with a root of any name; the kit's containers have names that are text.
+struct ByHand(std::process::Child);
+
+impl ByHand {
+    fn start(root: &std::path::Path) -> Self {
+        use std::io::{BufRead, BufReader};
+
+        let script = "mount --bind \"$1\" \"$1\" && cd \"$1\" && mount -t tmpfs tmpfs proc && \
+            mkdir -p proc/driver/nvidia && echo ready && exec sleep 3600";
+        let mut child = Command::new("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
+            .arg(root)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+}
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn the_c_example_fails_politely() {
+    let program = Program::compile("gcc", "examples/c/configure.c", Check::Sanitizers);
+    let container = start(nvc_testkit::container::Builder::new(
+        debian_root().no_programs(),
+    ));
+    let (pid, driver) = (container.pid().to_string(), machine::driver());
+    let run = |pid: &str, gpu: &str| {
+        let run = program
+            .run()
+            .args([pid])
+            .args([container.root()])
+            .args([gpu]);
+        run.args([driver.root()]).fails()
+    };
+    assert_eq!(run(&pid, "7"), "configure: there is no GPU 7");
+    assert_eq!(run("-7", "0"), "configure: invalid argument");
+    assert_eq!(
+        program.run().fails(),
+        "usage: configure PID ROOTFS GPU [DRIVER-ROOT]"
+    );
+}
+
+fn the_go_example() {
+    let scratch = Scratch::new().unwrap();
+    let lib = library_dir();
+    let output = Command::new("go")
+        .args(["build", "-o"])
+        .arg(scratch.join("gpus"))
+        .arg(".")
+        .current_dir(repository().join("examples/go"))
+        .env("CGO_ENABLED", "1")
+        .env("CC", "gcc")
+        .env(
+            "CGO_CFLAGS",
+            format!("-I{}", repository().join("include").display()),
+        )
+        .env("CGO_LDFLAGS", format!("-L{}", lib.display()))
+        .env("GOCACHE", scratch.join("cache"))
+        .env("GOFLAGS", "-mod=mod -buildvcs=false")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let driver = machine::driver();
+    let run = Run::other(scratch.join("gpus")).env("LD_LIBRARY_PATH", lib);
+    let text = run.args([driver.root()]).succeeds();
+    let gpus = driver.profile().gpus.iter().enumerate();
+    let lines = gpus.map(|(index, gpu)| format!("{index}: {} {}\n", gpu.model, gpu.uuid));
+    let expected: String = lines.collect();
+    assert_eq!(text, format!("driver 570.124.06, CUDA 12.8\n{expected}"));
+}
+
+fn the_rust_example() {
+    let container = debian();
+    let text = Run::other(library_dir().join("examples/plan"))
+        .args([container.pid().to_string()])
+        .args([container.root()])
+        .args(["0"])
+        .args([machine::driver().root()])
+        .succeeds();
+    assert!(
+        text.trim_start().starts_with('[') && text.contains("\"/dev/nvidia0\""),
+        "{text}"
+    );
+}

@@ -1,0 +1,3 @@
+module example.org/gpus
+
+go 1.19
