@@ -2,10 +2,10 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo build lib header test bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what the other targets need (Debian and Ubuntu, as root), or say what is missing.
 	@scripts/setup.sh
@@ -13,8 +13,21 @@ setup: ## Install what the other targets need (Debian and Ubuntu, as root), or s
 demo: ## Play the manual container, with the real driver or a simulated one.
 	@scripts/demo.sh
 
-build: ## Build nvidia-container-cli as it is shipped.
-	$(CARGO) build --release -p nvc-cli
+build: ## Build what is shipped: nvidia-container-cli, the C library, manual pages, completions.
+	@scripts/build.sh
+
+export DESTDIR PREFIX LIBDIR
+install: ## Install what was built; DESTDIR=, PREFIX=/usr/local and LIBDIR= say where.
+	@scripts/install.sh
+
+uninstall: ## Remove what `make install` with the same variables installed.
+	@scripts/install.sh --uninstall
+
+deb: ## Build Debian packages into target/packages.
+	@scripts/build-packages.sh deb
+
+rpm: ## Build RPM packages into target/packages.
+	@scripts/build-packages.sh rpm
 
 lib: ## Build the C library as it is shipped: target/release/libnvidia-container.*
 	@scripts/build-capi.sh
@@ -30,6 +43,13 @@ bench: ## Print the figures of the release binary (root, ../shared/conformance).
 
 conformance: ## Compare the release binary with recorded results of upstream (root, ../shared/conformance).
 	@scripts/conformance.sh
+
+test-packages: ## Build the packages and check them: in a fresh Debian, with lintian and with rpmlint (as root).
+	@scripts/build-packages.sh
+	@scripts/check-packages.sh
+
+reproducible: ## Build the packages twice, in different places, and compare them.
+	@scripts/check-reproducible.sh
 
 fmt: ## Format all sources.
 	$(CARGO) fmt --all

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Installs what building, testing and the demo need, on Debian and Ubuntu, if it is missing and we are root; otherwise
 # says what to install. Does nothing when all is there.
+#
+#   scripts/setup.sh [packages]     `packages': also what building and checking packages needs
 set -eu
 
 # program  Debian package  what it is for
@@ -18,6 +20,17 @@ pivot_root util-linux the demo
 chroot coreutils containers
 make make make
 python3 python3 the conformance suite
+END
+  [ "$1" != packages ] || cat <<'END'
+git git packages
+dpkg-gensymbols dpkg-dev packages
+strip binutils packages
+rpmbuild rpm packages
+debootstrap debootstrap the check of packages
+lintian lintian the check of packages
+rpmlint rpmlint the check of packages
+man man-db the check of manual pages
+groff groff the check of manual pages
 END
 }
 
@@ -39,7 +52,7 @@ while read -r program package why; do
   echo "setup: $program is missing ($why)"
   case " $packages " in *" $package "*) ;; *) packages="$packages $package" ;; esac
 done <<END
-$(needed)
+$(needed "${1:-}")
 END
 # A compiler without the C library's headers is of no use.
 if command -v cc >/dev/null 2>&1; then

@@ -1,0 +1,146 @@
+//! Writes the completions, each at the place where its shell looks.
+//!
+//! The table takes any bytes as a value, because the commands check values themselves and say more than a table could.
+//! What a shell can offer is therefore added here.
+
+use std::io;
+use std::path::Path;
+
+use clap::{Arg, Command, ValueHint};
+use clap_complete::{Shell, generate};
+
+use crate::args::{self, PROGRAM};
+
+/// Writes below `share`.
+pub(crate) fn write(share: &Path) -> io::Result<()> {
+    for (shell, place) in [
+        (
+            Shell::Bash,
+            format!("bash-completion/completions/{PROGRAM}"),
+        ),
+        (Shell::Zsh, format!("zsh/site-functions/_{PROGRAM}")),
+        (
+            Shell::Fish,
+            format!("fish/vendor_completions.d/{PROGRAM}.fish"),
+        ),
+    ] {
+        let mut script = Vec::new();
+        generate(shell, &mut table(), PROGRAM, &mut script);
+        if shell == Shell::Bash {
+            script = mend_bash(script)?;
+        }
+        crate::save(&share.join(place), &script)?;
+    }
+    Ok(())
+}
+
+/// Makes the completions of bash work where clap_complete does not:
+///
+/// * It spells the states of a command's options in two ways where the program's name has a hyphen
+///   (<https://github.com/clap-rs/clap/issues/6421>).
+/// * It knows `--option value` only, and bash makes three words of `--option=value`.
+fn mend_bash(script: Vec<u8>) -> io::Result<Vec<u8>> {
+    let mut script = String::from_utf8(script).map_err(io::Error::other)?;
+    let state = PROGRAM.replace('-', "__");
+    let misspelt = PROGRAM.replace('-', "__subcmd__");
+    script = script.replace(&misspelt, &state);
+    let previous = "    prev=\"$3\"\n";
+    let mended = format!(
+        "{previous}    \
+         if [[ ${{COMP_WORDS[COMP_CWORD]}} == = ]]; then\n        \
+             cur=\n    \
+         elif [[ ${{prev}} == = ]]; then\n        \
+             prev=\"${{COMP_WORDS[COMP_CWORD-2]}}\"\n    \
+         fi\n"
+    );
+    if !script.contains(previous) {
+        return Err(io::Error::other("the completions of bash look different"));
+    }
+    Ok(script.replacen(previous, &mended, 1).into_bytes())
+}
+
+/// The option table, with what is known of the values.
+fn table() -> Command {
+    args::command()
+        .mut_args(describe)
+        .mut_subcommands(|command| command.mut_args(describe))
+}
+
+fn describe(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "debug" | "ldcache" => arg.value_hint(ValueHint::FilePath),
+        "root" | "rootfs" => arg.value_hint(ValueHint::DirPath),
+        "ldconfig" => arg.value_hint(ValueHint::AnyPath),
+        "user" => arg.value_hint(ValueHint::Username),
+        "format" => arg.value_parser(["text", "json"]),
+        "cuda-compat-mode" => arg.value_parser(["mount", "ldconfig", "disabled"]),
+        "mig-config" | "mig-monitor" => arg.value_parser(["all"]),
+        // There is no telling what devices and so on there are, but files they are not.
+        "help" => arg.short(None), // fish would take `?' for a pattern
+        "device" | "imex-channel" | "require" | "pid" => arg.value_hint(ValueHint::Other),
+        _ => arg,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_described() {
+        let table = table();
+        let commands = std::iter::once(&table).chain(table.get_subcommands());
+        for arg in commands.flat_map(Command::get_arguments) {
+            let described =
+                arg.get_value_hint() != ValueHint::Unknown || !arg.get_possible_values().is_empty();
+            assert!(
+                described || !arg.get_action().takes_values(),
+                "{}",
+                arg.get_id()
+            );
+        }
+    }
+
+    /// What bash offers for the last of these words.
+    fn offered_by_bash(script: &Path, words: &[&str]) -> String {
+        let driver = r#"
+            compopt() { :; }
+            . "$1"
+            shift
+            COMP_WORDS=("$@")
+            COMP_CWORD=$(($# - 1))
+            function=$(complete -p "$1" | sed 's/.*-F \([^ ]*\).*/\1/')
+            "$function" "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            echo "${COMPREPLY[*]}""#;
+        let output = std::process::Command::new("bash")
+            .args(["--norc", "-c", driver, "bash"])
+            .arg(script)
+            .args(words)
+            .output()
+            .unwrap();
+        assert!(output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn bash_completes_commands_options_and_values() {
+        let share = std::env::temp_dir().join(format!("nvc-completions-{}", std::process::id()));
+        write(&share).unwrap();
+        let script = share.join("bash-completion/completions").join(PROGRAM);
+        for (words, offered) in [
+            (&["con"][..], "configure"),
+            (&["--ldc"], "--ldcache"),
+            (&["configure", "--cuda"], "--cuda-compat-mode"),
+            (&["--load-kmods", "configure", "--dry"], "--dry-run"),
+            (&["configure", "--cuda-compat-mode", "m"], "mount"),
+            (&["configure", "--cuda-compat-mode", "=", "m"], "mount"),
+            (&["list", "--format", "="], "text json"),
+            (&["info", "--c"], "--csv"),
+        ] {
+            let words = [&[PROGRAM], words].concat();
+            assert_eq!(offered_by_bash(&script, &words), offered, "{words:?}");
+        }
+        std::fs::remove_dir_all(share).unwrap();
+    }
+}

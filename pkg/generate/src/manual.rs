@@ -1,0 +1,85 @@
+//! Writes the manual pages: one for the program and one for each command, which `man nvidia-container-cli configure`
+//! finds.
+
+use std::io;
+use std::path::Path;
+
+use clap::Command;
+use clap_mangen::Man;
+
+use crate::args::{self, PROGRAM};
+
+/// What follows the options on the page of the program, or of one of its commands.
+fn further_sections(command: &str) -> Option<&'static str> {
+    match command {
+        PROGRAM => Some(include_str!("../../man/nvidia-container-cli.sections")),
+        "info" => Some(include_str!("../../man/nvidia-container-cli-info.sections")),
+        "list" => Some(include_str!("../../man/nvidia-container-cli-list.sections")),
+        "configure" => Some(include_str!(
+            "../../man/nvidia-container-cli-configure.sections"
+        )),
+        _ => None,
+    }
+}
+
+/// Writes into `directory`.
+pub(crate) fn write(directory: &Path, date: &str) -> io::Result<()> {
+    let program = args::command();
+    for command in std::iter::once(&program).chain(program.get_subcommands()) {
+        let name = match command.get_name() {
+            PROGRAM => PROGRAM.to_owned(),
+            name => format!("{PROGRAM}-{name}"),
+        };
+        let sections = further_sections(command.get_name())
+            .ok_or_else(|| io::Error::other(format!("no sections for {name}")))?;
+        let page = page(command, &name, date, sections)?;
+        crate::save(&directory.join(format!("{name}.1")), &page)?;
+    }
+    Ok(())
+}
+
+fn page(command: &Command, name: &str, date: &str, sections: &str) -> io::Result<Vec<u8>> {
+    let version = env!("CARGO_PKG_VERSION");
+    // A name's description is no sentence.
+    let about = command.get_about().map(ToString::to_string);
+    let about = about.unwrap_or_default().trim_end_matches('.').to_owned();
+    let command = command.clone().display_name(name).about(about);
+    let man = Man::new(command)
+        .title(name.to_uppercase())
+        .section("1")
+        .date(date)
+        .source(format!("libnvidia-container {version}"))
+        .manual("NVIDIA containers");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    text.extend_from_slice(sections.as_bytes());
+    Ok(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_with_all_its_options() {
+        let directory = std::env::temp_dir().join(format!("nvc-manual-{}", std::process::id()));
+        write(&directory, "2026-01-01").unwrap();
+        let program = args::command();
+        for command in program.get_subcommands() {
+            let file = format!("{PROGRAM}-{}.1", command.get_name());
+            let page = std::fs::read_to_string(directory.join(file)).unwrap();
+            let page = page.replace('\\', "");
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                if let Some(long) = arg.get_long() {
+                    assert!(page.contains(&format!("--{long}")), "{long}");
+                }
+            }
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,145 @@
+#!/bin/bash
+# Builds the Debian and the RPM packages into target/packages: the same bytes for the same commit and compiler, wherever
+# the sources are.
+#
+#   scripts/build-packages.sh [deb] [rpm]     both unless told
+#
+# Needs the programs that `scripts/setup.sh packages` installs.
+set -euo pipefail
+umask 022
+cd "$(dirname "$(readlink -f "$0")")/.."
+# shellcheck source=scripts/release.sh
+. scripts/release.sh
+
+target=$(readlink -m "${CARGO_TARGET_DIR:-target}")
+packages=$target/packages
+# Not the developer's own build, for another prefix.
+export CARGO_TARGET_DIR=$target/package
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# stage DIRECTORY VARIABLE=VALUE...: installs, and makes of the files what packages have
+stage() {
+  local stage=$1 file
+  shift
+  env DESTDIR="$stage" BUILD="$CARGO_TARGET_DIR/release" PREFIX=/usr "$@" scripts/install.sh
+  while read -r file; do
+    strip --strip-unneeded --remove-section=.comment "$file"
+  done < <(find "$stage" -type f \( -name '*.so.*' -o -name nvc-query -o -path '*/bin/*' \))
+  find "$stage" -name '*.a' -exec strip --strip-debug --enable-deterministic-archives {} +
+  find "$stage/usr/share/man" -type f -exec gzip -9n {} +
+}
+
+# ---- Debian ------------------------------------------------------------------------------------------------------------
+
+# The files of each package, as patterns below the staged root.
+deb_files() {
+  case $1 in
+    libnvidia-container1) echo "$2/libnvidia-container.so.* usr/libexec/*/*" ;;
+    libnvidia-container-tools)
+      echo "usr/bin/* usr/share/man/man1/* usr/share/bash-completion/completions/* usr/share/zsh/*/*" \
+        "usr/share/fish/vendor_completions.d/*" ;;
+    libnvidia-container-dev)
+      echo "usr/include/* $2/libnvidia-container.so $2/libnvidia-container.a $2/pkgconfig/* usr/share/man/man3/*" ;;
+  esac
+}
+
+deb_documents() {
+  local doc=$1
+  install -d "$doc"
+  sed "s/@MAINTAINER@/$maintainer/" pkg/debian/copyright > "$doc/copyright"
+  cp "$work/debian/changelog" "$doc/changelog.Debian"
+  cp CHANGELOG.md "$doc/changelog"
+  cp "$CARGO_TARGET_DIR/release/share/doc/THIRD-PARTY" "$doc/"
+  gzip -9n "$doc/changelog.Debian" "$doc/changelog" "$doc/THIRD-PARTY"
+}
+
+# deb_package NAME: makes $work/NAME of the staged files, and the package of that
+deb_package() {
+  local package=$1 root=$work/$1 file pattern programs
+  for pattern in $(deb_files "$package" "${libdir#/}"); do
+    # shellcheck disable=SC2086 # a pattern
+    for file in "$work/stage/"$pattern; do
+      file=${file#"$work/stage/"}
+      install -d "$root/${file%/*}"
+      mv "$work/stage/$file" "$root/$file"
+    done
+  done
+  deb_documents "$root/usr/share/doc/$package"
+  install -d "$root/DEBIAN"
+
+  rm -f "$work/debian/substvars"
+  if [ "$package" = libnvidia-container1 ]; then
+    # A symbol that is missing, or one too many, is an error.
+    (cd "$work" && dpkg-gensymbols -q -c4 "-p$package" "-P$root" "-I$repository/pkg/debian/$package.symbols" \
+      "-O$root/DEBIAN/symbols")
+    echo "libnvidia-container ${version%%.*} $package (>= 1.17.0)" > "$root/DEBIAN/shlibs"
+    echo "activate-noawait ldconfig" > "$root/DEBIAN/triggers"
+  fi
+  mapfile -t programs < <(find "$root" -type f \( -name '*.so.*' -o -name nvc-query -o -path '*/bin/*' \))
+  (
+    cd "$work"
+    [ ${#programs[@]} = 0 ] || dpkg-shlibdeps -Tdebian/substvars "-S$work/libnvidia-container1" "${programs[@]}"
+    dpkg-gencontrol "-p$package" "-P$root" -ldebian/changelog -Tdebian/substvars -fdebian/files "-O$root/DEBIAN/control"
+  )
+  (cd "$root" && find usr -type f | sort | xargs md5sum > DEBIAN/md5sums)
+  find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+  dpkg-deb --root-owner-group -Zxz --build "$root" "$packages" | sed "s|$packages/||"
+}
+
+build_deb() {
+  libdir=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
+  mkdir -p "$work/debian"
+  sed "s/@MAINTAINER@/$maintainer/" pkg/debian/control > "$work/debian/control"
+  cat > "$work/debian/changelog" <<END
+libnvidia-container ($version-$revision) unstable; urgency=medium
+
+  * Release $version; what changed is in changelog.gz.
+
+ -- $maintainer  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
+END
+  stage "$work/stage" LIBDIR="$libdir" ZSHDIR=/usr/share/zsh/vendor-completions DOCDIR=/usr/share/doc/libnvidia-container
+  rm -r "$work/stage/usr/share/doc"
+  rm -f "$packages"/*.deb
+  local package
+  for package in libnvidia-container1 libnvidia-container-tools libnvidia-container-dev; do
+    deb_package $package
+  done
+  nothing_left_over
+}
+
+# A file that no package took was forgotten in deb_files.
+nothing_left_over() {
+  local left
+  left=$(find "$work/stage" ! -type d)
+  [ -z "$left" ] || { echo "build-packages: in no package: $left" >&2; exit 1; }
+  rm -r "$work/stage"
+}
+
+# ---- RPM ---------------------------------------------------------------------------------------------------------------
+
+build_rpm() {
+  stage "$work/stage" LIBDIR=/usr/lib64 DOCDIR=/usr/share/doc/libnvidia-container
+  mkdir -p "$work/rpm"
+  rm -f "$packages"/*.rpm
+  # Only what the packages hold may depend on the machine that builds them.
+  rpmbuild -bb --quiet --dbpath "$work/rpmdb" --target "$(uname -m)" \
+    --define "_topdir $work/rpm" --define "_rpmdir $packages" \
+    --define "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" \
+    --define "nvc_version $version" --define "nvc_release $revision" --define "nvc_stage $work/stage" \
+    --define "nvc_packager $maintainer" --define "nvc_date $(date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')" \
+    pkg/rpm/libnvidia-container.spec
+  rm -r "$work/stage"
+  (cd "$packages" && ls -- *.rpm)
+}
+
+[ $# -gt 0 ] || set -- deb rpm
+mkdir -p "$packages"
+PREFIX=/usr LIBDIR='' LIBEXECDIR='' scripts/build.sh
+for kind; do
+  case $kind in
+    deb | rpm) "build_$kind" ;;
+    *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+done
+(cd "$packages" && sha256sum -- *.deb *.rpm 2>/dev/null > SHA256SUMS) || true

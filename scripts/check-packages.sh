@@ -1,0 +1,246 @@
+#!/bin/bash
+# Checks the packages in target/packages: lintian and rpmlint find no error, and in a fresh Debian 12 the packages install
+# over those that they replace, work, serve to compile a C program, and leave nothing when they are removed.
+#
+#   scripts/check-packages.sh
+#
+# As root. Builds the packages if there are none. The bare Debian is made once, with the machine's own package mirror, and
+# kept in ~/.cache/nvc-packages. Needs the programs that `scripts/setup.sh packages` installs.
+set -euo pipefail
+
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+
+say() { printf '%s\n' "$*"; }
+title() { printf '\n== %s\n' "$*"; }
+
+failures=0
+# check WHAT COMMAND...: runs it, shows what it printed only if it fails
+check() {
+  local what=$1 log
+  shift
+  if log=$("$@" 2>&1); then
+    say "  PASS: $what"
+  else
+    say "  FAIL: $what (status $?)"
+    printf '%s\n' "$log" | sed 's/^/    /'
+    failures=$((failures + 1))
+  fi
+}
+
+# ---- inside: in the fresh Debian ---------------------------------------------------------------------------------------
+
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+
+apt() { apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
+
+# All files but those in which package managers take notes.
+files() {
+  find / -xdev \( -path /proc -o -path /tmp -o -path /packages -o -path /sim -o -path /var/lib/dpkg -o -path /var/lib/apt \
+    -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache \) -prune -o -print | sort
+}
+
+# Packages of the names and relations of those that are replaced, of an older version.
+make_predecessors() {
+  local version=1.17.8-1 name depends file root
+  while read -r name depends file; do
+    root=/tmp/predecessor/$name
+    mkdir -p "$root/DEBIAN" "$root/${file%/*}"
+    echo old > "$root/$file"
+    printf '%s: %s\n' Package "$name" Version $version Architecture "$(dpkg --print-architecture)" \
+      Maintainer 'nobody <nobody@localhost>' Description 'stands for the package to replace' > "$root/DEBIAN/control"
+    [ "$depends" = - ] || echo "Depends: ${depends//_/ }" >> "$root/DEBIAN/control"
+    dpkg-deb --root-owner-group -b "$root" "/tmp/predecessor/$name.deb"
+  done <<END
+libnvidia-container1 - $libdir/libnvidia-container-go.so.1.17.8
+libnvidia-container1-dbg libnvidia-container1_(=_$version) usr/lib/debug/$libdir/libnvidia-container.so.1
+libnvidia-container-tools libnvidia-container1_(>=_$version) usr/bin/nvidia-container-cli
+libnvidia-container-dev libnvidia-container1_(=_$version) usr/include/nvc.h
+nvidia-container-toolkit libnvidia-container-tools_(>=_$version) usr/bin/nvidia-container-runtime-hook
+END
+}
+
+version_of() { dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$1" 2>/dev/null; }
+
+replaced() {
+  local package
+  for package in libnvidia-container1 libnvidia-container-tools libnvidia-container-dev; do
+    [[ $(version_of $package) == "ii $version"* ]] || { echo "$package: $(version_of $package)"; return 1; }
+  done
+  [[ $(version_of nvidia-container-toolkit) == "ii 1.17.8-1" ]] || { echo "the toolkit is gone"; return 1; }
+  [[ $(version_of libnvidia-container1-dbg) != ii* ]] || { echo "debug symbols of another library"; return 1; }
+  [ ! -e "/$libdir/libnvidia-container-go.so.1.17.8" ] || { echo "an old file is left"; return 1; }
+  dpkg --audit && apt-get check
+}
+
+without_driver() {
+  local text status=0
+  text=$(nvidia-container-cli info 2>&1) || status=$?
+  printf '%s\n' "$text"
+  [ $status = 1 ] && [[ $text == 'nvidia-container-cli: initialization error: '*$'\n''hint: '* ]]
+}
+
+# The command line, and a C program, both see the GPUs of the simulated driver.
+gpus() { nvidia-container-cli --root=/sim info --csv | sed '1,/^$/d' | awk -F, 'NR > 1 { print "gpu " $5 }'; }
+c_program() {
+  local program=$1
+  diff <(gpus) <("$program" /sim | grep '^gpu ') && [ "$(gpus | wc -l)" -ge 1 ]
+}
+lists_libraries() { nvidia-container-cli --root=/sim list --libraries | grep '/libcuda\.so\.'; }
+
+flags='-std=c99 -Wall -Wextra -Werror'
+# shellcheck disable=SC2046,SC2086 # several words
+compile() { cc $flags -o /tmp/devices "$@" $(pkg-config --cflags --libs libnvidia-container); }
+# shellcheck disable=SC2046,SC2086
+compile_statically() {
+  cc $flags -o /tmp/devices-static /packages/devices.c $(pkg-config --cflags libnvidia-container) \
+    $(pkg-config --static --libs libnvidia-container | sed 's/-lnvidia-container/-l:libnvidia-container.a/') &&
+    ! readelf -d /tmp/devices-static | grep 'NEEDED.*libnvidia-container'
+}
+# The example of the manual page.
+compile_example() {
+  zcat /usr/share/man/man3/nvc.3.gz | sed -n '/^#include <stdio/,/^}/p' | sed 's/\\e/\\/g; s/\\-/-/g' > /tmp/example.c
+  grep -q nvc_init /tmp/example.c && compile /tmp/example.c
+}
+needed_names() { [[ $(readelf -d /tmp/devices) == *'[libnvidia-container.so.1]'* ]]; }
+remove_all() {
+  apt purge libnvidia-container1 libnvidia-container-tools libnvidia-container-dev nvidia-container-toolkit &&
+    files > /tmp/after && diff /tmp/before /tmp/after && ! ldconfig -p | grep libnvidia-container
+}
+
+inside() {
+  version=$1
+  libdir=usr/lib/$(cc -print-multiarch)
+  files > /tmp/before
+  make_predecessors > /dev/null
+  check "packages to replace, and a toolkit that needs them, are installed" dpkg -i /tmp/predecessor/*.deb
+  check "apt installs the packages" apt install /packages/*.deb
+  check "they took the others' place, and the toolkit is content" replaced
+  check "the files are those of the packages" dpkg --verify libnvidia-container1 libnvidia-container-tools \
+    libnvidia-container-dev
+  check "the loader knows the library" bash -c 'ldconfig -p | grep -F "libnvidia-container.so.1 "'
+  check "nvidia-container-cli --version" bash -c "nvidia-container-cli --version | grep -Fx 'cli-version: $version'"
+  check "info without a driver says what is wrong, and a way out" without_driver
+  check "info shows the simulated driver" nvidia-container-cli --root=/sim info
+  check "list shows its libraries" lists_libraries
+  check "pkg-config knows the version" pkg-config --exact-version="$version" libnvidia-container
+  check "a C program compiles" compile /packages/devices.c
+  check "it needs the library by its ABI's name" needed_names
+  check "it sees the GPUs of the simulated driver" c_program /tmp/devices
+  check "it compiles with the static library" compile_statically
+  check "and then sees the GPUs too" c_program /tmp/devices-static
+  check "the example of nvc(3) compiles" compile_example
+  check "the completions load in bash" bash -c '. /usr/share/bash-completion/completions/nvidia-container-cli'
+  check "removal leaves nothing" remove_all
+  [ $failures = 0 ]
+}
+
+if [ "${1:-}" = --inside ]; then
+  inside "$2"
+  exit
+fi
+
+# ---- outside -----------------------------------------------------------------------------------------------------------
+
+[ $# = 0 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2; }
+[ "$(id -u)" = 0 ] || { say "check-packages: needs root (a Debian of its own is made)" >&2; exit 1; }
+cd "$here/.."
+. scripts/release.sh
+target=$(readlink -m "${CARGO_TARGET_DIR:-target}")
+packages=$target/packages
+
+scripts/setup.sh packages
+[ -e "$packages/SHA256SUMS" ] || scripts/build-packages.sh
+simdriver=${NVC_SIMDRIVER:-$target/debug/nvc-simdriver}
+[ "${NVC_SIMDRIVER:-}" ] || cargo build -q -p nvc-testkit
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/nvc-packages.XXXXXX")
+# What is mounted below it is mounted in namespaces that have ended by then.
+trap 'rm -rf --one-file-system "$work"' EXIT
+chmod 755 "$work"
+
+bare_debian() {
+  local architecture cache
+  architecture=$(dpkg --print-architecture)
+  cache=${XDG_CACHE_HOME:-$HOME/.cache}/nvc-packages/bookworm-$architecture.tar
+  if [ ! -e "$cache" ]; then
+    title "Making a bare Debian 12 (once)"
+    mkdir -p "${cache%/*}"
+    # shellcheck disable=SC2016 # apt's variables
+    mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Codename: bookworm' 2>/dev/null | head -n 1)
+    debootstrap --variant=minbase --include=gcc,libc6-dev,pkgconf bookworm "$work/bare" \
+      "${mirror:-http://deb.debian.org/debian}" > "$work/debootstrap.log" ||
+      { tail -n 5 "$work/debootstrap.log"; return 1; }
+    tar -C "$work/bare" --one-file-system -cf "$cache.new" .
+    mv "$cache.new" "$cache"
+    rm -rf --one-file-system "$work/bare"
+  fi
+  mkdir "$work/debian"
+  tar -C "$work/debian" -xf "$cache"
+}
+
+# Manual pages without warnings of groff, man and, where it is there, mandoc.
+manual_pages() {
+  local page text
+  for page in "$target"/package/release/share/man/man*/*; do
+    text=$(man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null; groff -man -ww -Tutf8 -z "$page" 2>&1)
+    [ -z "$text" ] || { printf '%s: %s\n' "$page" "$text"; return 1; }
+  done
+}
+
+# There is no distribution of RPMs here: the packages go into a root of their own, without what they depend on.
+rpms() {
+  local root=$work/rpm
+  mkdir -p "$root"
+  rpm --root "$root" --dbpath /var/lib/rpm --initdb
+  rpm --root "$root" --dbpath /var/lib/rpm --nodeps --noscripts -i "$packages"/*.rpm
+  rpm --root "$root" --dbpath /var/lib/rpm --nodeps -Va
+  "$root/usr/bin/nvidia-container-cli" --version | grep -Fx "cli-version: $version"
+  cc -o "$work/devices" "-I$root/usr/include" pkg/check/devices.c "-L$root/usr/lib64" -lnvidia-container
+  LD_LIBRARY_PATH=$root/usr/lib64 "$work/devices" "$work/debian/sim" | grep '^gpu '
+  rpm --root "$root" --dbpath /var/lib/rpm --nodeps --noscripts -e libnvidia-container1 libnvidia-container-tools \
+    libnvidia-container-devel
+  [ -z "$(find "$root" -path "$root/var/lib/rpm" -prune -o ! -type d -print)" ]
+}
+
+installs_and_uninstalls() {
+  local root=$work/install
+  env BUILD="$target/package/release" DESTDIR="$root" scripts/install.sh
+  "$root/usr/local/bin/nvidia-container-cli" --version | grep -Fx "cli-version: $version"
+  cc -o "$work/devices" pkg/check/devices.c "-I$root/usr/local/include" "-L$root/usr/local/lib" -lnvidia-container
+  LD_LIBRARY_PATH=$root/usr/local/lib "$work/devices" "$work/debian/sim" | grep '^gpu '
+  env BUILD="$target/package/release" DESTDIR="$root" scripts/install.sh --uninstall
+  [ -z "$(find "$root" ! -type d)" ]
+}
+
+# Runs a function that ends at its first failure; `if` takes that away from functions of this shell.
+strictly() {
+  export work target packages version
+  bash -c "set -euo pipefail; $(declare -f "$1"); $1"
+}
+
+title "The packages"
+(cd "$packages" && sha256sum -- *.deb *.rpm)
+check "lintian finds no error" lintian --fail-on error "$packages"/*.deb
+check "rpmlint finds no error" rpmlint -c pkg/rpm/rpmlint.toml "$packages"/*.rpm
+check "the manual pages are sound" manual_pages
+
+bare_debian
+mkdir "$work/debian/packages"
+cp "$packages"/*.deb pkg/check/devices.c scripts/check-packages.sh "$work/debian/packages/"
+"$simdriver" build "$work/debian/sim" > /dev/null
+
+title "In a fresh Debian $(cat "$work/debian/etc/debian_version")"
+# shellcheck disable=SC2016 # expanded by that shell
+unshare --mount --pid --fork --kill-child --propagation private -- sh -c '
+  mount -t proc proc "$0/proc" && exec chroot "$0" bash /packages/check-packages.sh --inside "$1"' \
+  "$work/debian" "$version" || failures=$((failures + 1))
+
+title "Elsewhere"
+check "the RPMs install, work and can be removed" strictly rpms
+check "make install and make uninstall" strictly installs_and_uninstalls
+
+if [ $failures -gt 0 ]; then
+  say "FAIL: $failures of the checks above"
+  exit 1
+fi
+say "PASS: all checks of the packages"

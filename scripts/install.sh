@@ -1,0 +1,81 @@
+#!/bin/sh
+# Installs what scripts/build.sh built, or with --uninstall removes the same files again.
+#
+#   [DESTDIR=…] [PREFIX=/usr/local] [LIBDIR=…] [...] scripts/install.sh [--uninstall]
+#
+# BUILD is where the built files are, target/release unless told.
+set -eu
+umask 022
+cd "$(dirname "$(readlink -f "$0")")/.."
+. scripts/release.sh
+
+DESTDIR=${DESTDIR:-} PREFIX=${PREFIX:-/usr/local}
+BUILD=${BUILD:-${CARGO_TARGET_DIR:-target}/release}
+BINDIR=${BINDIR:-$PREFIX/bin}
+LIBDIR=${LIBDIR:-$PREFIX/lib}
+# Where the library looks for its helper, from its own place.
+LIBEXECDIR=${LIBEXECDIR:-$PREFIX/libexec}
+INCLUDEDIR=${INCLUDEDIR:-$PREFIX/include}
+MANDIR=${MANDIR:-$PREFIX/share/man}
+DOCDIR=${DOCDIR:-$PREFIX/share/doc/libnvidia-container-$version}
+BASHDIR=${BASHDIR:-$PREFIX/share/bash-completion/completions}
+ZSHDIR=${ZSHDIR:-$PREFIX/share/zsh/site-functions}
+FISHDIR=${FISHDIR:-$PREFIX/share/fish/vendor_completions.d}
+
+uninstall=
+case "${1:-}" in
+  '') ;;
+  --uninstall) uninstall=yes ;;
+  *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+# put MODE SOURCE DESTINATION
+put() {
+  if [ "$uninstall" ]; then
+    rm -f "$DESTDIR$3"
+  else
+    [ -e "$2" ] || { echo "install: $2 is missing; build it first (make build)" >&2; exit 1; }
+    install -D -m "$1" "$2" "$DESTDIR$3"
+  fi
+}
+
+# link TARGET NAME
+link() {
+  if [ "$uninstall" ]; then rm -f "$DESTDIR$2"; else ln -sfn "$1" "$DESTDIR$2"; fi
+}
+
+soname=libnvidia-container.so.${version%%.*}
+put 755 "$BUILD/libnvidia-container.so.$version" "$LIBDIR/libnvidia-container.so.$version"
+link "libnvidia-container.so.$version" "$LIBDIR/$soname"
+put 755 "$BUILD/nvc-query" "$LIBEXECDIR/libnvidia-container/nvc-query"
+
+put 755 "$BUILD/nvidia-container-cli" "$BINDIR/nvidia-container-cli"
+for page in nvidia-container-cli nvidia-container-cli-info nvidia-container-cli-list nvidia-container-cli-configure; do
+  put 644 "$BUILD/share/man/man1/$page.1" "$MANDIR/man1/$page.1"
+done
+put 644 "$BUILD/share/bash-completion/completions/nvidia-container-cli" "$BASHDIR/nvidia-container-cli"
+put 644 "$BUILD/share/zsh/site-functions/_nvidia-container-cli" "$ZSHDIR/_nvidia-container-cli"
+put 644 "$BUILD/share/fish/vendor_completions.d/nvidia-container-cli.fish" "$FISHDIR/nvidia-container-cli.fish"
+
+link "$soname" "$LIBDIR/libnvidia-container.so"
+put 644 "$BUILD/libnvidia-container.a" "$LIBDIR/libnvidia-container.a"
+put 644 include/nvc.h "$INCLUDEDIR/nvc.h"
+put 644 "$BUILD/share/man/man3/nvc.3" "$MANDIR/man3/nvc.3"
+# It was written for the place that was known when it was built.
+put 644 "$BUILD/libnvidia-container.pc" "$LIBDIR/pkgconfig/libnvidia-container.pc"
+if [ ! "$uninstall" ]; then
+  sed -i "s|^prefix=.*|prefix=$PREFIX|; s|^exec_prefix=.*|exec_prefix=\${prefix}|
+    s|^libdir=.*|libdir=$LIBDIR|; s|^includedir=.*|includedir=$INCLUDEDIR|" \
+    "$DESTDIR$LIBDIR/pkgconfig/libnvidia-container.pc"
+fi
+
+for file in LICENSE README.md CHANGELOG.md; do put 644 $file "$DOCDIR/$file"; done
+put 644 "$BUILD/share/doc/THIRD-PARTY" "$DOCDIR/THIRD-PARTY"
+
+if [ "$uninstall" ]; then
+  for directory in "$LIBEXECDIR/libnvidia-container" "$DOCDIR"; do
+    [ ! -d "$DESTDIR$directory" ] || rmdir "$DESTDIR$directory"
+  done
+fi
+# The loader finds libraries in its directories by its cache alone.
+if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then ldconfig; fi
