@@ -51,7 +51,15 @@ pub(crate) unsafe fn call<R: Reply>(
     let result = if state.poisoned {
         Err(internal("an earlier call on this context failed"))
     } else {
-        catch_unwind(AssertUnwindSafe(|| body(&mut state))).unwrap_or_else(|panic| {
+        let body = || {
+            // How the tests see that a panic stays inside the linked library.
+            #[cfg(debug_assertions)]
+            if crate::context::environment(c"NVC_TEST_PANIC").is_some() {
+                panic!("as asked");
+            }
+            body(&mut state)
+        };
+        catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
             state.poisoned = true;
             Err(internal(text_of(&*panic)))
         })

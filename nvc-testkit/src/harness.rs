@@ -4,6 +4,7 @@
 //! skips are not expected (`CI=1` or `NVC_TEST_NO_SKIPS=1`) it fails, unless `NVC_TEST_ALLOWED_SKIPS`, a comma list of
 //! test names and needs, has it.
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::{env, fmt};
 
@@ -26,6 +27,8 @@ pub enum Need {
     CgroupV2,
     /// A program in the search path.
     Command(&'static str),
+    /// A debug build of the C library, which checks more than what is shipped.
+    DebugLibrary,
     /// A C compiler's address sanitizer.
     Sanitizers(&'static str),
 }
@@ -39,6 +42,7 @@ impl fmt::Display for Need {
             Self::CgroupV1 => f.write_str("cgroup-v1"),
             Self::CgroupV2 => f.write_str("cgroup-v2"),
             Self::Command(name) => write!(f, "command-{name}"),
+            Self::DebugLibrary => f.write_str("debug-library"),
             Self::Sanitizers(compiler) => write!(f, "sanitizers-{compiler}"),
         }
     }
@@ -68,6 +72,11 @@ impl Need {
                 attached
                     .err()
                     .map(|error| format!("needs device programs in cgroup v2: {error}"))
+            }
+            Self::DebugLibrary => {
+                let other =
+                    env::var_os("NVC_LIB_DIR").filter(|dir| !Path::new(dir).ends_with("debug"));
+                other.map(|_| "needs a debug build of the C library".into())
             }
             Self::Sanitizers(compiler) => {
                 let script = "echo 'int main(void) { return 0; }' | \"$0\" -fsanitize=address,undefined -xc - -o /dev/null";

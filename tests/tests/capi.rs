@@ -32,10 +32,8 @@ fn main() -> ExitCode {
         any_prefix,
         a_missing_program_is_a_clear_error,
         each_question_is_asked_anew,
-        errors_of_the_driver,
         a_hanging_driver,
         a_killed_caller_leaves_nothing,
-        released_handles,
         the_debug_log,
         the_archive_works,
         paths_need_not_be_text,
@@ -43,6 +41,8 @@ fn main() -> ExitCode {
     ]);
     tests.extend(nvc_testkit::tests![&[Root, GCC, Need::Command("go")]; the_go_example]);
     tests.extend(nvc_testkit::tests![&[Root]; the_rust_example]);
+    let debug = [Root, Need::Sanitizers("gcc"), Need::DebugLibrary];
+    tests.extend(nvc_testkit::tests![&debug; released_handles, a_panic_stays_inside]);
     for (compiler, language) in [
         ("gcc", "c"),
         ("clang", "c"),
@@ -67,6 +67,13 @@ fn main() -> ExitCode {
             Check::Valgrind => needs.push(Need::Command("valgrind")),
             Check::Sanitizers => needs.push(Need::Sanitizers(compiler)),
             Check::Plain | Check::Static => {}
+        }
+        if check != Check::Plain {
+            let name = |what| format!("{what}_{compiler}_{check:?}").to_lowercase();
+            let leaks = move || leaks_are_seen(compiler, check);
+            tests.push(test(name("leaks_are_seen"), &needs, leaks));
+            let errors = move || errors_of_the_driver(compiler, check);
+            tests.push(test(name("errors_of_the_driver"), &needs, errors));
         }
         for name in ["use", "misuse", "threads", "effects"] {
             tests.push(test(
@@ -318,7 +325,8 @@ fn each_question_is_asked_anew() {
     assert_eq!(text, "570.124.06 12.8 2\n0\n");
 }
 
-fn errors_of_the_driver() {
+/// No leak on the way of any error.
+fn errors_of_the_driver(compiler: &str, check: Check) {
     let fail = |symbol: &str, code| Fault::Fail {
         symbol: symbol.into(),
         code,
@@ -326,28 +334,30 @@ fn errors_of_the_driver() {
     };
     let crash = |symbol: &str| Fault::CrashAt(symbol.into());
     let rpc = "driver rpc error: failed to process request";
-    for check in [Check::Sanitizers, Check::Valgrind] {
-        if check == Check::Valgrind && Need::Command("valgrind").unmet().is_some() {
-            continue;
-        }
-        let program = Program::compile("gcc", "tests/c/ask.c", check);
-        for (fault, text) in [
-            (
-                fail("nvmlInit_v2", 9),
-                "init: nvml error: driver not loaded",
-            ),
-            (
-                fail("nvmlDeviceGetCount_v2", 999),
-                "devices: nvml error: unknown error",
-            ),
-            (crash("load"), &format!("init: {rpc}")),
-            (crash("nvmlInit_v2"), &format!("init: {rpc}")),
-            (crash("nvmlDeviceGetUUID"), &format!("devices: {rpc}")),
-        ] {
-            let (driver, _scratch) = build(Profile::default().fault(fault));
-            assert_eq!(program.run().args([driver.root()]).fails(), text);
-        }
+    let program = Program::compile(compiler, "tests/c/ask.c", check);
+    for (fault, text) in [
+        (
+            fail("nvmlInit_v2", 9),
+            "init: nvml error: driver not loaded",
+        ),
+        (
+            fail("nvmlDeviceGetCount_v2", 999),
+            "devices: nvml error: unknown error",
+        ),
+        (crash("load"), &format!("init: {rpc}")),
+        (crash("nvmlInit_v2"), &format!("init: {rpc}")),
+        (crash("nvmlDeviceGetUUID"), &format!("devices: {rpc}")),
+    ] {
+        let (driver, _scratch) = build(Profile::default().fault(fault));
+        assert_eq!(program.run().args([driver.root()]).fails(), text);
     }
+}
+
+/// A check that cannot fail is none.
+fn leaks_are_seen(compiler: &str, check: Check) {
+    let program = Program::compile(compiler, "tests/c/leak.c", check);
+    let outcome = program.run().outcome().unwrap();
+    assert!(!matches!(outcome.status, Some(0 | 1)), "{outcome:#?}");
 }
 
 fn a_hanging_driver() {
@@ -378,10 +388,6 @@ fn a_killed_caller_leaves_nothing() {
 }
 
 fn released_handles() {
-    // Release builds do not look.
-    if !library_dir().ends_with("debug") {
-        return;
-    }
     let program = Program::compile("gcc", "tests/c/released.c", Check::Sanitizers);
     let outcome = program
         .run()
@@ -390,6 +396,13 @@ fn released_handles() {
         .unwrap();
     assert_eq!(outcome.status, Some(0), "{outcome:#?}");
     assert!(outcome.stderr.contains("was it released?"), "{outcome:#?}");
+}
+
+fn a_panic_stays_inside() {
+    let program = Program::compile("gcc", "tests/c/panic.c", Check::Sanitizers);
+    let outcome = program.run().outcome().unwrap();
+    assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+    assert!(outcome.stderr.contains("as asked"), "{outcome:#?}");
 }
 
 fn the_debug_log() {
@@ -551,7 +564,10 @@ fn the_go_example() {
 
 fn the_rust_example() {
     let container = debian();
-    let text = Run::other(library_dir().join("examples/plan"))
+    // Built with the tests, whatever library they are told to use.
+    let test = std::env::current_exe().unwrap();
+    let target = test.parent().and_then(Path::parent).unwrap();
+    let text = Run::other(target.join("examples/plan"))
         .args([container.pid().to_string()])
         .args([container.root()])
         .args(["0"])
