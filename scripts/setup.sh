@@ -2,7 +2,7 @@
 # Installs what building, testing and the demo need, on Debian and Ubuntu, if it is missing and we are root; otherwise
 # says what to install. Does nothing when all is there.
 #
-#   scripts/setup.sh [packages]     `packages': also what building and checking packages needs
+#   scripts/setup.sh [tests|packages]   also what all tests, or building and checking packages, needs
 set -eu
 
 # program  Debian package  what it is for
@@ -20,6 +20,12 @@ pivot_root util-linux the demo
 chroot coreutils containers
 make make make
 python3 python3 the conformance suite
+END
+  [ "$1" != tests ] || cat <<'END'
+g++ g++ the C header as C++
+clang clang the C library with another compiler
+go golang-go the Go example
+valgrind valgrind the C library under valgrind
 END
   [ "$1" != packages ] || cat <<'END'
 git git packages
@@ -61,18 +67,25 @@ if command -v cc >/dev/null 2>&1; then
 elif [ -n "$packages" ]; then
   packages="$packages libc6-dev"
 fi
-[ -n "$packages" ] || exit 0
 
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
-  echo "setup: installing$packages"
+install() {
+  [ -n "$1" ] || return 0
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+    echo "setup: please install the Debian packages$1 (or what your distribution calls them)" >&2
+    exit 1
+  fi
+  echo "setup: installing$1"
   export DEBIAN_FRONTEND=noninteractive
   # shellcheck disable=SC2086 # several words
-  apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages >/dev/null 2>&1 || {
+  apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $1 >/dev/null 2>&1 || {
     apt-get -qq update
     # shellcheck disable=SC2086
-    apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $packages >/dev/null
+    apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends $1 >/dev/null
   }
-else
-  echo "setup: please install the Debian packages$packages (or what your distribution calls them)" >&2
-  exit 1
+}
+
+install "$packages"
+# The sanitizers' libraries are those of the compiler's version.
+if [ "${1:-}" = tests ] && ! ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1; then
+  install " libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
 fi

@@ -14,6 +14,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
 export PATH
 
 scripts/setup.sh
+scripts/setup.sh tests || echo "test.sh: without these, some tests of the C library are skipped" >&2
 target=${CARGO_TARGET_DIR:-target}
 # The end-to-end tests run the program; cargo builds it for its own package's tests only.
 cargo build --workspace
