@@ -34,10 +34,9 @@ fn too_many_compat_libraries() {
     let compat = "/usr/local/cuda/compat";
     let root = debian_root().no_programs().directory(compat);
     let root = root.edit(|root| {
-        let names = (0..5000).map(|number| format!("libcuda.so.999.{number}"));
-        names
-            .map(|name| fs::write(root.join("usr/local/cuda/compat").join(name), ""))
-            .collect()
+        let directory = root.join("usr/local/cuda/compat");
+        let mut names = (0..5000).map(|number| format!("libcuda.so.999.{number}"));
+        names.try_for_each(|name| fs::write(directory.join(name), ""))
     });
     let container = start(Builder::new(root));
     let before = State::of(&container);
@@ -71,23 +70,23 @@ fn a_pattern_of_many_stars() {
 }
 
 fn things_in_the_place_of_our_files() {
-    let kinds: [(&str, fn(&Path)); 4] = [
-        ("file exists", |path| device(path).unwrap()),
-        ("file exists", |path| symlink("/etc/passwd", path).unwrap()),
-        ("file exists", |path| {
-            fifo(path);
-        }),
+    for (kind, cause) in [
+        ("device", "file exists"),
+        ("link", "file exists"),
+        ("fifo", "file exists"),
         // So large that reading it would take all memory.
-        ("file too large", |path| {
-            fs::File::create(path).unwrap().set_len(1 << 40).unwrap();
-        }),
-    ];
-    for (cause, put) in kinds {
+        ("large", "file too large"),
+    ] {
         let container = debian();
         configure(&container, &["--utility", "--device=0"]).succeeds();
         let path = container.inside("/proc/driver/nvidia/params");
         fs::remove_file(&path).unwrap();
-        put(&path);
+        match kind {
+            "device" => device(&path).unwrap(),
+            "link" => symlink("/etc/passwd", &path).unwrap(),
+            "fifo" => fifo(&path),
+            _ => fs::File::create(&path).unwrap().set_len(1 << 40).unwrap(),
+        }
         let before = mounts_and_links(&container);
         let message = configure(&container, &["--utility", "--device=0"]).fails();
         let end = format!("/proc/driver/nvidia/params: {cause}");
