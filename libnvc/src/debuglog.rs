@@ -2,6 +2,7 @@
 //!
 //! Writing them is up to the program, which has the logger; a library must not take that from its host.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use log::{Level, Record};
@@ -13,7 +14,18 @@ pub const BANNER: &[u8] =
 
 /// The line of a record that is logged now, with its end.
 pub fn line(record: &Record<'_>) -> String {
-    format!("{} {}\n", prefix(record, now()), record.args())
+    let said = record.args().to_string();
+    format!("{} {}\n", prefix(record, now()), printable(&said))
+}
+
+/// A text that stays on its line: names of files come from images, and must not forge lines of a log or send escape
+/// sequences to somebody's terminal.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.contains(char::is_control) {
+        text.replace(char::is_control, "?").into()
+    } else {
+        text.into()
+    }
 }
 
 fn now() -> Duration {
@@ -76,6 +88,13 @@ mod tests {
         ] {
             assert_eq!(month_and_day(days), date, "{days}");
         }
+    }
+
+    #[test]
+    fn names_of_files_cannot_forge_lines() {
+        let name = "lib\nI1114 all is well\u{1b}[31m";
+        let text = line(&Record::builder().args(format_args!("{name}")).build());
+        assert!(text.ends_with("] lib?I1114 all is well?[31m\n"), "{text}");
     }
 
     #[test]

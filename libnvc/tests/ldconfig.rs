@@ -48,6 +48,8 @@ fn main() -> ExitCode {
         a_cache_of_unusual_kind_comes_back,
         notes_come_back,
         others_links_stay,
+        obstacles_stay,
+        a_huge_configuration_is_not_read_to_its_end,
         a_hostile_root_is_only_looked_at,
     ]);
     use walls::{the_program_dies_with_its_caller, what_is_denied, what_is_seen_from_outside};

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use libnvc::debuglog::printable;
 use libnvc::{Error, ErrorKind};
 
 /// What failed, as upstream calls it; runtimes and people search logs for these words.
@@ -44,12 +45,14 @@ impl Failure {
 
     pub(crate) fn text(&self, program: &str) -> String {
         let Self { category, error } = self;
-        let mut text = format!("{program}: {category}: {}\n", error.message());
+        let message = error.message();
+        let mut text = format!("{program}: {category}: {}\n", printable(&message));
         if let Some(advice) = error.advice() {
-            text += &format!("hint: {advice}\n");
+            text += &format!("hint: {}\n", printable(advice));
         }
         for error in error.cleanup() {
-            text += &format!("{program}: while cleaning up: {}\n", error.message());
+            let message = error.message();
+            text += &format!("{program}: while cleaning up: {}\n", printable(&message));
         }
         text
     }
@@ -87,6 +90,23 @@ mod tests {
         assert_eq!(
             failure.text("cli.real"),
             "cli.real: mount error: x\nhint: do y\ncli.real: while cleaning up: unmount failed\n"
+        );
+    }
+
+    #[test]
+    fn names_of_files_cannot_forge_lines() {
+        let name = "lib\ncli: all is well\u{1b}[31m\u{9b}\r";
+        let cleanup = Error::new(ErrorKind::System, name);
+        let failure = Failure {
+            category: category::MOUNT,
+            error: Error::new(ErrorKind::System, name)
+                .hint(name)
+                .with_cleanup([cleanup]),
+        };
+        let shown = "lib?cli: all is well?[31m??";
+        assert_eq!(
+            failure.text("cli"),
+            format!("cli: mount error: {shown}\nhint: {shown}\ncli: while cleaning up: {shown}\n")
         );
     }
 }

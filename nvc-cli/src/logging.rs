@@ -9,7 +9,8 @@ use std::io::Write;
 use std::path::Path;
 
 use env_logger::{Builder, Target};
-use libnvc::{Error, debuglog};
+use libnvc::Error;
+use libnvc::debuglog::{self, printable};
 use log::{Level, LevelFilter, Record};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid, getgid, getuid};
@@ -68,5 +69,8 @@ fn trust_environment() -> bool {
 }
 
 fn warning(program: &str, record: &Record<'_>) -> String {
-    format!("{program}: warning: {}\n", record.args())
+    format!(
+        "{program}: warning: {}\n",
+        printable(&record.args().to_string())
+    )
 }

@@ -15,7 +15,7 @@ pub enum Source {
     Nvml,
     /// The fake nvidia-smi.
     NvidiaSmi,
-    /// A static program that fails, to stand in for ldconfig.
+    /// A static program that replaces the linker cache and fails, to stand in for ldconfig.
     Failure,
     /// What a process may do with devices; device programs of cgroup v2.
     DeviceProbe,
@@ -26,7 +26,7 @@ impl Source {
         match self {
             Self::Nvml => include_str!("../c/nvml.c"),
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
-            Self::Failure => "int main(void) { return 3; }\n",
+            Self::Failure => include_str!("../c/failure.c"),
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
         }
     }

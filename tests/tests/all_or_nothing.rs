@@ -45,7 +45,9 @@ fn main() -> ExitCode {
         a_device_node_has_another_number,
         a_capability_vanished,
         an_imex_channel_is_missing,
+        a_cache_of_another_owner_comes_back,
         a_second_configure_that_fails_keeps_the_first,
+        what_the_container_wrote_comes_back,
     ]);
     harness::main(tests)
 }
@@ -183,5 +185,34 @@ fn a_second_configure_that_fails_keeps_the_first() {
     let ldconfig = host_ldconfig();
     let all = [EVERYTHING, &[&ldconfig, "--imex-channel=9"]].concat();
     configure(&container, &all).fails();
+    before.assert_unchanged(&container);
+}
+
+/// The process is another user's than the files, as with a container that runs as an ordinary user.
+fn a_cache_of_another_owner_comes_back() {
+    let scratch = Scratch::new().unwrap();
+    let container = start(Builder::new(debian_root().no_programs()).owner(1000));
+    let cache = container.root().join("etc/ld.so.cache");
+    std::os::unix::fs::chown(&cache, Some(0), Some(34)).unwrap();
+    let before = State::of(&container);
+    let option = failing_ldconfig(&scratch);
+    let message = configure(&container, &[EVERYTHING, &[&option]].concat()).fails();
+    assert!(message.ends_with("failed with error code: 3"), "{message}");
+    before.assert_unchanged(&container);
+}
+
+/// A file of the first run, exchanged by the container for one that is no text.
+fn what_the_container_wrote_comes_back() {
+    let scratch = Scratch::new().unwrap();
+    let container = debian();
+    configure(&container, &["--utility", "--device=0"]).succeeds();
+    fs::write(
+        container.inside("/proc/driver/nvidia/params"),
+        b"\xff\0\xfe old",
+    )
+    .unwrap();
+    let before = State::of(&container);
+    let option = failing_ldconfig(&scratch);
+    configure(&container, &["--utility", "--device=0", &option]).fails();
     before.assert_unchanged(&container);
 }

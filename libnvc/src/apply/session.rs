@@ -220,12 +220,17 @@ fn become_owner((uid, gid): (u32, u32)) -> Result<()> {
         return Err(failed(Errno::EPERM));
     }
     // Leaving uid 0 took the file capabilities from the effective set; the owner may lack write permission in its own
-    // tree (a tmpfs root of mode 0555).
-    let permitted =
-        caps::has_cap(None, CapSet::Permitted, Capability::CAP_DAC_OVERRIDE).unwrap_or(false);
-    if permitted {
-        caps::raise(None, CapSet::Effective, Capability::CAP_DAC_OVERRIDE)
-            .map_err(|_| failed(Errno::EPERM))?;
+    // tree (a tmpfs root of mode 0555), and files of others that ldconfig replaced are put back as theirs.
+    let needed = [
+        Capability::CAP_DAC_OVERRIDE,
+        Capability::CAP_CHOWN,
+        Capability::CAP_FOWNER,
+    ];
+    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
+    for capability in needed {
+        if permitted.contains(&capability) {
+            caps::raise(None, CapSet::Effective, capability).map_err(|_| failed(Errno::EPERM))?;
+        }
     }
     Ok(())
 }

@@ -7,15 +7,15 @@ use std::path::Path;
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
 
 use super::attach::Attacher;
 use super::journal::Journal;
 use super::legacy;
-use super::target::{Target, Tree};
+use super::target::{Target, Tree, kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::{TmpfsFile, profile};
 use crate::sys::mount::{self, MountAttributes};
@@ -24,6 +24,9 @@ use crate::sys::mount::{self, MountAttributes};
 const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
     .union(MountAttributes::NOSUID)
     .union(MountAttributes::NOEXEC);
+
+/// Most of an earlier run's file that is read; the largest has some hundred bytes for each GPU.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// A tmpfs that waits to be filled and attached.
 pub(super) struct NewTmpfs<'a> {
@@ -95,13 +98,15 @@ pub(super) fn show_in_profile(
     let directory = target.directory_itself()?;
     let old = match read(&directory, profile::FILE) {
         Ok(old) => old,
-        Err(Errno::ENOENT) => String::new(),
+        Err(Errno::ENOENT) => Vec::new(),
         Err(errno) => return Err(Error::file("open failed", place.join(profile::FILE), errno)),
     };
     let content = if old.is_empty() {
         profile::text(&profile::mask(&[minor]))
     } else {
-        profile::with_visible(&old, minor).ok_or_else(|| {
+        let old = std::str::from_utf8(&old).ok();
+        let new = old.and_then(|old| profile::with_visible(old, minor));
+        new.ok_or_else(|| {
             let text = format!(
                 "invalid application profile: {}",
                 place.join(profile::FILE).display()
@@ -155,10 +160,10 @@ fn put(
         Err(errno) => return Err(failed(errno)),
     }
     let old = read(dir, &file.name).map_err(failed)?;
-    if old == file.content {
+    if old == file.content.as_bytes() {
         return Ok(());
     }
-    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let fd = openat(&**dir, file.name.as_str(), flags, Mode::empty()).map_err(failed)?;
     let mut open = File::from(fd);
     let again = open.try_clone().map_err(|_| failed(Errno::EMFILE))?;
@@ -168,7 +173,7 @@ fn put(
         rewrite(&mut again, &old)
             .map_err(|errno| Error::file("restoring a file failed", name, errno))
     }));
-    rewrite(&mut open, &file.content).map_err(failed)
+    rewrite(&mut open, file.content.as_bytes()).map_err(failed)
 }
 
 fn create(directory: &impl AsFd, file: &TmpfsFile, tree: &Tree<'_>) -> Result<(), Errno> {
@@ -185,18 +190,27 @@ fn create(directory: &impl AsFd, file: &TmpfsFile, tree: &Tree<'_>) -> Result<()
         .map_err(|e| errno(&e))
 }
 
-fn read(directory: &OwnedFd, name: &str) -> Result<String, Errno> {
+/// Reads a file of an earlier run. What is in its place may be the container's doing: something of another type, or of
+/// any size.
+fn read(directory: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
+    // Checked first, since opening a device can be enough to do harm.
+    let stat = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    if kind(&stat) != SFlag::S_IFREG {
+        return Err(Errno::EEXIST);
+    }
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let fd = openat(directory, name, flags, Mode::empty())?;
-    let mut file = File::from(fd);
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|e| errno(&e))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let read = File::from(fd).take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    if read.map_err(|e| errno(&e))? as u64 > MOST_BYTES {
+        return Err(Errno::EFBIG);
+    }
+    Ok(bytes)
 }
 
-fn rewrite(file: &mut File, content: &str) -> Result<(), Errno> {
+fn rewrite(file: &mut File, content: &[u8]) -> Result<(), Errno> {
     file.rewind().map_err(|e| errno(&e))?;
-    file.write_all(content.as_bytes()).map_err(|e| errno(&e))?;
+    file.write_all(content).map_err(|e| errno(&e))?;
     let length = i64::try_from(content.len()).map_err(|_| Errno::EFBIG)?;
     ftruncate(file, length)
 }

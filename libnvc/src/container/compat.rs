@@ -4,33 +4,44 @@
 //! only a list of names; apply opens each again inside the root and takes regular files only (CVE-2024-0132,
 //! CVE-2025-23359).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
 use crate::path::ContainerPath;
+
+/// Each becomes a mount; NVIDIA's packages have some twenty.
+const MOST: usize = 512;
 
 /// Real paths of `compat/lib*.so.*` below the image's CUDA directory, each once.
 pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Vec<ContainerPath>> {
     let directory = cudart_dir.join("compat");
     let failed = |errno| Error::file("glob search failed", directory.as_path(), errno);
-    let names = match root.open_file(directory.as_path()) {
-        Ok(file) => names(file).map_err(failed)?,
+    let names = match open(root, &directory) {
+        Ok(directory) => names(directory).map_err(failed)?,
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Vec::new()),
         Err(errno) => return Err(failed(errno)),
     };
-    let mut found: Vec<ContainerPath> = Vec::new();
+    if names.len() > MOST {
+        let text = format!("too many libraries in {directory}: {}", names.len());
+        return Err(Error::new(ErrorKind::Malformed, text));
+    }
+    let mut found = Vec::new();
+    let mut known = HashSet::new();
     for name in names {
         let path = directory.join(&name);
         match root.real_path(path.as_path()) {
             Ok((_, real)) => {
                 let real = ContainerPath::new(real);
-                if !found.contains(&real) {
+                if known.insert(real.clone()) {
                     found.push(real);
                 }
             }
@@ -40,14 +51,17 @@ pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Ve
     Ok(found)
 }
 
+/// Opens a directory to be listed, and nothing else: opening a device of the image can be enough to do harm.
+fn open(root: &RootDir, directory: &ContainerPath) -> Result<OwnedFd, Errno> {
+    let found = root.resolve_directory(directory.as_path())?;
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    openat(found, ".", flags, Mode::empty())
+}
+
 /// The sorted names of libraries in a directory.
-fn names(directory: std::fs::File) -> Result<BTreeSet<OsString>, Errno> {
+fn names(directory: OwnedFd) -> Result<BTreeSet<OsString>, Errno> {
     let mut names = BTreeSet::new();
-    let mut dir = match Dir::from_fd(directory.into()) {
-        Ok(dir) => dir,
-        Err(Errno::ENOTDIR) => return Ok(names),
-        Err(errno) => return Err(errno),
-    };
+    let mut dir = Dir::from_fd(directory)?;
     for entry in dir.iter() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();

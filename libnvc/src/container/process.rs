@@ -168,13 +168,20 @@ impl Process {
         use std::io::Read;
         let path = self.path.join(name);
         let failed = |errno| Error::file("open failed", &path, errno);
-        let fd = openat(
-            &self.directory,
-            name,
-            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(failed)?;
+        let open = |flags| {
+            let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let fd = openat(&self.directory, name, flags, Mode::empty())?;
+            // Something may be mounted over the file where the container's own /proc is asked.
+            if self.standalone && !same_mount(self.directory.as_fd(), fd.as_fd())? {
+                return Err(Errno::EXDEV);
+            }
+            Ok(fd)
+        };
+        if self.standalone {
+            // By reference first, since opening a device can be enough to do harm.
+            open(OFlag::O_PATH).map_err(failed)?;
+        }
+        let fd = open(OFlag::O_RDONLY | OFlag::O_NONBLOCK).map_err(failed)?;
         let mut bytes = Vec::new();
         let result = File::from(fd).read_to_end(&mut bytes);
         result.map_err(|e| {

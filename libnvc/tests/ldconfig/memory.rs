@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::time::{Duration, Instant};
 
 use nvc_testkit::tree::Tree;
 
@@ -75,6 +76,38 @@ pub(crate) fn notes_come_back() {
     comes_back(&root);
     fs::write(root.join("/var/cache/ldconfig/aux-cache"), "old").unwrap();
     comes_back(&root);
+}
+
+/// What has the name of ldconfig's new file stops ldconfig, so it was not ldconfig's.
+pub(crate) fn obstacles_stay() {
+    for obstacle in ["directory", "link"] {
+        let root = Root::new();
+        let path = root.join("/etc/ld.so.cache~");
+        match obstacle {
+            "link" => symlink("nowhere", &path).unwrap(),
+            _ => fs::create_dir(&path).unwrap(),
+        }
+        let before = Tree::of(&root.path).unwrap();
+        let run = Run::default();
+        run.restoring(&root, || assert!(run.host(&root).is_err()))
+            .unwrap();
+        let after = Tree::of(&root.path).unwrap();
+        assert_eq!(after.changes_since(&before), [""; 0], "{obstacle}");
+    }
+}
+
+/// Unbounded, this takes minutes.
+pub(crate) fn a_huge_configuration_is_not_read_to_its_end() {
+    let root = Root::new();
+    fs::create_dir(root.join("/many")).unwrap();
+    for number in 0..5000 {
+        fs::write(root.join(&format!("/many/{number}")), "").unwrap();
+    }
+    let many = "include /many/*a*a*a\n/nowhere/at/all\n".repeat(1500);
+    fs::write(root.join("/etc/ld.so.conf"), many).unwrap();
+    let start = Instant::now();
+    Run::default().restoring(&root, || {}).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 pub(crate) fn others_links_stay() {

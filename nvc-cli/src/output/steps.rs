@@ -2,13 +2,17 @@
 
 use std::fmt::Write as _;
 
+use libnvc::debuglog::printable;
 use libnvc::plan::{BindKind, Ldconfig, Plan, Source, Step};
 
 /// One line for each step.
 pub(super) fn text(plan: &Plan) -> String {
     let mut text = String::new();
+    let mut one = String::new();
     for step in &plan.steps {
-        line(&mut text, step);
+        one.clear();
+        line(&mut one, step);
+        text += &printable(&one);
         text.push('\n');
     }
     text

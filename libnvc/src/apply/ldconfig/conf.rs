@@ -49,20 +49,36 @@ fn include(pattern: &[u8]) -> Option<Line> {
 }
 
 /// Whether a shell pattern has a name; one with brackets has any, which is more than ldconfig reads and never less.
+///
+/// The image chooses both, so this must not take exponential time: of several stars only the last one is tried again,
+/// since what an earlier one could take instead the later one can take too.
 pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern.split_first() {
-        None => name.is_empty(),
-        Some((b'[' | b'\\', _)) => true,
-        Some((b'*', rest)) => {
-            let mut tails = (0..=name.len()).filter_map(|start| name.get(start..));
-            tails.any(|tail| matches(rest, tail))
+    let (mut pattern, mut name) = (pattern, name);
+    // The pattern after the last star, and the name that it was last tried on.
+    let mut star: Option<(&[u8], &[u8])> = None;
+    loop {
+        match (pattern.split_first(), name.split_first()) {
+            (None, None) | (Some((b'[' | b'\\', _)), _) => return true,
+            (Some((b'*', rest)), _) => {
+                pattern = rest;
+                star = Some((rest, name));
+                continue;
+            }
+            (Some((b'?', rest)), Some((_, tail))) => {
+                (pattern, name) = (rest, tail);
+                continue;
+            }
+            (Some((byte, rest)), Some((first, tail))) if byte == first => {
+                (pattern, name) = (rest, tail);
+                continue;
+            }
+            _ => {}
         }
-        Some((b'?', rest)) => name
-            .split_first()
-            .is_some_and(|(_, tail)| matches(rest, tail)),
-        Some((byte, rest)) => name
-            .split_first()
-            .is_some_and(|(first, tail)| first == byte && matches(rest, tail)),
+        let Some((after, [_, tail @ ..])) = star else {
+            return false;
+        };
+        (pattern, name) = (after, tail);
+        star = Some((after, tail));
     }
 }
 
@@ -104,6 +120,10 @@ mod tests {
             ("*.conf", "a.conf.bak", false),
             ("a?c*", "abcd", true),
             ("a?c*", "ac", false),
+            ("*a*b", "xaxbxb", true),
+            ("*a*b", "xbxa", false),
+            ("**", "", true),
+            ("a*?", "a", false),
             ("[a-c]*.conf", "anything", true),
             ("plain", "plain", true),
             ("plain", "plainer", false),
@@ -115,5 +135,10 @@ mod tests {
             );
         }
         assert!(is_plain(b"plain.conf") && !is_plain(b"*.conf"));
+        // Exponential time would not end.
+        assert!(!matches(
+            &[&b"*a".repeat(100)[..], b"b"].concat(),
+            &[b'a'; 255]
+        ));
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Kept {
     parent: OwnedFd,
     name: &'static str,
     was: Was,
+    /// What has ldconfig's name for a new file but is none, and so stops ldconfig: neither its nor ours to remove.
+    obstacle: Option<FileStat>,
 }
 
 #[derive(Debug)]
@@ -56,13 +58,21 @@ impl Kept {
                 _ => Was::Other(stat),
             },
         };
-        Ok(Self { parent, name, was })
+        let obstacle = look(&parent, &temporary(name))?;
+        Ok(Self {
+            parent,
+            name,
+            was,
+            obstacle: obstacle.filter(|found| kind(found) != SFlag::S_IFREG),
+        })
     }
 
     /// Makes the name mean what it did.
     pub(super) fn put_back(self) -> Result<(), Errno> {
-        let temporary = format!("{}~", self.name); // ldconfig's own, which it may have left
-        remove(&self.parent, &temporary)?;
+        let temporary = temporary(self.name);
+        if !self.is_obstructed(&temporary)? {
+            remove(&self.parent, &temporary)?; // ldconfig may have left it
+        }
         let now = look(&self.parent, self.name)?;
         match &self.was {
             Was::Missing => match now {
@@ -74,11 +84,15 @@ impl Kept {
                 if now.is_some_and(|now| same(&now, &old)) {
                     return Ok(());
                 }
-                self.copy(file, &old, &temporary)
-                    .and_then(|()| self.rename(&temporary))
-                    .inspect_err(|_| {
-                        let _ = remove(&self.parent, &temporary); // the first failure counts
-                    })
+                let new = self.copy(file, &temporary).and_then(|new| {
+                    // The content is worth more than the rest: it is put back even if the file cannot have its owner.
+                    let like = make_like(&new, file, &old);
+                    self.rename(&temporary).map(|()| like)
+                });
+                new.unwrap_or_else(|errno| {
+                    let _ = remove(&self.parent, &temporary); // the first failure counts
+                    Err(errno)
+                })
             }
             Was::Link(target) => {
                 if readlinkat(&self.parent, self.name).as_ref() == Ok(target) {
@@ -94,7 +108,15 @@ impl Kept {
         }
     }
 
-    fn copy(&self, mut old: &File, stat: &FileStat, temporary: &str) -> Result<(), Errno> {
+    fn is_obstructed(&self, temporary: &str) -> Result<bool, Errno> {
+        let Some(obstacle) = &self.obstacle else {
+            return Ok(false);
+        };
+        let now = look(&self.parent, temporary)?;
+        Ok(now.is_some_and(|now| same(&now, obstacle)))
+    }
+
+    fn copy(&self, mut old: &File, temporary: &str) -> Result<File, Errno> {
         let flags =
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let new = openat(
@@ -106,19 +128,35 @@ impl Kept {
         let mut new = File::from(new);
         old.seek(SeekFrom::Start(0)).map_err(|e| errno(&e))?;
         std::io::copy(&mut old, &mut new).map_err(|e| errno(&e))?;
-        let made = fstat(&new)?;
-        if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
-            let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-            fchown(&new, Some(user), Some(group))?;
-        }
-        // After the owner, a change of which clears bits; before the attributes, since an access list is one of them.
-        fchmod(&new, Mode::from_bits_truncate(stat.st_mode))?;
-        xattr::copy(old.as_fd(), new.as_fd())
+        Ok(new)
     }
 
     fn rename(&self, temporary: &str) -> Result<(), Errno> {
         renameat(&self.parent, temporary, &self.parent, self.name)
     }
+}
+
+/// Gives a copy the owner, mode and attributes of the original, as far as possible.
+fn make_like(new: &File, old: &File, stat: &FileStat) -> Result<(), Errno> {
+    let made = fstat(new)?;
+    let mut mode = Mode::from_bits_truncate(stat.st_mode);
+    let mut owned = Ok(());
+    if (made.st_uid, made.st_gid) != (stat.st_uid, stat.st_gid) {
+        let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+        owned = fchown(new, Some(user), Some(group));
+        if owned.is_err() {
+            mode -= Mode::S_ISUID | Mode::S_ISGID; // not somebody else's
+        }
+    }
+    // After the owner, a change of which clears bits; before the attributes, since an access list is one of them.
+    fchmod(new, mode)?;
+    owned?;
+    xattr::copy(old.as_fd(), new.as_fd())
+}
+
+/// The name under which ldconfig writes a file before it replaces the old one.
+fn temporary(name: &str) -> String {
+    format!("{name}~")
 }
 
 fn look(parent: &OwnedFd, name: &str) -> Result<Option<FileStat>, Errno> {

@@ -37,6 +37,10 @@ const MOST_DIRECTORIES: usize = 256;
 const MOST_LINKS: usize = 1 << 16;
 const MOST_CONF_FILES: usize = 256;
 const MOST_CONF_BYTES: u64 = 64 << 10;
+/// Of all files together; real images have a few dozen.
+const MOST_CONF_LINES: usize = 4096;
+/// Names that are looked at in directories of such files, all together.
+const MOST_CONF_NAMES: usize = 1 << 16;
 
 /// What there was before ldconfig.
 #[derive(Debug)]
@@ -260,29 +264,38 @@ fn remove_notes(root: &RootDir) -> Result<(), Errno> {
 /// The directories of /etc/ld.so.conf and of what it includes; files included by those are not followed further.
 fn configured(root: &RootDir) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut files = 0;
+    let mut names = MOST_CONF_NAMES;
+    let (mut files, mut seen) = (0, 0);
     for line in lines(root, Path::new("/etc/ld.so.conf")) {
+        seen += 1;
         match line {
             Line::Directory(path) => found.push(path),
             Line::Include(directory, pattern) => {
-                for file in included(root, &directory, &pattern) {
+                for file in included(root, &directory, &pattern, &mut names) {
                     files += 1;
-                    if files > MOST_CONF_FILES {
-                        return found;
-                    }
-                    let lines = lines(root, &file).into_iter();
-                    found.extend(lines.filter_map(|line| match line {
+                    let lines = lines(root, &file);
+                    seen += lines.len();
+                    found.extend(lines.into_iter().filter_map(|line| match line {
                         Line::Directory(path) => Some(path),
                         Line::Include(..) => None,
                     }));
+                    if files > MOST_CONF_FILES || seen > MOST_CONF_LINES {
+                        break;
+                    }
                 }
             }
         }
+        if files > MOST_CONF_FILES || seen > MOST_CONF_LINES || names == 0 {
+            log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
+            break;
+        }
     }
+    found.truncate(MOST_CONF_LINES);
     found
 }
 
-fn included(root: &RootDir, directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
+/// The files that an `include` means; `names` is how many names may still be looked at.
+fn included(root: &RootDir, directory: &Path, pattern: &[u8], names: &mut usize) -> Vec<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     if conf::is_plain(pattern) {
         return vec![directory.join(OsStr::from_bytes(pattern))];
@@ -295,7 +308,8 @@ fn included(root: &RootDir, directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
     if let Ok(fd) = opened {
         // A listing that breaks off leaves what was found so far.
         let _ = each_name(&fd, |name, _| {
-            if conf::matches(pattern, name.as_bytes()) {
+            *names = names.saturating_sub(1);
+            if *names > 0 && conf::matches(pattern, name.as_bytes()) {
                 files.push(directory.join(name));
             }
         });

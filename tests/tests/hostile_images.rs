@@ -1,0 +1,123 @@
+//! Images and containers that mean harm: nothing of theirs is opened that need not be, and nothing takes for ever.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use nvc_testkit::container::Builder;
+use nvc_testkit::harness;
+use nvc_testkit::harness::Need::Root;
+use nvc_tests::{State, configure, debian, debian_root, start};
+
+fn main() -> ExitCode {
+    harness::main(nvc_testkit::tests![&[Root];
+        a_device_in_the_place_of_the_compat_directory,
+        too_many_compat_libraries,
+        names_of_files_cannot_forge_lines,
+        a_pattern_of_many_stars,
+        things_in_the_place_of_our_files,
+    ])
+}
+
+/// Opening it, for reading too, can be enough to do harm: a watchdog starts, a tape rewinds.
+fn a_device_in_the_place_of_the_compat_directory() {
+    let root = debian_root().no_programs().directory("/usr/local/cuda");
+    let root = root.edit(|root| device(&root.join("usr/local/cuda/compat")));
+    let container = start(Builder::new(root));
+    // Nothing has this number: to open it fails, and would fail all.
+    configure(&container, &["--compute", "--device=0"]).succeeds();
+}
+
+fn too_many_compat_libraries() {
+    let compat = "/usr/local/cuda/compat";
+    let root = debian_root().no_programs().directory(compat);
+    let root = root.edit(|root| {
+        let directory = root.join("usr/local/cuda/compat");
+        let mut names = (0..5000).map(|number| format!("libcuda.so.999.{number}"));
+        names.try_for_each(|name| fs::write(directory.join(name), ""))
+    });
+    let container = start(Builder::new(root));
+    let before = State::of(&container);
+    let message = configure(&container, &["--compute", "--device=0"]).fails();
+    let text = format!("container error: too many libraries in {compat}: 5000");
+    assert_eq!(message, format!("nvidia-container-cli: {text}"));
+    before.assert_unchanged(&container);
+}
+
+fn names_of_files_cannot_forge_lines() {
+    let name = "libcuda.so.999\nnvidia-container-cli: all is well\u{1b}[31m";
+    let root = debian_root().no_programs();
+    let root = root.directory("/usr/local/cuda/compat");
+    let root = root.edit(move |root| fs::create_dir(root.join("usr/local/cuda/compat").join(name)));
+    let container = start(Builder::new(root));
+    let message = configure(&container, &["--compute", "--device=0"]).fails();
+    assert!(message.ends_with("all is well?[31m"), "{message:?}");
+    assert!(!message.contains(char::is_control), "{message:?}");
+}
+
+/// Compared in the obvious way, this takes longer than there is time.
+fn a_pattern_of_many_stars() {
+    let root = debian_root().no_programs().directory("/etc/ld.so.conf.d");
+    let root = root.edit(|root| {
+        let name = "a".repeat(255);
+        fs::write(root.join("etc/ld.so.conf.d").join(name), "")?;
+        let line = format!("include ld.so.conf.d/{}b\n", "*a".repeat(30));
+        fs::write(root.join("etc/ld.so.conf"), line)
+    });
+    configure(&start(Builder::new(root)), &["--utility", "--device=0"]).succeeds();
+}
+
+fn things_in_the_place_of_our_files() {
+    for (kind, cause) in [
+        ("device", "file exists"),
+        ("link", "file exists"),
+        ("fifo", "file exists"),
+        // So large that reading it would take all memory.
+        ("large", "file too large"),
+    ] {
+        let container = debian();
+        configure(&container, &["--utility", "--device=0"]).succeeds();
+        let path = container.inside("/proc/driver/nvidia/params");
+        fs::remove_file(&path).unwrap();
+        match kind {
+            "device" => device(&path).unwrap(),
+            "link" => symlink("/etc/passwd", &path).unwrap(),
+            "fifo" => fifo(&path),
+            _ => fs::File::create(&path).unwrap().set_len(1 << 40).unwrap(),
+        }
+        let before = mounts_and_links(&container);
+        let message = configure(&container, &["--utility", "--device=0"]).fails();
+        let end = format!("/proc/driver/nvidia/params: {cause}");
+        assert!(message.ends_with(&end), "{message}");
+        assert_eq!(mounts_and_links(&container), before);
+    }
+}
+
+/// Without contents, some of which nobody can read.
+fn mounts_and_links(container: &nvc_testkit::container::Container) -> (usize, Vec<String>) {
+    let directory = fs::read_dir(container.inside("/proc/driver/nvidia")).unwrap();
+    let mut names: Vec<_> = directory
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            format!("{} {kind:?}", entry.file_name().display())
+        })
+        .collect();
+    names.sort();
+    (container.mounts().unwrap().len(), names)
+}
+
+fn device(path: &Path) -> std::io::Result<()> {
+    let status = Command::new("mknod")
+        .arg(path)
+        .args(["c", "4000", "0"])
+        .status()?;
+    assert!(status.success());
+    Ok(())
+}
+
+fn fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
