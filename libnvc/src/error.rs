@@ -161,7 +161,7 @@ impl std::error::Error for Error {
 }
 
 /// The C library's text for an error number, in lower case: `no such file or directory`.
-fn errno_text(errno: Errno) -> String {
+pub(crate) fn errno_text(errno: Errno) -> String {
     let text = std::io::Error::from_raw_os_error(errno as i32).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     text.to_lowercase()

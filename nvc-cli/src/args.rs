@@ -11,9 +11,10 @@ use clap::{Arg, ArgAction, Command, value_parser};
 /// The program's name, where no other is known.
 pub(crate) const PROGRAM: &str = "nvidia-container-cli";
 
-/// Options that upstream does not have. Abbreviations mean upstream's options first, so that no command line that
-/// works there becomes ambiguous here, and they are not counted where upstream counts words.
-pub(crate) const ADDITIONS: &[&str] = &["format", "dry-run"];
+/// Options that upstream 1.17.0 does not have: ours, and those of its later versions. Abbreviations mean its options
+/// first, so that no command line that works there becomes ambiguous here; they are not counted where it counts words,
+/// and `--usage` is its text.
+pub(crate) const ADDITIONS: &[&str] = &["format", "dry-run", "no-cntlibs", "cuda-compat-mode"];
 
 /// The whole program.
 pub(crate) fn command() -> Command {

@@ -444,6 +444,13 @@ mod tests {
             // upstream's option although one of ours begins so too
             ("list --f", "list --firmwares"),
             ("info --f json", "info --format=json"),
+            // ambiguous since upstream 1.17.4
+            ("configure --no-c x", "configure --no-cgroups -- x"),
+            ("configure --no-cn x", "configure --no-cntlibs -- x"),
+            (
+                "configure --cu=mount x",
+                "configure --cuda-compat-mode=mount -- x",
+            ),
             (
                 "list --HANG --program-name x --HANG=3 -l",
                 "list --libraries",

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         the_container_owns_what_is_made,
         files_of_the_image_stay,
         modes_do_not_depend_on_the_umask,
+        missing_directories_follow_the_umask,
         every_layout_runs_nvidia_smi,
         an_image_without_glibc,
         an_empty_image,
@@ -380,6 +381,39 @@ fn modes_do_not_depend_on_the_umask() {
     let seen = container.files_inside().unwrap();
     assert_eq!(seen.get("usr/bin/nvidia-smi").unwrap().mode, 0o755);
     assert_eq!(seen.get("dev/nvidia0").unwrap().mode, 0o666);
+}
+
+fn missing_directories_follow_the_umask() {
+    // As upstream: open to the owner at least, as open as the umask allows; those of programs never writable by others.
+    for (umask, way, programs) in [
+        ("0", 0o777, 0o755),
+        ("022", 0o755, 0o755),
+        ("077", 0o700, 0o700),
+        ("777", 0o300, 0),
+    ] {
+        let builder = debian_root().edit(|root| std::fs::remove_dir_all(root.join("usr/bin")));
+        let container = start(Builder::new(builder));
+        let mut command = Command::new("sh");
+        command.args(["-c", "umask $0; exec \"$@\"", umask]);
+        let (pid, ldconfig) = (format!("--pid={}", container.pid()), host_ldconfig());
+        let words = [
+            "configure",
+            &ldconfig,
+            "--no-cgroups",
+            &pid,
+            "--utility",
+            "--graphics",
+            "--device=0",
+        ];
+        let mut line = command_line(machine::driver(), &words);
+        line.push(container.root().into());
+        Run::within(command, line).succeeds();
+        let seen = container.files_inside().unwrap();
+        let mode = |path: &str| seen.get(path).unwrap().mode;
+        assert_eq!(mode("etc/nvidia"), way, "{umask}");
+        assert_eq!(mode("proc/driver/nvidia/gpus"), way, "{umask}");
+        assert_eq!(mode("usr/bin"), programs, "{umask}");
+    }
 }
 
 fn every_layout_runs_nvidia_smi() {

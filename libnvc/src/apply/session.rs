@@ -48,7 +48,7 @@ pub(super) fn run<'a>(
 ) -> Result<()> {
     let descriptors = own_descriptors()?;
     let (root, umask) = enter(container)?;
-    let tree = Tree::new(root, container.rootfs(), umask);
+    let tree = Tree::new(root, container, umask);
     for order in orders {
         match order {
             Order::CloneFromImage { path, kind, reply } => {

@@ -15,6 +15,7 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
 
 use super::journal::Journal;
+use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
@@ -28,6 +29,8 @@ pub(super) struct Tree<'a> {
     /// The root as the caller named it, for messages.
     pub(super) rootfs: &'a Path,
     umask: u32,
+    /// Where programs and libraries go, which are made for everybody to read.
+    shared: [&'a ContainerPath; 3],
     directories: HashMap<PathBuf, Rc<OwnedFd>>,
 }
 
@@ -38,6 +41,8 @@ pub(super) enum Leaf {
     File(u32),
     /// A directory with these permission bits, less the umask.
     Directory(u32),
+    /// A directory on the way to something: all permission bits less the umask, but its owner can always enter it.
+    Way,
 }
 
 /// A mount point.
@@ -52,11 +57,13 @@ pub(super) struct Target {
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(root: RootDir, rootfs: &'a Path, umask: u32) -> Self {
+    pub(super) fn new(root: RootDir, container: &'a Container, umask: u32) -> Self {
+        let layout = &container.facts.layout;
         Self {
             root,
-            rootfs,
+            rootfs: container.rootfs(),
             umask,
+            shared: [&layout.bins_dir, &layout.libs_dir, &layout.libs32_dir],
             directories: HashMap::new(),
         }
     }
@@ -68,7 +75,7 @@ impl<'a> Tree<'a> {
         leaf: Leaf,
         journal: &mut Journal<'_>,
     ) -> Result<Target> {
-        let directory = self.directory(&at.parent(), journal)?;
+        let directory = self.parent(at, journal)?;
         let failed = |errno| Error::file("file creation failed", at.below(self.rootfs), errno);
         match self.make(&directory, at.file_name(), leaf, journal) {
             Ok(fd) => {
@@ -132,7 +139,7 @@ impl<'a> Tree<'a> {
         target: &Path,
         journal: &mut Journal<'_>,
     ) -> Result<bool> {
-        let directory = self.directory(&at.parent(), journal)?;
+        let directory = self.parent(at, journal)?;
         match nix::unistd::symlinkat(target, &*directory, at.file_name()) {
             Ok(()) => {
                 journal.created(&directory, at.file_name(), SFlag::S_IFLNK);
@@ -152,26 +159,29 @@ impl<'a> Tree<'a> {
         Mode::from_bits_truncate(mode & 0o777 & !self.umask)
     }
 
-    /// Opens a directory, made with its parents if missing.
-    fn directory(
-        &mut self,
-        path: &ContainerPath,
-        journal: &mut Journal<'_>,
-    ) -> Result<Rc<OwnedFd>> {
+    /// Opens the directory that `at` is in, made with its parents if missing.
+    fn parent(&mut self, at: &ContainerPath, journal: &mut Journal<'_>) -> Result<Rc<OwnedFd>> {
+        let path = at.parent();
         if let Some(fd) = self.directories.get(path.as_path()) {
             return Ok(Rc::clone(fd));
         }
+        // Upstream makes these for themselves and all others together with what goes there, which is what its errors name.
+        let shared = self.shared.contains(&&path);
+        let (blamed, leaf) = match shared {
+            true => (&path, Leaf::Directory(0o755)),
+            false => (at, Leaf::Way),
+        };
         let fd = match self.root.resolve_directory(path.as_path()) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => {
-                let made = self.walk(path.as_path(), Leaf::Directory(0o755), journal);
-                let made = made.and_then(|target| suits(target, Leaf::Directory(0o755)));
+                let made = self.walk(path.as_path(), leaf, journal);
+                let made = made.and_then(|target| suits(target, leaf));
                 made.map_err(|errno| {
-                    Error::file("file creation failed", path.below(self.rootfs), errno)
+                    Error::file("file creation failed", blamed.below(self.rootfs), errno)
                 })?
                 .fd
             }
-            Err(errno) => return Err(self.path_error(path, errno)),
+            Err(errno) => return Err(self.path_error(blamed, errno)),
         };
         let fd = Rc::new(fd);
         self.directories
@@ -198,12 +208,24 @@ impl<'a> Tree<'a> {
                 journal.created(dir, name, SFlag::S_IFREG);
                 Ok(fd)
             }
-            Leaf::Directory(mode) => {
-                mkdirat(&**dir, name, self.masked(mode))?;
-                journal.created(dir, name, SFlag::S_IFDIR);
-                open_child(dir.as_fd(), name)
+            Leaf::Directory(mode) => self.make_directory(dir, name, self.masked(mode), journal),
+            Leaf::Way => {
+                let mode = self.masked(0o777) | Mode::S_IWUSR | Mode::S_IXUSR;
+                self.make_directory(dir, name, mode, journal)
             }
         }
+    }
+
+    fn make_directory(
+        &self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        mode: Mode,
+        journal: &mut Journal<'_>,
+    ) -> Result<OwnedFd, Errno> {
+        mkdirat(&**dir, name, mode)?;
+        journal.created(dir, name, SFlag::S_IFDIR);
+        open_child(dir.as_fd(), name)
     }
 
     /// Walks a path from the root, creating what is missing.
@@ -226,13 +248,8 @@ impl<'a> Tree<'a> {
                 Ok(fd) => fd,
                 Err(Errno::ENOENT) => {
                     let is_last = pending.is_empty();
-                    // Directories on the way need to be entered by their owner whatever the umask says.
-                    let wanted = if is_last {
-                        leaf
-                    } else {
-                        Leaf::Directory(0o777)
-                    };
-                    match self.make_on_way(&current, &name, wanted, is_last, journal) {
+                    let wanted = if is_last { leaf } else { Leaf::Way };
+                    match self.make(&current, &name, wanted, journal) {
                         Ok(fd) if is_last => {
                             return Ok(Target {
                                 fd,
@@ -293,26 +310,6 @@ impl<'a> Tree<'a> {
         })
     }
 
-    fn make_on_way(
-        &self,
-        dir: &Rc<OwnedFd>,
-        name: &OsStr,
-        leaf: Leaf,
-        is_last: bool,
-        journal: &mut Journal<'_>,
-    ) -> Result<OwnedFd, Errno> {
-        if is_last {
-            return self.make(dir, name, leaf, journal);
-        }
-        mkdirat(
-            &**dir,
-            name,
-            Mode::from_bits_truncate(0o777 & !self.umask | 0o300),
-        )?;
-        journal.created(dir, name, SFlag::S_IFDIR);
-        open_child(dir.as_fd(), name)
-    }
-
     fn path_error(&self, path: &ContainerPath, errno: Errno) -> Error {
         // Two slashes, as upstream joins them.
         Error::file(
@@ -345,7 +342,7 @@ fn suits(target: Target, leaf: Leaf) -> Result<Target, Errno> {
     };
     match (leaf, kind(stat) == SFlag::S_IFDIR) {
         (Leaf::File(_), true) => Err(Errno::EISDIR),
-        (Leaf::Directory(_), false) => Err(Errno::ENOTDIR),
+        (Leaf::Directory(_) | Leaf::Way, false) => Err(Errno::ENOTDIR),
         _ => Ok(target),
     }
 }

@@ -8,6 +8,7 @@ use log::{info, warn};
 use nix::dir::Dir;
 use nix::errno::Errno;
 
+use crate::error::errno_text;
 use crate::host::DriverRoot;
 use crate::path::HostPath;
 
@@ -31,7 +32,7 @@ pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<HostPath> {
             warn!(
                 "skipping firmware in {}: {}",
                 directory.display(),
-                errno.desc()
+                errno_text(errno)
             );
             Vec::new()
         }

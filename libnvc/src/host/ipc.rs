@@ -5,6 +5,7 @@ use std::path::Path;
 use log::{debug, info, warn};
 use nix::errno::Errno;
 
+use crate::error::errno_text;
 use crate::host::DriverRoot;
 use crate::host::realpath::RealPaths;
 use crate::options::DriverOptions;
@@ -37,7 +38,7 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
                 }
                 Err(errno) => {
                     let path = root.join(&path);
-                    warn!("skipping {}: {}", path.display(), errno.desc());
+                    warn!("skipping {}: {}", path.display(), errno_text(errno));
                 }
             }
             None

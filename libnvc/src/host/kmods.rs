@@ -13,6 +13,7 @@ mod pci;
 use log::{info, warn};
 use nix::errno::Errno;
 
+use crate::error::errno_text;
 use crate::host::kmods::mknod::{Nodes, Permissions};
 use crate::host::kmods::modprobe::Modules;
 use crate::host::nodes::{CONTROL_MINOR, MODESET_MINOR};
@@ -199,7 +200,7 @@ impl Loader<'_> {
             self.problem(format!(
                 "cannot make {what} {}: {}",
                 path.display(),
-                errno.desc()
+                errno_text(errno)
             ));
         }
     }

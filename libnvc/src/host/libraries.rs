@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use log::{debug, info, warn};
 use nix::errno::Errno;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::DriverRoot;
 use crate::host::arch::Abi;
 use crate::host::catalogue;
@@ -186,7 +186,7 @@ impl<'r> Search<'r> {
             Ok(real) => judge(self.root, real),
             Err(errno) => {
                 let link = self.link_text(&listed);
-                Place::Broken(listed, link, errno.desc().to_lowercase())
+                Place::Broken(listed, link, errno_text(errno))
             }
         };
         self.candidates.push(Candidate { abi, name, place });

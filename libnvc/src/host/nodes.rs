@@ -6,7 +6,7 @@ use log::{info, warn};
 use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::{DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR};
 use crate::inroot;
 use crate::options::DriverOptions;
@@ -81,7 +81,7 @@ fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
         }
         Err(errno) => {
             let path = root.join(path);
-            warn!("skipping {}: {}", path.display(), errno.desc());
+            warn!("skipping {}: {}", path.display(), errno_text(errno));
             None
         }
     }

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use log::{info, warn};
 use nix::errno::Errno;
 
+use crate::error::errno_text;
 use crate::host::libraries::LibraryCandidates;
 use crate::host::{DriverRoot, ProcFile};
 use crate::inroot;
@@ -28,7 +29,7 @@ pub fn files(root: &DriverRoot) -> Vec<ProcFile> {
             let path = root.join(&HostPath::new(DIRECTORY).join(name));
             match errno {
                 Errno::ENOENT => info!("missing {}", path.display()),
-                _ => warn!("skipping {}: {}", path.display(), errno.desc()),
+                _ => warn!("skipping {}: {}", path.display(), errno_text(errno)),
             }
             None
         }

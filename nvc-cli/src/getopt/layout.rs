@@ -193,10 +193,9 @@ Usage: nvidia-container-cli list [-?bfilV] [-d ID] [--help] [--binaries]
             Some(
                 "\
 Usage: nvidia-container-cli configure [-?cDgnuvV] [-d ID] [-l PATH] [-p PID]
-            [-r EXPR] [--help] [--compat32] [--cuda-compat-mode=MODE]
-            [--compute] [--device=ID] [--display] [--graphics]
-            [--imex-channel=CHANNEL] [--ldconfig=PATH] [--mig-config=ID]
-            [--mig-monitor=ID] [--no-cgroups] [--no-cntlibs] [--no-devbind]
+            [-r EXPR] [--help] [--compat32] [--compute] [--device=ID]
+            [--display] [--graphics] [--imex-channel=CHANNEL] [--ldconfig=PATH]
+            [--mig-config=ID] [--mig-monitor=ID] [--no-cgroups] [--no-devbind]
             [--no-fabricmanager] [--no-gsp-firmware] [--no-persistenced]
             [--ngx] [--pid=PID] [--require=EXPR] [--usage] [--utility]
             [--video] [--version] ROOTFS

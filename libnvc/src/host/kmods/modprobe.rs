@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use log::info;
 use nix::sys::stat::{Mode, SFlag};
 
+use crate::error::errno_text;
 use crate::host::DriverRoot;
 use crate::host::kmods::pci;
 use crate::inroot;
@@ -76,8 +77,10 @@ fn program(root: &DriverRoot) -> Result<PathBuf, String> {
     };
     let path = HostPath::new(program);
     let failed = |why: &str| format!("{}: {why}", root.join(&path).display());
-    let fd = root.resolve(&path).map_err(|errno| failed(errno.desc()))?;
-    let stat = inroot::stat(fd.as_fd()).map_err(|errno| failed(errno.desc()))?;
+    let fd = root
+        .resolve(&path)
+        .map_err(|errno| failed(&errno_text(errno)))?;
+    let stat = inroot::stat(fd.as_fd()).map_err(|errno| failed(&errno_text(errno)))?;
     let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
     let mode = Mode::from_bits_truncate(stat.st_mode);
     if kind != SFlag::S_IFREG || !mode.contains(Mode::S_IXUSR) {
