@@ -108,7 +108,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
         let missing = dir.path().join("sbin/modprobe");
-        let text = format!("{}: No such file or directory", missing.display());
+        let text = format!("{}: no such file or directory", missing.display());
         assert_eq!(program(&root), Err(text));
         std::fs::create_dir_all(dir.path().join("proc/sys/kernel")).unwrap();
         std::fs::write(dir.path().join("proc/sys/kernel/modprobe"), "/mp\n").unwrap();
