@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         in_a_sandbox_that_forbids_openat2,
         a_second_time,
         rolls_back,
+        rolls_back_propagation,
         leaks_nothing,
         never_without_a_sealed_copy,
     ])
@@ -139,6 +140,29 @@ fn rolls_back() {
     let before = State::of(&container);
     configure_without(SINCE_4_18, &container, &[]).fails();
     before.assert_unchanged(&container);
+}
+
+fn rolls_back_propagation() {
+    let builder = debian_root()
+        .no_programs()
+        .directory("/run/nvidia-fabricmanager/socket");
+    let container = start(container::Builder::new(builder).shared());
+    let shared = || -> Vec<bool> {
+        let mounts = container.mounts().unwrap();
+        let below = nvc_testkit::mounts::below(&mounts, container.root());
+        below
+            .map(|mount| {
+                mount
+                    .propagation
+                    .iter()
+                    .any(|how| how.starts_with("shared"))
+            })
+            .collect()
+    };
+    let before = shared();
+    assert!(before.contains(&true));
+    configure_without(SINCE_4_18, &container, &[]).fails();
+    assert_eq!(shared(), before);
 }
 
 fn leaks_nothing() {

@@ -9,9 +9,9 @@ use nix::fcntl::{OFlag, openat};
 use nix::mount::MsFlags;
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
-use nix::unistd::fchdir;
 
 use super::journal::Journal;
+use super::legacy;
 use super::source::ReadySource;
 use super::target::Target;
 use crate::error::{Error, Result};
@@ -124,15 +124,7 @@ impl<'a> Attacher<'a> {
         let nothing = MountAttributes::empty();
         match mount::set_attributes(root, nothing, nothing, Some(libc::MS_SLAVE)) {
             Err(Errno::ENOSYS) => {
-                fchdir(self.descriptors)?;
-                let name = root.as_raw_fd().to_string();
-                nix::mount::mount(
-                    None::<&str>,
-                    name.as_str(),
-                    None::<&str>,
-                    MsFlags::MS_SLAVE,
-                    None::<&str>,
-                )
+                legacy::set_propagation(root, MsFlags::MS_SLAVE, self.descriptors)
             }
             done => done,
         }

@@ -10,10 +10,11 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
+use super::legacy;
 use crate::error::Error;
 use crate::sys::descriptors;
 use crate::sys::mount::{self, MountAttributes};
@@ -123,8 +124,14 @@ impl Effect {
                 .map_err(|errno| Error::file("file removal failed", &name, errno)),
             Self::MadeSlave(mount) => {
                 let nothing = MountAttributes::empty();
-                mount::set_attributes(mount.as_fd(), nothing, nothing, Some(libc::MS_SHARED))
-                    .map_err(|errno| Error::system("sharing a mount again failed", errno))
+                let shared = Some(libc::MS_SHARED);
+                match mount::set_attributes(mount.as_fd(), nothing, nothing, shared) {
+                    Err(Errno::ENOSYS) => {
+                        legacy::set_propagation(mount.as_fd(), MsFlags::MS_SHARED, descriptors)
+                    }
+                    done => done,
+                }
+                .map_err(|errno| Error::system("sharing a mount again failed", errno))
             }
             Self::Other(undo) => undo(),
         }

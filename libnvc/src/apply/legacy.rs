@@ -41,7 +41,7 @@ pub(super) fn bind(
     let again = open_again(source, location, driver_root, tree)?;
     fchdir(attacher.descriptors).map_err(failed)?;
     bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
-    let mounted = on_top(target).map_err(failed)?;
+    let mounted = on_top_or_undo(target).map_err(failed)?;
     let result = restrict(mounted.as_fd(), source.attributes);
     if let Err(errno) = result {
         let _ = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
@@ -67,7 +67,18 @@ pub(super) fn tmpfs(
         flags(attributes),
         Some(data.as_str()),
     )?;
-    on_top(target)
+    on_top_or_undo(target)
+}
+
+/// Changes how the mount at whose root a descriptor is propagates.
+pub(super) fn set_propagation(
+    root: BorrowedFd<'_>,
+    propagation: MsFlags,
+    descriptors: &OwnedFd,
+) -> Result<(), Errno> {
+    let none = None::<&str>;
+    fchdir(descriptors)?;
+    mount(none, name(root).as_str(), none, propagation, none)
 }
 
 /// Opens a source in the container's namespace and makes sure that it is the one that was checked.
@@ -124,6 +135,14 @@ fn restrict(mounted: BorrowedFd<'_>, attributes: MountAttributes) -> Result<(), 
 /// The target's own descriptor stays below the mount; its name in its directory leads to the top.
 fn on_top(target: &Target) -> Result<OwnedFd, Errno> {
     open_child(target.directory.as_fd(), &target.name)
+}
+
+/// The same; if that fails, for want of descriptors say, nothing stays mounted that nobody could unmount later.
+fn on_top_or_undo(target: &Target) -> Result<OwnedFd, Errno> {
+    on_top(target).inspect_err(|_| {
+        let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+        let _ = fchdir(&*target.directory).and_then(|()| umount2(target.name.as_os_str(), flags));
+    })
 }
 
 fn flags(attributes: MountAttributes) -> MsFlags {

@@ -76,13 +76,15 @@ impl<'a> NewTmpfs<'a> {
             return attacher.attach(mount, target, place, journal);
         }
         attacher.confine(target, place, journal)?;
-        let mounted = legacy::tmpfs(self.mode, target, attacher, ATTRIBUTES).and_then(|mount| {
-            let again = mount.try_clone().map_err(|_| Errno::EMFILE)?;
-            Ok((mount, again))
-        });
-        let (mount, again) =
-            mounted.map_err(|errno| Error::file("mount operation failed", place, errno))?;
-        journal.mounted(again);
+        let failed = |errno| Error::file("mount operation failed", place, errno);
+        let mount = legacy::tmpfs(self.mode, target, attacher, ATTRIBUTES).map_err(failed)?;
+        match mount.try_clone() {
+            Ok(again) => journal.mounted(again),
+            Err(_) => {
+                journal.mounted(mount);
+                return Err(failed(Errno::EMFILE));
+            }
+        }
         fill(&mount)
     }
 }
