@@ -17,6 +17,7 @@ use libnvc::options::{DriverOptions, LibraryOptions};
 use libnvc::plan::{self, Plan};
 use libnvc::{HostPath, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::choice::Choice;
 use crate::listing::CapabilityNodes;
@@ -179,9 +180,25 @@ impl Session {
         if plan.steps.len() > STEPS_WITHIN_LIMITS {
             raise_descriptor_limit();
         }
-        apply(plan, self.0.root(), container, options)
+        // Whoever interrupts this gets all or nothing too: the signal arrives when the work is done or undone. What it
+        // does is bounded, by ldconfig's deadline above all.
+        let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let result = apply(plan, self.0.root(), container, options);
+        if let Ok(before) = waiting {
+            // Cannot fail for a mask that was in force.
+            let _ = before.thread_set_mask();
+        }
+        result
     }
 }
+
+/// With what people and supervisors stop a program that may still clean up.
+const INTERRUPTIONS: [Signal; 4] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
 
 /// What a plan is made from.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
-// Replaces the linker cache as ldconfig does, with a useless one, and fails.
+// Replaces the linker cache as ldconfig does, with a useless one, and fails; with BUSY after so many seconds' work.
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 int main(void)
@@ -9,5 +10,9 @@ int main(void)
     int fd = open("/etc/ld.so.cache~", O_CREAT | O_WRONLY | O_TRUNC | O_NOFOLLOW, 0600);
     if (fd >= 0 && write(fd, "useless", 7) == 7 && close(fd) == 0)
         rename("/etc/ld.so.cache~", "/etc/ld.so.cache");
+#ifdef BUSY
+    while (clock() < (clock_t)(BUSY) * CLOCKS_PER_SEC)
+        ;
+#endif
     return 3;
 }

@@ -63,8 +63,16 @@ pub fn host_ldconfig() -> String {
 /// # Panics
 /// It cannot be made.
 pub fn failing_ldconfig(scratch: &Scratch) -> String {
+    failing_ldconfig_with(scratch, &[])
+}
+
+/// The same, compiled with more arguments.
+///
+/// # Panics
+/// It cannot be made.
+pub fn failing_ldconfig_with(scratch: &Scratch, arguments: &[String]) -> String {
     let path = scratch.join("ldconfig");
-    compiled(Source::Failure, &[])
+    compiled(Source::Failure, arguments)
         .and_then(|program| files::file(&path, program.as_slice(), 0o755))
         .unwrap_or_else(|error| panic!("no failing program: {error}"));
     format!("--ldconfig=@{}", path.display())

@@ -2,15 +2,18 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
+use nvc_testkit::cli::Run;
 use nvc_testkit::container::Builder;
 use nvc_testkit::driver::{self, Driver};
 use nvc_testkit::harness::Need::Root;
 use nvc_testkit::harness::{self, test};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_tests::{
-    State, configure, configure_on, debian, debian_root, failing_ldconfig, host_ldconfig, start,
+    State, command_line, configure, configure_on, debian, debian_root, failing_ldconfig,
+    failing_ldconfig_with, host_ldconfig, start,
 };
 
 const EVERYTHING: &[&str] = &[
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[Root];
         a_file_where_a_directory_must_go,
         ldconfig_fails,
+        an_interruption_waits,
         ldconfig_cannot_run,
         ldconfig_is_missing,
         a_device_node_is_missing,
@@ -87,6 +91,36 @@ fn ldconfig_fails() {
     let program = option.trim_start_matches("--ldconfig=@");
     let text = format!("ldcache error: process {program} failed with error code: 3");
     assert_eq!(message, format!("nvidia-container-cli: {text}"));
+    before.assert_unchanged(&container);
+}
+
+/// A supervisor's SIGTERM waits until all is undone.
+fn an_interruption_waits() {
+    let (container, scratch) = (debian(), Scratch::new().unwrap());
+    let before = State::of(&container);
+    let pid = format!("--pid={}", container.pid());
+    let ldconfig = failing_ldconfig_with(&scratch, &["-DBUSY=2".to_owned()]);
+    let mut line = command_line(
+        machine::driver(),
+        &[
+            "configure",
+            "--no-cgroups",
+            "--utility",
+            "--device=0",
+            &pid,
+            &ldconfig,
+        ],
+    );
+    line.push(container.root().into());
+    let mut timeout = Command::new("timeout");
+    timeout.args(["--preserve-status", "--signal=TERM", "0.7"]);
+    let started = Instant::now();
+    let outcome = Run::within(timeout, line).outcome().unwrap();
+    assert!(
+        started.elapsed() > Duration::from_millis(1500),
+        "it did not wait: {outcome:?}"
+    );
+    assert_eq!(outcome.status, Some(128 + 15), "{outcome:?}");
     before.assert_unchanged(&container);
 }
 
