@@ -9,10 +9,8 @@
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 
-use nix::errno::Errno;
-
 use crate::container::Container;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, errno_of};
 use crate::host::DriverRoot;
 use crate::plan::Plan;
 use crate::sys;
@@ -72,12 +70,7 @@ pub fn apply(
         let thread = std::thread::Builder::new()
             .name("nvc:[container]".into())
             .spawn_scoped(scope, move || session::run(container, root, &inbox))
-            .map_err(|e| {
-                Error::system(
-                    "thread creation failed",
-                    Errno::from_raw(e.raw_os_error().unwrap_or(0)),
-                )
-            })?;
+            .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
         let prepared = work::Work::prepare(plan, root, container, options, &orders);
         let failed = match prepared {
             // The thread may have ended already; it says why.

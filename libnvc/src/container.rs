@@ -9,10 +9,9 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use nix::errno::Errno;
 use serde::Serialize;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::options::{ContainerOptions, CudaCompatMode};
 use crate::path::ContainerPath;
 
@@ -180,13 +179,7 @@ impl Container {
 
 fn own_mountinfo() -> Result<Vec<u8>> {
     let path = "/proc/thread-self/mountinfo";
-    std::fs::read(path).map_err(|e| {
-        Error::file(
-            "open failed",
-            path,
-            Errno::from_raw(e.raw_os_error().unwrap_or(0)),
-        )
-    })
+    std::fs::read(path).map_err(|e| Error::file("open failed", path, errno_of(&e)))
 }
 
 impl ContainerConfig {

@@ -160,6 +160,11 @@ impl std::error::Error for Error {
     }
 }
 
+/// The number of a failed system call that the standard library made.
+pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
 /// The C library's text for an error number, in lower case: `no such file or directory`.
 pub(crate) fn errno_text(errno: Errno) -> String {
     let text = std::io::Error::from_raw_os_error(errno as i32).to_string();

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 
+use crate::error::errno_of;
+
 /// A directory that paths are resolved in.
 #[derive(Debug)]
 pub(crate) struct RootDir(OwnedFd);
@@ -56,7 +58,7 @@ impl RootDir {
         let mut bytes = Vec::new();
         match self.open_file(path)?.read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
-            Err(e) => Err(e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)),
+            Err(e) => Err(errno_of(&e)),
         }
     }
 

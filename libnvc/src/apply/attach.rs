@@ -8,13 +8,12 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::mount::MsFlags;
 use nix::sys::stat::Mode;
-use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use super::journal::Journal;
 use super::legacy;
 use super::source::ReadySource;
 use super::target::Target;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, errno_of};
 use crate::inroot;
 use crate::sys::mount::{self, MountAttributes};
 
@@ -63,8 +62,7 @@ impl<'a> Attacher<'a> {
             Err(_) => false,
         };
         is_root
-            && fstatvfs(&target.fd)
-                .is_ok_and(|found| attributes_of(found.flags()).contains(attributes))
+            && mount::attributes(target.fd.as_fd()).is_ok_and(|found| found.contains(attributes))
     }
 
     /// Attaches a detached mount to a target.
@@ -194,7 +192,7 @@ impl<'a> Attacher<'a> {
         )?;
         let mut bytes = Vec::new();
         let read = std::fs::File::from(fd).read_to_end(&mut bytes);
-        read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+        read.map_err(|e| errno_of(&e))?;
         // Mount points can be any bytes; only ids and options matter here.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -203,17 +201,6 @@ impl<'a> Attacher<'a> {
 const DIRECTORY: OFlag = OFlag::O_PATH
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_CLOEXEC);
-
-fn attributes_of(flags: FsFlags) -> MountAttributes {
-    let pairs = [
-        (FsFlags::ST_RDONLY, MountAttributes::RDONLY),
-        (FsFlags::ST_NOSUID, MountAttributes::NOSUID),
-        (FsFlags::ST_NODEV, MountAttributes::NODEV),
-        (FsFlags::ST_NOEXEC, MountAttributes::NOEXEC),
-    ];
-    let found = pairs.into_iter().filter(|(flag, _)| flags.contains(*flag));
-    found.map(|(_, attribute)| attribute).collect()
-}
 
 /// Ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
 fn shared_mounts(mountinfo: &str) -> HashSet<u64> {

@@ -131,8 +131,3 @@ pub(super) fn list(devices: &[DeviceNumber]) -> String {
         .collect();
     numbers.join(", ")
 }
-
-/// The number of a failure of the standard library's.
-pub(super) fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
-}

@@ -12,8 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use super::cgroup::{errno, explain};
-use crate::error::{Error, Result};
+use super::cgroup::explain;
+use crate::error::{Error, Result, errno_of};
 use crate::host::DeviceNumber;
 
 /// Lines that were added.
@@ -32,7 +32,7 @@ pub(super) fn allow(
     let mut added = Added {
         cgroup: cgroup
             .try_clone_to_owned()
-            .map_err(|e| Error::system("duplicating a descriptor", errno(&e)))?,
+            .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)))?,
         name: name.to_owned(),
         lines: Vec::new(),
     };
@@ -118,7 +118,7 @@ fn read(cgroup: BorrowedFd<'_>, name: &Path) -> Result<String> {
     let mut text = String::new();
     open(cgroup, "devices.list", OFlag::O_RDONLY, name)?
         .read_to_string(&mut text)
-        .map_err(|e| failure("read", "devices.list", name, errno(&e)))?;
+        .map_err(|e| failure("read", "devices.list", name, errno_of(&e)))?;
     Ok(text)
 }
 
@@ -136,7 +136,7 @@ fn open(cgroup: BorrowedFd<'_>, file: &str, access: OFlag, name: &Path) -> Resul
 /// Writes a rule; the kernel takes one at each call.
 fn write(file: &mut File, line: &str, file_name: &str, name: &Path) -> Result<()> {
     file.write_all(line.as_bytes())
-        .map_err(|e| failure("write", file_name, name, errno(&e)))
+        .map_err(|e| failure("write", file_name, name, errno_of(&e)))
 }
 
 fn failure(operation: &str, file: &str, name: &Path, errno: Errno) -> Error {

@@ -14,9 +14,9 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
-use super::cgroup::{errno, explain, list};
+use super::cgroup::{explain, list};
 use super::device_program::{BLINDED, allows, extend, obstacle};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::inroot;
 use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Instruction};
@@ -89,7 +89,7 @@ fn allow_once(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber], name: &Path) -> 
     let mut added = Added {
         cgroup: cgroup
             .try_clone_to_owned()
-            .map_err(|e| Error::system("duplicating a descriptor", errno(&e)))?,
+            .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)))?,
         name: name.to_owned(),
         exchanges: Vec::new(),
     };

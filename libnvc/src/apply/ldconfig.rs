@@ -19,7 +19,7 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::pipe2;
 use seccompiler::BpfProgram;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::plan;
@@ -145,7 +145,7 @@ impl Prepared {
         let rootfs = if is_stream(rootfs) {
             moved_root = rootfs
                 .try_clone_to_owned()
-                .map_err(|e| cannot_start(errno(&e)))?;
+                .map_err(|e| cannot_start(errno_of(&e)))?;
             moved_root.as_fd()
         } else {
             rootfs
@@ -204,7 +204,9 @@ fn image_program(
         let error = Error::file("open failed", path.as_path(), errno);
         error.with_kind(ErrorKind::LdCache)
     };
-    let root = rootfs.try_clone_to_owned().map_err(|e| failed(errno(&e)))?;
+    let root = rootfs
+        .try_clone_to_owned()
+        .map_err(|e| failed(errno_of(&e)))?;
     let root = RootDir::from_fd(root);
     for path in [program::real(path.as_path()), path.as_path().to_owned()] {
         match root.resolve(&path) {
@@ -250,7 +252,7 @@ fn is_stream(fd: BorrowedFd<'_>) -> bool {
 fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     if is_stream(fd.as_fd()) {
         // The standard library never duplicates to a number below 3.
-        fd.try_clone().map_err(|e| errno(&e))
+        fd.try_clone().map_err(|e| errno_of(&e))
     } else {
         Ok(fd)
     }
@@ -263,8 +265,4 @@ fn text(path: &Path) -> Result<CString> {
 
 fn cannot_start(errno: Errno) -> Error {
     Error::system("process creation failed", errno).with_kind(ErrorKind::LdCache)
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }

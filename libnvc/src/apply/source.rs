@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag};
-use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceNumber, DriverRoot};
@@ -178,14 +177,7 @@ fn clone_restricted(fd: BorrowedFd<'_>, expected: Expected) -> Result<OwnedFd, E
 }
 
 fn has_hindrance(fd: BorrowedFd<'_>, hindrance: MountAttributes) -> bool {
-    let Ok(found) = fstatvfs(fd) else { return true };
-    let pairs = [
-        (MountAttributes::NODEV, FsFlags::ST_NODEV),
-        (MountAttributes::NOEXEC, FsFlags::ST_NOEXEC),
-    ];
-    pairs
-        .into_iter()
-        .any(|(attribute, flag)| hindrance.contains(attribute) && found.flags().contains(flag))
+    mount::attributes(fd).map_or(true, |found| found.intersects(hindrance))
 }
 
 fn cloning_failed(fd: BorrowedFd<'_>, name: &Path, errno: Errno) -> Error {

@@ -16,7 +16,7 @@ use super::attach::Attacher;
 use super::journal::Journal;
 use super::legacy;
 use super::target::{Target, Tree, kind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::plan::{TmpfsFile, profile};
 use crate::sys::mount::{self, MountAttributes};
 
@@ -189,7 +189,7 @@ fn create(directory: &impl AsFd, file: &TmpfsFile, tree: &Tree<'_>) -> Result<()
     )?;
     File::from(fd)
         .write_all(file.content.as_bytes())
-        .map_err(|e| errno(&e))
+        .map_err(|e| errno_of(&e))
 }
 
 /// Reads a file of an earlier run. What is in its place may be the container's doing: something of another type, or of
@@ -204,23 +204,19 @@ fn read(directory: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
     let fd = openat(directory, name, flags, Mode::empty())?;
     let mut bytes = Vec::new();
     let read = File::from(fd).take(MOST_BYTES + 1).read_to_end(&mut bytes);
-    if read.map_err(|e| errno(&e))? as u64 > MOST_BYTES {
+    if read.map_err(|e| errno_of(&e))? as u64 > MOST_BYTES {
         return Err(Errno::EFBIG);
     }
     Ok(bytes)
 }
 
 fn rewrite(file: &mut File, content: &[u8]) -> Result<(), Errno> {
-    file.rewind().map_err(|e| errno(&e))?;
-    file.write_all(content).map_err(|e| errno(&e))?;
+    file.rewind().map_err(|e| errno_of(&e))?;
+    file.write_all(content).map_err(|e| errno_of(&e))?;
     let length = i64::try_from(content.len()).map_err(|_| Errno::EFBIG)?;
     ftruncate(file, length)
 }
 
 fn creation_failed(place: &Path, file: &TmpfsFile, errno: Errno) -> Error {
     Error::file("file creation failed", place.join(&file.name), errno)
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }

@@ -13,7 +13,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag};
 use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::options::ContainerOptions;
 use crate::sys::mount;
@@ -184,13 +184,7 @@ impl Process {
         let fd = open(OFlag::O_RDONLY | OFlag::O_NONBLOCK).map_err(failed)?;
         let mut bytes = Vec::new();
         let result = File::from(fd).read_to_end(&mut bytes);
-        result.map_err(|e| {
-            Error::file(
-                "read failed",
-                &path,
-                e.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
-            )
-        })?;
+        result.map_err(|e| Error::file("read failed", &path, errno_of(&e)))?;
         Ok(bytes)
     }
 }

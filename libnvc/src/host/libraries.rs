@@ -13,9 +13,8 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use log::{debug, info, warn};
-use nix::errno::Errno;
 
-use crate::error::{Error, ErrorKind, Result, errno_text};
+use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::host::DriverRoot;
 use crate::host::arch::Abi;
 use crate::host::catalogue;
@@ -311,10 +310,6 @@ fn skip(path: &HostPath, why: &dyn fmt::Display) {
 fn is_of_wsl(path: &HostPath) -> bool {
     let bytes = path.as_path().as_os_str().as_bytes();
     bytes.windows(9).any(|part| part == b"/wsl/lib/")
-}
-
-fn errno_of(error: &std::io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
 #[cfg(test)]

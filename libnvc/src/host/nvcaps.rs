@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::{DeviceNode, DeviceNumber, DriverRoot, procfs};
 use crate::path::HostPath;
 
@@ -89,7 +89,7 @@ impl Capabilities {
     /// `unable to open file for reading: /proc/driver/nvidia-caps/mig-minors: <cause>`.
     pub fn of_gpu(self, minor: u32) -> Result<Vec<DeviceNode>> {
         let text = std::fs::read(MIG_MINORS).map_err(|e| {
-            let errno = e.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            let errno = errno_of(&e);
             Error::file("unable to open file for reading", MIG_MINORS, errno)
         })?;
         let text = String::from_utf8_lossy(&text);

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use log::{info, warn};
 use nix::errno::Errno;
 
-use crate::error::errno_text;
+use crate::error::{errno_of, errno_text};
 use crate::host::libraries::LibraryCandidates;
 use crate::host::{DriverRoot, ProcFile};
 use crate::inroot;
@@ -42,7 +42,7 @@ fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
     let mode = inroot::stat(file.as_fd())?.st_mode & 0o7777;
     let mut bytes = Vec::new();
     if let Err(e) = file.take(LARGEST).read_to_end(&mut bytes) {
-        return Err(e.raw_os_error().map_or(Errno::EIO, Errno::from_raw));
+        return Err(errno_of(&e));
     }
     let text = String::from_utf8_lossy(&bytes);
     let content = match name {

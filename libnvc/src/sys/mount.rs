@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use bitflags::bitflags;
 use nix::errno::Errno;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 bitflags! {
     /// Attributes of a single mount (`MOUNT_ATTR_*`).
@@ -98,6 +99,19 @@ pub(crate) fn new_tmpfs(mode: u32, attributes: MountAttributes) -> Result<OwnedF
         )
     };
     descriptor(ret)
+}
+
+/// The attributes of the mount that a descriptor is on.
+pub(crate) fn attributes(fd: BorrowedFd<'_>) -> Result<MountAttributes, Errno> {
+    let flags = fstatvfs(fd)?.flags();
+    let pairs = [
+        (FsFlags::ST_RDONLY, MountAttributes::RDONLY),
+        (FsFlags::ST_NOSUID, MountAttributes::NOSUID),
+        (FsFlags::ST_NODEV, MountAttributes::NODEV),
+        (FsFlags::ST_NOEXEC, MountAttributes::NOEXEC),
+    ];
+    let found = pairs.into_iter().filter(|(flag, _)| flags.contains(*flag));
+    Ok(found.map(|(_, attribute)| attribute).collect())
 }
 
 /// Where a descriptor is in the mount table.

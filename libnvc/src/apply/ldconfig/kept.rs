@@ -12,7 +12,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, symlinkat, unlinkat};
 
-use super::errno;
+use crate::error::errno_of;
 use crate::sys::xattr;
 
 /// A name in a directory, and what was there.
@@ -126,8 +126,8 @@ impl Kept {
             Mode::S_IRUSR | Mode::S_IWUSR,
         )?;
         let mut new = File::from(new);
-        old.seek(SeekFrom::Start(0)).map_err(|e| errno(&e))?;
-        std::io::copy(&mut old, &mut new).map_err(|e| errno(&e))?;
+        old.seek(SeekFrom::Start(0)).map_err(|e| errno_of(&e))?;
+        std::io::copy(&mut old, &mut new).map_err(|e| errno_of(&e))?;
         Ok(new)
     }
 

@@ -18,7 +18,7 @@ use nix::unistd::{UnlinkatFlags, Whence, lseek, symlinkat, unlinkat};
 
 use super::conf::{self, Line};
 use super::kept::{self, Kept};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::sys::directory;
@@ -72,7 +72,7 @@ impl Memory {
     /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there.
     pub fn take(rootfs: impl AsFd, directories: &[ContainerPath]) -> Result<Self> {
         let fd = rootfs.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|e| failed("remembering", Path::new("/"), super::errno(&e)))?;
+        let fd = fd.map_err(|e| failed("remembering", Path::new("/"), errno_of(&e)))?;
         let root = RootDir::from_fd(fd);
         let keep = |directory: &str, name: &'static str| {
             let path = Path::new(directory);

@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::{above_streams, errno};
-use crate::error::{Error, ErrorKind, Result};
+use super::above_streams;
+use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// A program that nobody can change.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ fn refused(path: &Path, is: &str, wanted: &str) -> Error {
 
 fn open(path: &Path) -> Result<(File, Kind)> {
     let failed = |e: &std::io::Error| {
-        let error = Error::file("open failed", path, errno(e)).with_kind(ErrorKind::LdCache);
+        let error = Error::file("open failed", path, errno_of(e)).with_kind(ErrorKind::LdCache);
         match error.errno() {
             Some(Errno::ENOENT) => {
                 error.hint("--ldconfig=@PATH names the host's ldconfig, often /sbin/ldconfig")
@@ -144,7 +144,7 @@ fn copy(mut source: File, path: &Path) -> Result<OwnedFd> {
     let mut copy = memory_file(path).map_err(|errno| failed("copying to memory failed", errno))?;
     // From file to file, for which the standard library lets the kernel copy.
     let copied = std::io::copy(&mut source, &mut copy);
-    copied.map_err(|e| failed("copying to memory failed", errno(&e)))?;
+    copied.map_err(|e| failed("copying to memory failed", errno_of(&e)))?;
     let seals = SealFlag::F_SEAL_SEAL
         | SealFlag::F_SEAL_SHRINK
         | SealFlag::F_SEAL_GROW
