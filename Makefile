@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ header: ## Write include/nvc.h anew from the sources.
 
 test: ## Run all tests; the privileged ones when root.
 	@scripts/test.sh
+
+test-long: ## Run all tests with many more cases: hostile trees, races, faults, load (an hour or so).
+	@NVC_TEST_LONG=1 scripts/test.sh
 
 bench: ## Print the figures of the release binary (root, ../shared/conformance).
 	@scripts/bench.sh

@@ -125,6 +125,16 @@ macro_rules! tests {
     };
 }
 
+/// How many cases a test of many goes through: `short`, or `long` with `NVC_TEST_LONG=1` (`make test-long`).
+pub fn cases(short: usize, long: usize) -> usize {
+    if set("NVC_TEST_LONG") { long } else { short }
+}
+
+/// Whether a variable of the environment switches something on.
+fn set(name: &str) -> bool {
+    env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
+}
+
 /// Runs the tests in a private mount namespace; the body of a test program's `main`.
 pub fn main(tests: Vec<Test>) -> ExitCode {
     let arguments = Arguments::from_args();
@@ -165,9 +175,6 @@ struct Policy {
 
 impl Policy {
     fn from_environment() -> Self {
-        let set = |name| {
-            env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
-        };
         let allowed = env::var("NVC_TEST_ALLOWED_SKIPS").unwrap_or_default();
         Self {
             forbidden: set("CI") || set("NVC_TEST_NO_SKIPS"),
