@@ -47,7 +47,7 @@ impl RootDir {
         self.open_with(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
     }
 
-    /// Opens a file or directory for reading, without waiting for the other end of a fifo.
+    /// Opens a file or directory of a trusted root for reading, without waiting for the other end of a fifo.
     pub(crate) fn open_file(&self, path: &Path) -> Result<File, Errno> {
         self.open_with(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
             .map(File::from)
@@ -150,6 +150,26 @@ pub(crate) fn name_of(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
         return Err(Errno::ENOENT);
     }
     Ok(PathBuf::from(name))
+}
+
+/// Opens what a descriptor refers to once more, for reading say, where it was opened by reference only.
+///
+/// Between looking at a file and opening it by name, the container can put another in its place, and opening a device or
+/// a fifo can be enough to do harm. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc was the
+/// caller's own.
+pub(crate) fn reopen(
+    descriptors: BorrowedFd<'_>,
+    fd: BorrowedFd<'_>,
+    flags: OFlag,
+) -> Result<OwnedFd, Errno> {
+    let name = fd.as_raw_fd().to_string();
+    let flags = flags | OFlag::O_CLOEXEC;
+    nix::fcntl::openat(
+        descriptors,
+        name.as_str(),
+        flags,
+        nix::sys::stat::Mode::empty(),
+    )
 }
 
 /// `fstat` of a descriptor, one opened with `O_PATH` too.

@@ -49,6 +49,9 @@ fn main() -> ExitCode {
         notes_come_back,
         others_links_stay,
         obstacles_stay,
+        unfinished_files_come_back,
+        hard_links_come_back,
+        fifos_are_told_of,
         a_huge_configuration_is_not_read_to_its_end,
         a_hostile_root_is_only_looked_at,
     ]);

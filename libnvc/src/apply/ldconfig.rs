@@ -26,6 +26,7 @@ use crate::plan;
 use crate::sys::cage::{self, Cage, Failure};
 
 mod conf;
+mod configured;
 mod explain;
 mod filter;
 mod kept;

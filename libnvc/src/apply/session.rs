@@ -4,6 +4,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender};
 
 use caps::{CapSet, Capability};
@@ -115,8 +116,10 @@ fn all_steps(
     }
     if let Some((ldconfig, directories)) = work.ldconfig {
         let (uid, gid) = container.process.owner();
-        let memory = Memory::take(&tree.root, directories)?;
-        journal.other(Box::new(|| memory.restore()));
+        let memory = Rc::new(Memory::take(&tree.root, descriptors, directories)?);
+        let to_restore = Rc::clone(&memory);
+        journal.other(Box::new(move || to_restore.restore()));
+        memory.clear_way()?;
         log::info!(
             "updating the ld.so.cache in {}",
             container.rootfs().display()
@@ -157,7 +160,7 @@ fn carry_out_task(
         Task::ShowInProfile { directory, minor } => {
             let place = directory.below(tree.rootfs);
             let target = existing_directory(tree, directory, &place)?;
-            tmpfs::show_in_profile(&target, minor, &place, tree, journal)
+            tmpfs::show_in_profile(&target, minor, &place, tree, attacher, journal)
         }
     }
 }

@@ -134,7 +134,9 @@ impl Run {
     /// Takes the memory, changes the root, and puts everything back.
     pub(crate) fn restoring(self, root: &Root, change: impl FnOnce() + Send) -> Result<(), Error> {
         self.in_namespace(root, |rootfs| {
-            let memory = Memory::take(rootfs, &library_directories())?;
+            let descriptors = File::open("/proc/thread-self/fd").unwrap();
+            let memory = Memory::take(rootfs, descriptors, &library_directories())?;
+            memory.clear_way()?;
             change();
             memory.restore()
         })

@@ -7,16 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, Whence, lseek, symlinkat, unlinkat};
 
-use super::conf::{self, Line};
+use super::configured::{self, would_wait};
 use super::kept::{self, Kept};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
@@ -35,12 +34,6 @@ const FOR_FEATURES_BEFORE: [&str; 7] = [
 /// Bounds on what an image can make this remember.
 const MOST_DIRECTORIES: usize = 256;
 const MOST_LINKS: usize = 1 << 16;
-const MOST_CONF_FILES: usize = 256;
-const MOST_CONF_BYTES: u64 = 64 << 10;
-/// Of all files together; real images have a few dozen.
-const MOST_CONF_LINES: usize = 4096;
-/// Names that are looked at in directories of such files, all together.
-const MOST_CONF_NAMES: usize = 1 << 16;
 
 /// What there was before ldconfig.
 #[derive(Debug)]
@@ -66,11 +59,18 @@ const NOTES: &str = "aux-cache";
 
 impl Memory {
     /// Looks at a container's root, in the mount namespace of the calling thread, before ldconfig is run there with
-    /// these directories on its command line.
+    /// these directories on its command line. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc
+    /// is not the container's.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there.
-    pub fn take(rootfs: impl AsFd, directories: &[ContainerPath]) -> Result<Self> {
+    /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there, or is a fifo, at which ldconfig would wait
+    /// until its time is up.
+    pub fn take(
+        rootfs: impl AsFd,
+        descriptors: impl AsFd,
+        directories: &[ContainerPath],
+    ) -> Result<Self> {
+        let descriptors = descriptors.as_fd();
         let fd = rootfs.as_fd().try_clone_to_owned();
         let fd = fd.map_err(|e| failed("remembering", Path::new("/"), errno_of(&e)))?;
         let root = RootDir::from_fd(fd);
@@ -80,29 +80,59 @@ impl Memory {
                 // Then ldconfig cannot make the file either.
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
                 Err(errno) => Err(errno),
-                Ok(parent) => Kept::take(parent, name).map(Some),
+                Ok(parent) => Kept::take(parent, name, descriptors).map(Some),
             }
             .map_err(|errno| failed("remembering", &path.join(name), errno))
         };
         let cache = keep("/etc", "ld.so.cache")?;
         let notes = keep("/var/cache/ldconfig", NOTES)?;
+        let waits = |kept: &Option<Kept>, why: fn(&Kept) -> bool, path: &str| match kept {
+            Some(kept) if why(kept) => Err(would_wait(Path::new(path))),
+            _ => Ok(()),
+        };
+        waits(&cache, Kept::is_obstructed_by_fifo, "/etc/ld.so.cache~")?;
+        waits(&notes, Kept::is_fifo, "/var/cache/ldconfig/aux-cache")?;
+        waits(
+            &notes,
+            Kept::is_obstructed_by_fifo,
+            "/var/cache/ldconfig/aux-cache~",
+        )?;
         let mut memory = Self {
             root,
             cache,
             notes,
             directories: Vec::new(),
         };
-        memory.take_links(directories);
+        memory.take_links(directories, descriptors)?;
         Ok(memory)
     }
 
-    fn take_links(&mut self, directories: &[ContainerPath]) {
+    /// Makes room for the files that ldconfig writes, which [`restore`](Self::restore) takes back.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: something is in the way.
+    pub fn clear_way(&self) -> Result<()> {
+        for (kept, path) in [
+            (&self.cache, "/etc/ld.so.cache~"),
+            (&self.notes, "/var/cache/ldconfig/aux-cache~"),
+        ] {
+            let cleared = kept.as_ref().map_or(Ok(()), Kept::clear_way);
+            cleared.map_err(|errno| failed("file removal", Path::new(path), errno))?;
+        }
+        Ok(())
+    }
+
+    fn take_links(
+        &mut self,
+        directories: &[ContainerPath],
+        descriptors: BorrowedFd<'_>,
+    ) -> Result<()> {
         let mut paths: Vec<PathBuf> = Vec::new();
         paths.extend(directories.iter().map(|path| path.as_path().to_owned()));
         paths.extend(BUILT_IN.map(PathBuf::from));
         let triplet = format!("{}-linux-gnu", std::env::consts::ARCH); // Debian's
         paths.extend(["/lib", "/usr/lib"].map(|path| Path::new(path).join(&triplet)));
-        paths.extend(configured(&self.root));
+        paths.extend(configured::directories(&self.root, descriptors)?);
 
         let mut known = BTreeSet::new();
         let mut budget = MOST_LINKS;
@@ -120,11 +150,12 @@ impl Memory {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(Errno::ENOBUFS) => {
                     log::warn!("the image has too many links: not all would be put back");
-                    return;
+                    break;
                 }
                 Err(errno) => log::debug!("not remembering {}: {errno}", path.display()),
             }
         }
+        Ok(())
     }
 
     fn take_directory(
@@ -178,18 +209,18 @@ impl Memory {
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: the first thing that could not be put back, with the others beside it.
-    pub fn restore(self) -> Result<()> {
+    pub fn restore(&self) -> Result<()> {
         let mut errors = Vec::new();
         let mut done = |result: Result<(), Errno>, path: &Path| {
             if let Err(errno) = result {
                 errors.push(failed("putting back", path, errno));
             }
         };
-        if let Some(cache) = self.cache {
+        if let Some(cache) = &self.cache {
             done(cache.put_back(), Path::new("/etc/ld.so.cache"));
         }
         let notes = Path::new(NOTES_PARENT).join(NOTES_DIRECTORY);
-        match self.notes {
+        match &self.notes {
             Some(kept) => done(kept.put_back(), &notes.join(NOTES)),
             None => done(remove_notes(&self.root), &notes),
         }
@@ -261,76 +292,6 @@ fn remove_notes(root: &RootDir) -> Result<(), Errno> {
     unlinkat(&parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
 }
 
-/// The directories of /etc/ld.so.conf and of what it includes; files included by those are not followed further.
-fn configured(root: &RootDir) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut names = MOST_CONF_NAMES;
-    let (mut files, mut seen) = (0, 0);
-    for line in lines(root, Path::new("/etc/ld.so.conf")) {
-        seen += 1;
-        match line {
-            Line::Directory(path) => found.push(path),
-            Line::Include(directory, pattern) => {
-                for file in included(root, &directory, &pattern, &mut names) {
-                    files += 1;
-                    let lines = lines(root, &file);
-                    seen += lines.len();
-                    found.extend(lines.into_iter().filter_map(|line| match line {
-                        Line::Directory(path) => Some(path),
-                        Line::Include(..) => None,
-                    }));
-                    if files > MOST_CONF_FILES || seen > MOST_CONF_LINES {
-                        break;
-                    }
-                }
-            }
-        }
-        if files > MOST_CONF_FILES || seen > MOST_CONF_LINES || names == 0 {
-            log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
-            break;
-        }
-    }
-    found.truncate(MOST_CONF_LINES);
-    found
-}
-
-/// The files that an `include` means; `names` is how many names may still be looked at.
-fn included(root: &RootDir, directory: &Path, pattern: &[u8], names: &mut usize) -> Vec<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-    if conf::is_plain(pattern) {
-        return vec![directory.join(OsStr::from_bytes(pattern))];
-    }
-    let mut files = Vec::new();
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let opened = root
-        .resolve_directory(directory)
-        .and_then(|found| openat(found, ".", flags, Mode::empty()));
-    if let Ok(fd) = opened {
-        // A listing that breaks off leaves what was found so far.
-        let _ = each_name(&fd, |name, _| {
-            *names = names.saturating_sub(1);
-            if *names > 0 && conf::matches(pattern, name.as_bytes()) {
-                files.push(directory.join(name));
-            }
-        });
-    }
-    files
-}
-
-/// The lines of a file, none if it is not one or cannot be read: so it is for ldconfig too.
-fn lines(root: &RootDir, path: &Path) -> Vec<Line> {
-    let is_file = root.resolve(path).and_then(|fd| inroot::stat(fd.as_fd()));
-    // Checked first, since opening a device can be enough to do harm.
-    let is_file = is_file.is_ok_and(|stat| {
-        SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
-    });
-    let mut text = Vec::with_capacity(4096);
-    if let Some(file) = is_file.then(|| root.open_file(path).ok()).flatten() {
-        let _ = file.take(MOST_CONF_BYTES).read_to_end(&mut text);
-    }
-    conf::parse(&text)
-}
-
 /// Whether ldconfig looks into a subdirectory too.
 fn has_libraries(parent: &Path, name: &OsStr) -> bool {
     name == FOR_FEATURES
@@ -338,7 +299,7 @@ fn has_libraries(parent: &Path, name: &OsStr) -> bool {
         || FOR_FEATURES_BEFORE.iter().any(|known| name == *known)
 }
 
-fn each_name(fd: &OwnedFd, mut each: impl FnMut(&OsStr, u8)) -> Result<(), Errno> {
+pub(super) fn each_name(fd: &OwnedFd, mut each: impl FnMut(&OsStr, u8)) -> Result<(), Errno> {
     directory::list(fd.as_fd(), |entry| each(entry.name, entry.kind))
 }
 
