@@ -13,12 +13,15 @@ pub mod cgroup;
 pub mod container;
 pub mod driver;
 pub mod elf;
+pub mod hostile;
+pub mod inside;
 pub mod profile;
 pub mod rootfs;
 
 // run the program under test and look
 pub mod cli;
 pub mod mounts;
+pub mod snapshot;
 pub mod tree;
 
 // used everywhere

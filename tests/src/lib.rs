@@ -1,5 +1,6 @@
 //! Gives the end-to-end tests their common words: an ordinary container, an ordinary `configure`, what changed.
 
+pub mod arena;
 pub mod capi;
 
 use std::ffi::OsString;
