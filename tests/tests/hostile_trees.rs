@@ -48,7 +48,12 @@ fn trees(mode: Mode, number: u64) {
             Ending::Done => "done".to_owned(),
             Ending::Refused(why) => why,
         };
-        *endings.lock().unwrap().entry(ending).or_default() += 1;
+        let mut endings = endings.lock().unwrap();
+        *endings.entry(ending).or_default() += 1;
+        let tried: usize = endings.values().sum();
+        if tried.is_multiple_of(1000) {
+            println!("{mode:?}: {tried} trees");
+        }
         Ok(())
     });
     if let Err(error) = found {

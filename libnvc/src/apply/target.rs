@@ -13,6 +13,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::journal::Journal;
 use crate::container::Container;
@@ -282,6 +283,11 @@ impl<'a> Tree<'a> {
                     }
                     let text = readlinkat(&fd, "")?;
                     if Path::new(&text).is_absolute() {
+                        // A magic link: its text is the name of a place as somebody else sees it. The other links of a
+                        // procfs (`self`, `mounts`) are relative. As openat2 answers with RESOLVE_NO_MAGICLINKS.
+                        if fstatfs(&fd)?.filesystem_type() == PROC_SUPER_MAGIC {
+                            return Err(Errno::ELOOP);
+                        }
                         stack.truncate(1);
                     }
                     pending.extend(components(Path::new(&text)));
