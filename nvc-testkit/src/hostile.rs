@@ -6,6 +6,8 @@
 
 mod build;
 
+use std::path::Path;
+
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -187,6 +189,32 @@ pub const PATHS: &[&str] = &[
     "usr/local/cuda/compat/libnvidia-ptxjitcompiler.so.999.1",
     "sys",
 ];
+
+/// Whether what belongs at one of the paths is a file.
+pub fn is_file(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let ends = [
+        "cache",
+        "~",
+        ".bin",
+        "socket",
+        ".conf",
+        "nvidia-smi",
+        "nvidia-debugdump",
+        "sbin/ldconfig",
+    ];
+    let of_device = path.parent().is_some_and(|parent| parent.ends_with("dev"));
+    let by_name = name.contains(".so.") && !name.ends_with(".d") || name.ends_with(".so");
+    by_name
+        || ends
+            .iter()
+            .any(|end| name.ends_with(end) && name != "cache")
+        || of_device && name != "nvidia-caps"
+        || name.starts_with("nvidia-cap1")
+        || name == "params"
+        || name == "debian_version"
+        || name == "ldconfig" && path.parent().is_some_and(|parent| parent.ends_with("sbin"))
+}
 
 /// Roots with up to six things wrong.
 pub fn roots() -> impl Strategy<Value = Root> {

@@ -257,6 +257,7 @@ pub fn ending(outcome: &Outcome) -> Result<Ending, String> {
             let (sort, rest) = text.split_once(':').unwrap_or((text, ""));
             // Paths differ from root to root; the cause is what follows the last colon.
             let cause = rest.lines().next().unwrap_or_default().rsplit(": ").next();
+            let cause = cause.and_then(|cause| cause.split(" for /").next());
             Ok(Ending::Refused(format!(
                 "{sort}: {}",
                 cause.unwrap_or_default()

@@ -13,7 +13,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, fstatat, makedev, mkdirat, mknodat};
 use rustix::fs::IFlags;
 
-use super::{Layout, Link, Mounted, Root, Spot, Thing};
+use super::{Layout, Link, Mounted, Root, Spot, Thing, is_file};
 use crate::driver::{Driver, NATIVE};
 use crate::elf::SharedObject;
 use crate::files;
@@ -362,15 +362,7 @@ fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) -> io::Result<()>
 pub fn canary(at: &Path, driver: &Driver) -> io::Result<()> {
     for path in super::PATHS {
         let path = at.join(driver.fill(path));
-        let is_file = path.file_name().is_some_and(|name| {
-            let name = name.to_string_lossy();
-            let last = |end: &str| name.ends_with(end);
-            name.contains(".so") && !last(".d")
-                || last("~")
-                || last("-cache")
-                || last(".bin")
-                || last("socket")
-        });
+        let is_file = is_file(&path);
         if is_file && !path.exists() {
             files::file(&path, "precious", 0o644)?;
         } else if !is_file {
