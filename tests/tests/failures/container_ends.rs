@@ -145,10 +145,7 @@ fn its_number_is_used_again() {
     let before = mounts::of(pid).unwrap();
     let outcome = paused.resume(&Profile::default());
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
-    assert!(
-        outcome.stderr.contains("ended meanwhile"),
-        "{outcome:#?}"
-    );
+    assert!(outcome.stderr.contains("ended meanwhile"), "{outcome:#?}");
     let (new, gone) = mounts::delta(&before, &mounts::of(pid).unwrap());
     assert!(new.is_empty() && gone.is_empty(), "{new:#?} {gone:#?}");
     let changes = Tree::of(container.root()).unwrap().changes_since(&files);

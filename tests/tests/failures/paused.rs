@@ -46,9 +46,7 @@ pub(crate) fn configure<'a>(
             .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits());
         options.open(&pipe).ok()
     });
-    wait_for("poll(2)", || {
-        in_poll(container.root()).then_some(())
-    });
+    wait_for("poll(2)", || in_poll(container.root()).then_some(()));
     Paused {
         driver,
         answers,

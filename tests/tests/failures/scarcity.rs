@@ -1,1 +1,3 @@
-pub(crate) fn tests() -> Vec<nvc_testkit::harness::Test> { Vec::new() }
+pub(crate) fn tests() -> Vec<nvc_testkit::harness::Test> {
+    Vec::new()
+}

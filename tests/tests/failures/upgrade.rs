@@ -201,7 +201,8 @@ fn a_new_module_before_its_libraries() {
         gpu: None,
     };
     let outcome = paused.resume(&Profile::default().fault(mismatch));
-    let text = "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch";
+    let text =
+        "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch";
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
     assert_eq!(outcome.stderr.lines().next(), Some(text), "{outcome:#?}");
     machine.before.assert_unchanged(&machine.container);
