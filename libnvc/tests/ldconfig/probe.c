@@ -38,20 +38,6 @@ int main(int argc, char **argv)
 				return 5;
 			}
 	}
-	if (!strcmp(mode, "/many")) {
-		static char block[1 << 20];
-		char name[32];
-		for (int i = 0;; i++) {
-			snprintf(name, sizeof name, "/many%d", i);
-			int fd = open(name, O_WRONLY | O_CREAT, 0600);
-			for (int j = 0; j < 50; j++)
-				if (write(fd, block, sizeof block) < 0) {
-					perror(name);
-					return 6;
-				}
-			close(fd);
-		}
-	}
 	if (!strcmp(mode, "/wait")) {
 		int word = 0;
 		syscall(SYS_futex, &word, 0 /* FUTEX_WAIT */, 0, NULL);
