@@ -171,6 +171,13 @@ impl Container {
         self.process.id()
     }
 
+    /// Ends its process and waits for it, so that its number is free.
+    pub fn end(&mut self) {
+        // It may have ended by itself; it is reaped in any case.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
     /// Puts it into a device cgroup, which ends with it.
     ///
     /// # Errors
@@ -261,9 +268,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // It may have ended by itself; it is reaped in any case.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.end();
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::SFlag;
 use nix::unistd::pipe2;
 use seccompiler::BpfProgram;
 
@@ -49,7 +49,6 @@ pub struct Prepared {
     /// What follows the program's name on its command line.
     arguments: Vec<CString>,
     filter: BpfProgram,
-    null: OwnedFd,
     /// Capability bounding set of the thread that runs it.
     bounding: u64,
     pivot: bool,
@@ -84,16 +83,10 @@ impl Prepared {
         for directory in directories {
             arguments.push(text(directory.as_path())?);
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let null = nix::fcntl::open("/dev/null", flags, Mode::empty())
-            .map_err(|errno| Error::file("open failed", "/dev/null", errno))
-            .and_then(|fd| above_streams(fd).map_err(cannot_start))
-            .map_err(|error| error.with_kind(ErrorKind::LdCache))?;
         Ok(Self {
             program,
             arguments,
             filter: filter::compile()?,
-            null,
             bounding: bounding_set(),
             pivot: !no_pivot,
             deadline: DEADLINE,
@@ -140,6 +133,7 @@ impl Prepared {
         arguments.extend_from_slice(&self.arguments);
         log::info!("executing {}", path.display());
 
+        let input = nothing().map_err(cannot_start)?;
         let (output, output_end) = pipe().map_err(cannot_start)?;
         let (report, report_end) = pipe().map_err(cannot_start)?;
         let moved_root;
@@ -155,7 +149,7 @@ impl Prepared {
             rootfs,
             program,
             arguments: &arguments,
-            input: self.null.as_fd(),
+            input: input.as_fd(),
             output: output_end.as_fd(),
             report: report_end.as_fd(),
             filter: &self.filter,
@@ -165,7 +159,7 @@ impl Prepared {
             owner: (owner_uid != 0).then_some((owner_uid, owner_gid)),
         })
         .map_err(cannot_start)?;
-        drop((output_end, report_end));
+        drop((input, output_end, report_end));
 
         let (ended, said) = watch::watch(&process, output, self.deadline);
         for line in said.lines() {
@@ -243,6 +237,12 @@ fn read_failure(report: OwnedFd) -> Option<Failure> {
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     Ok((read, above_streams(write)?))
+}
+
+/// An input that is at its end: a pipe that nobody writes. Not /dev/null, which is a file of the host's: its mode can be
+/// changed through any descriptor of it.
+fn nothing() -> Result<OwnedFd, Errno> {
+    above_streams(pipe2(OFlag::O_CLOEXEC)?.0)
 }
 
 fn is_stream(fd: BorrowedFd<'_>) -> bool {

@@ -126,7 +126,8 @@ fn all_steps(
         );
         ldconfig.run(tree.root.as_fd(), uid, gid)?;
     }
-    Ok(())
+    // The namespace outlives its processes as long as it is held here: nothing else would tell.
+    container.process.check_alive()
 }
 
 fn carry_out_task(

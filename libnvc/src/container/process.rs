@@ -135,6 +135,18 @@ impl Process {
         self.standalone
     }
 
+    /// Fails if the process has ended, waited for or not; whoever has its number now does not count.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        match nix::fcntl::readlinkat(&self.directory, "ns/mnt") {
+            Err(Errno::ENOENT | Errno::ESRCH) => {
+                let error = Error::file("stat failed", &self.path, Errno::ESRCH);
+                Err(error.hint("the container's process ended meanwhile"))
+            }
+            // Whatever else: it is there.
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the mount namespace of the process.
     pub(super) fn mount_namespace(&self) -> Result<MountNamespace> {
         let failed = |errno| Error::file("open failed", self.path.join("ns/mnt"), errno);

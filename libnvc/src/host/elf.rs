@@ -93,6 +93,10 @@ impl<S: Source> Library<S> {
             if names.iter().any(|name| needed.starts_with(name.as_bytes())) {
                 return Ok(true);
             }
+            // The file ends within the name.
+            if needed.len() < longest && !needed.contains(&0) {
+                return Err(Oddity::Nonsense);
+            }
         }
         Ok(false)
     }
@@ -276,6 +280,17 @@ pub(super) mod tests {
         let text = Library::open(&b"just some text, longer than an ELF header would be"[..]);
         assert!(matches!(text, Err(Oddity::NotElf(_))));
         assert!(Library::open(&b""[..]).is_err());
+    }
+
+    /// What is left of the file may say nothing, but not the contrary.
+    #[test]
+    fn a_cut_name_is_not_another_name() {
+        let file = sample();
+        for length in 0..file.len() {
+            let library = Library::open(&file[..length]);
+            let needs = library.and_then(|library| library.needs(&["libnvidia-glcore.so"]));
+            assert!(!matches!(needs, Ok(false)), "{length} of {}", file.len());
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Two layouts are in use, the "new" one and one where an old table precedes it; both are glibc's (`cache.h`), in the
 //! machine's byte order. The reader borrows from the bytes and checks every number in them.
 
+use std::ffi::CStr;
+
 /// Magic and version of the new layout.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 /// Magic of the old table that may come first; one byte of padding follows.
@@ -11,6 +13,8 @@ const OLD_HEADER: usize = 16;
 const OLD_ENTRY: usize = 12;
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
+/// Longer than any path (PATH_MAX). In a damaged cache each of a million strings may end at the end of the file only.
+const LONGEST_STRING: usize = 4096;
 
 /// A loader cache.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +54,7 @@ impl<'a> Cache<'a> {
         Some(Self { data, table })
     }
 
-    /// The entries in file order; an entry whose strings lie outside the file is left out.
+    /// The entries in file order; an entry whose strings lie outside the file, or are longer than paths, is left out.
     pub(super) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
         self.table.chunks_exact(ENTRY).filter_map(move |entry| {
             Some(Entry {
@@ -63,7 +67,8 @@ impl<'a> Cache<'a> {
 
     fn string(self, offset: usize) -> Option<&'a [u8]> {
         let tail = self.data.get(offset..)?;
-        tail.get(..tail.iter().position(|&byte| byte == 0)?)
+        let tail = tail.get(..LONGEST_STRING).unwrap_or(tail);
+        Some(CStr::from_bytes_until_nul(tail).ok()?.to_bytes())
     }
 }
 

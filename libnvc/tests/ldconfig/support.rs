@@ -83,10 +83,11 @@ pub(crate) fn probe() -> &'static Path {
     let (_, path) = PROBE.get_or_init(|| {
         let directory = Scratch::new().unwrap();
         let path = directory.join("probe");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ldconfig/probe.c");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ldconfig");
         let done = Command::new("cc")
             .args(["-static", "-O1", "-o"])
-            .args([&path, &source])
+            .arg(&path)
+            .args(["probe.c", "attempts.c"].map(|name| sources.join(name)))
             .output()
             .unwrap();
         assert!(

@@ -235,6 +235,10 @@ impl Query {
     fn wait_for_bytes(&mut self) -> Result<()> {
         loop {
             let elapsed = self.started.elapsed();
+            // Also while there is always more to read.
+            if elapsed >= self.deadline {
+                return Err(self.timed_out());
+            }
             if elapsed >= SLOW
                 && let Some(Notice(notice)) = self.notice.take()
             {
@@ -250,7 +254,6 @@ impl Query {
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match poll(&mut ends, timeout) {
-                Ok(0) if self.started.elapsed() >= self.deadline => return Err(self.timed_out()),
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(Error::system("poll failed", errno)),
