@@ -18,10 +18,12 @@ pub mod rootfs;
 
 // run the program under test and look
 pub mod cli;
+pub mod faults;
 pub mod mounts;
 pub mod tree;
 
 // used everywhere
 pub mod compile;
 pub mod files;
+pub mod syscalls;
 pub mod userland;

@@ -255,6 +255,12 @@ unsafe fn execute(program: BorrowedFd<'_>, arguments: &[*const libc::c_char]) ->
     Errno::last()
 }
 
+/// Sets the permissions that new files do not get; not the crate's function, which can panic.
+fn set_umask(mask: libc::mode_t) {
+    // SAFETY: umask takes no pointers.
+    unsafe { libc::umask(mask) };
+}
+
 /// Ends the process without running anything that was meant for the parent's end.
 fn end(status: libc::c_int) -> ! {
     // SAFETY: _exit takes no pointers and does not come back.

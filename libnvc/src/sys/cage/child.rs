@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::sys::stat::{Mode, fstat, umask};
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
 
 use super::{Cage, DAC_OVERRIDE, NAME};
@@ -98,10 +98,20 @@ impl<T> At<T> for Result<T, Errno> {
 
 /// Becomes the program, or tells why not; allocates nothing.
 pub(super) fn run(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> ! {
+    // A panic must not unwind into the copy of the caller, which would undo what the caller did.
+    let _end = EndWhenDropped;
     let Err(failure) = wall_in(cage, arguments);
     // There is no one left to tell if this fails; the parent then sees the exit status alone.
     let _ = write(cage.report, &failure.to_bytes());
     super::end(1)
+}
+
+struct EndWhenDropped;
+
+impl Drop for EndWhenDropped {
+    fn drop(&mut self) {
+        super::end(1);
+    }
 }
 
 fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infallible, Failure> {
@@ -135,7 +145,7 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
     if super::close_on_execution().is_err() {
         super::close_on_execution_one_by_one();
     }
-    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    super::set_umask(0o022);
     become_owner(cage.owner, cage.bounding)?;
     limit_resources()?;
     // After the user: changing it clears the signal.
