@@ -1,6 +1,6 @@
 //! Makes one chosen system call of a command fail, or kills the command there: the way to `nvc-fault`, which does it.
 //!
-//! A command's calls are counted for each of its tasks, since tasks run side by side: `main`, its first thread
+//! Calls that cannot fail are left out ([`syscalls::INFALLIBLE`](crate::syscalls::INFALLIBLE)). A command's calls are counted for each of its tasks, since tasks run side by side: `main`, its first thread
 //! `main.thread`, the second one `main.thread2`, a process that borrows its parent's memory until it executes something
 //! `main.program`, any other process `main.process`; their own children likewise, `main.thread.process`.
 

@@ -36,6 +36,31 @@ const OLDER: &[(&str, i64)] = calls![
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[(&str, i64)] = &[];
 
+/// Calls that cannot fail, or not in this way; and those whose failure the C library takes for its own and ends the
+/// process. Some, as futex(2), are made or not as it comes.
+pub const INFALLIBLE: &[&str] = &[
+    "arch_prctl",
+    "brk",
+    "exit",
+    "exit_group",
+    "futex",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getpid",
+    "getppid",
+    "getrandom",
+    "gettid",
+    "getuid",
+    "restart_syscall",
+    "rseq",
+    "rt_sigreturn",
+    "sched_yield",
+    "set_robust_list",
+    "set_tid_address",
+    "umask",
+];
+
 /// The number of a call.
 pub fn number(name: &str) -> Option<i64> {
     let found = all().find(|(known, _)| *known == name);

@@ -138,7 +138,10 @@ impl Entry {
                 0
             },
             link: kind.is_symlink().then(|| fs::read_link(path)).transpose()?,
-            content: kind.is_file().then(|| fs::read(path).map(|b| hash(&b))).transpose()?,
+            content: kind
+                .is_file()
+                .then(|| fs::read(path).map(|b| hash(&b)))
+                .transpose()?,
             attributes: attributes(path)?,
         })
     }
@@ -152,7 +155,9 @@ fn attributes(path: &Path) -> io::Result<Vec<(String, u64)>> {
         Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     }
-    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names = names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
     let mut found = Vec::new();
     for name in names {
         let mut value = Vec::with_capacity(65536);

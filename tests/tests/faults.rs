@@ -15,7 +15,9 @@ use nvc_testkit::harness::Need::{CgroupV1, CgroupV2, Tracing};
 use nvc_testkit::harness::{self, test};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::{syscalls, tree::Tree};
-use nvc_tests::{State, command_line, debian_root, host_ldconfig, mounts_inside, start};
+use nvc_tests::{
+    State, command_line, debian_root, failing_ldconfig_with, host_ldconfig, mounts_inside, start,
+};
 
 /// Everything that can be asked for.
 const EVERYTHING: &[&str] = &[
@@ -37,31 +39,6 @@ const CHOSEN: &str =
     "195:255 195:0 195:1 195:254 UVM:0 UVM:1 CAPS:1 CAPS:2 CAPS:147 CAPS:148 CAPS:156 IMEX:0";
 /// Devices that stay forbidden.
 const FORBIDDEN: &str = "1:5 1:8 195:7 IMEX:1";
-
-/// Calls that cannot fail, or not in this way; and those whose failure the C library takes for its own and ends the
-/// process.
-const INFALLIBLE: &[&str] = &[
-    "arch_prctl",
-    "brk",
-    "exit",
-    "exit_group",
-    "futex",
-    "getegid",
-    "geteuid",
-    "getgid",
-    "getpid",
-    "getppid",
-    "getrandom",
-    "gettid",
-    "getuid",
-    "restart_syscall",
-    "rseq",
-    "rt_sigreturn",
-    "sched_yield",
-    "set_robust_list",
-    "set_tid_address",
-    "umask",
-];
 
 const ERRNOS: [Errno; 5] = [
     Errno::EIO,
@@ -130,18 +107,24 @@ impl Subject {
     }
 
     fn configure(&self, fault: Option<&Fault>) -> (Outcome, Report) {
+        self.configure_with(&host_ldconfig(), fault)
+    }
+
+    fn configure_with(&self, ldconfig: &str, fault: Option<&Fault>) -> (Outcome, Report) {
         let scratch = Scratch::new().unwrap();
         let report = scratch.join("report");
         let command = faults::command(fault, &report).unwrap();
-        let outcome = Run::within(command, self.words()).outcome().unwrap();
-        let report = Report::read(&report)
-            .unwrap_or_else(|error| panic!("{fault:?}: {error}: {outcome:?}"));
+        let outcome = Run::within(command, self.words(ldconfig))
+            .outcome()
+            .unwrap();
+        let report =
+            Report::read(&report).unwrap_or_else(|error| panic!("{fault:?}: {error}: {outcome:?}"));
         (outcome, report)
     }
 
-    fn words(&self) -> Vec<OsString> {
-        let (pid, ldconfig) = (format!("--pid={}", self.container.pid()), host_ldconfig());
-        let words = [&["configure", &ldconfig, &pid], EVERYTHING].concat();
+    fn words(&self, ldconfig: &str) -> Vec<OsString> {
+        let pid = format!("--pid={}", self.container.pid());
+        let words = [&["configure", ldconfig, &pid], EVERYTHING].concat();
         let mut line = command_line(machine::driver(), &words);
         line.push(self.container.root().into());
         line
@@ -215,6 +198,15 @@ impl Done {
     }
 }
 
+/// What a `configure` makes of a container that was done already: a cache that lists the links that the first one made.
+fn second_time(cgroup: fn() -> DeviceCgroup) -> Done {
+    let subject = Subject::new(cgroup);
+    for _ in 0..2 {
+        Run::cli(subject.words(&host_ldconfig())).succeeds();
+    }
+    Done::of(&subject)
+}
+
 /// Goes through a full `configure`, and what calls it makes.
 fn reference(cgroup: fn() -> DeviceCgroup) -> (Done, Report) {
     let subject = Subject::new(cgroup);
@@ -251,35 +243,41 @@ fn reference(cgroup: fn() -> DeviceCgroup) -> (Done, Report) {
     (done, report)
 }
 
-/// Where faults happen: each call of each task at least once, and `wanted` in all, evenly spread; all if there are fewer.
-fn places(report: &Report, wanted: usize) -> Vec<(String, usize)> {
-    let all: Vec<(&String, usize, i64)> = report
-        .calls
-        .iter()
-        .flat_map(|(task, calls)| {
-            (0..)
-                .zip(calls)
-                .map(move |(index, call)| (task, index, *call))
-        })
-        .collect();
-    let mut chosen = BTreeSet::new();
-    let mut seen = BTreeSet::new();
-    for (task, index, call) in &all {
-        if seen.insert((task, call)) {
-            chosen.insert(((*task).clone(), *index));
-        }
-    }
-    let rest = wanted.saturating_sub(chosen.len()).max(1);
-    let step = all.len().div_ceil(rest).max(1);
-    let spread = all.iter().step_by(step);
-    chosen.extend(spread.map(|(task, index, _)| ((*task).clone(), *index)));
-    chosen.into_iter().collect()
+/// Places, `wanted` of them or all, evenly spread over the calls of all tasks.
+fn spread(report: &Report, wanted: usize) -> BTreeSet<(String, usize)> {
+    let all = calls(report);
+    let step = all.len().div_ceil(wanted).max(1);
+    let chosen = all.iter().step_by(step);
+    chosen
+        .map(|(task, index, _)| ((*task).clone(), *index))
+        .collect()
 }
 
-fn is_infallible(call: i64) -> bool {
-    INFALLIBLE
-        .iter()
-        .any(|name| syscalls::number(name) == Some(call))
+/// The same, and beside them one of each sort of call that each task makes.
+fn places(report: &Report, wanted: usize) -> BTreeSet<(String, usize)> {
+    let mut seen = BTreeSet::new();
+    let all = calls(report).into_iter();
+    let firsts = all.filter(|(task, _, call)| seen.insert((*task, *call)));
+    let mut chosen: BTreeSet<_> = firsts
+        .map(|(task, index, _)| (task.clone(), index))
+        .collect();
+    chosen.extend(spread(report, wanted));
+    chosen
+}
+
+fn calls(report: &Report) -> Vec<(&String, usize, i64)> {
+    let of_task = |(task, calls): (_, &Vec<i64>)| -> Vec<(&String, usize, i64)> {
+        let calls = (0..).zip(calls);
+        calls.map(|(index, call)| (task, index, *call)).collect()
+    };
+    report.calls.iter().flat_map(of_task).collect()
+}
+
+/// The one place that `NVC_TEST_FAULT="main.thread 17"` names, to look at a failure again.
+fn only() -> Option<(String, usize)> {
+    let words = std::env::var("NVC_TEST_FAULT").ok()?;
+    let (task, call) = words.split_once(' ').expect("a task and a number");
+    Some((task.to_owned(), call.parse().expect("a number")))
 }
 
 /// Where in a call's own task it is.
@@ -352,14 +350,12 @@ fn all_or_nothing(name: &str, cgroup: fn() -> DeviceCgroup) {
     let (done, report) = reference(cgroup);
     let mut subject = Subject::new(cgroup);
     let mut tally = Tally::default();
-    let errnos = harness::cases(1, ERRNOS.len());
-    for (number, (task, call)) in places(&report, harness::cases(150, usize::MAX))
-        .into_iter()
-        .enumerate()
-    {
-        if is_infallible(report.calls[&task][call]) {
-            continue;
-        }
+    let errnos = harness::cases(1, 2);
+    let places = match only() {
+        Some(place) => BTreeSet::from([place]),
+        None => places(&report, harness::cases(60, usize::MAX)),
+    };
+    for (number, (task, call)) in places.into_iter().enumerate() {
         for errno in ERRNOS.iter().cycle().skip(number).take(errnos) {
             let fault = Fault {
                 task: task.clone(),
@@ -389,10 +385,6 @@ fn one_fault(
         tally.missed += 1;
         return outcome.status != Some(0) && subject.changes().is_empty();
     };
-    if is_infallible(call) {
-        tally.missed += 1;
-        return false;
-    }
     tally.faults += 1;
     let wrong = |what: String| {
         format!(
@@ -403,7 +395,9 @@ fn one_fault(
         )
     };
     if !outcome.orphans.is_empty() {
-        tally.wrong.push(wrong(format!("{:?} survived", outcome.orphans)));
+        tally
+            .wrong
+            .push(wrong(format!("{:?} survived", outcome.orphans)));
     }
     if outcome.status == Some(0) {
         let differences = done.differences(&Done::of(subject));
@@ -434,8 +428,119 @@ fn is_clear(outcome: &Outcome) -> bool {
     outcome.status == Some(1) && lines.any(|line| line.starts_with("nvidia-container-cli: "))
 }
 
+/// What killing came to.
+#[derive(Debug, Default)]
+struct Deaths {
+    deaths: usize,
+    /// Nothing had been changed yet.
+    untouched: usize,
+    missed: usize,
+    /// Files that a success does not have.
+    left: BTreeSet<String>,
+    wrong: Vec<String>,
+}
+
 fn killed(name: &str, cgroup: fn() -> DeviceCgroup) {
     let (done, report) = reference(cgroup);
-    let mut tally = Tally::default();
-    let _ = (name, &done, &report, &mut tally);
+    let twice = second_time(cgroup);
+    let scratch = Scratch::new().unwrap();
+    // One that takes long enough to be found if it survives.
+    let slow = failing_ldconfig_with(&scratch, &["-DBUSY=2".to_owned()]);
+    let real = host_ldconfig();
+    let mut cases = Vec::new();
+    let wanted = match only() {
+        Some(place) => BTreeSet::from([place]),
+        None => spread(&report, harness::cases(60, usize::MAX)),
+    };
+    for (task, call) in wanted {
+        if task.ends_with(".process") && phase(&report, &task, call) != Phase::Ldconfig {
+            cases.push((task.clone(), call, &slow));
+        }
+        cases.push((task, call, &real));
+    }
+    let mut deaths = Deaths::default();
+    for (task, call, ldconfig) in cases {
+        let fault = Fault {
+            task,
+            call,
+            effect: Effect::Killed,
+        };
+        one_death(
+            &fault,
+            &Subject::new(cgroup),
+            ldconfig,
+            [&done, &twice],
+            &mut deaths,
+        );
+    }
+    println!(
+        "cgroup {name}, {} calls: killed at {}, {} of them before anything was changed, {} wrong; {} not met; left over: {:?}",
+        report.len(),
+        deaths.deaths,
+        deaths.untouched,
+        deaths.wrong.len(),
+        deaths.missed,
+        deaths.left
+    );
+    let shown: Vec<_> = deaths.wrong.iter().take(30).collect();
+    assert!(shown.is_empty(), "{} wrong: {shown:#?}", deaths.wrong.len());
+}
+
+fn one_death(
+    fault: &Fault,
+    subject: &Subject,
+    ldconfig: &str,
+    results: [&Done; 2],
+    deaths: &mut Deaths,
+) {
+    let [done, twice] = results;
+    let (outcome, report) = subject.configure_with(ldconfig, Some(fault));
+    let Some(call) = report.hit else {
+        deaths.missed += 1;
+        return;
+    };
+    deaths.deaths += 1;
+    let mut wrong = Vec::new();
+    if (outcome.status, outcome.orphans.len()) != (Some(128 + 9), 0) {
+        wrong.push(format!("{outcome:?}"));
+    }
+    // Neither more nor fewer devices than chosen: never a cgroup without its filter.
+    let (before, now) = (&subject.rules.allowed, Rules::of(&subject.container));
+    let lost = before.iter().any(|device| !now.allowed.contains(device));
+    let gained = (now.allowed.iter()).any(|device| !done.rules.allowed.contains(device));
+    if lost || gained || now.text.is_empty() || now.text == ["0"] {
+        wrong.push(format!("rules {now:?}"));
+    }
+    let changes = subject.changes();
+    deaths.untouched += usize::from(changes.is_empty());
+    let on_host = changes
+        .iter()
+        .filter(|line| line.starts_with("on the host"));
+    wrong.extend(on_host.cloned());
+
+    let again = Run::cli(subject.words(&host_ldconfig())).outcome().unwrap();
+    if (again.status, again.stderr.as_str(), again.orphans.len()) != (Some(0), "", 0) {
+        wrong.push(format!("again: {again:?}"));
+    }
+    let result = Done::of(subject);
+    let (once, twice) = (done.differences(&result), twice.differences(&result));
+    let nearer = std::cmp::min_by_key(once, twice, Vec::len);
+    let (left, differences): (Vec<_>, Vec<_>) =
+        nearer.into_iter().partition(|line| is_temporary(line));
+    let name = |line: &String| line.split(' ').nth(1).unwrap_or_default().to_owned();
+    deaths.left.extend(left.iter().map(name));
+    wrong.extend(differences);
+    if !wrong.is_empty() {
+        let what = format!("{fault}, {}: {wrong:#?}", syscalls::name(call));
+        deaths.wrong.push(what);
+    }
+}
+
+/// Whether a difference is a file that ldconfig had not finished.
+fn is_temporary(line: &str) -> bool {
+    let line = line.trim_start_matches("seen inside ");
+    let name = line
+        .strip_prefix("+ ")
+        .and_then(|line| line.split(' ').next());
+    name.is_some_and(|name| name.ends_with('~'))
 }

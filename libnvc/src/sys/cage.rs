@@ -33,6 +33,8 @@ pub(crate) struct Cage<'a> {
     pub(crate) output: BorrowedFd<'a>,
     /// Where a [`Failure`] before the execution is told.
     pub(crate) report: BorrowedFd<'a>,
+    /// Where the caller reads it: open in the caller alone, so that the child knows when the caller is gone.
+    pub(crate) report_reader: BorrowedFd<'a>,
     /// The system calls it may make.
     pub(crate) filter: BpfProgramRef<'a>,
     /// The capability bounding set of the calling thread.
@@ -161,6 +163,13 @@ fn close_on_execution() -> Result<(), Errno> {
         )
     };
     Errno::result(done).map(drop)
+}
+
+/// Closes the child's copy of a descriptor.
+fn close_copy(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: close takes no pointers. The owner is in the parent, whose descriptor this is not: the child has a table
+    // of its own, and leaves it by executing or ending, without dropping anything.
+    Errno::result(unsafe { libc::close(fd.as_raw_fd()) }).map(drop)
 }
 
 /// Takes every supplementary group but one.

@@ -21,6 +21,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use nvc_testkit::faults::HIT;
+use nvc_testkit::syscalls::{INFALLIBLE, number};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -129,6 +130,7 @@ struct Tracer {
     /// Tasks that stopped before their parent said that it made them.
     unborn: Vec<Pid>,
     report: String,
+    infallible: Vec<i64>,
     /// Whether the fault has happened.
     done: bool,
 }
@@ -141,6 +143,7 @@ impl Tracer {
             tasks: HashMap::new(),
             unborn: Vec::new(),
             report: String::new(),
+            infallible: INFALLIBLE.iter().filter_map(|name| number(name)).collect(),
             done: false,
         }
     }
@@ -206,22 +209,23 @@ impl Tracer {
         Ok(())
     }
 
-    /// Lets a task run to its next call, or on for good when nothing more is to happen.
+    /// Lets a task run to its next call, or on where nothing is to happen.
     fn go_on(&self, pid: Pid, signal: Option<Signal>) -> Result<(), Errno> {
-        let failing = self.tasks.get(&pid).is_some_and(|task| task.failing);
-        if self.done && !failing {
-            ptrace::cont(pid, signal)
-        } else {
+        let matters = self.tasks.get(&pid).is_some_and(|task| {
+            let counts = self.wishes.call.is_none() || self.wishes.task == task.name;
+            task.failing || counts && !self.done
+        });
+        if matters {
             ptrace::syscall(pid, signal)
+        } else {
+            ptrace::cont(pid, signal)
         }
     }
 
     fn at_call(&mut self, pid: Pid) -> Result<(), Errno> {
         const ENTRY: libc::c_long = 1; // PTRACE_EVENTMSG_SYSCALL_ENTRY
         let entry = ptrace::getevent(pid)? == ENTRY;
-        let Some(task) = self.tasks.get_mut(&pid) else {
-            return ptrace::cont(pid, None);
-        };
+        let task = self.tasks.get_mut(&pid).ok_or(Errno::ESRCH)?;
         if !entry {
             if task.failing {
                 task.failing = false;
@@ -233,6 +237,9 @@ impl Tracer {
             return self.go_on(pid, None);
         }
         let number = registers::call(pid)?;
+        if self.infallible.contains(&number) {
+            return self.go_on(pid, None);
+        }
         let is_it = self.wishes.call == Some(task.calls) && self.wishes.task == task.name;
         task.calls += 1;
         if self.wishes.call.is_none() {

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
@@ -150,10 +151,24 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
     limit_resources()?;
     // After the user: changing it clears the signal.
     prctl::set_pdeathsig(Signal::SIGKILL).at(Step::DeathSignal)?;
+    end_if_alone(cage)?;
     forbid_calls(cage)?;
     // SAFETY: spawn builds the list from CStrings that outlive it, and ends it with a null pointer.
     let errno = unsafe { super::execute(cage.program, arguments) };
     Err(errno).at(Step::Execute)
+}
+
+/// Ends this process if the caller died before there was a signal for it: then nobody reads the report any more. Its id
+/// would not tell, since in a new pid namespace there is no parent.
+fn end_if_alone(cage: &Cage<'_>) -> Result<(), Failure> {
+    super::close_copy(cage.report_reader).at(Step::DeathSignal)?;
+    // Nothing is asked for: that a pipe has no reader is always told.
+    let mut end = [PollFd::new(cage.report, PollFlags::empty())];
+    match poll(&mut end, PollTimeout::ZERO) {
+        Ok(0) => Ok(()),
+        Ok(_) => super::end(1),
+        Err(errno) => Err(errno).at(Step::DeathSignal),
+    }
 }
 
 fn mount_at(
