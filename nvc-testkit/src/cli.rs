@@ -41,12 +41,7 @@ pub fn program() -> io::Result<PathBuf> {
     let name = "nvidia-container-cli";
     let path = match env::var_os("NVC_CLI") {
         Some(path) => PathBuf::from(path),
-        // target/debug/deps/test-0123 → target/debug
-        None => {
-            let test = env::current_exe()?;
-            let directory = test.parent().and_then(Path::parent);
-            directory.unwrap_or(Path::new(".")).join(name)
-        }
+        None => beside(name)?,
     };
     path.canonicalize().map_err(|error| {
         let text = format!(
@@ -55,6 +50,17 @@ pub fn program() -> io::Result<PathBuf> {
         );
         io::Error::new(error.kind(), text)
     })
+}
+
+/// Another program of this workspace, built beside the running test.
+///
+/// # Errors
+/// The test's own place is not known.
+pub fn beside(name: &str) -> io::Result<PathBuf> {
+    let test = env::current_exe()?;
+    // target/debug/deps/test-0123 → target/debug
+    let directory = test.parent().and_then(Path::parent);
+    Ok(directory.unwrap_or(Path::new(".")).join(name))
 }
 
 impl Run {

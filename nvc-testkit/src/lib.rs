@@ -20,6 +20,7 @@ pub mod rootfs;
 
 // run the program under test and look
 pub mod cli;
+pub mod faults;
 pub mod mounts;
 pub mod snapshot;
 pub mod tree;
@@ -27,4 +28,5 @@ pub mod tree;
 // used everywhere
 pub mod compile;
 pub mod files;
+pub mod syscalls;
 pub mod userland;

@@ -9,7 +9,7 @@ use nvc_testkit::cli::{self, Run};
 use nvc_testkit::container::{self, Container};
 use nvc_testkit::harness::{self, Need::Root};
 use nvc_testkit::machine;
-use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
+use nvc_tests::{State, command_line, debian_root, host_ldconfig, mounts_inside, start};
 
 /// What the mount API came with, in 5.2 and 5.12.
 const MOUNT_API: &[&str] = &[
@@ -65,34 +65,13 @@ fn same_without(calls: &[&str]) {
     let (ordinary, other) = (new_container(), new_container());
     configure_without(&[], &ordinary, &[]).succeeds();
     configure_without(calls, &other, &[]).succeeds();
-    assert_eq!(described(&other), described(&ordinary));
+    assert_eq!(mounts_inside(&other), mounts_inside(&ordinary));
     let files = |container: &Container| container.files().unwrap();
     assert_eq!(files(&other).changes_since(&files(&ordinary)), [""; 0]);
 }
 
 fn new_container() -> Container {
     start(container::Builder::new(debian_root().no_programs()))
-}
-
-/// The mounts that matter, without what differs between any two containers, sorted: ids follow the way of making.
-fn described(container: &Container) -> Vec<String> {
-    let root = container.root();
-    let mounts = container.mounts().unwrap();
-    let below = mounts.iter().filter_map(|mount| {
-        let point = mount.point.strip_prefix(root).ok()?;
-        let source = mount.root.strip_prefix(root).unwrap_or(&mount.root);
-        let propagation = &mount.propagation;
-        Some(format!(
-            "{} {} {} {:?} {propagation:?}",
-            point.display(),
-            mount.fs_type,
-            source.display(),
-            mount.options
-        ))
-    });
-    let mut below: Vec<String> = below.filter(|line| !line.starts_with(' ')).collect();
-    below.sort();
-    below
 }
 
 fn without_openat2() {
@@ -118,9 +97,9 @@ fn in_a_sandbox_that_forbids_openat2() {
 fn a_second_time() {
     let container = new_container();
     configure_without(&since_4_18(), &container, &[]).succeeds();
-    let before = described(&container);
+    let before = mounts_inside(&container);
     configure_without(&since_4_18(), &container, &[]).succeeds();
-    assert_eq!(described(&container), before);
+    assert_eq!(mounts_inside(&container), before);
 }
 
 fn rolls_back() {

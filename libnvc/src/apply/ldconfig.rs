@@ -152,6 +152,7 @@ impl Prepared {
             input: input.as_fd(),
             output: output_end.as_fd(),
             report: report_end.as_fd(),
+            report_reader: report.as_fd(),
             filter: &self.filter,
             bounding: self.bounding,
             pivot: self.pivot,
