@@ -15,11 +15,11 @@ use crate::host::DriverRoot;
 use crate::plan::Plan;
 use crate::sys;
 
-mod attach;
+pub(crate) mod attach;
 pub(crate) mod cgroup;
-mod cgroup_v1;
+pub(crate) mod cgroup_v1;
 pub(crate) mod cgroup_v2;
-mod device_program;
+pub(crate) mod device_program;
 mod journal;
 pub mod ldconfig;
 mod legacy;

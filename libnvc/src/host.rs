@@ -20,10 +20,10 @@ mod root;
 mod arch;
 pub mod binaries;
 pub mod catalogue;
-mod elf;
+pub(crate) mod elf;
 pub mod firmware;
 pub mod ipc;
-mod ldcache;
+pub(crate) mod ldcache;
 mod libraries;
 
 // the kernel's side
@@ -34,7 +34,7 @@ pub mod procfs;
 pub mod wsl;
 
 // its GPUs
-mod device;
+pub(crate) mod device;
 pub mod query;
 
 // all of it

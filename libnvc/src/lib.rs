@@ -23,6 +23,10 @@ pub mod apply;
 // for programs
 pub mod debuglog;
 
+// for tests outside of the crate
+#[doc(hidden)]
+pub mod testing;
+
 // used everywhere
 mod error;
 mod inroot;
@@ -47,14 +51,3 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
-
-#[doc(hidden)]
-pub mod testing {
-    //! What the tests of device cgroups attach by themselves; not part of the library's interface.
-
-    pub use crate::apply::cgroup_v2::exchange_one_after_the_other;
-    pub use crate::sys::bpf::{
-        Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,
-        attach, create_link, create_map, load_program, program_by_id, program_info, query,
-    };
-}

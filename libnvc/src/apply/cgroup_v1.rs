@@ -81,7 +81,7 @@ impl Added {
 ///
 /// One exception must cover all of an access: reading by one and writing by another does not allow to open for both.
 /// Access is added to what the device's own line has.
-fn missing(list: &str, device: DeviceNumber) -> Option<String> {
+pub(crate) fn missing(list: &str, device: DeviceNumber) -> Option<String> {
     let DeviceNumber { major, minor } = device;
     let (mut read, mut write) = (false, false);
     for line in list.lines() {

@@ -7,7 +7,7 @@
 use crate::host::DeviceNumber;
 use crate::sys::bpf::Instruction;
 
-pub(super) mod interpret;
+pub(crate) mod interpret;
 
 use interpret::{READ, WRITE, decide};
 
@@ -22,7 +22,7 @@ const CHARACTER: i32 = 2;
 const NEITHER_READ_NOR_WRITE: i32 = !(((READ | WRITE) as i32) << 16);
 
 /// The program that allows what `original` allows, and reading and writing the character devices `added`.
-pub(super) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
+pub(crate) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
     let mut program = Vec::with_capacity(original.len() + PROLOGUE + added.len() * RULE);
     for devices in added.chunks(RULES_PER_PROLOGUE) {
         prologue(&mut program, devices.len());
@@ -35,7 +35,7 @@ pub(super) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<In
 }
 
 /// Whether a program is known to let a process open a character device in each of the ways rules are about.
-pub(super) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
+pub(crate) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
     [READ, WRITE, READ | WRITE]
         .into_iter()
         .all(|access| decide(program, interpret::CHARACTER, access, device) == Some(true))
@@ -47,7 +47,7 @@ pub(super) const BLINDED: &str = "its constants are blinded";
 /// Why a program, as the kernel shows it, cannot be loaded again; `None` if nothing speaks against it.
 ///
 /// What a program refers to, the kernel shows as numbers that mean something else, or nothing, when they are loaded.
-pub(super) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
+pub(crate) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
     let mut instructions = program.iter();
     while let Some(instruction) = instructions.next() {
         if instruction.dst() > 10 || instruction.src() > 10 {

@@ -25,14 +25,14 @@ use crate::path::ContainerPath;
 use crate::plan;
 use crate::sys::cage::{self, Cage, Failure};
 
-mod conf;
+pub(crate) mod conf;
 mod configured;
 mod explain;
 mod filter;
 mod kept;
 mod memory;
-mod output;
-mod program;
+pub(crate) mod output;
+pub(crate) mod program;
 mod watch;
 
 pub use memory::Memory;

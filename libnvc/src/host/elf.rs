@@ -22,7 +22,7 @@ const NT_GNU_ABI_TAG: u32 = 1;
 
 /// Why a library could not be looked into.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Oddity {
+pub(crate) enum Oddity {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("it is not an ELF file: {0}")]
@@ -36,7 +36,7 @@ pub(super) enum Oddity {
 }
 
 /// Reads some bytes at an offset, fewer at the end of the file.
-pub(super) trait Source {
+pub(crate) trait Source {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -47,7 +47,7 @@ impl Source for File {
 }
 
 /// The headers of an ELF file.
-pub(super) struct Library<S> {
+pub(crate) struct Library<S> {
     source: S,
     head: Vec<u8>,
     ctx: Ctx,
@@ -56,7 +56,7 @@ pub(super) struct Library<S> {
 
 impl<S: Source> Library<S> {
     /// Reads the headers.
-    pub(super) fn open(source: S) -> Result<Self, Oddity> {
+    pub(crate) fn open(source: S) -> Result<Self, Oddity> {
         let mut head = vec![0; HEAD];
         let length = source.read_at(&mut head, 0)?;
         head.truncate(length);
@@ -77,7 +77,7 @@ impl<S: Source> Library<S> {
     }
 
     /// Whether the library needs one whose name begins with one of `names`.
-    pub(super) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
+    pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
         let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
         let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
         let bytes = self.segment(&segment)?;
@@ -102,7 +102,7 @@ impl<S: Source> Library<S> {
     }
 
     /// The ABI note: operating system (0 is Linux) and oldest kernel version.
-    pub(super) fn abi(&self) -> Result<[u32; 4], Oddity> {
+    pub(crate) fn abi(&self) -> Result<[u32; 4], Oddity> {
         for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
             let bytes = self.segment(segment)?;
             if let Some(abi) = self.abi_of_notes(&bytes, segment.p_align) {

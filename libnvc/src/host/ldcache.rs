@@ -18,7 +18,7 @@ const LONGEST_STRING: usize = 4096;
 
 /// A loader cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cache<'a> {
+pub(crate) struct Cache<'a> {
     /// From the new layout's magic on: what string offsets count from.
     data: &'a [u8],
     table: &'a [u8],
@@ -26,18 +26,18 @@ pub(super) struct Cache<'a> {
 
 /// One line of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     /// Kind and architecture of the library.
-    pub(super) flags: i32,
+    pub(crate) flags: i32,
     /// The name that programs ask for.
-    pub(super) key: &'a [u8],
+    pub(crate) key: &'a [u8],
     /// The file's path.
-    pub(super) value: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 impl<'a> Cache<'a> {
     /// The cache that `bytes` are; none if they have another format, are cut off, or are an old table alone.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let data = match bytes.strip_prefix(OLD_MAGIC) {
             Some(_) => {
                 let table = count(bytes, 12)?.checked_mul(OLD_ENTRY)?;
@@ -55,7 +55,7 @@ impl<'a> Cache<'a> {
     }
 
     /// The entries in file order; an entry whose strings lie outside the file, or are longer than paths, is left out.
-    pub(super) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
+    pub(crate) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
         self.table.chunks_exact(ENTRY).filter_map(move |entry| {
             Some(Entry {
                 flags: number(entry, 0)?.cast_signed(),

@@ -125,7 +125,7 @@ pub fn gpu_caps(minor: u32) -> Result<Vec<DeviceNode>> {
 }
 
 /// Major number of a character device's driver in the text of /proc/devices.
-pub(super) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
+pub(crate) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
     let devices = std::str::from_utf8(devices).ok()?;
     let section = devices
         .lines()
@@ -138,7 +138,7 @@ pub(super) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
 }
 
 /// Names and minor numbers in the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.
-fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
+pub(crate) fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
         let (name, minor) = line.split_once(' ')?;
         Some((name, minor.trim().parse().ok()?))
@@ -146,7 +146,7 @@ fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
 }
 
 /// The GPU that a capability belongs to.
-fn gpu_of(name: &str) -> Option<u32> {
+pub(crate) fn gpu_of(name: &str) -> Option<u32> {
     name.strip_prefix("gpu")?.split('/').next()?.parse().ok()
 }
 

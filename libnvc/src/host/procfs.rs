@@ -57,7 +57,7 @@ fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
 }
 
 /// The module's parameters with `ModifyDeviceFiles` off.
-fn without_device_creation(params: &str) -> String {
+pub(crate) fn without_device_creation(params: &str) -> String {
     let edited = |line: &str| match line.strip_prefix("ModifyDeviceFiles: 1") {
         Some(rest) => format!("ModifyDeviceFiles: 0{rest}"),
         None => line.to_owned(),
@@ -93,7 +93,7 @@ pub fn version_mismatch(
 }
 
 /// The version in a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.
-fn parse_version(text: &str) -> Option<&str> {
+pub(crate) fn parse_version(text: &str) -> Option<&str> {
     let line = text.lines().find_map(|l| l.strip_prefix("NVRM version:"))?;
     line.split_whitespace().find(|word| {
         word.contains('.')
@@ -105,7 +105,7 @@ fn parse_version(text: &str) -> Option<&str> {
 }
 
 /// The number on the line `<key>: <number>`.
-pub(super) fn number(text: &str, key: &str) -> Option<u32> {
+pub(crate) fn number(text: &str, key: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         (name.trim() == key).then(|| value.trim().parse().ok())?

@@ -15,7 +15,7 @@ use std::ffi::CStr;
 mod ask;
 mod client;
 mod process;
-mod protocol;
+pub(crate) mod protocol;
 mod server;
 
 pub use client::{Query, QueryProgram, QueryReply, QueryRequest};

@@ -124,7 +124,7 @@ fn kind(head: &[u8]) -> Kind {
 }
 
 /// Whether an ELF program names a loader; none if these are not the first bytes of an ELF program.
-fn has_interpreter(head: &[u8]) -> Option<bool> {
+pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
     let header = Elf::parse_header(head).ok()?;
     let context = goblin::container::Ctx::new(header.container().ok()?, header.endianness().ok()?);
     let offset = usize::try_from(header.e_phoff).ok()?;
