@@ -177,9 +177,9 @@ impl Arena {
         };
         let outcome = told(self.configure(mode, root, words))?;
         let ending = ending(&outcome)?;
-        let after = self.look(root)?;
         match (&ending, plan) {
             (Ending::Refused(_), _) => {
+                let after = self.look(root)?;
                 let text = |problem| format!("{problem}\nafter: {}", outcome.stderr);
                 verdict::nothing_changed(&before, &after).map_err(text)?;
             }
@@ -187,7 +187,8 @@ impl Arena {
                 return Err(format!("done, without a plan: {}", dry.stderr));
             }
             (Ending::Done, Some(plan)) => {
-                self.plan_was_carried_out(mode, root, &plan, [&before, &after])?;
+                let after = told(mounts::numbered(self.inside.pid()))?;
+                self.plan_was_carried_out(mode, root, &plan, &before, &after)?;
             }
         }
         Ok(ending)

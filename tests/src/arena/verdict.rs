@@ -54,12 +54,13 @@ impl Arena {
         mode: Mode,
         root: &Path,
         plan: &[Value],
-        [before, after]: [&Seen; 2],
+        before: &Seen,
+        after: &[(u64, Mount)],
     ) -> Result<(), String> {
         let steps: Vec<Step> = plan.iter().filter_map(step).collect();
         let mut new = Vec::new();
         let mut old = before.mounts.iter();
-        for (id, mount) in &after.mounts {
+        for (id, mount) in after {
             match before.mounts.iter().find(|(old, _)| old == id) {
                 None => new.push(mount),
                 // A shared mount may have become a slave, so that nothing leaks.
@@ -68,7 +69,7 @@ impl Arena {
             }
         }
         if old.next().is_some() {
-            let lines = difference(&before.mounts, &after.mounts);
+            let lines = difference(&before.mounts, after);
             return Err(format!("unmounted: {lines}"));
         }
         let known: Vec<&str> = before
