@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -144,7 +144,7 @@ fn race(
 /// Puts what belongs there in its place, if nothing is, and the evil beside it; gives the directory.
 fn prepare(arena: &Arena, root: &Path, path: &Path, evil: Evil) -> std::io::Result<OwnedFd> {
     let root = fs::File::open(root)?;
-    let parent = directory(root.as_fd().try_clone_to_owned()?, path.parent().unwrap())?;
+    let parent = directory(&OwnedFd::from(root),, path.parent().unwrap())?;
     let name = path.file_name().unwrap();
     let here = |name: &std::ffi::OsStr| {
         use std::os::fd::AsRawFd;
@@ -182,7 +182,7 @@ fn prepare(arena: &Arena, root: &Path, path: &Path, evil: Evil) -> std::io::Resu
 }
 
 /// A directory of a root, made if missing.
-fn directory(root: OwnedFd, path: &Path) -> std::io::Result<OwnedFd> {
+fn directory(root: &OwnedFd, path: &Path) -> std::io::Result<OwnedFd> {
     let mut current = root.try_clone()?;
     let mut reached = PathBuf::new();
     for name in path {
@@ -190,10 +190,10 @@ fn directory(root: OwnedFd, path: &Path) -> std::io::Result<OwnedFd> {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-        current = match openat2(&root, &reached, how) {
+        current = match openat2(root, &reached, how) {
             Err(nix::errno::Errno::ENOENT) => {
                 nix::sys::stat::mkdirat(&current, name, Bits::from_bits_truncate(0o755))?;
-                openat2(&root, &reached, how)?
+                openat2(root, &reached, how)?
             }
             found => found?,
         };
