@@ -144,7 +144,7 @@ fn race(
 /// Puts what belongs there in its place, if nothing is, and the evil beside it; gives the directory.
 fn prepare(arena: &Arena, root: &Path, path: &Path, evil: Evil) -> std::io::Result<OwnedFd> {
     let root = fs::File::open(root)?;
-    let parent = directory(&OwnedFd::from(root),, path.parent().unwrap())?;
+    let parent = directory(&OwnedFd::from(root), path.parent().unwrap())?;
     let name = path.file_name().unwrap();
     let here = |name: &std::ffi::OsStr| {
         use std::os::fd::AsRawFd;
