@@ -22,6 +22,9 @@ use nvc_tests::arena::{Arena, Ending, Mode, ending};
 
 const WORDS: &[&str] = &["--compute", "--utility", "--compat32", "--device=0"];
 
+/// What opening a device that nothing drives fails with.
+const OPENED: &str = "no such device or address";
+
 /// What takes turns with the directory or file that belongs there.
 #[derive(Clone, Copy, Debug)]
 enum Evil {
@@ -31,7 +34,7 @@ enum Evil {
     Magic,
     /// A link to another place of the root.
     Inside,
-    /// A device that never ends, or that nothing drives.
+    /// A device that nothing drives: opening it fails with a cause of its own.
     Device,
     /// A file for a directory, a directory for a file.
     OtherKind,
@@ -50,6 +53,11 @@ fn main() -> ExitCode {
     harness::main(vec![
         test("supervised", &[NeedRoot], || races(Mode::Supervised)),
         test("standalone", &[NeedRoot], || races(Mode::Standalone)),
+        test(
+            "what_an_earlier_run_left",
+            &[NeedRoot],
+            what_an_earlier_run_left,
+        ),
     ])
 }
 
@@ -66,8 +74,9 @@ fn races(mode: Mode) {
         let (round, place) = (number / paths.len(), number % paths.len());
         let path = machine::driver().fill(paths[place]);
         let evil = EVILS[(round + place) % EVILS.len()];
-        let raced = race(&arena, mode, Path::new(&path), evil, &exchanges);
+        let raced = race(&arena, mode, Path::new(&path), evil, &exchanges, &[]);
         let ending = raced.unwrap_or_else(|problem| panic!("{path} and {evil:?}: {problem}"));
+        assert!(!ending.ends_with(OPENED), "{path}, a device, was opened");
         *endings.entry(ending).or_default() += 1;
         if (number + 1).is_multiple_of(1000) {
             println!("{mode:?}: {} runs", number + 1);
@@ -79,13 +88,51 @@ fn races(mode: Mode) {
     assert!(endings.contains_key("done"), "{endings:#?}");
 }
 
-/// One `configure` against one racer.
+/// A second `configure` looks into the files of the first one's tmpfs, and opens no device that takes their places.
+fn what_an_earlier_run_left() {
+    let count = harness::cases(40, 2_000);
+    let arena = Arena::new().unwrap();
+    let exchanges = AtomicU64::new(0);
+    let mut endings = BTreeMap::<String, usize>::new();
+    let files = [
+        "proc/driver/nvidia/params",
+        "etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf",
+    ];
+    for number in 0..count {
+        let (path, evil) = (
+            Path::new(files[number % 2]),
+            [Evil::Device, Evil::Climbing][number / 2 % 2],
+        );
+        let raced = race(
+            &arena,
+            Mode::Supervised,
+            path,
+            evil,
+            &exchanges,
+            &["--graphics"],
+        );
+        let ending = raced.unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
+        // A device cannot be opened there, and a link to the canary leads nowhere in the tmpfs.
+        assert!(
+            !ending.ends_with("permission denied"),
+            "{evil:?} was opened: {ending}"
+        );
+        *endings.entry(ending).or_default() += 1;
+    }
+    println!(
+        "a second configure: {count} runs, {} exchanges: {endings:#?}",
+        exchanges.into_inner()
+    );
+}
+
+/// One `configure` against one racer; with words for an earlier one, a second.
 fn race(
     arena: &Arena,
     mode: Mode,
     path: &Path,
     evil: Evil,
     exchanges: &AtomicU64,
+    earlier: &[&str],
 ) -> Result<String, String> {
     let root = arena.build(&Root {
         layout: Layout::Debian,
@@ -93,13 +140,20 @@ fn race(
         spots: Vec::new(),
     })?;
     let told = |error: std::io::Error| error.to_string();
+    let words = [WORDS, earlier].concat();
+    if !earlier.is_empty() {
+        let outcome = arena.configure(mode, &root, &words).map_err(told)?;
+        if ending(&outcome)? != Ending::Done {
+            return Err(format!("the first: {}", outcome.stderr));
+        }
+    }
     let before = mounts::numbered(arena.inside().pid()).map_err(told)?;
     let prepared = arena.inside().run(|| prepare(arena, &root, path, evil));
     let parent = prepared.and_then(|prepared| prepared).map_err(told)?;
     let stop = AtomicBool::new(false);
     let outcome = thread::scope(|scope| {
         let racer = scope.spawn(|| arena.inside().run(|| exchange(&parent, path, &stop)));
-        let outcome = arena.configure(mode, &root, WORDS);
+        let outcome = arena.configure(mode, &root, &words);
         stop.store(true, Ordering::Relaxed);
         let raced = racer.join().unwrap().unwrap();
         exchanges.fetch_add(raced, Ordering::Relaxed);
@@ -168,12 +222,7 @@ fn prepare(arena: &Arena, root: &Path, path: &Path, evil: Evil) -> std::io::Resu
         Evil::Inside => symlink("/tmp", at),
         Evil::Device => {
             let mode = Bits::S_IRUSR | Bits::S_IWUSR;
-            let device = if is_file {
-                makedev(1, 5)
-            } else {
-                makedev(4000, 0)
-            };
-            Ok(mknod(&at, SFlag::S_IFCHR, mode, device)?)
+            Ok(mknod(&at, SFlag::S_IFCHR, mode, makedev(4000, 0))?)
         }
         Evil::OtherKind if is_file => fs::create_dir(at),
         Evil::OtherKind => fs::write(at, ""),
