@@ -4,10 +4,11 @@
 
 use std::process::{ExitCode, Output};
 
-use nvc_testkit::cgroup::DeviceCgroup;
+use nvc_testkit::cgroup::{Attach, DeviceCgroup};
 use nvc_testkit::driver::Builder;
-use nvc_testkit::harness::Need::{CgroupV1, Command, Root as Privileged, UserNamespaces};
+use nvc_testkit::harness::Need::{CgroupV1, CgroupV2, Command, Root as Privileged, UserNamespaces};
 use nvc_testkit::harness::{self, test};
+use nvc_testkit::machine;
 use nvc_testkit::tree::Tree;
 
 mod shifted;
@@ -39,6 +40,9 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[Privileged, UserNamespaces, CgroupV1];
         a_cgroup_that_may_not_be_changed,
         a_cgroup_that_need_not_be_changed,
+    ]);
+    tests.extend(nvc_testkit::tests![&[Privileged, UserNamespaces, CgroupV2];
+        a_version_2_cgroup_that_may_not_be_changed,
     ]);
     tests.extend(nvc_testkit::tests![&needs; a_container_of_shifted_users]);
     let tools = [Privileged, UserNamespaces, Command("cc")];
@@ -201,4 +205,28 @@ fn in_cgroup(world: &World, cgroup: &DeviceCgroup) -> Output {
     let join = format!("echo $$ > {}/cgroup.procs", cgroup.directory().display());
     let sys = "mount --rbind /sys sys";
     world.configure(Root::HostRoot, &join, sys, "--device=0", "")
+}
+
+/// Not even asking which programs are attached is allowed.
+fn a_version_2_cgroup_that_may_not_be_changed() {
+    let world = World::new(Builder::default(), 0);
+    let before = Tree::of(&world.root).unwrap();
+    let cgroup = DeviceCgroup::v2().unwrap();
+    let cgroup = cgroup.attach(Attach::Multi, &["1:3"]).unwrap();
+    let join = format!("echo $$ > {}/cgroup.procs", cgroup.directory().display());
+    let hierarchy = machine::cgroup_hierarchy(2).unwrap();
+    let path = cgroup.directory().strip_prefix(hierarchy).unwrap();
+    // The first version comes first where there is one, so it is hidden.
+    let show = format!(
+        "mount -t proc proc /proc; mount --bind \"$driver/proc/devices\" /proc/devices
+         echo 0::/{} > run/cgroup; mount --bind run/cgroup /proc/$$/cgroup",
+        path.display()
+    );
+    let output = world.configure(Root::HostRoot, &join, &show, "--device=0 --pid=$$", "");
+    let (out, err) = text(&output);
+    assert!(out.starts_with("status 1\n"), "{out}{err}");
+    assert!(err.contains("bpf_prog_query"), "{err}");
+    assert!(err.contains("--no-cgroups"), "{err}");
+    let after = Tree::of(&world.root).unwrap();
+    assert_eq!(after.changes_since(&before), [""; 0]);
 }
