@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let needs = [Privileged, UserNamespaces];
     let mut tests = Vec::new();
     for (name, who, owner) in [
-        ("root_alone", Root::HostRoot, 0),
+        ("root_alone", Root::Host, 0),
         ("a_user_alone", Root::User(1000), 1000),
         ("a_range_of_users", Root::Range(100_000), 100_000),
     ] {
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     for (name, flags, outcome) in LOCKS {
         let outcome = *outcome;
         tests.push(test(format!("driver_locked_{name}"), &needs, move || {
-            locked(flags, outcome)
+            locked(flags, outcome);
         }));
     }
     tests.extend(nvc_testkit::tests![&needs;
@@ -64,7 +64,7 @@ const LISTS: &str = "NVIDIA_SIM_NO_NODES=1 chroot . /usr/bin/nvidia-smi -L 2>&1
     ldconfig -p -C etc/ld.so.cache | grep -c libnvidia-ml";
 
 fn works(who: Root, owner: u32) {
-    let world = World::new(Builder::default().no_nodes(), owner);
+    let world = World::new(&Builder::default().no_nodes(), owner);
     let output = world.configure(who, "", "", ROOTLESS, LISTS);
     let (out, err) = text(&output);
     assert!(out.starts_with("status 0\n"), "{out}{err}");
@@ -111,7 +111,7 @@ enum Locked {
 }
 
 fn locked(flags: &str, expected: Locked) {
-    let world = World::new(Builder::default(), 0);
+    let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
     let lock = format!(
         "mount --bind \"$driver\" \"$driver\" && mount -o remount,bind,{flags} \"$driver\""
@@ -131,7 +131,7 @@ fn locked(flags: &str, expected: Locked) {
                 world.cli().display()
             );
         }
-        let output = world.configure(Root::HostRoot, &lock, &setup, arguments, "");
+        let output = world.configure(Root::Host, &lock, &setup, arguments, "");
         let (out, err) = text(&output);
         match expected {
             Locked::Works => {
@@ -155,10 +155,10 @@ impl World {
 }
 
 fn a_read_only_root_cannot_be_unlocked() {
-    let world = World::new(Builder::default().no_nodes(), 0);
+    let world = World::new(&Builder::default().no_nodes(), 0);
     let before = Tree::of(&world.root).unwrap();
     let lock = "mount --bind \"$root\" \"$root\" && mount -o remount,bind,ro \"$root\"";
-    let output = world.configure(Root::HostRoot, lock, "", ROOTLESS, "");
+    let output = world.configure(Root::Host, lock, "", ROOTLESS, "");
     let (out, err) = text(&output);
     assert!(out.starts_with("status 1\n"), "{out}{err}");
     assert!(err.contains("read-only file system"), "{err}");
@@ -168,7 +168,7 @@ fn a_read_only_root_cannot_be_unlocked() {
 
 /// The root belongs to a user that the namespace does not know: nothing can be made there.
 fn an_owner_without_a_map() {
-    let world = World::new(Builder::default().no_nodes(), 5000);
+    let world = World::new(&Builder::default().no_nodes(), 5000);
     let before = Tree::of(&world.root).unwrap();
     let output = world.configure(Root::User(1000), "", "", ROOTLESS, "");
     let (out, err) = text(&output);
@@ -180,7 +180,7 @@ fn an_owner_without_a_map() {
 
 /// The rules are the host's: a namespace's root may not change them, whoever it is outside.
 fn a_cgroup_that_may_not_be_changed() {
-    let world = World::new(Builder::default(), 0);
+    let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
     let cgroup = DeviceCgroup::v1().unwrap();
     let output = in_cgroup(&world, &cgroup);
@@ -194,7 +194,7 @@ fn a_cgroup_that_may_not_be_changed() {
 
 /// Whether there is something to change is asked for each container.
 fn a_cgroup_that_need_not_be_changed() {
-    let world = World::new(Builder::default(), 0);
+    let world = World::new(&Builder::default(), 0);
     let cgroup = DeviceCgroup::v1_allowing_all().unwrap();
     let output = in_cgroup(&world, &cgroup);
     let (out, err) = text(&output);
@@ -204,12 +204,12 @@ fn a_cgroup_that_need_not_be_changed() {
 fn in_cgroup(world: &World, cgroup: &DeviceCgroup) -> Output {
     let join = format!("echo $$ > {}/cgroup.procs", cgroup.directory().display());
     let sys = "mount --rbind /sys sys";
-    world.configure(Root::HostRoot, &join, sys, "--device=0", "")
+    world.configure(Root::Host, &join, sys, "--device=0", "")
 }
 
 /// Not even asking which programs are attached is allowed.
 fn a_version_2_cgroup_that_may_not_be_changed() {
-    let world = World::new(Builder::default(), 0);
+    let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
     let cgroup = DeviceCgroup::v2().unwrap();
     let cgroup = cgroup.attach(Attach::Multi, &["1:3"]).unwrap();
@@ -222,7 +222,7 @@ fn a_version_2_cgroup_that_may_not_be_changed() {
          echo 0::/{} > run/cgroup; mount --bind run/cgroup /proc/$$/cgroup",
         path.display()
     );
-    let output = world.configure(Root::HostRoot, &join, &show, "--device=0 --pid=$$", "");
+    let output = world.configure(Root::Host, &join, &show, "--device=0 --pid=$$", "");
     let (out, err) = text(&output);
     assert!(out.starts_with("status 1\n"), "{out}{err}");
     assert!(err.contains("bpf_prog_query"), "{err}");

@@ -60,7 +60,7 @@ fn end(mut container: Child) {
 
 /// The files are the container's owner's, as Docker's `userns-remap` has it.
 pub(crate) fn a_container_of_shifted_users() {
-    let world = World::new(Builder::default(), FIRST);
+    let world = World::new(&Builder::default(), FIRST);
     let before = Tree::of(&world.root).unwrap();
     let (container, pid) = container(&world, "");
     configure(&world, pid);
@@ -75,7 +75,7 @@ pub(crate) fn a_container_of_shifted_users() {
 
 /// On the disk the files are root's; the mount shifts them to the container's users.
 pub(crate) fn an_idmapped_root() {
-    let world = World::new(Builder::default(), 0);
+    let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
     let tool = world.tool(Source::IdMap, "idmap");
     let shift = format!(

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nvc_testkit::cli;
 use nvc_testkit::compile::{Source, compiled};
-use nvc_testkit::driver::Driver;
+use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::{files, rootfs, userland};
 
@@ -15,7 +15,7 @@ use nvc_testkit::{files, rootfs, userland};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
     /// The host's root, alone: `unshare -Ur`.
-    HostRoot,
+    Host,
     /// An ordinary user, alone.
     User(u32),
     /// The first of a range of users.
@@ -47,7 +47,7 @@ mount -t tmpfs tmpfs run
 
 impl World {
     /// A driver and a Debian root that belongs to `owner`.
-    pub(crate) fn new(driver: nvc_testkit::driver::Builder, owner: u32) -> Self {
+    pub(crate) fn new(driver: &Builder, owner: u32) -> Self {
         let scratch = Scratch::new().unwrap();
         let driver = driver.build(scratch.join("driver")).unwrap();
         let builder = rootfs::Builder::new(rootfs::Layout::Debian);
@@ -83,7 +83,7 @@ impl World {
         };
         let inside = format!("{entered}\n{MOUNTS}\n{script}");
         let enter = match who {
-            Root::HostRoot => "exec unshare -Urmpf sh -c \"$inside\" sh \"$@\"".to_owned(),
+            Root::Host => "exec unshare -Urmpf sh -c \"$inside\" sh \"$@\"".to_owned(),
             Root::User(uid) => format!(
                 "exec setpriv --reuid={uid} --regid={uid} --clear-groups \
                  unshare -Urmpf sh -c \"$inside\" sh \"$@\""
