@@ -146,7 +146,7 @@ fn a_cache_with_any_damage() {
     let path = subject.driver.path(CACHE);
     let whole = fs::read(&path).unwrap();
     let (fell_back, refused) = (Cell::new(0), Cell::new(0));
-    check(cases(60, 10_000), |damage| {
+    check(cases(60, 1500), |damage| {
         fs::write(&path, damage.apply(&whole)).unwrap();
         // The default: where it is of no use, the usual directories are searched.
         let outcome = subject.list(&[]);
@@ -280,7 +280,7 @@ fn nvml_cut_anywhere() {
     let subject = Subject::new();
     let file = nvml(&subject);
     let whole = fs::read(&file).unwrap();
-    let number = cases(30, 2000);
+    let number = cases(30, 800);
     for case in 0..number {
         fs::write(&file, &whole[..whole.len() * case / number]).unwrap();
         subject.check(&subject.list(&[]));
@@ -291,7 +291,7 @@ fn nvml_with_any_damage() {
     let subject = Subject::new();
     let file = nvml(&subject);
     let whole = fs::read(&file).unwrap();
-    check(cases(30, 3000), |damage| {
+    check(cases(30, 800), |damage| {
         fs::write(&file, damage.apply(&whole)).unwrap();
         let outcome = subject.list(&[]);
         // What a damaged one answers may be wrong; that is not for us to see.
