@@ -21,6 +21,8 @@ pub enum Source {
     DeviceProbe,
     /// Runs a program under a chosen process id.
     WithPid,
+    /// Mounts a directory with shifted owners.
+    IdMap,
 }
 
 impl Source {
@@ -31,6 +33,7 @@ impl Source {
             Self::Failure => include_str!("../c/failure.c"),
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
             Self::WithPid => include_str!("../c/with-pid.c"),
+            Self::IdMap => include_str!("../c/idmap.c"),
         }
     }
 
@@ -40,7 +43,7 @@ impl Source {
             // glibc before 2.34 keeps dlopen in a library of its own.
             Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],
-            Self::DeviceProbe | Self::WithPid => &[],
+            Self::DeviceProbe | Self::WithPid | Self::IdMap => &[],
         }
     }
 }

@@ -14,12 +14,12 @@ use nix::unistd::fchdir;
 
 use super::attach::Attacher;
 use super::journal::Journal;
-use super::source::{Location, ReadySource};
+use super::source::{Location, ReadySource, locked};
 use super::target::{Target, Tree, open_child};
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
 use crate::inroot;
-use crate::sys::mount::MountAttributes;
+use crate::sys::mount::{MountAttributes, attributes};
 
 /// Binds a source onto a target and restricts the mount.
 #[allow(
@@ -42,10 +42,16 @@ pub(super) fn bind(
     fchdir(attacher.descriptors).map_err(failed)?;
     bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
     let mounted = on_top_or_undo(target).map_err(failed)?;
-    let result = restrict(mounted.as_fd(), source.attributes);
+    let result = restrict(mounted.as_fd(), source.attributes, source.hindrance);
     if let Err(errno) = result {
+        let hindered = has(mounted.as_fd()).intersects(source.hindrance);
         let _ = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
-        return Err(failed(errno));
+        let error = failed(errno);
+        return Err(if errno == Errno::EPERM && hindered {
+            error.hint(locked(&source.name))
+        } else {
+            error
+        });
     }
     journal.mounted(mounted);
     Ok(())
@@ -117,9 +123,16 @@ fn bind_by_name(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Er
     )
 }
 
-fn restrict(mounted: BorrowedFd<'_>, attributes: MountAttributes) -> Result<(), Errno> {
+/// Sets and clears attributes. The others stay: a remount replaces all of them, and in a user namespace those that the
+/// source's mount has may not be cleared.
+fn restrict(
+    mounted: BorrowedFd<'_>,
+    set: MountAttributes,
+    clear: MountAttributes,
+) -> Result<(), Errno> {
     let none = None::<&str>;
     let name = name(mounted);
+    let attributes = set | has(mounted).difference(clear);
     mount(
         none,
         name.as_str(),
@@ -128,6 +141,11 @@ fn restrict(mounted: BorrowedFd<'_>, attributes: MountAttributes) -> Result<(), 
         none,
     )?;
     mount(none, name.as_str(), none, MsFlags::MS_PRIVATE, none)
+}
+
+/// The attributes that a mount has from its source; none if that cannot be told.
+fn has(mounted: BorrowedFd<'_>) -> MountAttributes {
+    attributes(mounted).unwrap_or(MountAttributes::empty())
 }
 
 /// A descriptor at the root of what was just mounted on a target.

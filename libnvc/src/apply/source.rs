@@ -25,6 +25,8 @@ pub(super) struct ReadySource {
     pub(super) identity: (u64, u64),
     /// What the mount must have.
     pub(super) attributes: MountAttributes,
+    /// What would make the mount useless.
+    pub(super) hindrance: MountAttributes,
     /// The detached clone.
     pub(super) mount: Clone,
 }
@@ -105,6 +107,7 @@ impl ReadySource {
             mode: stat.st_mode,
             identity: (stat.st_dev, stat.st_ino),
             attributes,
+            hindrance: expected.hindrance(),
             mount,
         })
     }
@@ -184,12 +187,17 @@ fn cloning_failed(fd: BorrowedFd<'_>, name: &Path, errno: Errno) -> Error {
     let error = Error::file("mount operation failed", name, errno);
     let hindered = MountAttributes::NODEV | MountAttributes::NOEXEC;
     if errno == Errno::EPERM && has_hindrance(fd, hindered) {
-        let place = name.parent().unwrap_or(name).display();
-        return error.hint(format!(
-            "the file system at {place} is mounted nodev or noexec, and this may not be undone here"
-        ));
+        return error.hint(locked(name));
     }
     error
+}
+
+/// The way out where the mount that holds a source has an attribute that would make the new one useless.
+pub(super) fn locked(source: &Path) -> String {
+    let place = source.parent().unwrap_or(source).display();
+    format!(
+        "the file system at {place} is mounted nodev or noexec, and this may not be undone here"
+    )
 }
 
 impl fmt::Display for ReadySource {

@@ -269,12 +269,20 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
 /// Only the part behind the last colon is made lower case, like upstream does: the rest has file names in it.
 fn load_error(text: &str, kind: ErrorKind) -> Error {
     let text = printable(text.lines().next().unwrap_or_default());
+    // What the loader says of a file that is there.
+    let closed = ["failed to map segment", "ermission denied", "not permitted"];
+    let closed = closed.iter().any(|words| text.contains(words));
     let error = match text.rsplit_once(": ") {
         Some((head, tail)) => {
             Error::new(kind, format!("load library failed: {head}")).because(tail)
         }
         None => Error::new(kind, "load library failed").because(text),
     };
+    if closed {
+        return error.hint(
+            "its file system may be mounted noexec, or the file closed to the user that NVML runs as",
+        );
+    }
     error.hint("install the NVIDIA driver, or name the directory that has it with --root")
 }
 

@@ -221,7 +221,7 @@ fn forget_new_calls() {
 /// The descendant of a process that spins in a cage with this mark, once it does.
 pub(crate) fn spinning(caller: &str, mark: &str) -> u32 {
     let ending = format!("\0/spin\0{mark}\0");
-    for _ in 0..400 {
+    for _ in 0..4000 {
         for thread in fs::read_dir(format!("/proc/{caller}/task")).unwrap() {
             let children = thread.unwrap().path().join("children");
             for pid in fs::read_to_string(children)

@@ -70,7 +70,7 @@ fn it_ends_while_nvml_is_asked() {
 
 /// All or nothing, whenever it is; what is on the host is as it was.
 fn it_ends_at_any_time() {
-    let number = cases(16, 1000);
+    let number = cases(16, 400);
     let mut failed = 0;
     for case in 0..number {
         let container = container();

@@ -110,9 +110,13 @@ impl Subject {
     }
 
     fn list(&self, options: &[&str]) -> Outcome {
+        // A damaged NVML may do anything, waiting for ever included; a busy machine needs its time.
+        self.list_within("15", options)
+    }
+
+    fn list_within(&self, seconds: &str, options: &[&str]) -> Outcome {
         let words = [options, &["list", "--libraries", "--compat32"]].concat();
-        // A damaged NVML may do anything, waiting for ever included.
-        let run = Run::cli(command_line(&self.driver, &words)).env("NVC_DRIVER_TIMEOUT", "1");
+        let run = Run::cli(command_line(&self.driver, &words)).env("NVC_DRIVER_TIMEOUT", seconds);
         run.outcome().unwrap()
     }
 
@@ -127,11 +131,10 @@ impl Subject {
             fine && outcome.orphans.is_empty() && !outcome.stderr.contains("panicked"),
             "{outcome:#?}"
         );
+        // A damaged cache may well say that one library's file is another one; but there is such a file.
         for line in outcome.stdout.lines() {
-            assert!(
-                self.whole.iter().any(|known| known == line),
-                "{line}: {outcome:#?}"
-            );
+            let file = self.driver.path(line);
+            assert!(file.is_file(), "{line}: {outcome:#?}");
         }
     }
 }
@@ -143,7 +146,7 @@ fn a_cache_with_any_damage() {
     let path = subject.driver.path(CACHE);
     let whole = fs::read(&path).unwrap();
     let (fell_back, refused) = (Cell::new(0), Cell::new(0));
-    check(cases(60, 10_000), |damage| {
+    check(cases(60, 1500), |damage| {
         fs::write(&path, damage.apply(&whole)).unwrap();
         // The default: where it is of no use, the usual directories are searched.
         let outcome = subject.list(&[]);
@@ -165,19 +168,20 @@ fn a_cache_with_any_damage() {
 fn a_cache_of_any_kind() {
     let subject = Subject::new();
     let path = subject.driver.path(CACHE);
-    let kinds: &[(&str, &dyn Fn(&Path))] = &[
-        ("nothing", &|_| {}),
-        ("directory", &|path| fs::create_dir(path).unwrap()),
-        ("fifo", &|path| {
+    type Make = fn(&Path);
+    let kinds: &[(&str, Make)] = &[
+        ("nothing", |_| {}),
+        ("directory", |path| fs::create_dir(path).unwrap()),
+        ("fifo", |path| {
             let mode = nix::sys::stat::Mode::from_bits_truncate(0o644);
             nix::unistd::mkfifo(path, mode).unwrap();
         }),
-        ("loop", &|path| symlink("ld.so.cache", path).unwrap()),
-        ("dangling link", &|path| symlink("nowhere", path).unwrap()),
-        ("socket", &|path| {
+        ("loop", |path| symlink("ld.so.cache", path).unwrap()),
+        ("dangling link", |path| symlink("nowhere", path).unwrap()),
+        ("socket", |path| {
             let _ = std::os::unix::net::UnixListener::bind(path).unwrap();
         }),
-        ("endless device", &|path| {
+        ("endless device", |path| {
             let (kind, mode) = (
                 nix::sys::stat::SFlag::S_IFCHR,
                 nix::sys::stat::Mode::from_bits_truncate(0o666),
@@ -185,12 +189,14 @@ fn a_cache_of_any_kind() {
             let zero = nix::sys::stat::makedev(1, 5);
             nix::sys::stat::mknod(path, kind, mode, zero).unwrap();
         }),
-        ("empty file", &|path| files::file(path, "", 0o644).unwrap()),
+        ("empty file", |path| files::file(path, "", 0o644).unwrap()),
     ];
     fs::remove_file(&path).unwrap();
     for (kind, make) in kinds {
         make(&path);
-        let outcome = subject.list(&[]);
+        let seconds = if *kind == "fifo" { "1" } else { "15" };
+        let list = |options: &[&str]| subject.list_within(seconds, options);
+        let outcome = list(&[]);
         let searched = outcome.stderr.contains("usual library directories");
         assert!(searched, "{kind}: {outcome:#?}");
         if *kind == "fifo" {
@@ -204,7 +210,7 @@ fn a_cache_of_any_kind() {
                 "{kind}"
             );
         }
-        let outcome = subject.list(&["--ldcache=/etc/ld.so.cache"]);
+        let outcome = list(&["--ldcache=/etc/ld.so.cache"]);
         assert_eq!(outcome.status, Some(1), "{kind}: {outcome:#?}");
         subject.check(&outcome);
         if path.is_dir() {
@@ -274,7 +280,7 @@ fn nvml_cut_anywhere() {
     let subject = Subject::new();
     let file = nvml(&subject);
     let whole = fs::read(&file).unwrap();
-    let number = cases(30, 2000);
+    let number = cases(30, 800);
     for case in 0..number {
         fs::write(&file, &whole[..whole.len() * case / number]).unwrap();
         subject.check(&subject.list(&[]));
@@ -285,7 +291,7 @@ fn nvml_with_any_damage() {
     let subject = Subject::new();
     let file = nvml(&subject);
     let whole = fs::read(&file).unwrap();
-    check(cases(30, 3000), |damage| {
+    check(cases(30, 800), |damage| {
         fs::write(&file, damage.apply(&whole)).unwrap();
         let outcome = subject.list(&[]);
         // What a damaged one answers may be wrong; that is not for us to see.

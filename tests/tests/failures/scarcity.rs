@@ -1,13 +1,14 @@
 //! Machines that run out: of space, of inodes, of descriptors, of memory. Everything or nothing is done.
 
+use std::ffi::OsString;
 use std::process::Command;
 
 use nvc_testkit::cli::{Outcome, Run};
 use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::harness::Need::{Command as Program, Root};
 use nvc_testkit::harness::{Test, cases};
-use nvc_testkit::machine;
-use nvc_tests::{State, command_line, configure, debian_root, host_ldconfig, start};
+use nvc_testkit::{machine, userland};
+use nvc_tests::{State, capi, command_line, configure, debian_root, host_ldconfig, start};
 
 const ARGUMENTS: &[&str] = &["--utility", "--compute", "--graphics", "--device=all"];
 
@@ -21,6 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
         no_descriptor_is_left,
         no_memory_is_left,
     ]);
+    tests.extend(nvc_testkit::tests![&[Root, Program("gcc")]; no_descriptor_is_left_in_c]);
     tests
 }
 
@@ -184,4 +186,25 @@ fn no_memory_is_left() {
     }
     assert!(failures > 0, "{failures}");
     assert_complete(&container, &before);
+}
+
+/// The C library does not raise the limit: that is its caller's.
+fn no_descriptor_is_left_in_c() {
+    let container = container();
+    let before = State::of(&container);
+    let program = capi::Program::compile("gcc", "tests/c/scarce.c", capi::Check::Plain);
+    let ldconfig = format!("@{}", userland::host_ldconfig().display());
+    let words: [OsString; 4] = [
+        machine::driver().root().into(),
+        container.pid().to_string().into(),
+        container.root().into(),
+        ldconfig.into(),
+    ];
+    program.succeeds(words);
+    let new = before.new_mounts(&container);
+    assert!(
+        new.iter()
+            .any(|line| line.starts_with("usr/bin/nvidia-smi ")),
+        "{new:#?}"
+    );
 }

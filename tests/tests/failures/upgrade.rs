@@ -53,7 +53,7 @@ pub(crate) fn tests() -> Vec<Test> {
         .iter()
         .map(|&(name, change, message)| {
             test(format!("library_{name}"), &[Root], move || {
-                library_changes(change, message)
+                library_changes(change, message);
             })
         })
         .collect();
