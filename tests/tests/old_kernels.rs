@@ -8,8 +8,9 @@ use std::process::{Command, ExitCode};
 
 use nvc_testkit::cli::{self, Run};
 use nvc_testkit::container::{self, Container};
-use nvc_testkit::harness::{self, Need::Root, test};
-use nvc_testkit::machine;
+use nvc_testkit::harness::{self, Need::Root, Need::Tracing, test};
+use nvc_testkit::machine::Scratch;
+use nvc_testkit::{faults, machine};
 use nvc_tests::{State, command_line, debian_root, host_ldconfig, mounts_inside, start};
 
 /// What is called and can be missing without any loss.
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         leaks_nothing,
         never_without_a_sealed_copy,
     ]);
+    tests.push(test("with_old_answers", &[Root, Tracing], with_old_answers));
     harness::main(tests)
 }
 
@@ -78,7 +80,15 @@ fn shim() -> PathBuf {
 }
 
 fn configure_without(calls: &[&str], container: &Container, options: &[&str]) -> Run {
-    let mut command = Command::new(shim());
+    configure_within(Command::new(shim()), calls, container, options)
+}
+
+fn configure_within(
+    mut command: Command,
+    calls: &[&str],
+    container: &Container,
+    options: &[&str],
+) -> Run {
     command.args(calls).arg("--");
     let pid = format!("--pid={}", container.pid());
     let ldconfig = host_ldconfig();
@@ -98,6 +108,19 @@ fn same_without(calls: &[&str]) {
     assert_eq!(mounts_inside(&other), mounts_inside(&ordinary));
     let files = |container: &Container| container.files().unwrap();
     assert_eq!(files(&other).changes_since(&files(&ordinary)), [""; 0]);
+}
+
+/// What is in memory and no filter sees: statx knows nothing about mounts, clone nothing about CLONE_PIDFD.
+fn with_old_answers() {
+    let (ordinary, other) = (new_container(), new_container());
+    let scratch = Scratch::new().unwrap();
+    configure_without(&[], &ordinary, &[]).succeeds();
+    for _ in 0..2 {
+        let mut command = faults::old_kernel(&scratch.join("report")).unwrap();
+        command.arg(shim());
+        configure_within(command, OLDEST, &other, &[]).succeeds();
+    }
+    assert_eq!(mounts_inside(&other), mounts_inside(&ordinary));
 }
 
 fn new_container() -> Container {
