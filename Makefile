@@ -38,7 +38,7 @@ header: ## Write include/nvc.h anew from the sources.
 test: ## Run all tests; the privileged ones when root.
 	@scripts/test.sh
 
-test-long: ## Run all tests with many more cases: hostile trees, races, faults, load (an hour or so).
+test-long: ## Run all tests with many more cases: hostile trees, races, faults, old kernels, load (an hour or so).
 	@NVC_TEST_LONG=1 scripts/test.sh
 
 bench: ## Print the figures of the release binary (root, ../shared/conformance).

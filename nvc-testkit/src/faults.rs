@@ -61,6 +61,16 @@ pub fn command(fault: Option<&Fault>, report: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
+/// The same without a fault, on a kernel that answers as before 5.2 to what `nvc-without` cannot see.
+///
+/// # Errors
+/// The place of the program is not known.
+pub fn old_kernel(report: &Path) -> io::Result<Command> {
+    let mut command = Command::new(cli::beside("nvc-fault")?);
+    command.arg("--report").arg(report).args(["--old", "--"]);
+    Ok(command)
+}
+
 impl Report {
     /// Reads what `nvc-fault` wrote.
     ///

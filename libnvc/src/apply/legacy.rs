@@ -22,13 +22,8 @@ use crate::inroot;
 use crate::sys::mount::{MountAttributes, attributes};
 
 /// Binds a source onto a target and restricts the mount.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the fallback needs what the ordinary way already has open"
-)]
 pub(super) fn bind(
     source: &ReadySource,
-    location: &Location,
     driver_root: &DriverRoot,
     tree: &Tree<'_>,
     target: &Target,
@@ -38,7 +33,7 @@ pub(super) fn bind(
 ) -> Result<()> {
     attacher.confine(target, place, journal)?;
     let failed = |errno| Error::file("mount operation failed", place, errno);
-    let again = open_again(source, location, driver_root, tree)?;
+    let again = open_again(source, driver_root, tree)?;
     fchdir(attacher.descriptors).map_err(failed)?;
     bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
     let mounted = on_top_or_undo(target).map_err(failed)?;
@@ -88,17 +83,12 @@ pub(super) fn set_propagation(
 }
 
 /// Opens a source in the container's namespace and makes sure that it is the one that was checked.
-fn open_again(
-    source: &ReadySource,
-    location: &Location,
-    root: &DriverRoot,
-    tree: &Tree<'_>,
-) -> Result<OwnedFd> {
+fn open_again(source: &ReadySource, root: &DriverRoot, tree: &Tree<'_>) -> Result<OwnedFd> {
     let failed = |errno| {
         let error = Error::file("mount operation failed", &source.name, errno);
         error.hint("this kernel needs the host's files to be visible in the container: configure it before it pivots")
     };
-    let fd = match location {
+    let fd = match &source.location {
         Location::Host(path) => DriverRoot::open(root.path())?
             .resolve(path)
             .map_err(failed)?,

@@ -18,7 +18,7 @@ use super::attach::Attacher;
 use super::cgroup;
 use super::journal::Journal;
 use super::ldconfig::Memory;
-use super::source::{Clone, ReadySource};
+use super::source::ReadySource;
 use super::target::{Leaf, Target, Tree};
 use super::work::{Task, Work};
 use super::{legacy, tmpfs};
@@ -240,7 +240,7 @@ fn become_owner((uid, gid): (u32, u32)) -> Result<()> {
 }
 
 fn bind(
-    source: ReadySource,
+    mut source: ReadySource,
     at: &ContainerPath,
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,
@@ -260,19 +260,22 @@ fn bind(
     }
     let place = at.below(tree.rootfs);
     log::info!("mounting {source} at {}", place.display());
-    match source.mount {
-        Clone::Detached(mount) => attacher.attach(mount, &target, &place, journal),
-        Clone::Legacy(ref location) => legacy::bind(
-            &source,
-            location,
-            driver_root,
-            tree,
-            &target,
-            attacher,
-            &place,
-            journal,
-        ),
+    if let Some(mount) = source.mount.take() {
+        match attacher.attach(mount, &target, &place, journal) {
+            // A sandbox that lets mounts be cloned, and not attached.
+            Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
+            done => return done,
+        }
     }
+    legacy::bind(
+        &source,
+        driver_root,
+        tree,
+        &target,
+        attacher,
+        &place,
+        journal,
+    )
 }
 
 /// A directory that must be there: the kernel makes /proc/driver/nvidia, not we.

@@ -27,21 +27,14 @@ pub(super) struct ReadySource {
     pub(super) attributes: MountAttributes,
     /// What would make the mount useless.
     pub(super) hindrance: MountAttributes,
-    /// The detached clone.
-    pub(super) mount: Clone,
-}
-
-/// How the source gets mounted.
-#[derive(Debug)]
-pub(super) enum Clone {
-    /// A detached, restricted clone waits to be attached.
-    Detached(OwnedFd),
-    /// The kernel has no detached mounts: opened again in the container's namespace.
-    Legacy(Location),
+    /// The detached, restricted clone that waits to be attached; none where the kernel has no such.
+    pub(super) mount: Option<OwnedFd>,
+    /// Where it is opened again in the container's namespace, if need be.
+    pub(super) location: Location,
 }
 
 /// Where a source is found again.
-#[derive(Debug, std::clone::Clone)]
+#[derive(Clone, Debug)]
 pub(super) enum Location {
     /// Below the driver root.
     Host(HostPath),
@@ -98,8 +91,8 @@ impl ReadySource {
         expected.check(&stat, &name)?;
         let attributes = expected.attributes();
         let mount = match clone_restricted(fd, expected) {
-            Ok(mount) => Clone::Detached(mount),
-            Err(Errno::ENOSYS) => Clone::Legacy(location),
+            Ok(mount) => Some(mount),
+            Err(Errno::ENOSYS) => None,
             Err(errno) => return Err(cloning_failed(fd, &name, errno)),
         };
         Ok(Self {
@@ -109,6 +102,7 @@ impl ReadySource {
             attributes,
             hindrance: expected.hindrance(),
             mount,
+            location,
         })
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::host::{DeviceNode, DeviceNumber, DriverRoot, procfs};
 use crate::path::HostPath;
 
@@ -41,7 +41,13 @@ pub struct Capabilities {
 impl Capabilities {
     /// Asks the kernel.
     pub fn discover() -> Self {
-        let devices = std::fs::read(PROC_DEVICES).unwrap_or_default();
+        let devices = std::fs::read(PROC_DEVICES).unwrap_or_else(|error| {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                let cause = errno_text(errno_of(&error));
+                log::warn!("skipping the capabilities' devices: {PROC_DEVICES}: {cause}");
+            }
+            Vec::new()
+        });
         Self {
             major: character_major(&devices, DRIVER),
         }

@@ -70,7 +70,13 @@ pub fn gpu_directory(root: &DriverRoot, busid: &str) -> Option<HostPath> {
     let gpus = HostPath::new(DIRECTORY).join("gpus");
     let names = [Some(busid), busid.strip_prefix("0000")];
     let mut paths = names.into_iter().flatten().map(|name| gpus.join(name));
-    paths.find(|path| root.exists(path) == Ok(true))
+    paths.find(|path| {
+        root.exists(path).unwrap_or_else(|errno| {
+            let path = root.join(path);
+            log::warn!("skipping {}: {}", path.display(), errno_text(errno));
+            false
+        })
+    })
 }
 
 /// Version of the kernel module, if it is loaded.

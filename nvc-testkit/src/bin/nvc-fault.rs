@@ -1,6 +1,9 @@
 //! Runs a command and makes one of its system calls fail, or kills it there; or says which calls it makes.
 //!
-//! `nvc-fault --report FILE [--task TASK --call N (--errno NUMBER | --kill)] -- COMMAND...`
+//! `nvc-fault --report FILE [--old] [--task TASK --call N (--errno NUMBER | --kill)] -- COMMAND...`
+//!
+//! With `--old` the kernel answers as before 5.2 where a system-call filter cannot make it: statx(2) does not tell
+//! about mounts, and clone(2) takes no notice of `CLONE_PIDFD`.
 //!
 //! The exit status is the command's. The tasks' names are explained in [`nvc_testkit::faults`]. By ptrace(2), since a
 //! system-call filter cannot count, and preloading does not reach the calls that a program makes itself.
@@ -60,6 +63,7 @@ struct Wishes {
     call: Option<usize>,
     /// None: kill.
     errno: Option<i32>,
+    old: bool,
     command: Vec<OsString>,
 }
 
@@ -69,7 +73,8 @@ impl Wishes {
         let mut words = words.into_iter();
         while let Some(word) = words.next().filter(|word| word != "--") {
             let word = word.to_string_lossy();
-            if word == "--kill" {
+            wishes.old |= word == "--old";
+            if word == "--kill" || word == "--old" {
                 continue;
             }
             let value = words.next().ok_or("a value is missing")?;
@@ -121,6 +126,8 @@ struct Task {
     children: HashMap<&'static str, usize>,
     /// Whether the call in progress is the one that fails.
     failing: bool,
+    /// Where statx(2), in progress, writes its answer.
+    statx: Option<u64>,
 }
 
 struct Tracer {
@@ -231,7 +238,13 @@ impl Tracer {
                 task.failing = false;
                 registers::answer(pid, -i64::from(self.wishes.errno.unwrap_or_default()))?;
             }
+            if let Some(answer) = task.statx.take() {
+                registers::forget_mount(pid, answer)?;
+            }
             return self.go_on(pid, None);
+        }
+        if self.wishes.old {
+            task.statx = registers::make_old(pid)?;
         }
         if self.done {
             return self.go_on(pid, None);
@@ -268,6 +281,7 @@ impl Task {
             calls: 0,
             children: HashMap::new(),
             failing: false,
+            statx: None,
         }
     }
 }
@@ -290,7 +304,7 @@ fn sort_of_child(event: i32) -> Option<&'static str> {
 /// Where the kernel has a call's number and its answer.
 #[cfg(target_arch = "x86_64")]
 mod registers {
-    use super::{Errno, Pid, ptrace};
+    use super::{Errno, Pid, libc, ptrace};
 
     pub(super) fn call(pid: Pid) -> Result<i64, Errno> {
         Ok(ptrace::getregs(pid)?.orig_rax.cast_signed())
@@ -301,6 +315,34 @@ mod registers {
         let mut registers = ptrace::getregs(pid)?;
         registers.orig_rax = u64::MAX;
         ptrace::setregs(pid, registers)
+    }
+
+    /// Takes the flag away that an old kernel does not know; where statx(2) will write.
+    pub(super) fn make_old(pid: Pid) -> Result<Option<u64>, Errno> {
+        let mut registers = ptrace::getregs(pid)?;
+        match registers.orig_rax.cast_signed() {
+            libc::SYS_clone => {
+                registers.rdi &= !0x1000; // CLONE_PIDFD
+                ptrace::setregs(pid, registers)?;
+                Ok(None)
+            }
+            libc::SYS_statx => Ok(Some(registers.r8)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes out of statx's answer what came with Linux 5.8.
+    pub(super) fn forget_mount(pid: Pid, answer: u64) -> Result<(), Errno> {
+        const MNT_ID: libc::c_long = 0x1000; // in stx_mask
+        const MOUNT_ROOT: libc::c_long = 0x2000; // in stx_attributes and stx_attributes_mask
+        if ptrace::getregs(pid)?.rax != 0 {
+            return Ok(());
+        }
+        for (offset, bits) in [(0, MNT_ID), (8, MOUNT_ROOT), (56, MOUNT_ROOT)] {
+            let address = (answer + offset) as ptrace::AddressType;
+            ptrace::write(pid, address, ptrace::read(pid, address)? & !bits)?;
+        }
+        Ok(())
     }
 
     pub(super) fn answer(pid: Pid, value: i64) -> Result<(), Errno> {
@@ -324,6 +366,14 @@ mod registers {
     }
 
     pub(super) fn answer(_: Pid, _: i64) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+
+    pub(super) fn make_old(_: Pid) -> Result<Option<u64>, Errno> {
+        Err(Errno::ENOSYS)
+    }
+
+    pub(super) fn forget_mount(_: Pid, _: u64) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
 }
