@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,15 @@ test: ## Run all tests; the privileged ones when root.
 
 test-long: ## Run all tests with many more cases: hostile trees, races, faults, old kernels, load (an hour or so).
 	@NVC_TEST_LONG=1 scripts/test.sh
+
+fuzz: ## Run each fuzz target for 20 s; `scripts/fuzz.sh SECONDS TARGET...` for more.
+	@scripts/fuzz.sh
+
+miri: ## Run the unit tests of the pure modules under Miri (nightly).
+	@scripts/miri.sh
+
+asan: ## Run the C tests on a C library that has the address sanitizer in itself (nightly, clang, root).
+	@scripts/asan.sh
 
 bench: ## Print the figures of the release binary (root, ../shared/conformance).
 	@scripts/bench.sh

@@ -39,7 +39,7 @@ run() {
   local target=$1 dir=$work/$1 binary used=0 runs=0 coverage=0 status=0 times
   binary=fuzz/target/$(rustc -vV | sed -n 's/^host: //p')/release/$target
   mkdir -p "$dir/new" "fuzz/artifacts/$target" "fuzz/corpus/$target"
-  local options=(-rss_limit_mb=512 -malloc_limit_mb=128 -timeout=5 -print_final_stats=1 -use_value_profile=1
+  local options=(-rss_limit_mb=512 -malloc_limit_mb=128 -timeout=60 -report_slow_units=5 -print_final_stats=1 -use_value_profile=1
     -artifact_prefix="fuzz/artifacts/$target/")
   [ ! -f "fuzz/dictionaries/$target.dict" ] || options+=(-dict="fuzz/dictionaries/$target.dict")
   while [ "${used%.*}" -lt "$seconds" ]; do

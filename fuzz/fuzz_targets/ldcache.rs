@@ -2,9 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use libnvc::testing::ldcache;
-
-type Entry<'a> = (i32, &'a [u8], &'a [u8]);
+use libnvc::testing::{CacheEntry, ldcache};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(entries) = ldcache(bytes) else {
@@ -26,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// A cache in the new layout.
-fn write(entries: &[Entry<'_>]) -> Vec<u8> {
+fn write(entries: &[CacheEntry<'_>]) -> Vec<u8> {
     let mut bytes = b"glibc-ld.so.cache1.1".to_vec();
     bytes.extend(u32::to_ne_bytes(entries.len() as u32));
     bytes.extend([0; 24]);

@@ -27,6 +27,7 @@ mod session;
 mod source;
 mod target;
 mod tmpfs;
+mod turn;
 mod work;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
@@ -63,6 +64,7 @@ pub fn apply(
             plan.steps.len()
         );
     }
+    let _turn = turn::Turn::take(&container.process)?;
     // Entering a mount namespace needs file-system state of its own (CLONE_FS), which only a new thread can have without
     // disturbing the caller.
     std::thread::scope(|scope| {

@@ -21,8 +21,11 @@ pub use crate::sys::bpf::{
     attach, create_link, create_map, load_program, program_by_id, program_info, query,
 };
 
-/// Flags, name and path of each entry of a loader cache; none if the bytes are not one.
-pub fn ldcache(bytes: &[u8]) -> Option<Vec<(i32, &[u8], &[u8])>> {
+/// Flags, name and path of an entry of a loader cache.
+pub type CacheEntry<'a> = (i32, &'a [u8], &'a [u8]);
+
+/// The entries of a loader cache; none if the bytes are not one.
+pub fn ldcache(bytes: &[u8]) -> Option<Vec<CacheEntry<'_>>> {
     let entries = ldcache::Cache::parse(bytes)?.entries();
     Some(entries.map(|e| (e.flags, e.key, e.value)).collect())
 }
@@ -144,9 +147,7 @@ pub fn reply(bytes: &[u8]) -> Reply {
     loop {
         match protocol::take::<Message>(&mut bytes) {
             Ok(Some(message)) => {
-                reply
-                    .messages
-                    .extend(protocol::encode(&message).into_iter());
+                reply.messages.extend(protocol::encode(&message));
                 match message {
                     Message::Ready(versions) => reply.versions = Some(device::versions(&versions)),
                     Message::Gpus(Ok(gpus)) => {

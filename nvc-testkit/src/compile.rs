@@ -43,7 +43,8 @@ impl Source {
             // glibc before 2.34 keeps dlopen in a library of its own.
             Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],
-            Self::DeviceProbe | Self::WithPid | Self::IdMap => &[],
+            Self::DeviceProbe => &["-pthread"],
+            Self::WithPid | Self::IdMap => &[],
         }
     }
 }

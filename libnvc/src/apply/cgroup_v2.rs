@@ -283,7 +283,23 @@ impl Way {
                 }
                 detached
             }
-            Self::Link(link) => bpf::update_link(link.as_fd(), from, to),
+            Self::Link(link) => match bpf::update_link(link.as_fd(), from, to) {
+                // So the kernel says that the link holds another program, too.
+                Err(Errno::EPERM) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
+                done => done,
+            },
+        }
+    }
+
+    /// Whether a program is attached in this way.
+    fn is_there(&self, cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let id = bpf::program_info(program)?.id;
+        match self {
+            Self::Link(link) => {
+                let held = bpf::device_link(link.as_fd())?;
+                Ok(held.is_some_and(|held| held.program == id))
+            }
+            _ => Ok(bpf::query(cgroup, false)?.programs.contains(&id)),
         }
     }
 
@@ -294,23 +310,13 @@ impl Way {
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
     ) -> Result<(), Errno> {
-        let there = || -> Result<bool, Errno> {
-            let id = bpf::program_info(from)?.id;
-            match self {
-                Self::Link(link) => {
-                    let held = bpf::device_link(link.as_fd())?;
-                    Ok(held.is_some_and(|held| held.program == id))
-                }
-                _ => Ok(bpf::query(cgroup, false)?.programs.contains(&id)),
-            }
-        };
         match self {
             // Here the kernel looks, but first it looks whether `to` is back already.
             Self::OneOfSeveral => match self.go(cgroup, from, to) {
-                Err(Errno::EINVAL) if !there()? => Err(Errno::ENOENT),
+                Err(Errno::EINVAL) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
                 done => done,
             },
-            _ if there()? => self.go(cgroup, from, to),
+            _ if self.is_there(cgroup, from)? => self.go(cgroup, from, to),
             _ => Err(Errno::ENOENT),
         }
     }

@@ -120,6 +120,11 @@ impl Process {
         &self.root
     }
 
+    /// Its directory in /proc.
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
     /// Its directory in /proc, as messages name it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
