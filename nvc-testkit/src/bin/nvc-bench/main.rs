@@ -1,0 +1,142 @@
+//! `nvc-bench`: measures nvidia-container-cli and writes the tables and plots of docs/performance.md.
+//!
+//! As root. Everything happens in a mount namespace of its own, on scratch space in memory.
+
+mod bed;
+mod cases;
+mod images;
+mod plot;
+mod report;
+mod scale;
+mod timing;
+mod trace;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs, io};
+
+use nvc_testkit::machine::Machine;
+
+use bed::Bed;
+use cases::{Case, Program};
+use report::Section;
+use scale::Scale;
+use trace::Memory;
+
+const USAGE: &str = "\
+usage: nvc-bench [OPTION...] PROGRAM       measure an nvidia-container-cli
+
+  --against PROGRAM   another one, measured in turn
+  --runs N            runs of each command (default 200); a tenth of it for scaling, a fifth for images
+  --only PART         commands, images or scaling
+  --up-to N           scaling up to this size only
+  --docs DIR          write DIR/performance.md's tables, and plots beside it
+";
+
+struct Wanted {
+    program: PathBuf,
+    against: Option<PathBuf>,
+    runs: usize,
+    only: Option<String>,
+    up_to: u32,
+    docs: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let Some(wanted) = parse(env::args().skip(1)) else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match run(&wanted) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nvc-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
+    let mut program = None;
+    let mut wanted = Wanted {
+        program: PathBuf::new(),
+        against: None,
+        runs: 200,
+        only: None,
+        up_to: u32::MAX,
+        docs: None,
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--against" => wanted.against = Some(words.next()?.into()),
+            "--runs" => wanted.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
+            "--only" => {
+                let known = ["commands", "images", "scaling"];
+                wanted.only = Some(words.next().filter(|part| known.contains(&part.as_str()))?);
+            }
+            "--up-to" => wanted.up_to = words.next()?.parse().ok()?,
+            "--docs" => wanted.docs = Some(words.next()?.into()),
+            _ if word.starts_with('-') || program.is_some() => return None,
+            _ => program = Some(word),
+        }
+    }
+    wanted.program = program?.into();
+    Some(wanted)
+}
+
+fn run(wanted: &Wanted) -> io::Result<()> {
+    let mut programs = vec![Program::new(wanted.program.clone())?];
+    if let Some(other) = &wanted.against {
+        programs.push(Program::new(other.clone())?);
+    }
+    let machine = Machine::enter()?;
+    let result = measure(wanted, &programs);
+    // What is still mounted goes with the namespace.
+    let left = machine.leave();
+    result.and(left)
+}
+
+fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
+    let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
+    let mut sections = Vec::new();
+    let mut add = |mark, text: String| {
+        println!("{text}");
+        sections.push(Section::new(mark, text));
+    };
+    if wants("commands") {
+        let bed = Bed::find()?;
+        add("machine", report::machine(&bed, wanted.runs)?);
+        let figures = timing::measure(&Case::all(), programs, &bed, wanted.runs, Memory::Watched)?;
+        add("times", report::times(&figures, bed.is_fixture));
+        add("resources", report::resources(&figures, bed.is_fixture));
+        add("memory", report::memory(&figures));
+        if let Some(ratios) = report::ratios(&figures) {
+            println!("{ratios}");
+        }
+    }
+    if wants("images") {
+        let images = images::all(programs, wanted.runs.div_ceil(5))?;
+        add("images", report::images(&images));
+    }
+    if wants("scaling") {
+        let scale = Scale {
+            program: &programs[0],
+            runs: wanted.runs.div_ceil(10),
+            up_to: wanted.up_to,
+        };
+        let series = scale.all()?;
+        add("scaling", report::scaling(&series));
+        if let Some(docs) = &wanted.docs {
+            write(&docs.join("scaling.svg"), &plot::scaling(&series))?;
+        }
+    }
+    match &wanted.docs {
+        Some(docs) => report::put(&docs.join("performance.md"), &sections),
+        None => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
