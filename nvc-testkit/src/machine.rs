@@ -121,12 +121,26 @@ pub fn show(driver_root: &Path) -> io::Result<()> {
     if !is_root() || SCRATCH.get().is_none() {
         return Ok(());
     }
-    for path in ["/proc/devices", "/proc/driver"] {
+    for path in SHOWN {
         let source = files::below(driver_root, Path::new(path));
         mount(Some(&source), path, NO_DATA, MsFlags::MS_BIND, NO_DATA)?;
     }
     Ok(())
 }
+
+/// Undoes the last [`show`], so that its driver root can be removed.
+///
+/// # Errors
+/// Nothing is shown.
+pub fn hide() -> io::Result<()> {
+    for path in SHOWN {
+        umount2(path, MntFlags::MNT_DETACH)?;
+    }
+    Ok(())
+}
+
+/// What a loaded driver has outside of its root.
+const SHOWN: [&str; 2] = ["/proc/devices", "/proc/driver"];
 
 /// Where all scratch directories of this process are.
 pub fn scratch_base() -> PathBuf {

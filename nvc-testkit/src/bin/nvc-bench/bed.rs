@@ -140,6 +140,14 @@ impl Bed {
     }
 }
 
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Err(error) = machine::hide() {
+            eprintln!("nvc-bench: the driver stays loaded: {error}");
+        }
+    }
+}
+
 /// Mounts layers with what a runtime would write above them in memory.
 fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()> {
     // Links with short names: the options of a mount fit in one page.

@@ -117,8 +117,8 @@ pub(crate) fn resources(all: &[Figures], is_fixture: bool) -> String {
             trace.calls,
             trace.processes.len(),
             trace.threads,
-            megabytes(largest.unwrap_or(0)),
-            megabytes(trace.private)
+            kilobytes(largest.unwrap_or(0)),
+            kilobytes(trace.private)
         );
     }
     text
@@ -140,9 +140,9 @@ pub(crate) fn memory(all: &[Figures]) -> String {
                 "| {} | {} | {} | {} | {} |",
                 figures.case.name,
                 process.name,
-                megabytes(process.peak),
-                megabytes(process.private),
-                megabytes(process.driver)
+                kilobytes(process.peak),
+                kilobytes(process.private),
+                kilobytes(process.driver)
             );
         }
     }
@@ -227,9 +227,10 @@ pub(crate) fn scaling(all: &[Series]) -> String {
     text
 }
 
-fn megabytes(kilobytes: u64) -> String {
-    if kilobytes == 0 {
+/// Nothing for nothing: not every command is looked at.
+fn kilobytes(amount: u64) -> String {
+    if amount == 0 {
         return String::new();
     }
-    format!("{}.{} MB", kilobytes / 1024, kilobytes % 1024 * 10 / 1024)
+    format!("{amount} kB")
 }

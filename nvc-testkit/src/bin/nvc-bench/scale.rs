@@ -106,7 +106,7 @@ impl Scale<'_> {
                 0 => gpus.to_string(),
                 _ => format!("{gpus} with {migs} MIG devices each"),
             };
-            points.push(self.point(size, label, &cases, &bed)?);
+            points.push(self.point(size, label, "GPUs", &cases, &bed)?);
         }
         Ok(Series {
             title: "GPUs of the machine",
@@ -268,7 +268,7 @@ impl Scale<'_> {
         for &size in sizes.iter().filter(|size| **size <= self.up_to) {
             // The scratch space is what the roots are made of: it goes last.
             let (bed, cases, _scratch) = make(size)?;
-            points.push(self.point(size, size.to_string(), &cases, &bed)?);
+            points.push(self.point(size, size.to_string(), axis, &cases, &bed)?);
         }
         Ok(Series {
             title,
@@ -277,8 +277,16 @@ impl Scale<'_> {
         })
     }
 
-    fn point(&self, size: u32, label: String, cases: &[Case], bed: &Bed) -> io::Result<Point> {
+    fn point(
+        &self,
+        size: u32,
+        label: String,
+        axis: &str,
+        cases: &[Case],
+        bed: &Bed,
+    ) -> io::Result<Point> {
         let programs = std::slice::from_ref(self.program);
+        eprintln!("{label} {axis}");
         let figures = measure(cases, programs, bed, self.runs, Memory::Ignored)?;
         Ok(Point {
             size,

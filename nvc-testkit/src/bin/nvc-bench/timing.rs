@@ -54,7 +54,8 @@ pub(crate) fn measure(
             if !case.suits(program) || (number > 0 && !case.is_ours()) {
                 continue;
             }
-            let trace = follow(case, program, bed, memory)?;
+            let trace = follow(case, program, bed, memory)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", case.name)))?;
             all.push(Figures {
                 case: case.clone(),
                 program: number,

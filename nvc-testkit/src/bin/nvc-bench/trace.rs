@@ -1,11 +1,12 @@
 //! Follows a command with ptrace and counts: its processes, threads and system calls, and the memory of each process.
 //!
-//! Memory of a process shrinks only in a system call. So its private memory is read at the start of every one, and the
-//! largest value is the peak; of what is resident the kernel keeps the peak itself. Times of such a run mean nothing.
+//! Memory of a process shrinks only in a system call. So it is read at the start of every one, and the largest value is
+//! the peak. (The kernel's own peak, VmHWM, is off by some hundred kB for small processes.) Times of such a run mean
+//! nothing.
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
@@ -36,7 +37,7 @@ pub(crate) struct Process {
     pub(crate) name: String,
     /// The most that was resident, pages of files included, kB.
     pub(crate) peak: u64,
-    /// The most that was resident and its own, kB.
+    /// The most that was resident and its own alone, kB.
     pub(crate) private: u64,
     /// What was resident at its end of files whose names begin with libnvidia, kB.
     pub(crate) driver: u64,
@@ -58,9 +59,11 @@ pub(crate) enum Memory {
 /// # Errors
 /// It cannot be started or followed.
 pub(crate) fn trace(command: &Command, memory: Memory) -> io::Result<Trace> {
-    // The shell waits until it is followed, and then becomes the command.
+    // The shell waits until it is followed, and then becomes the command. It says when it waits, since its own execution
+    // is not quite over when it has been started.
+    let script = "echo waiting; read -r go; exec \"$0\" \"$@\" </dev/null >/dev/null";
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", "read -r go; exec \"$0\" \"$@\" </dev/null"]);
+    shell.args(["-c", script]);
     shell.arg(command.get_program()).args(command.get_args());
     shell.env_clear().current_dir("/");
     for (key, value) in command.get_envs() {
@@ -68,8 +71,10 @@ pub(crate) fn trace(command: &Command, memory: Memory) -> io::Result<Trace> {
             shell.env(key, value);
         }
     }
-    shell.stdin(Stdio::piped()).stdout(Stdio::null());
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = shell.stderr(Stdio::null()).spawn()?;
+    let mut output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    output.read_exact(&mut [0; "waiting\n".len()])?;
     let first = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let options = Options::PTRACE_O_TRACESYSGOOD
         | Options::PTRACE_O_TRACEEXEC
@@ -187,6 +192,7 @@ impl Follower {
         let private = number(&rollup, "Private_Clean:") + number(&rollup, "Private_Dirty:");
         let process = self.process(process);
         process.now = private;
+        process.peak = process.peak.max(number(&rollup, "Rss:"));
         process.private = process.private.max(private);
         let together = self.trace.processes.iter().map(|process| process.now).sum();
         self.trace.private = self.trace.private.max(together);
@@ -202,11 +208,10 @@ impl Follower {
             return;
         }
         let name = fs::read_to_string(format!("/proc/{task}/comm")).unwrap_or_default();
-        let (peak, driver) = (status(task, "VmHWM:"), resident_of(task, "/libnvidia"));
+        let driver = resident_of(task, "/libnvidia");
         let process = self.process(process);
         process.now = 0;
         name.trim_end().clone_into(&mut process.name);
-        process.peak = peak.unwrap_or(0);
         process.driver = driver;
     }
 
