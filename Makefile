@@ -41,7 +41,7 @@ test: ## Run all tests; the privileged ones when root.
 test-long: ## Run all tests with many more cases: hostile trees, races, faults, load (an hour or so).
 	@NVC_TEST_LONG=1 scripts/test.sh
 
-bench: ## Print the figures of the release binary (root, ../shared/conformance).
+bench: ## Measure the release binary; write the tables and plots of docs/performance.md (root).
 	@scripts/bench.sh
 
 conformance: ## Compare the release binary with recorded results of upstream (root, ../shared/conformance).

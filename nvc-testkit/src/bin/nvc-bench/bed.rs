@@ -40,7 +40,14 @@ pub(crate) enum Roots {
 /// A container's root, which goes with the value.
 pub(crate) struct Root {
     pub(crate) path: PathBuf,
-    _scratch: Scratch,
+    scratch: Scratch,
+}
+
+impl Root {
+    /// A file that goes with the root without being in it.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
 }
 
 /// Which device cgroup a container is in.
@@ -133,10 +140,7 @@ impl Bed {
             }
             Roots::Overlay(layers) => overlay(layers, &scratch, &path)?,
         }
-        Ok(Root {
-            path,
-            _scratch: scratch,
-        })
+        Ok(Root { path, scratch })
     }
 }
 

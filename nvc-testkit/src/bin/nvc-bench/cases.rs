@@ -1,8 +1,8 @@
 //! Lists the commands that are measured, with upstream's recorded figures and the goals.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
 use nvc_testkit::cli::PATH;
 use nvc_testkit::container::Container;
@@ -41,6 +41,10 @@ pub(crate) struct Upstream {
 enum Kind {
     True,
     Ldconfig,
+    Baseline {
+        program: PathBuf,
+        configures: bool,
+    },
     Info,
     List,
     Configure {
@@ -58,6 +62,9 @@ pub(crate) enum Ldconfig {
     /// nvidia-container-cli itself.
     Builtin,
 }
+
+const BASELINE_INFO: &str = "baseline of info";
+const BASELINE_CONFIGURE: &str = "baseline of configure";
 
 /// What a runtime asks for usually.
 pub(crate) const USUAL: &[&str] = &["--compute", "--utility", "--device=0"];
@@ -116,6 +123,22 @@ impl Case {
         Self::new("ldconfig alone", Kind::Ldconfig)
     }
 
+    /// The least that an `info` or a `configure` takes, by a program that does that and nothing else
+    /// (scripts/bench/baseline.c).
+    fn baselines(program: &Path) -> [Self; 2] {
+        let case = |name, configures| {
+            let program = program.to_owned();
+            Self::new(
+                name,
+                Kind::Baseline {
+                    program,
+                    configures,
+                },
+            )
+        };
+        [case(BASELINE_INFO, false), case(BASELINE_CONFIGURE, true)]
+    }
+
     /// `info`.
     pub(crate) fn info() -> Self {
         Self::new("info", Kind::Info).upstream(6.5, 2450, 0.25)
@@ -154,19 +177,26 @@ impl Case {
         self
     }
 
+    fn against(mut self, baseline: &'static str) -> Self {
+        self.baseline = Some(baseline);
+        self
+    }
+
     /// The commands of the main table.
-    pub(crate) fn all() -> Vec<Self> {
+    pub(crate) fn all(baseline: Option<&Path>) -> Vec<Self> {
         use Ldconfig::{Builtin, Host};
-        let mut cases = vec![
-            Self::start(),
-            Self::bare_ldconfig(),
-            Self::info(),
+        let mut cases = vec![Self::start(), Self::bare_ldconfig()];
+        cases.extend(baseline.into_iter().flat_map(Self::baselines));
+        cases.extend([
+            Self::info().against(BASELINE_INFO),
             Self::list(),
-            Self::configure("configure", USUAL, Host).upstream(9.3, 3970, 0.38),
+            Self::configure("configure", USUAL, Host)
+                .upstream(9.3, 3970, 0.38)
+                .against(BASELINE_CONFIGURE),
             Self::configure("configure, builtin", USUAL, Builtin).upstream(9.3, 3970, 0.30),
             Self::configure("everything", EVERYTHING, Host).upstream(12.6, 6480, 0.40),
             Self::configure("everything, builtin", EVERYTHING, Builtin).upstream(12.6, 6480, 0.33),
-        ];
+        ]);
         let cgroups = [
             (1, "configure, cgroup v1", Cgroup::V1, 11.6, 4300),
             (2, "configure, cgroup v2", Cgroup::V2, 13.0, 4360),
@@ -182,7 +212,7 @@ impl Case {
 
     /// Whether it is a command of nvidia-container-cli.
     pub(crate) fn is_ours(&self) -> bool {
-        !matches!(self.kind, Kind::True | Kind::Ldconfig)
+        matches!(self.kind, Kind::Info | Kind::List | Kind::Configure { .. })
     }
 
     /// Whether it is about a device cgroup.
@@ -211,6 +241,32 @@ impl Case {
                 let root = root.insert(bed.root()?);
                 let mut command = Command::new(ldconfig);
                 command.arg("-r").arg(&root.path);
+                command
+            }
+            Kind::Baseline {
+                program: baseline,
+                configures: false,
+            } => {
+                let mut command = Command::new(baseline);
+                command.arg("info").arg(bed.driver());
+                command
+            }
+            Kind::Baseline {
+                program: baseline,
+                configures: true,
+            } => {
+                let root = root.insert(bed.root()?);
+                let container = container.insert(bed::start(&root.path, Cgroup::None)?);
+                let pid = container.pid().to_string();
+                let mut dry = cli(program, bed, "configure");
+                dry.arg("--dry-run").arg(format!("--pid={pid}"));
+                dry.arg(format!("--ldconfig=@{}", ldconfig.display()));
+                dry.arg("--no-cgroups").args(USUAL).arg(&root.path);
+                let plan = root.beside("plan");
+                fs::write(&plan, dry.output()?.stdout)?;
+                let mut command = Command::new(baseline);
+                command.arg("configure").arg(bed.driver()).arg(pid);
+                command.args([&root.path, &ldconfig, &plan]);
                 command
             }
             Kind::Info => cli(program, bed, "info"),

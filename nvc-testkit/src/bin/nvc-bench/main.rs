@@ -10,6 +10,7 @@ mod report;
 mod scale;
 mod timing;
 mod trace;
+mod waterfall;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,19 +28,25 @@ const USAGE: &str = "\
 usage: nvc-bench [OPTION...] PROGRAM       measure an nvidia-container-cli
 
   --against PROGRAM   another one, measured in turn
+  --baseline PROGRAM  what scripts/bench/baseline.c is compiled to
+  --profile FILE      what scripts/profile.sh printed, to be drawn
   --runs N            runs of each command (default 200); a tenth of it for scaling, a fifth for images
   --only PART         commands, images or scaling
   --up-to N           scaling up to this size only
   --docs DIR          write DIR/performance.md's tables, and plots beside it
+  --readme FILE       write the short table of this file
 ";
 
 struct Wanted {
     program: PathBuf,
     against: Option<PathBuf>,
+    baseline: Option<PathBuf>,
+    profile: Option<PathBuf>,
     runs: usize,
     only: Option<String>,
     up_to: u32,
     docs: Option<PathBuf>,
+    readme: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -61,14 +68,19 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
     let mut wanted = Wanted {
         program: PathBuf::new(),
         against: None,
+        baseline: None,
+        profile: None,
         runs: 200,
         only: None,
         up_to: u32::MAX,
         docs: None,
+        readme: None,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
             "--against" => wanted.against = Some(words.next()?.into()),
+            "--baseline" => wanted.baseline = Some(words.next()?.into()),
+            "--profile" => wanted.profile = Some(words.next()?.into()),
             "--runs" => wanted.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
             "--only" => {
                 let known = ["commands", "images", "scaling"];
@@ -76,6 +88,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
             }
             "--up-to" => wanted.up_to = words.next()?.parse().ok()?,
             "--docs" => wanted.docs = Some(words.next()?.into()),
+            "--readme" => wanted.readme = Some(words.next()?.into()),
             _ if word.starts_with('-') || program.is_some() => return None,
             _ => program = Some(word),
         }
@@ -97,6 +110,12 @@ fn run(wanted: &Wanted) -> io::Result<()> {
 }
 
 fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
+    if let (Some(profile), Some(docs)) = (&wanted.profile, &wanted.docs) {
+        write(
+            &docs.join("phases.svg"),
+            &waterfall::draw(&fs::read_to_string(profile)?),
+        )?;
+    }
     let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
     let mut sections = Vec::new();
     let mut add = |mark, text: String| {
@@ -105,8 +124,14 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     };
     if wants("commands") {
         let bed = Bed::find()?;
-        add("machine", report::machine(&bed, wanted.runs)?);
-        let figures = timing::measure(&Case::all(), programs, &bed, wanted.runs, Memory::Watched)?;
+        let machine = report::machine(&bed, wanted.runs)?;
+        let cases = Case::all(wanted.baseline.as_deref());
+        let figures = timing::measure(&cases, programs, &bed, wanted.runs, Memory::Watched)?;
+        if let Some(readme) = &wanted.readme {
+            let text = report::summary(&figures, &machine, bed.is_fixture);
+            report::put(readme, &[Section::new("summary", text)])?;
+        }
+        add("machine", machine);
         add("times", report::times(&figures, bed.is_fixture));
         add("resources", report::resources(&figures, bed.is_fixture));
         add("memory", report::memory(&figures));

@@ -171,6 +171,6 @@ fn lines(svg: &mut String, series: &Series, x: &Axis, y: &Axis) {
     }
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -69,7 +69,7 @@ pub(crate) fn times(all: &[Figures], is_fixture: bool) -> String {
         let found = figures.iter().find(|figures| figures.case.name == name);
         found.map(|figures| figures.median())
     };
-    let start = median("/bin/true").unwrap_or(f64::NAN);
+    let start = start(all);
     let mut text = String::from(
         "| command | p50 | p99 | of `/bin/true` | of the baseline | upstream, scaled | of upstream | goal |\n\
          | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
@@ -97,6 +97,39 @@ pub(crate) fn times(all: &[Figures], is_fixture: bool) -> String {
         );
     }
     text
+}
+
+/// The short table for the README.
+pub(crate) fn summary(all: &[Figures], machine: &str, is_fixture: bool) -> String {
+    let mut text = format!(
+        "{machine}\n| command | p50 | of upstream's time | system calls | upstream's |\n\
+         | --- | ---: | ---: | ---: | ---: |\n"
+    );
+    let start = start(all);
+    for figures in all.iter().filter(|figures| figures.program == 0) {
+        let upstream = figures.case.upstream.filter(|_| is_fixture);
+        let [ratio, calls] = upstream.map_or_else(Default::default, |upstream| {
+            let scaled = upstream.time * start / UPSTREAM_TRUE;
+            [
+                format!("{:.2}", figures.median() / scaled),
+                upstream.calls.to_string(),
+            ]
+        });
+        let _ = writeln!(
+            text,
+            "| {} | {:.2} ms | {ratio} | {} | {calls} |",
+            figures.case.name,
+            figures.median(),
+            figures.trace.calls
+        );
+    }
+    text
+}
+
+/// The median of `/bin/true`.
+fn start(all: &[Figures]) -> f64 {
+    let found = all.iter().find(|figures| figures.case.name == "/bin/true");
+    found.map_or(f64::NAN, Figures::median)
 }
 
 /// System calls, processes and memory of the commands.

@@ -182,7 +182,7 @@ impl Scale<'_> {
 
     fn mounts(&self) -> io::Result<Series> {
         let mut cases = self.with_ldconfig();
-        cases.extend(Case::all().into_iter().filter(Case::has_cgroup));
+        cases.extend(Case::all(None).into_iter().filter(Case::has_cgroup));
         self.sizes(
             "Mounts of the container's namespace",
             "mounts before configure",
