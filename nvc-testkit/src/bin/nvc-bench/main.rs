@@ -20,7 +20,6 @@ use nvc_testkit::machine::Machine;
 
 use bed::Bed;
 use cases::{Case, Program};
-use report::Section;
 use scale::Scale;
 use trace::Memory;
 
@@ -117,10 +116,13 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
         )?;
     }
     let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
-    let mut sections = Vec::new();
-    let mut add = |mark, text: String| {
+    // Each table is written when it is there: a later failure must not lose it.
+    let add = |mark, text: String| {
         println!("{text}");
-        sections.push(Section::new(mark, text));
+        match &wanted.docs {
+            Some(docs) => report::put(&docs.join("performance.md"), mark, &text),
+            None => Ok(()),
+        }
     };
     if wants("commands") {
         let bed = Bed::find()?;
@@ -129,19 +131,19 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
         let figures = timing::measure(&cases, programs, &bed, wanted.runs, Memory::Watched)?;
         if let Some(readme) = &wanted.readme {
             let text = report::summary(&figures, &machine, bed.is_fixture);
-            report::put(readme, &[Section::new("summary", text)])?;
+            report::put(readme, "summary", &text)?;
         }
-        add("machine", machine);
-        add("times", report::times(&figures, bed.is_fixture));
-        add("resources", report::resources(&figures, bed.is_fixture));
-        add("memory", report::memory(&figures));
+        add("machine", machine)?;
+        add("times", report::times(&figures, bed.is_fixture))?;
+        add("resources", report::resources(&figures, bed.is_fixture))?;
+        add("memory", report::memory(&figures))?;
         if let Some(ratios) = report::ratios(&figures) {
             println!("{ratios}");
         }
     }
     if wants("images") {
         let images = images::all(programs, wanted.runs.div_ceil(5))?;
-        add("images", report::images(&images));
+        add("images", report::images(&images))?;
     }
     if wants("scaling") {
         let scale = Scale {
@@ -150,15 +152,12 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
             up_to: wanted.up_to,
         };
         let series = scale.all()?;
-        add("scaling", report::scaling(&series));
+        add("scaling", report::scaling(&series))?;
         if let Some(docs) = &wanted.docs {
             write(&docs.join("scaling.svg"), &plot::scaling(&series))?;
         }
     }
-    match &wanted.docs {
-        Some(docs) => report::put(&docs.join("performance.md"), &sections),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {

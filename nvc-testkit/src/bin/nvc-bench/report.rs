@@ -11,32 +11,17 @@ use crate::images::Image;
 use crate::scale::Series;
 use crate::timing::Figures;
 
-/// A table, or a few, and the mark where they go.
-pub(crate) struct Section {
-    pub(crate) mark: &'static str,
-    pub(crate) text: String,
-}
-
-impl Section {
-    pub(crate) fn new(mark: &'static str, text: String) -> Self {
-        Self { mark, text }
-    }
-}
-
-/// Puts sections into a page, each in place of what is between `<!-- bench: MARK -->` and `<!-- end -->`.
+/// Puts tables into a page, in place of what is between `<!-- bench: MARK -->` and `<!-- end -->`.
 ///
 /// # Errors
-/// The page cannot be read or written, or lacks a mark.
-pub(crate) fn put(page: &Path, sections: &[Section]) -> io::Result<()> {
-    let mut text = fs::read_to_string(page)?;
-    for section in sections {
-        let start = format!("<!-- bench: {} -->\n", section.mark);
-        let missing = || io::Error::other(format!("{}: no {start}", page.display()));
-        let (before, rest) = text.split_once(&start).ok_or_else(missing)?;
-        let (_, after) = rest.split_once("<!-- end -->").ok_or_else(missing)?;
-        text = format!("{before}{start}{}<!-- end -->{after}", section.text);
-    }
-    fs::write(page, text)
+/// The page cannot be read or written, or lacks the mark.
+pub(crate) fn put(page: &Path, mark: &str, tables: &str) -> io::Result<()> {
+    let text = fs::read_to_string(page)?;
+    let start = format!("<!-- bench: {mark} -->\n");
+    let missing = || io::Error::other(format!("{}: no {start}", page.display()));
+    let (before, rest) = text.split_once(&start).ok_or_else(missing)?;
+    let (_, after) = rest.split_once("<!-- end -->").ok_or_else(missing)?;
+    fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"))
 }
 
 /// On what, when and how often was measured.
