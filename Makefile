@@ -50,7 +50,7 @@ miri: ## Run the unit tests of the pure modules under Miri (nightly).
 asan: ## Run the C tests on a C library that has the address sanitizer in itself (nightly, clang, root).
 	@scripts/asan.sh
 
-bench: ## Print the figures of the release binary (root, ../shared/conformance).
+bench: ## Measure the release binary; write the tables and plots of docs/performance.md (root).
 	@scripts/bench.sh
 
 conformance: ## Compare the release binary with recorded results of upstream (root, ../shared/conformance).

@@ -54,10 +54,11 @@ impl RootDir {
             .map(File::from)
     }
 
-    /// Reads a file whole.
+    /// Reads a small file whole.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
-        let mut bytes = Vec::new();
-        match self.open_file(path)?.read_to_end(&mut bytes) {
+        // Read as a stream: a file is first asked for its size, which takes two calls and is 0 in procfs.
+        let mut bytes = Vec::with_capacity(4096);
+        match self.open_file(path)?.take(u64::MAX).read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
             Err(e) => Err(errno_of(&e)),
         }

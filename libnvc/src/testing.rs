@@ -89,7 +89,7 @@ pub fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
 
 /// What is written to devices.allow so that a device can be read and written, for a devices.list.
 pub fn missing_rule(devices_list: &str, device: DeviceNumber) -> Option<String> {
-    cgroup_v1::missing(devices_list, device)
+    cgroup_v1::Present::parse(devices_list).missing(device)
 }
 
 /// Major number of a driver in a /proc/devices.

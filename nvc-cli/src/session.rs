@@ -161,9 +161,9 @@ impl Session {
             return Ok(None);
         };
         let mut nodes = vec![node];
-        for gpu in gpus {
-            nodes.extend(self.0.capabilities().of_gpu(gpu.minor)?);
-        }
+        let minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
+        let of_gpus = self.0.capabilities().of_gpus(&minors)?;
+        nodes.extend(of_gpus.into_iter().flatten());
         Ok(Some(nodes))
     }
 
@@ -220,13 +220,14 @@ impl CapabilityNodes for Session {
             .map(|node| node.path)
     }
 
-    fn nodes_of_gpu(&self, minor: u32) -> Result<Option<Vec<HostPath>>> {
+    fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
         let capabilities = self.0.capabilities();
         if !capabilities.has_devices() {
             return Ok(None);
         }
-        let nodes = capabilities.of_gpu(minor)?;
-        Ok(Some(nodes.into_iter().map(|node| node.path).collect()))
+        let paths = |nodes: Vec<DeviceNode>| nodes.into_iter().map(|node| node.path).collect();
+        let of_gpus = capabilities.of_gpus(minors)?;
+        Ok(Some(of_gpus.into_iter().map(paths).collect()))
     }
 }
 

@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 use super::cgroup::{explain, list};
-use super::device_program::{BLINDED, allows, extend, obstacle};
+use super::device_program::{BLINDED, extend, missing, obstacle};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::inroot;
@@ -156,11 +156,7 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
             HARDENED,
         ));
     };
-    let missing: Vec<_> = devices
-        .iter()
-        .copied()
-        .filter(|device| !allows(&original, *device))
-        .collect();
+    let missing = missing(&original, devices);
     if missing.is_empty() {
         return Ok(None);
     }
@@ -415,7 +411,7 @@ fn known_to_allow(id: u32, devices: &[DeviceNumber]) -> bool {
     let Ok(Some(program)) = program.map(|info| info.instructions) else {
         return false;
     };
-    devices.iter().all(|device| allows(&program, *device))
+    missing(&program, devices).is_empty()
 }
 
 /// The cgroup above, and its programs; `None` above the highest that is visible.

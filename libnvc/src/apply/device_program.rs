@@ -4,6 +4,8 @@
 //! unchanged, so whatever the original allowed stays allowed. What a program decides is found by [`interpret`], so that
 //! one that allows a device already does not grow.
 
+use std::collections::HashSet;
+
 use crate::host::DeviceNumber;
 use crate::sys::bpf::Instruction;
 
@@ -32,6 +34,43 @@ pub(crate) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<In
     }
     program.extend_from_slice(original);
     program
+}
+
+/// Those of the devices that a program is not known to let a process open for reading, writing and both.
+///
+/// Rules that were added before are recognised, so that a second `configure` of many devices does not interpret the
+/// program's thousands of instructions for each of them.
+pub(super) fn missing(program: &[Instruction], devices: &[DeviceNumber]) -> Vec<DeviceNumber> {
+    let (added, original) = split(program);
+    let known = |device: &DeviceNumber| added.contains(device) || allows(original, *device);
+    let devices = devices.iter().copied();
+    devices.filter(|device| !known(device)).collect()
+}
+
+/// The devices of the rules that [`extend`] put at the start of a program, and the program that it put them before.
+fn split(mut program: &[Instruction]) -> (HashSet<DeviceNumber>, &[Instruction]) {
+    let mut added = HashSet::new();
+    while let Some(devices) = leading_rules(program) {
+        program = &program[PROLOGUE + devices.len() * RULE..];
+        added.extend(devices);
+    }
+    (added, program)
+}
+
+/// The devices of one prologue's rules; `None` unless the program begins with exactly what they look like.
+fn leading_rules(program: &[Instruction]) -> Option<Vec<DeviceNumber>> {
+    let jump = usize::try_from(program.get(2)?.offset).ok()?;
+    let count = jump.checked_sub(2)? / RULE;
+    let start = program.get(..PROLOGUE + count * RULE)?;
+    let rules = start.get(PROLOGUE..)?.chunks_exact(RULE);
+    let devices: Vec<_> = rules
+        .map(|rule| DeviceNumber {
+            major: rule[0].immediate.cast_unsigned(),
+            minor: rule[1].immediate.cast_unsigned(),
+        })
+        .collect();
+    let expected = (count > 0 && count <= RULES_PER_PROLOGUE).then(|| extend(&[], &devices))?;
+    (expected == start).then_some(devices)
 }
 
 /// Whether a program is known to let a process open a character device in each of the ways rules are about.

@@ -46,6 +46,14 @@ pub(super) enum Leaf {
     Way,
 }
 
+/// Why there is no directory.
+enum NoDirectory {
+    /// What is on the way to it stops every look-up.
+    Lookup(Errno),
+    /// It could not be made.
+    Creation(Errno),
+}
+
 /// A mount point.
 pub(super) struct Target {
     pub(super) fd: OwnedFd,
@@ -172,17 +180,43 @@ impl<'a> Tree<'a> {
             true => (&path, Leaf::Directory(0o755)),
             false => (at, Leaf::Way),
         };
+        self.directory(&path, leaf, journal)
+            .map_err(|error| match error {
+                NoDirectory::Lookup(errno) => self.path_error(blamed, errno),
+                NoDirectory::Creation(errno) => {
+                    Error::file("file creation failed", blamed.below(self.rootfs), errno)
+                }
+            })
+    }
+
+    /// Opens a directory, or makes it in the one above, which is looked up in the same way: so each missing directory
+    /// costs three calls, however deep it is.
+    fn directory(
+        &mut self,
+        path: &ContainerPath,
+        leaf: Leaf,
+        journal: &mut Journal<'_>,
+    ) -> Result<Rc<OwnedFd>, NoDirectory> {
+        if let Some(fd) = self.directories.get(path.as_path()) {
+            return Ok(Rc::clone(fd));
+        }
         let fd = match self.root.resolve_directory(path.as_path()) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => {
-                let made = self.walk(path.as_path(), leaf, journal);
-                let made = made.and_then(|target| suits(target, leaf));
-                made.map_err(|errno| {
-                    Error::file("file creation failed", blamed.below(self.rootfs), errno)
-                })?
-                .fd
+                let above = self.directory(&path.parent(), Leaf::Way, journal)?;
+                let made = match self.make(&above, path.file_name(), leaf, journal) {
+                    // A link that leads nowhere, or somebody made it just now.
+                    Err(Errno::EEXIST) => {
+                        let walked = self.walk(path.as_path(), leaf, journal);
+                        walked
+                            .and_then(|target| suits(target, leaf))
+                            .map(|target| target.fd)
+                    }
+                    made => made,
+                };
+                made.map_err(NoDirectory::Creation)?
             }
-            Err(errno) => return Err(self.path_error(blamed, errno)),
+            Err(errno) => return Err(NoDirectory::Lookup(errno)),
         };
         let fd = Rc::new(fd);
         self.directories
