@@ -10,6 +10,7 @@ use std::time::Duration;
 use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::Container;
 use libnvc::host::nvcaps::CAPABILITIES;
+use libnvc::host::query::QueryProcess;
 use libnvc::host::{
     DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, DriverVersions, Gpu, Identity,
 };
@@ -43,10 +44,10 @@ pub(crate) struct Settings<'a> {
 pub(crate) struct Session(DriverSession);
 
 impl Session {
-    /// Loads kernel modules if asked to, opens the driver root and starts the NVML query.
-    pub(crate) fn open(settings: &Settings<'_>) -> Result<Self> {
+    /// Loads kernel modules if asked to, opens the driver root and asks NVML.
+    pub(crate) fn open(settings: &Settings<'_>, query: Result<QueryProcess>) -> Result<Self> {
         let standard = DriverConfig::default();
-        let mut session = DriverSession::open(&DriverConfig {
+        let config = DriverConfig {
             root: settings.root.to_owned(),
             ldcache: settings.ldcache.map(HostPath::new),
             uid: settings.identity.uid,
@@ -55,7 +56,8 @@ impl Session {
             imex_channels: settings.imex_channels.to_vec(),
             program: standard.program,
             deadline: deadline(standard.deadline),
-        })?;
+        };
+        let mut session = DriverSession::open_with(&config, query)?;
         if std::io::stderr().is_terminal() {
             session.when_slow(|elapsed| {
                 let line = format!(

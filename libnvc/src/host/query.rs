@@ -18,7 +18,7 @@ mod process;
 pub(crate) mod protocol;
 mod server;
 
-pub use client::{Query, QueryProgram, QueryReply, QueryRequest};
+pub use client::{Query, QueryProcess, QueryProgram, QueryReply, QueryRequest};
 pub use server::serve_if_asked;
 
 pub(crate) use protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};

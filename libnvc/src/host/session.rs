@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::nvcaps::Capabilities;
-use super::query::{Query, QueryProgram, QueryRequest};
+use super::query::{Query, QueryProcess, QueryProgram, QueryRequest};
 use super::{
     DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
     MigDevice, WslDriver, discover, kmods, procfs, wsl,
@@ -82,6 +82,14 @@ impl DriverSession {
     /// `invalid argument` for an empty path; `change root failed: <cause>`; what WSL2 detection and
     /// [`Query::start`] say.
     pub fn open(config: &DriverConfig) -> Result<Self> {
+        Self::open_with(config, QueryProcess::start(&config.program))
+    }
+
+    /// The same with a query process that was started before it was known what to ask.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), that of starting the process among them, in the same order.
+    pub fn open_with(config: &DriverConfig, process: Result<QueryProcess>) -> Result<Self> {
         let empty_cache = config
             .ldcache
             .as_ref()
@@ -104,7 +112,7 @@ impl DriverSession {
             wsl_library: store.map(|library| library.as_path().to_owned()),
             deadline: config.deadline,
         };
-        let query = Query::start(&config.program, &request)?;
+        let query = Query::ask(process?, &request)?;
         Ok(Self {
             root,
             ldcache: config.ldcache.clone(),

@@ -7,14 +7,14 @@ use libnvc::host::Gpu;
 use libnvc::require::{self, Target};
 use nix::unistd::getppid;
 
-use super::{Power, open};
+use super::{Power, Query, open};
 use crate::choice::Choice;
 use crate::failure::{Categorise, Failure, category};
 use crate::output;
 use crate::request::{Configure, Global};
 use crate::session::Facts;
 
-pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure> {
+pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Result<(), Failure> {
     let power = match configure.dry_run {
         Some(_) => Power::Reads,
         None => Power::Changes,
@@ -22,7 +22,7 @@ pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure>
     let imex_channels = &configure.devices.imex_channels;
 
     // discover: both at once, errors in upstream's order
-    let mut session = open(global, power, imex_channels)?;
+    let mut session = open(global, power, imex_channels, query)?;
     session.look_ahead(configure.driver);
     let container = Container::discover(
         &ContainerConfig {

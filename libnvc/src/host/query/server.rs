@@ -63,6 +63,9 @@ fn serve() -> u8 {
     let Ok(socket) = take_socket() else {
         return NO_REQUEST;
     };
+    // Before the root changes, since afterwards they cannot be found; and before the request, since the asking process
+    // may still be reading its command line.
+    HOST_LIBRARIES.into_iter().for_each(preload);
     let Ok(request) = receive(&socket) else {
         return NO_REQUEST;
     };
@@ -133,8 +136,6 @@ fn confine(request: &Request) -> Result<(), Fault> {
     // For people who look at the process table; nothing depends on it.
     let _ = prctl::set_name(PROGRAM_NAME);
     if request.root != "/" {
-        // Before the root changes, since afterwards they cannot be found.
-        HOST_LIBRARIES.into_iter().for_each(preload);
         nix::unistd::chroot(request.root.as_os_str()).map_err(failed("change root failed"))?;
         nix::unistd::chdir("/").map_err(failed("change root failed"))?;
     }
