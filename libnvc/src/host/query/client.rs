@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::process::{Process, THIS_EXECUTABLE, above_streams, errno};
 use super::protocol::{Garbled, GpuFault, GpuReport, Message, Request, Versions, encode, take};
+use super::{LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
@@ -140,10 +141,19 @@ impl Query {
             process,
         } = process;
         let started = Instant::now();
+        let library = request.wsl_library.as_deref();
+        let host_libraries = match request.root == Path::new("/") {
+            true => Vec::new(),
+            false => needs::of_nvml(
+                &request.root,
+                library.map_or(LIBRARY.as_ref(), Path::as_os_str),
+            ),
+        };
         let bytes = encode(&Request {
             root: request.root.clone().into(),
             uid: request.uid,
             gid: request.gid,
+            host_libraries: host_libraries.into_iter().map(String::from).collect(),
             wsl_library: request.wsl_library.clone().map(OsString::from),
             parent: nix::unistd::getpid().as_raw(),
         })
