@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use libnvc::apply::{ApplyOptions, apply};
+use libnvc::apply::{Ahead, ApplyOptions, apply_prepared};
 use libnvc::container::Container;
 use libnvc::host::nvcaps::CAPABILITIES;
 use libnvc::host::query::QueryProcess;
@@ -169,7 +169,7 @@ impl Session {
         Ok(Some(nodes))
     }
 
-    /// Gives the container what `plan` says, or nothing.
+    /// Gives the container what `plan` says, or nothing, with what was prepared ahead.
     ///
     /// # Errors
     /// Of kind `LdCache` where ldconfig is the reason.
@@ -178,6 +178,7 @@ impl Session {
         container: &Container,
         plan: &Plan,
         options: ApplyOptions,
+        ahead: Ahead,
     ) -> Result<()> {
         if plan.steps.len() > STEPS_WITHIN_LIMITS {
             raise_descriptor_limit();
@@ -185,7 +186,7 @@ impl Session {
         // Whoever interrupts this gets all or nothing too: the signal arrives when the work is done or undone. What it
         // does is bounded, by ldconfig's deadline above all.
         let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        let result = apply(plan, self.0.root(), container, options);
+        let result = apply_prepared(plan, self.0.root(), container, options, ahead);
         if let Ok(before) = waiting {
             // Cannot fail for a mask that was in force.
             let _ = before.thread_set_mask();

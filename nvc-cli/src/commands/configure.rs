@@ -1,7 +1,7 @@
 //! Puts the driver and the chosen devices into a container: discovers, plans, and applies or prints the plan.
 
 use libnvc::ErrorKind;
-use libnvc::apply::ApplyOptions;
+use libnvc::apply::{Ahead, ApplyOptions};
 use libnvc::container::{Container, ContainerConfig};
 use libnvc::host::Gpu;
 use libnvc::require::{self, Target};
@@ -33,6 +33,10 @@ pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Resul
         },
         configure.container,
     );
+    let ahead = match (&container, configure.dry_run) {
+        (Ok(container), None) => Ahead::prepare(container),
+        _ => Ahead::default(),
+    };
     session.ready().category(category::INITIALIZATION)?;
     let container = container.category(category::CONTAINER)?;
     let driver = session
@@ -65,7 +69,7 @@ pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Resul
     let options = ApplyOptions {
         no_pivot: global.no_pivot,
     };
-    let applied = session.apply(&container, &plan, options);
+    let applied = session.apply(&container, &plan, options, ahead);
     let category = match &applied {
         Err(error) if error.kind() == ErrorKind::LdCache => category::LDCACHE,
         _ => category::MOUNT,
