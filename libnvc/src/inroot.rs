@@ -55,7 +55,8 @@ impl RootDir {
 
     /// Reads a file whole.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
-        let mut bytes = Vec::new();
+        // Files of procfs do not tell their size, and are made anew for each small read.
+        let mut bytes = Vec::with_capacity(4096);
         match self.open_file(path)?.read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
             Err(e) => Err(errno_of(&e)),
