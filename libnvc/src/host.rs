@@ -42,7 +42,7 @@ mod driver;
 mod session;
 
 pub use device::{DeviceInfo, FailedGpu};
-pub use driver::{DriverEnvironment, check, discover};
+pub use driver::{DriverEnvironment, Unversioned, check, discover};
 pub use identity::Identity;
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use root::DriverRoot;

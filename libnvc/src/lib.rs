@@ -35,6 +35,8 @@ mod sys;
 
 pub use error::{Error, ErrorKind, Result};
 pub use path::{ContainerPath, HostPath};
+#[doc(hidden)]
+pub use sys::start::start;
 
 /// Lets this process wait for the children that the library starts, even if it was started with SIGCHLD ignored.
 ///

@@ -55,10 +55,24 @@ pub struct Prepared {
     deadline: Duration,
 }
 
+/// The program that is run.
 #[derive(Debug)]
-enum Program {
+pub(super) enum Program {
     Host(program::Sealed),
     Image(ContainerPath),
+}
+
+impl Program {
+    /// Opens, checks and copies it if it is the host's. One of the image's is for [`Prepared::run`] to find.
+    ///
+    /// # Errors
+    /// Those of [`Prepared::new`] that are about the program.
+    pub(super) fn open(ldconfig: &plan::Ldconfig) -> Result<Self> {
+        Ok(match ldconfig {
+            plan::Ldconfig::Host(path) => Self::Host(program::seal(path)?),
+            plan::Ldconfig::Image(path) => Self::Image(path.clone()),
+        })
+    }
 }
 
 impl Prepared {
@@ -74,10 +88,15 @@ impl Prepared {
         directories: &[ContainerPath],
         no_pivot: bool,
     ) -> Result<Self> {
-        let program = match ldconfig {
-            plan::Ldconfig::Host(path) => Program::Host(program::seal(path)?),
-            plan::Ldconfig::Image(path) => Program::Image(path.clone()),
-        };
+        Self::with(Program::open(ldconfig)?, directories, no_pivot)
+    }
+
+    /// The same with a program that is open already.
+    pub(super) fn with(
+        program: Program,
+        directories: &[ContainerPath],
+        no_pivot: bool,
+    ) -> Result<Self> {
         let fixed = [c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"].map(CString::from);
         let mut arguments = Vec::from(fixed);
         for directory in directories {

@@ -6,11 +6,11 @@ use std::sync::mpsc::{self, Sender};
 
 use nix::errno::Errno;
 
-use super::ApplyOptions;
 use super::ldconfig::Prepared;
 use super::session::Order;
 use super::source::{Expected, ReadySource};
 use super::tmpfs::NewTmpfs;
+use super::{Ahead, ApplyOptions};
 use crate::container::{CgroupVersion, Container};
 use crate::error::{Error, Result};
 use crate::host::{DeviceNumber, DriverRoot};
@@ -58,7 +58,7 @@ pub(super) struct DeviceRules {
 }
 
 impl<'a> Work<'a> {
-    /// Opens and checks everything; call it in the caller's namespaces. Files of the image are ordered from the
+    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image are ordered from the
     /// namespace thread.
     ///
     /// Mounts are made in the plan's order, which is the order in which the mount table will show them.
@@ -67,6 +67,7 @@ impl<'a> Work<'a> {
         driver_root: &DriverRoot,
         container: &Container,
         options: ApplyOptions,
+        ahead: &mut Ahead,
         orders: &Sender<Order<'a>>,
     ) -> Result<Self> {
         let mut work = Self {
@@ -139,10 +140,9 @@ impl<'a> Work<'a> {
                     ldconfig,
                     directories,
                 } => {
-                    work.ldconfig = Some((
-                        Prepared::new(ldconfig, directories, options.no_pivot)?,
-                        directories,
-                    ));
+                    let program = ahead.take_ldconfig(ldconfig)?;
+                    let prepared = Prepared::with(program, directories, options.no_pivot)?;
+                    work.ldconfig = Some((prepared, directories));
                     continue;
                 }
             };

@@ -78,6 +78,18 @@ impl<S: Source> Library<S> {
 
     /// Whether the library needs one whose name begins with one of `names`.
     pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
+        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        self.any_needed(longest, |needed| {
+            names.iter().any(|name| needed.starts_with(name.as_bytes()))
+        })
+    }
+
+    /// Whether one of the libraries it needs is wanted, by its name, of which `longest` bytes are looked at.
+    pub(crate) fn any_needed(
+        &self,
+        longest: usize,
+        mut wanted: impl FnMut(&[u8]) -> bool,
+    ) -> Result<bool, Oddity> {
         let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
         let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
         let bytes = self.segment(&segment)?;
@@ -86,15 +98,15 @@ impl<S: Source> Library<S> {
         let values = |tag| dynamic.dyns.iter().filter(move |entry| entry.d_tag == tag);
         let strings = values(DT_STRTAB).next().ok_or(Oddity::Nonsense)?.d_val;
         let strings = self.offset_of(strings).ok_or(Oddity::Nonsense)?;
-        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
         for entry in values(DT_NEEDED) {
             let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
-            let needed = self.bytes_up_to(offset, longest)?;
-            if names.iter().any(|name| needed.starts_with(name.as_bytes())) {
+            let bytes = self.bytes_up_to(offset, longest)?;
+            let end = bytes.iter().position(|&byte| byte == 0);
+            if wanted(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default()) {
                 return Ok(true);
             }
             // The file ends within the name.
-            if needed.len() < longest && !needed.contains(&0) {
+            if bytes.len() < longest && end.is_none() {
                 return Err(Oddity::Nonsense);
             }
         }
@@ -268,6 +280,13 @@ pub(super) mod tests {
         assert!(library.needs(&["libnvidia-glcore.so"]).unwrap());
         assert!(library.needs(&["libfoo.so", "libc."]).unwrap());
         assert!(!library.needs(&["libnvidia-eglcore.so"]).unwrap());
+        let mut names = Vec::new();
+        let found = library.any_needed(12, |name| {
+            names.push(name.to_vec());
+            false
+        });
+        assert!(!found.unwrap());
+        assert_eq!(names, [&b"libc.so.6"[..], b"libnvidia-gl"]);
     }
 
     #[test]

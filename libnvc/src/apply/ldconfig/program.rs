@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// A program that nobody can change.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(in super::super) struct Sealed {
     /// The file it is a copy of.
     pub(super) path: PathBuf,
     /// The copy.
