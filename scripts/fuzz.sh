@@ -62,7 +62,7 @@ run() {
   printf '%-16s %10d runs %8.0f s processor time, coverage %s\n' "$target" "$runs" "$used" "${coverage:-?}"
   if [ -n "$keep" ]; then
     mkdir "$dir/least"
-    "$binary" -merge=1 "$dir/least" "fuzz/corpus/$target" "$dir/new" > "$dir/log" 2>&1 || return 1
+    "$binary" -merge=1 -use_counters=0 "$dir/least" "fuzz/corpus/$target" "$dir/new" > "$dir/log" 2>&1 || return 1
     rm -rf "fuzz/corpus/$target"
     mv "$dir/least" "fuzz/corpus/$target"
   fi

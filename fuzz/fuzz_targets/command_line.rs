@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use clap::Command;
 use libfuzzer_sys::fuzz_target;
 
-#[allow(dead_code, reason = "the program's modules, of which a part is used")]
+#[allow(dead_code, unused_imports, reason = "the program's modules, of which a part is used")]
 #[path = "../../nvc-cli/src"]
 mod program {
     pub(crate) mod args;
