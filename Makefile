@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-packages reproducible bench profile conformance fmt lint doc clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test-long: ## Run all tests with many more cases: hostile trees, races, faults, 
 
 bench: ## Print the figures of the release binary (root, ../shared/conformance).
 	@scripts/bench.sh
+
+profile: ## Show where the time of info, list and configure goes, phase by phase (root, strace, perf).
+	@scripts/profile.sh
 
 conformance: ## Compare the release binary with recorded results of upstream (root, ../shared/conformance).
 	@scripts/conformance.sh
