@@ -63,6 +63,7 @@ WAITS = {
     'ldconfig': {},
 }
 SHORTEST_WAIT = 10e-6
+TRACED = dict(os.environ)  # the environment under strace
 
 
 class Task:
@@ -84,7 +85,8 @@ def role_of(creator, flags_thread, known):
 
 def strace(command, log):
     """Runs a command under strace: its tasks by role."""
-    subprocess.run(['strace', '-f', '-qq', '-ttt', '-s', '200', '-o', log] + command, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(['strace', '-f', '-qq', '-ttt', '-s', '200', '-o', log] + command, env=TRACED,
+                   stdout=subprocess.DEVNULL, check=True)
     tasks, by_id, pending, created = {}, {}, {}, {}
     for line in open(log, errors='replace'):
         found = re.match(r'(\d+)\s+([\d.]+) (<\.\.\. )?(\w+)(.*)', line)
@@ -330,6 +332,10 @@ def main():
     p.add_argument('command', nargs='*', help='of info, list, configure (default: all)')
     o = p.parse_args()
     names = numbers() if shutil.which('perf') else None
+    if names:
+        # perf puts its own programs first, where the driver's are looked for too: under strace as well, then.
+        added = subprocess.run(['perf', 'record', '-q', '-o', '/dev/null', 'printenv', 'PATH'], capture_output=True, text=True)
+        TRACED['PATH'] = added.stdout.strip() or os.environ['PATH']
     if not names:
         print('profile: no perf: times are strace\'s, and stretched by it')
     for title, command, in_container in commands(o):
