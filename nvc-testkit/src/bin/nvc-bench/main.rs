@@ -5,12 +5,12 @@
 mod bed;
 mod cases;
 mod images;
+mod phases;
 mod plot;
 mod report;
 mod scale;
 mod timing;
 mod trace;
-mod waterfall;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -112,7 +112,7 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     if let (Some(profile), Some(docs)) = (&wanted.profile, &wanted.docs) {
         write(
             &docs.join("phases.svg"),
-            &waterfall::draw(&fs::read_to_string(profile)?),
+            &phases::draw(&fs::read_to_string(profile)?),
         )?;
     }
     let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
