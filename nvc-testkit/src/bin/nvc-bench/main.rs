@@ -97,9 +97,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
 }
 
 fn run(wanted: &Wanted) -> io::Result<()> {
-    let mut programs = vec![Program::new(wanted.program.clone())?];
+    let mut programs = vec![Program::new(&wanted.program)?];
     if let Some(other) = &wanted.against {
-        programs.push(Program::new(other.clone())?);
+        programs.push(Program::new(other)?);
     }
     let machine = Machine::enter()?;
     let result = measure(wanted, &programs);
