@@ -43,7 +43,7 @@ fn the_page_gets_tables_and_plots() {
     fs::copy(own, docs.join("performance.md")).unwrap();
     fs::write(
         docs.join("profile"),
-        "== info: 1 ms\nmain start 1.0 0.5 9\n",
+        "== info: 1 ms\nmain start 0.0 1.0 0.5 9\n",
     )
     .unwrap();
     let profile = docs.join("profile");
@@ -90,7 +90,7 @@ fn the_page_gets_tables_and_plots() {
     assert!(section(&page, "scaling").contains("| 1 | "), "{page}");
     for (plot, word) in [
         ("scaling.svg", "GPUs of the machine"),
-        ("phases.svg", "main: start"),
+        ("phases.svg", ">start<"),
     ] {
         let text = fs::read_to_string(docs.join(plot)).unwrap();
         assert!(

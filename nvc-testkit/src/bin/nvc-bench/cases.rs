@@ -92,7 +92,7 @@ impl Program {
     ///
     /// # Errors
     /// It cannot be run.
-    pub(crate) fn new(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize().map_err(|error| {
             let text = format!("{}: {error}", path.display());
             io::Error::new(error.kind(), text)

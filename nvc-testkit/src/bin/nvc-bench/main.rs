@@ -5,12 +5,12 @@
 mod bed;
 mod cases;
 mod images;
+mod phases;
 mod plot;
 mod report;
 mod scale;
 mod timing;
 mod trace;
-mod waterfall;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -97,9 +97,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
 }
 
 fn run(wanted: &Wanted) -> io::Result<()> {
-    let mut programs = vec![Program::new(wanted.program.clone())?];
+    let mut programs = vec![Program::new(&wanted.program)?];
     if let Some(other) = &wanted.against {
-        programs.push(Program::new(other.clone())?);
+        programs.push(Program::new(other)?);
     }
     let machine = Machine::enter()?;
     let result = measure(wanted, &programs);
@@ -112,7 +112,7 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     if let (Some(profile), Some(docs)) = (&wanted.profile, &wanted.docs) {
         write(
             &docs.join("phases.svg"),
-            &waterfall::draw(&fs::read_to_string(profile)?),
+            &phases::draw(&fs::read_to_string(profile)?),
         )?;
     }
     let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);

@@ -9,7 +9,6 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 
-use nix::errno::Errno;
 use nix::libc::PTRACE_SYSCALL_INFO_ENTRY;
 use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -103,15 +102,11 @@ struct Follower {
 
 impl Follower {
     fn follow(mut self, first: Pid) -> io::Result<Trace> {
-        loop {
-            // The first may end before others that it started.
-            let next = if self.tasks.is_empty() {
-                Some(first)
-            } else {
-                None
-            };
-            let (task, signal) = match waitpid(next, Some(WaitPidFlag::__WALL)) {
-                Err(Errno::ECHILD) => break,
+        // The first may end before others that it started; and it can be reaped only after all its threads have been, so
+        // never wait for it alone.
+        let mut ended = false;
+        while !(ended && self.tasks.is_empty()) {
+            let (task, signal) = match waitpid(None, Some(WaitPidFlag::__WALL)) {
                 Err(errno) => return Err(errno.into()),
                 Ok(WaitStatus::PtraceSyscall(task)) => {
                     self.system_call(task);
@@ -124,9 +119,11 @@ impl Follower {
                 Ok(WaitStatus::Stopped(task, signal)) => (task, Some(signal)),
                 Ok(WaitStatus::Exited(task, code)) if task == first => {
                     self.trace.succeeded = code == 0;
-                    if self.tasks.is_empty() {
-                        break;
-                    }
+                    ended = true;
+                    continue;
+                }
+                Ok(WaitStatus::Signaled(task, ..)) if task == first => {
+                    ended = true;
                     continue;
                 }
                 Ok(_) => continue,
