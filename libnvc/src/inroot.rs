@@ -16,6 +16,9 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::errno_of;
 
+/// More than any file that is read whole has; the largest are loader caches. A device can be endless.
+const LARGEST: u64 = 64 << 20;
+
 /// A directory that paths are resolved in.
 #[derive(Debug)]
 pub(crate) struct RootDir(OwnedFd);
@@ -54,11 +57,11 @@ impl RootDir {
             .map(File::from)
     }
 
-    /// Reads a small file whole.
+    /// Reads a file, the first 64 MiB of it at most.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
         // Read as a stream: a file is first asked for its size, which takes two calls and is 0 in procfs.
         let mut bytes = Vec::with_capacity(4096);
-        match self.open_file(path)?.take(u64::MAX).read_to_end(&mut bytes) {
+        match self.open_file(path)?.take(LARGEST).read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
             Err(e) => Err(errno_of(&e)),
         }

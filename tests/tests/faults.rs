@@ -309,8 +309,8 @@ fn phase(report: &Report, task: &str, call: usize) -> Phase {
         let mut places = places.filter(|(_, call)| Some(**call) == number);
         places.nth(nth).map(|(place, _)| place)
     };
-    // The run time's last act is an alternative stack for signals.
-    if task == "main" && Some(call) <= place("sigaltstack", 1) {
+    // The loader's last act is to let go of its cache.
+    if task == "main" && Some(call) <= place("munmap", 0) {
         Phase::Loading
     } else if task.contains(".program")
         || place("execveat", 0).is_some_and(|executed| executed < call)

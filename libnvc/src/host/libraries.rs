@@ -9,12 +9,11 @@ mod directories;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use log::{debug, info, warn};
 
-use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
+use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::DriverRoot;
 use crate::host::arch::Abi;
 use crate::host::catalogue;
@@ -26,9 +25,6 @@ use crate::path::HostPath;
 
 /// Where the loader cache is unless the caller says otherwise.
 pub const DEFAULT_LDCACHE: &str = "/etc/ld.so.cache";
-
-/// No real loader cache comes near this size.
-const LARGEST_CACHE: u64 = 64 << 20;
 
 /// The variant of libnvidia-tls for today's thread library says that it is for Linux, 2.3.99 and later.
 const TLS_ABI: [u32; 4] = [0, 2, 3, 99];
@@ -211,13 +207,8 @@ impl<'r> Search<'r> {
 
 /// Reads a loader cache.
 fn read_cache(root: &DriverRoot, path: &HostPath) -> Result<Vec<u8>> {
-    let failed = |errno| Error::file("open failed", root.join(path), errno);
-    let mut bytes = Vec::new();
-    let file = root.open_file(path).map_err(failed)?;
-    match file.take(LARGEST_CACHE).read_to_end(&mut bytes) {
-        Ok(_) => Ok(bytes),
-        Err(e) => Err(failed(errno_of(&e))),
-    }
+    root.read(path)
+        .map_err(|errno| Error::file("open failed", root.join(path), errno))
 }
 
 fn unsupported(root: &DriverRoot, path: &HostPath) -> Error {

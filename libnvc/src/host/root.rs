@@ -54,7 +54,7 @@ impl DriverRoot {
         self.dir.open_file(path.as_path())
     }
 
-    /// Reads a small file inside the root.
+    /// Reads a file inside the root, the first 64 MiB of it at most.
     pub fn read(&self, path: &HostPath) -> Result<Vec<u8>, Errno> {
         self.dir.read(path.as_path())
     }
