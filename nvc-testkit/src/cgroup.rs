@@ -252,7 +252,7 @@ pub fn loaded_programs() -> io::Result<usize> {
 fn probe(scratch: &Scratch) -> io::Result<PathBuf> {
     let probe = scratch.join("device-probe");
     let program = compiled(Source::DeviceProbe, &[])?;
-    files::file(&probe, program.as_slice(), 0o755)?;
+    files::program(&probe, &program)?;
     Ok(probe)
 }
 

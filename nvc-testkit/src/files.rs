@@ -1,7 +1,9 @@
 //! Makes files and directories of a root, with exact modes whatever the umask is.
 
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::{fs, io};
 
 /// `path`, absolute or not, below `root`.
@@ -34,6 +36,31 @@ pub fn file(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> io::Result<()>
     }
     fs::write(path, content).map_err(|error| named(&error, path))?;
     mode(path, bits)
+}
+
+/// Writes a program that will be run, making its parents.
+///
+/// Another process writes it: what this one has open for writing, a child that some other test's thread starts at this
+/// moment has too for an instant, and a program that anybody writes to cannot be run (ETXTBSY).
+///
+/// # Errors
+/// As of the system calls.
+pub fn program(path: &Path, content: &[u8]) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        directory(parent)?;
+    }
+    let mut writer = Command::new("tee")
+        .arg(path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()?;
+    let written = writer.stdin.take().map(|mut pipe| pipe.write_all(content));
+    let status = writer.wait()?;
+    written.transpose()?;
+    match status.success() {
+        true => mode(path, 0o755),
+        false => Err(named(&io::Error::other("tee failed"), path)),
+    }
 }
 
 /// Makes a symbolic link, making its parents.

@@ -109,7 +109,7 @@ impl Successor {
     fn of(pid: u32, scratch: &Scratch) -> Self {
         let program = compiled(Source::WithPid, &[]).unwrap();
         let path = scratch.join("with-pid");
-        files::file(&path, program.as_slice(), 0o755).unwrap();
+        files::program(&path, &program).unwrap();
         let script = "echo ready; exec sleep 3600";
         let mut command = Command::new("unshare");
         command

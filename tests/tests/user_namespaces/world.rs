@@ -70,7 +70,7 @@ impl World {
     /// A program of the kit, in the scratch directory.
     pub(crate) fn tool(&self, source: Source, name: &str) -> PathBuf {
         let path = self.scratch.join(name);
-        files::file(&path, compiled(source, &[]).unwrap().as_slice(), 0o755).unwrap();
+        files::program(&path, &compiled(source, &[]).unwrap()).unwrap();
         path
     }
 
