@@ -20,10 +20,8 @@ mod root;
 mod arch;
 pub mod binaries;
 pub mod catalogue;
-mod elf;
 pub mod firmware;
 pub mod ipc;
-mod ldcache;
 mod libraries;
 
 // the kernel's side

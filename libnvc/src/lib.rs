@@ -24,8 +24,10 @@ pub mod apply;
 pub mod debuglog;
 
 // used everywhere
+mod elf;
 mod error;
 mod inroot;
+mod ldcache;
 mod path;
 mod sys;
 

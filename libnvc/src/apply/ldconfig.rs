@@ -25,10 +25,8 @@ use crate::path::ContainerPath;
 use crate::plan;
 use crate::sys::cage::{self, Cage, Failure};
 
-mod conf;
 mod explain;
 mod filter;
-mod kept;
 mod memory;
 mod output;
 mod program;
@@ -77,6 +75,11 @@ impl Prepared {
         let program = match ldconfig {
             plan::Ldconfig::Host(path) => Program::Host(program::seal(path)?),
             plan::Ldconfig::Image(path) => Program::Image(path.clone()),
+            // Only a plan that was not made for this container says so: discovery found that a program must run.
+            plan::Ldconfig::Builtin => {
+                let text = "the container's ld.so.cache cannot be updated without a program";
+                return Err(Error::new(ErrorKind::LdCache, text));
+            }
         };
         let fixed = [c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"].map(CString::from);
         let mut arguments = Vec::from(fixed);

@@ -19,8 +19,8 @@ use super::journal::Journal;
 use super::ldconfig::Memory;
 use super::source::{Clone, ReadySource};
 use super::target::{Leaf, Target, Tree};
-use super::work::{Task, Work};
-use super::{legacy, tmpfs};
+use super::work::{CacheUpdate, Task, Work};
+use super::{ldcache, legacy, tmpfs};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverRoot;
@@ -113,17 +113,33 @@ fn all_steps(
         )?;
         journal.other(Box::new(|| undo.undo()));
     }
-    if let Some((ldconfig, directories)) = work.ldconfig {
-        let (uid, gid) = container.process.owner();
-        let memory = Memory::take(&tree.root, directories)?;
-        journal.other(Box::new(|| memory.restore()));
-        log::info!(
-            "updating the ld.so.cache in {}",
-            container.rootfs().display()
-        );
-        ldconfig.run(tree.root.as_fd(), uid, gid)?;
+    match work.cache {
+        Some(update) => update_cache(update, &tree, container, journal),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+fn update_cache(
+    update: CacheUpdate<'_>,
+    tree: &Tree<'_>,
+    container: &Container,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    log::info!(
+        "updating the ld.so.cache in {}",
+        container.rootfs().display()
+    );
+    match update {
+        CacheUpdate::Builtin(loader, news) => {
+            ldcache::update(&tree.root, loader, &container.facts.layout, &news, journal)
+        }
+        CacheUpdate::Run(ldconfig, directories) => {
+            let (uid, gid) = container.process.owner();
+            let memory = Memory::take(&tree.root, directories)?;
+            journal.other(Box::new(|| memory.restore()));
+            ldconfig.run(tree.root.as_fd(), uid, gid)
+        }
+    }
 }
 
 fn carry_out_task(

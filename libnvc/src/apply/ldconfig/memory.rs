@@ -7,40 +7,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{Mode, SFlag};
-use nix::unistd::{UnlinkatFlags, Whence, lseek, symlinkat, unlinkat};
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
-use super::conf::{self, Line};
-use super::kept::{self, Kept};
+use crate::apply::kept::{self, Kept};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
+use crate::ldcache::configured::Configuration;
+use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in};
 use crate::path::ContainerPath;
 use crate::sys::directory;
-
-/// Directories that ldconfig looks through without being told; which of them depends on the distribution.
-const BUILT_IN: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
-
-/// Subdirectories for processors with more features: of glibc since 2.33, and the plain names before 2.37.
-const FOR_FEATURES: &str = "glibc-hwcaps";
-const FOR_FEATURES_BEFORE: [&str; 7] = [
-    "avx512_1", "haswell", "sse2", "tls", "x86_64", "xeon_phi", "atomics",
-];
 
 /// Bounds on what an image can make this remember.
 const MOST_DIRECTORIES: usize = 256;
 const MOST_LINKS: usize = 1 << 16;
-const MOST_CONF_FILES: usize = 256;
-const MOST_CONF_BYTES: u64 = 64 << 10;
-/// Of all files together; real images have a few dozen.
-const MOST_CONF_LINES: usize = 4096;
-/// Names that are looked at in directories of such files, all together.
-const MOST_CONF_NAMES: usize = 1 << 16;
 
 /// What there was before ldconfig.
 #[derive(Debug)]
@@ -99,9 +84,7 @@ impl Memory {
     fn take_links(&mut self, directories: &[ContainerPath]) {
         let mut paths: Vec<PathBuf> = Vec::new();
         paths.extend(directories.iter().map(|path| path.as_path().to_owned()));
-        paths.extend(BUILT_IN.map(PathBuf::from));
-        let triplet = format!("{}-linux-gnu", std::env::consts::ARCH); // Debian's
-        paths.extend(["/lib", "/usr/lib"].map(|path| Path::new(path).join(&triplet)));
+        paths.extend(built_in());
         paths.extend(configured(&self.root));
 
         let mut known = BTreeSet::new();
@@ -228,18 +211,11 @@ impl Directory {
                 Ok(now) if now == *target => {}
                 // No longer a link: not ldconfig's doing.
                 Err(Errno::EINVAL) => {}
-                Ok(_) | Err(Errno::ENOENT) => self.relink(name, target)?,
+                Ok(_) | Err(Errno::ENOENT) => kept::relink(&self.fd, name, target)?,
                 Err(errno) => return Err(errno),
             }
         }
         Ok(())
-    }
-
-    fn relink(&self, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
-        const TEMPORARY: &str = ".nvc-link~";
-        kept::remove(&self.fd, TEMPORARY)?;
-        symlinkat(target, &self.fd, TEMPORARY)?;
-        renameat(&self.fd, TEMPORARY, &self.fd, name)
     }
 }
 
@@ -263,72 +239,11 @@ fn remove_notes(root: &RootDir) -> Result<(), Errno> {
 
 /// The directories of /etc/ld.so.conf and of what it includes; files included by those are not followed further.
 fn configured(root: &RootDir) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut names = MOST_CONF_NAMES;
-    let (mut files, mut seen) = (0, 0);
-    for line in lines(root, Path::new("/etc/ld.so.conf")) {
-        seen += 1;
-        match line {
-            Line::Directory(path) => found.push(path),
-            Line::Include(directory, pattern) => {
-                for file in included(root, &directory, &pattern, &mut names) {
-                    files += 1;
-                    let lines = lines(root, &file);
-                    seen += lines.len();
-                    found.extend(lines.into_iter().filter_map(|line| match line {
-                        Line::Directory(path) => Some(path),
-                        Line::Include(..) => None,
-                    }));
-                    if files > MOST_CONF_FILES || seen > MOST_CONF_LINES {
-                        break;
-                    }
-                }
-            }
-        }
-        if files > MOST_CONF_FILES || seen > MOST_CONF_LINES || names == 0 {
-            log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
-            break;
-        }
+    let configuration = Configuration::read(root);
+    if configuration.too_large {
+        log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
     }
-    found.truncate(MOST_CONF_LINES);
-    found
-}
-
-/// The files that an `include` means; `names` is how many names may still be looked at.
-fn included(root: &RootDir, directory: &Path, pattern: &[u8], names: &mut usize) -> Vec<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-    if conf::is_plain(pattern) {
-        return vec![directory.join(OsStr::from_bytes(pattern))];
-    }
-    let mut files = Vec::new();
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let opened = root
-        .resolve_directory(directory)
-        .and_then(|found| openat(found, ".", flags, Mode::empty()));
-    if let Ok(fd) = opened {
-        // A listing that breaks off leaves what was found so far.
-        let _ = each_name(&fd, |name, _| {
-            *names = names.saturating_sub(1);
-            if *names > 0 && conf::matches(pattern, name.as_bytes()) {
-                files.push(directory.join(name));
-            }
-        });
-    }
-    files
-}
-
-/// The lines of a file, none if it is not one or cannot be read: so it is for ldconfig too.
-fn lines(root: &RootDir, path: &Path) -> Vec<Line> {
-    let is_file = root.resolve(path).and_then(|fd| inroot::stat(fd.as_fd()));
-    // Checked first, since opening a device can be enough to do harm.
-    let is_file = is_file.is_ok_and(|stat| {
-        SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
-    });
-    let mut text = Vec::with_capacity(4096);
-    if let Some(file) = is_file.then(|| root.open_file(path).ok()).flatten() {
-        let _ = file.take(MOST_CONF_BYTES).read_to_end(&mut text);
-    }
-    conf::parse(&text)
+    configuration.directories
 }
 
 /// Whether ldconfig looks into a subdirectory too.

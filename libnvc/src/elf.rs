@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use goblin::container::Ctx;
-use goblin::elf::dynamic::{DT_NEEDED, DT_STRTAB, Dynamic};
+use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRTAB, Dynamic};
+use goblin::elf::header::{EI_CLASS, ET_DYN};
 use goblin::elf::program_header::{PT_DYNAMIC, PT_LOAD, PT_NOTE, ProgramHeader};
 use goblin::elf::{Elf, Header};
 
@@ -17,12 +18,14 @@ const HEAD: usize = 1024;
 /// Longest dynamic or note segment that is looked at; usual ones are below one kilobyte.
 const LONGEST_SEGMENT: u64 = 64 * 1024;
 const MOST_SEGMENTS: u16 = 128;
+/// More than a file's name can have.
+const LONGEST_NAME: usize = 256;
 /// Note type of the ABI tag, owner `GNU`.
 const NT_GNU_ABI_TAG: u32 = 1;
 
 /// Why a library could not be looked into.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Oddity {
+pub(crate) enum Oddity {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("it is not an ELF file: {0}")]
@@ -36,7 +39,7 @@ pub(super) enum Oddity {
 }
 
 /// Reads some bytes at an offset, fewer at the end of the file.
-pub(super) trait Source {
+pub(crate) trait Source {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -46,9 +49,23 @@ impl Source for File {
     }
 }
 
+/// What an ELF header says of the machine a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// `EI_CLASS`: 1 for 32 bits, 2 for 64.
+    pub(crate) class: u8,
+    /// `e_machine`.
+    pub(crate) machine: u16,
+    /// `e_flags`: what else matters on this machine.
+    pub(crate) flags: u32,
+}
+
 /// The headers of an ELF file.
-pub(super) struct Library<S> {
+pub(crate) struct Library<S> {
     source: S,
+    identity: Identity,
+    /// Whether it is a shared object.
+    shared: bool,
     head: Vec<u8>,
     ctx: Ctx,
     segments: Vec<ProgramHeader>,
@@ -56,7 +73,7 @@ pub(super) struct Library<S> {
 
 impl<S: Source> Library<S> {
     /// Reads the headers.
-    pub(super) fn open(source: S) -> Result<Self, Oddity> {
+    pub(crate) fn open(source: S) -> Result<Self, Oddity> {
         let mut head = vec![0; HEAD];
         let length = source.read_at(&mut head, 0)?;
         head.truncate(length);
@@ -67,6 +84,12 @@ impl<S: Source> Library<S> {
         let mut library = Self {
             ctx: Ctx::new(header.container()?, header.endianness()?),
             source,
+            identity: Identity {
+                class: header.e_ident[EI_CLASS],
+                machine: header.e_machine,
+                flags: header.e_flags,
+            },
+            shared: header.e_type == ET_DYN,
             head,
             segments: Vec::new(),
         };
@@ -76,18 +99,21 @@ impl<S: Source> Library<S> {
         Ok(library)
     }
 
+    /// Which machine it is for.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether it is a shared object, or at least says so.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// Whether the library needs one whose name begins with one of `names`.
-    pub(super) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
-        let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
-        let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
-        let bytes = self.segment(&segment)?;
-        segment.p_offset = 0; // of `bytes`
-        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Oddity::Nonsense)?;
-        let values = |tag| dynamic.dyns.iter().filter(move |entry| entry.d_tag == tag);
-        let strings = values(DT_STRTAB).next().ok_or(Oddity::Nonsense)?.d_val;
-        let strings = self.offset_of(strings).ok_or(Oddity::Nonsense)?;
+    pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
+        let (dynamic, strings) = self.dynamic()?;
         let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
-        for entry in values(DT_NEEDED) {
+        for entry in dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_NEEDED) {
             let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
             let needed = self.bytes_up_to(offset, longest)?;
             if names.iter().any(|name| needed.starts_with(name.as_bytes())) {
@@ -97,8 +123,34 @@ impl<S: Source> Library<S> {
         Ok(false)
     }
 
+    /// The name by which programs ask for the library, if it has one.
+    pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, Oddity> {
+        let (dynamic, strings) = self.dynamic()?;
+        let Some(entry) = dynamic.dyns.iter().rfind(|entry| entry.d_tag == DT_SONAME) else {
+            return Ok(None);
+        };
+        let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
+        let mut name = self.bytes_up_to(offset, LONGEST_NAME)?;
+        let length = name.iter().position(|&byte| byte == 0);
+        name.truncate(length.ok_or(Oddity::Nonsense)?);
+        Ok(Some(name))
+    }
+
+    /// The dynamic section, and where in the file its strings are.
+    fn dynamic(&self) -> Result<(Dynamic, u64), Oddity> {
+        let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
+        let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
+        let bytes = self.segment(&segment)?;
+        segment.p_offset = 0; // of `bytes`
+        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Oddity::Nonsense)?;
+        let mut strings = dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_STRTAB);
+        let strings = strings.next().ok_or(Oddity::Nonsense)?.d_val;
+        let strings = self.offset_of(strings).ok_or(Oddity::Nonsense)?;
+        Ok((dynamic, strings))
+    }
+
     /// The ABI note: operating system (0 is Linux) and oldest kernel version.
-    pub(super) fn abi(&self) -> Result<[u32; 4], Oddity> {
+    pub(crate) fn abi(&self) -> Result<[u32; 4], Oddity> {
         for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
             let bytes = self.segment(segment)?;
             if let Some(abi) = self.abi_of_notes(&bytes, segment.p_align) {
@@ -190,7 +242,7 @@ impl<S: Source> Library<S> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -203,7 +255,7 @@ pub(super) mod tests {
     }
 
     /// A native little-endian library with an ABI note and needed libraries, far apart as in real ones.
-    pub(in super::super) fn build(abi: Option<[u32; 4]>, needed: Option<&[&str]>) -> Vec<u8> {
+    pub(crate) fn build(abi: Option<[u32; 4]>, needed: Option<&[&str]>) -> Vec<u8> {
         const AT: u64 = 4096;
         let mut strings = vec![0];
         let mut dynamic = Vec::new();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// What one line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// A directory of libraries.
     Directory(PathBuf),
     /// More such files: their directory, and a pattern of names in it.
@@ -14,7 +14,7 @@ pub(super) enum Line {
 }
 
 /// The lines of a file; those that are none of the two, or relative, mean nothing to ldconfig either.
-pub(super) fn parse(text: &[u8]) -> Vec<Line> {
+pub(crate) fn parse(text: &[u8]) -> Vec<Line> {
     text.split(|&byte| byte == b'\n')
         .flat_map(|line| {
             let line = line.split(|&byte| byte == b'#').next();
@@ -52,7 +52,7 @@ fn include(pattern: &[u8]) -> Option<Line> {
 ///
 /// The image chooses both, so this must not take exponential time: of several stars only the last one is tried again,
 /// since what an earlier one could take instead the later one can take too.
-pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut pattern, mut name) = (pattern, name);
     // The pattern after the last star, and the name that it was last tried on.
     let mut star: Option<(&[u8], &[u8])> = None;
@@ -83,7 +83,7 @@ pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 /// Whether a pattern is a plain name.
-pub(super) fn is_plain(pattern: &[u8]) -> bool {
+pub(crate) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| b"*?[\\".contains(byte))
 }
 
