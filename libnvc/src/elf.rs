@@ -334,6 +334,33 @@ pub(crate) mod tests {
     fn reads_a_real_program() {
         let library = Library::open(File::open("/proc/self/exe").unwrap()).unwrap();
         assert!(library.needs(&["libc.so"]).unwrap());
+        assert!(library.is_shared()); // position-independent programs are
+        assert_eq!(library.soname().unwrap(), None);
+    }
+
+    #[test]
+    fn names_are_read() {
+        let object = |machine| nvc_testkit::elf::SharedObject::new(machine);
+        for (machine, class, number) in [
+            (nvc_testkit::elf::Machine::X86_64, 2, 62),
+            (nvc_testkit::elf::Machine::I386, 1, 3),
+            (nvc_testkit::elf::Machine::Arm, 1, 40),
+        ] {
+            let bytes = object(machine)
+                .soname("libx.so.1")
+                .needed("libc.so.6")
+                .bytes();
+            let library = Library::open(&bytes[..]).unwrap();
+            assert_eq!(
+                library.soname().unwrap().as_deref(),
+                Some(&b"libx.so.1"[..])
+            );
+            assert!(library.is_shared());
+            let identity = library.identity();
+            assert_eq!((identity.class, identity.machine), (class, number));
+            let bytes = object(machine).bytes();
+            assert_eq!(Library::open(&bytes[..]).unwrap().soname().unwrap(), None);
+        }
     }
 
     proptest! {
@@ -350,6 +377,7 @@ pub(crate) mod tests {
             if let Ok(library) = Library::open(&file[..]) {
                 let _ = library.abi();
                 let _ = library.needs(&["libnvidia-glcore.so"]);
+                let _ = library.soname();
             }
         }
     }

@@ -33,3 +33,7 @@ pub(crate) fn built_in() -> impl Iterator<Item = std::path::PathBuf> {
         .into_iter()
         .chain(debian)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
