@@ -98,12 +98,11 @@ fn in_a_container(name: &str, compiler: &str, check: Check) {
         container.pid().to_string().into(),
         container.root().into(),
     ];
-    if matches!(name, "use" | "effects") {
-        // Valgrind does not know how to follow a program into the cage that ldconfig runs in.
-        words.push(match check {
-            Check::Valgrind => "builtin".into(),
-            _ => ldconfig.into(),
-        });
+    // Valgrind does not know how to follow a program into the cage that ldconfig runs in.
+    match (name, check) {
+        ("effects", Check::Valgrind) => words.push("builtin".into()),
+        ("use" | "effects", _) if check != Check::Valgrind => words.push(ldconfig.into()),
+        _ => {}
     }
     program.succeeds(words);
 }

@@ -22,6 +22,7 @@ use crate::container::loader::{self, Cache, Loader, Version, identity};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};
 use crate::ldcache::configured::Time;
+use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, Fate, Found, Searched};
 use crate::path::ContainerPath;
@@ -32,8 +33,8 @@ mod musl;
 mod replace;
 mod search;
 
-/// Names of a directory that is searched whole; discovery has refused more libraries than a part of this.
-const MOST_NAMES: usize = 1 << 16;
+/// Libraries of a directory that is searched whole; discovery has refused an eighth of this.
+const MOST_LIBRARIES: usize = 1 << 12;
 
 /// What the loader is to be told.
 #[derive(Clone, Debug)]
@@ -141,7 +142,9 @@ fn directories<'a>(
         }
         if let Some(directory) = opened.get_mut(number) {
             let mut known: HashSet<OsString> = directory.names.iter().cloned().collect();
-            let placed = news.placed.iter().filter(|placed| placed.parent() == *path);
+            let is_here =
+                |placed: &&ContainerPath| placed.as_path().parent() == Some(path.as_path());
+            let placed = news.placed.iter().filter(is_here);
             let placed = placed.map(|placed| placed.file_name().to_owned());
             directory
                 .names
@@ -151,17 +154,17 @@ fn directories<'a>(
     Ok(opened)
 }
 
-/// All names in a directory.
+/// All names in a directory that can be libraries.
 fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let fd = openat(fd, ".", flags, Mode::empty())?;
     let mut names = Vec::new();
     directory::list(fd.as_fd(), |entry| {
-        if names.len() <= MOST_NAMES {
+        if library::is_name(entry.name.as_bytes()) && names.len() <= MOST_LIBRARIES {
             names.push(entry.name.to_owned());
         }
     })?;
-    if names.len() > MOST_NAMES {
+    if names.len() > MOST_LIBRARIES {
         return Err(Errno::EFBIG);
     }
     Ok(names)

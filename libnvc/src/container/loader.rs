@@ -109,7 +109,7 @@ pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loa
     let mut listed = survey.listed(&listing)?;
     survey.unlisted(&configured)?;
     for directory in directories {
-        survey.to_be_searched(directory)?;
+        survey.searched(directory)?;
     }
     let mut found = survey.built_in()?;
     found.extend(configured.into_iter().map(|(_, identity)| identity));
@@ -257,7 +257,7 @@ impl Survey<'_> {
     }
 
     /// A directory that will be searched: whole if the cache lists none of it, so there must not be too much in it.
-    fn to_be_searched(&mut self, directory: &ContainerPath) -> Result<(), Unusable> {
+    fn searched(&mut self, directory: &ContainerPath) -> Result<(), Unusable> {
         let path = directory.as_path();
         let Some(found) = self.find(path)? else {
             return Ok(());
