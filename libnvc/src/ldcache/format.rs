@@ -3,6 +3,8 @@
 //! Two layouts are in use, the "new" one and one where an old table precedes it; both are glibc's (`cache.h`), in the
 //! machine's byte order. The reader borrows from the bytes and checks every number in them.
 
+use std::ffi::CStr;
+
 /// Magic and version of the new layout.
 pub(super) const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 /// Magic of the old table that may come first; one byte of padding follows.
@@ -84,8 +86,8 @@ impl<'a> Cache<'a> {
 
     /// The string at an offset from the new layout's magic.
     pub(super) fn string(self, offset: usize) -> Option<&'a [u8]> {
-        let tail = self.data.get(offset..)?;
-        tail.get(..tail.iter().position(|&byte| byte == 0)?)
+        let tail = CStr::from_bytes_until_nul(self.data.get(offset..)?);
+        Some(tail.ok()?.to_bytes())
     }
 }
 
