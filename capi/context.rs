@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use libc::{gid_t, uid_t};
 use libnvc::apply::{ApplyOptions, apply};
+use libnvc::debuglog::printable;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DriverConfig, DriverSession, Identity};
 use libnvc::options::LibraryOptions;
@@ -162,15 +163,9 @@ impl State {
         if let Some(advice) = error.advice() {
             log::info!("{}: hint: {advice}", error.message());
         }
-        let text: Vec<u8> = error.message().into_bytes();
-        let text = text.into_iter().map(|byte| {
-            if matches!(byte, 0 | b'\n') {
-                b' '
-            } else {
-                byte
-            }
-        });
-        self.message = CString::new(text.collect::<Vec<_>>()).ok();
+        // Callers print it: a line, without what names of the image's files may hold.
+        let text = error.message().replace(['\n', '\0'], " ");
+        self.message = CString::new(printable(&text).as_bytes()).ok();
         self.error_code = error.errno().map_or(-1, |errno| errno as c_int);
     }
 
@@ -471,6 +466,27 @@ pub unsafe extern "C" fn nvc_error(ctx: *mut nvc_context) -> *const c_char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_are_printable_lines() {
+        let context = nvc_context_new();
+        // SAFETY: a live context.
+        let failed = unsafe {
+            call(context, |_| {
+                let odd = "/image/\x1b[31m\nE1121 forged\0";
+                Err::<(), _>(Error::file("open failed", odd, nix::errno::Errno::ENOENT))
+            })
+        };
+        assert_eq!(failed, -1);
+        // SAFETY: a live context.
+        let message = unsafe { nvc_error(context) };
+        // SAFETY: the text of a live context, terminated.
+        let message = unsafe { CStr::from_ptr(message) };
+        let text = "open failed: /image/?[31m E1121 forged : no such file or directory";
+        assert_eq!(message.to_str(), Ok(text));
+        // SAFETY: a live context, not used any more.
+        unsafe { nvc_context_free(context) };
+    }
 
     #[test]
     fn upstreams_command_line_asks_not_to_pivot() {

@@ -229,7 +229,7 @@ pub unsafe extern "C" fn nvc_device_mig_caps_mount(
         if !capabilities.has_devices() {
             return Ok(());
         }
-        let nodes = capabilities.of_gpu(gpu.minor)?;
+        let nodes = capabilities.of_gpus(&[gpu.minor])?.concat();
         state.apply(container, &plan::mig_caps(&nodes, &container.found.facts))
     };
     // SAFETY: the header's demands on the caller.

@@ -1,4 +1,4 @@
-//! Tells the program what it is built from: date, revision, compiler and flags, for `--version`.
+//! Tells the program what it is built from: date, revision, compiler and flags, for `--version`; and how it is linked.
 //!
 //! Needs neither git nor a network: the revision comes from `NVC_BUILD_REVISION` or is read from `.git`. The date is
 //! `SOURCE_DATE_EPOCH` where that is set, so that builds can be reproduced.
@@ -16,6 +16,16 @@ fn main() {
     set("REVISION", &revision().unwrap_or_else(|| "unknown".into()));
     set("COMPILER", &compiler().unwrap_or_else(|| "unknown".into()));
     set("FLAGS", &flags());
+    link();
+}
+
+/// Links the command line with the compiler's run time instead of loading it: a tenth of a millisecond less in each of
+/// its two processes. The C library shares that of its program.
+fn link() {
+    let is = |name, value| env(name).is_some_and(|found| found == value);
+    if is("CARGO_PKG_NAME", "nvc-cli") && is("CARGO_CFG_TARGET_ENV", "gnu") {
+        println!("cargo::rustc-link-lib=static:-bundle=gcc_eh");
+    }
 }
 
 fn set(name: &str, value: &str) {

@@ -1,17 +1,31 @@
 #!/bin/bash
-# Measures the release binary on the conformance fixture: times, system calls, processes, memory.
+# Measures the release binary and writes the tables and plots of docs/performance.md, which says what they mean.
 #
-#   scripts/bench.sh [ARGUMENTS OF measure.sh]
+#   scripts/bench.sh [OPTIONS OF nvc-bench]
 #
-# Needs ../shared/conformance and root. /bin/true and a bare ldconfig are timed in the same run: compare ratios, since
-# machines differ and are noisy. BENCH_AGAINST=PROGRAM measures another nvidia-container-cli in turn.
+# Needs root; for all columns ../shared/conformance (the fixture of upstream's figures), scripts/bench-image.sh once (real
+# images), and strace and perf (phases). Does without what is missing.
+# NVC_BENCH_RUNS=N: runs of each command, default 200. BENCH_AGAINST=PROGRAM: another nvidia-container-cli, measured in turn.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
-suite=../shared/conformance
-[ -x $suite/measure.sh ] || { echo "bench.sh: no $suite: the fixture is what the figures are measured on" >&2; exit 2; }
+[ "$(id -u)" = 0 ] || { echo "bench.sh: needs root" >&2; exit 2; }
+target=${CARGO_TARGET_DIR:-target}
+program=$target/release/nvidia-container-cli
 cargo build --release -p nvc-cli
-$suite/fixture.sh
-against=()
-[ -z "${BENCH_AGAINST:-}" ] || against=(--against "$BENCH_AGAINST")
-exec $suite/measure.sh -b "${CARGO_TARGET_DIR:-target}/release/nvidia-container-cli" "${against[@]}" "$@"
+cargo build -p nvc-testkit --bin nvc-bench
+if [ -x ../shared/conformance/fixture.sh ]; then
+  ../shared/conformance/fixture.sh
+fi
+
+options=(--runs "${NVC_BENCH_RUNS:-200}" --docs docs --readme README.md)
+[ -z "${BENCH_AGAINST:-}" ] || options+=(--against "$BENCH_AGAINST")
+if [ -e scripts/bench/baseline.c ]; then
+  cc -O2 -o "$target/nvc-baseline" scripts/bench/baseline.c
+  options+=(--baseline "$target/nvc-baseline")
+fi
+if [ $# = 0 ] && [ -x scripts/profile.sh ]; then
+  scripts/profile.sh > "$target/profile.txt"
+  options+=(--profile "$target/profile.txt")
+fi
+exec "$target/debug/nvc-bench" "${options[@]}" "$@" "$program"

@@ -37,6 +37,7 @@ else
   run --package libnvc --test '*'
   run --package libnvc --doc
   run --workspace --exclude libnvc
+  scripts/test-kernels.sh 2>&1 | tee -a "$log" || status=$?
 fi
 
 count() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }

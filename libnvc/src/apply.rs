@@ -12,14 +12,14 @@ use std::sync::mpsc;
 use crate::container::Container;
 use crate::error::{Error, Result, errno_of};
 use crate::host::DriverRoot;
-use crate::plan::Plan;
+use crate::plan::{Ldconfig, Plan};
 use crate::sys;
 
-mod attach;
+pub(crate) mod attach;
 pub(crate) mod cgroup;
-mod cgroup_v1;
+pub(crate) mod cgroup_v1;
 pub(crate) mod cgroup_v2;
-mod device_program;
+pub(crate) mod device_program;
 mod journal;
 mod kept;
 mod ldcache;
@@ -29,6 +29,7 @@ mod session;
 mod source;
 mod target;
 mod tmpfs;
+mod turn;
 mod work;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
@@ -43,6 +44,32 @@ pub struct ApplyOptions {
     pub no_pivot: bool,
 }
 
+/// What carrying out a plan needs but can be made before there is one, while NVML is waited for.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    ldconfig: Option<(Ldconfig, Result<ldconfig::Program>)>,
+}
+
+impl Ahead {
+    /// Opens, checks and copies the host's ldconfig, if the container is to have it. To be called in the caller's
+    /// namespaces. What is wrong with it is kept until a plan runs it.
+    pub fn prepare(container: &Container) -> Self {
+        let ldconfig = &container.facts.ldconfig;
+        let is_ours = matches!(ldconfig, Ldconfig::Host(_));
+        Self {
+            ldconfig: is_ours.then(|| (ldconfig.clone(), ldconfig::Program::open(ldconfig))),
+        }
+    }
+
+    /// The program, now if it is another than was expected.
+    fn take_ldconfig(&mut self, wanted: &Ldconfig) -> Result<ldconfig::Program> {
+        match self.ldconfig.take() {
+            Some((prepared, program)) if prepared == *wanted => program,
+            _ => ldconfig::Program::open(wanted),
+        }
+    }
+}
+
 /// Carries out a plan in a container.
 ///
 /// # Errors
@@ -53,6 +80,20 @@ pub fn apply(
     root: &DriverRoot,
     container: &Container,
     options: ApplyOptions,
+) -> Result<()> {
+    apply_prepared(plan, root, container, options, Ahead::default())
+}
+
+/// The same with what was prepared ahead.
+///
+/// # Errors
+/// Those of [`apply`], in the same order.
+pub fn apply_prepared(
+    plan: &Plan,
+    root: &DriverRoot,
+    container: &Container,
+    options: ApplyOptions,
+    mut ahead: Ahead,
 ) -> Result<()> {
     // Each step keeps a descriptor or two until the end. Without room for them the first look-up that misses says so.
     let room = sys::descriptors::reserve(
@@ -65,6 +106,7 @@ pub fn apply(
             plan.steps.len()
         );
     }
+    let _turn = turn::Turn::take(&container.process)?;
     // Entering a mount namespace needs file-system state of its own (CLONE_FS), which only a new thread can have without
     // disturbing the caller.
     std::thread::scope(|scope| {
@@ -73,7 +115,7 @@ pub fn apply(
             .name("nvc:[container]".into())
             .spawn_scoped(scope, move || session::run(container, root, &inbox))
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
-        let prepared = work::Work::prepare(plan, root, container, options, &orders);
+        let prepared = work::Work::prepare(plan, root, container, options, &mut ahead, &orders);
         let failed = match prepared {
             // The thread may have ended already; it says why.
             Ok(work) => orders.send(session::Order::CarryOut(work)).err().and(None),

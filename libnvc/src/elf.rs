@@ -111,13 +111,29 @@ impl<S: Source> Library<S> {
 
     /// Whether the library needs one whose name begins with one of `names`.
     pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
-        let (dynamic, strings) = self.dynamic()?;
         let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        self.any_needed(longest, |needed| {
+            names.iter().any(|name| needed.starts_with(name.as_bytes()))
+        })
+    }
+
+    /// Whether one of the libraries it needs is wanted, by its name, of which `longest` bytes are looked at.
+    pub(crate) fn any_needed(
+        &self,
+        longest: usize,
+        mut wanted: impl FnMut(&[u8]) -> bool,
+    ) -> Result<bool, Oddity> {
+        let (dynamic, strings) = self.dynamic()?;
         for entry in dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_NEEDED) {
             let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
-            let needed = self.bytes_up_to(offset, longest)?;
-            if names.iter().any(|name| needed.starts_with(name.as_bytes())) {
+            let bytes = self.bytes_up_to(offset, longest)?;
+            let end = bytes.iter().position(|&byte| byte == 0);
+            if wanted(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default()) {
                 return Ok(true);
+            }
+            // The file ends within the name.
+            if bytes.len() < longest && end.is_none() {
+                return Err(Oddity::Nonsense);
             }
         }
         Ok(false)
@@ -316,6 +332,13 @@ pub(crate) mod tests {
         assert!(library.needs(&["libnvidia-glcore.so"]).unwrap());
         assert!(library.needs(&["libfoo.so", "libc."]).unwrap());
         assert!(!library.needs(&["libnvidia-eglcore.so"]).unwrap());
+        let mut names = Vec::new();
+        let found = library.any_needed(12, |name| {
+            names.push(name.to_vec());
+            false
+        });
+        assert!(!found.unwrap());
+        assert_eq!(names, [&b"libc.so.6"[..], b"libnvidia-gl"]);
     }
 
     #[test]
@@ -328,6 +351,17 @@ pub(crate) mod tests {
         let text = Library::open(&b"just some text, longer than an ELF header would be"[..]);
         assert!(matches!(text, Err(Oddity::NotElf(_))));
         assert!(Library::open(&b""[..]).is_err());
+    }
+
+    /// What is left of the file may say nothing, but not the contrary.
+    #[test]
+    fn a_cut_name_is_not_another_name() {
+        let file = sample();
+        for length in 0..file.len() {
+            let library = Library::open(&file[..length]);
+            let needs = library.and_then(|library| library.needs(&["libnvidia-glcore.so"]));
+            assert!(!matches!(needs, Ok(false)), "{length} of {}", file.len());
+        }
     }
 
     #[test]

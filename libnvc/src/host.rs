@@ -32,7 +32,7 @@ pub mod procfs;
 pub mod wsl;
 
 // its GPUs
-mod device;
+pub(crate) mod device;
 pub mod query;
 
 // all of it
@@ -40,7 +40,7 @@ mod driver;
 mod session;
 
 pub use device::{DeviceInfo, FailedGpu};
-pub use driver::{DriverEnvironment, check, discover};
+pub use driver::{DriverEnvironment, Unversioned, check, discover};
 pub use identity::Identity;
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use root::DriverRoot;

@@ -11,7 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::FileStat;
+use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::errno_of;
 
@@ -47,16 +49,17 @@ impl RootDir {
         self.open_with(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
     }
 
-    /// Opens a file or directory for reading, without waiting for the other end of a fifo.
+    /// Opens a file or directory of a trusted root for reading, without waiting for the other end of a fifo.
     pub(crate) fn open_file(&self, path: &Path) -> Result<File, Errno> {
         self.open_with(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
             .map(File::from)
     }
 
-    /// Reads a file whole.
+    /// Reads a small file whole.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
-        let mut bytes = Vec::new();
-        match self.open_file(path)?.read_to_end(&mut bytes) {
+        // Read as a stream: a file is first asked for its size, which takes two calls and is 0 in procfs.
+        let mut bytes = Vec::with_capacity(4096);
+        match self.open_file(path)?.take(u64::MAX).read_to_end(&mut bytes) {
             Ok(_) => Ok(bytes),
             Err(e) => Err(errno_of(&e)),
         }
@@ -104,6 +107,10 @@ impl RootDir {
 
     /// The same in user space.
     fn emulate(&self, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+        // pathrs asks the same, and if the answer is no, asks again to say so: without end. In a sandbox that forbids
+        // faccessat2 with EPERM there is no way but to refuse.
+        let (proc, nofollow) = ("/proc/thread-self", AtFlags::AT_SYMLINK_NOFOLLOW);
+        faccessat(AT_FDCWD, proc, AccessFlags::F_OK, nofollow)?;
         let root = pathrs::RootRef::from_fd(self.as_fd());
         if flags.contains(OFlag::O_PATH) {
             let handle = if flags.contains(OFlag::O_NOFOLLOW) {
@@ -152,8 +159,58 @@ pub(crate) fn name_of(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     Ok(PathBuf::from(name))
 }
 
+/// Opens what a descriptor refers to once more, for reading say, where it was opened by reference only.
+///
+/// Between looking at a file and opening it by name, the container can put another in its place, and opening a device or
+/// a fifo can be enough to do harm. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc was the
+/// caller's own.
+pub(crate) fn reopen(
+    descriptors: BorrowedFd<'_>,
+    fd: BorrowedFd<'_>,
+    flags: OFlag,
+) -> Result<OwnedFd, Errno> {
+    let name = fd.as_raw_fd().to_string();
+    let flags = flags | OFlag::O_CLOEXEC;
+    nix::fcntl::openat(
+        descriptors,
+        name.as_str(),
+        flags,
+        nix::sys::stat::Mode::empty(),
+    )
+}
+
+/// The calling thread's names for descriptors, in its own /proc.
+pub(crate) const OWN_DESCRIPTORS: &str = "/proc/thread-self/fd";
+
+/// Opens the calling thread's [`OWN_DESCRIPTORS`] for [`reopen`].
+pub(crate) fn own_descriptors() -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    nix::fcntl::open(OWN_DESCRIPTORS, flags, nix::sys::stat::Mode::empty())
+}
+
+/// A hostile root, with what it takes to open the very files that were looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image<'a> {
+    /// The root.
+    pub(crate) root: &'a RootDir,
+    /// This thread's `/proc/thread-self/fd`, opened where /proc was the caller's own.
+    pub(crate) descriptors: BorrowedFd<'a>,
+}
+
+impl Image<'_> {
+    /// Opens a file for reading that was opened by reference: `EINVAL` if it is no regular file.
+    pub(crate) fn open_file(&self, found: BorrowedFd<'_>) -> Result<(File, FileStat), Errno> {
+        let stat = stat(found)?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(Errno::EINVAL);
+        }
+        let file = reopen(self.descriptors, found, OFlag::O_RDONLY)?;
+        Ok((file.into(), stat))
+    }
+}
+
 /// `fstat` of a descriptor, one opened with `O_PATH` too.
-pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<nix::sys::stat::FileStat, Errno> {
+pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<FileStat, Errno> {
     nix::sys::stat::fstatat(fd, "", AtFlags::AT_EMPTY_PATH)
 }
 

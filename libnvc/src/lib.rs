@@ -23,6 +23,10 @@ pub mod apply;
 // for programs
 pub mod debuglog;
 
+// for tests outside of the crate
+#[doc(hidden)]
+pub mod testing;
+
 // used everywhere
 mod elf;
 mod error;
@@ -33,6 +37,8 @@ mod sys;
 
 pub use error::{Error, ErrorKind, Result};
 pub use path::{ContainerPath, HostPath};
+#[doc(hidden)]
+pub use sys::start::start;
 
 /// Lets this process wait for the children that the library starts, even if it was started with SIGCHLD ignored.
 ///
@@ -49,14 +55,3 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
-
-#[doc(hidden)]
-pub mod testing {
-    //! What the tests of device cgroups attach by themselves; not part of the library's interface.
-
-    pub use crate::apply::cgroup_v2::exchange_one_after_the_other;
-    pub use crate::sys::bpf::{
-        Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,
-        attach, create_link, create_map, load_program, program_by_id, program_info, query,
-    };
-}

@@ -14,4 +14,5 @@ pub(crate) mod mount;
 pub(crate) mod nvml;
 pub(crate) mod process;
 pub(crate) mod spawn;
+pub(crate) mod start;
 pub(crate) mod xattr;

@@ -68,6 +68,8 @@ fn with_root() -> Vec<(&'static str, Test)> {
         ("hang_in_init", hang_in_init),
         ("hang_later", hang_later),
         ("init_fails", init_fails),
+        ("floods_end", floods_end),
+        ("a_library_that_shrinks", a_library_that_shrinks),
         ("slow_answers_are_announced", slow_answers_are_announced),
         ("one_lost_gpu_is_skipped", one_lost_gpu_is_skipped),
         ("all_lost_gpus_are_an_error", all_lost_gpus_are_an_error),
@@ -410,6 +412,40 @@ fn hang_later() -> Outcome {
         ErrorKind::TimedOut,
         "while it was asked about GPU 1",
     )
+}
+
+/// What NVML writes into the socket ends with the deadline, or when it is seen to be nonsense.
+fn floods_end() -> Outcome {
+    for (flood, text, hint) in [
+        (1, "driver rpc error: timed out", "asked about GPU 1"),
+        (2, "driver rpc error: timed out", "asked about GPU 0"),
+        (3, RPC_FAILED, "answered nonsense"),
+    ] {
+        let root = Root::new(&[&format!("FLOOD={flood}")]);
+        let request = QueryRequest {
+            deadline: Duration::from_millis(500),
+            ..root.request()
+        };
+        let mut query = start(&request);
+        let kind = match flood {
+            3 => ErrorKind::DriverFailed,
+            _ => ErrorKind::TimedOut,
+        };
+        ensure_error(query.devices(), kind, text, hint)?;
+    }
+    Ok(())
+}
+
+/// A library file that is cut while it runs takes its pages along: SIGBUS at the next instruction.
+fn a_library_that_shrinks() -> Outcome {
+    let root = Root::new(&["HANG_NAME"]);
+    let mut query = start(&root.request());
+    let pid = nix::unistd::Pid::from_raw(root.pid());
+    fs::write(root.path().join("usr/lib/libnvidia-ml.so.1"), "")?;
+    // Wakes it up: the process has a handler for this signal, from which it goes on where it was.
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGIO)?;
+    let hint = "while it was asked about GPU 1: it was killed by SIGBUS";
+    ensure_error(query.devices(), ErrorKind::DriverFailed, RPC_FAILED, hint)
 }
 
 fn init_fails() -> Outcome {

@@ -16,6 +16,9 @@ pub(crate) const PROGRAM: &str = "nvidia-container-cli";
 /// and `--usage` is its text.
 pub(crate) const ADDITIONS: &[&str] = &["format", "dry-run", "no-cntlibs", "cuda-compat-mode"];
 
+/// The commands.
+pub(crate) const COMMANDS: [&str; 3] = ["info", "list", "configure"];
+
 /// The whole program.
 pub(crate) fn command() -> Command {
     automatic(Command::new(PROGRAM))
@@ -310,6 +313,13 @@ mod tests {
     #[test]
     fn table_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn commands_exist() {
+        let command = command();
+        let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        assert_eq!(names, COMMANDS);
     }
 
     #[test]

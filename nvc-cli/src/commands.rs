@@ -3,6 +3,7 @@
 use nix::unistd::geteuid;
 
 use libnvc::host::Identity;
+use libnvc::host::query::{QueryProcess, QueryProgram};
 
 use crate::failure::{Categorise, Failure, category};
 use crate::logging;
@@ -14,14 +15,22 @@ mod configure;
 mod info;
 mod list;
 
+/// The process that will ask NVML, or why there is none.
+pub(crate) type Query = libnvc::Result<QueryProcess>;
+
+/// Starts the process that will ask NVML. To be called before capabilities are given up, which it needs.
+pub(crate) fn start_query() -> Query {
+    QueryProcess::start(&QueryProgram::ThisExecutable)
+}
+
 /// Does what was asked for.
-pub(crate) fn run(request: &Request, program: &str) -> Result<(), Failure> {
+pub(crate) fn run(request: &Request, query: Query, program: &str) -> Result<(), Failure> {
     logging::start(request.global.debug.as_deref(), program);
     let global = &request.global;
     match &request.task {
-        Task::Info(info) => info::run(global, info),
-        Task::List(list) => list::run(global, list),
-        Task::Configure(configure) => configure::run(global, configure),
+        Task::Info(info) => info::run(global, info, query),
+        Task::List(list) => list::run(global, list, query),
+        Task::Configure(configure) => configure::run(global, configure, query),
     }
 }
 
@@ -35,16 +44,19 @@ enum Power {
 }
 
 /// Gives up what is not needed, and opens the driver root.
-fn open(global: &Global, power: Power, imex_channels: &[u32]) -> Result<Session, Failure> {
+fn open(
+    global: &Global,
+    power: Power,
+    imex_channels: &[u32],
+    query: Query,
+) -> Result<Session, Failure> {
     let root = geteuid().is_root();
-    let mut privileges = None;
     if root || power == Power::Changes {
         let mut found = Privileges::read().category(category::PERMISSION)?;
         if power == Power::Changes {
             found.demand_needed().category(category::PERMISSION)?;
         }
         found.trim().category(category::PERMISSION)?;
-        privileges = Some(found);
     }
 
     let identity = match global.user {
@@ -54,19 +66,12 @@ fn open(global: &Global, power: Power, imex_channels: &[u32]) -> Result<Session,
         }
         None => Identity::caller(),
     };
-    let session = Session::open(&Settings {
+    let settings = Settings {
         root: &global.root,
         ldcache: global.ldcache.as_deref(),
         identity,
         options: global.options,
         imex_channels,
-    })
-    .category(category::INITIALIZATION)?;
-
-    if let Some(privileges) = privileges {
-        privileges
-            .trim_after_query()
-            .category(category::PERMISSION)?;
-    }
-    Ok(session)
+    };
+    Session::open(&settings, query).category(category::INITIALIZATION)
 }

@@ -20,11 +20,11 @@ pub(crate) trait CapabilityNodes {
     /// The node of the capability whose file in procfs is `access`; none if it cannot be determined.
     fn node(&self, access: &HostPath) -> Option<HostPath>;
 
-    /// The nodes of all capabilities of a GPU; none where capabilities are not device nodes.
+    /// The nodes of all capabilities of each GPU; none where capabilities are not device nodes.
     ///
     /// # Errors
     /// If the driver's table of them cannot be read.
-    fn nodes_of_gpu(&self, minor: u32) -> Result<Option<Vec<HostPath>>>;
+    fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>>;
 }
 
 /// What `list` prints. Sections that were not asked for are not there.
@@ -144,11 +144,14 @@ fn mig_files(
     let node = nodes.node(&file);
     let mut paths = vec![file];
     paths.extend(node);
-    for gpu in selection.gpus.iter().filter_map(|&gpu| gpus.get(gpu)) {
+    let chosen = selection.gpus.iter().filter_map(|&gpu| gpus.get(gpu));
+    let minors: Vec<u32> = chosen.clone().map(|gpu| gpu.minor).collect();
+    let mut of_gpus = nodes.nodes_of_gpus(&minors)?.map(Vec::into_iter);
+    for gpu in chosen {
         paths.extend(gpu.mig_caps_path.clone());
-        if let Some(of_gpu) = nodes.nodes_of_gpu(gpu.minor)? {
+        if let Some(of_gpus) = &mut of_gpus {
             paths.push(HostPath::new(CAPABILITY_NODES));
-            paths.extend(of_gpu);
+            paths.extend(of_gpus.next().unwrap_or_default());
         }
     }
     Ok(paths)
@@ -236,10 +239,11 @@ mod tests {
                 .then(|| HostPath::new(format!("{CAPABILITY_NODES}/nvidia-cap{number}")))
         }
 
-        fn nodes_of_gpu(&self, minor: u32) -> Result<Option<Vec<HostPath>>> {
-            assert_eq!(minor, 1);
+        fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
+            assert!(minors.iter().all(|minor| *minor == 1), "{minors:?}");
             let nodes = [138, 139].map(|n| format!("{CAPABILITY_NODES}/nvidia-cap{n}"));
-            Ok(self.0.then(|| nodes.iter().map(HostPath::new).collect()))
+            let nodes: Vec<_> = nodes.iter().map(HostPath::new).collect();
+            Ok(self.0.then(|| vec![nodes; minors.len()]))
         }
     }
 
@@ -352,7 +356,7 @@ mod tests {
             fn node(&self, _: &HostPath) -> Option<HostPath> {
                 None
             }
-            fn nodes_of_gpu(&self, _: u32) -> Result<Option<Vec<HostPath>>> {
+            fn nodes_of_gpus(&self, _: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
                 Err(libnvc::Error::new(ErrorKind::System, "no table"))
             }
         }

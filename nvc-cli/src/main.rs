@@ -4,6 +4,7 @@
 //! turns it into typed wishes, [`commands`] carries them out through a [`session`] with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 // the command line
 mod args;
@@ -25,37 +26,46 @@ mod output;
 mod version;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use getopt::{Caller, Line, Question};
+use libnvc::host::query::serve_if_asked;
 
-fn main() -> ExitCode {
+libnvc::main!(run);
+
+/// The whole program; returns its exit status.
+fn run() -> u8 {
     // The NVML query is this program, executed once more.
-    libnvc::host::query::serve_if_asked();
+    serve_if_asked();
     libnvc::await_children();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());
     let words: Vec<OsString> = words.collect();
+    // It takes longer than everything else, so it starts before the words are understood.
+    let asks = words
+        .iter()
+        .any(|word| args::COMMANDS.iter().any(|command| word == command));
+    let query = asks.then(commands::start_query);
     let mut table = args::command();
 
     let done = match getopt::read(&caller, &table, &words) {
-        Line::Run(words) => {
-            request::read(table, &words).and_then(|request| commands::run(&request, &caller.name))
-        }
+        Line::Run(words) => request::read(table, &words).and_then(|request| {
+            let query = query.unwrap_or_else(commands::start_query);
+            commands::run(&request, query, &caller.name)
+        }),
         Line::Ask(question, command) => {
             output::write(answer(question, &mut table, command.as_deref(), &caller.name).as_bytes())
         }
         Line::Mistake(text) => {
             failure::print(&text);
-            return ExitCode::FAILURE;
+            return 1;
         }
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => {
             failure.report(&caller.name);
-            ExitCode::FAILURE
+            1
         }
     }
 }

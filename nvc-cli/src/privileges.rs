@@ -27,15 +27,9 @@ const KEPT: [Capability; 13] = [
 /// Without these nobody enters another mount namespace.
 const NEEDED: [Capability; 2] = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_CHROOT];
 
-/// What programs that are executed may have: modprobe loads modules, ldconfig writes into the container.
+/// What programs that are executed may have: modprobe loads modules, ldconfig writes into the container. The NVML query,
+/// which changes its root and its user, has been executed before.
 const BOUNDING: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_SYS_MODULE];
-
-/// What the NVML query may have beside: it changes its root and its user before it loads anything.
-const BOUNDING_OF_QUERY: [Capability; 3] = [
-    Capability::CAP_SYS_CHROOT,
-    Capability::CAP_SETUID,
-    Capability::CAP_SETGID,
-];
 
 /// The capabilities this program has.
 #[derive(Debug)]
@@ -65,26 +59,19 @@ impl Privileges {
         )))
     }
 
-    /// Gives up what is not needed, except that the NVML query can still be started.
+    /// Gives up what is not needed.
     pub(crate) fn trim(&mut self) -> Result<()> {
         self.permitted.retain(|cap| KEPT.contains(cap));
         // Effective first: it must not exceed the permitted set, and the bounding set takes an effective SETPCAP.
         set(CapSet::Effective, &self.permitted)?;
-        let mut keep = BOUNDING.to_vec();
-        keep.extend(BOUNDING_OF_QUERY);
         // Dropping one that is not there does nothing, and asking first would cost as much.
         let rest: Vec<Capability> = caps::all()
             .into_iter()
-            .filter(|cap| !keep.contains(cap))
+            .filter(|cap| !BOUNDING.contains(cap))
             .collect();
         self.drop_from_bounding_set(&rest)?;
         set(CapSet::Inheritable, &CapsHashSet::new())?;
         set(CapSet::Permitted, &self.permitted)
-    }
-
-    /// Gives up what was kept for starting the NVML query.
-    pub(crate) fn trim_after_query(&self) -> Result<()> {
-        self.drop_from_bounding_set(&BOUNDING_OF_QUERY)
     }
 
     fn drop_from_bounding_set(&self, caps: &[Capability]) -> Result<()> {
@@ -134,9 +121,6 @@ mod tests {
         assert_eq!(read(CapSet::Permitted), kept);
         assert_eq!(read(CapSet::Effective), kept);
         assert!(read(CapSet::Inheritable).is_empty());
-        let query: CapsHashSet = BOUNDING.into_iter().chain(BOUNDING_OF_QUERY).collect();
-        assert_eq!(read(CapSet::Bounding), query);
-        privileges.trim_after_query().unwrap();
         assert_eq!(read(CapSet::Bounding), BOUNDING.into_iter().collect());
         // Again, without anything left to drop.
         privileges.trim().unwrap();

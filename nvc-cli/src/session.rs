@@ -7,9 +7,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use libnvc::apply::{ApplyOptions, apply};
+use libnvc::apply::{Ahead, ApplyOptions, apply_prepared};
 use libnvc::container::Container;
 use libnvc::host::nvcaps::CAPABILITIES;
+use libnvc::host::query::QueryProcess;
 use libnvc::host::{
     DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, DriverVersions, Gpu, Identity,
 };
@@ -43,10 +44,10 @@ pub(crate) struct Settings<'a> {
 pub(crate) struct Session(DriverSession);
 
 impl Session {
-    /// Loads kernel modules if asked to, opens the driver root and starts the NVML query.
-    pub(crate) fn open(settings: &Settings<'_>) -> Result<Self> {
+    /// Loads kernel modules if asked to, opens the driver root and asks NVML.
+    pub(crate) fn open(settings: &Settings<'_>, query: Result<QueryProcess>) -> Result<Self> {
         let standard = DriverConfig::default();
-        let mut session = DriverSession::open(&DriverConfig {
+        let config = DriverConfig {
             root: settings.root.to_owned(),
             ldcache: settings.ldcache.map(HostPath::new),
             uid: settings.identity.uid,
@@ -55,7 +56,8 @@ impl Session {
             imex_channels: settings.imex_channels.to_vec(),
             program: standard.program,
             deadline: deadline(standard.deadline),
-        })?;
+        };
+        let mut session = DriverSession::open_with(&config, query)?;
         if std::io::stderr().is_terminal() {
             session.when_slow(|elapsed| {
                 let line = format!(
@@ -161,13 +163,13 @@ impl Session {
             return Ok(None);
         };
         let mut nodes = vec![node];
-        for gpu in gpus {
-            nodes.extend(self.0.capabilities().of_gpu(gpu.minor)?);
-        }
+        let minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
+        let of_gpus = self.0.capabilities().of_gpus(&minors)?;
+        nodes.extend(of_gpus.into_iter().flatten());
         Ok(Some(nodes))
     }
 
-    /// Gives the container what `plan` says, or nothing.
+    /// Gives the container what `plan` says, or nothing, with what was prepared ahead.
     ///
     /// # Errors
     /// Of kind `LdCache` where ldconfig is the reason.
@@ -176,6 +178,7 @@ impl Session {
         container: &Container,
         plan: &Plan,
         options: ApplyOptions,
+        ahead: Ahead,
     ) -> Result<()> {
         if plan.steps.len() > STEPS_WITHIN_LIMITS {
             raise_descriptor_limit();
@@ -183,7 +186,7 @@ impl Session {
         // Whoever interrupts this gets all or nothing too: the signal arrives when the work is done or undone. What it
         // does is bounded, by ldconfig's deadline above all.
         let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        let result = apply(plan, self.0.root(), container, options);
+        let result = apply_prepared(plan, self.0.root(), container, options, ahead);
         if let Ok(before) = waiting {
             // Cannot fail for a mask that was in force.
             let _ = before.thread_set_mask();
@@ -220,13 +223,14 @@ impl CapabilityNodes for Session {
             .map(|node| node.path)
     }
 
-    fn nodes_of_gpu(&self, minor: u32) -> Result<Option<Vec<HostPath>>> {
+    fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
         let capabilities = self.0.capabilities();
         if !capabilities.has_devices() {
             return Ok(None);
         }
-        let nodes = capabilities.of_gpu(minor)?;
-        Ok(Some(nodes.into_iter().map(|node| node.path).collect()))
+        let paths = |nodes: Vec<DeviceNode>| nodes.into_iter().map(|node| node.path).collect();
+        let of_gpus = capabilities.of_gpus(minors)?;
+        Ok(Some(of_gpus.into_iter().map(paths).collect()))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Makes device cgroups of both versions and asks the kernel what they allow.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use std::{fs, io, thread};
 
@@ -20,6 +21,10 @@ pub enum Attach {
     Override,
     /// One program, for good.
     Single,
+    /// One of several, which cannot be loaded again since it calls a helper; it allows nothing.
+    Calls,
+    /// The same with a map.
+    Maps,
 }
 
 /// A cgroup that restricts devices; removed with the value.
@@ -69,6 +74,8 @@ impl DeviceCgroup {
             Attach::Multi => "multi",
             Attach::Override => "override",
             Attach::Single => "single",
+            Attach::Calls => "calls",
+            Attach::Maps => "maps",
         };
         let mut command = Command::new(&self.probe);
         output(
@@ -81,21 +88,50 @@ impl DeviceCgroup {
         Ok(self)
     }
 
+    /// Has a link hold a program that allows only these devices; it goes with the value.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn link(&self, devices: &[&str]) -> io::Result<Helper> {
+        let mut command = Command::new(&self.probe);
+        command.arg("link").arg(&self.directory).args(devices);
+        Helper::start(&mut command, "attached")
+    }
+
+    /// A cgroup in this one.
+    ///
+    /// # Errors
+    /// As of the system calls.
+    pub fn child(&self) -> io::Result<Self> {
+        Self::below(&self.directory, self.version)
+    }
+
+    /// Has a process in it try to open a device (`195:1`) in every way, over and over; it has failed when this returns.
+    ///
+    /// # Errors
+    /// The device can be opened.
+    pub fn race(&self, device: &str) -> io::Result<Helper> {
+        let nodes = self.scratch.join("nodes");
+        files::directory(&nodes)?;
+        let mut command = Command::new(&self.probe);
+        command.arg("race").arg(&self.directory);
+        Helper::start(command.arg(nodes).arg(device), "denied")
+    }
+
     fn new(version: u32) -> io::Result<Self> {
         let hierarchy = cgroup_hierarchy(version).ok_or(io::ErrorKind::Unsupported)?;
+        Self::below(&hierarchy, version)
+    }
+
+    fn below(parent: &Path, version: u32) -> io::Result<Self> {
         let scratch = Scratch::new()?;
-        let probe = scratch.join("device-probe");
-        files::file(
-            &probe,
-            compiled(Source::DeviceProbe, &[])?.as_slice(),
-            0o755,
-        )?;
+        let probe = probe(&scratch)?;
         let name = scratch
             .path()
             .file_name()
             .unwrap_or_default()
             .to_string_lossy();
-        let directory = hierarchy.join(format!("nvc-tests-{}-{name}", std::process::id()));
+        let directory = parent.join(format!("nvc-tests-{}-{name}", std::process::id()));
         fs::create_dir(&directory)?;
         Ok(Self {
             directory,
@@ -119,10 +155,11 @@ impl DeviceCgroup {
     pub fn add(&self, pid: u32) -> io::Result<()> {
         fs::write(self.directory.join("cgroup.procs"), pid.to_string())?;
         if self.version == 2 && cgroup_hierarchy(1).is_some() {
-            let name = self.directory.file_name().unwrap_or_default();
-            let shown = self.scratch.join(format!("cgroup-of-{pid}"));
-            fs::write(&shown, format!("0::/{}\n", name.to_string_lossy()))?;
             let file = PathBuf::from(format!("/proc/{pid}/cgroup"));
+            let shown = self.scratch.join(format!("cgroup-of-{pid}"));
+            let lines = fs::read_to_string(&file)?;
+            let unified = lines.lines().find(|line| line.starts_with("0::"));
+            fs::write(&shown, unified.unwrap_or_default())?;
             mount(
                 Some(&shown),
                 &file,
@@ -199,6 +236,75 @@ impl Drop for DeviceCgroup {
             thread::sleep(Duration::from_millis(20));
         }
         eprintln!("cgroup left behind: {}", self.directory.display());
+    }
+}
+
+/// How many device programs the kernel has of those that this process has attached, their successors counted.
+///
+/// # Errors
+/// The probe fails.
+pub fn loaded_programs() -> io::Result<usize> {
+    let scratch = Scratch::new()?;
+    let text = output(Command::new(probe(&scratch)?).arg("loaded"))?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+fn probe(scratch: &Scratch) -> io::Result<PathBuf> {
+    let probe = scratch.join("device-probe");
+    let program = compiled(Source::DeviceProbe, &[])?;
+    files::file(&probe, program.as_slice(), 0o755)?;
+    Ok(probe)
+}
+
+/// A process that does something for a cgroup until it is ended.
+#[derive(Debug)]
+pub struct Helper {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    fn start(command: &mut Command, ready: &str) -> io::Result<Self> {
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut helper = Self {
+            process,
+            output: BufReader::new(output),
+        };
+        match helper.line()? {
+            line if line == ready => Ok(helper),
+            line => Err(io::Error::other(format!("{command:?}: {line:?}"))),
+        }
+    }
+
+    /// Ends it and gives its last line: of a race, how often the device was opened.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn end(mut self) -> io::Result<String> {
+        drop(self.process.stdin.take());
+        let line = self.line()?;
+        match self.process.wait()? {
+            status if status.success() => Ok(line),
+            status => Err(io::Error::other(format!("{status}"))),
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It may have ended; it is reaped in any case.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

@@ -41,12 +41,7 @@ pub fn program() -> io::Result<PathBuf> {
     let name = "nvidia-container-cli";
     let path = match env::var_os("NVC_CLI") {
         Some(path) => PathBuf::from(path),
-        // target/debug/deps/test-0123 → target/debug
-        None => {
-            let test = env::current_exe()?;
-            let directory = test.parent().and_then(Path::parent);
-            directory.unwrap_or(Path::new(".")).join(name)
-        }
+        None => beside(name)?,
     };
     path.canonicalize().map_err(|error| {
         let text = format!(
@@ -55,6 +50,40 @@ pub fn program() -> io::Result<PathBuf> {
         );
         io::Error::new(error.kind(), text)
     })
+}
+
+/// Whether every program is run on a kernel that lacks something, as `NVC_TEST_WITHOUT` says (scripts/test-kernels.sh):
+/// words of `nvc-without`, with commas.
+pub fn lacks() -> Vec<String> {
+    let words = env::var("NVC_TEST_WITHOUT").unwrap_or_default();
+    let words = words.split(',').filter(|word| !word.is_empty());
+    words.map(str::to_owned).collect()
+}
+
+/// What stands before a command so that the kernel lacks that.
+fn without() -> Vec<OsString> {
+    let lacks = lacks();
+    if lacks.is_empty() {
+        return Vec::new();
+    }
+    let shim = beside("nvc-without").unwrap_or_else(|error| panic!("{error}"));
+    let words = lacks.into_iter().map(OsString::from);
+    [shim.into()]
+        .into_iter()
+        .chain(words)
+        .chain(["--".into()])
+        .collect()
+}
+
+/// Another program of this workspace, built beside the running test.
+///
+/// # Errors
+/// The test's own place is not known.
+pub fn beside(name: &str) -> io::Result<PathBuf> {
+    let test = env::current_exe()?;
+    // target/debug/deps/test-0123 → target/debug
+    let directory = test.parent().and_then(Path::parent);
+    Ok(directory.unwrap_or(Path::new(".")).join(name))
 }
 
 impl Run {
@@ -75,7 +104,7 @@ impl Run {
         arguments: impl IntoIterator<Item = S>,
     ) -> Self {
         let program = program().unwrap_or_else(|error| panic!("{error}"));
-        command.arg(program).args(arguments);
+        command.args(without()).arg(program).args(arguments);
         command.env_clear().env("PATH", PATH).env("LANG", "C");
         command.current_dir("/").stdin(Stdio::null());
         Self { command }
@@ -83,7 +112,14 @@ impl Run {
 
     /// Another program, in the same surroundings.
     pub fn other(program: impl AsRef<OsStr>) -> Self {
-        let mut command = Command::new(program);
+        let mut words = without().into_iter();
+        let mut command = match words.next() {
+            Some(shim) => Command::new(shim),
+            None => Command::new(&program),
+        };
+        if words.len() > 0 {
+            command.args(words).arg(program);
+        }
         command.env_clear().env("PATH", PATH).env("LANG", "C");
         command.current_dir("/").stdin(Stdio::null());
         Self { command }

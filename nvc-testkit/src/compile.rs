@@ -19,6 +19,10 @@ pub enum Source {
     Failure,
     /// What a process may do with devices; device programs of cgroup v2.
     DeviceProbe,
+    /// Runs a program under a chosen process id.
+    WithPid,
+    /// Mounts a directory with shifted owners.
+    IdMap,
 }
 
 impl Source {
@@ -28,6 +32,8 @@ impl Source {
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
             Self::Failure => include_str!("../c/failure.c"),
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
+            Self::WithPid => include_str!("../c/with-pid.c"),
+            Self::IdMap => include_str!("../c/idmap.c"),
         }
     }
 
@@ -37,7 +43,8 @@ impl Source {
             // glibc before 2.34 keeps dlopen in a library of its own.
             Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],
-            Self::DeviceProbe => &[],
+            Self::DeviceProbe => &["-pthread"],
+            Self::WithPid | Self::IdMap => &[],
         }
     }
 }

@@ -16,12 +16,19 @@ use crate::{files, rootfs};
 /// What a container is to be like.
 #[derive(Debug)]
 pub struct Builder {
-    rootfs: rootfs::Builder,
+    rootfs: Root,
     owner: u32,
     shared: bool,
     read_only: bool,
     no_proc: bool,
     pivoted: bool,
+}
+
+/// Where its root comes from.
+#[derive(Debug)]
+enum Root {
+    Built(rootfs::Builder),
+    Ready(PathBuf),
 }
 
 /// A root and a process in it; ends with the value.
@@ -64,6 +71,15 @@ exec sleep 3600
 impl Builder {
     /// An ordinary container on this root.
     pub fn new(rootfs: rootfs::Builder) -> Self {
+        Self::with(Root::Built(rootfs))
+    }
+
+    /// The same on a root that is there already and stays when the container ends.
+    pub fn on(root: impl Into<PathBuf>) -> Self {
+        Self::with(Root::Ready(root.into()))
+    }
+
+    fn with(rootfs: Root) -> Self {
         Self {
             rootfs,
             owner: 0,
@@ -115,7 +131,10 @@ impl Builder {
     /// Something cannot be made or mounted.
     pub fn start(&self) -> io::Result<Container> {
         let scratch = Scratch::new()?;
-        let root = self.rootfs.build(scratch.join("rootfs"))?;
+        let root = match &self.rootfs {
+            Root::Built(rootfs) => rootfs.build(scratch.join("rootfs"))?,
+            Root::Ready(root) => root.canonicalize()?,
+        };
         if self.owner != 0 {
             let owner = format!("{0}:{0}", self.owner);
             run(Command::new("chown").args(["-R", "-h", &owner]).arg(&root))?;
@@ -169,6 +188,13 @@ impl Container {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Ends its process and waits for it, so that its number is free.
+    pub fn end(&mut self) {
+        // It may have ended by itself; it is reaped in any case.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 
     /// Puts it into a device cgroup, which ends with it.
@@ -261,9 +287,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // It may have ended by itself; it is reaped in any case.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.end();
     }
 }
 

@@ -23,6 +23,9 @@ use crate::elf::Machine;
 use crate::profile::{Fault, MigMode, Profile};
 use crate::{files, userland};
 
+/// Debian's name for this computer's architecture, as in /usr/lib/x86_64-linux-gnu.
+pub const TRIPLET: &str = NATIVE.0;
+
 /// Multiarch names and machines of this computer's architecture and its 32-bit companion.
 pub const NATIVE: (&str, Machine) = if cfg!(target_arch = "aarch64") {
     ("aarch64-linux-gnu", Machine::Aarch64)
@@ -303,7 +306,7 @@ impl Builder {
         let mut devices = procfs::devices(driver.majors);
         if self.capability_nodes {
             let minors = driver.path("/proc/driver/nvidia-caps/mig-minors");
-            files::file(&minors, procfs::mig_minors(), 0o444)?;
+            files::file(&minors, procfs::mig_minors(&self.profile), 0o444)?;
         } else {
             let line = format!("{:3} nvidia-caps\n", driver.majors.caps);
             devices = devices.replace(&line, "");

@@ -18,6 +18,9 @@ pub enum Machine {
 }
 
 impl Machine {
+    /// This computer's.
+    pub const NATIVE: Self = crate::driver::NATIVE.1;
+
     fn is_64(self) -> bool {
         matches!(self, Self::X86_64 | Self::Aarch64)
     }

@@ -25,6 +25,8 @@ pub enum Need {
     CgroupV1,
     /// Device programs in the cgroup version 2 hierarchy.
     CgroupV2,
+    /// That one process can trace another and change its system calls.
+    Tracing,
     /// A program in the search path.
     Command(&'static str),
     /// A debug build of the C library, which checks more than what is shipped.
@@ -41,6 +43,7 @@ impl fmt::Display for Need {
             Self::UserNamespaces => f.write_str("user-namespaces"),
             Self::CgroupV1 => f.write_str("cgroup-v1"),
             Self::CgroupV2 => f.write_str("cgroup-v2"),
+            Self::Tracing => f.write_str("tracing"),
             Self::Command(name) => write!(f, "command-{name}"),
             Self::DebugLibrary => f.write_str("debug-library"),
             Self::Sanitizers(compiler) => write!(f, "sanitizers-{compiler}"),
@@ -72,6 +75,12 @@ impl Need {
                 attached
                     .err()
                     .map(|error| format!("needs device programs in cgroup v2: {error}"))
+            }
+            Self::Tracing => {
+                let command = crate::faults::command(None, Path::new("/dev/null"));
+                let status = command.and_then(|mut command| command.arg("true").status());
+                let fine = cfg!(target_arch = "x86_64") && status.is_ok_and(|s| s.success());
+                (!fine).then(|| "needs ptrace, on x86-64".into())
             }
             Self::DebugLibrary => {
                 let other =

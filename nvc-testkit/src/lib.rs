@@ -13,15 +13,20 @@ pub mod cgroup;
 pub mod container;
 pub mod driver;
 pub mod elf;
+pub mod hostile;
+pub mod inside;
 pub mod profile;
 pub mod rootfs;
 
 // run the program under test and look
 pub mod cli;
+pub mod faults;
 pub mod mounts;
+pub mod snapshot;
 pub mod tree;
 
 // used everywhere
 pub mod compile;
 pub mod files;
+pub mod syscalls;
 pub mod userland;

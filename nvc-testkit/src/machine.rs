@@ -106,24 +106,41 @@ pub fn driver() -> &'static Driver {
         let scratch = Scratch::new().unwrap_or_else(|error| panic!("scratch space: {error}"));
         let driver = Builder::default()
             .build(scratch.path())
-            .and_then(|driver| show(&driver).map(|()| driver))
+            .and_then(|driver| show(driver.root()).map(|()| driver))
             .unwrap_or_else(|error| panic!("simulated driver: {error}"));
         (driver, scratch)
     });
     driver
 }
 
-/// Lets /proc/devices and /proc/driver of this namespace show a driver.
-fn show(driver: &Driver) -> io::Result<()> {
+/// Lets /proc/devices and /proc/driver of this namespace show what a driver root has there.
+///
+/// # Errors
+/// They cannot be mounted.
+pub fn show(driver_root: &Path) -> io::Result<()> {
     if !is_root() || SCRATCH.get().is_none() {
         return Ok(());
     }
-    for path in ["/proc/devices", "/proc/driver"] {
-        let source = driver.path(path);
+    for path in SHOWN {
+        let source = files::below(driver_root, Path::new(path));
         mount(Some(&source), path, NO_DATA, MsFlags::MS_BIND, NO_DATA)?;
     }
     Ok(())
 }
+
+/// Undoes the last [`show`], so that its driver root can be removed.
+///
+/// # Errors
+/// Nothing is shown.
+pub fn hide() -> io::Result<()> {
+    for path in SHOWN {
+        umount2(path, MntFlags::MNT_DETACH)?;
+    }
+    Ok(())
+}
+
+/// What a loaded driver has outside of its root.
+const SHOWN: [&str; 2] = ["/proc/devices", "/proc/driver"];
 
 /// Where all scratch directories of this process are.
 pub fn scratch_base() -> PathBuf {

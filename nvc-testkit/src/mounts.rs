@@ -35,6 +35,19 @@ pub fn of(process: impl fmt::Display) -> io::Result<Vec<Mount>> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
+/// The mount table of a process with the numbers of the mounts, in the kernel's order.
+///
+/// # Errors
+/// The process is gone.
+pub fn numbered(process: impl fmt::Display) -> io::Result<Vec<(u64, Mount)>> {
+    let text = fs::read_to_string(format!("/proc/{process}/mountinfo"))?;
+    let number = |line: &str| line.split(' ').next()?.parse().ok();
+    let lines = text.lines();
+    Ok(lines
+        .filter_map(|line| Some((number(line)?, parse(line)?)))
+        .collect())
+}
+
 /// What is mounted at or below a path, in order of mounting.
 pub fn below<'a>(table: &'a [Mount], path: &'a Path) -> impl DoubleEndedIterator<Item = &'a Mount> {
     table

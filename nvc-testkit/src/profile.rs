@@ -142,6 +142,39 @@ impl Profile {
         }
     }
 
+    /// A machine with so many GPUs of one model, each with so many MIG devices.
+    pub fn of_size(gpus: u32, migs_each: u32) -> Self {
+        let gpu = |n| Gpu {
+            model: "NVIDIA H100 PCIe (simulated)".into(),
+            uuid: format!("GPU-9e0b7d54-2c3f-4b18-a6d9-{n:012x}"),
+            bus_id: format!("{:04x}:{:02x}:00.0", n / 128, 2 * (n % 128)),
+            minor: n,
+            compute_capability: (9, 0),
+            brand: 14,
+            mig: if migs_each > 0 {
+                MigMode::On
+            } else {
+                MigMode::Off
+            },
+        };
+        let mig = |n, slot| MigDevice {
+            gpu: n as usize,
+            slot,
+            // As the driver numbers instances of the smallest profile.
+            gpu_instance: 7 + slot,
+            compute_instance: 0,
+            uuid: format!("MIG-7c5f2b9e-1d84-5a06-{slot:04x}-{n:012x}"),
+            name: "1g.10gb".into(),
+        };
+        Self {
+            gpus: (0..gpus).map(gpu).collect(),
+            mig_devices: (0..gpus)
+                .flat_map(|n| (0..migs_each).map(move |slot| mig(n, slot)))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
     /// The same with one more fault.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {

@@ -1,7 +1,7 @@
 //! Takes snapshots of directory trees and compares them.
 //!
 //! What must not change where nothing may change is all of this: names, types, modes, owners, sizes, link texts,
-//! device numbers, contents. Times are left out: looking at a file changes one.
+//! device numbers, contents, extended attributes. Times are left out: looking at a file changes one.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -32,6 +32,8 @@ pub struct Entry {
     pub link: Option<PathBuf>,
     /// Hash of a file's content.
     content: Option<u64>,
+    /// Extended attributes, sorted: names and hashes.
+    attributes: Vec<(String, u64)>,
 }
 
 impl Tree {
@@ -136,15 +138,40 @@ impl Entry {
                 0
             },
             link: kind.is_symlink().then(|| fs::read_link(path)).transpose()?,
-            content: kind.is_file().then(|| hash(path)).transpose()?,
+            content: kind
+                .is_file()
+                .then(|| fs::read(path).map(|b| hash(&b)))
+                .transpose()?,
+            attributes: attributes(path)?,
         })
     }
 }
 
-fn hash(path: &Path) -> io::Result<u64> {
+/// Extended attributes of a file, or of a link itself.
+fn attributes(path: &Path) -> io::Result<Vec<(String, u64)>> {
+    let mut names = Vec::with_capacity(4096);
+    match rustix::fs::llistxattr(path, rustix::buffer::spare_capacity(&mut names)) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    }
+    let names = names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
+    let mut found = Vec::new();
+    for name in names {
+        let mut value = Vec::with_capacity(65536);
+        rustix::fs::lgetxattr(path, name, rustix::buffer::spare_capacity(&mut value))?;
+        found.push((String::from_utf8_lossy(name).into_owned(), hash(&value)));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    fs::read(path)?.hash(&mut hasher);
-    Ok(hasher.finish())
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl fmt::Display for Entry {

@@ -1,8 +1,10 @@
 //! Gives the end-to-end tests their common words: an ordinary container, an ordinary `configure`, what changed.
 
+pub mod arena;
 pub mod capi;
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use nvc_testkit::cli::Run;
 use nvc_testkit::compile::{Source, compiled};
@@ -130,20 +132,31 @@ impl State {
     /// Something changed.
     #[track_caller]
     pub fn assert_unchanged(&self, container: &Container) {
+        let changes = self.changes(container);
+        assert!(changes.is_empty(), "{changes:#?}");
+    }
+
+    /// What is different now: mounts, files below them, files as the container sees them, the host's mounts.
+    ///
+    /// # Panics
+    /// The container has ended.
+    #[track_caller]
+    pub fn changes(&self, container: &Container) -> Vec<String> {
         let now = Self::of(container);
-        let (new, gone) = mounts::delta(&self.mounts, &now.mounts);
-        assert!(
-            new.is_empty() && gone.is_empty(),
-            "mounts: + {new:#?} - {gone:#?}"
-        );
-        let changes = now.files.changes_since(&self.files);
-        assert!(changes.is_empty(), "files: {changes:#?}");
-        let changes = now.inside.changes_since(&self.inside);
-        assert!(
-            changes.is_empty(),
-            "files as the container sees them: {changes:#?}"
-        );
-        self.assert_host_unchanged(container);
+        let mut changes = Vec::new();
+        for (place, before, after) in [
+            ("mount", &self.mounts, &now.mounts),
+            ("on the host: mount", &self.host, &now.host),
+        ] {
+            let (new, gone) = mounts::delta(before, after);
+            changes.extend(new.iter().map(|mount| format!("{place} + {mount:?}")));
+            changes.extend(gone.iter().map(|mount| format!("{place} - {mount:?}")));
+        }
+        let files = now.files.changes_since(&self.files);
+        changes.extend(files.iter().map(|line| format!("file {line}")));
+        let inside = now.inside.changes_since(&self.inside);
+        changes.extend(inside.iter().map(|line| format!("seen inside {line}")));
+        changes
     }
 
     /// Fails if one of the container's mounts shows on the host.
@@ -192,6 +205,35 @@ impl State {
         changes.retain(|line| !line.contains(" etc/ld.so.cache "));
         changes
     }
+}
+
+/// The mounts that matter of a container, without what differs between any two containers, sorted: ids follow the way
+/// of making.
+///
+/// # Panics
+/// The container has ended.
+pub fn mounts_inside(container: &Container) -> Vec<String> {
+    let root = container.root();
+    // All containers' roots are in one file system, each in a directory of its own.
+    let directory = root.parent().and_then(Path::file_name).unwrap_or_default();
+    let image = Path::new("/").join(directory).join("rootfs");
+    let table = container.mounts();
+    let table = table.unwrap_or_else(|error| panic!("cannot look at the container: {error}"));
+    let below = table.iter().filter_map(|mount| {
+        let point = mount.point.strip_prefix(root).ok()?;
+        let source = mount.root.strip_prefix(&image).unwrap_or(&mount.root);
+        let propagation = &mount.propagation;
+        Some(format!(
+            "{} {} {} {:?} {propagation:?}",
+            point.display(),
+            mount.fs_type,
+            source.display(),
+            mount.options
+        ))
+    });
+    let mut below: Vec<String> = below.filter(|line| !line.starts_with(' ')).collect();
+    below.sort();
+    below
 }
 
 fn describe(mount: &Mount, container: &Container) -> String {

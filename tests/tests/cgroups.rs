@@ -1,14 +1,16 @@
 //! Device cgroups of both versions: the kernel lets the container open exactly the chosen devices.
 #![allow(clippy::unwrap_used)]
 
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
 
 use nvc_testkit::cgroup::{Attach, DeviceCgroup};
 use nvc_testkit::cli::Run;
 use nvc_testkit::container::Container;
-use nvc_testkit::harness::Need::{CgroupV1, CgroupV2};
-use nvc_testkit::harness::{self, test};
+use nvc_testkit::harness::Need::{self, CgroupV1, CgroupV2};
+use nvc_testkit::harness::{self, cases, test};
 use nvc_testkit::machine::{self, Scratch};
+use nvc_tests::capi::{Check, Program, library_dir};
 use nvc_tests::{State, command_line, debian, failing_ldconfig, host_ldconfig};
 
 /// Every device of the simulated driver, `/dev/null` and `/dev/zero`.
@@ -75,10 +77,19 @@ fn main() -> ExitCode {
     ]);
     tests.extend(nvc_testkit::tests![&[CgroupV2];
         v2_several_programs,
+        v2_held_by_links,
+        v2_on_an_ancestor_only,
+        v2_that_cannot_be_extended,
         v2_without_a_program,
         v2_rolls_back,
         v2_again_does_not_grow,
+        v2_in_a_cgroup_namespace,
+        v2_outside_of_the_cgroup_namespace,
     ]);
+    tests.extend(nvc_testkit::tests![&[CgroupV1]; v1_nothing_slips_through]);
+    tests.extend(nvc_testkit::tests![&[CgroupV2]; v2_nothing_slips_through]);
+    tests.extend(nvc_testkit::tests![&[CgroupV1, Need::Command("gcc")]; v1_by_the_c_library]);
+    tests.extend(nvc_testkit::tests![&[CgroupV2, Need::Command("gcc")]; v2_by_the_c_library]);
     harness::main(tests)
 }
 
@@ -87,12 +98,16 @@ fn v2(how: Attach) -> DeviceCgroup {
 }
 
 fn configure(container: &Container, arguments: &[&str]) -> Run {
+    Run::cli(line(container, arguments))
+}
+
+fn line(container: &Container, arguments: &[&str]) -> Vec<OsString> {
     let (pid, ldconfig) = (format!("--pid={}", container.pid()), host_ldconfig());
     let mut words = vec!["configure", &ldconfig, &pid];
     words.extend(arguments);
     let mut line = command_line(machine::driver(), &words);
     line.push(container.root().into());
-    Run::cli(line)
+    line
 }
 
 fn container_in(cgroup: DeviceCgroup) -> Container {
@@ -185,4 +200,161 @@ fn v2_again_does_not_grow() {
     }
     configure(&container, &["--utility", "--device=1"]).succeeds();
     assert_allowed(&container, "1:3 195:255 195:0 195:1");
+}
+
+fn v2_held_by_links() {
+    let cgroup = DeviceCgroup::v2().unwrap();
+    let links = [
+        cgroup.link(&["1:3"]).unwrap(),
+        cgroup.link(&["1:3", "1:5"]).unwrap(),
+    ];
+    let container = container_in(cgroup);
+    assert_allowed(&container, "1:3");
+    configure(&container, &["--utility", "--device=0"]).succeeds();
+    assert_allowed(&container, "1:3 195:255 195:0");
+    assert_eq!(container.cgroup().unwrap().programs().unwrap(), 2);
+    drop(links);
+}
+
+/// It guards others too: it is left alone, and the user is told.
+fn v2_on_an_ancestor_only() {
+    let outer = v2(Attach::Multi);
+    let container = container_in(outer.child().unwrap());
+    let outcome = configure(&container, &["--utility", "--device=0"])
+        .outcome()
+        .unwrap();
+    assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+    let text = format!(
+        "the device filter of cgroup {} also counts for the container and may deny 195:255, 195:0",
+        outer.directory().display()
+    );
+    assert!(outcome.stderr.contains(&text), "{outcome:#?}");
+    assert_allowed(&container, "1:3");
+    assert_eq!(outer.programs().unwrap(), 1);
+    assert_eq!(outer.allowed(&["1:3", "195:0"]).unwrap(), ["1:3"]);
+}
+
+fn v2_that_cannot_be_extended() {
+    for (how, reason) in [
+        (Attach::Calls, "it calls functions"),
+        (Attach::Maps, "it uses maps"),
+    ] {
+        let container = container_in(v2(Attach::Multi).attach(how, &[]).unwrap());
+        let before = State::of(&container);
+        let message = configure(&container, &["--utility", "--device=0"]).fails();
+        assert!(message.ends_with(reason), "{message}");
+        before.assert_unchanged(&container);
+        assert_allowed(&container, "");
+        assert_eq!(container.cgroup().unwrap().programs().unwrap(), 2);
+    }
+}
+
+/// Runs the program in a cgroup namespace whose root is a cgroup, where that hierarchy alone is mounted, with what the kernel
+/// says there of the container's cgroup.
+fn in_namespace_of(root: &DeviceCgroup, container: &Container, scratch: &Scratch) -> Run {
+    const SCRIPT: &str = r#"
+echo $$ > "$1/cgroup.procs"
+shift
+exec unshare --cgroup --mount --propagation private sh -ec '
+  pid=$1 scratch=$2
+  shift 2
+  ! grep -q " /proc/$pid/cgroup " /proc/self/mountinfo || umount "/proc/$pid/cgroup"
+  grep ^0:: "/proc/$pid/cgroup" > "$scratch/cgroup"
+  mount --bind "$scratch/cgroup" "/proc/$pid/cgroup"
+  mount -t cgroup2 none "$scratch/hierarchy"
+  exec "$@"' sh "$@"
+"#;
+    std::fs::create_dir(scratch.join("hierarchy")).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-ec", SCRIPT, "sh"]).arg(root.directory());
+    command.arg(container.pid().to_string()).arg(scratch.path());
+    Run::within(command, line(container, &["--utility", "--device=0"]))
+}
+
+/// The paths in /proc/PID/cgroup and in mountinfo are those of the reader's namespace.
+fn v2_in_a_cgroup_namespace() {
+    let outer = DeviceCgroup::v2().unwrap();
+    let inner = outer.child().unwrap();
+    let container = container_in(inner.attach(Attach::Multi, &["1:3"]).unwrap());
+    let scratch = Scratch::new().unwrap();
+    in_namespace_of(&outer, &container, &scratch).succeeds();
+    assert_allowed(&container, "1:3 195:255 195:0");
+}
+
+/// A group that cannot be reached from there is not taken for another one.
+fn v2_outside_of_the_cgroup_namespace() {
+    let (here, there) = (DeviceCgroup::v2().unwrap(), v2(Attach::Multi));
+    let name = there.directory().file_name().unwrap().to_owned();
+    let container = container_in(there);
+    let before = State::of(&container);
+    let scratch = Scratch::new().unwrap();
+    let message = in_namespace_of(&here, &container, &scratch).fails();
+    let text = format!(
+        "nvidia-container-cli: container error: failed to get device cgroup root path: relative path in cgroup entry: /../{}",
+        name.display()
+    );
+    assert_eq!(message, text);
+    before.assert_unchanged(&container);
+    assert_allowed(&container, "1:3");
+}
+
+/// While a container is configured, and while that is taken back, a process in it never opens a device that was not chosen.
+fn nothing_slips_through(cgroup: DeviceCgroup, taken_back_first: bool) {
+    let container = container_in(cgroup);
+    let race = |device| container.cgroup().unwrap().race(device).unwrap();
+    let races = [race("195:1"), race("1:5")];
+    if taken_back_first {
+        fail_at_the_end(&container);
+        assert_allowed(&container, "1:3");
+    }
+    configure(&container, &["--utility", "--device=0"]).succeeds();
+    for race in races {
+        assert_eq!(race.end().unwrap(), "0");
+    }
+    assert_allowed(&container, "1:3 195:255 195:0");
+}
+
+fn v1_nothing_slips_through() {
+    for number in 0..cases(2, 50) {
+        nothing_slips_through(DeviceCgroup::v1().unwrap(), number % 2 == 0);
+    }
+}
+
+fn v2_nothing_slips_through() {
+    for number in 0..cases(1, 50) {
+        for how in [Attach::Single, Attach::Override, Attach::Multi] {
+            nothing_slips_through(v2(how), number % 2 == 0);
+        }
+        let several = v2(Attach::Multi).attach(Attach::Multi, &["1:3", "195:1"]);
+        nothing_slips_through(several.unwrap(), number % 2 == 0);
+        let cgroup = DeviceCgroup::v2().unwrap();
+        let link = cgroup.link(&["1:3"]).unwrap();
+        nothing_slips_through(cgroup, number % 2 == 0);
+        drop(link);
+    }
+}
+
+fn by_the_c_library(cgroup: DeviceCgroup) {
+    let program = Program::compile("gcc", "tests/c/repeat.c", Check::Plain);
+    let container = container_in(cgroup);
+    let script = r#"echo "$3 $4 0" | "$1" "$2" "supervised utility compute""#;
+    let text = Run::other("sh")
+        .args(["-c", script, "sh"])
+        .args([&program.path()])
+        .args([machine::driver().root()])
+        .args([container.pid().to_string()])
+        .args([container.root()])
+        .env("LD_LIBRARY_PATH", library_dir())
+        .succeeds();
+    // Numbers, not an error.
+    assert_eq!(text.split(' ').count(), 3, "{text}");
+    assert_allowed(&container, "1:3 195:255 195:0 UVM:0 UVM:1");
+}
+
+fn v1_by_the_c_library() {
+    by_the_c_library(DeviceCgroup::v1().unwrap());
+}
+
+fn v2_by_the_c_library() {
+    by_the_c_library(v2(Attach::Single));
 }

@@ -2,53 +2,93 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::iter;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use nvc_testkit::cli::{self, Run};
 use nvc_testkit::container::{self, Container};
-use nvc_testkit::harness::{self, Need::Root};
-use nvc_testkit::machine;
-use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
+use nvc_testkit::harness::{self, Need::Root, Need::Tracing, test};
+use nvc_testkit::machine::Scratch;
+use nvc_testkit::{faults, machine};
+use nvc_tests::{State, command_line, debian_root, host_ldconfig, mounts_inside, start};
 
-/// What the mount API came with, in 5.2 and 5.12.
-const MOUNT_API: &[&str] = &[
-    "open_tree",
-    "move_mount",
-    "fsopen",
+/// What is called and can be missing without any loss.
+const DISPENSABLE: &[&str] = &[
+    "clone3",
+    "close_range",
+    "copy_file_range",
+    "faccessat2",
     "fsconfig",
     "fsmount",
+    "fsopen",
     "mount_setattr",
+    "move_mount",
+    "open_tree",
+    "openat2",
+    "statx",
 ];
-/// Everything that Linux 4.18, of RHEL 8, does not have.
-fn since_4_18() -> Vec<&'static str> {
-    [MOUNT_API, &["openat2", "close_range", "clone3"]].concat()
-}
+/// Versions with different sets of what came later; those of RHEL 8, Ubuntu 20.04 and Debian 11 among them.
+const VERSIONS: &[&str] = &[
+    "linux-4.18",
+    "linux-5.2",
+    "linux-5.4",
+    "linux-5.6",
+    "linux-5.8",
+    "linux-5.10",
+    "linux-5.15",
+    "linux-6.1",
+];
+
+/// Linux 4.18, of RHEL 8, the oldest.
+const OLDEST: &[&str] = &["linux-4.18"];
 
 fn main() -> ExitCode {
-    harness::main(nvc_testkit::tests![&[Root];
-        without_openat2,
-        without_mount_setattr,
-        without_the_mount_api,
-        without_anything_new,
-        in_a_sandbox_that_forbids_openat2,
+    let needs = &[Root];
+    let mut tests = Vec::new();
+    for call in DISPENSABLE {
+        let name = format!("without_{call}");
+        tests.push(test(name, needs, || same_without(&[call])));
+        // The C library makes threads with it, and takes this answer for the kernel's last word.
+        if *call != "clone3" {
+            let name = format!("in_a_sandbox_that_forbids_{call}");
+            tests.push(test(name, needs, || same_without(&["EPERM", call])));
+        }
+    }
+    for version in VERSIONS {
+        let name = version.replace(['-', '.'], "_");
+        tests.push(test(name, needs, || same_without(&[version])));
+    }
+    tests.extend(nvc_testkit::tests![needs;
+        without_all_that_is_dispensable,
+        in_a_sandbox_that_forbids_all_of_it,
+        in_a_sandbox_without_threads,
+        in_a_sandbox_without_look_ups,
         a_second_time,
         rolls_back,
         rolls_back_propagation,
         leaks_nothing,
         never_without_a_sealed_copy,
-    ])
+    ]);
+    tests.push(test("with_old_answers", &[Root, Tracing], with_old_answers));
+    harness::main(tests)
 }
 
-/// The program beside the command line.
+/// The program beside the running test.
 fn shim() -> PathBuf {
-    cli::program()
-        .expect("the program")
-        .with_file_name("nvc-without")
+    cli::beside("nvc-without").expect("the test's own place")
 }
 
 fn configure_without(calls: &[&str], container: &Container, options: &[&str]) -> Run {
-    let mut command = Command::new(shim());
+    configure_within(Command::new(shim()), calls, container, options)
+}
+
+fn configure_within(
+    mut command: Command,
+    calls: &[&str],
+    container: &Container,
+    options: &[&str],
+) -> Run {
     command.args(calls).arg("--");
     let pid = format!("--pid={}", container.pid());
     let ldconfig = host_ldconfig();
@@ -65,62 +105,69 @@ fn same_without(calls: &[&str]) {
     let (ordinary, other) = (new_container(), new_container());
     configure_without(&[], &ordinary, &[]).succeeds();
     configure_without(calls, &other, &[]).succeeds();
-    assert_eq!(described(&other), described(&ordinary));
+    assert_eq!(mounts_inside(&other), mounts_inside(&ordinary));
     let files = |container: &Container| container.files().unwrap();
     assert_eq!(files(&other).changes_since(&files(&ordinary)), [""; 0]);
+}
+
+/// What is in memory and no filter sees: statx knows nothing about mounts, clone nothing about CLONE_PIDFD.
+fn with_old_answers() {
+    let (ordinary, other) = (new_container(), new_container());
+    let scratch = Scratch::new().unwrap();
+    configure_without(&[], &ordinary, &[]).succeeds();
+    for _ in 0..2 {
+        let mut command = faults::old_kernel(&scratch.join("report")).unwrap();
+        command.arg(shim());
+        configure_within(command, OLDEST, &other, &[]).succeeds();
+    }
+    assert_eq!(mounts_inside(&other), mounts_inside(&ordinary));
 }
 
 fn new_container() -> Container {
     start(container::Builder::new(debian_root().no_programs()))
 }
 
-/// The mounts that matter, without what differs between any two containers, sorted: ids follow the way of making.
-fn described(container: &Container) -> Vec<String> {
-    let root = container.root();
-    let mounts = container.mounts().unwrap();
-    let below = mounts.iter().filter_map(|mount| {
-        let point = mount.point.strip_prefix(root).ok()?;
-        let source = mount.root.strip_prefix(root).unwrap_or(&mount.root);
-        let propagation = &mount.propagation;
-        Some(format!(
-            "{} {} {} {:?} {propagation:?}",
-            point.display(),
-            mount.fs_type,
-            source.display(),
-            mount.options
-        ))
-    });
-    let mut below: Vec<String> = below.filter(|line| !line.starts_with(' ')).collect();
-    below.sort();
-    below
+fn without_all_that_is_dispensable() {
+    same_without(DISPENSABLE);
 }
 
-fn without_openat2() {
-    same_without(&["openat2"]);
+fn in_a_sandbox_that_forbids_all_of_it() {
+    let needed = ["clone3", "faccessat2"];
+    let calls = DISPENSABLE.iter().filter(|call| !needed.contains(call));
+    let words: Vec<_> = iter::once("EPERM").chain(calls.copied()).collect();
+    same_without(&words);
 }
 
-fn without_mount_setattr() {
-    same_without(&["mount_setattr"]);
+/// A refusal, with nothing changed.
+fn refused_without(calls: &[&str], start: &str) {
+    let container = new_container();
+    let before = State::of(&container);
+    let text = configure_without(calls, &container, &[]).fails();
+    assert!(text.starts_with(start), "{text}");
+    before.assert_unchanged(&container);
 }
 
-fn without_the_mount_api() {
-    same_without(MOUNT_API);
+/// The look-ups' emulation needs one of the two.
+fn in_a_sandbox_without_look_ups() {
+    let container = new_container();
+    let before = State::of(&container);
+    let calls = ["EPERM", "openat2", "faccessat2"];
+    let text = configure_without(&calls, &container, &[]).fails();
+    assert!(text.ends_with("operation not permitted"), "{text}");
+    before.assert_unchanged(&container);
 }
 
-fn without_anything_new() {
-    same_without(&since_4_18());
-}
-
-fn in_a_sandbox_that_forbids_openat2() {
-    same_without(&["EPERM", "openat2"]);
+fn in_a_sandbox_without_threads() {
+    let text = "nvidia-container-cli: mount error: thread creation failed: operation not permitted";
+    refused_without(&["EPERM", "clone3"], text);
 }
 
 fn a_second_time() {
     let container = new_container();
-    configure_without(&since_4_18(), &container, &[]).succeeds();
-    let before = described(&container);
-    configure_without(&since_4_18(), &container, &[]).succeeds();
-    assert_eq!(described(&container), before);
+    configure_without(OLDEST, &container, &[]).succeeds();
+    let before = mounts_inside(&container);
+    configure_without(OLDEST, &container, &[]).succeeds();
+    assert_eq!(mounts_inside(&container), before);
 }
 
 fn rolls_back() {
@@ -130,7 +177,7 @@ fn rolls_back() {
         .directory("/run/nvidia-fabricmanager/socket");
     let container = start(container::Builder::new(builder));
     let before = State::of(&container);
-    configure_without(&since_4_18(), &container, &[]).fails();
+    configure_without(OLDEST, &container, &[]).fails();
     before.assert_unchanged(&container);
 }
 
@@ -153,7 +200,7 @@ fn rolls_back_propagation() {
     };
     let before = shared();
     assert!(before.contains(&true));
-    configure_without(&since_4_18(), &container, &[]).fails();
+    configure_without(OLDEST, &container, &[]).fails();
     assert_eq!(shared(), before);
 }
 
@@ -164,17 +211,14 @@ fn leaks_nothing() {
         nvc_testkit::mounts::below(&mounts, container.root()).count()
     };
     let before = on_host();
-    configure_without(&since_4_18(), &container, &[]).succeeds();
+    configure_without(OLDEST, &container, &[]).succeeds();
     assert_eq!(on_host(), before);
 }
 
+/// An executable that the container could write to would be the host's own.
 fn never_without_a_sealed_copy() {
-    let container = new_container();
-    let before = State::of(&container);
-    let text = configure_without(&["memfd_create"], &container, &[]).fails();
-    assert!(
-        text.starts_with("nvidia-container-cli: ldcache error: "),
-        "{text}"
-    );
-    before.assert_unchanged(&container);
+    let text = "nvidia-container-cli: ldcache error: copying to memory failed: ";
+    refused_without(&["memfd_create"], text);
+    refused_without(&["EPERM", "memfd_create"], text);
+    refused_without(&["linux-4.18", "memfd_create"], text);
 }

@@ -203,7 +203,7 @@ const DIRECTORY: OFlag = OFlag::O_PATH
     .union(OFlag::O_CLOEXEC);
 
 /// Ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
-fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
+pub(crate) fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
     let id = |line: &str| {
         let mut fields = line.split(' ');
         let id = fields.next()?.parse().ok()?;

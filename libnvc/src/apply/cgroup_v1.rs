@@ -3,6 +3,7 @@
 //! What is missing is decided by reading the group's list first. In a group that allows everything, taking an added rule
 //! back would *deny* the device, and in one that allows reading, taking back "read and write" would deny both.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,10 +37,10 @@ pub(super) fn allow(
         name: name.to_owned(),
         lines: Vec::new(),
     };
-    let present = read(cgroup, name)?;
+    let present = Present::parse(&read(cgroup, name)?);
     let missing: Vec<_> = devices
         .iter()
-        .filter_map(|device| missing(&present, *device))
+        .filter_map(|device| present.missing(*device))
         .collect();
     if missing.is_empty() {
         return Ok(added);
@@ -77,41 +78,70 @@ impl Added {
     }
 }
 
-/// The line to add so that the device can be read and written; `None` if it can be.
-///
-/// One exception must cover all of an access: reading by one and writing by another does not allow to open for both.
-/// Access is added to what the device's own line has.
-fn missing(list: &str, device: DeviceNumber) -> Option<String> {
-    let DeviceNumber { major, minor } = device;
-    let (mut read, mut write) = (false, false);
-    for line in list.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(kind), Some(number), Some(access), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            continue;
-        };
-        let Some((its_major, its_minor)) = number.split_once(':') else {
-            continue;
-        };
-        let matches = |text: &str, number: u32| text == "*" || text.parse() == Ok(number);
-        if !matches!(kind, "a" | "c") || !matches(its_major, major) || !matches(its_minor, minor) {
-            continue;
+/// The rules of a group's list that count for character devices.
+#[derive(Default)]
+pub(crate) struct Present {
+    /// Numbers, `None` for all, that can be both read and written.
+    full: HashSet<(Option<u32>, Option<u32>)>,
+    /// Devices whose own lines allow only one: reading, writing.
+    half: HashMap<DeviceNumber, (bool, bool)>,
+}
+
+impl Present {
+    pub(crate) fn parse(list: &str) -> Self {
+        let mut present = Self::default();
+        for line in list.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(kind @ ("a" | "c")), Some(number), Some(access), None) =
+                (words.next(), words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let Some((major, minor)) = number.split_once(':') else {
+                continue;
+            };
+            let (Some(major), Some(minor)) = (part(major), part(minor)) else {
+                continue;
+            };
+            let (read, write) = (access.contains('r'), access.contains('w'));
+            if read && write {
+                present.full.insert((major, minor));
+            } else if let ("c", Some(major), Some(minor)) = (kind, major, minor) {
+                let half = present.half.entry(DeviceNumber { major, minor });
+                let (reads, writes) = half.or_default();
+                *reads |= read;
+                *writes |= write;
+            }
         }
-        if access.contains('r') && access.contains('w') {
+        present
+    }
+
+    /// The line to add so that the device can be read and written; `None` if it can be.
+    ///
+    /// One exception must cover all of an access: reading by one and writing by another does not allow to open for both.
+    /// Access is added to what the device's own line has.
+    pub(crate) fn missing(&self, device: DeviceNumber) -> Option<String> {
+        let DeviceNumber { major, minor } = device;
+        let majors = [None, Some(major)];
+        let mut ways = majors.iter().flat_map(|m| [(*m, None), (*m, Some(minor))]);
+        if ways.any(|way| self.full.contains(&way)) {
             return None;
         }
-        if kind == "c" && its_major != "*" && its_minor != "*" {
-            read |= access.contains('r');
-            write |= access.contains('w');
-        }
+        let access = match self.half.get(&device) {
+            Some((true, _)) => "w",
+            Some((_, true)) => "r",
+            _ => "rw",
+        };
+        Some(format!("c {major}:{minor} {access}"))
     }
-    let access = match (read, write) {
-        (true, _) => "w",
-        (_, true) => "r",
-        _ => "rw",
-    };
-    Some(format!("c {major}:{minor} {access}"))
+}
+
+/// A number, or `None` for all of them.
+fn part(text: &str) -> Option<Option<u32>> {
+    match text {
+        "*" => Some(None),
+        _ => text.parse().ok().map(Some),
+    }
 }
 
 fn read(cgroup: BorrowedFd<'_>, name: &Path) -> Result<String> {
@@ -179,7 +209,8 @@ mod tests {
                 Some("c 195:255 rw"),
             ),
         ] {
-            assert_eq!(missing(list, device).as_deref(), expected, "{list:?}");
+            let missing = Present::parse(list).missing(device);
+            assert_eq!(missing.as_deref(), expected, "{list:?}");
         }
     }
 }

@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 use super::cgroup::{explain, list};
-use super::device_program::{BLINDED, allows, extend, obstacle};
+use super::device_program::{BLINDED, extend, missing, obstacle};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::inroot;
@@ -156,11 +156,7 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
             HARDENED,
         ));
     };
-    let missing: Vec<_> = devices
-        .iter()
-        .copied()
-        .filter(|device| !allows(&original, *device))
-        .collect();
+    let missing = missing(&original, devices);
     if missing.is_empty() {
         return Ok(None);
     }
@@ -283,7 +279,23 @@ impl Way {
                 }
                 detached
             }
-            Self::Link(link) => bpf::update_link(link.as_fd(), from, to),
+            Self::Link(link) => match bpf::update_link(link.as_fd(), from, to) {
+                // So the kernel says that the link holds another program, too.
+                Err(Errno::EPERM) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
+                done => done,
+            },
+        }
+    }
+
+    /// Whether a program is attached in this way.
+    fn is_there(&self, cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let id = bpf::program_info(program)?.id;
+        match self {
+            Self::Link(link) => {
+                let held = bpf::device_link(link.as_fd())?;
+                Ok(held.is_some_and(|held| held.program == id))
+            }
+            _ => Ok(bpf::query(cgroup, false)?.programs.contains(&id)),
         }
     }
 
@@ -294,23 +306,13 @@ impl Way {
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
     ) -> Result<(), Errno> {
-        let there = || -> Result<bool, Errno> {
-            let id = bpf::program_info(from)?.id;
-            match self {
-                Self::Link(link) => {
-                    let held = bpf::device_link(link.as_fd())?;
-                    Ok(held.is_some_and(|held| held.program == id))
-                }
-                _ => Ok(bpf::query(cgroup, false)?.programs.contains(&id)),
-            }
-        };
         match self {
             // Here the kernel looks, but first it looks whether `to` is back already.
             Self::OneOfSeveral => match self.go(cgroup, from, to) {
-                Err(Errno::EINVAL) if !there()? => Err(Errno::ENOENT),
+                Err(Errno::EINVAL) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
                 done => done,
             },
-            _ if there()? => self.go(cgroup, from, to),
+            _ if self.is_there(cgroup, from)? => self.go(cgroup, from, to),
             _ => Err(Errno::ENOENT),
         }
     }
@@ -409,7 +411,7 @@ fn known_to_allow(id: u32, devices: &[DeviceNumber]) -> bool {
     let Ok(Some(program)) = program.map(|info| info.instructions) else {
         return false;
     };
-    devices.iter().all(|device| allows(&program, *device))
+    missing(&program, devices).is_empty()
 }
 
 /// The cgroup above, and its programs; `None` above the highest that is visible.

@@ -4,10 +4,12 @@
 //! unchanged, so whatever the original allowed stays allowed. What a program decides is found by [`interpret`], so that
 //! one that allows a device already does not grow.
 
+use std::collections::HashSet;
+
 use crate::host::DeviceNumber;
 use crate::sys::bpf::Instruction;
 
-pub(super) mod interpret;
+pub(crate) mod interpret;
 
 use interpret::{READ, WRITE, decide};
 
@@ -22,7 +24,7 @@ const CHARACTER: i32 = 2;
 const NEITHER_READ_NOR_WRITE: i32 = !(((READ | WRITE) as i32) << 16);
 
 /// The program that allows what `original` allows, and reading and writing the character devices `added`.
-pub(super) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
+pub(crate) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
     let mut program = Vec::with_capacity(original.len() + PROLOGUE + added.len() * RULE);
     for devices in added.chunks(RULES_PER_PROLOGUE) {
         prologue(&mut program, devices.len());
@@ -34,8 +36,45 @@ pub(super) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<In
     program
 }
 
+/// Those of the devices that a program is not known to let a process open for reading, writing and both.
+///
+/// Rules that were added before are recognised, so that a second `configure` of many devices does not interpret the
+/// program's thousands of instructions for each of them.
+pub(super) fn missing(program: &[Instruction], devices: &[DeviceNumber]) -> Vec<DeviceNumber> {
+    let (added, original) = split(program);
+    let known = |device: &DeviceNumber| added.contains(device) || allows(original, *device);
+    let devices = devices.iter().copied();
+    devices.filter(|device| !known(device)).collect()
+}
+
+/// The devices of the rules that [`extend`] put at the start of a program, and the program that it put them before.
+fn split(mut program: &[Instruction]) -> (HashSet<DeviceNumber>, &[Instruction]) {
+    let mut added = HashSet::new();
+    while let Some(devices) = leading_rules(program) {
+        program = &program[PROLOGUE + devices.len() * RULE..];
+        added.extend(devices);
+    }
+    (added, program)
+}
+
+/// The devices of one prologue's rules; `None` unless the program begins with exactly what they look like.
+fn leading_rules(program: &[Instruction]) -> Option<Vec<DeviceNumber>> {
+    let jump = usize::try_from(program.get(2)?.offset).ok()?;
+    let count = jump.checked_sub(2)? / RULE;
+    let start = program.get(..PROLOGUE + count * RULE)?;
+    let rules = start.get(PROLOGUE..)?.chunks_exact(RULE);
+    let devices: Vec<_> = rules
+        .map(|rule| DeviceNumber {
+            major: rule[0].immediate.cast_unsigned(),
+            minor: rule[1].immediate.cast_unsigned(),
+        })
+        .collect();
+    let expected = (count > 0 && count <= RULES_PER_PROLOGUE).then(|| extend(&[], &devices))?;
+    (expected == start).then_some(devices)
+}
+
 /// Whether a program is known to let a process open a character device in each of the ways rules are about.
-pub(super) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
+pub(crate) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
     [READ, WRITE, READ | WRITE]
         .into_iter()
         .all(|access| decide(program, interpret::CHARACTER, access, device) == Some(true))
@@ -47,7 +86,7 @@ pub(super) const BLINDED: &str = "its constants are blinded";
 /// Why a program, as the kernel shows it, cannot be loaded again; `None` if nothing speaks against it.
 ///
 /// What a program refers to, the kernel shows as numbers that mean something else, or nothing, when they are loaded.
-pub(super) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
+pub(crate) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
     let mut instructions = program.iter();
     while let Some(instruction) = instructions.next() {
         if instruction.dst() > 10 || instruction.src() > 10 {

@@ -5,14 +5,16 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, symlinkat, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, symlinkat, unlinkat};
 
+use crate::apply::target::{kind, open_child};
 use crate::error::errno_of;
+use crate::inroot;
 use crate::sys::xattr;
 
 /// A name in a directory, and what was there.
@@ -21,8 +23,8 @@ pub(super) struct Kept {
     parent: OwnedFd,
     name: &'static str,
     was: Was,
-    /// What has ldconfig's name for a new file but is none, and so stops ldconfig: neither its nor ours to remove.
-    obstacle: Option<FileStat>,
+    /// What has ldconfig's name for a new file.
+    temporary: Was,
 }
 
 #[derive(Debug)]
@@ -35,35 +37,19 @@ enum Was {
 }
 
 impl Kept {
-    /// Keeps what has this name.
-    pub(super) fn take(parent: OwnedFd, name: &'static str) -> Result<Self, Errno> {
-        let was = match look(&parent, name)? {
-            None => Was::Missing,
-            Some(stat) => match kind(&stat) {
-                // Checked first, since opening a device can be enough to do harm.
-                SFlag::S_IFREG => {
-                    let flags = OFlag::O_RDONLY
-                        | OFlag::O_NOFOLLOW
-                        | OFlag::O_NONBLOCK
-                        | OFlag::O_NOCTTY
-                        | OFlag::O_CLOEXEC;
-                    match openat(&parent, name, flags, Mode::empty()) {
-                        Ok(file) => Was::File(file.into()),
-                        // Of an owner that is not mapped in this user namespace: no reason not to run ldconfig.
-                        Err(Errno::EACCES | Errno::EPERM) => Was::Other(stat),
-                        Err(errno) => return Err(errno),
-                    }
-                }
-                SFlag::S_IFLNK => Was::Link(readlinkat(&parent, name)?),
-                _ => Was::Other(stat),
-            },
-        };
-        let obstacle = look(&parent, &temporary(name))?;
+    /// Keeps what has this name; `descriptors` is this thread's `/proc/thread-self/fd`.
+    pub(super) fn take(
+        parent: OwnedFd,
+        name: &'static str,
+        descriptors: BorrowedFd<'_>,
+    ) -> Result<Self, Errno> {
+        let was = Was::at(&parent, name, descriptors)?;
+        let temporary = Was::at(&parent, &temporary(name), descriptors)?;
         Ok(Self {
             parent,
             name,
             was,
-            obstacle: obstacle.filter(|found| kind(found) != SFlag::S_IFREG),
+            temporary,
         })
     }
 
@@ -85,12 +71,38 @@ impl Kept {
         matches!(self.was, Was::Missing)
     }
 
-    /// Makes the name mean what it did.
-    pub(super) fn put_back(self) -> Result<(), Errno> {
+    /// Whether reading the file would wait for a writer that never comes.
+    pub(super) fn is_fifo(&self) -> bool {
+        self.was.is_fifo()
+    }
+
+    /// Whether writing a new file would wait for a reader that never comes.
+    pub(super) fn is_obstructed_by_fifo(&self) -> bool {
+        self.temporary.is_fifo()
+    }
+
+    /// Takes an earlier run's unfinished file out of the way: ldconfig would write into it, whatever else it is a name of.
+    pub(super) fn clear_way(&self) -> Result<(), Errno> {
+        match self.temporary {
+            Was::File(_) => remove(&self.parent, &temporary(self.name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the name mean what it did, and the new file's too.
+    pub(super) fn put_back(&self) -> Result<(), Errno> {
         let temporary = temporary(self.name);
         if !self.is_obstructed(&temporary)? {
             remove(&self.parent, &temporary)?; // ldconfig may have left it
         }
+        let done = self.put_back_name(&temporary);
+        match &self.temporary {
+            Was::File(file) => done.and(self.make_again(file, &temporary)?),
+            _ => done,
+        }
+    }
+
+    fn put_back_name(&self, temporary: &str) -> Result<(), Errno> {
         let now = look(&self.parent, self.name)?;
         match &self.was {
             Was::Missing => match now {
@@ -102,22 +114,16 @@ impl Kept {
                 if now.is_some_and(|now| same(&now, &old)) {
                     return Ok(());
                 }
-                let new = self.copy(file, &temporary).and_then(|new| {
-                    // The content is worth more than the rest: it is put back even if the file cannot have its owner.
-                    let like = make_like(&new, file, &old);
-                    self.rename(&temporary).map(|()| like)
-                });
-                new.unwrap_or_else(|errno| {
-                    let _ = remove(&self.parent, &temporary); // the first failure counts
-                    Err(errno)
-                })
+                let like = self.make_again(file, temporary)?;
+                // The content is worth more than the rest: it is put back even if the file cannot have its owner.
+                self.rename(temporary).and(like)
             }
             Was::Link(target) => {
                 if readlinkat(&self.parent, self.name).as_ref() == Ok(target) {
                     return Ok(());
                 }
-                symlinkat(target.as_os_str(), &self.parent, temporary.as_str())?;
-                self.rename(&temporary)
+                symlinkat(target.as_os_str(), &self.parent, temporary)?;
+                self.rename(temporary)
             }
             Was::Other(old) => match now {
                 Some(now) if same(&now, old) => Ok(()),
@@ -126,24 +132,38 @@ impl Kept {
         }
     }
 
+    /// Whether what was in the way of ldconfig, other than a file, still is.
     fn is_obstructed(&self, temporary: &str) -> Result<bool, Errno> {
-        let Some(obstacle) = &self.obstacle else {
-            return Ok(false);
-        };
-        let now = look(&self.parent, temporary)?;
-        Ok(now.is_some_and(|now| same(&now, obstacle)))
+        match &self.temporary {
+            Was::Missing | Was::File(_) => Ok(false),
+            Was::Link(target) => {
+                Ok(readlinkat(&self.parent, temporary).is_ok_and(|now| now == *target))
+            }
+            Was::Other(obstacle) => {
+                let now = look(&self.parent, temporary)?;
+                Ok(now.is_some_and(|now| same(&now, obstacle)))
+            }
+        }
     }
 
-    fn copy(&self, mut old: &File, temporary: &str) -> Result<File, Errno> {
+    /// Gives an old file a name again: the file itself if it has another one left, or else a copy. What the copy could
+    /// not be given is the second result.
+    fn make_again(&self, old: &File, name: &str) -> Result<Result<(), Errno>, Errno> {
+        if linkat(old, "", &self.parent, name, AtFlags::AT_EMPTY_PATH).is_ok() {
+            return Ok(Ok(()));
+        }
+        let made = self.copy(old, name);
+        let made = made.and_then(|new| Ok(make_like(&new, old, &fstat(old)?)));
+        made.inspect_err(|_| {
+            let _ = remove(&self.parent, name); // the first failure counts
+        })
+    }
+
+    fn copy(&self, mut old: &File, name: &str) -> Result<File, Errno> {
         let flags =
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let new = openat(
-            &self.parent,
-            temporary,
-            flags,
-            Mode::S_IRUSR | Mode::S_IWUSR,
-        )?;
-        let mut new = File::from(new);
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        let mut new = File::from(openat(&self.parent, name, flags, mode)?);
         old.seek(SeekFrom::Start(0)).map_err(|e| errno_of(&e))?;
         std::io::copy(&mut old, &mut new).map_err(|e| errno_of(&e))?;
         Ok(new)
@@ -151,6 +171,32 @@ impl Kept {
 
     fn rename(&self, temporary: &str) -> Result<(), Errno> {
         renameat(&self.parent, temporary, &self.parent, self.name)
+    }
+}
+
+impl Was {
+    fn at(parent: &OwnedFd, name: &str, descriptors: BorrowedFd<'_>) -> Result<Self, Errno> {
+        // By reference first and then that very file, since opening a device or a fifo can be enough to do harm.
+        let found = match open_child(parent.as_fd(), name.as_ref()) {
+            Ok(found) => found,
+            Err(Errno::ENOENT) => return Ok(Self::Missing),
+            Err(errno) => return Err(errno),
+        };
+        let stat = inroot::stat(found.as_fd())?;
+        match kind(&stat) {
+            SFlag::S_IFREG => match inroot::reopen(descriptors, found.as_fd(), OFlag::O_RDONLY) {
+                Ok(file) => Ok(Self::File(file.into())),
+                // Of an owner that is not mapped in this user namespace: no reason not to run ldconfig.
+                Err(Errno::EACCES | Errno::EPERM) => Ok(Self::Other(stat)),
+                Err(errno) => Err(errno),
+            },
+            SFlag::S_IFLNK => readlinkat(&found, "").map(Self::Link),
+            _ => Ok(Self::Other(stat)),
+        }
+    }
+
+    fn is_fifo(&self) -> bool {
+        matches!(self, Self::Other(stat) if kind(stat) == SFlag::S_IFIFO)
     }
 }
 
@@ -185,11 +231,6 @@ fn look(parent: &OwnedFd, name: &str) -> Result<Option<FileStat>, Errno> {
     }
 }
 
-/// Whether a name is that of a regular file.
-pub(super) fn is_file(parent: &OwnedFd, name: &str) -> Result<bool, Errno> {
-    Ok(look(parent, name)?.is_some_and(|stat| kind(&stat) == SFlag::S_IFREG))
-}
-
 /// Makes a name a link to `target`, whatever link it was.
 pub(super) fn relink(parent: &OwnedFd, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
     const TEMPORARY: &str = ".nvc-link~";
@@ -206,10 +247,6 @@ pub(super) fn remove(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
         Err(Errno::EROFS) if look(parent, name)?.is_none() => Ok(()),
         Err(errno) => Err(errno),
     }
-}
-
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
 fn same(one: &FileStat, other: &FileStat) -> bool {

@@ -20,7 +20,7 @@ use super::kept::Kept;
 use crate::container::Layout;
 use crate::container::loader::{self, Cache, Loader, Version, identity};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Image, RootDir};
 use crate::ldcache::configured::Time;
 use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
@@ -59,7 +59,7 @@ pub(super) struct Directory<'a> {
 /// # Errors
 /// Kind [`ErrorKind::LdCache`]: something cannot be read or written; what was done is in the journal.
 pub(super) fn update(
-    root: &RootDir,
+    image: Image<'_>,
     loader: &Loader,
     layout: &Layout,
     news: &News<'_>,
@@ -75,13 +75,13 @@ pub(super) fn update(
     };
     let is_whole =
         |stat: &FileStat| matches!(loader, Loader::Glibc(_)) && !known.contains(&identity(stat));
-    let directories = directories(root, news, is_whole)?;
+    let directories = directories(image.root, news, is_whole)?;
     let mut searched = Vec::with_capacity(directories.len());
     let mut linked = false;
     for directory in &directories {
-        let libraries = search::libraries(root, directory);
+        let libraries = search::libraries(image, directory);
         for library in libraries.iter().filter(|library| !library.is_link) {
-            linked |= links::make(root, directory, library, journal);
+            linked |= links::make(image, directory, library, journal);
         }
         let found = libraries
             .iter()
@@ -98,7 +98,7 @@ pub(super) fn update(
                 .map(|directory| Time::modified(&directory.stat))
                 .max();
             update_cache(
-                root,
+                image,
                 cache,
                 &directories,
                 &searched,
@@ -106,7 +106,7 @@ pub(super) fn update(
                 journal,
             )
         }
-        Loader::Musl => musl::update(root, layout, news.directories, journal),
+        Loader::Musl => musl::update(image, layout, news.directories, journal),
     }
 }
 
@@ -172,7 +172,7 @@ fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
 
 /// Replaces the cache, unless it says all this already and is younger than `newest`.
 fn update_cache(
-    root: &RootDir,
+    image: Image<'_>,
     cache: &Cache,
     directories: &[Directory<'_>],
     searched: &[Searched],
@@ -181,19 +181,25 @@ fn update_cache(
 ) -> Result<()> {
     let place = Path::new("/etc/ld.so.cache");
     let failed = |operation| move |errno| failure(operation, place, errno);
-    let etc = root
+    let etc = image
+        .root
         .resolve_directory(Path::new("/etc"))
         .map_err(failed("open failed"))?;
-    let kept = Kept::take(clone(&etc)?, "ld.so.cache").map_err(failed("remembering failed"))?;
-    let now = kept.file().and_then(|file| fstat(file).ok());
+    let kept = Kept::take(clone(&etc)?, "ld.so.cache", image.descriptors)
+        .map_err(failed("remembering failed"))?;
+    let now = kept.file().ok_or(match kept.is_missing() {
+        true => Errno::ENOENT,
+        false => Errno::EINVAL,
+    });
+    let now = now.map_err(failed("open failed"))?;
+    let stat = fstat(now).map_err(failed("stat failed"))?;
     let again;
-    let (bytes, file) = match now.map(|stat| Version::of(&stat)) {
-        Some(now) if now == cache.file => (&cache.bytes, now),
+    let (bytes, file) = if Version::of(&stat) == cache.file {
+        (&cache.bytes, cache.file)
+    } else {
         // Written anew since it was looked at: by an earlier call of ours, or by the container.
-        _ => {
-            again = loader::read_cache(etc.as_fd()).map_err(failed("open failed"))?;
-            (&again.0, again.1)
-        }
+        again = loader::read_cache(now, &stat).map_err(failed("reading failed"))?;
+        (&again.0, again.1)
     };
     let changed = |why| {
         Error::new(
@@ -203,7 +209,7 @@ fn update_cache(
         .because(why)
     };
     let listing = Listing::parse(bytes).map_err(changed)?;
-    let fate = |base: &[u8]| fate(root, cache, directories, base);
+    let fate = |base: &[u8]| fate(image.root, cache, directories, base);
     let routes = merge::routes(&listing.directories().map_err(changed)?, searched, fate);
     let lines = merge::update(&listing, &routes, searched);
     if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::SFlag;
 use nix::unistd::pipe2;
 use seccompiler::BpfProgram;
 
@@ -28,8 +28,8 @@ use crate::sys::cage::{self, Cage, Failure};
 mod explain;
 mod filter;
 mod memory;
-mod output;
-mod program;
+pub(crate) mod output;
+pub(crate) mod program;
 mod watch;
 
 pub use memory::Memory;
@@ -46,17 +46,35 @@ pub struct Prepared {
     /// What follows the program's name on its command line.
     arguments: Vec<CString>,
     filter: BpfProgram,
-    null: OwnedFd,
     /// Capability bounding set of the thread that runs it.
     bounding: u64,
     pivot: bool,
     deadline: Duration,
 }
 
+/// The program that is run.
 #[derive(Debug)]
-enum Program {
+pub(super) enum Program {
     Host(program::Sealed),
     Image(ContainerPath),
+}
+
+impl Program {
+    /// Opens, checks and copies it if it is the host's. One of the image's is for [`Prepared::run`] to find.
+    ///
+    /// # Errors
+    /// Those of [`Prepared::new`] that are about the program.
+    pub(super) fn open(ldconfig: &plan::Ldconfig) -> Result<Self> {
+        Ok(match ldconfig {
+            plan::Ldconfig::Host(path) => Self::Host(program::seal(path)?),
+            plan::Ldconfig::Image(path) => Self::Image(path.clone()),
+            // Only a plan that was not made for this container says so: discovery found that a program must run.
+            plan::Ldconfig::Builtin => {
+                let text = "the container's ld.so.cache cannot be updated without a program";
+                return Err(Error::new(ErrorKind::LdCache, text));
+            }
+        })
+    }
 }
 
 impl Prepared {
@@ -72,30 +90,24 @@ impl Prepared {
         directories: &[ContainerPath],
         no_pivot: bool,
     ) -> Result<Self> {
-        let program = match ldconfig {
-            plan::Ldconfig::Host(path) => Program::Host(program::seal(path)?),
-            plan::Ldconfig::Image(path) => Program::Image(path.clone()),
-            // Only a plan that was not made for this container says so: discovery found that a program must run.
-            plan::Ldconfig::Builtin => {
-                let text = "the container's ld.so.cache cannot be updated without a program";
-                return Err(Error::new(ErrorKind::LdCache, text));
-            }
-        };
+        Self::with(Program::open(ldconfig)?, directories, no_pivot)
+    }
+
+    /// The same with a program that is open already.
+    pub(super) fn with(
+        program: Program,
+        directories: &[ContainerPath],
+        no_pivot: bool,
+    ) -> Result<Self> {
         let fixed = [c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"].map(CString::from);
         let mut arguments = Vec::from(fixed);
         for directory in directories {
             arguments.push(text(directory.as_path())?);
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let null = nix::fcntl::open("/dev/null", flags, Mode::empty())
-            .map_err(|errno| Error::file("open failed", "/dev/null", errno))
-            .and_then(|fd| above_streams(fd).map_err(cannot_start))
-            .map_err(|error| error.with_kind(ErrorKind::LdCache))?;
         Ok(Self {
             program,
             arguments,
             filter: filter::compile()?,
-            null,
             bounding: bounding_set(),
             pivot: !no_pivot,
             deadline: DEADLINE,
@@ -142,6 +154,7 @@ impl Prepared {
         arguments.extend_from_slice(&self.arguments);
         log::info!("executing {}", path.display());
 
+        let input = nothing().map_err(cannot_start)?;
         let (output, output_end) = pipe().map_err(cannot_start)?;
         let (report, report_end) = pipe().map_err(cannot_start)?;
         let moved_root;
@@ -157,9 +170,10 @@ impl Prepared {
             rootfs,
             program,
             arguments: &arguments,
-            input: self.null.as_fd(),
+            input: input.as_fd(),
             output: output_end.as_fd(),
             report: report_end.as_fd(),
+            report_reader: report.as_fd(),
             filter: &self.filter,
             bounding: self.bounding,
             pivot: self.pivot,
@@ -167,7 +181,7 @@ impl Prepared {
             owner: (owner_uid != 0).then_some((owner_uid, owner_gid)),
         })
         .map_err(cannot_start)?;
-        drop((output_end, report_end));
+        drop((input, output_end, report_end));
 
         let (ended, said) = watch::watch(&process, output, self.deadline);
         for line in said.lines() {
@@ -245,6 +259,12 @@ fn read_failure(report: OwnedFd) -> Option<Failure> {
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     Ok((read, above_streams(write)?))
+}
+
+/// An input that is at its end: a pipe that nobody writes. Not /dev/null, which is a file of the host's: its mode can be
+/// changed through any descriptor of it.
+fn nothing() -> Result<OwnedFd, Errno> {
+    above_streams(pipe2(OFlag::O_CLOEXEC)?.0)
 }
 
 fn is_stream(fd: BorrowedFd<'_>) -> bool {

@@ -14,21 +14,16 @@ use nix::unistd::fchdir;
 
 use super::attach::Attacher;
 use super::journal::Journal;
-use super::source::{Location, ReadySource};
+use super::source::{Location, ReadySource, locked};
 use super::target::{Target, Tree, open_child};
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
 use crate::inroot;
-use crate::sys::mount::MountAttributes;
+use crate::sys::mount::{MountAttributes, attributes};
 
 /// Binds a source onto a target and restricts the mount.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the fallback needs what the ordinary way already has open"
-)]
 pub(super) fn bind(
     source: &ReadySource,
-    location: &Location,
     driver_root: &DriverRoot,
     tree: &Tree<'_>,
     target: &Target,
@@ -38,14 +33,20 @@ pub(super) fn bind(
 ) -> Result<()> {
     attacher.confine(target, place, journal)?;
     let failed = |errno| Error::file("mount operation failed", place, errno);
-    let again = open_again(source, location, driver_root, tree)?;
+    let again = open_again(source, driver_root, tree)?;
     fchdir(attacher.descriptors).map_err(failed)?;
     bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
     let mounted = on_top_or_undo(target).map_err(failed)?;
-    let result = restrict(mounted.as_fd(), source.attributes);
+    let result = restrict(mounted.as_fd(), source.attributes, source.hindrance);
     if let Err(errno) = result {
+        let hindered = has(mounted.as_fd()).intersects(source.hindrance);
         let _ = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
-        return Err(failed(errno));
+        let error = failed(errno);
+        return Err(if errno == Errno::EPERM && hindered {
+            error.hint(locked(&source.name))
+        } else {
+            error
+        });
     }
     journal.mounted(mounted);
     Ok(())
@@ -82,17 +83,12 @@ pub(super) fn set_propagation(
 }
 
 /// Opens a source in the container's namespace and makes sure that it is the one that was checked.
-fn open_again(
-    source: &ReadySource,
-    location: &Location,
-    root: &DriverRoot,
-    tree: &Tree<'_>,
-) -> Result<OwnedFd> {
+fn open_again(source: &ReadySource, root: &DriverRoot, tree: &Tree<'_>) -> Result<OwnedFd> {
     let failed = |errno| {
         let error = Error::file("mount operation failed", &source.name, errno);
         error.hint("this kernel needs the host's files to be visible in the container: configure it before it pivots")
     };
-    let fd = match location {
+    let fd = match &source.location {
         Location::Host(path) => DriverRoot::open(root.path())?
             .resolve(path)
             .map_err(failed)?,
@@ -117,9 +113,16 @@ fn bind_by_name(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Er
     )
 }
 
-fn restrict(mounted: BorrowedFd<'_>, attributes: MountAttributes) -> Result<(), Errno> {
+/// Sets and clears attributes. The others stay: a remount replaces all of them, and in a user namespace those that the
+/// source's mount has may not be cleared.
+fn restrict(
+    mounted: BorrowedFd<'_>,
+    set: MountAttributes,
+    clear: MountAttributes,
+) -> Result<(), Errno> {
     let none = None::<&str>;
     let name = name(mounted);
+    let attributes = set | has(mounted).difference(clear);
     mount(
         none,
         name.as_str(),
@@ -128,6 +131,11 @@ fn restrict(mounted: BorrowedFd<'_>, attributes: MountAttributes) -> Result<(), 
         none,
     )?;
     mount(none, name.as_str(), none, MsFlags::MS_PRIVATE, none)
+}
+
+/// The attributes that a mount has from its source; none if that cannot be told.
+fn has(mounted: BorrowedFd<'_>) -> MountAttributes {
+    attributes(mounted).unwrap_or(MountAttributes::empty())
 }
 
 /// A descriptor at the root of what was just mounted on a target.

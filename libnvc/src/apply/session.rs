@@ -4,11 +4,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender};
 
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::{Mode, SFlag, umask};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
@@ -17,14 +17,14 @@ use super::attach::Attacher;
 use super::cgroup;
 use super::journal::Journal;
 use super::ldconfig::Memory;
-use super::source::{Clone, ReadySource};
+use super::source::ReadySource;
 use super::target::{Leaf, Target, Tree};
 use super::work::{CacheUpdate, Task, Work};
 use super::{ldcache, legacy, tmpfs};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverRoot;
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Image, RootDir};
 use crate::path::ContainerPath;
 use crate::plan::BindKind;
 
@@ -113,30 +113,37 @@ fn all_steps(
         )?;
         journal.other(Box::new(|| undo.undo()));
     }
-    match work.cache {
-        Some(update) => update_cache(update, &tree, container, journal),
-        None => Ok(()),
+    if let Some(update) = work.cache {
+        update_cache(update, &tree, container, descriptors, journal)?;
     }
+    // The namespace outlives its processes as long as it is held here: nothing else would tell.
+    container.process.check_alive()
 }
 
 fn update_cache(
     update: CacheUpdate<'_>,
     tree: &Tree<'_>,
     container: &Container,
+    descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
-    log::info!(
-        "updating the ld.so.cache in {}",
-        container.rootfs().display()
-    );
+    let text = "updating the ld.so.cache in";
     match update {
         CacheUpdate::Builtin(loader, news) => {
-            ldcache::update(&tree.root, loader, &container.facts.layout, &news, journal)
+            log::info!("{text} {}", container.rootfs().display());
+            let image = Image {
+                root: &tree.root,
+                descriptors: descriptors.as_fd(),
+            };
+            ldcache::update(image, loader, &container.facts.layout, &news, journal)
         }
         CacheUpdate::Run(ldconfig, directories) => {
             let (uid, gid) = container.process.owner();
-            let memory = Memory::take(&tree.root, directories)?;
-            journal.other(Box::new(|| memory.restore()));
+            let memory = Rc::new(Memory::take(&tree.root, descriptors, directories)?);
+            let to_restore = Rc::clone(&memory);
+            journal.other(Box::new(move || to_restore.restore()));
+            memory.clear_way()?;
+            log::info!("{text} {}", container.rootfs().display());
             ldconfig.run(tree.root.as_fd(), uid, gid)
         }
     }
@@ -173,7 +180,7 @@ fn carry_out_task(
         Task::ShowInProfile { directory, minor } => {
             let place = directory.below(tree.rootfs);
             let target = existing_directory(tree, directory, &place)?;
-            tmpfs::show_in_profile(&target, minor, &place, tree, journal)
+            tmpfs::show_in_profile(&target, minor, &place, tree, attacher, journal)
         }
     }
 }
@@ -182,10 +189,8 @@ fn carry_out_task(
 fn own_descriptors() -> Result<OwnedFd> {
     unshare(CloneFlags::CLONE_FS)
         .map_err(|errno| Error::system("namespace association failed", errno))?;
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let path = "/proc/thread-self/fd";
-    nix::fcntl::open(path, flags, Mode::empty())
-        .map_err(|errno| Error::file("open failed", path, errno))
+    inroot::own_descriptors()
+        .map_err(|errno| Error::file("open failed", inroot::OWN_DESCRIPTORS, errno))
 }
 
 /// Takes this thread into the container's mount namespace, as its owner; returns its root and the caller's umask.
@@ -252,7 +257,7 @@ fn become_owner((uid, gid): (u32, u32)) -> Result<()> {
 }
 
 fn bind(
-    source: ReadySource,
+    mut source: ReadySource,
     at: &ContainerPath,
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,
@@ -272,19 +277,22 @@ fn bind(
     }
     let place = at.below(tree.rootfs);
     log::info!("mounting {source} at {}", place.display());
-    match source.mount {
-        Clone::Detached(mount) => attacher.attach(mount, &target, &place, journal),
-        Clone::Legacy(ref location) => legacy::bind(
-            &source,
-            location,
-            driver_root,
-            tree,
-            &target,
-            attacher,
-            &place,
-            journal,
-        ),
+    if let Some(mount) = source.mount.take() {
+        match attacher.attach(mount, &target, &place, journal) {
+            // A sandbox that lets mounts be cloned, and not attached.
+            Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
+            done => return done,
+        }
     }
+    legacy::bind(
+        &source,
+        driver_root,
+        tree,
+        &target,
+        attacher,
+        &place,
+        journal,
+    )
 }
 
 /// A directory that must be there: the kernel makes /proc/driver/nvidia, not we.

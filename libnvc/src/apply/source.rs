@@ -25,21 +25,16 @@ pub(super) struct ReadySource {
     pub(super) identity: (u64, u64),
     /// What the mount must have.
     pub(super) attributes: MountAttributes,
-    /// The detached clone.
-    pub(super) mount: Clone,
-}
-
-/// How the source gets mounted.
-#[derive(Debug)]
-pub(super) enum Clone {
-    /// A detached, restricted clone waits to be attached.
-    Detached(OwnedFd),
-    /// The kernel has no detached mounts: opened again in the container's namespace.
-    Legacy(Location),
+    /// What would make the mount useless.
+    pub(super) hindrance: MountAttributes,
+    /// The detached, restricted clone that waits to be attached; none where the kernel has no such.
+    pub(super) mount: Option<OwnedFd>,
+    /// Where it is opened again in the container's namespace, if need be.
+    pub(super) location: Location,
 }
 
 /// Where a source is found again.
-#[derive(Debug, std::clone::Clone)]
+#[derive(Clone, Debug)]
 pub(super) enum Location {
     /// Below the driver root.
     Host(HostPath),
@@ -96,8 +91,8 @@ impl ReadySource {
         expected.check(&stat, &name)?;
         let attributes = expected.attributes();
         let mount = match clone_restricted(fd, expected) {
-            Ok(mount) => Clone::Detached(mount),
-            Err(Errno::ENOSYS) => Clone::Legacy(location),
+            Ok(mount) => Some(mount),
+            Err(Errno::ENOSYS) => None,
             Err(errno) => return Err(cloning_failed(fd, &name, errno)),
         };
         Ok(Self {
@@ -105,7 +100,9 @@ impl ReadySource {
             mode: stat.st_mode,
             identity: (stat.st_dev, stat.st_ino),
             attributes,
+            hindrance: expected.hindrance(),
             mount,
+            location,
         })
     }
 }
@@ -184,12 +181,17 @@ fn cloning_failed(fd: BorrowedFd<'_>, name: &Path, errno: Errno) -> Error {
     let error = Error::file("mount operation failed", name, errno);
     let hindered = MountAttributes::NODEV | MountAttributes::NOEXEC;
     if errno == Errno::EPERM && has_hindrance(fd, hindered) {
-        let place = name.parent().unwrap_or(name).display();
-        return error.hint(format!(
-            "the file system at {place} is mounted nodev or noexec, and this may not be undone here"
-        ));
+        return error.hint(locked(name));
     }
     error
+}
+
+/// The way out where the mount that holds a source has an attribute that would make the new one useless.
+pub(super) fn locked(source: &Path) -> String {
+    let place = source.parent().unwrap_or(source).display();
+    format!(
+        "the file system at {place} is mounted nodev or noexec, and this may not be undone here"
+    )
 }
 
 impl fmt::Display for ReadySource {

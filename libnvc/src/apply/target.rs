@@ -13,6 +13,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::journal::Journal;
 use crate::container::Container;
@@ -43,6 +44,14 @@ pub(super) enum Leaf {
     Directory(u32),
     /// A directory on the way to something: all permission bits less the umask, but its owner can always enter it.
     Way,
+}
+
+/// Why there is no directory.
+enum NoDirectory {
+    /// What is on the way to it stops every look-up.
+    Lookup(Errno),
+    /// It could not be made.
+    Creation(Errno),
 }
 
 /// A mount point.
@@ -171,17 +180,43 @@ impl<'a> Tree<'a> {
             true => (&path, Leaf::Directory(0o755)),
             false => (at, Leaf::Way),
         };
+        self.directory(&path, leaf, journal)
+            .map_err(|error| match error {
+                NoDirectory::Lookup(errno) => self.path_error(blamed, errno),
+                NoDirectory::Creation(errno) => {
+                    Error::file("file creation failed", blamed.below(self.rootfs), errno)
+                }
+            })
+    }
+
+    /// Opens a directory, or makes it in the one above, which is looked up in the same way: so each missing directory
+    /// costs three calls, however deep it is.
+    fn directory(
+        &mut self,
+        path: &ContainerPath,
+        leaf: Leaf,
+        journal: &mut Journal<'_>,
+    ) -> Result<Rc<OwnedFd>, NoDirectory> {
+        if let Some(fd) = self.directories.get(path.as_path()) {
+            return Ok(Rc::clone(fd));
+        }
         let fd = match self.root.resolve_directory(path.as_path()) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => {
-                let made = self.walk(path.as_path(), leaf, journal);
-                let made = made.and_then(|target| suits(target, leaf));
-                made.map_err(|errno| {
-                    Error::file("file creation failed", blamed.below(self.rootfs), errno)
-                })?
-                .fd
+                let above = self.directory(&path.parent(), Leaf::Way, journal)?;
+                let made = match self.make(&above, path.file_name(), leaf, journal) {
+                    // A link that leads nowhere, or somebody made it just now.
+                    Err(Errno::EEXIST) => {
+                        let walked = self.walk(path.as_path(), leaf, journal);
+                        walked
+                            .and_then(|target| suits(target, leaf))
+                            .map(|target| target.fd)
+                    }
+                    made => made,
+                };
+                made.map_err(NoDirectory::Creation)?
             }
-            Err(errno) => return Err(self.path_error(blamed, errno)),
+            Err(errno) => return Err(NoDirectory::Lookup(errno)),
         };
         let fd = Rc::new(fd);
         self.directories
@@ -282,6 +317,11 @@ impl<'a> Tree<'a> {
                     }
                     let text = readlinkat(&fd, "")?;
                     if Path::new(&text).is_absolute() {
+                        // A magic link: its text is the name of a place as somebody else sees it. The other links of a
+                        // procfs (`self`, `mounts`) are relative. As openat2 answers with RESOLVE_NO_MAGICLINKS.
+                        if fstatfs(&fd)?.filesystem_type() == PROC_SUPER_MAGIC {
+                            return Err(Errno::ELOOP);
+                        }
                         stack.truncate(1);
                     }
                     pending.extend(components(Path::new(&text)));

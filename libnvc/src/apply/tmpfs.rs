@@ -7,16 +7,17 @@ use std::path::Path;
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::SFlag;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
 
 use super::attach::Attacher;
 use super::journal::Journal;
 use super::legacy;
-use super::target::{Target, Tree, kind};
+use super::target::{Target, Tree, kind, open_child};
 use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::inroot;
 use crate::plan::{TmpfsFile, profile};
 use crate::sys::mount::{self, MountAttributes};
 
@@ -62,7 +63,7 @@ impl<'a> NewTmpfs<'a> {
             return self
                 .files
                 .iter()
-                .try_for_each(|file| put(&directory, file, place, tree, journal));
+                .try_for_each(|file| put(&directory, file, place, tree, attacher, journal));
         }
         log::info!("mounting tmpfs at {}", place.display());
         let fill = |mount: &OwnedFd| {
@@ -73,7 +74,11 @@ impl<'a> NewTmpfs<'a> {
         };
         if let Some(mount) = self.mount {
             fill(&mount)?;
-            return attacher.attach(mount, target, place, journal);
+            match attacher.attach(mount, target, place, journal) {
+                // A sandbox that lets file systems be made, and not attached.
+                Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
+                done => return done,
+            }
         }
         attacher.confine(target, place, journal)?;
         let failed = |errno| Error::file("mount operation failed", place, errno);
@@ -95,11 +100,12 @@ pub(super) fn show_in_profile(
     minor: u32,
     place: &Path,
     tree: &Tree<'_>,
+    attacher: &Attacher<'_>,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let directory = target.directory_itself()?;
-    let old = match read(&directory, profile::FILE) {
-        Ok(old) => old,
+    let old = match Earlier::open(&directory, profile::FILE, attacher.descriptors) {
+        Ok((_, old)) => old,
         Err(Errno::ENOENT) => Vec::new(),
         Err(errno) => return Err(Error::file("open failed", place.join(profile::FILE), errno)),
     };
@@ -121,7 +127,7 @@ pub(super) fn show_in_profile(
         mode: profile::MODE,
         content,
     };
-    put(&directory, &file, place, tree, journal)
+    put(&directory, &file, place, tree, attacher, journal)
 }
 
 impl Target {
@@ -146,6 +152,7 @@ fn put(
     file: &TmpfsFile,
     place: &Path,
     tree: &Tree<'_>,
+    attacher: &Attacher<'_>,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let failed = |errno| creation_failed(place, file, errno);
@@ -161,13 +168,11 @@ fn put(
         Err(Errno::EEXIST) => {}
         Err(errno) => return Err(failed(errno)),
     }
-    let old = read(dir, &file.name).map_err(failed)?;
+    let (earlier, old) = Earlier::open(dir, &file.name, attacher.descriptors).map_err(failed)?;
     if old == file.content.as_bytes() {
         return Ok(());
     }
-    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let fd = openat(&**dir, file.name.as_str(), flags, Mode::empty()).map_err(failed)?;
-    let mut open = File::from(fd);
+    let mut open = earlier.reopen(OFlag::O_RDWR).map_err(failed)?;
     let again = open.try_clone().map_err(|_| failed(Errno::EMFILE))?;
     let name = place.join(&file.name);
     journal.other(Box::new(move || {
@@ -192,22 +197,39 @@ fn create(directory: &impl AsFd, file: &TmpfsFile, tree: &Tree<'_>) -> Result<()
         .map_err(|e| errno_of(&e))
 }
 
-/// Reads a file of an earlier run. What is in its place may be the container's doing: something of another type, or of
-/// any size.
-fn read(directory: &OwnedFd, name: &str) -> Result<Vec<u8>, Errno> {
-    // Checked first, since opening a device can be enough to do harm.
-    let stat = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-    if kind(&stat) != SFlag::S_IFREG {
-        return Err(Errno::EEXIST);
+/// A file of an earlier run, by reference. What is in its place may be the container's doing: something of another type,
+/// or of any size, or exchanged a moment later.
+struct Earlier<'a> {
+    found: OwnedFd,
+    descriptors: &'a OwnedFd,
+}
+
+impl<'a> Earlier<'a> {
+    /// Finds and reads it.
+    fn open(
+        directory: &OwnedFd,
+        name: &str,
+        descriptors: &'a OwnedFd,
+    ) -> Result<(Self, Vec<u8>), Errno> {
+        let found = open_child(directory.as_fd(), name.as_ref())?;
+        // Checked first, since opening a device can be enough to do harm.
+        if kind(&inroot::stat(found.as_fd())?) != SFlag::S_IFREG {
+            return Err(Errno::EEXIST);
+        }
+        let file = Self { found, descriptors };
+        let open = file.reopen(OFlag::O_RDONLY)?;
+        let mut bytes = Vec::new();
+        let read = open.take(MOST_BYTES + 1).read_to_end(&mut bytes);
+        if read.map_err(|e| errno_of(&e))? as u64 > MOST_BYTES {
+            return Err(Errno::EFBIG);
+        }
+        Ok((file, bytes))
     }
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let fd = openat(directory, name, flags, Mode::empty())?;
-    let mut bytes = Vec::new();
-    let read = File::from(fd).take(MOST_BYTES + 1).read_to_end(&mut bytes);
-    if read.map_err(|e| errno_of(&e))? as u64 > MOST_BYTES {
-        return Err(Errno::EFBIG);
+
+    /// Opens that very file, whatever has its name meanwhile.
+    fn reopen(&self, flags: OFlag) -> Result<File, Errno> {
+        inroot::reopen(self.descriptors.as_fd(), self.found.as_fd(), flags).map(File::from)
     }
-    Ok(bytes)
 }
 
 fn rewrite(file: &mut File, content: &[u8]) -> Result<(), Errno> {

@@ -6,12 +6,12 @@ use std::sync::mpsc::{self, Sender};
 
 use nix::errno::Errno;
 
-use super::ApplyOptions;
 use super::ldcache::News;
 use super::ldconfig::Prepared;
 use super::session::Order;
 use super::source::{Expected, ReadySource};
 use super::tmpfs::NewTmpfs;
+use super::{Ahead, ApplyOptions};
 use crate::container::loader::Loader;
 use crate::container::{CgroupVersion, Container};
 use crate::error::{Error, Result};
@@ -68,7 +68,7 @@ pub(super) struct DeviceRules {
 }
 
 impl<'a> Work<'a> {
-    /// Opens and checks everything; call it in the caller's namespaces. Files of the image are ordered from the
+    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image are ordered from the
     /// namespace thread.
     ///
     /// Mounts are made in the plan's order, which is the order in which the mount table will show them.
@@ -77,6 +77,7 @@ impl<'a> Work<'a> {
         driver_root: &DriverRoot,
         container: &'a Container,
         options: ApplyOptions,
+        ahead: &mut Ahead,
         orders: &Sender<Order<'a>>,
     ) -> Result<Self> {
         let mut work = Self {
@@ -162,7 +163,8 @@ impl<'a> Work<'a> {
                             )
                         }
                         _ => {
-                            let prepared = Prepared::new(ldconfig, directories, options.no_pivot)?;
+                            let program = ahead.take_ldconfig(ldconfig)?;
+                            let prepared = Prepared::with(program, directories, options.no_pivot)?;
                             CacheUpdate::Run(prepared, directories)
                         }
                     });

@@ -8,17 +8,17 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{FileStat, Mode};
 
 use crate::error::{errno_of, errno_text};
-use crate::inroot::{self, RootDir};
-use crate::ldcache::configured::{Configuration, Time};
+use crate::inroot::{self, Image, RootDir};
+use crate::ldcache::configured::{Configuration, Fifo, Time};
 use crate::ldcache::listing::Listing;
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
 use crate::path::ContainerPath;
@@ -88,9 +88,15 @@ type Unusable = String;
 /// # Errors
 /// Why ldconfig must make the cache.
 pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loader, Unusable> {
+    let descriptors = inroot::own_descriptors()
+        .map_err(|errno| unreadable(Path::new(inroot::OWN_DESCRIPTORS), errno))?;
+    let image = Image {
+        root,
+        descriptors: descriptors.as_fd(),
+    };
     let place = "/etc/ld.so.cache";
     let unusable = |why: &dyn std::fmt::Display| format!("{place}: {why}");
-    let (bytes, file) = match read(root) {
+    let (bytes, file) = match find_cache(image) {
         Ok(read) => read,
         Err(Errno::ENOENT) if root.exists(Path::new(musl::NATIVE.path)) == Ok(true) => {
             return Ok(Loader::Musl);
@@ -101,7 +107,7 @@ pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loa
     };
     let listing = Listing::parse(&bytes).map_err(|why| unusable(&why))?;
     let mut survey = Survey {
-        root,
+        image,
         written: file.modified,
         known: HashSet::new(),
     };
@@ -123,40 +129,32 @@ pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loa
     }))
 }
 
-/// Reads a cache and what file it was.
-fn read(root: &RootDir) -> Result<(Vec<u8>, Version), Errno> {
-    let etc = root.resolve_directory(Path::new("/etc"))?;
-    read_cache(etc.as_fd())
+/// Reads the cache and what file it was: `EINVAL` if it is no regular file, `EFBIG` if it is too large.
+fn find_cache(image: Image<'_>) -> Result<(Vec<u8>, Version), Errno> {
+    let etc = image.root.resolve_directory(Path::new("/etc"))?;
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let found = openat(&etc, "ld.so.cache", flags, Mode::empty())?;
+    let (file, stat) = image.open_file(found.as_fd())?;
+    read_cache(&file, &stat)
 }
 
-/// Reads the cache in /etc: `EINVAL` if it is no regular file, `EFBIG` if it is too large.
-pub(crate) fn read_cache(etc: BorrowedFd<'_>) -> Result<(Vec<u8>, Version), Errno> {
-    let name = "ld.so.cache";
-    // Checked first, since opening a device can be enough to do harm.
-    let found = fstatat(etc, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-    if kind(&found) != SFlag::S_IFREG {
-        return Err(Errno::EINVAL);
-    }
-    let flags = OFlag::O_RDONLY
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOCTTY
-        | OFlag::O_CLOEXEC;
-    let file = File::from(openat(etc, name, flags, Mode::empty())?);
-    let stat = fstat(&file)?;
+/// Reads a cache: `EFBIG` if it is too large.
+pub(crate) fn read_cache(file: &File, stat: &FileStat) -> Result<(Vec<u8>, Version), Errno> {
     let size = u64::try_from(stat.st_size).map_err(|_| Errno::EFBIG)?;
     if size > LARGEST {
         return Err(Errno::EFBIG);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
     let length = file.take(LARGEST + 1).read_to_end(&mut bytes);
-    length.map_err(|e| errno_of(&e))?;
-    Ok((bytes, Version::of(&stat)))
+    if length.map_err(|e| errno_of(&e))? as u64 > LARGEST {
+        return Err(Errno::EFBIG);
+    }
+    Ok((bytes, Version::of(stat)))
 }
 
 /// Judges whether a cache written at some time can be out of date.
 struct Survey<'a> {
-    root: &'a RootDir,
+    image: Image<'a>,
     written: Time,
     /// Directories that were judged.
     known: HashSet<Identity>,
@@ -167,7 +165,8 @@ type Found<'a> = (&'a Path, OwnedFd, FileStat);
 impl Survey<'_> {
     /// The directories of ld.so.conf as far as they are there, each once.
     fn configuration(&self) -> Result<Vec<(PathBuf, Identity)>, Unusable> {
-        let configuration = Configuration::read(self.root);
+        let configuration = Configuration::read(self.image)
+            .map_err(|Fifo(path)| format!("{} is a fifo", path.display()))?;
         if configuration.too_large {
             return Err("/etc/ld.so.conf is too large".into());
         }
@@ -329,7 +328,7 @@ impl Survey<'_> {
 
     /// A directory, if it is there and is one.
     fn find<'p>(&self, path: &'p Path) -> Result<Option<Found<'p>>, Unusable> {
-        let fd = match self.root.resolve_directory(path) {
+        let fd = match self.image.root.resolve_directory(path) {
             Ok(fd) => fd,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
             Err(errno) => return Err(unreadable(path, errno)),
@@ -359,8 +358,4 @@ impl Directory {
 /// Which file or directory it is.
 pub(crate) fn identity(stat: &FileStat) -> Identity {
     (stat.st_dev, stat.st_ino)
-}
-
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }

@@ -5,7 +5,7 @@
 //! checked to be the kernel's own procfs before it is trusted, so that root never enters a namespace that the image chose.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -84,6 +84,12 @@ impl Process {
                 rootfs.display()
             )));
         }
+        if !knows_us(proc.as_fd()) {
+            return Err(failed(Errno::ENOENT).hint(format!(
+                "{}/proc is of another pid namespace: mount one of the caller's",
+                rootfs.display()
+            )));
+        }
         let directory = child(proc.as_fd(), &pid.to_string()).map_err(failed)?;
         Self::settle(path.clone(), directory, OwnedFd::from(root), true)
     }
@@ -114,6 +120,11 @@ impl Process {
         &self.root
     }
 
+    /// Its directory in /proc.
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
     /// Its directory in /proc, as messages name it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -127,6 +138,18 @@ impl Process {
     /// Whether the caller works inside the container's root.
     pub(crate) fn is_standalone(&self) -> bool {
         self.standalone
+    }
+
+    /// Fails if the process has ended, waited for or not; whoever has its number now does not count.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        match nix::fcntl::readlinkat(&self.directory, "ns/mnt") {
+            Err(Errno::ENOENT | Errno::ESRCH) => {
+                let error = Error::file("stat failed", &self.path, Errno::ESRCH);
+                Err(error.hint("the container's process ended meanwhile"))
+            }
+            // Whatever else: it is there.
+            _ => Ok(()),
+        }
     }
 
     /// Opens the mount namespace of the process.
@@ -144,18 +167,15 @@ impl Process {
             return Err(failed(Errno::EXDEV));
         }
         let text = nix::fcntl::readlinkat(&link, "").map_err(failed)?;
-        let fd = openat(
-            &ns,
-            "mnt",
-            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(failed)?;
-        // The link's own text names the namespace; whatever was mounted over the link meanwhile has another number.
-        let inode = inroot::stat(fd.as_fd()).map_err(failed)?.st_ino;
-        if !is_on(fd.as_fd(), NSFS_MAGIC).map_err(failed)? || text != *format!("mnt:[{inode}]") {
+        // By reference, since whatever was mounted over the link meanwhile may not like to be opened.
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        let found = openat(&ns, "mnt", flags, Mode::empty()).map_err(failed)?;
+        // The link's own text names the namespace; anything else has another number.
+        let inode = inroot::stat(found.as_fd()).map_err(failed)?.st_ino;
+        if !is_on(found.as_fd(), NSFS_MAGIC).map_err(failed)? || text != *format!("mnt:[{inode}]") {
             return Err(failed(Errno::EXDEV));
         }
+        let fd = open_for_reading(found.as_fd()).map_err(failed)?;
         let ours = nix::sys::stat::stat("/proc/thread-self/ns/mnt").map_err(failed)?;
         Ok(MountNamespace {
             fd,
@@ -168,20 +188,22 @@ impl Process {
         use std::io::Read;
         let path = self.path.join(name);
         let failed = |errno| Error::file("open failed", &path, errno);
-        let open = |flags| {
-            let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            let fd = openat(&self.directory, name, flags, Mode::empty())?;
-            // Something may be mounted over the file where the container's own /proc is asked.
-            if self.standalone && !same_mount(self.directory.as_fd(), fd.as_fd())? {
-                return Err(Errno::EXDEV);
+        let open = || {
+            if !self.standalone {
+                let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+                return openat(&self.directory, name, flags, Mode::empty());
             }
-            Ok(fd)
+            // By reference first: something may be mounted over the file where the container's own /proc is asked, and
+            // opening a device can be enough to do harm.
+            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let found = openat(&self.directory, name, flags, Mode::empty())?;
+            if same_mount(self.directory.as_fd(), found.as_fd())? {
+                open_for_reading(found.as_fd())
+            } else {
+                Err(Errno::EXDEV)
+            }
         };
-        if self.standalone {
-            // By reference first, since opening a device can be enough to do harm.
-            open(OFlag::O_PATH).map_err(failed)?;
-        }
-        let fd = open(OFlag::O_RDONLY | OFlag::O_NONBLOCK).map_err(failed)?;
+        let fd = open().map_err(failed)?;
         let mut bytes = Vec::new();
         let result = File::from(fd).read_to_end(&mut bytes);
         result.map_err(|e| Error::file("read failed", &path, errno_of(&e)))?;
@@ -200,13 +222,40 @@ fn child(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Whether a procfs is of this process's own pid namespace, so that a number in it means the process that the caller means:
+/// the root of a container can mount a procfs of a namespace that it filled itself.
+fn knows_us(proc: BorrowedFd<'_>) -> bool {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let own = || {
+        let link = openat(proc, "self", flags, Mode::empty())?;
+        let text = nix::fcntl::readlinkat(&link, "")?;
+        Ok::<_, Errno>(same_mount(proc, link.as_fd())? && text == *std::process::id().to_string())
+    };
+    own().unwrap_or(false)
+}
+
+/// Opens what was looked at by reference: by our own name for it, in the caller's /proc.
+fn open_for_reading(found: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let name = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    nix::fcntl::open(name.as_str(), flags, Mode::empty())
+}
+
 fn same_mount(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Result<bool, Errno> {
-    let (place_a, place_b) = (mount::place(a)?, mount::place(b)?);
-    if place_a.id.is_some() {
-        return Ok(place_a.id == place_b.id);
+    Ok(mount_id(a)? == mount_id(b)?)
+}
+
+/// The id of the mount that a descriptor is on.
+fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    if let Some(id) = mount::place(fd)?.id {
+        return Ok(id);
     }
-    // Before Linux 5.8: the same file system, which a bind mount from elsewhere in it would pass.
-    Ok(inroot::stat(a)?.st_dev == inroot::stat(b)?.st_dev)
+    // Before Linux 5.8.
+    let path = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
+    let info = std::fs::read_to_string(path).map_err(|e| errno_of(&e))?;
+    let mut lines = info.lines();
+    let id = lines.find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    id.ok_or(Errno::ENOSYS)
 }
 
 fn is_on(fd: BorrowedFd<'_>, kind: FsType) -> Result<bool, Errno> {

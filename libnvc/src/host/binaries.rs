@@ -3,9 +3,10 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use log::{debug, info};
+use log::{debug, info, warn};
+use nix::errno::Errno;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::realpath::RealPaths;
 use crate::host::{DriverRoot, WslDriver, catalogue};
 use crate::options::DriverOptions;
@@ -39,7 +40,18 @@ pub fn find(
                     debug!("selecting {real}");
                     *slot = Some(real);
                 }
-                Err(errno) => debug!("no {name} in {directory}: {errno}"),
+                // What a shell passes over too.
+                Err(
+                    errno @ (Errno::ENOENT
+                    | Errno::ENOTDIR
+                    | Errno::EACCES
+                    | Errno::ELOOP
+                    | Errno::ENAMETOOLONG),
+                ) => debug!("no {name} in {directory}: {errno}"),
+                Err(errno) => {
+                    let path = root.join(&directory.join(name));
+                    warn!("skipping {}: {}", path.display(), errno_text(errno));
+                }
             }
         }
     }

@@ -14,6 +14,8 @@ use crate::path::HostPath;
 
 /// Longest version, UUID or name that NVML has room for.
 const LONGEST_TEXT: usize = 96;
+/// How many minor numbers Linux has.
+const MINORS: u32 = 1 << 20;
 
 /// The GPUs of the host.
 #[derive(Clone, Debug, Default)]
@@ -117,6 +119,9 @@ pub(crate) fn versions(versions: &Versions) -> Result<DriverVersions> {
 }
 
 fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
+    if let Some(minor) = report.minor.filter(|minor| *minor >= MINORS) {
+        return Err(malformed("minor number", &minor.to_string()));
+    }
     let capabilities = report
         .minor
         .map(|minor| HostPath::new(format!("/proc/driver/nvidia/capabilities/gpu{minor}")));
@@ -264,12 +269,20 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
 /// Only the part behind the last colon is made lower case, like upstream does: the rest has file names in it.
 fn load_error(text: &str, kind: ErrorKind) -> Error {
     let text = printable(text.lines().next().unwrap_or_default());
+    // What the loader says of a file that is there.
+    let closed = ["failed to map segment", "ermission denied", "not permitted"];
+    let closed = closed.iter().any(|words| text.contains(words));
     let error = match text.rsplit_once(": ") {
         Some((head, tail)) => {
             Error::new(kind, format!("load library failed: {head}")).because(tail)
         }
         None => Error::new(kind, "load library failed").because(text),
     };
+    if closed {
+        return error.hint(
+            "its file system may be mounted noexec, or the file closed to the user that NVML runs as",
+        );
+    }
     error.hint("install the NVIDIA driver, or name the directory that has it with --root")
 }
 
@@ -395,6 +408,10 @@ mod tests {
             ..report(Some(0))
         };
         assert!(gpu(0, &broken).is_err());
+        // Masks of minor numbers have a bit for each up to the highest.
+        let error = gpu(0, &report(Some(1 << 20))).unwrap_err();
+        let text = "nvml error: malformed minor number: \"1048576\"";
+        assert_eq!(error.message(), text);
         let odd = GpuReport {
             name: "A\u{1b}[2J\u{fffd}é".into(),
             ..report(Some(0))

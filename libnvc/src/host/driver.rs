@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use crate::error::Result;
 use crate::host::{
-    DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, WslDriver, binaries, firmware, ipc,
-    libraries, nodes, procfs,
+    DeviceNode, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, ProcFile, WslDriver,
+    binaries, firmware, ipc, libraries, nodes, procfs,
 };
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -49,7 +49,42 @@ pub fn check(
     binaries::checked(environment.path.as_deref()).map(drop)
 }
 
-/// Finds everything. `wsl` is empty but on WSL2 hosts.
+/// What does not depend on the driver's version, and so is looked for while NVML is busy finding that out.
+#[derive(Debug)]
+pub struct Unversioned {
+    binaries: Result<Vec<HostPath>>,
+    ipcs: Vec<HostPath>,
+    devices: Result<Vec<DeviceNode>>,
+    proc_files: Vec<ProcFile>,
+}
+
+impl Unversioned {
+    /// Finds it; failures are kept until they are due. `wsl` is empty but on WSL2 hosts.
+    pub fn find(
+        root: &DriverRoot,
+        options: DriverOptions,
+        environment: &DriverEnvironment,
+        wsl: &[WslDriver],
+    ) -> Self {
+        let native = wsl.is_empty();
+        Self {
+            binaries: binaries::find(root, environment.path.as_deref(), options, wsl),
+            ipcs: ipc::find(root, environment.mps_pipe_directory.as_deref(), options),
+            devices: if native {
+                Ok(nodes::find(root, options))
+            } else {
+                nodes::find_dxg().map(|node| vec![node])
+            },
+            proc_files: if native {
+                procfs::files(root)
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}
+
+/// Finds the rest and puts everything together. `wsl` is empty but on WSL2 hosts.
 ///
 /// # Errors
 /// `environment variable PATH not found`; under WSL2 `stat failed: /dev/dxg: <cause>`.
@@ -57,16 +92,14 @@ pub fn discover(
     root: &DriverRoot,
     options: DriverOptions,
     candidates: &LibraryCandidates,
+    unversioned: &Unversioned,
     versions: DriverVersions,
-    environment: &DriverEnvironment,
     wsl: &[WslDriver],
 ) -> Result<DriverInfo> {
     let (libraries, libraries32) = candidates.select(&versions.driver);
-    let binaries = binaries::find(root, environment.path.as_deref(), options, wsl)?;
-    let native = wsl.is_empty();
-    let gsp = native && !options.contains(DriverOptions::NO_GSP_FIRMWARE);
+    let gsp = wsl.is_empty() && !options.contains(DriverOptions::NO_GSP_FIRMWARE);
     Ok(DriverInfo {
-        binaries,
+        binaries: unversioned.binaries.clone()?,
         libraries,
         libraries32,
         firmwares: if gsp {
@@ -74,17 +107,9 @@ pub fn discover(
         } else {
             Vec::new()
         },
-        ipcs: ipc::find(root, environment.mps_pipe_directory.as_deref(), options),
-        devices: if native {
-            nodes::find(root, options)
-        } else {
-            vec![nodes::find_dxg()?]
-        },
-        proc_files: if native {
-            procfs::files(root)
-        } else {
-            Vec::new()
-        },
+        ipcs: unversioned.ipcs.clone(),
+        devices: unversioned.devices.clone()?,
+        proc_files: unversioned.proc_files.clone(),
         wsl: wsl.first().cloned(),
         versions,
     })

@@ -33,7 +33,7 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
                     return Some(real);
                 }
                 // Another user's daemon is as good as none.
-                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::EPERM) => {
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {
                     info!("missing ipc {path}");
                 }
                 Err(errno) => {

@@ -118,6 +118,16 @@ impl LibraryCandidates {
             selection.complain(candidate);
         }
         let [native, compat32] = selection.slots;
+        if let (true, false, Some(found)) = (
+            native.iter().all(Option::is_none),
+            self.wsl,
+            self.versions().next(),
+        ) {
+            warn!(
+                "none of the driver's libraries is of version {driver_version}, the first is of {found}: run ldconfig if \
+                 a new driver is installed, or wait until it is"
+            );
+        }
         for (kind, slots) in [("", &native), ("compat32 ", &compat32)] {
             let pairs = self.names.iter().zip(slots);
             for (name, _) in pairs.filter(|(_, slot)| slot.is_none()) {

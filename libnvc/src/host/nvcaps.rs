@@ -4,11 +4,12 @@
 //! names the device's minor number, /proc/devices the major one. The latter and the list of all minor numbers are read
 //! from the caller's /proc, since they are the kernel's; the files from the driver root.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use nix::errno::Errno;
 
-use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::host::{DeviceNode, DeviceNumber, DriverRoot, procfs};
 use crate::path::HostPath;
 
@@ -41,7 +42,13 @@ pub struct Capabilities {
 impl Capabilities {
     /// Asks the kernel.
     pub fn discover() -> Self {
-        let devices = std::fs::read(PROC_DEVICES).unwrap_or_default();
+        let devices = std::fs::read(PROC_DEVICES).unwrap_or_else(|error| {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                let cause = errno_text(errno_of(&error));
+                log::warn!("skipping the capabilities' devices: {PROC_DEVICES}: {cause}");
+            }
+            Vec::new()
+        });
         Self {
             major: character_major(&devices, DRIVER),
         }
@@ -83,18 +90,26 @@ impl Capabilities {
             .ok_or_else(|| malformed("no nvidia-caps in /proc/devices"))
     }
 
-    /// The devices of all capabilities that a GPU can have, whether its instances exist or not.
+    /// The devices of all capabilities that each of these GPUs can have, whether its instances exist or not.
+    ///
+    /// The kernel's table, a hundred lines and more for each GPU of the largest machine, is read once for all of them.
     ///
     /// # Errors
     /// `unable to open file for reading: /proc/driver/nvidia-caps/mig-minors: <cause>`.
-    pub fn of_gpu(self, minor: u32) -> Result<Vec<DeviceNode>> {
+    pub fn of_gpus(self, minors: &[u32]) -> Result<Vec<Vec<DeviceNode>>> {
+        if minors.is_empty() {
+            return Ok(Vec::new());
+        }
         let text = std::fs::read(MIG_MINORS).map_err(|e| {
             let errno = errno_of(&e);
             Error::file("unable to open file for reading", MIG_MINORS, errno)
         })?;
-        let text = String::from_utf8_lossy(&text);
-        let minors = mig_minors(&text).filter(|(name, _)| gpu_of(name) == Some(minor));
-        Ok(minors.filter_map(|(_, cap)| self.node(cap)).collect())
+        let by_gpu = by_gpu(&String::from_utf8_lossy(&text));
+        let nodes = |gpu: &u32| {
+            let minors = by_gpu.get(gpu).map_or(&[][..], Vec::as_slice).iter();
+            minors.filter_map(|minor| self.node(*minor)).collect()
+        };
+        Ok(minors.iter().map(nodes).collect())
     }
 
     fn node(self, minor: u32) -> Option<DeviceNode> {
@@ -119,13 +134,14 @@ pub fn device_from_proc_path(root: &DriverRoot, file: &HostPath) -> Result<Devic
 /// The devices of all capabilities that a GPU can have; for callers that need only one GPU's.
 ///
 /// # Errors
-/// As [`Capabilities::of_gpu`].
+/// As [`Capabilities::of_gpus`].
 pub fn gpu_caps(minor: u32) -> Result<Vec<DeviceNode>> {
-    Capabilities::discover().of_gpu(minor)
+    let nodes = Capabilities::discover().of_gpus(&[minor])?;
+    Ok(nodes.into_iter().flatten().collect())
 }
 
 /// Major number of a character device's driver in the text of /proc/devices.
-pub(super) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
+pub(crate) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
     let devices = std::str::from_utf8(devices).ok()?;
     let section = devices
         .lines()
@@ -138,7 +154,7 @@ pub(super) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
 }
 
 /// Names and minor numbers in the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.
-fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
+pub(crate) fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
         let (name, minor) = line.split_once(' ')?;
         Some((name, minor.trim().parse().ok()?))
@@ -146,8 +162,19 @@ fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
 }
 
 /// The GPU that a capability belongs to.
-fn gpu_of(name: &str) -> Option<u32> {
+pub(crate) fn gpu_of(name: &str) -> Option<u32> {
     name.strip_prefix("gpu")?.split('/').next()?.parse().ok()
+}
+
+/// Minor numbers in the text of mig-minors for each GPU.
+fn by_gpu(text: &str) -> HashMap<u32, Vec<u32>> {
+    let mut all = HashMap::<u32, Vec<u32>>::new();
+    for (name, minor) in mig_minors(text) {
+        if let Some(gpu) = gpu_of(name) {
+            all.entry(gpu).or_default().push(minor);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -175,15 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_of_one_gpu() {
+    fn capabilities_of_each_gpu() {
         let text = "config 1\nmonitor 2\ngpu1/gi0/access 138\ngpu1/gi0/ci0/access 139\ngpu10/gi0/access 1353\nodd\ngpu1/x y\n";
-        let of = |gpu| {
-            let mine = mig_minors(text).filter(|(name, _)| gpu_of(name) == Some(gpu));
-            mine.map(|(_, minor)| minor).collect::<Vec<_>>()
-        };
-        assert_eq!(of(1), [138, 139]);
-        assert_eq!(of(10), [1353]);
-        assert_eq!(of(0), [0; 0]);
+        let expected = [(1, vec![138, 139]), (10, vec![1353])];
+        assert_eq!(by_gpu(text), HashMap::from(expected));
     }
 
     #[test]

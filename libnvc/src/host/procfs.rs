@@ -57,7 +57,7 @@ fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
 }
 
 /// The module's parameters with `ModifyDeviceFiles` off.
-fn without_device_creation(params: &str) -> String {
+pub(crate) fn without_device_creation(params: &str) -> String {
     let edited = |line: &str| match line.strip_prefix("ModifyDeviceFiles: 1") {
         Some(rest) => format!("ModifyDeviceFiles: 0{rest}"),
         None => line.to_owned(),
@@ -70,7 +70,13 @@ pub fn gpu_directory(root: &DriverRoot, busid: &str) -> Option<HostPath> {
     let gpus = HostPath::new(DIRECTORY).join("gpus");
     let names = [Some(busid), busid.strip_prefix("0000")];
     let mut paths = names.into_iter().flatten().map(|name| gpus.join(name));
-    paths.find(|path| root.exists(path) == Ok(true))
+    paths.find(|path| {
+        root.exists(path).unwrap_or_else(|errno| {
+            let path = root.join(path);
+            log::warn!("skipping {}: {}", path.display(), errno_text(errno));
+            false
+        })
+    })
 }
 
 /// Version of the kernel module, if it is loaded.
@@ -93,7 +99,7 @@ pub fn version_mismatch(
 }
 
 /// The version in a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.
-fn parse_version(text: &str) -> Option<&str> {
+pub(crate) fn parse_version(text: &str) -> Option<&str> {
     let line = text.lines().find_map(|l| l.strip_prefix("NVRM version:"))?;
     line.split_whitespace().find(|word| {
         word.contains('.')
@@ -105,7 +111,7 @@ fn parse_version(text: &str) -> Option<&str> {
 }
 
 /// The number on the line `<key>: <number>`.
-pub(super) fn number(text: &str, key: &str) -> Option<u32> {
+pub(crate) fn number(text: &str, key: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         (name.trim() == key).then(|| value.trim().parse().ok())?

@@ -14,14 +14,18 @@ use std::ffi::CStr;
 
 mod ask;
 mod client;
+mod needs;
 mod process;
-mod protocol;
+pub(crate) mod protocol;
 mod server;
 
-pub use client::{Query, QueryProgram, QueryReply, QueryRequest};
+pub use client::{Query, QueryProcess, QueryProgram, QueryReply, QueryRequest};
 pub use server::serve_if_asked;
 
 pub(crate) use protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
+
+/// Name of NVML's library; the loader finds it by the rules of the driver root.
+const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// First argument of the query program: what `ps` shows.
 const PROGRAM_NAME: &CStr = c"nvc:[driver]";

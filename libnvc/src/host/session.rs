@@ -9,13 +9,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nix::errno::Errno;
-
 use super::nvcaps::Capabilities;
-use super::query::{Query, QueryProgram, QueryRequest};
+use super::query::{Query, QueryProcess, QueryProgram, QueryRequest};
 use super::{
     DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
-    MigDevice, WslDriver, discover, kmods, procfs, wsl,
+    MigDevice, Unversioned, WslDriver, discover, kmods, procfs, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
@@ -71,8 +69,16 @@ pub struct DriverSession {
     program: QueryProgram,
     request: QueryRequest,
     query: Query,
-    candidates: Option<(DriverOptions, Result<LibraryCandidates>)>,
+    found: Option<Found>,
     capabilities: Capabilities,
+}
+
+/// What was found before NVML had answered.
+#[derive(Debug)]
+struct Found {
+    options: DriverOptions,
+    libraries: Result<LibraryCandidates>,
+    rest: Unversioned,
 }
 
 impl DriverSession {
@@ -82,6 +88,14 @@ impl DriverSession {
     /// `invalid argument` for an empty path; `change root failed: <cause>`; what WSL2 detection and
     /// [`Query::start`] say.
     pub fn open(config: &DriverConfig) -> Result<Self> {
+        Self::open_with(config, QueryProcess::start(&config.program))
+    }
+
+    /// The same with a query process that was started before it was known what to ask.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), that of starting the process among them, in the same order.
+    pub fn open_with(config: &DriverConfig, process: Result<QueryProcess>) -> Result<Self> {
         let empty_cache = config
             .ldcache
             .as_ref()
@@ -104,7 +118,7 @@ impl DriverSession {
             wsl_library: store.map(|library| library.as_path().to_owned()),
             deadline: config.deadline,
         };
-        let query = Query::start(&config.program, &request)?;
+        let query = Query::ask(process?, &request)?;
         Ok(Self {
             root,
             ldcache: config.ldcache.clone(),
@@ -113,7 +127,7 @@ impl DriverSession {
             program: config.program.clone(),
             request,
             query,
-            candidates: None,
+            found: None,
             capabilities: Capabilities::discover(),
         })
     }
@@ -125,22 +139,29 @@ impl DriverSession {
 
     /// Reads what can be read before NVML has answered; failures are kept until they are due.
     pub fn look_ahead(&mut self, options: DriverOptions) {
-        let candidates = LibraryCandidates::collect(
-            &self.root,
-            self.ldcache.as_ref(),
+        self.found = Some(self.look(options));
+    }
+
+    fn look(&self, options: DriverOptions) -> Found {
+        let libraries = self.look_for_libraries(options);
+        let rest = Unversioned::find(&self.root, options, &self.environment, &self.wsl);
+        Found {
             options,
-            !self.wsl.is_empty(),
-        );
-        if let Some((module, libraries)) = candidates
-            .as_ref()
-            .ok()
-            .and_then(|found| procfs::version_mismatch(&self.root, found))
-        {
+            libraries,
+            rest,
+        }
+    }
+
+    /// Finds the candidates, and warns if they are of another version than the kernel module.
+    fn look_for_libraries(&self, options: DriverOptions) -> Result<LibraryCandidates> {
+        let wsl = !self.wsl.is_empty();
+        let found = LibraryCandidates::collect(&self.root, self.ldcache.as_ref(), options, wsl)?;
+        if let Some((module, libraries)) = procfs::version_mismatch(&self.root, &found) {
             log::warn!(
                 "the kernel module is of driver {module}, the libraries are of {libraries}: load the new module, or reboot"
             );
         }
-        self.candidates = Some((options, candidates));
+        Ok(found)
     }
 
     /// Waits until NVML is initialised.
@@ -149,9 +170,9 @@ impl DriverSession {
     /// Those of [`Query::ready`].
     pub fn ready(&mut self) -> Result<()> {
         let result = self.query.ready();
-        if result.is_err() && self.candidates.is_none() {
+        if result.is_err() && self.found.is_none() {
             // For its warning if module and libraries differ: the most likely reason, which NVML words badly.
-            self.look_ahead(DriverOptions::empty());
+            let _ = self.look_for_libraries(DriverOptions::empty());
         }
         result
     }
@@ -170,7 +191,7 @@ impl DriverSession {
     pub fn renew(&mut self) -> Result<()> {
         self.query = Query::start(&self.program, &self.request)?;
         self.environment = DriverEnvironment::of_process();
-        self.candidates = None;
+        self.found = None;
         self.capabilities = Capabilities::discover();
         Ok(())
     }
@@ -190,24 +211,19 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::versions`], [`LibraryCandidates::collect`] and [`discover`].
     pub fn info(&mut self, options: DriverOptions) -> Result<DriverInfo> {
-        if self
-            .candidates
-            .as_ref()
-            .is_none_or(|(used, _)| *used != options)
-        {
-            self.look_ahead(options);
-        }
-        let versions = self.query.versions()?;
-        let candidates = match self.candidates.as_ref() {
-            Some((_, found)) => found.as_ref().map_err(Clone::clone)?,
-            None => return Err(Error::system("library lookup failed", Errno::ENOENT)),
+        let found = match self.found.take() {
+            Some(found) if found.options == options => found,
+            _ => self.look(options),
         };
+        let found = self.found.insert(found);
+        let versions = self.query.versions()?;
+        let libraries = found.libraries.as_ref().map_err(Clone::clone)?;
         discover(
             &self.root,
             options,
-            candidates,
+            libraries,
+            &found.rest,
             versions,
-            &self.environment,
             &self.wsl,
         )
     }

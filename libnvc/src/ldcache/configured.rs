@@ -1,10 +1,11 @@
 //! Reads a root's /etc/ld.so.conf and what it includes: the directories, and when that was last changed.
 //!
-//! The image chooses what is read, so everything is bounded, and nothing but files and directories is opened.
+//! The image chooses what is read, so everything is bounded. It can put anything in the place of these files, and
+//! another thing a moment later: each is looked at by reference, and only a regular file is opened, by that descriptor.
 
 use std::ffi::OsStr;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use super::conf::{self, Line};
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Image};
 use crate::sys::directory;
 
 const MOST_FILES: usize = 256;
@@ -59,20 +60,24 @@ pub(crate) struct Configuration {
     pub(crate) too_large: bool,
 }
 
+/// A file of the configuration is a fifo: reading it would wait for a writer that never comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fifo(pub(crate) PathBuf);
+
 impl Configuration {
-    /// Reads it in a root. Files included by included ones are not followed further.
-    pub(crate) fn read(root: &RootDir) -> Self {
+    /// Reads it. Files included by included ones are not followed further.
+    pub(crate) fn read(image: Image<'_>) -> Result<Self, Fifo> {
         let mut all = Self::default();
         let mut names = MOST_NAMES;
         let (mut files, mut seen) = (0, 0);
-        for line in all.lines(root, Path::new("/etc/ld.so.conf")) {
+        for line in all.lines(image, Path::new("/etc/ld.so.conf"))? {
             seen += 1;
             match line {
                 Line::Directory(path) => all.directories.push(path),
                 Line::Include(directory, pattern) => {
-                    for file in all.included(root, &directory, &pattern, &mut names) {
+                    for file in all.included(image, &directory, &pattern, &mut names) {
                         files += 1;
-                        let lines = all.lines(root, &file);
+                        let lines = all.lines(image, &file)?;
                         seen += lines.len();
                         all.directories
                             .extend(lines.into_iter().filter_map(|line| match line {
@@ -91,13 +96,13 @@ impl Configuration {
             }
         }
         all.directories.truncate(MOST_LINES);
-        all
+        Ok(all)
     }
 
     /// The files that an `include` means; `names` is how many names may still be looked at.
     fn included(
         &mut self,
-        root: &RootDir,
+        image: Image<'_>,
         directory: &Path,
         pattern: &[u8],
         names: &mut usize,
@@ -105,10 +110,10 @@ impl Configuration {
         if conf::is_plain(pattern) {
             return vec![directory.join(OsStr::from_bytes(pattern))];
         }
-        let Ok(found) = root.resolve_directory(directory) else {
+        let Ok(found) = image.root.resolve_directory(directory) else {
             return Vec::new();
         };
-        self.note(&found);
+        self.note(found.as_fd());
         let mut files = Vec::new();
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         if let Ok(fd) = openat(&found, ".", flags, Mode::empty()) {
@@ -124,22 +129,24 @@ impl Configuration {
     }
 
     /// The lines of a file, none if it is not one or cannot be read: so it is for ldconfig too.
-    fn lines(&mut self, root: &RootDir, path: &Path) -> Vec<Line> {
-        // Checked first, since opening a device can be enough to do harm.
-        let is_file = root
-            .resolve(path)
-            .is_ok_and(|fd| self.note(&fd) == Some(SFlag::S_IFREG));
+    fn lines(&mut self, image: Image<'_>, path: &Path) -> Result<Vec<Line>, Fifo> {
         let mut text = Vec::new();
-        if let Some(file) = is_file.then(|| root.open_file(path).ok()).flatten() {
-            let _ = file.take(MOST_BYTES).read_to_end(&mut text);
+        if let Ok(found) = image.root.resolve(path) {
+            if self.note(found.as_fd()) == Some(SFlag::S_IFIFO) {
+                return Err(Fifo(path.to_owned()));
+            }
+            if let Ok((file, _)) = image.open_file(found.as_fd()) {
+                text.reserve(4096);
+                let _ = file.take(MOST_BYTES).read_to_end(&mut text);
+            }
         }
         self.too_large |= text.len() as u64 >= MOST_BYTES;
-        conf::parse(&text)
+        Ok(conf::parse(&text))
     }
 
     /// Remembers when something was changed; tells what it is.
-    fn note(&mut self, fd: &OwnedFd) -> Option<SFlag> {
-        let stat = inroot::stat(fd.as_fd()).ok()?;
+    fn note(&mut self, fd: BorrowedFd<'_>) -> Option<SFlag> {
+        let stat = inroot::stat(fd).ok()?;
         self.times.push(Time::modified(&stat));
         Some(SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT)
     }

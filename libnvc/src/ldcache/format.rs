@@ -17,6 +17,8 @@ pub(super) const ENTRY: usize = 24;
 pub(super) const BYTE_ORDER: usize = 28;
 /// Where it has the place of the extensions in the file; nothing before glibc 2.33.
 pub(super) const EXTENSIONS: usize = 32;
+/// Longer than any path (PATH_MAX). In a damaged cache each of a million strings may end at the end of the file only.
+const LONGEST_STRING: usize = 4096;
 
 /// A loader cache.
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +68,12 @@ impl<'a> Cache<'a> {
         })
     }
 
-    /// The entries in file order; an entry whose strings lie outside the file is left out.
+    /// The entries in file order; an entry whose strings lie outside the file, or are longer than paths, is left out.
     pub(crate) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
         self.whole_entries().flatten()
     }
 
-    /// The entries in file order; none in the place of one whose strings lie outside the file.
+    /// The entries in file order; none in the place of one that is left out.
     pub(super) fn whole_entries(self) -> impl Iterator<Item = Option<Entry<'a>>> {
         self.table.chunks_exact(ENTRY).map(move |entry| {
             Some(Entry {
@@ -84,10 +86,11 @@ impl<'a> Cache<'a> {
         })
     }
 
-    /// The string at an offset from the new layout's magic.
+    /// The string at an offset from the new layout's magic, unless it is longer than a path.
     pub(super) fn string(self, offset: usize) -> Option<&'a [u8]> {
-        let tail = CStr::from_bytes_until_nul(self.data.get(offset..)?);
-        Some(tail.ok()?.to_bytes())
+        let tail = self.data.get(offset..)?;
+        let tail = tail.get(..LONGEST_STRING).unwrap_or(tail);
+        Some(CStr::from_bytes_until_nul(tail).ok()?.to_bytes())
     }
 }
 

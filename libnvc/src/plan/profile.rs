@@ -45,31 +45,16 @@ pub(super) fn show(gpu: &Gpu, options: ContainerOptions, plan: &mut Plan) {
 }
 
 /// A profile's text with one more GPU visible; none if the text has no mask.
+///
+/// The container may have written the text, so this takes time and room of its length only.
 pub(crate) fn with_visible(old: &str, minor: u32) -> Option<String> {
-    let digits: String = old
-        .split_once("0x")?
-        .1
-        .chars()
-        .take_while(char::is_ascii_hexdigit)
-        .collect();
-    if digits.is_empty() {
-        return None;
-    }
-    let mut bits = Vec::new();
-    for (position, digit) in digits.chars().rev().enumerate() {
-        let value = digit.to_digit(16)?;
-        bits.extend(
-            (0..4)
-                .filter(|bit| value & 1 << bit != 0)
-                .map(|bit| position * 4 + bit),
-        );
-    }
-    let mut minors: Vec<u32> = bits
-        .into_iter()
-        .filter_map(|bit| u32::try_from(bit).ok())
-        .collect();
-    minors.push(minor);
-    Some(text(&mask(&minors)))
+    let (_, rest) = old.split_once("0x")?;
+    let end = rest.find(|c: char| !c.is_ascii_hexdigit());
+    let (mask, _) = rest.split_at(end.unwrap_or(rest.len()));
+    let digits: Option<Vec<u32>> = mask.chars().rev().map(|c| c.to_digit(16)).collect();
+    let mut digits = digits.filter(|digits| !digits.is_empty())?;
+    show_in(&mut digits, minor);
+    Some(text(&written(&digits)))
 }
 
 /// The profile that shows what a hexadecimal mask says.
@@ -82,15 +67,32 @@ pub(crate) fn text(mask: &str) -> String {
 
 /// Minor numbers as a hexadecimal bit mask of any length.
 pub(crate) fn mask(minors: &[u32]) -> String {
-    let highest = minors.iter().max().copied().unwrap_or(0);
-    (0..=highest / 4)
-        .rev()
-        .map(|digit| {
-            let bits = minors.iter().filter(|minor| **minor / 4 == digit);
-            let value = bits.fold(0, |value, minor| value | 1 << (minor % 4));
-            char::from_digit(value, 16).unwrap_or('0')
-        })
-        .collect()
+    let mut digits = Vec::new();
+    for minor in minors {
+        show_in(&mut digits, *minor);
+    }
+    written(&digits)
+}
+
+/// Sets a bit in a mask, whose digits are the lowest first.
+fn show_in(digits: &mut Vec<u32>, minor: u32) {
+    let at = minor as usize / 4;
+    if digits.len() <= at {
+        digits.resize(at + 1, 0);
+    }
+    if let Some(digit) = digits.get_mut(at) {
+        *digit |= 1 << (minor % 4);
+    }
+}
+
+/// A mask as text, without leading zeros.
+fn written(digits: &[u32]) -> String {
+    let length = digits.iter().rposition(|digit| *digit != 0).unwrap_or(0) + 1;
+    let highest_first = digits.iter().take(length).rev();
+    let text: String = highest_first
+        .filter_map(|digit| char::from_digit(*digit, 16))
+        .collect();
+    if text.is_empty() { "0".into() } else { text }
 }
 
 #[cfg(test)]
@@ -102,6 +104,16 @@ mod tests {
         assert_eq!(mask(&[0]), "1");
         assert_eq!(mask(&[0, 1, 5]), "23");
         assert_eq!(mask(&[64]), "10000000000000000");
+        assert_eq!(mask(&[]), "0");
+    }
+
+    /// Whatever takes the square of the length, or of the number of bits, does not end.
+    #[test]
+    fn a_mask_that_the_container_wrote_may_be_long() {
+        let old = text(&"f".repeat(1 << 20));
+        assert_eq!(with_visible(&old, 7), Some(old));
+        let zeros = text(&"0".repeat(1 << 20));
+        assert_eq!(with_visible(&zeros, 7), Some(text("80")));
     }
 
     #[test]

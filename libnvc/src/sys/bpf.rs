@@ -69,7 +69,7 @@ impl Instruction {
     }
 
     /// Destination register.
-    pub(crate) const fn dst(self) -> u8 {
+    pub const fn dst(self) -> u8 {
         if cfg!(target_endian = "little") {
             self.registers & 0xf
         } else {
@@ -78,7 +78,7 @@ impl Instruction {
     }
 
     /// Source register.
-    pub(crate) const fn src(self) -> u8 {
+    pub const fn src(self) -> u8 {
         if cfg!(target_endian = "little") {
             self.registers >> 4
         } else {

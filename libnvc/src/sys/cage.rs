@@ -33,6 +33,8 @@ pub(crate) struct Cage<'a> {
     pub(crate) output: BorrowedFd<'a>,
     /// Where a [`Failure`] before the execution is told.
     pub(crate) report: BorrowedFd<'a>,
+    /// Where the caller reads it: open in the caller alone, so that the child knows when the caller is gone.
+    pub(crate) report_reader: BorrowedFd<'a>,
     /// The system calls it may make.
     pub(crate) filter: BpfProgramRef<'a>,
     /// The capability bounding set of the calling thread.
@@ -163,6 +165,13 @@ fn close_on_execution() -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
+/// Closes the child's copy of a descriptor.
+fn close_copy(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: close takes no pointers. The owner is in the parent, whose descriptor this is not: the child has a table
+    // of its own, and leaves it by executing or ending, without dropping anything.
+    Errno::result(unsafe { libc::close(fd.as_raw_fd()) }).map(drop)
+}
+
 /// Takes every supplementary group but one.
 fn set_groups(groups: &[libc::gid_t]) -> Result<(), Errno> {
     // SAFETY: setgroups reads as many ids as it is told the slice has.
@@ -253,6 +262,12 @@ unsafe fn execute(program: BorrowedFd<'_>, arguments: &[*const libc::c_char]) ->
         )
     };
     Errno::last()
+}
+
+/// Sets the permissions that new files do not get; not the crate's function, which can panic.
+fn set_umask(mask: libc::mode_t) {
+    // SAFETY: umask takes no pointers.
+    unsafe { libc::umask(mask) };
 }
 
 /// Ends the process without running anything that was meant for the parent's end.

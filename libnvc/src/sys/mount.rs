@@ -1,6 +1,6 @@
 //! Makes and moves mounts by descriptor: the mount API of Linux 5.2 and 5.12.
 //!
-//! See open_tree(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2), fsmount(2) and statx(2).
+//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2), fsmount(2) and statx(2).
 
 use std::ffi::{CStr, CString, c_int, c_long, c_uint};
 use std::mem;
@@ -30,7 +30,7 @@ pub(crate) fn clone_mount(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | at(libc::AT_EMPTY_PATH);
     // SAFETY: open_tree reads a NUL-terminated path, which the literal is, and the fd is open while borrowed.
     let ret = unsafe { libc::syscall(libc::SYS_open_tree, fd.as_raw_fd(), c"".as_ptr(), flags) };
-    descriptor(ret)
+    descriptor(answer(libc::SYS_open_tree, ret)?)
 }
 
 /// Attaches a detached mount on top of what a descriptor refers to.
@@ -48,7 +48,7 @@ pub(crate) fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<()
             flags,
         )
     };
-    Errno::result(ret).map(drop)
+    answer(libc::SYS_move_mount, ret).map(drop)
 }
 
 /// Sets and clears attributes of the mount at whose root a descriptor is; perhaps its propagation too (`MS_PRIVATE`,
@@ -77,14 +77,14 @@ pub(crate) fn set_attributes(
             size,
         )
     };
-    Errno::result(ret).map(drop)
+    answer(libc::SYS_mount_setattr, ret).map(drop)
 }
 
 /// Makes a detached tmpfs whose root has permission bits `mode`, with the given attributes.
 pub(crate) fn new_tmpfs(mode: u32, attributes: MountAttributes) -> Result<OwnedFd, Errno> {
     // SAFETY: fsopen reads a NUL-terminated name, which the literal is.
     let ret = unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), FSOPEN_CLOEXEC) };
-    let context = descriptor(ret)?;
+    let context = descriptor(answer(libc::SYS_fsopen, ret)?)?;
     let mode = CString::new(format!("{mode:o}")).map_err(|_| Errno::EINVAL)?;
     configure(&context, FSCONFIG_SET_STRING, Some((c"source", c"tmpfs")))?;
     configure(&context, FSCONFIG_SET_STRING, Some((c"mode", &mode)))?;
@@ -98,7 +98,7 @@ pub(crate) fn new_tmpfs(mode: u32, attributes: MountAttributes) -> Result<OwnedF
             attributes.bits(),
         )
     };
-    descriptor(ret)
+    descriptor(answer(libc::SYS_fsmount, ret)?)
 }
 
 /// The attributes of the mount that a descriptor is on.
@@ -133,7 +133,11 @@ pub(crate) fn place(fd: BorrowedFd<'_>) -> Result<MountPlace, Errno> {
     );
     // SAFETY: the kernel writes at most one `struct statx`, for which `buffer` has room; the path is NUL-terminated.
     let ret = unsafe { libc::statx(raw, empty, flags, libc::STATX_MNT_ID, buffer.as_mut_ptr()) };
-    Errno::result(ret)?;
+    match answer(libc::SYS_statx, ret.into()) {
+        // The C library does without on a kernel that lacks it, but not in a sandbox that forbids it.
+        Err(Errno::ENOSYS) => {}
+        done => drop(done?),
+    }
     // SAFETY: the buffer was zeroed, a valid value for these integers, and then filled by the kernel.
     let found = unsafe { buffer.assume_init() };
     let root = MOUNT_ROOT & found.stx_attributes_mask;
@@ -161,7 +165,7 @@ fn configure(
     let fd = context.as_raw_fd();
     // SAFETY: fsconfig reads key and value as NUL-terminated strings for SET_STRING and ignores them for CMD_CREATE.
     let ret = unsafe { libc::syscall(libc::SYS_fsconfig, fd, command, key, value, 0 as c_int) };
-    Errno::result(ret).map(drop)
+    answer(libc::SYS_fsconfig, ret).map(drop)
 }
 
 #[allow(clippy::cast_sign_loss, reason = "AT_ flags are small and positive")]
@@ -169,8 +173,26 @@ fn at(flag: c_int) -> c_uint {
     flag as c_uint
 }
 
+/// What a call returned. Where a sandbox forbids the call, `ENOSYS`: its filter's `EPERM` says the same as a kernel's that
+/// does not have the call, while the kernel's own `EPERM` is about the arguments or the privileges.
+fn answer(call: c_long, ret: c_long) -> Result<c_long, Errno> {
+    match Errno::result(ret) {
+        Err(Errno::EPERM) if is_forbidden(call) => Err(Errno::ENOSYS),
+        done => done,
+    }
+}
+
+/// Whether a call of this module fails with `EPERM` whatever its arguments.
+fn is_forbidden(call: c_long) -> bool {
+    let (null, invalid): (c_long, c_long) = (0, -1);
+    // SAFETY: each of these calls finds its descriptor, its flags or its first pointer invalid and does nothing. None
+    // writes through a pointer before that.
+    let ret = unsafe { libc::syscall(call, invalid, null, invalid, null, invalid) };
+    Errno::result(ret) == Err(Errno::EPERM)
+}
+
 fn descriptor(ret: c_long) -> Result<OwnedFd, Errno> {
-    let fd = RawFd::try_from(Errno::result(ret)?).map_err(|_| Errno::EBADF)?;
+    let fd = RawFd::try_from(ret).map_err(|_| Errno::EBADF)?;
     // SAFETY: the call that returned this descriptor made it for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

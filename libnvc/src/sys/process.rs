@@ -3,13 +3,15 @@
 //! For programs that were just executed and own nothing yet: the NVML query.
 
 use std::ffi::{c_int, c_long, c_uint};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::Pid;
 
 /// Closes every descriptor from `first` on.
 ///
@@ -145,6 +147,20 @@ pub(crate) fn await_children() -> Result<(), Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: no handler is installed.
     unsafe { sigaction(Signal::SIGCHLD, &default) }.map(drop)
+}
+
+/// Waits until a child has ended, or for a while. It is not reaped.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.3; the system's.
+pub(crate) fn wait_for_end(child: Pid, patience: Duration) -> Result<(), Errno> {
+    // SAFETY: takes no pointers. A child that has not been waited for keeps its number.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.as_raw(), 0) };
+    let fd = RawFd::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
+    // SAFETY: the call above made the descriptor for us alone.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout).map(drop)
 }
 
 /// Ends the process without running destructors or exit handlers, those of foreign libraries above all.

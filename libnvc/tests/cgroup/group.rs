@@ -71,13 +71,18 @@ impl Group {
     pub(crate) fn allowed(&self, devices: &[(u32, u32)]) -> Vec<(u32, u32)> {
         let mut allowed = Vec::new();
         for device in devices {
-            match self.ask(&format!("open {}", self.node(*device))).as_str() {
+            match self.open(*device).as_str() {
                 "yes" => allowed.push(*device),
                 "no" => {}
                 other => panic!("{device:?}: {other}"),
             }
         }
         allowed
+    }
+
+    /// Whether a process in it can open a device: `yes`, `no`, or what comes of reading, writing and both.
+    pub(crate) fn open(&self, device: (u32, u32)) -> String {
+        self.ask(&format!("open {}", self.node(device)))
     }
 
     /// Whether a process in it can make a node.

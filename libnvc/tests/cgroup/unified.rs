@@ -1,10 +1,13 @@
 //! Device filters of version 2, attached in every way there is.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use libnvc::apply::allow_devices;
 use libnvc::container::CgroupVersion;
+use libnvc::host::DeviceNumber;
 use libnvc::testing::{
     Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, attach,
     create_link, create_map, exchange_one_after_the_other, load_program, program_by_id,
@@ -38,11 +41,15 @@ pub(crate) fn tests() -> Vec<Test> {
         three_of_several_are_replaced,
         a_linked_program_is_replaced,
         linked_and_attached_the_same_program_is_replaced_twice,
+        several_linked_programs_are_replaced,
+        half_of_an_access_becomes_a_whole_one,
+        two_at_once_lose_nothing,
         only_programs_that_deny_are_replaced,
         rules_of_two_calls_are_taken_back_one_by_one,
         without_a_program_nothing_is_done,
         an_ancestors_program_is_named,
         an_ancestors_program_counts_beside_our_own,
+        an_ancestors_program_that_is_not_understood_is_named,
         an_ancestors_program_that_allows_is_not_mentioned,
         an_overridden_ancestor_is_not_mentioned,
         programs_that_cannot_be_loaded_again_are_refused,
@@ -188,6 +195,69 @@ fn linked_and_attached_the_same_program_is_replaced_twice() {
     drop((link, second));
 }
 
+fn several_linked_programs_are_replaced() {
+    let group = Group::new(CgroupVersion::V2);
+    let programs: [&[_]; 3] = [&[NULL, ZERO], &[NULL], &[NULL, (195, 1)]];
+    let links =
+        programs.map(|devices| create_link(group.fd(), load(&filter(devices)).as_fd()).unwrap());
+    turns_exactly_the_wanted(&group);
+    drop(links);
+}
+
+/// A filter that lets devices be read but not written.
+fn read_only(devices: &[(u32, u32)]) -> Vec<Instruction> {
+    let mut program = filter(devices);
+    // The bit of the access that is looked at first, and that is looked for: writing instead of making nodes.
+    program[2] = Instruction::new(0x54, 2, 0, 0, 4);
+    program
+}
+
+fn half_of_an_access_becomes_a_whole_one() {
+    let half = "yes/no/no";
+    let others = [(195, 1), (511, 0)];
+    for flags in [0, BPF_F_ALLOW_OVERRIDE, BPF_F_ALLOW_MULTI] {
+        let group = Group::new(CgroupVersion::V2);
+        let mut devices = WANTED.to_vec();
+        devices.extend(others);
+        attach(group.fd(), load(&read_only(&devices)).as_fd(), flags, None).unwrap();
+        let is = |device| group.open(device);
+        assert!(devices.iter().all(|device| is(*device) == half));
+        let rules = group.allow(&WANTED).unwrap();
+        assert!(WANTED.iter().all(|device| is(*device) == "yes"));
+        assert!(others.iter().all(|device| is(*device) == half));
+        assert_eq!(is(NULL), "no");
+        rules.undo().unwrap();
+        assert!(devices.iter().all(|device| is(*device) == half));
+    }
+}
+
+/// Of several programs, and of linked ones, the kernel tells when another exchange came first.
+fn two_at_once_lose_nothing() {
+    for linked in [false, true] {
+        for _ in 0..50 {
+            let group = Group::new(CgroupVersion::V2);
+            let program = load(&filter(&[NULL]));
+            let link = linked.then(|| create_link(group.fd(), program.as_fd()).unwrap());
+            if !linked {
+                attach(group.fd(), program.as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();
+            }
+            let (fd, name) = (group.fd(), group.directory.as_path());
+            std::thread::scope(|scope| {
+                for device in WANTED {
+                    scope.spawn(move || allow(fd, name, device));
+                }
+            });
+            assert_eq!(group.allowed(&ALL), [NULL, (195, 0), (195, 255), (510, 0)]);
+            drop(link);
+        }
+    }
+}
+
+fn allow(group: BorrowedFd<'_>, name: &Path, (major, minor): (u32, u32)) {
+    let device = DeviceNumber { major, minor };
+    let _kept = allow_devices(group, CgroupVersion::V2, &[device], name).unwrap();
+}
+
 fn only_programs_that_deny_are_replaced() {
     let lenient: Vec<_> = WANTED.into_iter().chain([NULL]).collect();
     let group = group_with(BPF_F_ALLOW_MULTI, &[&lenient, &[NULL, (195, 0)]]);
@@ -269,6 +339,24 @@ fn an_ancestors_program_counts_beside_our_own() {
     assert_eq!(inner.allowed(&ALL), [NULL]);
     assert_eq!(warnings_about(&outer).len(), 1);
     drop(rules);
+}
+
+fn an_ancestors_program_that_is_not_understood_is_named() {
+    let outer = Group::new(CgroupVersion::V2);
+    // get_current_uid_gid, then everything is allowed: nobody here can know that.
+    let allow = [
+        Instruction::new(0x85, 0, 0, 0, 15),
+        Instruction::new(0xb7, 0, 0, 0, 1),
+        Instruction::new(0x95, 0, 0, 0, 0),
+    ];
+    attach(outer.fd(), load(&allow).as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();
+    let before = attached(&outer);
+    let inner = outer.child();
+    let program = load(&filter(&[NULL]));
+    attach(inner.fd(), program.as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();
+    turns_exactly_the_wanted(&inner);
+    assert_eq!(attached(&outer), before);
+    assert!(!warnings_about(&outer).is_empty());
 }
 
 fn an_ancestors_program_that_allows_is_not_mentioned() {

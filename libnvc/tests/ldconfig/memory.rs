@@ -1,7 +1,7 @@
 //! Lets ldconfig change roots, and compares what they are after putting everything back.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::time::{Duration, Instant};
 
 use nvc_testkit::tree::Tree;
@@ -96,6 +96,57 @@ pub(crate) fn obstacles_stay() {
     }
 }
 
+/// What an earlier run left unfinished, which ldconfig would have written into, and whatever else it is a name of.
+pub(crate) fn unfinished_files_come_back() {
+    for name in ["/etc/ld.so.cache~", "/var/cache/ldconfig/aux-cache~"] {
+        let root = Root::new();
+        fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
+        fs::write(root.join(name), "unfinished").unwrap();
+        comes_back(&root);
+        fs::write(root.join("/etc/precious"), "precious").unwrap();
+        fs::remove_file(root.join(name)).unwrap();
+        fs::hard_link(root.join("/etc/precious"), root.join(name)).unwrap();
+        comes_back(&root);
+        let inode = |path: &str| fs::metadata(root.join(path)).unwrap().ino();
+        assert_eq!(inode(name), inode("/etc/precious"));
+    }
+}
+
+pub(crate) fn hard_links_come_back() {
+    let root = Root::new();
+    let (cache, other) = (root.join("/etc/ld.so.cache"), root.join("/etc/other"));
+    fs::hard_link(&cache, &other).unwrap();
+    comes_back(&root);
+    let inode = |path| fs::metadata(path).unwrap().ino();
+    assert_eq!(inode(&cache), inode(&other));
+}
+
+/// ldconfig would wait at each of them until its time is up, half a minute.
+pub(crate) fn fifos_are_told_of() {
+    for name in [
+        "/etc/ld.so.conf",
+        "/etc/ld.so.conf.d/a.conf",
+        "/etc/ld.so.cache~",
+        "/var/cache/ldconfig/aux-cache",
+        "/var/cache/ldconfig/aux-cache~",
+    ] {
+        let root = Root::new();
+        fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
+        fs::create_dir_all(root.join("/etc/ld.so.conf.d")).unwrap();
+        let text = "include /etc/ld.so.conf.d/*.conf\n";
+        fs::write(root.join("/etc/ld.so.conf"), text).unwrap();
+        let _ = fs::remove_file(root.join(name)); // most are not there
+        let mode = nix::sys::stat::Mode::S_IRUSR;
+        nix::unistd::mkfifo(&root.join(name), mode).unwrap();
+        let before = Tree::of(&root.path).unwrap();
+        let refused = Run::default().restoring(&root, || {}).unwrap_err();
+        let text = format!("ldconfig would wait for ever: {name}: it is a fifo");
+        assert_eq!(refused.message(), text);
+        let after = Tree::of(&root.path).unwrap();
+        assert_eq!(after.changes_since(&before), [""; 0], "{name}");
+    }
+}
+
 /// Unbounded, this takes minutes.
 pub(crate) fn a_huge_configuration_is_not_read_to_its_end() {
     let root = Root::new();
@@ -123,7 +174,7 @@ pub(crate) fn a_hostile_root_is_only_looked_at() {
     let root = Root::new();
     let conf = root.join("/etc/ld.so.conf");
     fs::remove_file(&conf).unwrap_or_default();
-    nix::unistd::mkfifo(&conf, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    symlink("/proc/self/root/etc/ld.so.conf", &conf).unwrap();
     fs::remove_dir_all(root.join("/var")).unwrap_or_default();
     symlink("/var", root.join("/var")).unwrap();
     fs::remove_dir_all(root.join("/usr/lib/i386-linux-gnu")).unwrap_or_default();

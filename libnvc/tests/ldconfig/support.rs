@@ -83,10 +83,11 @@ pub(crate) fn probe() -> &'static Path {
     let (_, path) = PROBE.get_or_init(|| {
         let directory = Scratch::new().unwrap();
         let path = directory.join("probe");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ldconfig/probe.c");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ldconfig");
         let done = Command::new("cc")
             .args(["-static", "-O1", "-o"])
-            .args([&path, &source])
+            .arg(&path)
+            .args(["probe.c", "attempts.c"].map(|name| sources.join(name)))
             .output()
             .unwrap();
         assert!(
@@ -134,7 +135,9 @@ impl Run {
     /// Takes the memory, changes the root, and puts everything back.
     pub(crate) fn restoring(self, root: &Root, change: impl FnOnce() + Send) -> Result<(), Error> {
         self.in_namespace(root, |rootfs| {
-            let memory = Memory::take(rootfs, &library_directories())?;
+            let descriptors = File::open("/proc/thread-self/fd").unwrap();
+            let memory = Memory::take(rootfs, descriptors, &library_directories())?;
+            memory.clear_way()?;
             change();
             memory.restore()
         })
@@ -218,7 +221,7 @@ fn forget_new_calls() {
 /// The descendant of a process that spins in a cage with this mark, once it does.
 pub(crate) fn spinning(caller: &str, mark: &str) -> u32 {
     let ending = format!("\0/spin\0{mark}\0");
-    for _ in 0..400 {
+    for _ in 0..4000 {
         for thread in fs::read_dir(format!("/proc/{caller}/task")).unwrap() {
             let children = thread.unwrap().path().join("children");
             for pid in fs::read_to_string(children)

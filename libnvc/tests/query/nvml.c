@@ -102,6 +102,34 @@ static int inspect(void)
     return 0;
 }
 
+#ifdef FLOOD
+/* Writes into the socket that the answers go through: for ever, fast or a byte now and then. */
+static void flood(void)
+{
+    static const char asking[] = "\14\0\0\0{\"Asking\":1}", long_message[] = "\0\0\200\0{", nonsense[] = "\377\377\377\377";
+
+    if (FLOOD == 1) {
+        /* Many at once, so that there always are some. */
+        static char many[4096 * (sizeof asking - 1)];
+        for (unsigned i = 0; i < sizeof many; i++)
+            many[i] = asking[i % (sizeof asking - 1)];
+        for (;;)
+            if (write(3, many, sizeof many) < 0)
+                _exit(1);
+    }
+    if (FLOOD == 2 && write(3, long_message, sizeof long_message - 1) > 0)
+        for (;;) {
+            usleep(10000);
+            if (write(3, " ", 1) < 0)
+                _exit(1);
+        }
+    if (FLOOD == 3)
+        for (;;)
+            if (write(3, nonsense, sizeof nonsense - 1) < 0)
+                _exit(1);
+}
+#endif
+
 static int put(char *buffer, unsigned size, const char *text)
 {
     snprintf(buffer, size, "%s", text);
@@ -206,6 +234,9 @@ int nvmlDeviceGetName(void *device, char *buffer, unsigned size)
 #endif
 #ifdef SLOW_NAME
     usleep(SLOW_NAME);
+#endif
+#ifdef FLOOD
+    flood();
 #endif
 #ifdef UNTERMINATED
     if (GPU(device) == 0) {

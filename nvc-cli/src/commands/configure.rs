@@ -1,20 +1,20 @@
 //! Puts the driver and the chosen devices into a container: discovers, plans, and applies or prints the plan.
 
 use libnvc::ErrorKind;
-use libnvc::apply::ApplyOptions;
+use libnvc::apply::{Ahead, ApplyOptions};
 use libnvc::container::{Container, ContainerConfig};
 use libnvc::host::Gpu;
 use libnvc::require::{self, Target};
 use nix::unistd::getppid;
 
-use super::{Power, open};
+use super::{Power, Query, open};
 use crate::choice::Choice;
 use crate::failure::{Categorise, Failure, category};
 use crate::output;
 use crate::request::{Configure, Global};
 use crate::session::Facts;
 
-pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure> {
+pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Result<(), Failure> {
     let power = match configure.dry_run {
         Some(_) => Power::Reads,
         None => Power::Changes,
@@ -22,7 +22,7 @@ pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure>
     let imex_channels = &configure.devices.imex_channels;
 
     // discover: both at once, errors in upstream's order
-    let mut session = open(global, power, imex_channels)?;
+    let mut session = open(global, power, imex_channels, query)?;
     session.look_ahead(configure.driver);
     let container = Container::discover(
         &ContainerConfig {
@@ -33,6 +33,10 @@ pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure>
         },
         configure.container,
     );
+    let ahead = match (&container, configure.dry_run) {
+        (Ok(container), None) => Ahead::prepare(container),
+        _ => Ahead::default(),
+    };
     session.ready().category(category::INITIALIZATION)?;
     let container = container.category(category::CONTAINER)?;
     let driver = session
@@ -65,7 +69,7 @@ pub(super) fn run(global: &Global, configure: &Configure) -> Result<(), Failure>
     let options = ApplyOptions {
         no_pivot: global.no_pivot,
     };
-    let applied = session.apply(&container, &plan, options);
+    let applied = session.apply(&container, &plan, options, ahead);
     let category = match &applied {
         Err(error) if error.kind() == ErrorKind::LdCache => category::LDCACHE,
         _ => category::MOUNT,

@@ -1,12 +1,12 @@
 //! Reports the driver's versions and the GPUs.
 
-use super::{Power, open};
+use super::{Power, Query, open};
 use crate::failure::{Categorise, Failure, category};
 use crate::output;
 use crate::request::{Global, Info};
 
-pub(super) fn run(global: &Global, info: &Info) -> Result<(), Failure> {
-    let mut session = open(global, Power::Reads, &[])?;
+pub(super) fn run(global: &Global, info: &Info, query: Query) -> Result<(), Failure> {
+    let mut session = open(global, Power::Reads, &[], query)?;
     session.ready().category(category::INITIALIZATION)?;
     let versions = session.versions().category(category::DETECTION)?;
     let devices = session.devices().category(category::DETECTION)?;

@@ -1,14 +1,14 @@
 //! Lists the parts of the driver that a container needs.
 
-use super::{Power, open};
+use super::{Power, Query, open};
 use crate::choice::Choice;
 use crate::failure::{Categorise, Failure, category};
 use crate::listing::Listing;
 use crate::output;
 use crate::request::{Global, List};
 
-pub(super) fn run(global: &Global, list: &List) -> Result<(), Failure> {
-    let mut session = open(global, Power::Reads, &list.devices.imex_channels)?;
+pub(super) fn run(global: &Global, list: &List, query: Query) -> Result<(), Failure> {
+    let mut session = open(global, Power::Reads, &list.devices.imex_channels, query)?;
     session.look_ahead(list.driver);
     session.ready().category(category::INITIALIZATION)?;
     let driver = session

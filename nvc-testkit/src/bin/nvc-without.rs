@@ -1,34 +1,95 @@
-//! Runs a command on a kernel without some system calls, as old kernels and sandboxes are: `nvc-without open_tree -- true`.
+//! Runs a command on a kernel without some system calls, as old kernels and sandboxes are.
 //!
-//! A system-call filter answers `ENOSYS`, or with `EPERM` as the first argument `EPERM`, for the calls that are named. What
-//! old kernels do differently rather than not at all stays as it is.
+//! `nvc-without open_tree clone3 -- true` answers `ENOSYS` to these calls, `nvc-without EPERM open_tree -- true` answers
+//! `EPERM`, and `nvc-without linux-5.4 -- true` answers as that version would to all that the programs under test could
+//! use and that came later: also to new flags of older calls, where a call's arguments tell. What stands in memory, a
+//! filter does not see (docs/kernel-features.md has the list of what is not covered).
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use nix::libc::{EINVAL, ENOSYS, EPERM, EXDEV};
+use nvc_testkit::syscalls;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
 
-/// Numbers of the calls added since Linux 5.1, the same on every architecture, and of older ones on this.
-const CALLS: &[(&str, i64)] = &[
-    ("open_tree", 428),
-    ("move_mount", 429),
-    ("fsopen", 430),
-    ("fsconfig", 431),
-    ("fsmount", 432),
-    ("clone3", 435),
-    ("close_range", 436),
-    ("openat2", 437),
-    ("mount_setattr", 442),
-    #[cfg(target_arch = "x86_64")]
-    ("memfd_create", 319),
-    #[cfg(target_arch = "aarch64")]
-    ("memfd_create", 279),
-    #[cfg(target_arch = "x86_64")]
-    ("statx", 332),
-    #[cfg(target_arch = "aarch64")]
-    ("statx", 291),
+type Failure = Box<dyn std::error::Error>;
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Something that a version of Linux brought.
+struct News {
+    since: (u32, u32),
+    call: &'static str,
+    /// Of a call that was there before: the argument's place, and what of its bits is new.
+    argument: Option<(u8, Bits)>,
+    /// What older kernels answer.
+    answer: i32,
+}
+
+#[derive(Clone, Copy)]
+enum Bits {
+    /// Exactly this value.
+    Value(u64),
+    /// This one or a greater one.
+    From(u64),
+    /// This flag.
+    Flag(u64),
+}
+
+const fn call(major: u32, minor: u32, call: &'static str) -> News {
+    News {
+        since: (major, minor),
+        call,
+        argument: None,
+        answer: ENOSYS,
+    }
+}
+
+const fn flag(since: (u32, u32), call: &'static str, place: u8, bits: Bits) -> News {
+    News {
+        since,
+        call,
+        argument: Some((place, bits)),
+        answer: EINVAL,
+    }
+}
+
+const NEWS: &[News] = &[
+    call(5, 1, "pidfd_send_signal"),
+    call(5, 2, "open_tree"),
+    call(5, 2, "move_mount"),
+    call(5, 2, "fsopen"),
+    call(5, 2, "fsconfig"),
+    call(5, 2, "fsmount"),
+    call(5, 3, "pidfd_open"),
+    call(5, 3, "clone3"),
+    // From one file system to another, which copying to memory is.
+    News {
+        since: (5, 3),
+        call: "copy_file_range",
+        argument: None,
+        answer: EXDEV,
+    },
+    flag((5, 4), "waitid", 0, Bits::Value(3)), // P_PIDFD
+    call(5, 6, "openat2"),
+    flag((5, 7), "bpf", 0, Bits::From(28)), // BPF_LINK_CREATE and what follows it
+    flag((5, 8), "bpf", 0, Bits::From(30)), // BPF_LINK_GET_FD_BY_ID
+    call(5, 8, "faccessat2"),
+    call(5, 9, "close_range"),
+    flag((5, 11), "close_range", 2, Bits::Flag(4)), // CLOSE_RANGE_CLOEXEC
+    call(5, 12, "mount_setattr"),
+    flag((5, 17), "prctl", 0, Bits::Value(0x5356_4d41)), // PR_SET_VMA
+    flag((6, 3), "memfd_create", 1, Bits::Flag(0x10)),   // MFD_EXEC
+    flag((6, 3), "memfd_create", 1, Bits::Flag(0x8)),    // MFD_NOEXEC_SEAL
+    call(6, 6, "fchmodat2"),
+    call(6, 8, "statmount"),
+    call(6, 8, "listmount"),
+    flag((6, 13), "madvise", 2, Bits::Value(102)), // MADV_GUARD_INSTALL
 ];
 
 fn main() -> ExitCode {
@@ -41,34 +102,96 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(mut words: Vec<String>) -> Result<std::convert::Infallible, Box<dyn std::error::Error>> {
+fn run(mut words: Vec<String>) -> Result<Infallible, Failure> {
     let end = words
         .iter()
         .position(|word| word == "--")
-        .ok_or("usage: nvc-without [EPERM] CALL... -- COMMAND...")?;
+        .ok_or("usage: nvc-without [EPERM] CALL|linux-VERSION... -- COMMAND...")?;
     let command = words.split_off(end + 1);
     words.pop();
-    let errno = match words.first().map(String::as_str) {
-        Some("EPERM") => {
-            words.remove(0);
-            nix::libc::EPERM
-        }
-        _ => nix::libc::ENOSYS,
-    };
-    let mut rules = BTreeMap::new();
-    for word in &words {
-        let found = CALLS.iter().find(|(name, _)| name == word);
-        let (_, number) = found.ok_or_else(|| format!("{word}: unknown system call"))?;
-        rules.insert(*number, Vec::new());
+    for (answer, rules) in answers(&words)? {
+        let action = SeccompAction::Errno(u32::try_from(answer)?);
+        let arch = env::consts::ARCH.try_into()?;
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?;
+        seccompiler::apply_filter(&BpfProgram::try_from(filter)?)?;
     }
-    let answer = SeccompAction::Errno(u32::try_from(errno)?);
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        answer,
-        env::consts::ARCH.try_into()?,
-    )?;
-    seccompiler::apply_filter(&BpfProgram::try_from(filter)?)?;
     let (program, arguments) = command.split_first().ok_or("no command")?;
     Err(Command::new(program).args(arguments).exec().into())
+}
+
+/// The calls that get each answer.
+fn answers(words: &[String]) -> Result<BTreeMap<i32, Rules>, Failure> {
+    let mut answers: BTreeMap<i32, Rules> = BTreeMap::new();
+    let mut missing = ENOSYS;
+    for word in words {
+        if word == "EPERM" {
+            missing = EPERM;
+        } else if let Some(version) = word.strip_prefix("linux-") {
+            let (major, minor) = version.split_once('.').ok_or("a version has a point")?;
+            let version = (major.parse()?, minor.parse()?);
+            for news in NEWS.iter().filter(|news| news.since > version) {
+                add(answers.entry(news.answer).or_default(), news)?;
+            }
+        } else {
+            let number = number(word).ok_or_else(|| format!("{word}: unknown system call"))?;
+            answers
+                .entry(missing)
+                .or_default()
+                .insert(number, Vec::new());
+        }
+    }
+    Ok(answers)
+}
+
+fn add(rules: &mut Rules, news: &News) -> Result<(), Failure> {
+    let number = number(news.call).ok_or(news.call)?;
+    let Some((place, bits)) = news.argument else {
+        rules.insert(number, Vec::new());
+        return Ok(());
+    };
+    let (operation, value) = match bits {
+        Bits::Value(value) => (SeccompCmpOp::Eq, value),
+        Bits::From(value) => (SeccompCmpOp::Ge, value),
+        Bits::Flag(flag) => (SeccompCmpOp::MaskedEq(flag), flag),
+    };
+    let condition = SeccompCondition::new(place, SeccompCmpArgLen::Dword, operation, value)?;
+    let rule = SeccompRule::new(vec![condition])?;
+    match rules.get(&number) {
+        // The call itself is missing already.
+        Some(conditions) if conditions.is_empty() => {}
+        _ => rules.entry(number).or_default().push(rule),
+    }
+    Ok(())
+}
+
+/// The number of a call, of those too that nothing here makes yet.
+fn number(name: &str) -> Option<i64> {
+    match name {
+        // The same everywhere; not every C library's headers have them.
+        "fchmodat2" => Some(452),
+        "statmount" => Some(457),
+        "listmount" => Some(458),
+        _ => syscalls::number(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_have_what_came_before_them() -> Result<(), Failure> {
+        let calls = |word: &str| -> Result<Vec<(i32, usize)>, Failure> {
+            let found = answers(&[word.to_owned()])?.into_iter();
+            Ok(found.map(|(answer, rules)| (answer, rules.len())).collect())
+        };
+        assert_eq!(
+            calls("linux-4.18")?,
+            [(EXDEV, 1), (EINVAL, 6), (ENOSYS, 15)]
+        );
+        assert_eq!(calls("linux-5.12")?, [(EINVAL, 3), (ENOSYS, 3)]);
+        assert_eq!(calls("linux-6.13")?, []);
+        assert!(calls("linux-next").is_err());
+        Ok(())
+    }
 }

@@ -18,7 +18,7 @@ pub struct Majors {
     pub uvm: u32,
 }
 
-/// Largest numbers of the driver's own loops.
+/// How far the driver's own loops go; a profile may have more GPUs.
 const GPUS: u32 = 32;
 const GPU_INSTANCES: u32 = 15;
 const COMPUTE_INSTANCES: u32 = 8;
@@ -110,9 +110,10 @@ fn capabilities(directory: &Path, profile: &Profile) -> io::Result<()> {
 }
 
 /// Text of /proc/driver/nvidia-caps/mig-minors.
-pub(super) fn mig_minors() -> String {
+pub(super) fn mig_minors(profile: &Profile) -> String {
     let mut text = "config 1\nmonitor 2\n".to_owned();
-    for gpu in 0..GPUS {
+    let gpus = profile.gpus.iter().map(|gpu| gpu.minor + 1).max();
+    for gpu in 0..gpus.unwrap_or(0).max(GPUS) {
         for gi in 0..GPU_INSTANCES {
             let minor = gpu_instance_minor(gpu, gi);
             // Writing to a string cannot fail.

@@ -8,10 +8,10 @@ use crate::host::DeviceNumber;
 use crate::sys::bpf::Instruction;
 
 /// Type of device, as the kernel tells a filter.
-pub(in crate::apply) const CHARACTER: u32 = 2;
+pub(crate) const CHARACTER: u32 = 2;
 /// Ways of access, as the kernel tells a filter.
-pub(in crate::apply) const READ: u32 = 2;
-pub(in crate::apply) const WRITE: u32 = 4;
+pub(crate) const READ: u32 = 2;
+pub(crate) const WRITE: u32 = 4;
 
 /// A filter with a few thousand rules, each of some ten instructions, is gone through once.
 const STEPS: usize = 100_000;
@@ -27,7 +27,7 @@ enum Value {
 }
 
 /// Whether the program allows the access; `None` if that is not known.
-pub(in crate::apply) fn decide(
+pub(crate) fn decide(
     program: &[Instruction],
     kind: u32,
     access: u32,

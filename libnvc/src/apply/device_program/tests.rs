@@ -204,9 +204,13 @@ proptest! {
             prop_assert_eq!(oracle(&extended, kind, access, device), u64::from(before || chosen));
             prop_assert_eq!(decide(&extended, kind, access, device), Some(before || chosen));
         }
-        for device in added {
-            prop_assert!(allows(&extended, device));
+        for device in &added {
+            prop_assert!(allows(&extended, *device));
         }
+        prop_assert_eq!(missing(&extended, &added), []);
+        let (found, rest) = split(&extended);
+        prop_assert_eq!(found, added.into_iter().collect());
+        prop_assert_eq!(rest, &original[..]);
     }
 
     #[test]
@@ -259,6 +263,18 @@ proptest! {
 }
 
 #[test]
+fn only_exact_rules_are_recognised() {
+    let program = extend(&filter(&[], false), &[device(195, 0), device(195, 1)]);
+    assert_eq!(split(&program).0.len(), 2);
+    for at in 0..PROLOGUE + 2 * RULE {
+        let mut other = program.clone();
+        other[at].code ^= 0x80;
+        assert_eq!(split(&other).0.len(), 0, "{at}");
+        assert!(split(&program[..at]).0.is_empty(), "{at}");
+    }
+}
+
+#[test]
 fn more_rules_than_one_jump_leads_past() {
     let added: Vec<_> = (0..9000).map(|minor| device(240, minor)).collect();
     let deny = filter(&[], false);
@@ -267,6 +283,8 @@ fn more_rules_than_one_jump_leads_past() {
         assert!(allows(&program, device(240, minor)), "{minor}");
     }
     assert!(!allows(&program, device(240, 9000)));
+    let one_more: Vec<_> = (0..9001).map(|minor| device(240, minor)).collect();
+    assert_eq!(missing(&program, &one_more), [device(240, 9000)]);
     assert_eq!(decide(&program, BLOCK, READ, device(240, 1)), Some(false));
     assert_eq!(decide(&program, 2, MKNOD, device(240, 1)), Some(false));
 }

@@ -17,14 +17,14 @@ use crate::apply::journal::Journal;
 use crate::apply::kept;
 use crate::container::loader::identity;
 use crate::error::Error;
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Image};
 use crate::ldcache::order;
 
 /// Makes or redirects the link of a library if ldconfig would; whether anything was changed.
 ///
 /// A link that cannot be made does not stop ldconfig either.
 pub(super) fn make(
-    root: &RootDir,
+    image: Image<'_>,
     directory: &Directory<'_>,
     library: &Library,
     journal: &mut Journal<'_>,
@@ -33,7 +33,7 @@ pub(super) fn make(
         return false;
     }
     let link = OsStr::from_bytes(&library.soname);
-    match link_to(root, directory, library, link, journal) {
+    match link_to(image, directory, library, link, journal) {
         Ok(changed) => changed,
         Err(errno) => {
             let link = directory.path.join(link);
@@ -48,7 +48,7 @@ pub(super) fn make(
 }
 
 fn link_to(
-    root: &RootDir,
+    image: Image<'_>,
     directory: &Directory<'_>,
     library: &Library,
     link: &OsStr,
@@ -73,11 +73,12 @@ fn link_to(
         return Ok(false);
     }
     let place = directory.path.join(link);
-    let leads_to = root
+    let leads_to = image
+        .root
         .resolve(place.as_path())
         .and_then(|fd| inroot::stat(fd.as_fd()));
     let is_right = leads_to.is_ok_and(|stat| identity(&stat) == library.identity);
-    if is_right || leads_to.is_ok() && is_newer(root, directory, &old, library) {
+    if is_right || leads_to.is_ok() && is_newer(image, directory, &old, library) {
         return Ok(false);
     }
     let undo_in = Rc::clone(&directory.fd);
@@ -99,10 +100,10 @@ fn link_to(
 }
 
 /// Whether a link leads to a newer library of the same SONAME in the same directory: what an image brings along.
-fn is_newer(root: &RootDir, directory: &Directory<'_>, old: &OsStr, library: &Library) -> bool {
+fn is_newer(image: Image<'_>, directory: &Directory<'_>, old: &OsStr, library: &Library) -> bool {
     let is_name = Path::new(old).components().count() == 1;
     is_name
         && order::names(old.as_bytes(), &library.name).is_gt()
-        && search::look_at(root, directory, old)
+        && search::look_at(image, directory, old)
             .is_some_and(|old| !old.is_link && old.soname == library.soname)
 }

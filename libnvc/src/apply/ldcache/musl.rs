@@ -11,7 +11,7 @@ use crate::apply::journal::Journal;
 use crate::apply::kept::Kept;
 use crate::container::Layout;
 use crate::error::{Result, errno_of};
-use crate::inroot::RootDir;
+use crate::inroot::Image;
 use crate::ldcache::musl::{COMPAT32, Loader, NATIVE, extended};
 use crate::path::ContainerPath;
 
@@ -20,7 +20,7 @@ const LONGEST: u64 = 64 << 10;
 
 /// Adds the library directories behind what is listed, and the others of ldconfig's command line before it.
 pub(super) fn update(
-    root: &RootDir,
+    image: Image<'_>,
     layout: &Layout,
     directories: &[ContainerPath],
     journal: &mut Journal<'_>,
@@ -30,15 +30,15 @@ pub(super) fn update(
         .iter()
         .filter(|directory| !libs.contains(directory));
     let first: Vec<&[u8]> = first.map(bytes).collect();
-    add(root, &NATIVE, &first, &layout.libs_dir, journal)?;
-    if root.exists(Path::new(COMPAT32.path)) == Ok(true) {
-        add(root, &COMPAT32, &[], &layout.libs32_dir, journal)?;
+    add(image, &NATIVE, &first, &layout.libs_dir, journal)?;
+    if image.root.exists(Path::new(COMPAT32.path)) == Ok(true) {
+        add(image, &COMPAT32, &[], &layout.libs32_dir, journal)?;
     }
     Ok(())
 }
 
 fn add(
-    root: &RootDir,
+    image: Image<'_>,
     loader: &Loader,
     first: &[&[u8]],
     last: &ContainerPath,
@@ -49,10 +49,12 @@ fn add(
         let place = &place;
         move |errno| failure(operation, place, errno)
     };
-    let etc = root
+    let etc = image
+        .root
         .resolve_directory(Path::new("/etc"))
         .map_err(failed("open failed"))?;
-    let kept = Kept::take(clone(&etc)?, loader.list).map_err(failed("remembering failed"))?;
+    let kept = Kept::take(clone(&etc)?, loader.list, image.descriptors)
+        .map_err(failed("remembering failed"))?;
     let mut mode = Mode::from_bits_truncate(0o644);
     let mut list = None;
     if let Some(file) = kept.file() {

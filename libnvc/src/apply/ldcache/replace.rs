@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
@@ -24,30 +25,26 @@ pub(super) fn replace(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let name = kept.name();
+    let kept = Rc::new(kept);
+    let to_put_back = Rc::clone(&kept);
     let undone = place.to_owned();
     journal.other(Box::new(move || {
-        kept.put_back()
+        to_put_back
+            .put_back()
             .map_err(|errno| failure("putting back failed", &undone, errno))
     }));
     let temporary = kept::temporary(name);
-    write(directory, &temporary, content, mode)
+    kept.clear_way()
+        .and_then(|()| write(directory, &temporary, content, mode))
         .and_then(|()| renameat(directory, temporary.as_str(), directory, name))
         .map_err(|errno| explained(failure("file creation failed", place, errno), errno))
 }
 
-/// Writes a file that is not there yet; what ldconfig left behind of an earlier one goes.
+/// Writes a file that is not there yet.
 fn write(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Errno> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let open = || openat(directory, name, flags, mode);
-    let file = match open() {
-        Err(Errno::EEXIST) if kept::is_file(directory, name)? => {
-            kept::remove(directory, name)?;
-            open()
-        }
-        done => done,
-    }?;
-    let mut file = File::from(file);
+    let mut file = File::from(openat(directory, name, flags, mode)?);
     file.write_all(content).map_err(|e| errno_of(&e))?;
     // Whatever the directory's default access list says, as ldconfig.
     fchmod(&file, mode)

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::sys::stat::SFlag;
 
 use super::Directory;
-use crate::apply::target::kind;
+use crate::apply::target::{kind, open_child};
 use crate::container::loader::identity;
 use crate::elf::{self, Oddity};
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Image};
 use crate::ldcache::{library, order};
 
 /// A library of a directory.
@@ -32,10 +31,10 @@ pub(super) struct Library {
 }
 
 /// The directory's libraries of those names that are looked into: the newest of each SONAME, files before links.
-pub(super) fn libraries(root: &RootDir, directory: &Directory<'_>) -> Vec<Library> {
+pub(super) fn libraries(image: Image<'_>, directory: &Directory<'_>) -> Vec<Library> {
     let mut best: BTreeMap<Vec<u8>, Library> = BTreeMap::new();
     for name in &directory.names {
-        let Some(library) = look_at(root, directory, name) else {
+        let Some(library) = look_at(image, directory, name) else {
             continue;
         };
         match best.get(&library.soname) {
@@ -58,11 +57,15 @@ fn is_better(one: &Library, other: &Library) -> bool {
 }
 
 /// The library of a name; none if it is none to ldconfig either.
-pub(super) fn look_at(root: &RootDir, directory: &Directory<'_>, name: &OsStr) -> Option<Library> {
+pub(super) fn look_at(
+    image: Image<'_>,
+    directory: &Directory<'_>,
+    name: &OsStr,
+) -> Option<Library> {
     if !library::is_name(name.as_bytes()) {
         return None;
     }
-    let found = read(root, directory, name);
+    let found = read(image, directory, name);
     let place = || directory.path.join(name);
     match found {
         Ok(found) => found,
@@ -95,30 +98,17 @@ impl From<Oddity> for Failure {
 }
 
 fn read(
-    root: &RootDir,
+    image: Image<'_>,
     directory: &Directory<'_>,
     name: &OsStr,
 ) -> Result<Option<Library>, Failure> {
-    // Checked first, since opening a device can be enough to do harm.
-    let stat = fstatat(&*directory.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-    let (file, stat, is_link) = match kind(&stat) {
-        SFlag::S_IFREG => {
-            let flags = OFlag::O_RDONLY
-                | OFlag::O_NOFOLLOW
-                | OFlag::O_NONBLOCK
-                | OFlag::O_NOCTTY
-                | OFlag::O_CLOEXEC;
-            let file = openat(&*directory.fd, name, flags, Mode::empty())?;
-            (File::from(file), stat, false)
-        }
-        SFlag::S_IFLNK => {
-            let Some((file, stat)) = follow(root, directory, name)? else {
-                return Ok(None);
-            };
-            (file, stat, true)
-        }
-        _ => return Ok(None),
-    };
+    // By reference first and then that very file, since opening a device can be enough to do harm.
+    let mut found = open_child(directory.fd.as_fd(), name)?;
+    let is_link = kind(&inroot::stat(found.as_fd())?) == SFlag::S_IFLNK;
+    if is_link {
+        found = image.root.resolve(directory.path.join(name).as_path())?;
+    }
+    let (file, stat) = image.open_file(found.as_fd())?;
     let library = elf::Library::open(file)?;
     if !library.is_shared() {
         return Ok(None);
@@ -142,19 +132,4 @@ fn read(
         is_link,
         identity: identity(&stat),
     }))
-}
-
-/// The file that a link leads to, in the container's root.
-fn follow(
-    root: &RootDir,
-    directory: &Directory<'_>,
-    name: &OsStr,
-) -> Result<Option<(File, FileStat)>, Errno> {
-    let path = directory.path.join(name);
-    let target = root.resolve(path.as_path())?;
-    let stat = inroot::stat(std::os::fd::AsFd::as_fd(&target))?;
-    if kind(&stat) != SFlag::S_IFREG {
-        return Ok(None);
-    }
-    Ok(Some((root.open_file(path.as_path())?, stat)))
 }

@@ -124,6 +124,8 @@ fn signal_reason(signal: i32) -> Option<&'static str> {
     match signal {
         libc::SIGXFSZ => Some("a cache can have 64 MiB"),
         libc::SIGXCPU => Some("it used more than 10 s of processor time"),
+        // The filter's answer to calls of an architecture that is not this program's.
+        libc::SIGSYS => Some("it is a program for another architecture, which cannot run confined"),
         libc::SIGKILL => Some(
             "it used more than 10 s of processor time, or was killed from outside (out of memory?)",
         ),

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -17,8 +17,8 @@ use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
 use crate::apply::kept::{self, Kept};
 use crate::error::{Error, ErrorKind, Result, errno_of};
-use crate::inroot::{self, RootDir};
-use crate::ldcache::configured::Configuration;
+use crate::inroot::{self, Image, RootDir};
+use crate::ldcache::configured::{Configuration, Fifo};
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in};
 use crate::path::ContainerPath;
 use crate::sys::directory;
@@ -51,11 +51,18 @@ const NOTES: &str = "aux-cache";
 
 impl Memory {
     /// Looks at a container's root, in the mount namespace of the calling thread, before ldconfig is run there with
-    /// these directories on its command line.
+    /// these directories on its command line. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc
+    /// is not the container's.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there.
-    pub fn take(rootfs: impl AsFd, directories: &[ContainerPath]) -> Result<Self> {
+    /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there, or is a fifo, at which ldconfig would wait
+    /// until its time is up.
+    pub fn take(
+        rootfs: impl AsFd,
+        descriptors: impl AsFd,
+        directories: &[ContainerPath],
+    ) -> Result<Self> {
+        let descriptors = descriptors.as_fd();
         let fd = rootfs.as_fd().try_clone_to_owned();
         let fd = fd.map_err(|e| failed("remembering", Path::new("/"), errno_of(&e)))?;
         let root = RootDir::from_fd(fd);
@@ -65,27 +72,57 @@ impl Memory {
                 // Then ldconfig cannot make the file either.
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
                 Err(errno) => Err(errno),
-                Ok(parent) => Kept::take(parent, name).map(Some),
+                Ok(parent) => Kept::take(parent, name, descriptors).map(Some),
             }
             .map_err(|errno| failed("remembering", &path.join(name), errno))
         };
         let cache = keep("/etc", "ld.so.cache")?;
         let notes = keep("/var/cache/ldconfig", NOTES)?;
+        let waits = |kept: &Option<Kept>, why: fn(&Kept) -> bool, path: &str| match kept {
+            Some(kept) if why(kept) => Err(would_wait(Path::new(path))),
+            _ => Ok(()),
+        };
+        waits(&cache, Kept::is_obstructed_by_fifo, "/etc/ld.so.cache~")?;
+        waits(&notes, Kept::is_fifo, "/var/cache/ldconfig/aux-cache")?;
+        waits(
+            &notes,
+            Kept::is_obstructed_by_fifo,
+            "/var/cache/ldconfig/aux-cache~",
+        )?;
         let mut memory = Self {
             root,
             cache,
             notes,
             directories: Vec::new(),
         };
-        memory.take_links(directories);
+        memory.take_links(directories, descriptors)?;
         Ok(memory)
     }
 
-    fn take_links(&mut self, directories: &[ContainerPath]) {
+    /// Makes room for the files that ldconfig writes, which [`restore`](Self::restore) takes back.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: something is in the way.
+    pub fn clear_way(&self) -> Result<()> {
+        for (kept, path) in [
+            (&self.cache, "/etc/ld.so.cache~"),
+            (&self.notes, "/var/cache/ldconfig/aux-cache~"),
+        ] {
+            let cleared = kept.as_ref().map_or(Ok(()), Kept::clear_way);
+            cleared.map_err(|errno| failed("file removal", Path::new(path), errno))?;
+        }
+        Ok(())
+    }
+
+    fn take_links(
+        &mut self,
+        directories: &[ContainerPath],
+        descriptors: BorrowedFd<'_>,
+    ) -> Result<()> {
         let mut paths: Vec<PathBuf> = Vec::new();
         paths.extend(directories.iter().map(|path| path.as_path().to_owned()));
         paths.extend(built_in());
-        paths.extend(configured(&self.root));
+        paths.extend(configured(&self.root, descriptors)?);
 
         let mut known = BTreeSet::new();
         let mut budget = MOST_LINKS;
@@ -103,11 +140,12 @@ impl Memory {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(Errno::ENOBUFS) => {
                     log::warn!("the image has too many links: not all would be put back");
-                    return;
+                    break;
                 }
                 Err(errno) => log::debug!("not remembering {}: {errno}", path.display()),
             }
         }
+        Ok(())
     }
 
     fn take_directory(
@@ -161,18 +199,18 @@ impl Memory {
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: the first thing that could not be put back, with the others beside it.
-    pub fn restore(self) -> Result<()> {
+    pub fn restore(&self) -> Result<()> {
         let mut errors = Vec::new();
         let mut done = |result: Result<(), Errno>, path: &Path| {
             if let Err(errno) = result {
                 errors.push(failed("putting back", path, errno));
             }
         };
-        if let Some(cache) = self.cache {
+        if let Some(cache) = &self.cache {
             done(cache.put_back(), Path::new("/etc/ld.so.cache"));
         }
         let notes = Path::new(NOTES_PARENT).join(NOTES_DIRECTORY);
-        match self.notes {
+        match &self.notes {
             Some(kept) => done(kept.put_back(), &notes.join(NOTES)),
             None => done(remove_notes(&self.root), &notes),
         }
@@ -237,13 +275,20 @@ fn remove_notes(root: &RootDir) -> Result<(), Errno> {
     unlinkat(&parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
 }
 
-/// The directories of /etc/ld.so.conf and of what it includes; files included by those are not followed further.
-fn configured(root: &RootDir) -> Vec<PathBuf> {
-    let configuration = Configuration::read(root);
+/// The directories of /etc/ld.so.conf and of what it includes.
+fn configured(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
+    let configuration = Configuration::read(Image { root, descriptors });
+    let configuration = configuration.map_err(|Fifo(path)| would_wait(&path))?;
     if configuration.too_large {
         log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
     }
-    configuration.directories
+    Ok(configuration.directories)
+}
+
+/// What is wrong with a fifo in a file's place.
+fn would_wait(path: &Path) -> Error {
+    let text = format!("ldconfig would wait for ever: {}", path.display());
+    Error::new(ErrorKind::LdCache, text).because("it is a fifo")
 }
 
 /// Whether ldconfig looks into a subdirectory too.
@@ -253,7 +298,7 @@ fn has_libraries(parent: &Path, name: &OsStr) -> bool {
         || FOR_FEATURES_BEFORE.iter().any(|known| name == *known)
 }
 
-fn each_name(fd: &OwnedFd, mut each: impl FnMut(&OsStr, u8)) -> Result<(), Errno> {
+pub(super) fn each_name(fd: &OwnedFd, mut each: impl FnMut(&OsStr, u8)) -> Result<(), Errno> {
     directory::list(fd.as_fd(), |entry| each(entry.name, entry.kind))
 }
 

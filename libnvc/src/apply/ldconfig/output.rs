@@ -7,7 +7,7 @@ const LINE: usize = 1 << 10;
 
 /// What a program printed.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(crate) struct Output {
     lines: Vec<String>,
     kept: usize,
     left_out: u64,
@@ -17,7 +17,7 @@ pub(super) struct Output {
 
 impl Output {
     /// Takes the next bytes.
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         let mut pieces = bytes.split(|&byte| byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {
             self.extend(piece);
@@ -28,22 +28,22 @@ impl Output {
     }
 
     /// Takes a last line that has no end.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.end_line();
     }
 
     /// The lines that were kept, safe to print.
-    pub(super) fn lines(&self) -> &[String] {
+    pub(crate) fn lines(&self) -> &[String] {
         &self.lines
     }
 
     /// The last line, kept or not.
-    pub(super) fn last(&self) -> Option<&str> {
+    pub(crate) fn last(&self) -> Option<&str> {
         self.last.as_deref()
     }
 
     /// How many bytes were not kept.
-    pub(super) fn left_out(&self) -> u64 {
+    pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
 

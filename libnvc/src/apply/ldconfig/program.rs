@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// A program that nobody can change.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(in super::super) struct Sealed {
     /// The file it is a copy of.
     pub(super) path: PathBuf,
     /// The copy.
@@ -124,7 +124,7 @@ fn kind(head: &[u8]) -> Kind {
 }
 
 /// Whether an ELF program names a loader; none if these are not the first bytes of an ELF program.
-fn has_interpreter(head: &[u8]) -> Option<bool> {
+pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
     let header = Elf::parse_header(head).ok()?;
     let context = goblin::container::Ctx::new(header.container().ok()?, header.endianness().ok()?);
     let offset = usize::try_from(header.e_phoff).ok()?;

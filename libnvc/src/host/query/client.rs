@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::process::{Process, THIS_EXECUTABLE, above_streams, errno};
 use super::protocol::{Garbled, GpuFault, GpuReport, Message, Request, Versions, encode, take};
+use super::{LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
@@ -59,6 +60,37 @@ pub struct QueryReply {
     pub devices: DeviceInfo,
 }
 
+/// The process of a query that has not been asked yet. Dropping it ends the process and reaps it.
+#[derive(Debug)]
+pub struct QueryProcess {
+    // First, so that it is closed before the process is waited for: that alone ends it.
+    socket: UnixStream,
+    process: Process,
+}
+
+impl QueryProcess {
+    /// Executes the program, which gets itself ready while the caller finds out what to ask.
+    ///
+    /// The process needs SYS_CHROOT (for a driver root other than `/`), SETUID and SETGID after its execution: start it
+    /// while the bounding set still has them, or with them as ambient capabilities. It is killed when the *thread* that
+    /// calls this ends, so call it from one that stays until the answers are there.
+    ///
+    /// # Errors
+    /// `process creation failed: <cause>`.
+    pub fn start(program: &QueryProgram) -> Result<Self> {
+        let (socket, theirs) = UnixStream::pair().map_err(|e| not_created(errno(&e)))?;
+        let program = match program {
+            QueryProgram::ThisExecutable => THIS_EXECUTABLE.into(),
+            QueryProgram::Path(path) => path.clone(),
+        };
+        let theirs = above_streams(theirs.into()).map_err(not_created)?;
+        let process = Process::start(&program, theirs.as_fd()).map_err(|errno| {
+            not_created(errno).hint(format!("the query program is {}", program.display()))
+        })?;
+        Ok(Self { socket, process })
+    }
+}
+
 /// A query on its way. Dropping it ends the process and reaps it.
 #[derive(Debug)]
 pub struct Query {
@@ -91,39 +123,51 @@ impl fmt::Debug for Notice {
 }
 
 impl Query {
-    /// Starts a query and returns at once.
+    /// Starts a process and asks it; returns at once.
     ///
-    /// The process needs SYS_CHROOT (for a driver root other than `/`), SETUID and SETGID after its execution: start it
-    /// while the bounding set still has them, or with them as ambient capabilities. It is killed when the *thread* that
-    /// calls this ends, so call it from one that stays until the answers are there.
+    /// # Errors
+    /// Those of [`QueryProcess::start`].
+    pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
+        Self::ask(QueryProcess::start(program)?, request)
+    }
+
+    /// Asks a process that was started beforehand; returns at once.
     ///
     /// # Errors
     /// `process creation failed: <cause>`.
-    pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
-        let failed = |errno| {
-            Error::system("process creation failed", errno).with_kind(ErrorKind::DriverUnavailable)
-        };
+    pub fn ask(process: QueryProcess, request: &QueryRequest) -> Result<Self> {
+        let QueryProcess {
+            mut socket,
+            process,
+        } = process;
         let started = Instant::now();
+        let library = request.wsl_library.as_deref();
+        let host_libraries = match request.root == Path::new("/") {
+            true => Vec::new(),
+            false => needs::of_nvml(
+                &request.root,
+                library.map_or(LIBRARY.as_ref(), Path::as_os_str),
+            ),
+        };
         let bytes = encode(&Request {
             root: request.root.clone().into(),
             uid: request.uid,
             gid: request.gid,
+            host_libraries: host_libraries.into_iter().map(String::from).collect(),
             wsl_library: request.wsl_library.clone().map(OsString::from),
             parent: nix::unistd::getpid().as_raw(),
         })
-        .map_err(|Garbled| failed(Errno::E2BIG))?;
-        let (mut socket, theirs) = UnixStream::pair().map_err(|e| failed(errno(&e)))?;
-        // Waits in the socket for the process. Both ends are ours, so this cannot raise SIGPIPE; and it cannot block,
-        // since a request is a path or two long.
-        socket.write_all(&bytes).map_err(|e| failed(errno(&e)))?;
-        let program = match program {
-            QueryProgram::ThisExecutable => THIS_EXECUTABLE.into(),
-            QueryProgram::Path(path) => path.clone(),
-        };
-        let theirs = above_streams(theirs.into()).map_err(failed)?;
-        let process = Process::start(&program, theirs.as_fd()).map_err(|errno| {
-            failed(errno).hint(format!("the query program is {}", program.display()))
-        })?;
+        .map_err(|Garbled| not_created(Errno::E2BIG))?;
+        // Waits in the socket for the process. It cannot block, since a request is a path or two long.
+        match socket.write_all(&bytes) {
+            // The process died already; reading its answer will say so.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) => {}
+            done => done.map_err(|e| not_created(errno(&e)))?,
+        }
         Ok(Self {
             socket,
             process,
@@ -235,6 +279,10 @@ impl Query {
     fn wait_for_bytes(&mut self) -> Result<()> {
         loop {
             let elapsed = self.started.elapsed();
+            // Also while there is always more to read.
+            if elapsed >= self.deadline {
+                return Err(self.timed_out());
+            }
             if elapsed >= SLOW
                 && let Some(Notice(notice)) = self.notice.take()
             {
@@ -250,7 +298,6 @@ impl Query {
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match poll(&mut ends, timeout) {
-                Ok(0) if self.started.elapsed() >= self.deadline => return Err(self.timed_out()),
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(Error::system("poll failed", errno)),
@@ -315,6 +362,10 @@ impl Answers {
             (Some(_), Some(index)) => format!("while it was asked about GPU {index}"),
         }
     }
+}
+
+fn not_created(errno: Errno) -> Error {
+    Error::system("process creation failed", errno).with_kind(ErrorKind::DriverUnavailable)
 }
 
 fn garbled() -> Error {

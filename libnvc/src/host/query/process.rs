@@ -15,6 +15,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::{MARKER, PROGRAM_NAME};
+use crate::sys::process::wait_for_end;
 use crate::sys::spawn::spawn;
 
 /// The program that is running, whatever became of its name: the kernel's link to it, good for deleted files too.
@@ -89,7 +90,11 @@ impl Process {
         let mut pause = Duration::from_micros(50);
         loop {
             match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) if start.elapsed() < patience => thread::sleep(pause),
+                Ok(WaitStatus::StillAlive) if start.elapsed() < patience => {
+                    if wait_for_end(pid, patience).is_err() {
+                        thread::sleep(pause);
+                    }
+                }
                 Ok(WaitStatus::StillAlive) => return None,
                 ended => {
                     self.0 = None;

@@ -21,6 +21,8 @@ pub(crate) struct Request {
     pub(crate) uid: u32,
     /// Group the process becomes.
     pub(crate) gid: u32,
+    /// Libraries to load before the root is changed; see `needs`.
+    pub(crate) host_libraries: Vec<String>,
     /// NVML's path under WSL2, where there are no minor numbers and no MIG.
     pub(crate) wsl_library: Option<OsString>,
     /// The asking process, to notice that it is gone already.
@@ -207,6 +209,7 @@ mod tests {
             root: OsString::from_vec(b"/mnt/\xff\n".to_vec()),
             uid: 65534,
             gid: 65534,
+            host_libraries: vec!["libm.so.6".into()],
             wsl_library: None,
             parent: 1,
         };

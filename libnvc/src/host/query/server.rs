@@ -15,24 +15,11 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
 use super::protocol::{Fault, Garbled, Message, Request, encode, take};
-use super::{MARKER, PROGRAM_NAME, ask};
+use super::{LIBRARY, MARKER, PROGRAM_NAME, ask};
 use crate::sys::nvml::{Nvml, preload};
 use crate::sys::process::{
     clear_capabilities, close_from, exit_now, live_as_long_as, reset_signals,
 };
-
-/// Name of NVML's library; the loader finds it by the rules of the driver root.
-const LIBRARY: &str = "libnvidia-ml.so.1";
-
-/// Parts of the C library and the compiler's run time that NVML needs. The ones of the driver root may belong to
-/// another C library than the one that is running; those loaded already are taken instead, by their names.
-const HOST_LIBRARIES: [&str; 5] = [
-    "libm.so.6",
-    "librt.so.1",
-    "libpthread.so.0",
-    "libdl.so.2",
-    "libgcc_s.so.1",
-];
 
 /// Exit statuses, for who looks at the process from outside; the reply says what happened.
 const DONE: u8 = 0;
@@ -133,8 +120,9 @@ fn confine(request: &Request) -> Result<(), Fault> {
     // For people who look at the process table; nothing depends on it.
     let _ = prctl::set_name(PROGRAM_NAME);
     if request.root != "/" {
-        // Before the root changes, since afterwards they cannot be found.
-        HOST_LIBRARIES.into_iter().for_each(preload);
+        // Before the root changes, since afterwards they cannot be found. NVML gets these, by their names, instead of
+        // those of the driver root, which may belong to another C library than the one that is running.
+        request.host_libraries.iter().for_each(|name| preload(name));
         nix::unistd::chroot(request.root.as_os_str()).map_err(failed("change root failed"))?;
         nix::unistd::chdir("/").map_err(failed("change root failed"))?;
     }

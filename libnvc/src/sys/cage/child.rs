@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::sys::stat::{Mode, fstat, umask};
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
 
 use super::{Cage, DAC_OVERRIDE, NAME};
@@ -98,10 +99,20 @@ impl<T> At<T> for Result<T, Errno> {
 
 /// Becomes the program, or tells why not; allocates nothing.
 pub(super) fn run(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> ! {
+    // A panic must not unwind into the copy of the caller, which would undo what the caller did.
+    let _end = EndWhenDropped;
     let Err(failure) = wall_in(cage, arguments);
     // There is no one left to tell if this fails; the parent then sees the exit status alone.
     let _ = write(cage.report, &failure.to_bytes());
     super::end(1)
+}
+
+struct EndWhenDropped;
+
+impl Drop for EndWhenDropped {
+    fn drop(&mut self) {
+        super::end(1);
+    }
 }
 
 fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infallible, Failure> {
@@ -135,15 +146,29 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
     if super::close_on_execution().is_err() {
         super::close_on_execution_one_by_one();
     }
-    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    super::set_umask(0o022);
     become_owner(cage.owner, cage.bounding)?;
     limit_resources()?;
     // After the user: changing it clears the signal.
     prctl::set_pdeathsig(Signal::SIGKILL).at(Step::DeathSignal)?;
+    end_if_alone(cage)?;
     forbid_calls(cage)?;
     // SAFETY: spawn builds the list from CStrings that outlive it, and ends it with a null pointer.
     let errno = unsafe { super::execute(cage.program, arguments) };
     Err(errno).at(Step::Execute)
+}
+
+/// Ends this process if the caller died before there was a signal for it: then nobody reads the report any more. Its id
+/// would not tell, since in a new pid namespace there is no parent.
+fn end_if_alone(cage: &Cage<'_>) -> Result<(), Failure> {
+    super::close_copy(cage.report_reader).at(Step::DeathSignal)?;
+    // Nothing is asked for: that a pipe has no reader is always told.
+    let mut end = [PollFd::new(cage.report, PollFlags::empty())];
+    match poll(&mut end, PollTimeout::ZERO) {
+        Ok(0) => Ok(()),
+        Ok(_) => super::end(1),
+        Err(errno) => Err(errno).at(Step::DeathSignal),
+    }
 }
 
 fn mount_at(
@@ -175,7 +200,11 @@ fn cover_root(cage: &Cage<'_>) -> Result<(), Failure> {
         Err(Errno::ENOSYS | Errno::EPERM) => false, // before Linux 5.12
         Err(errno) => return Err(errno).at(Step::Copy),
     };
-    super::attach_to_root(tree.as_fd()).at(Step::Attach)?;
+    match super::attach_to_root(tree.as_fd()) {
+        // A sandbox that forbids this call alone.
+        Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(cage),
+        done => done.at(Step::Attach)?,
+    }
     fchdir(&tree).at(Step::Attach)?;
     if !restricted {
         restrict_here(cage)?;

@@ -1,0 +1,82 @@
+//! A process's cgroup file, and the device list of a cgroup of version 1: after what is missing is added, nothing is.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use libnvc::host::DeviceNumber;
+use libnvc::testing::{device_cgroup, missing_rule};
+
+const MOUNTINFO: &[u8] =
+    b"31 23 0:28 / /two rw - cgroup2 cgroup2 rw\n36 31 0:33 / /one rw - cgroup cgroup rw,devices\n";
+
+// A cgroup file, a zero, a device list.
+fuzz_target!(|bytes: &[u8]| {
+    let mut parts = bytes.splitn(2, |byte| *byte == 0);
+    membership(parts.next().unwrap_or_default());
+    let list = String::from_utf8_lossy(parts.next().unwrap_or_default());
+    for minor in [0, 1, 255] {
+        rules(&list, DeviceNumber { major: 195, minor });
+    }
+});
+
+fn membership(cgroup: &[u8]) {
+    let Ok(found) = device_cgroup(cgroup, MOUNTINFO) else {
+        return;
+    };
+    let climbs = found.directory.components().any(|c| c.as_os_str() == "..");
+    assert!(!climbs, "{}", found.directory.display());
+    // The group's path is on a line of the file as it is.
+    let below = found.directory.as_os_str().as_encoded_bytes();
+    let below = below
+        .strip_prefix(b"/one")
+        .or_else(|| below.strip_prefix(b"/two"));
+    let below = below.expect("it is below a mount point");
+    let path = below.strip_prefix(b"/").unwrap_or(below);
+    assert!(path.is_empty() || cgroup.windows(path.len()).any(|part| part == path));
+}
+
+/// An exception of a devices.list.
+#[derive(Debug, PartialEq, Eq)]
+struct Exception {
+    kind: String,
+    number: String,
+    access: String,
+}
+
+fn rules(list: &str, device: DeviceNumber) {
+    let Some(added) = missing_rule(list, device) else {
+        assert!(exceptions(list).any(|e| {
+            e.access.contains('r') && e.access.contains('w') && matches!(&*e.kind, "a" | "c")
+        }));
+        return;
+    };
+    let added = exceptions(&added).next().expect("it is a rule");
+    assert_eq!(added.kind, "c");
+    assert_eq!(added.number, device.to_string());
+    assert!(matches!(&*added.access, "r" | "w" | "rw"));
+    // The kernel merges exceptions of the same device.
+    let mut merged: Vec<Exception> = exceptions(list).collect();
+    let same = |e: &&mut Exception| e.kind == "c" && e.number == added.number;
+    match merged.iter_mut().find(same) {
+        Some(e) => e.access += &added.access,
+        None => merged.push(added),
+    }
+    let list: String = merged
+        .iter()
+        .map(|e| format!("{} {} {}\n", e.kind, e.number, e.access))
+        .collect();
+    assert_eq!(missing_rule(&list, device), None, "{list}");
+}
+
+fn exceptions(list: &str) -> impl Iterator<Item = Exception> {
+    list.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            [kind, number, access] => Some(Exception {
+                kind: kind.to_owned(),
+                number: number.to_owned(),
+                access: access.to_owned(),
+            }),
+            _ => None,
+        }
+    })
+}

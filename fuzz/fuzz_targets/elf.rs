@@ -1,0 +1,27 @@
+//! ELF files: what is said about them is in them, little of them is read, and twice the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use libnvc::testing::{elf, has_interpreter};
+
+const NAMES: &[&str] = &["libnvidia-glcore.so", "libc.so", "lib"];
+/// Headers, up to 128 segments of up to 64 KiB each in which a note is looked for, and names.
+const MOST_READ: usize = (128 + 2) * (64 << 10) + 64 * (4 << 10);
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = has_interpreter(bytes);
+    let _ = has_interpreter(bytes.get(..4096).unwrap_or(bytes));
+    let Some(found) = elf(bytes, NAMES) else {
+        return;
+    };
+    assert!(bytes.starts_with(b"\x7fELF"));
+    let contains = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
+    if found.abi.is_ok() {
+        assert!(contains(b"GNU\0"));
+    }
+    if found.needs == Ok(true) {
+        assert!(contains(b"lib"));
+    }
+    assert!(found.read <= MOST_READ, "{}", found.read);
+    assert_eq!(elf(bytes, NAMES), Some(found));
+});

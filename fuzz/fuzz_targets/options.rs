@@ -1,0 +1,41 @@
+//! Option words: a set is the same in any order and with any blanks, and no word is taken for another.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
+
+fuzz_target!(|text: &str| {
+    let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+    let same = words.join(" ");
+    let reversed = words.iter().rev().copied().collect::<Vec<_>>().join("  ");
+    let short = text.len() <= 255 && reversed.len() <= 255;
+
+    macro_rules! check {
+        ($set:ty, $complete:expr) => {
+            let set = <$set>::parse(text);
+            if let Ok(set) = &set {
+                assert!(text.len() <= 255);
+                // Each word alone is a part of the set.
+                for word in &words {
+                    if let Ok(part) = <$set>::parse(&format!("{}{word}", $complete)) {
+                        assert!(set.contains(part) || !$complete.is_empty());
+                    }
+                }
+                assert_eq!(<$set>::parse(&same).ok(), Some(*set));
+            }
+            if short {
+                assert_eq!(<$set>::parse(&reversed).ok(), set.ok());
+            }
+        };
+    }
+    check!(LibraryOptions, "");
+    check!(DriverOptions, "");
+    check!(ContainerOptions, "supervised ");
+    if let Ok(set) = ContainerOptions::parse(text) {
+        assert_ne!(
+            set.contains(ContainerOptions::SUPERVISED),
+            set.contains(ContainerOptions::STANDALONE)
+        );
+        assert!(set.checked_cuda_compat().is_ok());
+    }
+});

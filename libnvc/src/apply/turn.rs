@@ -1,0 +1,60 @@
+//! Takes turns: one configuration of a container at a time.
+//!
+//! Two at once would not see what the other is about to mount, replace each other's device rules, and take back what the
+//! other has built upon. The lock is on a file of the container's process in the caller's procfs which only who may trace
+//! the process can open: the container, whose own procfs has files of its own, and other users cannot hold us up.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::Mode;
+
+use crate::container::Process;
+use crate::error::{Error, ErrorKind, Result};
+
+/// More than the deadlines of a whole configuration together.
+const LONGEST: Duration = Duration::from_secs(120);
+/// How often it is looked whether it is our turn.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Our turn, which ends with the value and with the process.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _lock: Option<Flock<File>>,
+}
+
+impl Turn {
+    /// Waits for our turn. Who may not open the file, in a container that restricts tracing, goes on without.
+    pub(super) fn take(process: &Process) -> Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let name = process.path().join("environ");
+        let mut file = match openat(process.directory(), "environ", flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(errno) => {
+                log::debug!("not taking turns: open {}: {errno}", name.display());
+                return Ok(Self { _lock: None });
+            }
+        };
+        let begin = Instant::now();
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(Self { _lock: Some(lock) }),
+                Err((again, Errno::EWOULDBLOCK)) => file = again,
+                Err((_, errno)) => {
+                    log::debug!("not taking turns: flock {}: {errno}", name.display());
+                    return Ok(Self { _lock: None });
+                }
+            }
+            if begin.elapsed() > LONGEST {
+                let text = "another configuration of the container has not ended";
+                return Err(Error::new(ErrorKind::TimedOut, text).hint(format!(
+                    "lslocks says which process holds {}",
+                    name.display()
+                )));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}

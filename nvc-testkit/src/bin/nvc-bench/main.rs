@@ -1,0 +1,166 @@
+//! `nvc-bench`: measures nvidia-container-cli and writes the tables and plots of docs/performance.md.
+//!
+//! As root. Everything happens in a mount namespace of its own, on scratch space in memory.
+
+mod bed;
+mod cases;
+mod images;
+mod phases;
+mod plot;
+mod report;
+mod scale;
+mod timing;
+mod trace;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs, io};
+
+use nvc_testkit::machine::Machine;
+
+use bed::Bed;
+use cases::{Case, Program};
+use scale::Scale;
+use trace::Memory;
+
+const USAGE: &str = "\
+usage: nvc-bench [OPTION...] PROGRAM       measure an nvidia-container-cli
+
+  --against PROGRAM   another one, measured in turn
+  --baseline PROGRAM  what scripts/bench/baseline.c is compiled to
+  --profile FILE      what scripts/profile.sh printed, to be drawn
+  --runs N            runs of each command (default 200); a tenth of it for scaling, a fifth for images
+  --only PART         commands, images or scaling
+  --up-to N           scaling up to this size only
+  --docs DIR          write DIR/performance.md's tables, and plots beside it
+  --readme FILE       write the short table of this file
+";
+
+struct Wanted {
+    program: PathBuf,
+    against: Option<PathBuf>,
+    baseline: Option<PathBuf>,
+    profile: Option<PathBuf>,
+    runs: usize,
+    only: Option<String>,
+    up_to: u32,
+    docs: Option<PathBuf>,
+    readme: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let Some(wanted) = parse(env::args().skip(1)) else {
+        eprint!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match run(&wanted) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nvc-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
+    let mut program = None;
+    let mut wanted = Wanted {
+        program: PathBuf::new(),
+        against: None,
+        baseline: None,
+        profile: None,
+        runs: 200,
+        only: None,
+        up_to: u32::MAX,
+        docs: None,
+        readme: None,
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--against" => wanted.against = Some(words.next()?.into()),
+            "--baseline" => wanted.baseline = Some(words.next()?.into()),
+            "--profile" => wanted.profile = Some(words.next()?.into()),
+            "--runs" => wanted.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
+            "--only" => {
+                let known = ["commands", "images", "scaling"];
+                wanted.only = Some(words.next().filter(|part| known.contains(&part.as_str()))?);
+            }
+            "--up-to" => wanted.up_to = words.next()?.parse().ok()?,
+            "--docs" => wanted.docs = Some(words.next()?.into()),
+            "--readme" => wanted.readme = Some(words.next()?.into()),
+            _ if word.starts_with('-') || program.is_some() => return None,
+            _ => program = Some(word),
+        }
+    }
+    wanted.program = program?.into();
+    Some(wanted)
+}
+
+fn run(wanted: &Wanted) -> io::Result<()> {
+    let mut programs = vec![Program::new(&wanted.program)?];
+    if let Some(other) = &wanted.against {
+        programs.push(Program::new(other)?);
+    }
+    let machine = Machine::enter()?;
+    let result = measure(wanted, &programs);
+    // What is still mounted goes with the namespace.
+    let left = machine.leave();
+    result.and(left)
+}
+
+fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
+    if let (Some(profile), Some(docs)) = (&wanted.profile, &wanted.docs) {
+        write(
+            &docs.join("phases.svg"),
+            &phases::draw(&fs::read_to_string(profile)?),
+        )?;
+    }
+    let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
+    // Each table is written when it is there: a later failure must not lose it.
+    let add = |mark, text: String| {
+        println!("{text}");
+        match &wanted.docs {
+            Some(docs) => report::put(&docs.join("performance.md"), mark, &text),
+            None => Ok(()),
+        }
+    };
+    if wants("commands") {
+        let bed = Bed::find()?;
+        let machine = report::machine(&bed, wanted.runs)?;
+        let cases = Case::all(wanted.baseline.as_deref());
+        let figures = timing::measure(&cases, programs, &bed, wanted.runs, Memory::Watched)?;
+        if let Some(readme) = &wanted.readme {
+            let text = report::summary(&figures, &machine, bed.is_fixture);
+            report::put(readme, "summary", &text)?;
+        }
+        add("machine", machine)?;
+        add("times", report::times(&figures, bed.is_fixture))?;
+        add("resources", report::resources(&figures, bed.is_fixture))?;
+        add("memory", report::memory(&figures))?;
+        if let Some(ratios) = report::ratios(&figures) {
+            println!("{ratios}");
+        }
+    }
+    if wants("images") {
+        let images = images::all(programs, wanted.runs.div_ceil(5))?;
+        add("images", report::images(&images))?;
+    }
+    if wants("scaling") {
+        let scale = Scale {
+            program: &programs[0],
+            runs: wanted.runs.div_ceil(10),
+            up_to: wanted.up_to,
+        };
+        let series = scale.all()?;
+        add("scaling", report::scaling(&series))?;
+        if let Some(docs) = &wanted.docs {
+            write(&docs.join("scaling.svg"), &plot::scaling(&series))?;
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,108 @@
+//! That nvc-bench runs and writes what it promises; what it measures is not looked at.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+use nvc_testkit::cli;
+use nvc_testkit::harness::Need::Root;
+use nvc_testkit::harness::{self};
+use nvc_testkit::machine::Scratch;
+
+fn main() -> ExitCode {
+    harness::main(nvc_testkit::tests![&[Root];
+        the_page_gets_tables_and_plots,
+        an_unknown_option_is_refused,
+    ])
+}
+
+fn bench(docs: &Path, options: &[&str]) -> std::process::Output {
+    // Without the fixture and the images: on the simulated driver, which is everywhere.
+    Command::new(env!("CARGO_BIN_EXE_nvc-bench"))
+        .env("NVC_FIXTURE", docs)
+        .env("NVC_BENCH_CACHE", docs)
+        .args(["--runs", "1", "--docs"])
+        .arg(docs)
+        .args(options)
+        .arg(cli::program().unwrap())
+        .output()
+        .unwrap()
+}
+
+/// What is between a mark and its end.
+fn section<'a>(page: &'a str, mark: &str) -> &'a str {
+    let start = format!("<!-- bench: {mark} -->\n");
+    let rest = page.split_once(&start).unwrap().1;
+    rest.split_once("<!-- end -->").unwrap().0
+}
+
+fn the_page_gets_tables_and_plots() {
+    let docs = Scratch::new().unwrap();
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.md");
+    fs::copy(own, docs.join("performance.md")).unwrap();
+    fs::write(
+        docs.join("profile"),
+        "== info: 1 ms\nmain start 0.0 1.0 0.5 9\n",
+    )
+    .unwrap();
+    let profile = docs.join("profile");
+    let profile = ["--profile", profile.to_str().unwrap()];
+    let commands = bench(
+        docs.path(),
+        &[&profile[..], &["--only", "commands"]].concat(),
+    );
+    assert!(commands.status.success(), "{commands:?}");
+    let scaling = bench(docs.path(), &["--only", "scaling", "--up-to", "1"]);
+    assert!(scaling.status.success(), "{scaling:?}");
+
+    let page = fs::read_to_string(docs.join("performance.md")).unwrap();
+    assert!(
+        section(&page, "machine")
+            .contains("1 runs of each command, in turn, on the simulated driver")
+    );
+    for mark in ["times", "resources"] {
+        for command in [
+            "/bin/true",
+            "ldconfig alone",
+            "info",
+            "list",
+            "configure",
+            "everything",
+        ] {
+            let row = section(&page, mark)
+                .lines()
+                .find(|line| line.starts_with(&format!("| {command} | ")));
+            let row = row.unwrap_or_else(|| panic!("{mark} has no {command}"));
+            assert!(!row.contains("NaN") && !row.contains(" inf "), "{row}");
+        }
+    }
+    // The program, the query and ldconfig, each with its memory.
+    let memory = section(&page, "memory");
+    assert_eq!(
+        memory
+            .lines()
+            .filter(|line| line.starts_with("| configure | "))
+            .count(),
+        3,
+        "{memory}"
+    );
+    assert!(section(&page, "scaling").contains("| 1 | "), "{page}");
+    for (plot, word) in [
+        ("scaling.svg", "GPUs of the machine"),
+        ("phases.svg", ">start<"),
+    ] {
+        let text = fs::read_to_string(docs.join(plot)).unwrap();
+        assert!(
+            text.starts_with("<svg") && text.contains(word),
+            "{plot}: {text}"
+        );
+    }
+}
+
+fn an_unknown_option_is_refused() {
+    let docs = Scratch::new().unwrap();
+    let refused = bench(docs.path(), &["--frob"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).starts_with("usage: nvc-bench "));
+}

@@ -1,0 +1,336 @@
+/*
+ * Does what the kernel and NVML ask of an `info` or a `configure` at the least, and nothing else: the measure of how much
+ * of our time is ours. It checks nothing, parses next to nothing, undoes nothing, and is not safe to use on anything but
+ * a test's container.
+ *
+ *     cc -O2 -Wall -Wextra -o baseline scripts/bench/baseline.c
+ *
+ *     baseline info DRIVER_ROOT
+ *     baseline configure DRIVER_ROOT PID ROOTFS LDCONFIG PLAN
+ *
+ * `info` executes itself once more; that process changes its root, loads NVML and asks what nvidia-container-cli asks,
+ * for every GPU and MIG device; the answers come back over a pipe and are printed.
+ *
+ * `configure` does the same, then enters PID's mount namespace and carries out PLAN, a file with the output of
+ * `nvidia-container-cli configure --dry-run` (text; made before, for the same container; without device rules): four
+ * system calls a mount, files in a tmpfs, links. Last it executes LDCONFIG, uncaged, with `-r ROOTFS` and the plan's
+ * directories. Exit status 0 if all of it worked. Run it as root.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* ---- the query ------------------------------------------------------------------------------------------------- */
+
+typedef void *Device;
+
+static void *nvml;
+
+/* Calls an NVML function whose arguments are words; lacking ones count as failed. */
+#define CALL(name, ...) (find(name) ? ((unsigned (*)())find(name))(__VA_ARGS__) : 13u)
+
+static void *find(const char *name)
+{
+    return dlsym(nvml, name);
+}
+
+static void describe(FILE *out, Device device)
+{
+    char text[96];
+    unsigned pci[64], number, current, pending, slots = 0;
+    int major, minor;
+    Device mig;
+
+    if (!CALL("nvmlDeviceGetName", device, text, 96u))
+        fprintf(out, "%s", text);
+    if (!CALL("nvmlDeviceGetUUID", device, text, 96u))
+        fprintf(out, " %s", text);
+    if (!CALL("nvmlDeviceGetPciInfo_v3", device, pci))
+        fprintf(out, " %x:%x:%x", pci[4], pci[5], pci[6]);
+    if (!CALL("nvmlDeviceGetCudaComputeCapability", device, &major, &minor))
+        fprintf(out, " %d.%d", major, minor);
+    if (!CALL("nvmlDeviceGetBrand", device, &number))
+        fprintf(out, " %u", number);
+    if (!CALL("nvmlDeviceGetMinorNumber", device, &number))
+        fprintf(out, " %u", number);
+    if (!CALL("nvmlDeviceGetMigMode", device, &current, &pending) && current == 1)
+        CALL("nvmlDeviceGetMaxMigDeviceCount", device, &slots);
+    for (unsigned slot = 0; slot < slots; slot++) {
+        if (CALL("nvmlDeviceGetMigDeviceHandleByIndex", device, slot, &mig))
+            continue;
+        if (!CALL("nvmlDeviceGetGpuInstanceId", mig, &number))
+            fprintf(out, " gi%u", number);
+        if (!CALL("nvmlDeviceGetComputeInstanceId", mig, &number))
+            fprintf(out, " ci%u", number);
+        if (!CALL("nvmlDeviceGetUUID", mig, text, 96u))
+            fprintf(out, " %s", text);
+    }
+    fputc('\n', out);
+}
+
+/* The second process: asks NVML below `root` and prints what it says to standard output. */
+static int query(const char *root)
+{
+    char version[96];
+    int cuda;
+    unsigned count;
+    Device device;
+
+    if (chroot(root) || chdir("/"))
+        err(1, "chroot");
+    nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!nvml || CALL("nvmlInit_v2"))
+        errx(1, "no NVML");
+    if (CALL("nvmlSystemGetDriverVersion", version, 96u) || CALL("nvmlSystemGetCudaDriverVersion", &cuda) ||
+        CALL("nvmlDeviceGetCount_v2", &count))
+        errx(1, "NVML fails");
+    printf("%s %d\n", version, cuda);
+    for (unsigned i = 0; i < count; i++)
+        if (!CALL("nvmlDeviceGetHandleByIndex_v2", i, &device))
+            describe(stdout, device);
+    fflush(stdout);
+    _exit(0);
+}
+
+/* Executes this program once more, with another standard output. */
+static pid_t start_query(char *root, int output)
+{
+    char *arguments[] = {"baseline", "query", root, NULL};
+    pid_t pid = vfork();
+
+    if (pid == 0) {
+        dup2(output, 1);
+        execve("/proc/self/exe", arguments, environ);
+        _exit(127);
+    }
+    return pid;
+}
+
+static void ask(char *root)
+{
+    char answer[65536];
+    ssize_t length = 0, more;
+    int ends[2], status;
+    pid_t pid;
+
+    if (pipe2(ends, O_CLOEXEC))
+        err(1, "pipe2");
+    pid = start_query(root, ends[1]);
+    close(ends[1]);
+    while ((more = read(ends[0], answer + length, sizeof answer - (size_t)length)) > 0)
+        length += more;
+    close(ends[0]);
+    if (waitpid(pid, &status, 0) != pid || status != 0)
+        errx(1, "the query failed");
+    if (write(1, answer, (size_t)length) != length)
+        err(1, "write");
+}
+
+/* ---- the container --------------------------------------------------------------------------------------------- */
+
+struct step {
+    enum { BIND, TMPFS, LINK } kind;
+    char *at, *rest;
+    int mount;
+    mode_t mode;
+};
+
+static int container, ldconfig; /* the root directory, the program */
+static struct step steps[4096];
+static size_t count;
+static char *directories[64];
+static size_t directory_count;
+
+/* Makes the directories that `path`, relative to the container's root, lies in. */
+static void make_parents(const char *path)
+{
+    char part[4096];
+
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdirat(container, part, 0755);
+        *slash = '/';
+    }
+}
+
+static int make(struct step *step)
+{
+    if (step->kind == LINK)
+        return symlinkat(step->rest, container, step->at);
+    if (S_ISDIR(step->mode))
+        return mkdirat(container, step->at, 0755);
+    return mknodat(container, step->at, S_IFREG | 0644, 0);
+}
+
+/* A clone of a file of the driver root, read-only but for devices and sockets. */
+static void clone_source(struct step *step, int driver, const char *path, int writable)
+{
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOSUID | (writable ? 0 : MOUNT_ATTR_RDONLY)};
+    struct stat stat;
+
+    step->mount = (int)syscall(SYS_open_tree, driver, path + 1, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (step->mount < 0)
+        err(1, "%s", path);
+    if (syscall(SYS_mount_setattr, step->mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes))
+        err(1, "mount_setattr");
+    if (strncmp(path, "/tmp", 4) && strncmp(path, "/proc", 5))
+        step->mode = S_IFREG;
+    else if (!fstat(step->mount, &stat))
+        step->mode = stat.st_mode;
+}
+
+/* A tmpfs with the files that are named, taken from the driver root. */
+static void make_tmpfs(struct step *step, int driver, char *names)
+{
+    char from[4096], text[65536], *save = NULL;
+    int fs = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC), source, target;
+    ssize_t length;
+
+    syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "mode", "0555", 0);
+    syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
+    step->mount = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    if (step->mount < 0)
+        err(1, "fsmount");
+    close(fs);
+    for (char *name = names ? strtok_r(names, ", ", &save) : NULL; name; name = strtok_r(NULL, ", ", &save)) {
+        snprintf(from, sizeof from, "%s/%s", step->at, name);
+        source = openat(driver, from, O_RDONLY | O_CLOEXEC);
+        target = openat(step->mount, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+        length = read(source, text, sizeof text);
+        if (length < 0 || write(target, text, (size_t)length) != length)
+            err(1, "%s", name);
+        close(source);
+        close(target);
+    }
+}
+
+/* A line of the plan; what is of the host is opened. */
+static void read_line(char *line, int driver)
+{
+    struct step *step = &steps[count];
+    char *arrow = strstr(line, " -> "), *end;
+
+    if (strlen(line) < 14)
+        return;
+    if (!strncmp(line, "run ldconfig", 12)) {
+        char *save = NULL, *list = strstr(line, ", with ");
+        for (char *name = list ? strtok_r(list + 7, ", ", &save) : NULL; name; name = strtok_r(NULL, ", ", &save))
+            if (directory_count < 60)
+                directories[directory_count++] = name;
+        return;
+    }
+    step->at = line + 15;
+    if (!strncmp(line, "bind ", 5)) {
+        step->kind = BIND;
+        if (arrow) {
+            *arrow = 0;
+            step->at = arrow + 5;
+        }
+        if ((end = strstr(line + 14, " (")))
+            *end = 0;
+        clone_source(step, driver, line + 14, !strncmp(line, "bind device", 11) || !strncmp(line, "bind socket", 11));
+        if ((end = strstr(step->at, " (")))
+            *end = 0;
+    } else if (!strncmp(line, "link ", 5) && arrow) {
+        step->kind = LINK;
+        *arrow = 0;
+        step->rest = arrow + 4;
+    } else if (!strncmp(line, "mount tmpfs", 11) && (end = strstr(line, " (mode "))) {
+        char *names = strstr(end, ") with ");
+        *end = 0;
+        step->kind = TMPFS;
+        make_tmpfs(step, driver, names ? names + 7 : NULL);
+    } else {
+        errx(1, "unknown step: %s", line);
+    }
+    count++;
+}
+
+static void read_plan(const char *file, int driver)
+{
+    static char text[1 << 20];
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    ssize_t length = read(fd, text, sizeof text - 1);
+    char *save = NULL;
+
+    if (length < 0)
+        err(1, "%s", file);
+    close(fd);
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        read_line(line, driver);
+}
+
+static void carry_out(struct step *step)
+{
+    if (step->kind != TMPFS && make(step) && errno == ENOENT) {
+        make_parents(step->at);
+        if (make(step))
+            err(1, "%s", step->at);
+    }
+    if (step->kind != LINK && syscall(SYS_move_mount, step->mount, "", container, step->at, MOVE_MOUNT_F_EMPTY_PATH))
+        err(1, "mounting at %s", step->at);
+}
+
+static void run_ldconfig(char *rootfs)
+{
+    char *arguments[70] = {"/sbin/ldconfig", "-r", rootfs}, *none[] = {NULL};
+    int status;
+    pid_t pid;
+
+    memcpy(arguments + 3, directories, directory_count * sizeof *directories);
+    pid = vfork();
+    if (pid == 0) {
+        syscall(SYS_execveat, ldconfig, "", arguments, none, AT_EMPTY_PATH);
+        _exit(127);
+    }
+    if (waitpid(pid, &status, 0) != pid || status != 0)
+        errx(1, "ldconfig failed");
+}
+
+static void configure(char *root, const char *pid, char *rootfs, const char *program, const char *plan)
+{
+    char path[64];
+    int driver, namespace;
+
+    snprintf(path, sizeof path, "/proc/%s/ns/mnt", pid);
+    namespace = open(path, O_RDONLY | O_CLOEXEC);
+    ldconfig = open(program, O_PATH | O_CLOEXEC);
+    driver = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    ask(root);
+    read_plan(plan, driver);
+    if (setns(namespace, CLONE_NEWNS))
+        err(1, "setns");
+    container = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < count; i++)
+        carry_out(&steps[i]);
+    run_ldconfig(rootfs);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && !strcmp(argv[1], "query"))
+        return query(argv[2]);
+    if (argc == 3 && !strcmp(argv[1], "info"))
+        ask(argv[2]);
+    else if (argc == 7 && !strcmp(argv[1], "configure"))
+        configure(argv[2], argv[3], argv[4], argv[5], argv[6]);
+    else
+        errx(2, "usage: baseline info ROOT | baseline configure ROOT PID ROOTFS LDCONFIG PLAN");
+    return 0;
+}

@@ -1,0 +1,293 @@
+//! Runs `configure` on roots that mean harm, and looks whether anything got out, stayed, or was left out.
+//!
+//! An arena has a canary, which is what links that lead out lead to, a mount namespace for the containers, and a memory of how
+//! the host looks. Everything is told as a text, so that whoever generated the root can shrink it.
+
+mod verdict;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::mount::{MntFlags, umount2};
+use nvc_testkit::cli::{Outcome, Run};
+use nvc_testkit::hostile::{self, Place, Root};
+use nvc_testkit::inside::Inside;
+use nvc_testkit::machine::{self, Scratch, scratch_base};
+use nvc_testkit::mounts::{self, Mount};
+use nvc_testkit::snapshot::{Look, Snapshot};
+use serde_json::Value;
+
+use crate::{command_line, host_ldconfig};
+
+/// How `configure` is told of the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// From the host, by a process.
+    Supervised,
+    /// From within, by a child of the container's process.
+    Standalone,
+}
+
+/// How a `configure` ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All was done.
+    Done,
+    /// Nothing was done; the sort of error.
+    Refused(String),
+}
+
+/// A canary, a namespace for containers, and the host around them.
+#[derive(Debug)]
+pub struct Arena {
+    inside: Inside,
+    scratch: Scratch,
+    canary: Snapshot,
+    host: String,
+    namespaces: Vec<PathBuf>,
+    /// Device of the file system of the scratch directories: the driver's files and the canary's.
+    device: String,
+    /// The namespace's mounts without a container.
+    empty: Vec<(u64, Mount)>,
+}
+
+impl Arena {
+    /// Prepares everything.
+    ///
+    /// # Errors
+    /// Something cannot be made.
+    pub fn new() -> io::Result<Self> {
+        let driver = machine::driver();
+        let scratch = Scratch::new()?;
+        fs::create_dir(scratch.join("base"))?;
+        hostile::canary(&scratch.join("canary"), driver)?;
+        let inside = Inside::new()?;
+        let table = mounts::of("self")?;
+        let base = scratch_base();
+        let own = table.iter().rfind(|mount| mount.point == base);
+        let device = own.map(|mount| mount.device.clone());
+        Ok(Self {
+            canary: Snapshot::of(&scratch.join("canary"), Look::ForTraces)?,
+            host: fs::read_to_string("/proc/self/mountinfo")?,
+            namespaces: own_namespaces()?,
+            device: device.ok_or_else(|| io::Error::other("no file system of the tests' own"))?,
+            empty: mounts::numbered(inside.pid())?,
+            inside,
+            scratch,
+        })
+    }
+
+    /// The canary.
+    pub fn canary(&self) -> PathBuf {
+        self.scratch.join("canary")
+    }
+
+    /// The namespace of the containers.
+    pub fn inside(&self) -> &Inside {
+        &self.inside
+    }
+
+    /// Builds a root; gives its path, which is the same for all.
+    ///
+    /// # Errors
+    /// Text of what failed.
+    pub fn build(&self, root: &Root) -> Result<PathBuf, String> {
+        let (base, canary) = (self.scratch.join("base"), self.canary());
+        let place = Place {
+            base: &base,
+            canary: &canary,
+            pid: self.inside.pid(),
+            driver: machine::driver(),
+        };
+        let built = self.inside.run(|| hostile::build(root, &place));
+        built
+            .and_then(|built| built)
+            .map_err(|error| format!("building: {error}"))
+    }
+
+    /// Unmounts the root; nothing else may be mounted in the namespace then.
+    ///
+    /// # Errors
+    /// Text of what is left.
+    pub fn clear(&self) -> Result<(), String> {
+        let base = self.scratch.join("base");
+        let cleared = self.inside.run(|| umount2(&base, MntFlags::MNT_DETACH));
+        told(cleared)?.map_err(|errno| format!("clearing: {errno}"))?;
+        let left = told(mounts::numbered(self.inside.pid()))?;
+        if left == self.empty {
+            return Ok(());
+        }
+        Err(format!(
+            "mounted outside the root: {}",
+            difference(&self.empty, &left)
+        ))
+    }
+
+    /// `configure` with more words.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn configure(&self, mode: Mode, root: &Path, words: &[&str]) -> io::Result<Outcome> {
+        let ldconfig = host_ldconfig();
+        let pid = format!("--pid={}", self.inside.pid());
+        let mut all = vec!["configure", &ldconfig, "--no-cgroups"];
+        if mode == Mode::Supervised {
+            all.push(&pid);
+        }
+        all.extend(words);
+        let mut line = command_line(machine::driver(), &all);
+        line.push(root.into());
+        match mode {
+            Mode::Supervised => Run::cli(line).outcome(),
+            Mode::Standalone => {
+                // The caller is a process of the container: a shell in its namespace.
+                let mut shell = Command::new("sh");
+                shell.args(["-c", "\"$@\"; exit $?", "sh"]);
+                self.inside.run(|| Run::within(shell, line).outcome())?
+            }
+        }
+    }
+
+    /// Builds a root, configures it, and judges what came of it.
+    ///
+    /// # Errors
+    /// Text of what is wrong.
+    pub fn try_root(&self, mode: Mode, root: &Root, words: &[&str]) -> Result<Ending, String> {
+        let path = self.build(root)?;
+        let tried = self.try_built(mode, &path, words);
+        let cleared = self.clear();
+        let ending = tried?;
+        cleared?;
+        self.host_is_unchanged()?;
+        Ok(ending)
+    }
+
+    fn try_built(&self, mode: Mode, root: &Path, words: &[&str]) -> Result<Ending, String> {
+        let before = self.look(root)?;
+        let dry = [&["--dry-run", "--format=json"], words].concat();
+        let dry = told(self.configure(mode, root, &dry))?;
+        let plan = match ending(&dry)? {
+            Ending::Done => {
+                let steps: Value = told(serde_json::from_str(&dry.stdout))?;
+                Some(steps.as_array().cloned().unwrap_or_default())
+            }
+            Ending::Refused(_) => None,
+        };
+        let outcome = told(self.configure(mode, root, words))?;
+        let ending = ending(&outcome)?;
+        match (&ending, plan) {
+            (Ending::Refused(_), _) => {
+                let after = self.look(root)?;
+                let text = |problem| format!("{problem}\nafter: {}", outcome.stderr);
+                verdict::nothing_changed(&before, &after).map_err(text)?;
+            }
+            (Ending::Done, None) => {
+                return Err(format!("done, without a plan: {}", dry.stderr));
+            }
+            (Ending::Done, Some(plan)) => {
+                let after = told(mounts::numbered(self.inside.pid()))?;
+                self.plan_was_carried_out(mode, root, &plan, &before, &after)?;
+            }
+        }
+        Ok(ending)
+    }
+
+    fn look(&self, root: &Path) -> Result<Seen, String> {
+        let files = self.inside.run(|| Snapshot::of(root, Look::AtWhatIsThere));
+        Ok(Seen {
+            mounts: told(mounts::numbered(self.inside.pid()))?,
+            files: told(told(files)?)?,
+        })
+    }
+
+    /// Fails if the canary, the host's mounts or this process's namespaces changed.
+    ///
+    /// # Errors
+    /// Text of what changed.
+    pub fn host_is_unchanged(&self) -> Result<(), String> {
+        let canary = told(Snapshot::of(&self.canary(), Look::ForTraces))?;
+        let changes = canary.changes_since(&self.canary);
+        if !changes.is_empty() {
+            return Err(format!("the canary: {changes:#?}"));
+        }
+        let host = told(fs::read_to_string("/proc/self/mountinfo"))?;
+        if host != self.host {
+            return Err(format!(
+                "the host's mounts:\n{}\nwere:\n{}",
+                host, self.host
+            ));
+        }
+        let first = told(fs::read_to_string("/proc/1/mountinfo"))?;
+        let scratch = scratch_base();
+        if first.contains(&*scratch.to_string_lossy()) {
+            return Err(format!(
+                "mounts of the tests in the first namespace:\n{first}"
+            ));
+        }
+        if told(own_namespaces())? != self.namespaces {
+            return Err("the caller's namespaces changed".into());
+        }
+        Ok(())
+    }
+
+    /// Device of the file system that has the driver's files and the canary.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+}
+
+/// A container at one moment.
+#[derive(Debug)]
+struct Seen {
+    mounts: Vec<(u64, Mount)>,
+    files: Snapshot,
+}
+
+/// How the program ended, if it did so in an orderly way.
+///
+/// # Errors
+/// It did not.
+pub fn ending(outcome: &Outcome) -> Result<Ending, String> {
+    let text = outcome.stderr.strip_prefix("nvidia-container-cli: ");
+    match (outcome.status, text) {
+        _ if !outcome.orphans.is_empty() => Err(format!("left behind: {outcome:#?}")),
+        (Some(0), _) => Ok(Ending::Done),
+        (Some(1), Some(text)) => {
+            let (sort, rest) = text.split_once(':').unwrap_or((text, ""));
+            // Paths differ from root to root; the cause is what follows the last colon.
+            let cause = rest.lines().next().unwrap_or_default().rsplit(": ").next();
+            let cause = cause.and_then(|cause| cause.split(" for /").next());
+            Ok(Ending::Refused(format!(
+                "{sort}: {}",
+                cause.unwrap_or_default()
+            )))
+        }
+        _ => Err(format!("no orderly end: {outcome:#?}")),
+    }
+}
+
+fn difference(before: &[(u64, Mount)], after: &[(u64, Mount)]) -> String {
+    let lines = |of: &[(u64, Mount)], other: &[(u64, Mount)], sign: char| -> String {
+        let missing = of.iter().filter(|mount| !other.contains(mount));
+        missing
+            .map(|(id, mount)| format!("\n{sign} {id} {mount}"))
+            .collect()
+    };
+    lines(after, before, '+') + &lines(before, after, '-')
+}
+
+fn own_namespaces() -> io::Result<Vec<PathBuf>> {
+    let names = ["mnt", "pid", "net", "ipc", "uts", "user", "cgroup"];
+    let mut links: Vec<_> = names
+        .map(|name| fs::read_link(format!("/proc/thread-self/ns/{name}")))
+        .into();
+    links.push(fs::read_link("/proc/thread-self/cwd"));
+    links.push(fs::read_link("/proc/thread-self/root"));
+    links.into_iter().collect()
+}
+
+fn told<T, E: std::fmt::Display>(result: Result<T, E>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}

@@ -1,0 +1,248 @@
+//! Judges what a `configure` did to a container: exactly its plan, or nothing.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, umount2};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::unistd::{chdir, chroot};
+use nvc_testkit::machine::{self, scratch_base};
+use nvc_testkit::mounts::Mount;
+use nvc_testkit::snapshot::{Look, Snapshot};
+use serde_json::Value;
+
+use super::{Arena, Mode, Seen, difference, told};
+
+/// A mount as the plan means it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// A file of the driver: where it is in the file system of the scratch directories.
+    Driver(PathBuf),
+    /// A file of the image, by its name.
+    Image(String),
+    /// A new tmpfs.
+    Tmpfs,
+}
+
+#[derive(Debug)]
+struct Step {
+    at: PathBuf,
+    wanted: Wanted,
+    options: &'static [&'static str],
+    /// Device and inode number of the driver's file.
+    identity: Option<(u64, u64)>,
+}
+
+/// Fails unless the container is what it was.
+pub(super) fn nothing_changed(before: &Seen, after: &Seen) -> Result<(), String> {
+    if before.mounts != after.mounts {
+        let lines = difference(&before.mounts, &after.mounts);
+        return Err(format!("refused, but mounted: {lines}"));
+    }
+    let changes = after.files.changes_since(&before.files);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    Err(format!("refused, but changed: {changes:#?}"))
+}
+
+impl Arena {
+    /// Fails unless the new mounts are the plan's, show what they must, and the files changed no more than they must.
+    pub(super) fn plan_was_carried_out(
+        &self,
+        mode: Mode,
+        root: &Path,
+        plan: &[Value],
+        before: &Seen,
+        after: &[(u64, Mount)],
+    ) -> Result<(), String> {
+        let steps: Vec<Step> = plan.iter().filter_map(step).collect();
+        let mut new = Vec::new();
+        let mut old = before.mounts.iter();
+        for (id, mount) in after {
+            match before.mounts.iter().find(|(old, _)| old == id) {
+                None => new.push(mount),
+                // A shared mount may have become a slave, so that nothing leaks.
+                Some((_, was)) if same_but_for_propagation(was, mount) => drop(old.next()),
+                Some((_, was)) => return Err(format!("changed: {was} is {mount}")),
+            }
+        }
+        if old.next().is_some() {
+            let lines = difference(&before.mounts, after);
+            return Err(format!("unmounted: {lines}"));
+        }
+        let known: Vec<&str> = before
+            .mounts
+            .iter()
+            .map(|(_, mount)| mount.device.as_str())
+            .collect();
+        let mut made = new.iter();
+        let mut paired = Vec::new();
+        let mut next = made.next();
+        for step in &steps {
+            let fits = next.is_some_and(|mount| self.is(mount, step, &known));
+            if let (true, Some(mount)) = (fits, next) {
+                paired.push((step, *mount));
+                next = made.next();
+            } else if step.wanted != Wanted::Tmpfs {
+                return Err(format!("no mount for {step:#?} but {next:?}"));
+            } // else one that looks like an earlier run's was there
+        }
+        if let Some(mount) = next {
+            return Err(format!("not in the plan: {mount}"));
+        }
+        if let Some(mount) = new.iter().find(|mount| !mount.point.starts_with(root)) {
+            return Err(format!("outside the root: {mount}"));
+        }
+        // In the caller's own namespace, whether mounts have peers is the caller's wish.
+        let mut shared = new.iter().filter(|mount| !mount.propagation.is_empty());
+        if let (Mode::Supervised, Some(mount)) = (mode, shared.next()) {
+            return Err(format!("shown elsewhere too: {mount}"));
+        }
+        let seen = self.inside().run(|| visible(root, &paired));
+        told(seen)??;
+        let left = self.inside().run(|| {
+            for mount in new.iter().rev() {
+                let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+                umount2(&mount.point, flags).map_err(|errno| format!("{mount}: {errno}"))?;
+            }
+            told(Snapshot::of(root, Look::AtWhatIsThere))
+        });
+        let left = told(left)??;
+        let surplus: Vec<_> = left
+            .changes_since(&before.files)
+            .into_iter()
+            .filter(|(path, was, is)| !is_expected(path, *was, *is))
+            .collect();
+        if surplus.is_empty() {
+            return Ok(());
+        }
+        Err(format!("done, but changed too: {surplus:#?}"))
+    }
+
+    fn is(&self, mount: &Mount, step: &Step, known: &[&str]) -> bool {
+        let of_tests = mount.device == self.device();
+        let wanted = match &step.wanted {
+            Wanted::Driver(path) => of_tests && mount.root == *path,
+            Wanted::Image(name) => {
+                let last = mount.root.file_name();
+                !of_tests
+                    && known.contains(&mount.device.as_str())
+                    && last.is_some_and(|last| last == name.as_str())
+            }
+            Wanted::Tmpfs => {
+                mount.fs_type == "tmpfs"
+                    && mount.root == Path::new("/")
+                    && !known.contains(&mount.device.as_str())
+            }
+        };
+        wanted && step.options.iter().all(|option| mount.has(option))
+    }
+}
+
+/// What a step of the plan mounts, if anything.
+fn step(step: &Value) -> Option<Step> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let at = Path::new("/").join(text(&step["at"]));
+    let of_driver = |path: &Value| {
+        let path = machine::driver().path(text(path));
+        let path = path.canonicalize().unwrap_or(path);
+        let identity = fs::metadata(&path)
+            .map(|stat| (stat.dev(), stat.ino()))
+            .ok();
+        let below = path
+            .strip_prefix(scratch_base())
+            .unwrap_or(&path)
+            .to_owned();
+        (Wanted::Driver(Path::new("/").join(below)), identity)
+    };
+    let source = &step["source"];
+    let (wanted, options, identity): (_, &[_], _) = match step["step"].as_str()? {
+        "mount-tmpfs" => (Wanted::Tmpfs, &["nosuid", "nodev", "noexec"], None),
+        "bind-device" => {
+            let (wanted, identity) = of_driver(source);
+            (wanted, &["ro", "nosuid", "noexec"], identity)
+        }
+        "bind" => {
+            let (wanted, identity) = if source["image"].is_string() {
+                let path = PathBuf::from(text(&source["image"]));
+                let name = path.file_name().unwrap_or_default();
+                (Wanted::Image(name.to_string_lossy().into_owned()), None)
+            } else {
+                of_driver(&source["host"])
+            };
+            let options: &[_] = match step["kind"].as_str()? {
+                "ipc" => &["nosuid", "nodev", "noexec"],
+                "proc" => &["ro", "nosuid", "nodev", "noexec"],
+                _ => &["ro", "nosuid", "nodev"],
+            };
+            (wanted, options, identity)
+        }
+        _ => return None,
+    };
+    Some(Step {
+        at,
+        wanted,
+        options,
+        identity,
+    })
+}
+
+/// Whether a process whose root this is finds each mount where the plan says; it changes the calling thread's root.
+fn visible(root: &Path, paired: &[(&Step, &Mount)]) -> Result<(), String> {
+    told(chroot(root).and_then(|()| chdir("/")))?;
+    for (number, (step, mount)) in paired.iter().enumerate() {
+        let later = paired.get(number + 1..).unwrap_or_default();
+        // The image made two places one, or put one into the other.
+        if later
+            .iter()
+            .any(|(_, later)| mount.point.starts_with(&later.point))
+        {
+            continue;
+        }
+        let found = match (&step.wanted, step.identity) {
+            (Wanted::Driver(_), Some(identity)) => {
+                fs::metadata(&step.at).is_ok_and(|stat| (stat.dev(), stat.ino()) == identity)
+            }
+            (Wanted::Tmpfs, _) => {
+                statfs(&step.at).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+            }
+            _ => fs::metadata(&step.at).is_ok_and(|stat| stat.is_file()),
+        };
+        if !found {
+            return Err(format!("not to be seen: {step:#?} at {mount}"));
+        }
+    }
+    Ok(())
+}
+
+fn same_but_for_propagation(was: &Mount, is: &Mount) -> bool {
+    let mut was = was.clone();
+    was.propagation.clone_from(&is.propagation);
+    was == *is
+}
+
+/// Whether a change is a mount point, one of the plan's links, or ldconfig's work.
+fn is_expected(path: &Path, was: Option<&str>, is: Option<&str>) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_link = |text: &str| text.starts_with("12");
+    let is_link_beside = |text: &str| {
+        let target = text.split_once(" -> ").map(|(_, target)| target);
+        is_link(text) && target.is_some_and(|target| !target.contains('/'))
+    };
+    let of_ldconfig = name == "ld.so.cache" || name == "aux-cache";
+    match (was, is) {
+        (None, Some(is)) => {
+            let mount_point =
+                is.starts_with("04") || is.starts_with("10") && is.contains(" 0 bytes ");
+            mount_point || is_link_beside(is) || of_ldconfig
+        }
+        (Some(was), Some(is)) => of_ldconfig || is_link(was) && is_link_beside(is),
+        // ldconfig removes what an earlier run left, and links to nothing.
+        (Some(was), None) => {
+            matches!(&*name, "ld.so.cache~" | "aux-cache~") || is_link(was) && name.contains(".so.")
+        }
+        (None, None) => true,
+    }
+}

@@ -1,0 +1,210 @@
+//! Machines that run out: of space, of inodes, of descriptors, of memory. Everything or nothing is done.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use nvc_testkit::cli::{Outcome, Run};
+use nvc_testkit::container::{Builder, Container};
+use nvc_testkit::harness::Need::{Command as Program, Root};
+use nvc_testkit::harness::{Test, cases};
+use nvc_testkit::{machine, userland};
+use nvc_tests::{State, capi, command_line, configure, debian_root, host_ldconfig, start};
+
+const ARGUMENTS: &[&str] = &["--utility", "--compute", "--graphics", "--device=all"];
+
+pub(crate) fn tests() -> Vec<Test> {
+    let mut tests = nvc_testkit::tests![&[Root];
+        no_inode_is_left,
+        no_space_for_the_cache,
+        one_directory_is_read_only,
+    ];
+    tests.extend(nvc_testkit::tests![&[Root, Program("prlimit")];
+        no_descriptor_is_left,
+        no_memory_is_left,
+    ]);
+    tests.extend(nvc_testkit::tests![&[Root, Program("gcc")]; no_descriptor_is_left_in_c]);
+    tests
+}
+
+fn container() -> Container {
+    let root = debian_root()
+        .no_programs()
+        .directory("/usr/lib/x86_64-linux-gnu")
+        .directory("/small");
+    start(Builder::new(root))
+}
+
+/// Mounts a small file system in a container, over a directory that is empty there.
+fn mount_small(container: &Container, directory: &str, options: &str) {
+    let status = container
+        .enter("mount")
+        .args(["-t", "tmpfs", "-o", options, "small"])
+        .arg(container.point(directory))
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// With one inode more each time, until they suffice: every file that must be made is the one too many once.
+fn no_inode_is_left() {
+    let directory = machine::driver().fill("/LIB");
+    let mut inodes = 1;
+    loop {
+        let container = container();
+        mount_small(&container, &directory, &format!("nr_inodes={inodes}"));
+        let before = State::of(&container);
+        let outcome = configure(&container, ARGUMENTS).outcome().unwrap();
+        if outcome.status == Some(0) {
+            break;
+        }
+        assert_failed(&outcome, "no space left on device");
+        before.assert_unchanged(&container);
+        inodes += cases(5, 1);
+        assert!(inodes < 200);
+    }
+    assert!(inodes > 20, "{inodes}");
+}
+
+/// ldconfig is the one that fails: it cannot make its file, or not fill it.
+fn no_space_for_the_cache() {
+    for (options, filler) in [
+        ("nr_inodes=64", ": > filler$i"),
+        ("size=128k", "head -c 4096 /dev/zero > filler$i"),
+    ] {
+        let container = container();
+        mount_small(&container, "/small", options);
+        let script = format!(
+            "cd \"$1\" && cp -a etc/. small/ && mount --bind small etc && cd etc || exit 1
+             i=0; while ({filler}) 2>/dev/null; do i=$((i+1)); done; true"
+        );
+        let mut shell = container.enter("sh");
+        let status = shell.args(["-c", &script, "sh"]).arg(container.root());
+        assert!(status.status().unwrap().success());
+        let before = State::of(&container);
+        let words = &["--utility", "--compute", "--device=0"];
+        let outcome = configure(&container, words).outcome().unwrap();
+        assert_failed(&outcome, "ldcache error: ");
+        let hint = "the file system of the container's root is full";
+        assert!(outcome.stderr.contains(hint), "{outcome:#?}");
+        before.assert_unchanged(&container);
+    }
+}
+
+fn one_directory_is_read_only() {
+    for directory in ["/LIB", "/usr/bin", "/usr/lib/firmware", "/run", "/etc"] {
+        let directory = machine::driver().fill(directory);
+        let container = container();
+        let path = container.point(&directory);
+        let script =
+            "mkdir -p \"$1\" && mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\"";
+        let mut shell = container.enter("sh");
+        let status = shell.args(["-c", script, "sh"]).arg(path).status();
+        assert!(status.unwrap().success());
+        let before = State::of(&container);
+        let outcome = configure(&container, ARGUMENTS).outcome().unwrap();
+        assert_failed(&outcome, "");
+        assert!(
+            outcome.stderr.to_lowercase().contains("read-only"),
+            "{outcome:#?}"
+        );
+        before.assert_unchanged(&container);
+    }
+}
+
+fn assert_failed(outcome: &Outcome, text: &str) {
+    let line = outcome.stderr.lines().next().unwrap_or_default();
+    assert!(
+        outcome.status == Some(1)
+            && line.starts_with("nvidia-container-cli: ")
+            && line.contains(text)
+            && outcome.orphans.is_empty(),
+        "{text}: {outcome:#?}"
+    );
+}
+
+fn limited(option: &str, limit: usize, container: &Container) -> Outcome {
+    let pid = format!("--pid={}", container.pid());
+    let ldconfig = host_ldconfig();
+    let words = [&["configure", "--no-cgroups", &pid, &ldconfig], ARGUMENTS].concat();
+    let mut line = command_line(machine::driver(), &words);
+    line.push(container.root().into());
+    let mut prlimit = Command::new("prlimit");
+    prlimit.arg(format!("--{option}={limit}:{limit}")).arg("--");
+    Run::within(prlimit, line).outcome().unwrap()
+}
+
+/// Nothing was left out to succeed with so little.
+fn assert_complete(container: &Container, before: &State) {
+    let plenty = self::container();
+    let without_limit = State::of(&plenty);
+    configure(&plenty, ARGUMENTS).succeeds();
+    assert_eq!(
+        before.new_mounts(container),
+        without_limit.new_mounts(&plenty)
+    );
+}
+
+fn no_descriptor_is_left() {
+    let container = container();
+    let before = State::of(&container);
+    let mut failures = 0;
+    for limit in (4..1000).step_by(cases(7, 1)) {
+        let outcome = limited("nofile", limit, &container);
+        if outcome.status == Some(0) {
+            break;
+        }
+        assert_failed(&outcome, "");
+        before.assert_unchanged(&container);
+        failures += 1;
+    }
+    assert!(failures > 10, "{failures}");
+    assert_complete(&container, &before);
+}
+
+/// Where the language's own ends come abruptly, as when somebody kills it: then it can be done again.
+fn no_memory_is_left() {
+    let mut container = container();
+    let mut before = State::of(&container);
+    let mut failures = 0;
+    for limit in (6 << 20..1 << 30).step_by(cases(1 << 20, 32 << 10)) {
+        let outcome = limited("as", limit, &container);
+        assert_eq!(outcome.orphans, [""; 0], "{limit}");
+        match outcome.status {
+            Some(0) => break,
+            // The loader's, before there is a program.
+            Some(127) => before.assert_unchanged(&container),
+            Some(-6 | -11) => {
+                configure(&container, ARGUMENTS).succeeds();
+                container = self::container();
+                before = State::of(&container);
+            }
+            _ => {
+                failures += 1;
+                assert_failed(&outcome, "");
+                before.assert_unchanged(&container);
+            }
+        }
+    }
+    assert!(failures > 0, "{failures}");
+    assert_complete(&container, &before);
+}
+
+/// The C library does not raise the limit: that is its caller's.
+fn no_descriptor_is_left_in_c() {
+    let container = container();
+    let before = State::of(&container);
+    let program = capi::Program::compile("gcc", "tests/c/scarce.c", capi::Check::Plain);
+    let ldconfig = format!("@{}", userland::host_ldconfig().display());
+    let words: [OsString; 4] = [
+        machine::driver().root().into(),
+        container.pid().to_string().into(),
+        container.root().into(),
+        ldconfig.into(),
+    ];
+    program.succeeds(words);
+    let new = before.new_mounts(&container);
+    assert!(
+        new.iter()
+            .any(|line| line.starts_with("usr/bin/nvidia-smi ")),
+        "{new:#?}"
+    );
+}

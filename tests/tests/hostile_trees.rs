@@ -1,0 +1,70 @@
+//! Roots that mean harm, generated: a `configure` does exactly what it planned or nothing, and never anything outside the root.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use nvc_testkit::harness::Need::Root;
+use nvc_testkit::harness::{self, test};
+use nvc_testkit::hostile::roots;
+use nvc_tests::arena::{Arena, Ending, Mode};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngSeed, TestRunner};
+
+/// What is asked for: little, much, and what touches other places.
+const WORDS: &[&[&str]] = &[
+    &["--utility", "--device=0"],
+    &["--compute", "--utility", "--compat32", "--device=0"],
+    &["--graphics", "--utility", "--device=all"],
+];
+
+fn main() -> ExitCode {
+    harness::main(vec![
+        test("supervised", &[Root], || trees(Mode::Supervised, 1)),
+        test("standalone", &[Root], || trees(Mode::Standalone, 2)),
+    ])
+}
+
+/// Half of all trees. Another seed makes other trees: `NVC_TEST_SEED=7`.
+fn trees(mode: Mode, number: u64) {
+    let count = harness::cases(250, 10_000);
+    let seed = std::env::var("NVC_TEST_SEED").ok();
+    let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(number);
+    let arena = Arena::new().unwrap();
+    let endings: Mutex<BTreeMap<String, usize>> = Mutex::default();
+    let mut runner = TestRunner::new(Config {
+        cases: u32::try_from(count).unwrap(),
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        max_shrink_iters: 300,
+        ..Config::default()
+    });
+    let found = runner.run(&(roots(), select(WORDS)), |(root, words)| {
+        let ending = arena.try_root(mode, &root, words);
+        let ending = ending.map_err(TestCaseError::fail)?;
+        let ending = match ending {
+            Ending::Done => "done".to_owned(),
+            Ending::Refused(why) => why,
+        };
+        let mut endings = endings.lock().unwrap();
+        *endings.entry(ending).or_default() += 1;
+        let tried: usize = endings.values().sum();
+        if tried.is_multiple_of(1000) {
+            println!("{mode:?}: {tried} trees");
+        }
+        Ok(())
+    });
+    if let Err(error) = found {
+        panic!("with NVC_TEST_SEED={seed}: {error}");
+    }
+    let endings = endings.into_inner().unwrap();
+    // Trees that are all refused, or none, prove little.
+    let done = endings.get("done").copied().unwrap_or_default();
+    println!("{mode:?}: {count} trees, seed {seed}, {done} done: {endings:#?}");
+    // Devices that nothing drives are among the things; none may be opened.
+    let opened = |ending: &&String| ending.ends_with("no such device or address");
+    assert_eq!(endings.keys().find(opened), None);
+    assert!(done > count / 10 && done < count, "{endings:#?}");
+}

@@ -1,0 +1,108 @@
+//! Root configures containers that have user namespaces of their own, as daemons do.
+
+use std::fs;
+use std::process::Child;
+
+use nvc_testkit::cli::Run;
+use nvc_testkit::compile::Source;
+use nvc_testkit::driver::Builder;
+use nvc_testkit::tree::Tree;
+use nvc_tests::{command_line, host_ldconfig};
+
+use super::world::{Root, World, expect_line};
+
+const FIRST: u32 = 100_000;
+
+/// A container that waits to be configured; `read` ends it.
+fn container(world: &World, before: &str) -> (Child, u32) {
+    let mut child = world.start(Root::Range(FIRST), before, "echo ready; read end || true");
+    expect_line(&mut child, "ready");
+    // unshare(1) waits for the process in the new pid namespace, which is the container's.
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let inner = fs::read_to_string(children).unwrap();
+    let inner = inner.split_whitespace().next().unwrap().parse().unwrap();
+    (child, inner)
+}
+
+fn configure(world: &World, pid: u32) {
+    let (pid, ldconfig) = (format!("--pid={pid}"), host_ldconfig());
+    let words = [
+        "configure",
+        "--no-cgroups",
+        &pid,
+        &ldconfig,
+        "--utility",
+        "--compute",
+        "--device=0",
+    ];
+    let mut line = command_line(&world.driver, &words);
+    line.push((&world.root).into());
+    Run::cli(line).succeeds();
+}
+
+/// nvidia-smi, run by the container's root in all of its namespaces.
+fn listing(world: &World, pid: u32) -> String {
+    let pid = pid.to_string();
+    let output = Run::other("nsenter")
+        .args(["-t", &pid, "-U", "-m", "-p", "--", "chroot"])
+        .args([&world.root])
+        .args(["/usr/bin/nvidia-smi", "-L"])
+        .env("NVIDIA_SIM_NO_NODES", "1")
+        .outcome()
+        .unwrap();
+    format!("{}{}", output.stdout, output.stderr)
+}
+
+fn end(mut container: Child) {
+    drop(container.stdin.take());
+    container.wait().unwrap();
+}
+
+/// The files are the container's owner's, as Docker's `userns-remap` has it.
+pub(crate) fn a_container_of_shifted_users() {
+    let world = World::new(&Builder::default(), FIRST);
+    let before = Tree::of(&world.root).unwrap();
+    let (container, pid) = container(&world, "");
+    configure(&world, pid);
+    let listed = listing(&world, pid);
+    assert!(listed.contains(&world.driver.listing(0, &[])), "{listed}");
+    let after = Tree::of(&world.root).unwrap();
+    check_owner(&before, &after, FIRST);
+    // A second time, with all there.
+    configure(&world, pid);
+    end(container);
+}
+
+/// On the disk the files are root's; the mount shifts them to the container's users.
+pub(crate) fn an_idmapped_root() {
+    let world = World::new(&Builder::default(), 0);
+    let before = Tree::of(&world.root).unwrap();
+    let tool = world.tool(Source::IdMap, "idmap");
+    let shift = format!(
+        "{} \"$root\" \"$root\" {FIRST} 65536; export bound=1",
+        tool.display()
+    );
+    let (container, pid) = container(&world, &shift);
+    configure(&world, pid);
+    let listed = listing(&world, pid);
+    assert!(listed.contains(&world.driver.listing(0, &[])), "{listed}");
+    let after = Tree::of(&world.root).unwrap();
+    check_owner(&before, &after, 0);
+    configure(&world, pid);
+    end(container);
+}
+
+/// All that is new is this user's.
+fn check_owner(before: &Tree, after: &Tree, owner: u32) {
+    let changes = after.changes_since(before);
+    assert!(changes.len() > 5, "{changes:#?}");
+    for path in ["etc/ld.so.cache", "usr/bin/nvidia-smi"] {
+        let entry = after.get(path).unwrap();
+        assert_eq!((entry.uid, entry.gid), (owner, owner), "{path}");
+    }
+    let foreign = changes
+        .iter()
+        .filter_map(|line| line.split(' ').nth(1))
+        .filter(|path| after.get(path).is_some_and(|entry| entry.uid != owner));
+    assert_eq!(foreign.count(), 0, "{changes:#?}");
+}
