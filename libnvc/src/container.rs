@@ -114,8 +114,9 @@ pub struct Container {
 
 /// The host's ldconfig where nothing else is said.
 const HOST_LDCONFIG: &str = "/sbin/ldconfig";
-/// The word for no program; a program of this name is `./builtin`.
-const BUILTIN_LDCONFIG: &str = "builtin";
+/// The words for no program, the second for runtimes that accept nothing without an @; a program of this name is
+/// `./builtin`.
+const BUILTIN_LDCONFIG: [&str; 2] = ["builtin", "@builtin"];
 
 impl Container {
     /// Finds a container.
@@ -264,7 +265,7 @@ fn in_process(root: &RootDir, directories: &[&ContainerPath]) -> (Ldconfig, Opti
 
 fn parse_ldconfig(path: &OsString) -> Ldconfig {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    if path == BUILTIN_LDCONFIG {
+    if BUILTIN_LDCONFIG.iter().any(|word| path == word) {
         return Ldconfig::Builtin;
     }
     match path.as_bytes().strip_prefix(b"@") {

@@ -14,6 +14,8 @@ use crate::elf;
 use crate::error::Result;
 use crate::host::query::protocol::{self, Message};
 use crate::host::{DeviceInfo, DeviceNumber, DriverVersions, device, nvcaps, procfs};
+use crate::ldcache::listing::Listing;
+use crate::ldcache::merge::{self, Fate, Found, Searched};
 use crate::ldcache::{conf, format};
 use crate::plan::profile;
 
@@ -30,6 +32,44 @@ pub type CacheEntry<'a> = (i32, &'a [u8], &'a [u8]);
 pub fn ldcache(bytes: &[u8]) -> Option<Vec<CacheEntry<'_>>> {
     let entries = format::Cache::parse(bytes)?.entries();
     Some(entries.map(|e| (e.flags, e.key, e.value)).collect())
+}
+
+/// A loader cache, read and written again.
+#[derive(Debug)]
+pub struct Rewritten {
+    /// As it is.
+    pub same: Vec<u8>,
+    /// After a directory was searched.
+    pub updated: Vec<u8>,
+}
+
+/// Writes a loader cache again after libraries were found in `directory`, which the cache calls as one of those that
+/// `is_searched` tells. None if it is not sound, or would be too large.
+pub fn rewritten_ldcache(
+    bytes: &[u8],
+    directory: &[u8],
+    found: &[(&[u8], i32)],
+    is_searched: impl Fn(&[u8]) -> bool,
+) -> Option<Rewritten> {
+    let listing = Listing::parse(bytes).ok()?;
+    let found = found.iter().map(|(name, flags)| Found::new(name, *flags));
+    let searched = [Searched {
+        path: directory.to_vec(),
+        found: found.collect(),
+    }];
+    let routes = merge::routes(
+        &listing.directories().ok()?,
+        &searched,
+        |base| match is_searched(base) {
+            true => Fate::Search(0),
+            false => Fate::Keep,
+        },
+    );
+    let lines = merge::update(&listing, &routes, &searched);
+    Some(Rewritten {
+        same: listing.form.write(&listing.lines)?,
+        updated: listing.form.write(&lines)?,
+    })
 }
 
 /// What an ELF file says.

@@ -678,7 +678,7 @@ fn hostile_surroundings() {
     )
     .unwrap();
     touch(&conf, "-1 hour");
-    let text = dry_run(&container, "text");
+    let text = dry_run(&container, "builtin", "text");
     assert!(
         text.contains("run ldconfig  /sbin/ldconfig of the host"),
         "{text}"
@@ -754,7 +754,8 @@ fn nothing_is_executed() {
 }
 
 /// What `configure --dry-run` prints.
-fn dry_run(container: &Container, format: &str) -> String {
+fn dry_run(container: &Container, ldconfig: &str, format: &str) -> String {
+    let ldconfig = format!("--ldconfig={ldconfig}");
     let pid = format!("--pid={}", container.pid());
     let format = format!("--format={format}");
     let words = [
@@ -762,7 +763,7 @@ fn dry_run(container: &Container, format: &str) -> String {
         "--utility",
         "--no-cgroups",
         "--dry-run",
-        "--ldconfig=builtin",
+        &ldconfig,
         &pid,
         &format,
     ];
@@ -773,16 +774,16 @@ fn dry_run(container: &Container, format: &str) -> String {
 
 fn plans_say_so() {
     let container = debian();
-    let text = dry_run(&container, "text");
+    let text = dry_run(&container, "builtin", "text");
     assert!(
         text.contains("update cache  builtin ldconfig, with /usr/lib/"),
         "{text}"
     );
-    let json = dry_run(&container, "json");
+    let json = dry_run(&container, "builtin", "json");
     assert!(json.contains("\"builtin\""), "{json}");
     // What will not be done is not said.
     fs::remove_file(container.root().join("etc/ld.so.cache")).unwrap();
-    let text = dry_run(&container, "text");
+    let text = dry_run(&container, "builtin", "text");
     assert!(
         text.contains("run ldconfig  /sbin/ldconfig of the host"),
         "{text}"
@@ -791,6 +792,8 @@ fn plans_say_so() {
 
 fn a_path_of_that_name() {
     let container = debian();
+    let message = dry_run(&container, "@builtin", "text");
+    assert!(message.contains("builtin ldconfig, with"), "{message}");
     let message = configure(&container, &["--utility", "--ldconfig=@./builtin"]).fails();
     assert!(
         message.contains("open failed: ./builtin: no such file"),

@@ -12,6 +12,8 @@ use super::write::Line;
 pub(crate) const SUBDIRECTORY: u64 = 1 << 62;
 
 /// Compares names with numbers in them: `libx.so.10` is more than `libx.so.9`.
+///
+/// glibc subtracts numbers, which orders those more than 2^31 apart in a circle. An order is needed here to sort by.
 pub(crate) fn names(one: &[u8], other: &[u8]) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
@@ -24,7 +26,7 @@ pub(crate) fn names(one: &[u8], other: &[u8]) -> Ordering {
                 let (first, rest_of_one) = number(one);
                 let (second, rest_of_other) = number(other);
                 if first != second {
-                    return first.wrapping_sub(second).cmp(&0);
+                    return first.cmp(&second);
                 }
                 (one, other) = (rest_of_one, rest_of_other);
             }
@@ -146,6 +148,18 @@ mod tests {
         fn comparing_is_symmetric(one in "[a-c0-2.]{0,12}", other in "[a-c0-2.]{0,12}") {
             let (one, other) = (one.as_bytes(), other.as_bytes());
             prop_assert_eq!(names(one, other), names(other, one).reverse());
+        }
+
+        #[test]
+        fn it_is_an_order(mut names in prop::collection::vec("[a\u{e9}]?(0|1500000000|3000000000|[0-9]{9,11})?[b.]?", 64)) {
+            // Sorting by what is none panics.
+            names.sort_by(|one, other| super::names(one.as_bytes(), other.as_bytes()));
+            for (number, one) in names.iter().enumerate() {
+                let later = names.iter().skip(number);
+                for other in later {
+                    prop_assert!(super::names(one.as_bytes(), other.as_bytes()).is_le(), "{one} {other}");
+                }
+            }
         }
 
         #[test]
