@@ -41,7 +41,8 @@ pub struct nvc_container_config {
     pub libs32_dir: *mut c_char,
     /// Where the image keeps CUDA. NULL: "/usr/local/cuda".
     pub cudart_dir: *mut c_char,
-    /// The program that updates its linker cache: "@/path" of the host, "/path" of the image. NULL: "@/sbin/ldconfig".
+    /// The program that updates its linker cache: "@/path" of the host, "/path" of the image, "builtin" none at all.
+    /// NULL: "@/sbin/ldconfig".
     pub ldconfig: *mut c_char,
 }
 
@@ -282,6 +283,7 @@ pub unsafe extern "C" fn nvc_container_free(cnt: *mut nvc_container) {
 }
 
 /// Updates a container's linker cache: runs ldconfig, confined, for the directories that libraries were mounted in.
+/// With "builtin" it writes the cache itself, with the libraries that calls for this container have mounted.
 ///
 /// Call it last.
 ///

@@ -361,7 +361,8 @@ struct nvc_container_config {
      */
     char *cudart_dir;
     /**
-     * The program that updates its linker cache: "@/path" of the host, "/path" of the image. NULL: "@/sbin/ldconfig".
+     * The program that updates its linker cache: "@/path" of the host, "/path" of the image, "builtin" none at all.
+     * NULL: "@/sbin/ldconfig".
      */
     char *ldconfig;
 };
@@ -614,6 +615,7 @@ void nvc_container_free(struct nvc_container *cnt);
 
 /**
  * Updates a container's linker cache: runs ldconfig, confined, for the directories that libraries were mounted in.
+ * With "builtin" it writes the cache itself, with the libraries that calls for this container have mounted.
  *
  * Call it last.
  *

@@ -21,6 +21,8 @@ pub(crate) mod cgroup_v1;
 pub(crate) mod cgroup_v2;
 pub(crate) mod device_program;
 mod journal;
+mod kept;
+mod ldcache;
 pub mod ldconfig;
 mod legacy;
 mod session;
@@ -125,7 +127,10 @@ pub fn apply_prepared(
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (result, failed) {
             (Err(error), _) | (Ok(()), Some(error)) => Err(error),
-            (Ok(()), _) => Ok(()),
+            (Ok(()), _) => {
+                work::note_placed(plan, container);
+                Ok(())
+            }
         }
     })
 }

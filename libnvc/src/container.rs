@@ -8,19 +8,23 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::inroot::RootDir;
 use crate::options::{ContainerOptions, CudaCompatMode};
 use crate::path::ContainerPath;
 
 pub(crate) mod cgroup;
 mod compat;
 mod layout;
+pub(crate) mod loader;
 mod process;
 
 pub use cgroup::DeviceCgroup;
+use loader::Loader;
 pub(crate) use process::{MountNamespace, Process};
 
 /// What the caller says about a container.
@@ -38,7 +42,8 @@ pub struct ContainerConfig {
     pub libs32_dir: Option<PathBuf>,
     /// Where the image keeps CUDA; /usr/local/cuda if none.
     pub cudart_dir: Option<PathBuf>,
-    /// Which ldconfig updates its cache: `@/path` on the host, `/path` in the image; the host's if none.
+    /// Which ldconfig updates its cache: `@/path` on the host, `/path` in the image, `builtin` none; the host's if none is
+    /// said.
     pub ldconfig: Option<OsString>,
 }
 
@@ -64,7 +69,7 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// Which ldconfig runs.
+/// What updates the loader's cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ldconfig {
@@ -72,6 +77,8 @@ pub enum Ldconfig {
     Host(PathBuf),
     /// The image's own.
     Image(ContainerPath),
+    /// No program: the cache is altered as ldconfig would.
+    Builtin,
 }
 
 /// What planning needs to know of a container: plain data.
@@ -99,10 +106,17 @@ pub struct Container {
     pub(crate) process: Process,
     pub(crate) namespace: MountNamespace,
     device_cgroup: Option<DeviceCgroup>,
+    /// How the image finds libraries; looked at where no program is to tell it of new ones.
+    pub(crate) loader: Option<Loader>,
+    /// Files and links that were put into it.
+    placed: Mutex<Vec<ContainerPath>>,
 }
 
 /// The host's ldconfig where nothing else is said.
 const HOST_LDCONFIG: &str = "/sbin/ldconfig";
+/// The words for no program, the second for runtimes that accept nothing without an @; a program of this name is
+/// `./builtin`.
+const BUILTIN_LDCONFIG: [&str; 2] = ["builtin", "@builtin"];
 
 impl Container {
     /// Finds a container.
@@ -138,6 +152,20 @@ impl Container {
             None => Ldconfig::Host(HOST_LDCONFIG.into()),
             Some(path) => parse_ldconfig(path),
         };
+        let (ldconfig, loader) = match ldconfig {
+            Ldconfig::Builtin => {
+                let compat = compat_libraries.iter().map(ContainerPath::parent);
+                let compat: Vec<_> = match compat_mode {
+                    CudaCompatMode::Ldconfig => compat.collect(),
+                    _ => Vec::new(),
+                };
+                let mut directories: Vec<_> = compat.iter().collect();
+                directories.dedup();
+                directories.extend([&layout.libs_dir, &layout.libs32_dir]);
+                in_process(process.root(), &directories)
+            }
+            program => (program, None),
+        };
         Ok(Self {
             facts: ContainerFacts {
                 options,
@@ -150,6 +178,8 @@ impl Container {
             process,
             namespace,
             device_cgroup,
+            loader,
+            placed: Mutex::default(),
         })
     }
 
@@ -164,6 +194,18 @@ impl Container {
         let standalone = self.process.is_standalone();
         let base = standalone.then(|| (self.process.root(), self.rootfs()));
         cgroup::open_directory(cgroup, base)
+    }
+
+    /// Remembers what was put into the container: a later plan may have to tell the loader.
+    pub(crate) fn note_placed(&self, paths: impl Iterator<Item = ContainerPath>) {
+        let placed = self.placed.lock();
+        placed.unwrap_or_else(PoisonError::into_inner).extend(paths);
+    }
+
+    /// What was put into the container.
+    pub(crate) fn placed(&self) -> Vec<ContainerPath> {
+        let placed = self.placed.lock();
+        placed.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// User and group that the container's files belong to: its root, as its user namespace maps it.
@@ -210,8 +252,22 @@ impl ContainerConfig {
     }
 }
 
+/// The cache is altered in this process if it can be, or else by the host's ldconfig.
+fn in_process(root: &RootDir, directories: &[&ContainerPath]) -> (Ldconfig, Option<Loader>) {
+    match loader::look(root, directories) {
+        Ok(loader) => (Ldconfig::Builtin, Some(loader)),
+        Err(reason) => {
+            log::info!("using {HOST_LDCONFIG} of the host, not the builtin ldconfig: {reason}");
+            (Ldconfig::Host(HOST_LDCONFIG.into()), None)
+        }
+    }
+}
+
 fn parse_ldconfig(path: &OsString) -> Ldconfig {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    if BUILTIN_LDCONFIG.iter().any(|word| path == word) {
+        return Ldconfig::Builtin;
+    }
     match path.as_bytes().strip_prefix(b"@") {
         Some(host) => Ldconfig::Host(OsString::from_vec(host.to_vec()).into()),
         None => Ldconfig::Image(ContainerPath::new(path)),

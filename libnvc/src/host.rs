@@ -20,10 +20,8 @@ mod root;
 mod arch;
 pub mod binaries;
 pub mod catalogue;
-pub(crate) mod elf;
 pub mod firmware;
 pub mod ipc;
-pub(crate) mod ldcache;
 mod libraries;
 
 // the kernel's side

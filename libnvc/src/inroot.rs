@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::FileStat;
 use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::errno_of;
@@ -181,8 +182,38 @@ pub(crate) fn reopen(
     )
 }
 
+/// The calling thread's names for descriptors, in its own /proc.
+pub(crate) const OWN_DESCRIPTORS: &str = "/proc/thread-self/fd";
+
+/// Opens the calling thread's [`OWN_DESCRIPTORS`] for [`reopen`].
+pub(crate) fn own_descriptors() -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    nix::fcntl::open(OWN_DESCRIPTORS, flags, nix::sys::stat::Mode::empty())
+}
+
+/// A hostile root, with what it takes to open the very files that were looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image<'a> {
+    /// The root.
+    pub(crate) root: &'a RootDir,
+    /// This thread's `/proc/thread-self/fd`, opened where /proc was the caller's own.
+    pub(crate) descriptors: BorrowedFd<'a>,
+}
+
+impl Image<'_> {
+    /// Opens a file for reading that was opened by reference: `EINVAL` if it is no regular file.
+    pub(crate) fn open_file(&self, found: BorrowedFd<'_>) -> Result<(File, FileStat), Errno> {
+        let stat = stat(found)?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(Errno::EINVAL);
+        }
+        let file = reopen(self.descriptors, found, OFlag::O_RDONLY)?;
+        Ok((file.into(), stat))
+    }
+}
+
 /// `fstat` of a descriptor, one opened with `O_PATH` too.
-pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<nix::sys::stat::FileStat, Errno> {
+pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<FileStat, Errno> {
     nix::sys::stat::fstatat(fd, "", AtFlags::AT_EMPTY_PATH)
 }
 

@@ -28,8 +28,10 @@ pub mod debuglog;
 pub mod testing;
 
 // used everywhere
+mod elf;
 mod error;
 mod inroot;
+mod ldcache;
 mod path;
 mod sys;
 

@@ -87,11 +87,11 @@ pub enum Step {
         /// The device.
         number: DeviceNumber,
     },
-    /// Run ldconfig in the container's root.
+    /// Tell the container's dynamic loader of the libraries.
     UpdateLdCache {
-        /// The program.
+        /// The program that does it in the container's root, if one does.
         ldconfig: Ldconfig,
-        /// Directories for its command line.
+        /// Directories for its command line, or to be taken for such.
         directories: Vec<ContainerPath>,
     },
 }
@@ -232,6 +232,7 @@ impl fmt::Display for Step {
                         write!(f, "run ldconfig {} (of the host) for", path.display())?;
                     }
                     Ldconfig::Image(path) => write!(f, "run ldconfig {path} (of the image) for")?,
+                    Ldconfig::Builtin => f.write_str("update ld.so.cache (builtin) for")?,
                 }
                 directories
                     .iter()

@@ -10,9 +10,13 @@ use std::path::PathBuf;
 
 use crate::apply::{attach, cgroup_v1, device_program, ldconfig};
 use crate::container::{self, DeviceCgroup};
+use crate::elf;
 use crate::error::Result;
 use crate::host::query::protocol::{self, Message};
-use crate::host::{DeviceInfo, DeviceNumber, DriverVersions, device, elf, ldcache, nvcaps, procfs};
+use crate::host::{DeviceInfo, DeviceNumber, DriverVersions, device, nvcaps, procfs};
+use crate::ldcache::listing::Listing;
+use crate::ldcache::merge::{self, Fate, Found, Searched};
+use crate::ldcache::{conf, format};
 use crate::plan::profile;
 
 pub use crate::apply::cgroup_v2::exchange_one_after_the_other;
@@ -26,8 +30,46 @@ pub type CacheEntry<'a> = (i32, &'a [u8], &'a [u8]);
 
 /// The entries of a loader cache; none if the bytes are not one.
 pub fn ldcache(bytes: &[u8]) -> Option<Vec<CacheEntry<'_>>> {
-    let entries = ldcache::Cache::parse(bytes)?.entries();
+    let entries = format::Cache::parse(bytes)?.entries();
     Some(entries.map(|e| (e.flags, e.key, e.value)).collect())
+}
+
+/// A loader cache, read and written again.
+#[derive(Debug)]
+pub struct Rewritten {
+    /// As it is.
+    pub same: Vec<u8>,
+    /// After a directory was searched.
+    pub updated: Vec<u8>,
+}
+
+/// Writes a loader cache again after libraries were found in `directory`, which the cache calls as one of those that
+/// `is_searched` tells. None if it is not sound, or would be too large.
+pub fn rewritten_ldcache(
+    bytes: &[u8],
+    directory: &[u8],
+    found: &[(&[u8], i32)],
+    is_searched: impl Fn(&[u8]) -> bool,
+) -> Option<Rewritten> {
+    let listing = Listing::parse(bytes).ok()?;
+    let found = found.iter().map(|(name, flags)| Found::new(name, *flags));
+    let searched = [Searched {
+        path: directory.to_vec(),
+        found: found.collect(),
+    }];
+    let routes = merge::routes(
+        &listing.directories().ok()?,
+        &searched,
+        |base| match is_searched(base) {
+            true => Fate::Search(0),
+            false => Fate::Keep,
+        },
+    );
+    let lines = merge::update(&listing, &routes, &searched);
+    Some(Rewritten {
+        same: listing.form.write(&listing.lines)?,
+        updated: listing.form.write(&lines)?,
+    })
 }
 
 /// What an ELF file says.
@@ -182,18 +224,18 @@ pub type ConfLine = (PathBuf, Option<Vec<u8>>);
 
 /// The lines of an ld.so.conf.
 pub fn ld_so_conf(text: &[u8]) -> Vec<ConfLine> {
-    let lines = ldconfig::conf::parse(text).into_iter();
+    let lines = conf::parse(text).into_iter();
     lines
         .map(|line| match line {
-            ldconfig::conf::Line::Directory(path) => (path, None),
-            ldconfig::conf::Line::Include(directory, pattern) => (directory, Some(pattern)),
+            conf::Line::Directory(path) => (path, None),
+            conf::Line::Include(directory, pattern) => (directory, Some(pattern)),
         })
         .collect()
 }
 
 /// Whether a pattern of an ld.so.conf has a name.
 pub fn pattern_matches(pattern: &[u8], name: &[u8]) -> bool {
-    ldconfig::conf::matches(pattern, name)
+    conf::matches(pattern, name)
 }
 
 /// What is kept of a program's output, and how much is not.

@@ -185,7 +185,7 @@ fn configure() -> Command {
                 Some('l'),
                 "PATH",
                 "Program that updates the container's library cache; @PATH is the host's, PATH the \
-                 container's [default: the host's]",
+                 container's, `builtin' none at all [default: the host's]",
             ),
             flag("compute", Some('c'), "Put in what CUDA and OpenCL need"),
             flag("utility", Some('u'), "Put in what monitoring needs, e.g. nvidia-smi"),

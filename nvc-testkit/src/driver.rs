@@ -27,7 +27,7 @@ use crate::{files, userland};
 pub const TRIPLET: &str = NATIVE.0;
 
 /// Multiarch names and machines of this computer's architecture and its 32-bit companion.
-pub(crate) const NATIVE: (&str, Machine) = if cfg!(target_arch = "aarch64") {
+pub const NATIVE: (&str, Machine) = if cfg!(target_arch = "aarch64") {
     ("aarch64-linux-gnu", Machine::Aarch64)
 } else {
     ("x86_64-linux-gnu", Machine::X86_64)

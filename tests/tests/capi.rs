@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[Root, GCC];
         the_same_as_the_command_line,
         the_same_with_migs,
+        the_builtin_ldconfig,
         any_prefix,
         a_missing_program_is_a_clear_error,
         each_question_is_asked_anew,
@@ -98,8 +99,10 @@ fn in_a_container(name: &str, compiler: &str, check: Check) {
         container.root().into(),
     ];
     // Valgrind does not know how to follow a program into the cage that ldconfig runs in.
-    if matches!(name, "use" | "effects") && check != Check::Valgrind {
-        words.push(ldconfig.into());
+    match (name, check) {
+        ("effects", Check::Valgrind) => words.push("builtin".into()),
+        ("use" | "effects", _) if check != Check::Valgrind => words.push(ldconfig.into()),
+        _ => {}
     }
     program.succeeds(words);
 }
@@ -246,6 +249,35 @@ fn the_same_with_migs() {
         without_mps(c_before.new_mounts(&by_c)),
         without_mps(cli_before.new_mounts(&by_cli))
     );
+}
+
+/// The library remembers what one call has mounted for the one that updates the cache.
+fn the_builtin_ldconfig() {
+    let program = Program::compile("gcc", "tests/c/use.c", Check::Plain);
+    let ldconfig = host_ldconfig();
+    let outcome = |ldconfig: &str| {
+        let container = debian();
+        let before = State::of(&container);
+        let run = program
+            .run()
+            .args([machine::driver().root().as_os_str()])
+            .args([container.pid().to_string()])
+            .args([container.root()])
+            .args([ldconfig]);
+        run.succeeds();
+        let mut listing = Command::new(userland::host_ldconfig());
+        listing
+            .arg("-p")
+            .arg("-C")
+            .arg(container.root().join("etc/ld.so.cache"));
+        let listing = String::from_utf8(listing.output().unwrap().stdout).unwrap();
+        let entries = listing.lines().filter(|line| line.contains(" => "));
+        let entries: Vec<_> = entries.map(str::to_owned).collect();
+        assert!(entries.len() > 10, "{listing}");
+        (entries, before.new_files(&container))
+    };
+    let expected = outcome(ldconfig.trim_start_matches("--ldconfig="));
+    assert_eq!(outcome("builtin"), expected);
 }
 
 /// An installation of the library below a directory.

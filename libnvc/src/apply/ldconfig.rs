@@ -25,11 +25,8 @@ use crate::path::ContainerPath;
 use crate::plan;
 use crate::sys::cage::{self, Cage, Failure};
 
-pub(crate) mod conf;
-mod configured;
 mod explain;
 mod filter;
-mod kept;
 mod memory;
 pub(crate) mod output;
 pub(crate) mod program;
@@ -71,6 +68,11 @@ impl Program {
         Ok(match ldconfig {
             plan::Ldconfig::Host(path) => Self::Host(program::seal(path)?),
             plan::Ldconfig::Image(path) => Self::Image(path.clone()),
+            // Only a plan that was not made for this container says so: discovery found that a program must run.
+            plan::Ldconfig::Builtin => {
+                let text = "the container's ld.so.cache cannot be updated without a program";
+                return Err(Error::new(ErrorKind::LdCache, text));
+            }
         })
     }
 }

@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::{Mode, SFlag, umask};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
@@ -20,12 +19,12 @@ use super::journal::Journal;
 use super::ldconfig::Memory;
 use super::source::ReadySource;
 use super::target::{Leaf, Target, Tree};
-use super::work::{Task, Work};
-use super::{legacy, tmpfs};
+use super::work::{CacheUpdate, Task, Work};
+use super::{ldcache, legacy, tmpfs};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverRoot;
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Image, RootDir};
 use crate::path::ContainerPath;
 use crate::plan::BindKind;
 
@@ -114,20 +113,40 @@ fn all_steps(
         )?;
         journal.other(Box::new(|| undo.undo()));
     }
-    if let Some((ldconfig, directories)) = work.ldconfig {
-        let (uid, gid) = container.process.owner();
-        let memory = Rc::new(Memory::take(&tree.root, descriptors, directories)?);
-        let to_restore = Rc::clone(&memory);
-        journal.other(Box::new(move || to_restore.restore()));
-        memory.clear_way()?;
-        log::info!(
-            "updating the ld.so.cache in {}",
-            container.rootfs().display()
-        );
-        ldconfig.run(tree.root.as_fd(), uid, gid)?;
+    if let Some(update) = work.cache {
+        update_cache(update, &tree, container, descriptors, journal)?;
     }
     // The namespace outlives its processes as long as it is held here: nothing else would tell.
     container.process.check_alive()
+}
+
+fn update_cache(
+    update: CacheUpdate<'_>,
+    tree: &Tree<'_>,
+    container: &Container,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let text = "updating the ld.so.cache in";
+    match update {
+        CacheUpdate::Builtin(loader, news) => {
+            log::info!("{text} {}", container.rootfs().display());
+            let image = Image {
+                root: &tree.root,
+                descriptors: descriptors.as_fd(),
+            };
+            ldcache::update(image, loader, &container.facts.layout, &news, journal)
+        }
+        CacheUpdate::Run(ldconfig, directories) => {
+            let (uid, gid) = container.process.owner();
+            let memory = Rc::new(Memory::take(&tree.root, descriptors, directories)?);
+            let to_restore = Rc::clone(&memory);
+            journal.other(Box::new(move || to_restore.restore()));
+            memory.clear_way()?;
+            log::info!("{text} {}", container.rootfs().display());
+            ldconfig.run(tree.root.as_fd(), uid, gid)
+        }
+    }
 }
 
 fn carry_out_task(
@@ -170,10 +189,8 @@ fn carry_out_task(
 fn own_descriptors() -> Result<OwnedFd> {
     unshare(CloneFlags::CLONE_FS)
         .map_err(|errno| Error::system("namespace association failed", errno))?;
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let path = "/proc/thread-self/fd";
-    nix::fcntl::open(path, flags, Mode::empty())
-        .map_err(|errno| Error::file("open failed", path, errno))
+    inroot::own_descriptors()
+        .map_err(|errno| Error::file("open failed", inroot::OWN_DESCRIPTORS, errno))
 }
 
 /// Takes this thread into the container's mount namespace, as its owner; returns its root and the caller's umask.

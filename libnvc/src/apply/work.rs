@@ -6,16 +6,18 @@ use std::sync::mpsc::{self, Sender};
 
 use nix::errno::Errno;
 
+use super::ldcache::News;
 use super::ldconfig::Prepared;
 use super::session::Order;
 use super::source::{Expected, ReadySource};
 use super::tmpfs::NewTmpfs;
 use super::{Ahead, ApplyOptions};
+use crate::container::loader::Loader;
 use crate::container::{CgroupVersion, Container};
 use crate::error::{Error, Result};
 use crate::host::{DeviceNumber, DriverRoot};
 use crate::path::ContainerPath;
-use crate::plan::{Plan, Source, Step};
+use crate::plan::{BindKind, Ldconfig, Plan, Source, Step};
 
 /// A plan whose sources are checked and open: what can be found wrong without touching the container is found.
 pub(super) struct Work<'a> {
@@ -24,7 +26,15 @@ pub(super) struct Work<'a> {
     /// All at once, so that each device program is replaced once.
     pub(super) devices: Option<DeviceRules>,
     /// Last, since it looks at what was mounted.
-    pub(super) ldconfig: Option<(Prepared, &'a [ContainerPath])>,
+    pub(super) cache: Option<CacheUpdate<'a>>,
+}
+
+/// How the container's loader is told of new libraries.
+pub(super) enum CacheUpdate<'a> {
+    /// By ldconfig, for these directories.
+    Run(Prepared, &'a [ContainerPath]),
+    /// In this process.
+    Builtin(&'a Loader, News<'a>),
 }
 
 /// A step with what it needs from the caller's namespaces.
@@ -65,7 +75,7 @@ impl<'a> Work<'a> {
     pub(super) fn prepare(
         plan: &'a Plan,
         driver_root: &DriverRoot,
-        container: &Container,
+        container: &'a Container,
         options: ApplyOptions,
         ahead: &mut Ahead,
         orders: &Sender<Order<'a>>,
@@ -73,7 +83,7 @@ impl<'a> Work<'a> {
         let mut work = Self {
             tasks: Vec::with_capacity(plan.steps.len()),
             devices: None,
-            ldconfig: None,
+            cache: None,
         };
         let mut devices = Vec::new();
         for step in &plan.steps {
@@ -140,9 +150,24 @@ impl<'a> Work<'a> {
                     ldconfig,
                     directories,
                 } => {
-                    let program = ahead.take_ldconfig(ldconfig)?;
-                    let prepared = Prepared::with(program, directories, options.no_pivot)?;
-                    work.ldconfig = Some((prepared, directories));
+                    work.cache = Some(match (ldconfig, &container.loader) {
+                        (Ldconfig::Builtin, Some(loader)) => {
+                            let mut placed = container.placed();
+                            placed.extend(placed_by(plan));
+                            CacheUpdate::Builtin(
+                                loader,
+                                News {
+                                    directories,
+                                    placed,
+                                },
+                            )
+                        }
+                        _ => {
+                            let program = ahead.take_ldconfig(ldconfig)?;
+                            let prepared = Prepared::with(program, directories, options.no_pivot)?;
+                            CacheUpdate::Run(prepared, directories)
+                        }
+                    });
                     continue;
                 }
             };
@@ -159,5 +184,25 @@ impl<'a> Work<'a> {
             });
         }
         Ok(work)
+    }
+}
+
+/// The files and links that a plan puts into the container and that can be libraries.
+fn placed_by(plan: &Plan) -> impl Iterator<Item = ContainerPath> {
+    plan.steps.iter().filter_map(|step| match step {
+        Step::Bind {
+            at,
+            kind: BindKind::File,
+            ..
+        }
+        | Step::Symlink { at, .. } => Some(at.clone()),
+        _ => None,
+    })
+}
+
+/// Remembers for a later plan what this one has put into the container, if that plan will ask.
+pub(super) fn note_placed(plan: &Plan, container: &Container) {
+    if container.loader.is_some() {
+        container.note_placed(placed_by(plan));
     }
 }

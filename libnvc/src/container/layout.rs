@@ -11,19 +11,18 @@ use nix::errno::Errno;
 use super::{ContainerConfig, Layout};
 use crate::error::{Error, Result};
 use crate::inroot::{self, RootDir};
+use crate::ldcache::musl;
 use crate::path::ContainerPath;
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
     pub(super) const MULTIARCH: &str = "/usr/lib/x86_64-linux-gnu";
     pub(super) const MULTIARCH32: &str = "/usr/lib/i386-linux-gnu";
-    pub(super) const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 }
 #[cfg(target_arch = "aarch64")]
 mod arch {
     pub(super) const MULTIARCH: &str = "/usr/lib/aarch64-linux-gnu";
     pub(super) const MULTIARCH32: &str = "/var/empty";
-    pub(super) const MUSL_LOADER: &str = "/lib/ld-musl-aarch64.so.1";
 }
 
 /// Where things go in the image below `root`; what the caller says wins.
@@ -55,7 +54,7 @@ fn library_directories(root: &RootDir) -> Result<(ContainerPath, ContainerPath)>
     if exists("/etc/debian_version")? {
         return dirs(arch::MULTIARCH, arch::MULTIARCH32);
     }
-    if exists(arch::MUSL_LOADER)? && !exists("/usr/lib64")? {
+    if exists(musl::NATIVE.path)? && !exists("/usr/lib64")? {
         return dirs("/usr/lib", "/usr/lib32");
     }
     // Images built by hand from Debian packages, without base-files.
@@ -131,7 +130,7 @@ mod tests {
         );
         // Alpine
         assert_eq!(
-            detected(&["usr/lib"], &[&arch::MUSL_LOADER[1..]], &[]),
+            detected(&["usr/lib"], &[&musl::NATIVE.path[1..]], &[]),
             pair("/usr/lib", "/usr/lib32")
         );
         assert_eq!(detected(&[], &[], &[]), pair("/usr/lib64", "/usr/lib32"));

@@ -13,13 +13,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use log::{debug, info, warn};
 
+use crate::elf::{Library, Oddity};
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::DriverRoot;
 use crate::host::arch::Abi;
 use crate::host::catalogue;
-use crate::host::elf::{Library, Oddity};
-use crate::host::ldcache::Cache;
 use crate::host::realpath::RealPaths;
+use crate::ldcache::format::Cache;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 

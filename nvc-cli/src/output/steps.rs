@@ -63,16 +63,15 @@ fn line(text: &mut String, step: &Step) {
             ldconfig,
             directories,
         } => {
-            let program = match ldconfig {
-                Ldconfig::Host(path) => format!("{} of the host", path.display()),
-                Ldconfig::Image(path) => format!("{path} of the container"),
+            let (verb, program) = match ldconfig {
+                Ldconfig::Host(path) => {
+                    ("run ldconfig ", format!("{} of the host", path.display()))
+                }
+                Ldconfig::Image(path) => ("run ldconfig ", format!("{path} of the container")),
+                Ldconfig::Builtin => ("update cache ", "builtin ldconfig".to_owned()),
             };
             let directories: Vec<String> = directories.iter().map(ToString::to_string).collect();
-            write!(
-                text,
-                "run ldconfig  {program}, with {}",
-                directories.join(", ")
-            )
+            write!(text, "{verb} {program}, with {}", directories.join(", "))
         }
     };
 }
@@ -159,6 +158,10 @@ mod tests {
                     ldconfig: Ldconfig::Host("/sbin/ldconfig".into()),
                     directories: vec![at("/usr/lib64"), at("/usr/lib")],
                 },
+                Step::UpdateLdCache {
+                    ldconfig: Ldconfig::Builtin,
+                    directories: vec![at("/usr/lib64")],
+                },
             ],
         };
         assert_eq!(
@@ -172,6 +175,7 @@ link          /usr/lib64/libcuda.so -> libcuda.so.1
 show to EGL   /dev/nvidia0 in /etc/nvidia/nvidia-application-profiles-rc.d
 allow device  character 195:0 read and write
 run ldconfig  /sbin/ldconfig of the host, with /usr/lib64, /usr/lib
+update cache  builtin ldconfig, with /usr/lib64
 "
         );
     }

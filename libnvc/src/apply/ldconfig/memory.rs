@@ -11,25 +11,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, readlinkat, renameat};
+use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, Whence, lseek, symlinkat, unlinkat};
+use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
-use super::configured::{self, would_wait};
-use super::kept::{self, Kept};
+use crate::apply::kept::{self, Kept};
 use crate::error::{Error, ErrorKind, Result, errno_of};
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Image, RootDir};
+use crate::ldcache::configured::{Configuration, Fifo};
+use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in};
 use crate::path::ContainerPath;
 use crate::sys::directory;
-
-/// Directories that ldconfig looks through without being told; which of them depends on the distribution.
-const BUILT_IN: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
-
-/// Subdirectories for processors with more features: of glibc since 2.33, and the plain names before 2.37.
-const FOR_FEATURES: &str = "glibc-hwcaps";
-const FOR_FEATURES_BEFORE: [&str; 7] = [
-    "avx512_1", "haswell", "sse2", "tls", "x86_64", "xeon_phi", "atomics",
-];
 
 /// Bounds on what an image can make this remember.
 const MOST_DIRECTORIES: usize = 256;
@@ -129,10 +121,8 @@ impl Memory {
     ) -> Result<()> {
         let mut paths: Vec<PathBuf> = Vec::new();
         paths.extend(directories.iter().map(|path| path.as_path().to_owned()));
-        paths.extend(BUILT_IN.map(PathBuf::from));
-        let triplet = format!("{}-linux-gnu", std::env::consts::ARCH); // Debian's
-        paths.extend(["/lib", "/usr/lib"].map(|path| Path::new(path).join(&triplet)));
-        paths.extend(configured::directories(&self.root, descriptors)?);
+        paths.extend(built_in());
+        paths.extend(configured(&self.root, descriptors)?);
 
         let mut known = BTreeSet::new();
         let mut budget = MOST_LINKS;
@@ -259,18 +249,11 @@ impl Directory {
                 Ok(now) if now == *target => {}
                 // No longer a link: not ldconfig's doing.
                 Err(Errno::EINVAL) => {}
-                Ok(_) | Err(Errno::ENOENT) => self.relink(name, target)?,
+                Ok(_) | Err(Errno::ENOENT) => kept::relink(&self.fd, name, target)?,
                 Err(errno) => return Err(errno),
             }
         }
         Ok(())
-    }
-
-    fn relink(&self, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
-        const TEMPORARY: &str = ".nvc-link~";
-        kept::remove(&self.fd, TEMPORARY)?;
-        symlinkat(target, &self.fd, TEMPORARY)?;
-        renameat(&self.fd, TEMPORARY, &self.fd, name)
     }
 }
 
@@ -290,6 +273,22 @@ fn remove_notes(root: &RootDir) -> Result<(), Errno> {
     kept::remove(&directory, &format!("{NOTES}~"))?;
     kept::remove(&directory, NOTES)?;
     unlinkat(&parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
+}
+
+/// The directories of /etc/ld.so.conf and of what it includes.
+fn configured(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
+    let configuration = Configuration::read(Image { root, descriptors });
+    let configuration = configuration.map_err(|Fifo(path)| would_wait(&path))?;
+    if configuration.too_large {
+        log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
+    }
+    Ok(configuration.directories)
+}
+
+/// What is wrong with a fifo in a file's place.
+fn would_wait(path: &Path) -> Error {
+    let text = format!("ldconfig would wait for ever: {}", path.display());
+    Error::new(ErrorKind::LdCache, text).because("it is a fifo")
 }
 
 /// Whether ldconfig looks into a subdirectory too.

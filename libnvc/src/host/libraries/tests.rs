@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::host::{elf, ldcache};
+use crate::elf;
+use crate::ldcache::format as ldcache;
 use std::os::unix::fs::symlink;
 
 const X64: i32 = 0x303;

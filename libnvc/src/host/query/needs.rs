@@ -7,10 +7,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::elf::Library;
 use crate::host::arch::Abi;
-use crate::host::elf::Library;
-use crate::host::ldcache::Cache;
 use crate::host::{DEFAULT_LDCACHE, DriverRoot};
+use crate::ldcache::format::Cache;
 use crate::path::HostPath;
 
 /// Parts of the C library and the compiler's run time that NVML may need. The ones of the driver root may belong to
@@ -75,7 +75,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::host::{elf, ldcache};
+    use crate::elf;
+    use crate::ldcache::format;
 
     const NATIVE: i32 = 0x303;
 
@@ -85,7 +86,7 @@ mod tests {
         fs::create_dir(root.path().join("etc")).unwrap();
         fs::write(
             root.path().join("etc/ld.so.cache"),
-            ldcache::tests::build(cache),
+            format::tests::build(cache),
         )
         .unwrap();
         fs::write(

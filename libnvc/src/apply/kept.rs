@@ -1,8 +1,8 @@
-//! Keeps one file that ldconfig replaces by renaming, and puts it back.
+//! Keeps one file that is replaced by renaming, as ldconfig does it, and puts it back.
 //!
-//! ldconfig never writes into the old file, so an open descriptor keeps all of it: content, mode, owner, attributes.
+//! Nobody writes into the old file, so an open descriptor keeps all of it: content, mode, owner, attributes.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,6 +51,24 @@ impl Kept {
             was,
             temporary,
         })
+    }
+
+    /// The name.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The file that has the name, open for reading, if it is one.
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.was {
+            Was::File(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Whether there is nothing of this name.
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self.was, Was::Missing)
     }
 
     /// Whether reading the file would wait for a writer that never comes.
@@ -201,7 +219,7 @@ fn make_like(new: &File, old: &File, stat: &FileStat) -> Result<(), Errno> {
 }
 
 /// The name under which ldconfig writes a file before it replaces the old one.
-fn temporary(name: &str) -> String {
+pub(super) fn temporary(name: &str) -> String {
     format!("{name}~")
 }
 
@@ -211,6 +229,14 @@ fn look(parent: &OwnedFd, name: &str) -> Result<Option<FileStat>, Errno> {
         Err(Errno::ENOENT) => Ok(None),
         Err(errno) => Err(errno),
     }
+}
+
+/// Makes a name a link to `target`, whatever link it was.
+pub(super) fn relink(parent: &OwnedFd, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
+    const TEMPORARY: &str = ".nvc-link~";
+    remove(parent, TEMPORARY)?;
+    symlinkat(target, parent, TEMPORARY)?;
+    renameat(parent, TEMPORARY, parent, name)
 }
 
 /// Removes a name that may not be there.

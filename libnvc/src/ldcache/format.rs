@@ -6,21 +6,27 @@
 use std::ffi::CStr;
 
 /// Magic and version of the new layout.
-const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+pub(super) const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 /// Magic of the old table that may come first; one byte of padding follows.
-const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
-const OLD_HEADER: usize = 16;
-const OLD_ENTRY: usize = 12;
-const HEADER: usize = 48;
-const ENTRY: usize = 24;
+pub(super) const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
+pub(super) const OLD_HEADER: usize = 16;
+pub(super) const OLD_ENTRY: usize = 12;
+pub(super) const HEADER: usize = 48;
+pub(super) const ENTRY: usize = 24;
+/// Where the new layout's header has the byte order of what follows; nothing before glibc 2.33.
+pub(super) const BYTE_ORDER: usize = 28;
+/// Where it has the place of the extensions in the file; nothing before glibc 2.33.
+pub(super) const EXTENSIONS: usize = 32;
 /// Longer than any path (PATH_MAX). In a damaged cache each of a million strings may end at the end of the file only.
 const LONGEST_STRING: usize = 4096;
 
 /// A loader cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cache<'a> {
+    /// The whole file.
+    pub(super) file: &'a [u8],
     /// From the new layout's magic on: what string offsets count from.
-    data: &'a [u8],
+    pub(super) data: &'a [u8],
     table: &'a [u8],
 }
 
@@ -33,6 +39,10 @@ pub(crate) struct Entry<'a> {
     pub(crate) key: &'a [u8],
     /// The file's path.
     pub(crate) value: &'a [u8],
+    /// The oldest kernel it is for, before glibc 2.36.
+    pub(crate) kernel: u32,
+    /// Features of the processor that it is for.
+    pub(crate) features: u64,
 }
 
 impl<'a> Cache<'a> {
@@ -51,44 +61,56 @@ impl<'a> Cache<'a> {
         }
         let table = count(data, MAGIC.len())?.checked_mul(ENTRY)?;
         let table = data.get(HEADER..)?.get(..table)?;
-        Some(Self { data, table })
+        Some(Self {
+            file: bytes,
+            data,
+            table,
+        })
     }
 
     /// The entries in file order; an entry whose strings lie outside the file, or are longer than paths, is left out.
     pub(crate) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
-        self.table.chunks_exact(ENTRY).filter_map(move |entry| {
+        self.whole_entries().flatten()
+    }
+
+    /// The entries in file order; none in the place of one that is left out.
+    pub(super) fn whole_entries(self) -> impl Iterator<Item = Option<Entry<'a>>> {
+        self.table.chunks_exact(ENTRY).map(move |entry| {
             Some(Entry {
                 flags: number(entry, 0)?.cast_signed(),
                 key: self.string(count(entry, 4)?)?,
                 value: self.string(count(entry, 8)?)?,
+                kernel: number(entry, 12)?,
+                features: u64::from_ne_bytes(*entry.get(16..)?.first_chunk()?),
             })
         })
     }
 
-    fn string(self, offset: usize) -> Option<&'a [u8]> {
+    /// The string at an offset from the new layout's magic, unless it is longer than a path.
+    pub(super) fn string(self, offset: usize) -> Option<&'a [u8]> {
         let tail = self.data.get(offset..)?;
         let tail = tail.get(..LONGEST_STRING).unwrap_or(tail);
         Some(CStr::from_bytes_until_nul(tail).ok()?.to_bytes())
     }
 }
 
-fn number(bytes: &[u8], offset: usize) -> Option<u32> {
+pub(super) fn number(bytes: &[u8], offset: usize) -> Option<u32> {
     let bytes = bytes.get(offset..)?.first_chunk()?;
     Some(u32::from_ne_bytes(*bytes))
 }
 
-fn count(bytes: &[u8], offset: usize) -> Option<usize> {
+pub(super) fn count(bytes: &[u8], offset: usize) -> Option<usize> {
     number(bytes, offset)?.try_into().ok()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
     /// A cache of the new layout with these flags, names and paths.
-    pub(in super::super) fn build(entries: &[(i32, &str, &str)]) -> Vec<u8> {
+    pub(crate) fn build(entries: &[(i32, &str, &str)]) -> Vec<u8> {
         let mut strings = Vec::new();
         let mut table = Vec::new();
         let base = HEADER + entries.len() * ENTRY;

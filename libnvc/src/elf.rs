@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use goblin::container::Ctx;
-use goblin::elf::dynamic::{DT_NEEDED, DT_STRTAB, Dynamic};
+use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRTAB, Dynamic};
+use goblin::elf::header::{EI_CLASS, ET_DYN};
 use goblin::elf::program_header::{PT_DYNAMIC, PT_LOAD, PT_NOTE, ProgramHeader};
 use goblin::elf::{Elf, Header};
 
@@ -17,6 +18,8 @@ const HEAD: usize = 1024;
 /// Longest dynamic or note segment that is looked at; usual ones are below one kilobyte.
 const LONGEST_SEGMENT: u64 = 64 * 1024;
 const MOST_SEGMENTS: u16 = 128;
+/// More than a file's name can have.
+const LONGEST_NAME: usize = 256;
 /// Note type of the ABI tag, owner `GNU`.
 const NT_GNU_ABI_TAG: u32 = 1;
 
@@ -46,9 +49,23 @@ impl Source for File {
     }
 }
 
+/// What an ELF header says of the machine a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// `EI_CLASS`: 1 for 32 bits, 2 for 64.
+    pub(crate) class: u8,
+    /// `e_machine`.
+    pub(crate) machine: u16,
+    /// `e_flags`: what else matters on this machine.
+    pub(crate) flags: u32,
+}
+
 /// The headers of an ELF file.
 pub(crate) struct Library<S> {
     source: S,
+    identity: Identity,
+    /// Whether it is a shared object.
+    shared: bool,
     head: Vec<u8>,
     ctx: Ctx,
     segments: Vec<ProgramHeader>,
@@ -67,6 +84,12 @@ impl<S: Source> Library<S> {
         let mut library = Self {
             ctx: Ctx::new(header.container()?, header.endianness()?),
             source,
+            identity: Identity {
+                class: header.e_ident[EI_CLASS],
+                machine: header.e_machine,
+                flags: header.e_flags,
+            },
+            shared: header.e_type == ET_DYN,
             head,
             segments: Vec::new(),
         };
@@ -74,6 +97,16 @@ impl<S: Source> Library<S> {
         let table = library.bytes(header.e_phoff, count * ProgramHeader::size(library.ctx))?;
         library.segments = ProgramHeader::parse(&table, 0, count, library.ctx)?;
         Ok(library)
+    }
+
+    /// Which machine it is for.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether it is a shared object, or at least says so.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Whether the library needs one whose name begins with one of `names`.
@@ -90,15 +123,8 @@ impl<S: Source> Library<S> {
         longest: usize,
         mut wanted: impl FnMut(&[u8]) -> bool,
     ) -> Result<bool, Oddity> {
-        let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
-        let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
-        let bytes = self.segment(&segment)?;
-        segment.p_offset = 0; // of `bytes`
-        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Oddity::Nonsense)?;
-        let values = |tag| dynamic.dyns.iter().filter(move |entry| entry.d_tag == tag);
-        let strings = values(DT_STRTAB).next().ok_or(Oddity::Nonsense)?.d_val;
-        let strings = self.offset_of(strings).ok_or(Oddity::Nonsense)?;
-        for entry in values(DT_NEEDED) {
+        let (dynamic, strings) = self.dynamic()?;
+        for entry in dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_NEEDED) {
             let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
             let bytes = self.bytes_up_to(offset, longest)?;
             let end = bytes.iter().position(|&byte| byte == 0);
@@ -111,6 +137,32 @@ impl<S: Source> Library<S> {
             }
         }
         Ok(false)
+    }
+
+    /// The name by which programs ask for the library, if it has one.
+    pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, Oddity> {
+        let (dynamic, strings) = self.dynamic()?;
+        let Some(entry) = dynamic.dyns.iter().rfind(|entry| entry.d_tag == DT_SONAME) else {
+            return Ok(None);
+        };
+        let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
+        let mut name = self.bytes_up_to(offset, LONGEST_NAME)?;
+        let length = name.iter().position(|&byte| byte == 0);
+        name.truncate(length.ok_or(Oddity::Nonsense)?);
+        Ok(Some(name))
+    }
+
+    /// The dynamic section, and where in the file its strings are.
+    fn dynamic(&self) -> Result<(Dynamic, u64), Oddity> {
+        let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
+        let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
+        let bytes = self.segment(&segment)?;
+        segment.p_offset = 0; // of `bytes`
+        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Oddity::Nonsense)?;
+        let mut strings = dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_STRTAB);
+        let strings = strings.next().ok_or(Oddity::Nonsense)?.d_val;
+        let strings = self.offset_of(strings).ok_or(Oddity::Nonsense)?;
+        Ok((dynamic, strings))
     }
 
     /// The ABI note: operating system (0 is Linux) and oldest kernel version.
@@ -206,7 +258,7 @@ impl<S: Source> Library<S> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -219,7 +271,7 @@ pub(super) mod tests {
     }
 
     /// A native little-endian library with an ABI note and needed libraries, far apart as in real ones.
-    pub(in super::super) fn build(abi: Option<[u32; 4]>, needed: Option<&[&str]>) -> Vec<u8> {
+    pub(crate) fn build(abi: Option<[u32; 4]>, needed: Option<&[&str]>) -> Vec<u8> {
         const AT: u64 = 4096;
         let mut strings = vec![0];
         let mut dynamic = Vec::new();
@@ -316,6 +368,33 @@ pub(super) mod tests {
     fn reads_a_real_program() {
         let library = Library::open(File::open("/proc/self/exe").unwrap()).unwrap();
         assert!(library.needs(&["libc.so"]).unwrap());
+        assert!(library.is_shared()); // position-independent programs are
+        assert_eq!(library.soname().unwrap(), None);
+    }
+
+    #[test]
+    fn names_are_read() {
+        let object = |machine| nvc_testkit::elf::SharedObject::new(machine);
+        for (machine, class, number) in [
+            (nvc_testkit::elf::Machine::X86_64, 2, 62),
+            (nvc_testkit::elf::Machine::I386, 1, 3),
+            (nvc_testkit::elf::Machine::Arm, 1, 40),
+        ] {
+            let bytes = object(machine)
+                .soname("libx.so.1")
+                .needed("libc.so.6")
+                .bytes();
+            let library = Library::open(&bytes[..]).unwrap();
+            assert_eq!(
+                library.soname().unwrap().as_deref(),
+                Some(&b"libx.so.1"[..])
+            );
+            assert!(library.is_shared());
+            let identity = library.identity();
+            assert_eq!((identity.class, identity.machine), (class, number));
+            let bytes = object(machine).bytes();
+            assert_eq!(Library::open(&bytes[..]).unwrap().soname().unwrap(), None);
+        }
     }
 
     proptest! {
@@ -332,6 +411,7 @@ pub(super) mod tests {
             if let Ok(library) = Library::open(&file[..]) {
                 let _ = library.abi();
                 let _ = library.needs(&["libnvidia-glcore.so"]);
+                let _ = library.soname();
             }
         }
     }

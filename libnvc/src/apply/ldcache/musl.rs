@@ -1,0 +1,89 @@
+//! Adds directories to the lists by which musl finds libraries.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::sys::stat::{Mode, fstat};
+
+use super::{clone, failure, replace};
+use crate::apply::journal::Journal;
+use crate::apply::kept::Kept;
+use crate::container::Layout;
+use crate::error::{Result, errno_of};
+use crate::inroot::Image;
+use crate::ldcache::musl::{COMPAT32, Loader, NATIVE, extended};
+use crate::path::ContainerPath;
+
+/// Much more than any list; musl reads it to its end.
+const LONGEST: u64 = 64 << 10;
+
+/// Adds the library directories behind what is listed, and the others of ldconfig's command line before it.
+pub(super) fn update(
+    image: Image<'_>,
+    layout: &Layout,
+    directories: &[ContainerPath],
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let libs = [&layout.libs_dir, &layout.libs32_dir];
+    let first = directories
+        .iter()
+        .filter(|directory| !libs.contains(directory));
+    let first: Vec<&[u8]> = first.map(bytes).collect();
+    add(image, &NATIVE, &first, &layout.libs_dir, journal)?;
+    if image.root.exists(Path::new(COMPAT32.path)) == Ok(true) {
+        add(image, &COMPAT32, &[], &layout.libs32_dir, journal)?;
+    }
+    Ok(())
+}
+
+fn add(
+    image: Image<'_>,
+    loader: &Loader,
+    first: &[&[u8]],
+    last: &ContainerPath,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let place = Path::new("/etc").join(loader.list);
+    let failed = |operation| {
+        let place = &place;
+        move |errno| failure(operation, place, errno)
+    };
+    let etc = image
+        .root
+        .resolve_directory(Path::new("/etc"))
+        .map_err(failed("open failed"))?;
+    let kept = Kept::take(clone(&etc)?, loader.list, image.descriptors)
+        .map_err(failed("remembering failed"))?;
+    let mut mode = Mode::from_bits_truncate(0o644);
+    let mut list = None;
+    if let Some(file) = kept.file() {
+        mode =
+            Mode::from_bits_truncate(fstat(file).map_err(failed("stat failed"))?.st_mode & 0o777);
+        let mut text = Vec::new();
+        let read = file.take(LONGEST + 1).read_to_end(&mut text);
+        read.map_err(|e| failed("reading failed")(errno_of(&e)))?;
+        list = Some(text);
+    }
+    let too_long = list
+        .as_ref()
+        .is_some_and(|list| list.len() as u64 > LONGEST);
+    if too_long || list.is_none() && !kept.is_missing() {
+        log::warn!(
+            "leaving {} alone: it is not a list of directories",
+            place.display()
+        );
+        return Ok(());
+    }
+    match extended(list.as_deref(), first, &[bytes(last)]) {
+        Some(extended) => {
+            log::info!("adding library directories to {}", place.display());
+            replace::replace(&etc, kept, &extended, mode, &place, journal)
+        }
+        None => Ok(()),
+    }
+}
+
+fn bytes(path: &ContainerPath) -> &[u8] {
+    path.as_path().as_os_str().as_bytes()
+}

@@ -1,0 +1,39 @@
+//! Knows the dynamic loader's cache: its format, its order, ldconfig's configuration, and how a change alters it.
+//!
+//! Discovery reads the host's cache with it, and the image's; apply writes the image's. All is pure but
+//! [`configured`], which reads ld.so.conf in a root.
+
+pub(crate) mod conf;
+pub(crate) mod configured;
+pub(crate) mod format;
+pub(crate) mod library;
+pub(crate) mod listing;
+pub(crate) mod merge;
+pub(crate) mod musl;
+pub(crate) mod order;
+pub(crate) mod write;
+
+/// Directories that ldconfig looks through without being told; which of them depends on the distribution.
+pub(crate) const BUILT_IN: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
+
+/// The subdirectory of subdirectories for processors with more features, since glibc 2.33.
+pub(crate) const FOR_FEATURES: &str = "glibc-hwcaps";
+
+/// Plain names of such subdirectories, before glibc 2.37.
+pub(crate) const FOR_FEATURES_BEFORE: [&str; 7] = [
+    "avx512_1", "haswell", "sse2", "tls", "x86_64", "xeon_phi", "atomics",
+];
+
+/// All that ldconfig looks through by itself: [`BUILT_IN`], and Debian's for this architecture.
+pub(crate) fn built_in() -> impl Iterator<Item = std::path::PathBuf> {
+    let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let debian = ["/lib", "/usr/lib"].map(|path| std::path::Path::new(path).join(&triplet));
+    BUILT_IN
+        .map(std::path::PathBuf::from)
+        .into_iter()
+        .chain(debian)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

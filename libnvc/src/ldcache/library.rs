@@ -1,0 +1,108 @@
+//! Says what ldconfig takes for a library, and of which kind.
+
+use crate::elf::Identity;
+
+/// Kind of an ELF library of an unknown C library, and of the only one that is left.
+const ELF: i32 = 0x0001;
+const ELF_LIBC6: i32 = 0x0003;
+
+/// Libraries by which ldconfig knows the C library of one that needs them.
+pub(crate) const C_LIBRARY: [&str; 2] = ["libc.so.6", "libm.so.6"];
+
+/// Whether a file of this name can be a library.
+pub(crate) fn is_name(name: &[u8]) -> bool {
+    let begins = name.starts_with(b"lib") || name.starts_with(b"ld-");
+    begins && name.windows(3).any(|part| part == b".so") && !is_temporary(name)
+}
+
+/// Names that prelink(8) gives files it is working on.
+fn is_temporary(name: &[u8]) -> bool {
+    const MARK: &[u8] = b".#prelink#";
+    let before_random = name.len().checked_sub(".XXXXXX".len());
+    let stem = before_random.and_then(|length| name.get(..length));
+    name.ends_with(MARK) || stem.is_some_and(|stem| stem.ends_with(MARK))
+}
+
+/// The kind that the cache has for a library; none for another machine. `needs_libc` is whether it needs one of
+/// [`C_LIBRARY`], which is asked for the machines where it matters.
+pub(crate) fn flags<E>(
+    identity: Identity,
+    needs_libc: impl FnOnce() -> Result<bool, E>,
+) -> Result<Option<i32>, E> {
+    let Identity {
+        class,
+        machine,
+        flags,
+    } = identity;
+    let unmarked = |needs| if needs { ELF_LIBC6 } else { ELF };
+    Ok(match (std::env::consts::ARCH, class, machine) {
+        ("x86_64", 2, 62) => Some(0x0300 | ELF_LIBC6),
+        ("x86_64", 1, 62) => Some(0x0800 | ELF_LIBC6), // x32
+        ("x86_64", 1, 3) => Some(unmarked(needs_libc()?)),
+        ("aarch64", 2, 183) => Some(0x0a00 | ELF_LIBC6),
+        ("aarch64", 1, 40) => match flags & 0xff00_0600 {
+            0x0500_0400 => Some(0x0900 | ELF_LIBC6), // hard float
+            0x0500_0200 => Some(0x0b00 | ELF_LIBC6),
+            _ => Some(unmarked(needs_libc()?)),
+        },
+        ("powerpc64", 2, 21) => Some(0x0500 | ELF_LIBC6),
+        _ => None,
+    })
+}
+
+/// Whether a link of this name to a library with this SONAME stands for itself: it has the SONAME as its name, or is the
+/// one for the link editor. Any other link is to ldconfig like a copy of the library.
+pub(crate) fn is_proper_link(name: &[u8], soname: &[u8]) -> bool {
+    name == soname || name.ends_with(b".so") && soname.starts_with(name)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_libraries() {
+        for (name, expected) in [
+            ("libcuda.so.1", true),
+            ("libcuda.so", true),
+            ("ld-linux.so.2", true),
+            ("libm-2.36.so", true),
+            ("libcuda.a", false),
+            ("cuda.so.1", false),
+            ("libx.so.1.#prelink#", false),
+            ("libx.so.1.#prelink#.a1B2c3", false),
+            ("lib.so", true),
+        ] {
+            assert_eq!(is_name(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn links_that_stand_for_themselves() {
+        assert!(is_proper_link(b"libcuda.so.1", b"libcuda.so.1"));
+        assert!(is_proper_link(b"libcuda.so", b"libcuda.so.1"));
+        assert!(!is_proper_link(
+            b"libGLX_indirect.so.0",
+            b"libGLX_nvidia.so.0"
+        ));
+        assert!(!is_proper_link(b"libcuda.so.1.1", b"libcuda.so.1"));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn kinds_of_machines() {
+        let flags = |class, machine, needs| {
+            let identity = Identity {
+                class,
+                machine,
+                flags: 0,
+            };
+            flags(identity, || Ok::<_, ()>(needs)).unwrap()
+        };
+        assert_eq!(flags(2, 62, false), Some(0x303));
+        assert_eq!(flags(1, 3, true), Some(3));
+        assert_eq!(flags(1, 3, false), Some(1));
+        assert_eq!(flags(2, 183, true), None);
+    }
+}

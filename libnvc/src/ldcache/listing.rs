@@ -1,0 +1,184 @@
+//! Reads all that a loader cache says, so that it can be written again with changes.
+//!
+//! Stricter than [`Cache::parse`](super::format::Cache::parse): what cannot be kept, or makes no sense, is a reason not
+//! to touch the cache, not something to leave out.
+
+use super::format::{BYTE_ORDER, Cache, EXTENSIONS, count, number};
+use super::order::SUBDIRECTORY;
+use super::write::{Form, Line};
+use super::{FOR_FEATURES, FOR_FEATURES_BEFORE};
+
+/// Magic of the directory of extensions.
+pub(super) const EXTENSION_MAGIC: u32 = 0xeaa4_2174;
+/// Tag of the extension that says which program wrote the cache.
+pub(super) const GENERATOR: u32 = 0;
+/// Tag of the extension that names the subdirectories of glibc-hwcaps.
+pub(super) const SUBDIRECTORIES: u32 = 1;
+/// Sections that are looked at; glibc has two.
+const MOST_EXTENSIONS: usize = 16;
+/// Different directories of a cache; real ones have a dozen.
+const MOST_DIRECTORIES: usize = 256;
+
+/// The byte order marks of this machine: of glibc since 2.33, and before.
+const BYTE_ORDERS: [u8; 2] = [if cfg!(target_endian = "little") { 2 } else { 3 }, 0];
+
+/// What a cache says.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing<'a> {
+    pub(crate) form: Form<'a>,
+    pub(crate) lines: Vec<Line<'a>>,
+}
+
+/// A directory that libraries of a cache are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Directory<'a> {
+    /// As the cache names it.
+    pub(crate) path: &'a [u8],
+    /// The directory that ldconfig was told of: this one, or one above if this one is for some processors only.
+    pub(crate) base: &'a [u8],
+}
+
+impl Directory<'_> {
+    /// Whether ldconfig was told of it by itself.
+    pub(crate) fn is_base(&self) -> bool {
+        self.path == self.base
+    }
+}
+
+impl<'a> Listing<'a> {
+    /// What the bytes of a cache say.
+    ///
+    /// # Errors
+    /// Why they cannot be used.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        let cache = Cache::parse(bytes).ok_or("it has another format")?;
+        let combined = cache.data.len() != bytes.len();
+        let byte_order = *cache.data.get(BYTE_ORDER).unwrap_or(&0);
+        if !BYTE_ORDERS.contains(&byte_order) {
+            return Err("it is for another byte order");
+        }
+        let (generator, subdirectories) =
+            extensions(cache).ok_or("its extensions make no sense")?;
+        if combined && !subdirectories.is_empty() {
+            // Written and read by glibc with different ideas of where strings begin.
+            return Err("its old layout cannot have what it has for some processors");
+        }
+        let nonsense = "its entries make no sense";
+        let lines = cache.whole_entries().map(|entry| {
+            let entry = entry?;
+            let slash = entry.value.iter().rposition(|&byte| byte == b'/')?;
+            let (directory, rest) = entry.value.split_at(slash);
+            let sound = entry.value.starts_with(b"/") && rest.len() > 1 && !entry.key.is_empty();
+            let subdirectory = usize::try_from(entry.features & 0xffff_ffff).ok()?;
+            let known = entry.features & SUBDIRECTORY == 0 || subdirectory < subdirectories.len();
+            (sound && known).then_some(Line {
+                flags: entry.flags,
+                kernel: entry.kernel,
+                features: entry.features,
+                key: entry.key,
+                directory,
+                rest,
+            })
+        });
+        let lines = lines.collect::<Option<_>>().ok_or(nonsense)?;
+        let form = Form {
+            combined,
+            byte_order,
+            generator,
+            subdirectories,
+        };
+        Ok(Self { form, lines })
+    }
+
+    /// The different directories, in the order of their first library.
+    ///
+    /// # Errors
+    /// There are more than any real cache has.
+    pub(crate) fn directories(&self) -> Result<Vec<Directory<'a>>, &'static str> {
+        let mut found: Vec<(&'a [u8], u64)> = Vec::new();
+        let mut last: &[u8] = b"\0";
+        for line in &self.lines {
+            if line.directory == last {
+                continue;
+            }
+            last = line.directory;
+            if found.iter().any(|(path, _)| *path == last) {
+                continue;
+            }
+            if found.len() >= MOST_DIRECTORIES {
+                return Err("it has too many directories");
+            }
+            found.push((line.directory, line.features));
+        }
+        let directory = |&(path, features): &(&'a [u8], u64)| {
+            let base = if features & SUBDIRECTORY != 0 {
+                base_of_subdirectory(path)
+            } else if features != 0 {
+                base_of_old_subdirectory(path)
+            } else {
+                path
+            };
+            Directory { path, base }
+        };
+        Ok(found.iter().map(directory).collect())
+    }
+}
+
+/// `/lib` of `/lib/glibc-hwcaps/x86-64-v3`.
+fn base_of_subdirectory(path: &[u8]) -> &[u8] {
+    match parent(path).map(|(base, _)| base).and_then(parent) {
+        Some((base, name)) if name == FOR_FEATURES.as_bytes() => base,
+        _ => path,
+    }
+}
+
+/// `/lib` of `/lib/tls/haswell`.
+fn base_of_old_subdirectory(mut path: &[u8]) -> &[u8] {
+    while let Some((base, name)) = parent(path) {
+        if !FOR_FEATURES_BEFORE
+            .iter()
+            .any(|known| known.as_bytes() == name)
+        {
+            break;
+        }
+        path = base;
+    }
+    path
+}
+
+/// A directory's own directory, and its name there.
+fn parent(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = path.iter().rposition(|&byte| byte == b'/')?;
+    Some((path.get(..slash)?, path.get(slash + 1..)?))
+}
+
+type Extensions<'a> = (Option<&'a [u8]>, Vec<&'a [u8]>);
+
+/// Who wrote the cache, and the names of its subdirectories; neither before glibc 2.33.
+fn extensions(cache: Cache<'_>) -> Option<Extensions<'_>> {
+    let at = count(cache.data, EXTENSIONS)?;
+    if at == 0 {
+        return Some((None, Vec::new()));
+    }
+    // Here all offsets but those of strings count from the start of the file.
+    let table = cache.file.get(at..)?;
+    let sections = count(table, 4)?;
+    if number(table, 0)? != EXTENSION_MAGIC || sections > MOST_EXTENSIONS {
+        return None;
+    }
+    let (mut generator, mut subdirectories): Extensions<'_> = (Some(b""), Vec::new());
+    for section in table.get(8..)?.get(..sections * 16)?.chunks_exact(16) {
+        let (start, size) = (count(section, 8)?, count(section, 12)?);
+        let content = cache.file.get(start..)?.get(..size)?;
+        match number(section, 0)? {
+            GENERATOR => generator = Some(content),
+            SUBDIRECTORIES => {
+                let names = content.chunks_exact(4);
+                let names = names.map(|name| cache.string(count(name, 0)?));
+                subdirectories = names.collect::<Option<_>>()?;
+            }
+            _ => {}
+        }
+    }
+    Some((generator, subdirectories))
+}

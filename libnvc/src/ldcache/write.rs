@@ -1,0 +1,186 @@
+//! Writes a loader cache, in the layout in which another was read.
+
+use super::format::{
+    BYTE_ORDER, ENTRY, EXTENSIONS, HEADER, MAGIC, OLD_ENTRY, OLD_HEADER, OLD_MAGIC,
+};
+use super::listing::{EXTENSION_MAGIC, GENERATOR, SUBDIRECTORIES};
+
+/// As large as a cache may become; ldconfig in its cage has the same limit.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Which library a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    /// Kind and architecture.
+    pub(crate) flags: i32,
+    /// The oldest kernel it is for, before glibc 2.36.
+    pub(crate) kernel: u32,
+    /// Features of the processor that it is for.
+    pub(crate) features: u64,
+    /// The name that programs ask for.
+    pub(crate) key: &'a [u8],
+    /// The file's directory.
+    pub(crate) directory: &'a [u8],
+    /// What follows in its path: a slash, and its name.
+    pub(crate) rest: &'a [u8],
+}
+
+/// All of a cache but its entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Form<'a> {
+    /// Whether a table of the old layout comes first.
+    pub(crate) combined: bool,
+    /// The mark of the byte order.
+    pub(super) byte_order: u8,
+    /// Which program wrote it; none in a cache without extensions.
+    pub(super) generator: Option<&'a [u8]>,
+    /// The subdirectories of glibc-hwcaps, which entries refer to by number.
+    pub(super) subdirectories: Vec<&'a [u8]>,
+}
+
+impl Form<'_> {
+    /// A cache with these entries, which must be sorted; none if it would be too large.
+    pub(crate) fn write(&self, lines: &[Line<'_>]) -> Option<Vec<u8>> {
+        let lengths = lines
+            .iter()
+            .map(|line| line.key.len() + line.directory.len() + line.rest.len() + 2);
+        let names: usize = self
+            .subdirectories
+            .iter()
+            .map(|name| name.len() + 1 + 4)
+            .sum();
+        let tail = 64 + names + self.generator.map_or(0, <[u8]>::len);
+        let entries = lines.len().checked_mul(ENTRY + OLD_ENTRY)?;
+        let most = lengths.sum::<usize>() + entries + tail + HEADER + OLD_HEADER + 2 * OLD_ENTRY;
+        if most > MOST_BYTES {
+            return None;
+        }
+        let old = if self.combined { old_size(lines) } else { 0 };
+        let table = HEADER + lines.len() * ENTRY;
+        let strings = Strings::of(lines, &self.subdirectories, table);
+
+        let mut file = Vec::with_capacity(most);
+        if self.combined {
+            old_table(lines, &strings, &mut file)?;
+        }
+        debug_assert_eq!(file.len(), old);
+        file.extend(MAGIC);
+        push(&mut file, lines.len())?;
+        push(&mut file, strings.bytes.len())?;
+        file.resize(old + HEADER, 0);
+        *file.get_mut(old + BYTE_ORDER)? = self.byte_order;
+        for (line, place) in lines.iter().zip(&strings.places) {
+            file.extend(line.flags.to_ne_bytes());
+            push(&mut file, place.key)?;
+            push(&mut file, place.value)?;
+            file.extend(line.kernel.to_ne_bytes());
+            file.extend(line.features.to_ne_bytes());
+        }
+        file.extend(&strings.bytes);
+        if let Some(generator) = self.generator {
+            let start = file.len().next_multiple_of(4);
+            file.resize(start, 0);
+            let field = file.get_mut(old + EXTENSIONS..)?.first_chunk_mut()?;
+            *field = u32::try_from(start).ok()?.to_ne_bytes();
+            extensions(generator, &strings.subdirectories, &mut file)?;
+        }
+        Some(file)
+    }
+}
+
+/// Where the strings of a line are: offsets from the new layout's magic.
+struct Place {
+    key: usize,
+    value: usize,
+}
+
+/// All strings, each name as the tail of its path where it is one.
+struct Strings {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+    subdirectories: Vec<usize>,
+}
+
+impl Strings {
+    fn of(lines: &[Line<'_>], subdirectories: &[&[u8]], start: usize) -> Self {
+        let mut bytes = Vec::new();
+        let mut add = |parts: [&[u8]; 2]| {
+            let at = start + bytes.len();
+            parts.into_iter().for_each(|part| bytes.extend(part));
+            bytes.push(0);
+            at
+        };
+        let places = lines.iter().map(|line| {
+            let value = add([line.directory, line.rest]);
+            let key = match line.rest.strip_suffix(line.key) {
+                Some(before) => value + line.directory.len() + before.len(),
+                None => add([line.key, b""]),
+            };
+            Place { key, value }
+        });
+        let places = places.collect();
+        let subdirectories = subdirectories.iter().map(|name| add([name, b""])).collect();
+        Self {
+            bytes,
+            places,
+            subdirectories,
+        }
+    }
+}
+
+/// Entries of the old table: those for any processor, an even number so that what follows is aligned.
+fn old_count(lines: &[Line<'_>]) -> usize {
+    let general = lines.iter().filter(|line| line.features == 0);
+    general.count().next_multiple_of(2)
+}
+
+fn old_size(lines: &[Line<'_>]) -> usize {
+    OLD_HEADER + old_count(lines) * OLD_ENTRY
+}
+
+/// The table of the old layout, in which offsets of strings count from its end.
+fn old_table(lines: &[Line<'_>], strings: &Strings, file: &mut Vec<u8>) -> Option<()> {
+    file.extend(OLD_MAGIC);
+    file.push(0);
+    push(file, old_count(lines))?;
+    let entries = lines.iter().zip(&strings.places);
+    for (line, place) in entries.filter(|(line, _)| line.features == 0) {
+        file.extend(line.flags.to_ne_bytes());
+        push(file, place.key)?;
+        push(file, place.value)?;
+    }
+    let end = old_size(lines);
+    if file.len() < end {
+        file.extend_from_within(file.len() - OLD_ENTRY..);
+    }
+    Some(())
+}
+
+/// The directory of extensions and what is in them.
+fn extensions(generator: &[u8], subdirectories: &[usize], file: &mut Vec<u8>) -> Option<()> {
+    let sections: usize = if subdirectories.is_empty() { 1 } else { 2 };
+    file.extend(EXTENSION_MAGIC.to_ne_bytes());
+    push(file, sections)?;
+    let names = file.len() + sections * 16;
+    let mut section = |tag: u32, start: usize, size: usize| {
+        file.extend(tag.to_ne_bytes());
+        file.extend([0; 4]);
+        push(file, start)?;
+        push(file, size)
+    };
+    section(GENERATOR, names + subdirectories.len() * 4, generator.len())?;
+    if !subdirectories.is_empty() {
+        section(SUBDIRECTORIES, names, subdirectories.len() * 4)?;
+    }
+    for &name in subdirectories {
+        push(file, name)?;
+    }
+    file.extend(generator);
+    Some(())
+}
+
+/// Appends a number as the format has it.
+fn push(file: &mut Vec<u8>, number: usize) -> Option<()> {
+    file.extend(u32::try_from(number).ok()?.to_ne_bytes());
+    Some(())
+}
