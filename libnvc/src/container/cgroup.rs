@@ -176,7 +176,7 @@ impl<'a> Mount<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|b| *b == b' ');
         let root = fields.nth(3)?;
-        let point = fields.next()?;
+        let point = fields.next().filter(|point| point.starts_with(b"/"))?;
         let _options = fields.next()?;
         fields.find(|field| *field == b"-")?;
         let kind = fields.next()?;
@@ -355,6 +355,13 @@ mod tests {
                 "/m2/c",
             ),
             (
+                "a line without a mount point",
+                "0::/b/c\n",
+                "1 2 0:3 /b  rw - cgroup2 none rw\n1 2 0:3 /b /m2 rw - cgroup2 none rw\n",
+                Two,
+                "/m2/c",
+            ),
+            (
                 "escapes",
                 "0::/x\\040y\n",
                 "1 2 0:3 / /a\\040b\\134c\\011\\0 rw - cgroup2 a\\040b rw\n",
@@ -362,11 +369,11 @@ mod tests {
                 "/a b\\c\t\\0/x\\040y",
             ),
             (
-                "no optional fields, a dash as mount point",
+                "no optional fields, dashes elsewhere; a mount point that is none",
                 "0::/x\n",
-                "1 2 0:3 / - rw - cgroup2 - rw\n1 2 0:3 / /m rw - cgroup2 - rw\n",
+                "1 2 0:3 / - rw - cgroup2 - rw\n1 2 0:3 / /- rw - cgroup2 - rw\n",
                 Two,
-                "-/x",
+                "/-/x",
             ),
             (
                 "broken lines are passed over",
