@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 static int entries(const char *path)
 {
@@ -18,6 +19,16 @@ static int entries(const char *path)
         count++;
     closedir(dir);
     return count;
+}
+
+/* Threads, `.` and `..`. One that has been joined is still listed for a moment: its last act is to say that it has ended. */
+static int threads(void)
+{
+    int patience = 1000;
+
+    while (entries("/proc/self/task") != 3 && patience-- > 0)
+        usleep(1000);
+    return entries("/proc/self/task");
 }
 
 static int configure(struct nvc_context *ctx, int pid, const char *rootfs, size_t gpu, const char *options)
@@ -56,7 +67,7 @@ int main(int argc, char **argv)
         if (configure(ctx, pid, rootfs, gpu, argv[2]) == 0) {
             /* No child is left that somebody would have to wait for. */
             CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
-            printf("%d %d %zu\n", entries("/proc/self/fd"), entries("/proc/self/task"), mallinfo2().uordblks);
+            printf("%d %d %zu\n", entries("/proc/self/fd"), threads(), mallinfo2().uordblks);
         }
         fflush(stdout);
     }
