@@ -1,12 +1,17 @@
 //! `configure --ldconfig=builtin` leaves what `configure` with ldconfig leaves, and the loader finds the libraries.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
+use nix::errno::Errno;
+use nix::fcntl::{RenameFlags, renameat2};
 use nvc_testkit::cli::Run;
 use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::driver::NATIVE;
@@ -36,6 +41,7 @@ fn main() -> ExitCode {
         stale_caches,
         unusable_caches,
         things_in_the_place_of_the_cache,
+        a_cache_that_is_a_device_by_turns,
         a_cache_cut_or_garbled,
         hostile_surroundings,
         a_failed_write_undoes_everything,
@@ -643,6 +649,53 @@ fn things_in_the_place_of_the_cache() {
     }
 }
 
+/// A device is not opened, which can be enough to do harm: this one would say that there is no driver.
+fn a_cache_that_is_a_device_by_turns() {
+    let container = debian();
+    let etc = File::open(container.root().join("etc")).unwrap();
+    let device = container.root().join("etc/device");
+    let mut command = Command::new("mknod");
+    let status = command.arg(&device).args(["c", "4000", "0"]).status();
+    assert!(status.unwrap().success());
+    assert_eq!(
+        File::open(&device).unwrap_err().raw_os_error(),
+        Some(Errno::ENXIO as i32)
+    );
+    let stop = AtomicBool::new(false);
+    let (reasons, exchanges) = thread::scope(|scope| {
+        let racer = scope.spawn(|| {
+            let mut count = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                let flags = RenameFlags::RENAME_EXCHANGE;
+                let done = renameat2(&etc, "ld.so.cache", &etc, "device", flags);
+                count += u64::from(done.is_ok());
+            }
+            count
+        });
+        let mut reasons = BTreeSet::new();
+        let scratch = Scratch::new().unwrap();
+        for number in 0..harness::cases(100, 2000) {
+            // Nothing is mounted, so that all of them look at the same.
+            let log = scratch.join(format!("log{number}"));
+            let run = dry_run_line(&container, "builtin", "text");
+            let outcome = run.env("NVC_DEBUG_FILE", &log).outcome();
+            let log = fs::read_to_string(log).unwrap_or_default();
+            let reason = log.split_once("not the builtin ldconfig: ");
+            reasons.extend(reason.and_then(|(_, reason)| reason.lines().next().map(str::to_owned)));
+            if outcome.is_err() {
+                reasons.insert("it cannot be run".to_owned());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        (reasons, racer.join().unwrap())
+    });
+    assert!(exchanges > 0);
+    assert_eq!(
+        Vec::from_iter(reasons),
+        ["/etc/ld.so.cache: it is not a regular file"]
+    );
+}
+
 /// Whatever the bytes are: it works, by one way or the other, and says nothing.
 fn a_cache_cut_or_garbled() {
     let container = debian();
@@ -755,6 +808,10 @@ fn nothing_is_executed() {
 
 /// What `configure --dry-run` prints.
 fn dry_run(container: &Container, ldconfig: &str, format: &str) -> String {
+    dry_run_line(container, ldconfig, format).succeeds()
+}
+
+fn dry_run_line(container: &Container, ldconfig: &str, format: &str) -> Run {
     let ldconfig = format!("--ldconfig={ldconfig}");
     let pid = format!("--pid={}", container.pid());
     let format = format!("--format={format}");
@@ -769,7 +826,7 @@ fn dry_run(container: &Container, ldconfig: &str, format: &str) -> String {
     ];
     let mut line = command_line(machine::driver(), &words);
     line.push(container.root().into());
-    Run::cli(line).succeeds()
+    Run::cli(line)
 }
 
 fn plans_say_so() {
