@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::FileStat;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlink};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::errno_of;
@@ -28,7 +28,7 @@ impl RootDir {
     /// Opens a directory by an ordinary path of the calling thread.
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty())?;
+        let fd = open(path, flags, Mode::empty())?;
         Ok(Self(fd))
     }
 
@@ -122,8 +122,7 @@ impl RootDir {
                 root.resolve(path)
             };
             let fd = handle.map(OwnedFd::from).map_err(|e| errno(&e))?;
-            let is_directory =
-                || stat(fd.as_fd()).map(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFDIR);
+            let is_directory = || stat(fd.as_fd()).map(|stat| kind(&stat) == SFlag::S_IFDIR);
             if flags.contains(OFlag::O_DIRECTORY) && !is_directory()? {
                 return Err(Errno::ENOTDIR);
             }
@@ -155,7 +154,7 @@ impl AsFd for RootDir {
 /// The path the kernel has for a descriptor.
 pub(crate) fn name_of(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let name = nix::fcntl::readlink(link.as_str())?;
+    let name = readlink(link.as_str())?;
     if name.as_bytes().ends_with(b" (deleted)") {
         return Err(Errno::ENOENT);
     }
@@ -174,12 +173,7 @@ pub(crate) fn reopen(
 ) -> Result<OwnedFd, Errno> {
     let name = fd.as_raw_fd().to_string();
     let flags = flags | OFlag::O_CLOEXEC;
-    nix::fcntl::openat(
-        descriptors,
-        name.as_str(),
-        flags,
-        nix::sys::stat::Mode::empty(),
-    )
+    openat(descriptors, name.as_str(), flags, Mode::empty())
 }
 
 /// The calling thread's names for descriptors, in its own /proc.
@@ -188,7 +182,7 @@ pub(crate) const OWN_DESCRIPTORS: &str = "/proc/thread-self/fd";
 /// Opens the calling thread's [`OWN_DESCRIPTORS`] for [`reopen`].
 pub(crate) fn own_descriptors() -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    nix::fcntl::open(OWN_DESCRIPTORS, flags, nix::sys::stat::Mode::empty())
+    open(OWN_DESCRIPTORS, flags, Mode::empty())
 }
 
 /// A hostile root, with what it takes to open the very files that were looked at.
@@ -204,7 +198,7 @@ impl Image<'_> {
     /// Opens a file for reading that was opened by reference: `EINVAL` if it is no regular file.
     pub(crate) fn open_file(&self, found: BorrowedFd<'_>) -> Result<(File, FileStat), Errno> {
         let stat = stat(found)?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+        if kind(&stat) != SFlag::S_IFREG {
             return Err(Errno::EINVAL);
         }
         let file = reopen(self.descriptors, found, OFlag::O_RDONLY)?;
@@ -214,7 +208,26 @@ impl Image<'_> {
 
 /// `fstat` of a descriptor, one opened with `O_PATH` too.
 pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<FileStat, Errno> {
-    nix::sys::stat::fstatat(fd, "", AtFlags::AT_EMPTY_PATH)
+    fstatat(fd, "", AtFlags::AT_EMPTY_PATH)
+}
+
+/// The file type in a `stat`.
+pub(crate) fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+/// Device and inode: which file it is, as long as it is open or has a name.
+pub(crate) type Identity = (u64, u64);
+
+/// Which file a `stat` is of.
+pub(crate) fn identity(stat: &FileStat) -> Identity {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a directory to be listed that was opened by reference, or from its start again.
+pub(crate) fn open_to_list(directory: impl AsFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    openat(directory, ".", flags, Mode::empty())
 }
 
 fn errno(error: &pathrs::error::Error) -> Errno {

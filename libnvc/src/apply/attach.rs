@@ -46,7 +46,7 @@ impl<'a> Attacher<'a> {
     pub(super) fn is_mounted(&self, source: &ReadySource, target: &Target) -> bool {
         let same = target
             .found
-            .is_some_and(|found| (found.st_dev, found.st_ino) == source.identity);
+            .is_some_and(|found| inroot::identity(&found) == source.identity);
         same && self.is_mount_with(target, source.attributes)
     }
 
@@ -159,7 +159,7 @@ impl<'a> Attacher<'a> {
             };
             let is_top = |a: &OwnedFd, b: &OwnedFd| -> Result<bool, Errno> {
                 let (a, b) = (inroot::stat(a.as_fd())?, inroot::stat(b.as_fd())?);
-                Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+                Ok(inroot::identity(&a) == inroot::identity(&b))
             };
             if self.mount_id(above.as_fd())? != id || is_top(&above, &current)? {
                 return Ok(current);

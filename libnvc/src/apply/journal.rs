@@ -16,6 +16,7 @@ use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
 use super::legacy;
 use crate::error::Error;
+use crate::inroot;
 use crate::sys::descriptors;
 use crate::sys::mount::{self, MountAttributes};
 
@@ -145,8 +146,7 @@ fn remove(directory: &OwnedFd, name: &OsStr, kind: SFlag) -> Result<(), Errno> {
         Err(Errno::ENOENT) => return Ok(()),
         Err(errno) => return Err(errno),
     };
-    let is_ours = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == kind
-        && (kind != SFlag::S_IFREG || found.st_size == 0);
+    let is_ours = inroot::kind(&found) == kind && (kind != SFlag::S_IFREG || found.st_size == 0);
     if !is_ours {
         return Ok(());
     }

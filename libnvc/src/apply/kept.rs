@@ -12,9 +12,9 @@ use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, symlinkat, unlinkat};
 
-use crate::apply::target::{kind, open_child};
+use crate::apply::target::open_child;
 use crate::error::errno_of;
-use crate::inroot;
+use crate::inroot::{self, kind};
 use crate::sys::xattr;
 
 /// A name in a directory, and what was there.
@@ -51,6 +51,11 @@ impl Kept {
             was,
             temporary,
         })
+    }
+
+    /// The directory that the name is in.
+    pub(super) fn parent(&self) -> &OwnedFd {
+        &self.parent
     }
 
     /// The name.
@@ -250,5 +255,5 @@ pub(super) fn remove(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
 }
 
 fn same(one: &FileStat, other: &FileStat) -> bool {
-    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+    inroot::identity(one) == inroot::identity(other)
 }

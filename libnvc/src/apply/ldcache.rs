@@ -12,15 +12,14 @@ use std::path::Path;
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat};
 
 use super::journal::Journal;
 use super::kept::Kept;
 use crate::container::Layout;
-use crate::container::loader::{self, Cache, Loader, Version, identity};
+use crate::container::loader::{self, Cache, Loader, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::{self, Image, RootDir};
+use crate::inroot::{self, Image, RootDir, identity};
 use crate::ldcache::configured::Time;
 use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
@@ -156,8 +155,7 @@ fn directories<'a>(
 
 /// All names in a directory that can be libraries.
 fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let fd = openat(fd, ".", flags, Mode::empty())?;
+    let fd = inroot::open_to_list(fd)?;
     let mut names = Vec::new();
     directory::list(fd.as_fd(), |entry| {
         if library::is_name(entry.name.as_bytes()) && names.len() <= MOST_LIBRARIES {
@@ -185,8 +183,8 @@ fn update_cache(
         .root
         .resolve_directory(Path::new("/etc"))
         .map_err(failed("open failed"))?;
-    let kept = Kept::take(clone(&etc)?, "ld.so.cache", image.descriptors)
-        .map_err(failed("remembering failed"))?;
+    let kept =
+        Kept::take(etc, "ld.so.cache", image.descriptors).map_err(failed("remembering failed"))?;
     let now = kept.file().ok_or(match kept.is_missing() {
         true => Errno::ENOENT,
         false => Errno::EINVAL,
@@ -219,14 +217,8 @@ fn update_cache(
     let bytes = listing.form.write(&lines);
     let bytes = bytes.ok_or_else(|| failed("file creation failed")(Errno::EFBIG))?;
     log::info!("writing {} with {} libraries", place.display(), lines.len());
-    replace::replace(
-        &etc,
-        kept,
-        &bytes,
-        Mode::from_bits_truncate(0o644),
-        place,
-        journal,
-    )
+    let mode = Mode::from_bits_truncate(0o644);
+    replace::replace(kept, &bytes, mode, place, journal)
 }
 
 /// What becomes of the entries of a directory that the cache lists.
@@ -250,11 +242,6 @@ fn fate(root: &RootDir, cache: &Cache, directories: &[Directory<'_>], base: &[u8
         }
         (None, _) => Fate::Keep,
     }
-}
-
-fn clone(fd: &OwnedFd) -> Result<OwnedFd> {
-    let clone = fd.try_clone();
-    clone.map_err(|e| failure("open failed", Path::new("/etc"), crate::error::errno_of(&e)))
 }
 
 fn failure(operation: &str, path: &Path, errno: Errno) -> Error {

@@ -228,8 +228,8 @@ fn image_program(
     for path in [program::real(path.as_path()), path.as_path().to_owned()] {
         match root.resolve(&path) {
             Ok(file) => {
-                let mode = inroot::stat(file.as_fd()).map_err(failed)?.st_mode;
-                if SFlag::from_bits_truncate(mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+                let stat = inroot::stat(file.as_fd()).map_err(failed)?;
+                if inroot::kind(&stat) != SFlag::S_IFREG {
                     return Err(program::not_a_file(&path));
                 }
                 return Ok(Some((above_streams(file).map_err(failed)?, path)));

@@ -95,7 +95,7 @@ fn open_again(source: &ReadySource, root: &DriverRoot, tree: &Tree<'_>) -> Resul
         Location::Image(path) => tree.root.resolve_nofollow(path.as_path()).map_err(failed)?,
     };
     let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
-    if (stat.st_dev, stat.st_ino) == source.identity {
+    if inroot::identity(&stat) == source.identity {
         Ok(fd)
     } else {
         Err(failed(Errno::ESTALE))

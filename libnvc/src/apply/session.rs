@@ -209,7 +209,7 @@ fn enter(container: &Container) -> Result<(RootDir, u32)> {
     let umask = umask(Mode::empty()).bits();
     let rootfs = container.rootfs();
     let root = RootDir::open(rootfs).map_err(|errno| Error::file("open failed", rootfs, errno))?;
-    let identity = |fd| inroot::stat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat));
     if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
         let text = format!(
             "{} is not the directory that it was a moment ago",

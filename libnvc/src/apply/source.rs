@@ -98,7 +98,7 @@ impl ReadySource {
         Ok(Self {
             name,
             mode: stat.st_mode,
-            identity: (stat.st_dev, stat.st_ino),
+            identity: inroot::identity(&stat),
             attributes,
             hindrance: expected.hindrance(),
             mount,
@@ -109,7 +109,7 @@ impl ReadySource {
 
 impl Expected {
     fn check(self, stat: &FileStat, name: &Path) -> Result<()> {
-        let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+        let kind = inroot::kind(stat);
         match self {
             Self::Device(number) => {
                 if kind == SFlag::S_IFCHR && DeviceNumber::from_rdev(stat.st_rdev) == number {

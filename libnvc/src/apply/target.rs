@@ -18,7 +18,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use super::journal::Journal;
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, RootDir, kind};
 use crate::path::ContainerPath;
 
 /// As many links as the kernel follows in one path.
@@ -368,11 +368,6 @@ pub(super) fn open_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Owne
         OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
         Mode::empty(),
     )
-}
-
-/// The file type in a `stat`.
-pub(super) fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
 /// Whether a mount of a leaf's type fits on a target: directories only on directories.

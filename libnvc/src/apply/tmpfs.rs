@@ -15,9 +15,9 @@ use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
 use super::attach::Attacher;
 use super::journal::Journal;
 use super::legacy;
-use super::target::{Target, Tree, kind, open_child};
+use super::target::{Target, Tree, open_child};
 use crate::error::{Error, ErrorKind, Result, errno_of};
-use crate::inroot;
+use crate::inroot::{self, kind};
 use crate::plan::{TmpfsFile, profile};
 use crate::sys::mount::{self, MountAttributes};
 

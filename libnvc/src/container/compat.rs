@@ -11,11 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::RootDir;
+use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 
 /// Each becomes a mount; NVIDIA's packages have some twenty.
@@ -54,8 +52,7 @@ pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Ve
 /// Opens a directory to be listed, and nothing else: opening a device of the image can be enough to do harm.
 fn open(root: &RootDir, directory: &ContainerPath) -> Result<OwnedFd, Errno> {
     let found = root.resolve_directory(directory.as_path())?;
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    openat(found, ".", flags, Mode::empty())
+    inroot::open_to_list(found)
 }
 
 /// The sorted names of libraries in a directory.

@@ -74,7 +74,7 @@ fn library_directories(root: &RootDir) -> Result<(ContainerPath, ContainerPath)>
 
 fn same_directory(root: &RootDir, a: &str, b: &str) -> Result<bool> {
     let identity = |path: &str| match root.resolve(Path::new(path)) {
-        Ok(fd) => inroot::stat(fd.as_fd()).map(|stat| Some((stat.st_dev, stat.st_ino))),
+        Ok(fd) => inroot::stat(fd.as_fd()).map(|stat| Some(inroot::identity(&stat))),
         Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
         Err(errno) => Err(errno),
     };

@@ -17,7 +17,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode};
 
 use crate::error::{errno_of, errno_text};
-use crate::inroot::{self, Image, RootDir};
+use crate::inroot::{self, Identity, Image, RootDir, identity, open_to_list};
 use crate::ldcache::configured::{Configuration, Fifo, Time};
 use crate::ldcache::listing::Listing;
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
@@ -71,14 +71,10 @@ impl Version {
 pub(crate) struct Directory {
     /// As the cache names it.
     pub(crate) path: Vec<u8>,
-    /// Device and inode.
     pub(crate) identity: Identity,
     /// Whether ldconfig looks into it without being told to on its command line.
     pub(crate) is_configured: bool,
 }
-
-/// Device and inode.
-type Identity = (u64, u64);
 
 /// Why the cache must be made anew.
 type Unusable = String;
@@ -273,7 +269,7 @@ impl Survey<'_> {
     fn libraries(&self, (path, fd, _): &Found<'_>) -> Result<usize, Unusable> {
         let mut libraries = 0;
         let mut subdirectories = false;
-        let listed = open(fd).and_then(|fd| {
+        let listed = open_to_list(fd).and_then(|fd| {
             directory::list(fd.as_fd(), |entry| {
                 let can_be_file = entry.kind != libc::DT_DIR;
                 libraries += usize::from(can_be_file && library::is_name(entry.name.as_bytes()));
@@ -308,7 +304,7 @@ impl Survey<'_> {
         let Some((_, fd, _)) = self.find(&path)? else {
             return Ok(());
         };
-        let opened = open(&fd).map_err(|errno| unreadable(&path, errno))?;
+        let opened = open_to_list(&fd).map_err(|errno| unreadable(&path, errno))?;
         let listed = directory::list(opened.as_fd(), |entry| {
             if entry.name != ".." && entry.kind != libc::DT_REG {
                 below.push(entry.name.to_owned());
@@ -338,12 +334,6 @@ impl Survey<'_> {
     }
 }
 
-/// Opens a directory to be listed.
-fn open(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    openat(fd, ".", flags, Mode::empty())
-}
-
 fn unreadable(path: &Path, errno: Errno) -> Unusable {
     format!("{}: {}", path.display(), errno_text(errno))
 }
@@ -353,9 +343,4 @@ impl Directory {
     pub(crate) fn name(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
     }
-}
-
-/// Which file or directory it is.
-pub(crate) fn identity(stat: &FileStat) -> Identity {
-    (stat.st_dev, stat.st_ino)
 }

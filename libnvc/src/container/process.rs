@@ -99,7 +99,7 @@ impl Process {
             .map_err(|errno| Error::file("stat failed", &path, errno))?;
         let kind =
             inroot::stat(root.as_fd()).map_err(|errno| Error::file("stat failed", &path, errno))?;
-        if SFlag::from_bits_truncate(kind.st_mode) & SFlag::S_IFMT != SFlag::S_IFDIR {
+        if inroot::kind(&kind) != SFlag::S_IFDIR {
             return Err(
                 Error::new(ErrorKind::InvalidArgument, "invalid rootfs directory")
                     .because("not a directory"),

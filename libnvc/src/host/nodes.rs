@@ -90,7 +90,7 @@ fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
 /// The character device that a path leads to inside the root.
 fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
     let stat = inroot::stat(root.resolve(path)?.as_fd())?;
-    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFCHR {
+    if inroot::kind(&stat) != SFlag::S_IFCHR {
         return Err(Errno::ENODEV);
     }
     Ok(DeviceNode {

@@ -9,8 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{FileStat, Mode, SFlag};
+use nix::sys::stat::{FileStat, SFlag};
 
 use super::conf::{self, Line};
 use crate::inroot::{self, Image};
@@ -115,8 +114,7 @@ impl Configuration {
         };
         self.note(found.as_fd());
         let mut files = Vec::new();
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        if let Ok(fd) = openat(&found, ".", flags, Mode::empty()) {
+        if let Ok(fd) = inroot::open_to_list(&found) {
             // A listing that breaks off leaves what was found so far.
             let _ = directory::list(fd.as_fd(), |entry| {
                 *names = names.saturating_sub(1);
@@ -148,6 +146,6 @@ impl Configuration {
     fn note(&mut self, fd: BorrowedFd<'_>) -> Option<SFlag> {
         let stat = inroot::stat(fd).ok()?;
         self.times.push(Time::modified(&stat));
-        Some(SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT)
+        Some(inroot::kind(&stat))
     }
 }

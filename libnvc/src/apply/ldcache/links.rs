@@ -15,9 +15,8 @@ use super::Directory;
 use super::search::{self, Library};
 use crate::apply::journal::Journal;
 use crate::apply::kept;
-use crate::container::loader::identity;
 use crate::error::Error;
-use crate::inroot::{self, Image};
+use crate::inroot::{self, Image, identity};
 use crate::ldcache::order;
 
 /// Makes or redirects the link of a library if ldconfig would; whether anything was changed.

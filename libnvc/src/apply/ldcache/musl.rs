@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::sys::stat::{Mode, fstat};
 
-use super::{clone, failure, replace};
+use super::{failure, replace};
 use crate::apply::journal::Journal;
 use crate::apply::kept::Kept;
 use crate::container::Layout;
@@ -53,8 +53,8 @@ fn add(
         .root
         .resolve_directory(Path::new("/etc"))
         .map_err(failed("open failed"))?;
-    let kept = Kept::take(clone(&etc)?, loader.list, image.descriptors)
-        .map_err(failed("remembering failed"))?;
+    let kept =
+        Kept::take(etc, loader.list, image.descriptors).map_err(failed("remembering failed"))?;
     let mut mode = Mode::from_bits_truncate(0o644);
     let mut list = None;
     if let Some(file) = kept.file() {
@@ -78,7 +78,7 @@ fn add(
     match extended(list.as_deref(), first, &[bytes(last)]) {
         Some(extended) => {
             log::info!("adding library directories to {}", place.display());
-            replace::replace(&etc, kept, &extended, mode, &place, journal)
+            replace::replace(kept, &extended, mode, &place, journal)
         }
         None => Ok(()),
     }

@@ -17,15 +17,14 @@ use crate::error::{Error, Result, errno_of};
 
 /// Writes a new file in the place of the kept one, which comes back if a later step fails.
 pub(super) fn replace(
-    directory: &OwnedFd,
     kept: Kept,
     content: &[u8],
     mode: Mode,
     place: &Path,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
-    let name = kept.name();
     let kept = Rc::new(kept);
+    let (directory, name) = (kept.parent(), kept.name());
     let to_put_back = Rc::clone(&kept);
     let undone = place.to_owned();
     journal.other(Box::new(move || {

@@ -9,10 +9,9 @@ use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
 use super::Directory;
-use crate::apply::target::{kind, open_child};
-use crate::container::loader::identity;
+use crate::apply::target::open_child;
 use crate::elf::{self, Oddity};
-use crate::inroot::{self, Image};
+use crate::inroot::{self, Identity, Image, identity, kind};
 use crate::ldcache::{library, order};
 
 /// A library of a directory.
@@ -26,8 +25,7 @@ pub(super) struct Library {
     pub(super) flags: i32,
     /// Whether it is a link that stands for itself, and needs no other.
     pub(super) is_link: bool,
-    /// Device and inode.
-    pub(super) identity: (u64, u64),
+    pub(super) identity: Identity,
 }
 
 /// The directory's libraries of those names that are looked into: the newest of each SONAME, files before links.

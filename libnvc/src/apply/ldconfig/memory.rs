@@ -17,7 +17,7 @@ use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
 use crate::apply::kept::{self, Kept};
 use crate::error::{Error, ErrorKind, Result, errno_of};
-use crate::inroot::{self, Image, RootDir};
+use crate::inroot::{self, Identity, Image, RootDir};
 use crate::ldcache::configured::{Configuration, Fifo};
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in};
 use crate::path::ContainerPath;
@@ -152,25 +152,24 @@ impl Memory {
         &mut self,
         path: &Path,
         found: &OwnedFd,
-        known: &mut BTreeSet<(u64, u64)>,
+        known: &mut BTreeSet<Identity>,
         budget: &mut usize,
     ) -> Result<(), Errno> {
         let stat = inroot::stat(found.as_fd())?;
-        if !known.insert((stat.st_dev, stat.st_ino)) {
+        if !known.insert(inroot::identity(&stat)) {
             return Ok(());
         }
         if self.directories.len() >= MOST_DIRECTORIES {
             return Err(Errno::ENOBUFS);
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = openat(found, ".", flags, Mode::empty())?;
+        let fd = inroot::open_to_list(found)?;
         let mut links = BTreeMap::new();
         let mut below = Vec::new();
-        each_name(&fd, |name, kind| match kind {
-            libc::DT_DIR if has_libraries(path, name) => below.push(name.to_owned()),
+        directory::list(fd.as_fd(), |entry| match entry.kind {
+            libc::DT_DIR if has_libraries(path, entry.name) => below.push(entry.name.to_owned()),
             // File systems that do not tell types: readlinkat finds out.
             libc::DT_LNK | libc::DT_UNKNOWN => {
-                links.insert(name.to_owned(), OsString::new());
+                links.insert(entry.name.to_owned(), OsString::new());
             }
             _ => {}
         })?;
@@ -229,10 +228,10 @@ impl Directory {
     fn put_back(&self) -> Result<(), Errno> {
         let mut made = Vec::new();
         lseek(&self.fd, 0, Whence::SeekSet)?;
-        each_name(&self.fd, |name, kind| {
-            let is_link = matches!(kind, libc::DT_LNK | libc::DT_UNKNOWN);
-            if is_link && !self.links.contains_key(name) {
-                made.push(name.to_owned());
+        directory::list(self.fd.as_fd(), |entry| {
+            let is_link = matches!(entry.kind, libc::DT_LNK | libc::DT_UNKNOWN);
+            if is_link && !self.links.contains_key(entry.name) {
+                made.push(entry.name.to_owned());
             }
         })?;
         for name in made {
@@ -296,10 +295,6 @@ fn has_libraries(parent: &Path, name: &OsStr) -> bool {
     name == FOR_FEATURES
         || parent.file_name() == Some(OsStr::new(FOR_FEATURES)) && name != "." && name != ".."
         || FOR_FEATURES_BEFORE.iter().any(|known| name == *known)
-}
-
-pub(super) fn each_name(fd: &OwnedFd, mut each: impl FnMut(&OsStr, u8)) -> Result<(), Errno> {
-    directory::list(fd.as_fd(), |entry| each(entry.name, entry.kind))
 }
 
 fn failed(what: &str, path: &Path, errno: Errno) -> Error {

@@ -16,6 +16,7 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, symlinkat, unlinkat};
 
 use crate::host::procfs::number;
 use crate::host::{DeviceNumber, DriverRoot};
+use crate::inroot;
 use crate::path::HostPath;
 
 /// Whose a node is, and whether it may be made at all.
@@ -115,7 +116,7 @@ fn ensure_node(
 ) -> Result<(), Errno> {
     let name = path.file_name();
     match stat::fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Ok(found) => match SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT {
+        Ok(found) => match inroot::kind(&found) {
             // Somebody's own arrangement.
             SFlag::S_IFLNK => return Ok(()),
             SFlag::S_IFCHR if DeviceNumber::from_rdev(found.st_rdev) == number => {

@@ -81,7 +81,7 @@ fn program(root: &DriverRoot) -> Result<PathBuf, String> {
         .resolve(&path)
         .map_err(|errno| failed(&errno_text(errno)))?;
     let stat = inroot::stat(fd.as_fd()).map_err(|errno| failed(&errno_text(errno)))?;
-    let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+    let kind = inroot::kind(&stat);
     let mode = Mode::from_bits_truncate(stat.st_mode);
     if kind != SFlag::S_IFREG || !mode.contains(Mode::S_IXUSR) {
         return Err(failed("not a program"));
