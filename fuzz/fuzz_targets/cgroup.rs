@@ -53,30 +53,44 @@ fn rules(list: &str, device: DeviceNumber) {
     assert_eq!(added.kind, "c");
     assert_eq!(added.number, device.to_string());
     assert!(matches!(&*added.access, "r" | "w" | "rw"));
-    // The kernel merges exceptions of the same device.
-    let mut merged: Vec<Exception> = exceptions(list).collect();
-    let same = |e: &&mut Exception| e.kind == "c" && e.number == added.number;
-    match merged.iter_mut().find(same) {
-        Some(e) => e.access += &added.access,
-        None => merged.push(added),
-    }
-    let list: String = merged
-        .iter()
+    let mut after = list.to_owned();
+    after += &format!("\n{} {} {}\n", added.kind, added.number, added.access);
+    let after: String = exceptions(&after)
         .map(|e| format!("{} {} {}\n", e.kind, e.number, e.access))
         .collect();
-    assert_eq!(missing_rule(&list, device), None, "{list}");
+    assert_eq!(missing_rule(&after, device), None, "{after}");
 }
 
+/// The list as the kernel keeps it, which merges the exceptions of a device.
 fn exceptions(list: &str) -> impl Iterator<Item = Exception> {
-    list.lines().filter_map(|line| {
+    let mut merged: Vec<Exception> = Vec::new();
+    for line in list.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        match words[..] {
-            [kind, number, access] => Some(Exception {
+        let [kind, number, access] = words[..] else {
+            continue;
+        };
+        let number = canonical(number);
+        let same = |e: &&mut Exception| e.kind == kind && e.number == number;
+        match merged.iter_mut().find(same) {
+            Some(e) => e.access += access,
+            None => merged.push(Exception {
                 kind: kind.to_owned(),
-                number: number.to_owned(),
+                number,
                 access: access.to_owned(),
             }),
-            _ => None,
         }
-    })
+    }
+    merged.into_iter()
+}
+
+/// Major and minor number without signs and zeros before them.
+fn canonical(number: &str) -> String {
+    let part = |text: &str| match text.parse::<u32>() {
+        Ok(number) => number.to_string(),
+        Err(_) => text.to_owned(),
+    };
+    match number.split_once(':') {
+        Some((major, minor)) => format!("{}:{}", part(major), part(minor)),
+        None => number.to_owned(),
+    }
 }
