@@ -9,6 +9,7 @@ pub(crate) mod cage;
 pub(crate) mod descriptors;
 pub(crate) mod directory;
 pub(crate) mod dxcore;
+pub(crate) mod fork;
 pub(crate) mod modprobe;
 pub(crate) mod mount;
 pub(crate) mod nvml;

@@ -20,7 +20,7 @@ pub(crate) type Query = libnvc::Result<QueryProcess>;
 
 /// Starts the process that will ask NVML. To be called before capabilities are given up, which it needs.
 pub(crate) fn start_query() -> Query {
-    QueryProcess::start(&QueryProgram::ThisExecutable)
+    QueryProcess::start(&QueryProgram::ThisProcess)
 }
 
 /// Does what was asked for.

@@ -1,6 +1,6 @@
 //! Gives up what a process inherited, descriptors and capabilities, and ends it at once, also when its time has come.
 //!
-//! For programs that were just executed and own nothing yet: the NVML query.
+//! For processes that were just started and own nothing they will use again: the NVML query.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -15,8 +15,9 @@ use nix::unistd::Pid;
 
 /// Closes every descriptor from `first` on.
 ///
-/// To be called before anything of this process owns a descriptor in that range: the standard library gives
-/// descriptors owners, and an owner that finds its descriptor closed or replaced would use somebody else's.
+/// To be called before anything of this process owns a descriptor in that range, or where no owner is ever got back to:
+/// the standard library gives descriptors owners, and one that finds its descriptor closed or replaced would use
+/// somebody else's.
 pub(crate) fn close_from(first: u16) {
     let first = c_uint::from(first);
     // By number, since glibc has the function from 2.34 on only. Kernels before 5.9 do not know the call.

@@ -14,7 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::server::serve;
 use super::{MARKER, PROGRAM_NAME};
+use crate::sys::fork::copy_of_this_process;
 use crate::sys::process::wait_for_end;
 use crate::sys::spawn::spawn;
 
@@ -31,8 +33,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Process(Option<Pid>);
 
 impl Process {
-    /// Executes a program with a socket as its standard input.
-    pub(super) fn start(program: &Path, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
+    /// Executes a program with a socket as its standard input, or copies this process if that may be and can be.
+    pub(super) fn start(
+        program: &Path,
+        may_copy: bool,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Self, Errno> {
         let program = CString::new(program.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
         // NVML writes to both output streams when it feels like it.
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
@@ -46,6 +52,14 @@ impl Process {
             })
             .collect();
         let streams = [socket, null.as_fd(), null.as_fd()];
+        // What the loader was told once is heeded in the copy too.
+        let is_plain = || !std::env::vars_os().any(|(name, _)| is_for_loader(&name));
+        if may_copy
+            && is_plain()
+            && let Some(pid) = copy_of_this_process(streams, environment.clone(), serve)?
+        {
+            return Ok(Self(Some(pid)));
+        }
         spawn(&program, &[PROGRAM_NAME, MARKER], &environment, streams).map(|pid| Self(Some(pid)))
     }
 
@@ -131,6 +145,12 @@ fn is_for_nvml(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let nvml = name.windows(4).any(|part| part == b"NVML") && !name.starts_with(b"LD_");
     nvml || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
+}
+
+/// Whether the C library's loader reads an environment variable.
+fn is_for_loader(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(b"LD_") || name == b"GLIBC_TUNABLES"
 }
 
 fn in_words(status: WaitStatus) -> String {

@@ -1,7 +1,8 @@
 //! Is the query process: gives up everything it does not need, loads NVML, answers once, ends.
 //!
 //! The order of the steps is the point; each comment says why a step stands where it stands. The environment was
-//! reduced by the asking process already, since the loader reads its variables before `main`.
+//! reduced by the asking process already, since the loader reads its variables before `main`. The process may be a copy of
+//! the asking one: whatever that owns is left alone, but for descriptors, which are closed.
 
 use std::ffi::{CStr, OsStr};
 use std::io::{self, Read, Write};
@@ -41,7 +42,8 @@ pub fn serve_if_asked() {
     }
 }
 
-fn serve() -> u8 {
+/// The query process from its start to its exit status. Its standard input is the socket, its signals are blocked.
+pub(super) fn serve() -> u8 {
     // Nothing of the asking process may leak into NVML and the helpers it runs.
     close_from(3);
     if reset_signals().is_err() {
