@@ -82,12 +82,29 @@ pub(crate) fn set_attributes(
 
 /// Makes a detached tmpfs whose root has permission bits `mode`, with the given attributes.
 pub(crate) fn new_tmpfs(mode: u32, attributes: MountAttributes) -> Result<OwnedFd, Errno> {
-    // SAFETY: fsopen reads a NUL-terminated name, which the literal is.
-    let ret = unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), FSOPEN_CLOEXEC) };
-    let context = descriptor(answer(libc::SYS_fsopen, ret)?)?;
     let mode = CString::new(format!("{mode:o}")).map_err(|_| Errno::EINVAL)?;
-    configure(&context, FSCONFIG_SET_STRING, Some((c"source", c"tmpfs")))?;
-    configure(&context, FSCONFIG_SET_STRING, Some((c"mode", &mode)))?;
+    let options = [(c"source", c"tmpfs"), (c"mode", mode.as_c_str())];
+    new_filesystem(c"tmpfs", &options, attributes)
+}
+
+/// Makes a detached overlay of these directories (a list as of the `lowerdir` option) that has no upper one: nobody, with
+/// whatever privileges, can make it writable.
+pub(crate) fn new_overlay(lower: &CStr, attributes: MountAttributes) -> Result<OwnedFd, Errno> {
+    new_filesystem(c"overlay", &[(c"lowerdir", lower)], attributes)
+}
+
+/// Makes a filesystem and a detached mount of it.
+fn new_filesystem(
+    kind: &CStr,
+    options: &[(&CStr, &CStr)],
+    attributes: MountAttributes,
+) -> Result<OwnedFd, Errno> {
+    // SAFETY: fsopen reads a NUL-terminated name.
+    let ret = unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) };
+    let context = descriptor(answer(libc::SYS_fsopen, ret)?)?;
+    for option in options {
+        configure(&context, FSCONFIG_SET_STRING, Some(*option))?;
+    }
     configure(&context, FSCONFIG_CMD_CREATE, None)?;
     // SAFETY: fsmount takes a descriptor, open here, and two integers.
     let ret = unsafe {

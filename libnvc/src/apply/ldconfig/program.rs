@@ -1,29 +1,35 @@
-//! Copies the host's ldconfig into a sealed file in memory.
+//! Puts the host's ldconfig where nobody can change it: on a read-only file system, or in a sealed file in memory.
 //!
 //! A process that executes the host's file inside a container offers it there as /proc/PID/exe, for writing too
-//! (CVE-2024-0135). The copy belongs to nobody, and its seals let nobody change it. Where no such copy can be made,
-//! nothing runs.
+//! (CVE-2024-0135). Executed from an overlay of the program's directory that has no upper layer, it cannot be written by
+//! whoever gets hold of it: the file system itself is read-only, unlike a read-only mount of the host's, which
+//! mount_setattr(2) can turn back. Where that cannot be had, the program is copied, which takes a millisecond more: the
+//! copy belongs to nobody, and its seals let nobody change it. Where there is neither, nothing runs.
 
+use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 use goblin::elf::program_header::{PT_INTERP, ProgramHeader};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, openat, readlink};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::Mode;
 
 use super::above_streams;
-use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
+use crate::inroot;
+use crate::sys::mount::{self, MountAttributes};
 
 /// A program that nobody can change.
 #[derive(Debug)]
 pub(in super::super) struct Sealed {
-    /// The file it is a copy of.
+    /// The host's file.
     pub(super) path: PathBuf,
-    /// The copy.
+    /// The same on a read-only file system, or a copy of it.
     pub(super) file: OwnedFd,
 }
 
@@ -40,10 +46,14 @@ enum Kind {
     Other,
 }
 
+/// A directory that every machine has. The kernel wants two layers where none can be written; names of the first win.
+const OTHER_LAYER: &str = "/dev";
+
 /// The most that is read to find out what a file is; linkers put the table of program headers at the front.
 const HEAD: usize = 4096;
 
-/// Copies a program, or the one it stands for: `<path>.real` if `<path>` is a script (Ubuntu's waits for triggers).
+/// Opens a program so that it cannot be changed, or the one it stands for: `<path>.real` if `<path>` is a script (Ubuntu's
+/// waits for triggers).
 ///
 /// # Errors
 /// `open failed: <path>: <cause>`; it is a script, dynamically linked, or no program; it cannot be copied.
@@ -65,7 +75,13 @@ pub(super) fn seal(path: &Path) -> Result<Sealed> {
         Kind::Dynamic => return Err(refused(&path, "is dynamically linked", "a static one")),
         Kind::Other => return Err(refused(&path, "is not a program", "one")),
     }
-    let file = copy(file, &path)?;
+    let file = match read_only(&file) {
+        Ok(file) => file,
+        Err(errno) => {
+            log::debug!("copying {}: {}", path.display(), errno_text(errno));
+            copy(file, &path)?
+        }
+    };
     Ok(Sealed { path, file })
 }
 
@@ -131,6 +147,44 @@ pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
     let count = usize::from(header.e_phnum);
     let table = ProgramHeader::parse(head, offset, count, context).ok()?;
     Some(table.iter().any(|header| header.p_type == PT_INTERP))
+}
+
+/// The same file on an overlay of its directory.
+///
+/// # Errors
+/// `ENODEV` where there is no overlay without loading a kernel module; the system's.
+fn read_only(file: &File) -> Result<OwnedFd, Errno> {
+    let known = std::fs::read("/proc/filesystems").map_err(|e| errno_of(&e))?;
+    if !known
+        .split(|b| *b == b'\n')
+        .any(|line| line == b"nodev\toverlay")
+    {
+        return Err(Errno::ENODEV);
+    }
+    let place = readlink(format!("/proc/self/fd/{}", file.as_raw_fd()).as_str())?;
+    let place = Path::new(&place);
+    let (Some(directory), Some(name)) = (place.parent(), place.file_name()) else {
+        return Err(Errno::ENOENT);
+    };
+    let by_reference = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let directory = nix::fcntl::open(directory, by_reference | OFlag::O_DIRECTORY, Mode::empty())?;
+    // By its descriptor, since a path can have characters that the list of layers has a use for.
+    let lower = format!("/proc/self/fd/{}:{OTHER_LAYER}", directory.as_raw_fd());
+    let lower = CString::new(lower).map_err(|_| Errno::EINVAL)?;
+    let attributes = MountAttributes::RDONLY | MountAttributes::NOSUID | MountAttributes::NODEV;
+    let overlay = mount::new_overlay(&lower, attributes)?;
+    let found = openat(
+        &overlay,
+        OsStr::new(name),
+        by_reference | OFlag::O_NOFOLLOW,
+        Mode::empty(),
+    )?;
+    let (here, there) = (inroot::stat(found.as_fd())?, inroot::stat(file.as_fd())?);
+    // Another file has the name by now. Overlays keep a file's number, but not that of the device.
+    if (here.st_ino, here.st_size, here.st_mode) != (there.st_ino, there.st_size, there.st_mode) {
+        return Err(Errno::ESTALE);
+    }
+    above_streams(found)
 }
 
 fn copy(mut source: File, path: &Path) -> Result<OwnedFd> {
@@ -216,11 +270,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("program");
         std::fs::write(&path, program(&[1])).unwrap();
-        let copy = File::from(seal(&path).unwrap().file);
+        let copy = File::from(copy(File::open(&path).unwrap(), &path).unwrap());
         assert_eq!(copy.metadata().unwrap().len(), 64 + 56);
         let denied = Some(libc::EPERM);
         assert_eq!(copy.write_at(b"x", 0).unwrap_err().raw_os_error(), denied);
         assert_eq!(copy.set_len(0).unwrap_err().raw_os_error(), denied);
+    }
+
+    /// As root of a machine with overlays; elsewhere it is a copy.
+    #[test]
+    fn what_is_executed_cannot_be_opened_for_writing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a program, with: odd characters");
+        std::fs::write(&path, program(&[1])).unwrap();
+        let sealed = seal(&path).unwrap().file;
+        let again = format!("/proc/self/fd/{}", sealed.as_raw_fd());
+        assert_eq!(std::fs::read(&again).unwrap(), program(&[1]));
+        let refused = OpenOptions::new().write(true).open(&again);
+        if read_only(&File::open(&path).unwrap()).is_ok() {
+            assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EROFS));
+        } else {
+            let denied = refused.unwrap().write_at(b"x", 0).unwrap_err();
+            assert_eq!(denied.raw_os_error(), Some(libc::EPERM));
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), program(&[1]));
     }
 
     #[test]
