@@ -5,8 +5,8 @@
 #
 # Each WORDS is what one such kernel lacks, with commas: linux-5.4, openat2,clone3 or EPERM,open_tree. Without any, the oldest
 # kernel with the tests that matter most; with NVC_TEST_LONG=1 every kernel and call with all of them. What is
-# refused instead, because safety would be lost, is tested in tests/tests/old_kernels.rs: without memfd_create there
-# is no sealed copy of ldconfig, and where clone3 is forbidden, not missing, the C library makes no threads.
+# refused instead, because safety would be lost, is tested in tests/tests/old_kernels.rs: without fsopen and memfd_create
+# nothing protects the host's ldconfig, and where clone3 is forbidden, not missing, the C library makes no threads.
 #
 # Builds nothing: scripts/test.sh does.
 set -uo pipefail
@@ -18,7 +18,7 @@ if [ $# -eq 0 ]; then
   if [ "${NVC_TEST_LONG:-0}" = 1 ]; then
     calls=(openat2 open_tree move_mount mount_setattr close_range)
     all=$(IFS=,; echo "${calls[*]}")
-    set -- linux-4.18 linux-5.4 linux-5.10 "${calls[@]}" clone3 "$all,clone3" "${calls[@]/#/EPERM,}" "EPERM,$all"
+    set -- linux-4.18 linux-5.4 linux-5.10 "${calls[@]}" memfd_create clone3 "$all,clone3" "${calls[@]/#/EPERM,}" "EPERM,$all"
   fi
 fi
 if [ "${NVC_TEST_LONG:-0}" = 1 ]; then

@@ -4,7 +4,7 @@
 //! the peak. (The kernel's own peak, VmHWM, is off by some hundred kB for small processes.) Times of such a run mean
 //! nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
@@ -42,8 +42,8 @@ pub(crate) struct Process {
     pub(crate) driver: u64,
     /// Private memory now, kB.
     now: u64,
-    /// Whether it executed a program: until then its memory is its parent's.
-    executed: bool,
+    /// Whether its memory is its own. Before it executes a program it may be its parent's, and count there.
+    separate: bool,
 }
 
 /// Whether memory is looked at, which makes the run ten times as long.
@@ -87,6 +87,7 @@ pub(crate) fn trace(command: &Command, memory: Memory) -> io::Result<Trace> {
     input.write_all(b"go\n")?;
     let follower = Follower {
         tasks: HashMap::new(),
+        copies: HashSet::new(),
         trace: Trace::default(),
         memory,
     };
@@ -96,6 +97,8 @@ pub(crate) fn trace(command: &Command, memory: Memory) -> io::Result<Trace> {
 struct Follower {
     /// Threads, each with the index of its process.
     tasks: HashMap<Pid, usize>,
+    /// Copies of processes, with memory of their own from the start.
+    copies: HashSet<Pid>,
     trace: Trace,
     memory: Memory,
 }
@@ -151,7 +154,18 @@ impl Follower {
                 Some(process) => *process,
                 None => self.add(task),
             };
-            self.process(process).executed = true;
+            self.process(process).separate = true;
+        } else if event == Event::PTRACE_EVENT_FORK as i32 {
+            // The copy may have been met already, or not yet.
+            let copy = ptrace::getevent(task)
+                .ok()
+                .and_then(|id| i32::try_from(id).ok());
+            if let Some(copy) = copy.map(Pid::from_raw) {
+                self.copies.insert(copy);
+                if let Some(process) = self.tasks.get(&copy).copied() {
+                    self.process(process).separate = true;
+                }
+            }
         } else if event == Event::PTRACE_EVENT_EXIT as i32 {
             self.end(task);
         } else if event == Event::PTRACE_EVENT_STOP as i32 && !self.tasks.contains_key(&task) {
@@ -176,13 +190,16 @@ impl Follower {
     fn add(&mut self, task: Pid) -> usize {
         let index = self.trace.processes.len();
         self.tasks.insert(task, index);
-        self.trace.processes.push(Process::default());
+        self.trace.processes.push(Process {
+            separate: self.copies.contains(&task),
+            ..Process::default()
+        });
         index
     }
 
     /// Notes the private memory of a process, and of all together.
     fn weigh(&mut self, task: Pid, process: usize) {
-        if self.memory == Memory::Ignored || !self.process(process).executed {
+        if self.memory == Memory::Ignored || !self.process(process).separate {
             return;
         }
         let rollup = fs::read_to_string(format!("/proc/{task}/smaps_rollup")).unwrap_or_default();
