@@ -26,6 +26,13 @@ const ASK: &str = "--ask";
 
 type Outcome = Result<(), Failed>;
 
+/// Set in a run of these tests in which the query process is a copy of this one.
+const COPIED: &str = "NVC_TEST_COPIED";
+
+fn is_copied() -> bool {
+    std::env::var_os(COPIED).is_some()
+}
+
 fn main() {
     serve_if_asked();
     let arguments: Vec<String> = std::env::args().collect();
@@ -45,6 +52,9 @@ fn main() {
                 .with_ignored_flag(!root)
         })
         .collect();
+    if root && !is_copied() {
+        trials.push(Trial::test("the_same_in_a_copy", the_same_in_a_copy));
+    }
     trials.push(Trial::test("wsl_needs_no_minors", wsl_needs_no_minors));
     trials.push(Trial::test(
         "programs_that_do_not_serve",
@@ -84,6 +94,20 @@ fn with_root() -> Vec<(&'static str, Test)> {
         ),
         ("many_threads_ask", many_threads_ask),
     ]
+}
+
+/// All of the above with a copy of the asking process, which then must have one thread and nothing for the loader.
+fn the_same_in_a_copy() -> Outcome {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["--test-threads=1", "--skip=the_same_in_a_copy"])
+        .env_remove("LD_LIBRARY_PATH")
+        .env(COPIED, "1")
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure(
+        output.status.success() && text.contains("dropping_ends_the_process "),
+        text,
+    )
 }
 
 // The driver root and how it is asked.
@@ -169,7 +193,11 @@ fn request(root: &Path, uid: u32, gid: u32) -> QueryRequest {
 }
 
 fn start(request: &QueryRequest) -> Query {
-    Query::start(&QueryProgram::ThisExecutable, request).expect("a process")
+    let program = match is_copied() {
+        true => QueryProgram::ThisProcess,
+        false => QueryProgram::ThisExecutable,
+    };
+    Query::start(&program, request).expect("a process")
 }
 
 fn finish(request: &QueryRequest) -> Result<QueryReply, Error> {
@@ -619,6 +647,9 @@ fn dropping_ends_the_process() -> Outcome {
     let query = start(&root.request());
     let pid = root.pid();
     ensure(lives(pid), "hangs")?;
+    let line = |pid: &str| fs::read(format!("/proc/{pid}/cmdline"));
+    let is_copy = line(&pid.to_string())? == line("self")?;
+    ensure(is_copy == is_copied(), format!("a copy: {is_copy}"))?;
     drop(query);
     ensure(!Path::new(&format!("/proc/{pid}")).exists(), "not reaped")
 }

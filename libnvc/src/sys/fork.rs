@@ -7,6 +7,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -73,16 +74,22 @@ fn is_handled(signal: Signal) -> bool {
     // SAFETY: a structure of integers and a pointer that may be null.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: nothing is set; the action is written to a structure of ours.
-    let known = unsafe { libc::sigaction(signal as c_int, std::ptr::null(), &raw mut action) } == 0;
+    let known = unsafe { libc::sigaction(signal as c_int, ptr::null(), &raw mut action) } == 0;
     known && ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction)
 }
 
+/// Gives the process an environment of its own; what it was started with stays where it is.
 fn set_environment(variables: Vec<CString>) {
-    // SAFETY: the process has one thread, and nobody holds what a look-up gave.
-    unsafe { libc::clearenv() };
-    for variable in variables {
-        let variable: *mut c_char = variable.into_raw();
-        // SAFETY: a string that ends with zero and, being leaked, stays.
-        unsafe { libc::putenv(variable) };
+    unsafe extern "C" {
+        static mut environ: *mut *mut c_char; // environ(7)
     }
+    // An empty list, and not none as of clearenv(3): foreign code may walk through it.
+    let list: Vec<*mut c_char> = variables
+        .into_iter()
+        .map(CString::into_raw)
+        .chain([ptr::null_mut()])
+        .collect();
+    // SAFETY: strings that end with zero and a list that ends with null, all of which stay, being leaked. The process
+    // has one thread, and nobody holds what a look-up gave.
+    unsafe { environ = list.leak().as_mut_ptr() };
 }
