@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, Permissions};
-use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use libnvc::apply::ldconfig::Prepared;
 use libnvc::plan::Ldconfig;
 use libnvc::{ContainerPath, Error, ErrorKind};
 use nvc_testkit::harness::{self, Need};
+use nvc_testkit::helper::Helper;
 use nvc_testkit::{tests, tree::Tree};
 
 #[path = "ldconfig/memory.rs"]
@@ -417,21 +417,9 @@ fn containers_may_have_a_user_namespace() {
         let root = Root::new();
         let script =
             "mount --bind \"$0\" \"$0\" && mount -t tmpfs x \"$0/sys\" && echo ready && read x";
-        let mut container = Command::new("unshare")
-            .arg("-Urm")
-            .args(["sh", "-c", script])
-            .arg(&root.path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut ready = [0; 6];
-        container
-            .stdout
-            .take()
-            .unwrap()
-            .read_exact(&mut ready)
-            .unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["-Urm", "sh", "-c", script]);
+        let container = Helper::start(command.arg(&root.path), "ready").unwrap();
         let prepared = Prepared::new(&host_ldconfig(), &library_directories(), false).unwrap();
         let pid = container.id();
         std::thread::scope(|scope| {
@@ -439,7 +427,6 @@ fn containers_may_have_a_user_namespace() {
             scope.spawn(run).join().unwrap().unwrap();
         });
         assert!(root.has_new_library());
-        drop(container.stdin.take());
-        container.wait().unwrap();
+        container.end().unwrap();
     }
 }

@@ -1,8 +1,7 @@
 //! Makes device cgroups of both versions and asks the kernel what they allow.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 use std::{fs, io, thread};
 
@@ -10,6 +9,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::compile::{Source, compiled};
 use crate::files;
+use crate::helper::Helper;
 use crate::machine::{Scratch, cgroup_hierarchy};
 
 /// How a device program is attached.
@@ -106,7 +106,8 @@ impl DeviceCgroup {
         Self::below(&self.directory, self.version)
     }
 
-    /// Has a process in it try to open a device (`195:1`) in every way, over and over; it has failed when this returns.
+    /// Has a process in it try to open a device (`195:1`) in every way, over and over; it has failed when this returns. Its
+    /// last line is how often the device was opened.
     ///
     /// # Errors
     /// The device can be opened.
@@ -254,58 +255,6 @@ fn probe(scratch: &Scratch) -> io::Result<PathBuf> {
     let program = compiled(Source::DeviceProbe, &[])?;
     files::program(&probe, &program)?;
     Ok(probe)
-}
-
-/// A process that does something for a cgroup until it is ended.
-#[derive(Debug)]
-pub struct Helper {
-    process: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Helper {
-    fn start(command: &mut Command, ready: &str) -> io::Result<Self> {
-        let mut process = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut helper = Self {
-            process,
-            output: BufReader::new(output),
-        };
-        match helper.line()? {
-            line if line == ready => Ok(helper),
-            line => Err(io::Error::other(format!("{command:?}: {line:?}"))),
-        }
-    }
-
-    /// Ends it and gives its last line: of a race, how often the device was opened.
-    ///
-    /// # Errors
-    /// It fails.
-    pub fn end(mut self) -> io::Result<String> {
-        drop(self.process.stdin.take());
-        let line = self.line()?;
-        match self.process.wait()? {
-            status if status.success() => Ok(line),
-            status => Err(io::Error::other(format!("{status}"))),
-        }
-    }
-
-    fn line(&mut self) -> io::Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        Ok(line.trim_end().to_owned())
-    }
-}
-
-impl Drop for Helper {
-    fn drop(&mut self) {
-        // It may have ended; it is reaped in any case.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 fn output(command: &mut Command) -> io::Result<String> {

@@ -94,6 +94,30 @@ pub fn mode(path: &Path, bits: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(bits)).map_err(|error| named(&error, path))
 }
 
+/// Names and values of a file's extended attributes, or of a link's own; none where the file system has none.
+///
+/// # Errors
+/// As of the system calls.
+pub fn extended_attributes(path: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let mut names = Vec::with_capacity(4096);
+    match rustix::fs::llistxattr(path, rustix::buffer::spare_capacity(&mut names)) {
+        Ok(_) => {}
+        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    }
+    let mut found = Vec::new();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let mut value = Vec::with_capacity(65536);
+        rustix::fs::lgetxattr(path, name, rustix::buffer::spare_capacity(&mut value))?;
+        found.push((String::from_utf8_lossy(name).into_owned(), value));
+    }
+    found.sort();
+    Ok(found)
+}
+
 fn named(error: &io::Error, path: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

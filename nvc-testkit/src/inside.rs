@@ -3,15 +3,16 @@
 //! [`container`](crate::container) makes containers as runtimes do, in some twenty commands each; tests of thousands of
 //! roots make them here, one after the other in the same namespace.
 
-use std::io::{self, BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::{fs, thread};
+use std::process::Command;
+use std::{fs, io, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
+use crate::helper::Helper;
+
 /// A process in a mount namespace of its own, which began as a copy of this one's; both end with the value.
 #[derive(Debug)]
-pub struct Inside(Child);
+pub struct Inside(Helper);
 
 impl Inside {
     /// Starts the process; its mounts have no peers.
@@ -27,20 +28,10 @@ impl Inside {
     /// # Errors
     /// It cannot be started.
     pub fn with_propagation(propagation: &str) -> io::Result<Self> {
-        let mut process = Command::new("unshare")
-            .args(["--mount", "--propagation", propagation, "--"])
-            .args(["sh", "-c", "echo ready; exec sleep 1000000"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let output = process.stdout.take();
-        let inside = Self(process);
-        let mut line = String::new();
-        BufReader::new(output.ok_or(io::ErrorKind::BrokenPipe)?).read_line(&mut line)?;
-        match line.as_str() {
-            "ready\n" => Ok(inside),
-            _ => Err(io::Error::other("no process in a namespace of its own")),
-        }
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", propagation, "--"]);
+        command.args(["sh", "-c", "echo ready; exec sleep 1000000"]);
+        Helper::start(&mut command, "ready").map(Self)
     }
 
     /// The process.
@@ -67,13 +58,5 @@ impl Inside {
             let done = thread.join();
             done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        // It may have ended by itself; it is reaped in any case.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

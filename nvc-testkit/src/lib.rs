@@ -28,5 +28,6 @@ pub mod tree;
 // used everywhere
 pub mod compile;
 pub mod files;
+pub mod helper;
 pub mod syscalls;
 pub mod userland;

@@ -1,16 +1,17 @@
 //! Takes exact snapshots of directory trees: what must not change at all, or what must come back.
 //!
-//! [`Tree`](crate::tree::Tree) is for a person to read; this one has extended attributes too, enters nothing of a procfs
-//! but what is mounted in it, opens nothing but regular files, and can tell whether something was touched and put back.
+//! [`Tree`](crate::tree::Tree) is for a person to read; this one enters nothing of a procfs but what is mounted in it, and can
+//! tell whether something was touched and put back.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, statfs};
+
+use crate::files::extended_attributes;
 
 /// How closely is looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +92,8 @@ fn describe(path: &Path, stat: &fs::Metadata, look: Look) -> io::Result<String> 
     } else if !stat.is_dir() {
         text += &format!(" device {:x}", stat.rdev());
     }
-    for (name, value) in attributes(path)? {
-        text += &format!(" {name}={value}");
+    for (name, value) in extended_attributes(path)? {
+        text += &format!(" {name}={}", String::from_utf8_lossy(&value));
     }
     if look == Look::ForTraces {
         let inode = (stat.dev(), stat.ino(), stat.nlink());
@@ -105,25 +106,6 @@ fn describe(path: &Path, stat: &fs::Metadata, look: Look) -> io::Result<String> 
         text += &format!(" {inode:?} {changed:?}");
     }
     Ok(text)
-}
-
-fn attributes(path: &Path) -> io::Result<Vec<(String, String)>> {
-    let mut names = [0_u8; 4096];
-    let length = match rustix::fs::llistxattr(path, &mut names[..]) {
-        Ok(length) => length,
-        Err(rustix::io::Errno::OPNOTSUPP) => 0,
-        Err(errno) => return Err(errno.into()),
-    };
-    let names = names[..length].split(|&byte| byte == 0);
-    let mut found = Vec::new();
-    for name in names.filter(|name| !name.is_empty()) {
-        let mut value = [0_u8; 4096];
-        let name = std::ffi::OsStr::from_bytes(name);
-        let length = rustix::fs::lgetxattr(path, name, &mut value[..])?;
-        let value = String::from_utf8_lossy(&value[..length]).into_owned();
-        found.push((name.to_string_lossy().into_owned(), value));
-    }
-    Ok(found)
 }
 
 /// Whether a directory shows processes or the machine.

@@ -9,6 +9,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
+use crate::files::extended_attributes;
+
 /// A tree: paths without a leading slash, and what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree(BTreeMap<PathBuf, Entry>);
@@ -142,30 +144,12 @@ impl Entry {
                 .is_file()
                 .then(|| fs::read(path).map(|b| hash(&b)))
                 .transpose()?,
-            attributes: attributes(path)?,
+            attributes: extended_attributes(path)?
+                .into_iter()
+                .map(|(name, value)| (name, hash(&value)))
+                .collect(),
         })
     }
-}
-
-/// Extended attributes of a file, or of a link itself.
-fn attributes(path: &Path) -> io::Result<Vec<(String, u64)>> {
-    let mut names = Vec::with_capacity(4096);
-    match rustix::fs::llistxattr(path, rustix::buffer::spare_capacity(&mut names)) {
-        Ok(_) => {}
-        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        Err(error) => return Err(error.into()),
-    }
-    let names = names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty());
-    let mut found = Vec::new();
-    for name in names {
-        let mut value = Vec::with_capacity(65536);
-        rustix::fs::lgetxattr(path, name, rustix::buffer::spare_capacity(&mut value))?;
-        found.push((String::from_utf8_lossy(name).into_owned(), hash(&value)));
-    }
-    found.sort();
-    Ok(found)
 }
 
 fn hash(bytes: &[u8]) -> u64 {

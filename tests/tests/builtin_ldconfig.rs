@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -17,6 +16,7 @@ use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::driver::NATIVE;
 use nvc_testkit::elf::{Machine, SharedObject};
 use nvc_testkit::harness::Need::{Root, UserNamespaces};
+use nvc_testkit::helper::Helper;
 use nvc_testkit::machine::Scratch;
 use nvc_testkit::rootfs::{self, Layout};
 use nvc_testkit::{files, harness, machine, userland};
@@ -950,20 +950,9 @@ fn in_a_user_namespace() {
         .unwrap();
     let script = "mount --bind \"$0\" \"$0\" && mount -t tmpfs x \"$0/proc\" && mount -t tmpfs x \"$0/dev\" &&
         mkdir -p \"$0/proc/driver/nvidia\" && echo ready && read x";
-    let mut container = Command::new("unshare")
-        .args(["-Urm", "--propagation", "private", "sh", "-c", script])
-        .arg(&root)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut ready = [0; 6];
-    container
-        .stdout
-        .take()
-        .unwrap()
-        .read_exact(&mut ready)
-        .unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "--propagation", "private", "sh", "-c", script]);
+    let container = Helper::start(command.arg(&root), "ready").unwrap();
     let pid = format!("--pid={}", container.id());
     let mut words = vec!["configure", "--ldconfig=builtin", "--no-cgroups", &pid];
     words.extend(EVERYTHING);
@@ -977,6 +966,5 @@ fn in_a_user_namespace() {
         lines.iter().any(|line| line.contains("libcuda.so.1 ")),
         "{lines:#?}"
     );
-    drop(container.stdin.take());
-    container.wait().unwrap();
+    container.end().unwrap();
 }

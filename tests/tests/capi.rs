@@ -12,6 +12,7 @@ use nvc_testkit::cli::Run;
 use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::harness::Need::{self, Root};
 use nvc_testkit::harness::{self, test};
+use nvc_testkit::helper::Helper;
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::profile::{Fault, Profile};
 use nvc_testkit::userland;
@@ -502,10 +503,10 @@ fn paths_need_not_be_text() {
         .build(scratch.path().join("x").join(odd))
         .unwrap();
     let program = Program::compile("gcc", "examples/c/configure.c", Check::Sanitizers);
-    let container = ByHand::start(&root);
+    let container = by_hand(&root);
     program
         .run()
-        .args([container.0.id().to_string()])
+        .args([container.id().to_string()])
         .args([&root])
         .args(["0"])
         .args([machine::driver().root()])
@@ -513,34 +514,12 @@ fn paths_need_not_be_text() {
 }
 
 /// A process in a mount namespace with a root of any name; the kit's containers have names that are text.
-struct ByHand(std::process::Child);
-
-impl ByHand {
-    fn start(root: &Path) -> Self {
-        use std::io::{BufRead, BufReader};
-
-        let script = "mount --bind \"$1\" \"$1\" && cd \"$1\" && mount -t tmpfs tmpfs proc && \
-            mkdir -p proc/driver/nvidia && echo ready && exec sleep 3600";
-        let mut child = Command::new("unshare")
-            .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
-            .arg(root)
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(line, "ready\n");
-        Self(child)
-    }
-}
-
-impl Drop for ByHand {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn by_hand(root: &Path) -> Helper {
+    let script = "mount --bind \"$1\" \"$1\" && cd \"$1\" && mount -t tmpfs tmpfs proc && \
+        mkdir -p proc/driver/nvidia && echo ready && exec sleep 3600";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "private", "sh", "-c", script, "sh"]);
+    Helper::start(command.arg(root), "ready").unwrap()
 }
 
 fn the_c_example_fails_politely() {

@@ -20,6 +20,7 @@ use nix::sys::stat::Mode as Bits;
 use nvc_testkit::cli;
 use nvc_testkit::harness::Need::Root as NeedRoot;
 use nvc_testkit::harness::{self, Test, test};
+use nvc_testkit::helper::Helper;
 use nvc_testkit::hostile::{Layout, Mounted, Root};
 use nvc_testkit::inside::Inside;
 use nvc_testkit::machine;
@@ -41,17 +42,7 @@ struct Forgery<'a> {
     /// A process of the container's, elsewhere.
     decoy: u32,
     /// The first process of another pid namespace.
-    other: Mutex<Option<Ended>>,
-}
-
-/// A process that ends with the value.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    other: Mutex<Option<Helper>>,
 }
 
 /// Forgeries, and the end of the message that each is refused with.
@@ -454,16 +445,12 @@ impl Forgery<'_> {
         command.args(["--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"]);
         command.arg(self.proc).arg(self.pid.to_string());
         command.stderr(Stdio::null());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let output = child.stdout.take().unwrap();
-        io::BufRead::read_line(&mut io::BufReader::new(output), &mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let other = Helper::start(&mut command, "ready").unwrap();
         assert!(
             self.of_process("ns/mnt").is_symlink(),
             "no process of that number"
         );
-        *self.other.lock().unwrap() = Some(Ended(child));
+        *self.other.lock().unwrap() = Some(other);
         Ok(())
     }
 }

@@ -4,12 +4,13 @@
 //! other has built upon. The lock is on a file of the container's process in the caller's procfs which only who may trace
 //! the process can open: the container, whose own procfs has files of its own, and other users cannot hold us up.
 
-use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag, openat};
+use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::container::Process;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Our turn, which ends with the value and with the process.
 #[derive(Debug)]
 pub(super) struct Turn {
-    _lock: Option<Flock<File>>,
+    lock: Option<OwnedFd>,
 }
 
 impl Turn {
@@ -30,21 +31,21 @@ impl Turn {
     pub(super) fn take(process: &Process) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let name = process.path().join("environ");
-        let mut file = match openat(process.directory(), "environ", flags, Mode::empty()) {
-            Ok(fd) => File::from(fd),
+        let file = match openat(process.directory(), "environ", flags, Mode::empty()) {
+            Ok(fd) => fd,
             Err(errno) => {
                 log::debug!("not taking turns: open {}: {errno}", name.display());
-                return Ok(Self { _lock: None });
+                return Ok(Self { lock: None });
             }
         };
         let begin = Instant::now();
         loop {
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => return Ok(Self { _lock: Some(lock) }),
-                Err((again, Errno::EWOULDBLOCK)) => file = again,
-                Err((_, errno)) => {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { lock: Some(file) }),
+                Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => {
                     log::debug!("not taking turns: flock {}: {errno}", name.display());
-                    return Ok(Self { _lock: None });
+                    return Ok(Self { lock: None });
                 }
             }
             if begin.elapsed() > LONGEST {
@@ -56,5 +57,15 @@ impl Turn {
             }
             std::thread::sleep(PAUSE);
         }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A child that is about to execute a program has the file open too. If this fails, the lock ends with the process.
+        let _ = self
+            .lock
+            .as_ref()
+            .map(|lock| flock(lock, FlockOperation::Unlock));
     }
 }

@@ -1,7 +1,6 @@
 //! Containers that end while they are configured, and process ids that are somebody else's afterwards.
 
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use nvc_testkit::driver;
 use nvc_testkit::files;
 use nvc_testkit::harness::Need::{Command as Program, Root};
 use nvc_testkit::harness::{Test, cases};
+use nvc_testkit::helper::Helper;
 use nvc_testkit::machine::Scratch;
 use nvc_testkit::mounts::{self, Mount};
 use nvc_testkit::profile::Profile;
@@ -103,32 +103,15 @@ fn it_ends_at_any_time() {
 }
 
 /// A process of the host's that got the container's number.
-struct Successor(Child);
-
-impl Successor {
-    fn of(pid: u32, scratch: &Scratch) -> Self {
-        let program = compiled(Source::WithPid, &[]).unwrap();
-        let path = scratch.join("with-pid");
-        files::program(&path, &program).unwrap();
-        let script = "echo ready; exec sleep 3600";
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--propagation", "private"])
-            .arg(path);
-        command.arg(pid.to_string()).args(["sh", "-c", script]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut ready = [0; 6];
-        let mut output = child.stdout.take().unwrap();
-        output.read_exact(&mut ready).unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn successor(pid: u32, scratch: &Scratch) -> Helper {
+    let program = compiled(Source::WithPid, &[]).unwrap();
+    let path = scratch.join("with-pid");
+    files::program(&path, &program).unwrap();
+    let script = "echo ready; exec sleep 3600";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]);
+    command.arg(path).arg(pid.to_string());
+    Helper::start(command.args(["sh", "-c", script]), "ready").unwrap()
 }
 
 /// The new process is in a namespace of its own, in which the same directory is there too: nothing is mounted in it.
@@ -141,7 +124,7 @@ fn its_number_is_used_again() {
     let (pid, files) = (container.pid(), Tree::of(container.root()).unwrap());
     let paused = paused::configure(&driver, &container, ARGUMENTS);
     container.end();
-    let successor = Successor::of(pid, &scratch);
+    let successor = successor(pid, &scratch);
     let before = mounts::of(pid).unwrap();
     let outcome = paused.resume(&Profile::default());
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
