@@ -33,8 +33,8 @@ pub enum QueryProgram {
     /// The program that is running, executed again.
     ThisExecutable,
     /// The same, but the process is a mere copy of this one where it has a single thread and the loader was not told
-    /// anything by its environment: that takes a third of the time. For a program's `main` that has nothing to hide from
-    /// NVML yet.
+    /// anything by its environment: that takes half the time. For a program's `main` that has nothing to hide from NVML
+    /// yet.
     ThisProcess,
     /// An absolute path.
     Path(PathBuf),
