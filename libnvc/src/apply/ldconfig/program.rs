@@ -6,7 +6,7 @@
 //! mount_setattr(2) can turn back. Where that cannot be had, the program is copied, which takes a millisecond more: the
 //! copy belongs to nobody, and its seals let nobody change it. Where there is neither, nothing runs.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -175,13 +175,14 @@ fn read_only(file: &File) -> Result<OwnedFd, Errno> {
     let overlay = mount::new_overlay(&lower, attributes)?;
     let found = openat(
         &overlay,
-        OsStr::new(name),
+        name,
         by_reference | OFlag::O_NOFOLLOW,
         Mode::empty(),
     )?;
-    let (here, there) = (inroot::stat(found.as_fd())?, inroot::stat(file.as_fd())?);
-    // Another file has the name by now. Overlays keep a file's number, but not that of the device.
-    if (here.st_ino, here.st_size, here.st_mode) != (there.st_ino, there.st_size, there.st_mode) {
+    // Another file may have the name by now. An overlay may have numbers of its own for files, but not times.
+    let what =
+        |file| inroot::stat(file).map(|s| (s.st_mode, s.st_size, s.st_ctime, s.st_ctime_nsec));
+    if what(found.as_fd())? != what(file.as_fd())? {
         return Err(Errno::ESTALE);
     }
     above_streams(found)
