@@ -309,10 +309,13 @@ fn phase(report: &Report, task: &str, call: usize) -> Phase {
         let mut places = places.filter(|(_, call)| Some(**call) == number);
         places.nth(nth).map(|(place, _)| place)
     };
+    // The query process, a copy of the command, looks once whether it is still wanted before it loads NVML.
+    let nvml = place("poll", 0).filter(|_| task == "main.process");
     // The loader's last act is to let go of its cache.
     if task == "main" && Some(call) <= place("munmap", 0) {
         Phase::Loading
     } else if task.contains(".program")
+        || nvml.is_some_and(|looked| looked < call)
         || place("execveat", 0).is_some_and(|executed| executed < call)
     {
         Phase::Foreign
