@@ -1,5 +1,5 @@
-/* effects DRIVER-ROOT PID ROOTFS [LDCONFIG]: nothing about the process changes, no child and no descriptor stays; a fork after
- * nvc_init leaves both with a context that works. */
+/* effects DRIVER-ROOT PID ROOTFS [LDCONFIG]: nothing about the process changes, no child and no descriptor (but see kept) stays;
+ * a fork after nvc_init leaves both with a context that works. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,6 +65,12 @@ static void take(struct look *look)
         look->environment++;
 }
 
+/* Without openat2 the library keeps one descriptor for good, of a procfs that nobody can cover. */
+static int kept(void)
+{
+    return syscall(437, -1, "", NULL, 0) == -1 && errno != EINVAL;
+}
+
 static void same(const struct look *before)
 {
     struct look now;
@@ -81,7 +88,8 @@ static void same(const struct look *before)
     CHECK(memcmp(now.ids, before->ids, sizeof(now.ids)) == 0);
     CHECK(now.umask == before->umask && now.dumpable == before->dumpable);
     CHECK(now.no_new_privs == before->no_new_privs && now.environment == before->environment);
-    CHECK(now.descriptors == before->descriptors && now.threads == before->threads);
+    CHECK(now.descriptors >= before->descriptors && now.descriptors <= before->descriptors + kept());
+    CHECK(now.threads == before->threads);
 }
 
 static void no_children(void)

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::env;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -93,7 +94,7 @@ const NEWS: &[News] = &[
 ];
 
 fn main() -> ExitCode {
-    match run(env::args().skip(1).collect()) {
+    match run(env::args_os().skip(1).collect()) {
         Ok(never) => match never {},
         Err(error) => {
             eprintln!("nvc-without: {error}");
@@ -102,13 +103,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(mut words: Vec<String>) -> Result<Infallible, Failure> {
+fn run(mut words: Vec<OsString>) -> Result<Infallible, Failure> {
     let end = words
         .iter()
         .position(|word| word == "--")
         .ok_or("usage: nvc-without [EPERM] CALL|linux-VERSION... -- COMMAND...")?;
     let command = words.split_off(end + 1);
     words.pop();
+    let words: Vec<String> = words
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     for (answer, rules) in answers(&words)? {
         let action = SeccompAction::Errno(u32::try_from(answer)?);
         let arch = env::consts::ARCH.try_into()?;
