@@ -127,7 +127,9 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     if wants("commands") {
         let bed = Bed::find()?;
         let machine = report::machine(&bed, wanted.runs)?;
-        let cases = Case::all(wanted.baseline.as_deref());
+        // It is run from the root directory.
+        let baseline = wanted.baseline.as_deref().map(fs::canonicalize);
+        let cases = Case::all(baseline.transpose()?.as_deref());
         let figures = timing::measure(&cases, programs, &bed, wanted.runs, Memory::Watched)?;
         if let Some(readme) = &wanted.readme {
             let text = report::summary(&figures, &machine, bed.is_fixture);
