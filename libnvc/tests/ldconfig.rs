@@ -416,7 +416,7 @@ fn containers_may_have_a_user_namespace() {
     for old_kernel in [false, true] {
         let root = Root::new();
         let script =
-            "mount --bind \"$0\" \"$0\" && mount -t tmpfs x \"$0/sys\" && echo ready && read x";
+            "mount --bind \"$0\" \"$0\" && mount -t tmpfs x \"$0/sys\" && echo ready && exec cat";
         let mut command = Command::new("unshare");
         command.args(["-Urm", "sh", "-c", script]);
         let container = Helper::start(command.arg(&root.path), "ready").unwrap();

@@ -949,7 +949,7 @@ fn in_a_user_namespace() {
         .build(scratch.join("root"))
         .unwrap();
     let script = "mount --bind \"$0\" \"$0\" && mount -t tmpfs x \"$0/proc\" && mount -t tmpfs x \"$0/dev\" &&
-        mkdir -p \"$0/proc/driver/nvidia\" && echo ready && read x";
+        mkdir -p \"$0/proc/driver/nvidia\" && echo ready && exec cat";
     let mut command = Command::new("unshare");
     command.args(["-Urm", "--propagation", "private", "sh", "-c", script]);
     let container = Helper::start(command.arg(&root), "ready").unwrap();
