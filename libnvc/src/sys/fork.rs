@@ -27,7 +27,7 @@ use super::process::exit_now;
 /// `EINVAL` for descriptors below 3, which would overwrite each other; the system's.
 pub(crate) fn copy_of_this_process(
     stdio: [BorrowedFd<'_>; 3],
-    environment: Vec<CString>,
+    environment: &[CString],
     run: fn() -> u8,
 ) -> Result<Option<Pid>, Errno> {
     if stdio.iter().any(|fd| fd.as_raw_fd() < 3) {
@@ -50,7 +50,7 @@ pub(crate) fn copy_of_this_process(
 
 /// The copy. Nothing unwinds out of a function with this ABI: a panic ends the process.
 #[allow(improper_ctypes_definitions)] // called from here only
-extern "C" fn copy(stdio: [BorrowedFd<'_>; 3], environment: Vec<CString>, run: fn() -> u8) -> ! {
+extern "C" fn copy(stdio: [BorrowedFd<'_>; 3], environment: &[CString], run: fn() -> u8) -> ! {
     for (target, fd) in (0..).zip(stdio) {
         // SAFETY: takes no pointers. Whoever owned the stream is never got back to.
         if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
@@ -79,17 +79,17 @@ fn is_handled(signal: Signal) -> bool {
 }
 
 /// Gives the process an environment of its own; what it was started with stays where it is.
-fn set_environment(variables: Vec<CString>) {
+fn set_environment(variables: &[CString]) {
     unsafe extern "C" {
         static mut environ: *mut *mut c_char; // environ(7)
     }
     // An empty list, and not none as of clearenv(3): foreign code may walk through it.
     let list: Vec<*mut c_char> = variables
-        .into_iter()
-        .map(CString::into_raw)
+        .iter()
+        .map(|variable| variable.as_ptr().cast_mut())
         .chain([ptr::null_mut()])
         .collect();
-    // SAFETY: strings that end with zero and a list that ends with null, all of which stay, being leaked. The process
-    // has one thread, and nobody holds what a look-up gave.
+    // SAFETY: strings that end with zero and a list that ends with null. All of them stay: the list is leaked, and the
+    // strings' owner is never got back to. The process has one thread, and nobody holds what a look-up gave.
     unsafe { environ = list.leak().as_mut_ptr() };
 }

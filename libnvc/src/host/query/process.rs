@@ -56,7 +56,7 @@ impl Process {
         let is_plain = || !std::env::vars_os().any(|(name, _)| is_for_loader(&name));
         if may_copy
             && is_plain()
-            && let Some(pid) = copy_of_this_process(streams, environment.clone(), serve)?
+            && let Some(pid) = copy_of_this_process(streams, &environment, serve)?
         {
             return Ok(Self(Some(pid)));
         }
