@@ -1,15 +1,13 @@
-//! Reads the command line as glibc's getopt_long and argp do, and rewrites it in the one spelling that clap is given.
+//! Reads the command line as glibc's getopt_long and argp do.
 //!
 //! Scripts and runtimes rely on what argp accepts: abbreviated long options, `--option value` beside
 //! `--option=value`, bundled and attached short options, options after positionals. Everything that getopt itself would
-//! answer (help, usage, version, complaints) is answered here, in its words; clap sees only well-formed lines.
+//! answer (help, usage, version, complaints) is answered here, in its words.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use clap::{Arg, ArgAction, Command};
-
-use crate::args::{ADDITIONS, PROGRAM};
+use crate::args::{Command, HELP, Opt, PROGRAM, TABLE, Takes, USAGE, VERSION};
 
 mod layout;
 
@@ -18,13 +16,40 @@ pub(crate) use layout::usage;
 /// What follows the global options, in usage texts.
 const COMMANDS: &str = "COMMAND [ARG...]";
 
+/// What argp adds to the options of every command, in its order: that is the one in which getopt names candidates.
+/// Those without a help text are for debugging, accepted and dropped.
+static AUTOMATIC: [Opt; 5] = [
+    HELP,
+    USAGE,
+    Opt {
+        long: "program-name",
+        takes: Takes::Value("NAME"),
+        ..UNSAID
+    },
+    Opt {
+        long: "HANG",
+        takes: Takes::PerhapsValue("SECS"),
+        ..UNSAID
+    },
+    VERSION,
+];
+
+const UNSAID: Opt = Opt {
+    long: "",
+    short: None,
+    takes: Takes::Nothing,
+    help: "",
+    addition: false,
+    hidden: true,
+};
+
 /// What the command line turns out to be.
 #[derive(Debug)]
 pub(crate) enum Line {
     /// A command to carry out.
     Run(Words),
     /// A question that is answered on standard output, about the program or one of its commands.
-    Ask(Question, Option<String>),
+    Ask(Question, &'static Command),
     /// A mistake; the text goes to standard error.
     Mistake(String),
 }
@@ -38,12 +63,83 @@ pub(crate) enum Question {
 }
 
 /// A well-formed command line.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Words {
-    /// For clap: the program's name, `--option` or `--option=value` each, the command, its options, `--`, positionals.
-    pub(crate) args: Vec<OsString>,
+    /// The options before the command.
+    pub(crate) global: Given,
+    pub(crate) command: &'static Command,
+    /// The command's options.
+    pub(crate) options: Given,
+    /// There if the command wants one.
+    pub(crate) operand: Option<OsString>,
     /// How many words the command and what follows it were, not counting options that upstream does not have.
     pub(crate) command_words: usize,
+}
+
+impl Words {
+    /// The same in the plainest spelling: `--option` or `--option=value` each, the command, its options, `--`, the operand.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn spelt_out(&self) -> Vec<OsString> {
+        let options = |given: &Given| -> Vec<OsString> {
+            let spell = |(option, value): &(&Opt, Option<OsString>)| {
+                let mut word = OsString::from(format!("--{}", option.long));
+                if let Some(value) = value {
+                    word.push("=");
+                    word.push(value);
+                }
+                word
+            };
+            given.options.iter().map(spell).collect()
+        };
+        let mut words = options(&self.global);
+        words.push(self.command.name.into());
+        words.extend(options(&self.options));
+        if let Some(operand) = &self.operand {
+            words.extend(["--".into(), operand.clone()]);
+        }
+        words
+    }
+}
+
+/// The options that were given, in their order.
+#[derive(Debug)]
+pub(crate) struct Given {
+    command: &'static Command,
+    options: Vec<(&'static Opt, Option<OsString>)>,
+}
+
+impl Given {
+    /// Whether there is such an option.
+    pub(crate) fn has(&self, long: &str) -> bool {
+        self.place(long).is_some()
+    }
+
+    /// Where the last such option is among the others.
+    pub(crate) fn place(&self, long: &str) -> Option<usize> {
+        debug_assert!(
+            self.command
+                .options
+                .iter()
+                .any(|option| option.long == long),
+            "{} has no option {long}",
+            self.command.name
+        );
+        self.options
+            .iter()
+            .rposition(|(option, _)| option.long == long)
+    }
+
+    /// The value of the last such option, if that has one.
+    pub(crate) fn last(&self, long: &str) -> Option<&OsStr> {
+        let (_, value) = self.options.get(self.place(long)?)?;
+        value.as_deref()
+    }
+
+    /// The values of all such options.
+    pub(crate) fn all(&self, long: &str) -> impl Iterator<Item = &OsStr> {
+        let options = self.options.iter();
+        options.filter_map(move |(option, value)| value.as_deref().filter(|_| option.long == long))
+    }
 }
 
 /// How the program was called.
@@ -71,62 +167,55 @@ impl Caller {
     }
 }
 
-/// Reads `words`, all but the first of the command line, against the table of options.
-pub(crate) fn read(caller: &Caller, table: &Command, words: &[OsString]) -> Line {
-    let mut args = vec![OsString::from(PROGRAM)];
+/// Reads `words`, all but the first of the command line.
+pub(crate) fn read(caller: &Caller, words: &[OsString]) -> Line {
     let typed = caller.typed.to_string_lossy();
-    let rest = match Scan::new(table, Order::StopAtPositional, &mut args).run(words) {
-        Ok(rest) => rest,
-        Err(Stop::Question(question)) => return Line::Ask(question, None),
+    let first = match Scan::new(&TABLE, Order::StopAtPositional).run(words) {
+        Ok(first) => first,
+        Err(Stop::Question(question)) => return Line::Ask(question, &TABLE),
         Err(Stop::Complaint(text)) => {
             return Line::Mistake(layout::complaint(&typed, &text, &caller.name));
         }
     };
 
-    let command = rest.positionals.first().and_then(|word| {
-        let mut commands = table.get_subcommands();
-        commands.find(|command| word.as_os_str() == command.get_name())
-    });
+    let mut positionals = first.positionals.into_iter();
+    let named = positionals.next();
+    let command = named.and_then(|word| TABLE.commands.iter().find(|command| word == command.name));
     let Some(command) = command else {
         return Line::Mistake(layout::misuse(&caller.name, COMMANDS));
     };
-    let command_name = command.get_name();
-    let name = format!("{} {command_name}", caller.name);
-    args.push(command_name.into());
+    let name = format!("{} {}", caller.name, command.name);
 
     let order = if caller.posixly_correct {
         Order::PositionalsLast
     } else {
         Order::Any
     };
-    let words = rest.positionals.get(1..).unwrap_or_default();
-    let rest = match Scan::new(command, order, &mut args).run(words) {
+    let words = positionals.as_slice();
+    let rest = match Scan::new(command, order).run(words) {
         Ok(rest) => rest,
-        Err(Stop::Question(question)) => return Line::Ask(question, Some(command_name.to_owned())),
+        Err(Stop::Question(question)) => return Line::Ask(question, command),
         Err(Stop::Complaint(text)) => {
             return Line::Mistake(layout::complaint(&name, &text, &name));
         }
     };
 
-    let wanted: Vec<&Arg> = command.get_positionals().collect();
-    if rest.positionals.len() != wanted.len() {
-        return Line::Mistake(match wanted.first().and_then(|arg| value_name(arg)) {
-            Some(positional) => layout::misuse(&name, positional),
-            None => layout::complaint(&name, "Too many arguments", &name),
-        });
-    }
-    if !rest.positionals.is_empty() {
-        args.push("--".into());
-        args.extend(rest.positionals);
-    }
+    let mut operands = rest.positionals.into_iter();
+    let operand = match (&command.operand, operands.next(), operands.next()) {
+        (Some(_), Some(operand), None) => Some(operand),
+        (None, None, _) => None,
+        (Some(wanted), ..) => return Line::Mistake(layout::misuse(&name, wanted.name)),
+        (None, ..) => {
+            return Line::Mistake(layout::complaint(&name, "Too many arguments", &name));
+        }
+    };
     Line::Run(Words {
-        args,
+        global: first.given,
+        command,
+        options: rest.given,
+        operand,
         command_words: 1 + words.len() - rest.added_words,
     })
-}
-
-fn value_name(arg: &Arg) -> Option<&str> {
-    arg.get_value_names()?.first().map(|name| name.as_str())
 }
 
 /// Where options may stand.
@@ -146,91 +235,29 @@ enum Stop {
     Complaint(String),
 }
 
-/// What reading leaves over.
+/// What was read.
 struct Rest {
+    given: Given,
     positionals: Vec<OsString>,
     /// How many words were options that upstream does not have.
     added_words: usize,
 }
 
-/// Whether an option takes a value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Value {
-    None,
-    Required,
-    /// Only attached.
-    Optional,
-}
-
-/// What an option means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    /// It is for clap.
-    Option,
-    Question(Question),
-    /// argp has it for debugging; accepted and dropped.
-    Nothing,
-}
-
-/// One long option, with its letter if it has one.
-struct OptionEntry<'a> {
-    long: &'a str,
-    short: Option<u8>,
-    value: Value,
-    meaning: Meaning,
-    addition: bool,
-}
-
-/// The options of one command, and where well-formed ones go.
-struct Scan<'a> {
-    options: Vec<OptionEntry<'a>>,
+/// The reading of one command's options.
+struct Scan {
     order: Order,
-    out: &'a mut Vec<OsString>,
+    given: Given,
     added_words: usize,
 }
 
-impl<'a> Scan<'a> {
-    fn new(command: &'a Command, order: Order, out: &'a mut Vec<OsString>) -> Self {
-        let question = |name| match name {
-            "help" => Some(Question::Help),
-            "usage" => Some(Question::Usage),
-            "version" => Some(Question::Version),
-            _ => None,
-        };
-        let mut options = Vec::with_capacity(32);
-        let mut version = None;
-        for arg in command.get_arguments() {
-            let Some(long) = arg.get_long() else { continue };
-            let entry = OptionEntry {
-                long,
-                short: arg.get_short().and_then(|c| u8::try_from(c).ok()),
-                value: value_of(arg),
-                meaning: question(long).map_or(Meaning::Option, Meaning::Question),
-                // Hidden ones were upstream's for a few releases only.
-                addition: ADDITIONS.contains(&long) || arg.is_hide_set(),
-            };
-            if long == "version" {
-                version = Some(entry);
-            } else {
-                options.push(entry);
-            }
-        }
-        // argp's own options follow the program's: that is the order in which getopt names candidates.
-        options.sort_by_key(|option| matches!(option.meaning, Meaning::Question(_)));
-        for (long, value) in [("program-name", Value::Required), ("HANG", Value::Optional)] {
-            options.push(OptionEntry {
-                long,
-                short: None,
-                value,
-                meaning: Meaning::Nothing,
-                addition: false,
-            });
-        }
-        options.extend(version);
+impl Scan {
+    fn new(command: &'static Command, order: Order) -> Self {
         Self {
-            options,
             order,
-            out,
+            given: Given {
+                command,
+                options: Vec::new(),
+            },
             added_words: 0,
         }
     }
@@ -255,6 +282,7 @@ impl<'a> Scan<'a> {
         }
         positionals.extend(words.cloned());
         Ok(Rest {
+            given: self.given,
             positionals,
             added_words: self.added_words,
         })
@@ -271,23 +299,20 @@ impl<'a> Scan<'a> {
         let attached = parts.next();
         let option = self.find(name, word)?;
         let long = option.long;
-        let value = match (option.value, attached) {
-            (Value::None, Some(_)) => {
+        let value = match (option.takes, attached) {
+            (Takes::Nothing, Some(_)) => {
                 return complain(format!("option '--{long}' doesn't allow an argument"));
             }
-            (Value::Required, None) => match words.next() {
+            (Takes::Value(_) | Takes::Values(_), None) => match words.next() {
                 Some(next) => Some(next.as_bytes()),
                 None => return complain(format!("option '--{long}' requires an argument")),
             },
             _ => attached,
         };
-        let used = 1 + usize::from(attached.is_none() && value.is_some());
-        let (meaning, addition) = (option.meaning, option.addition);
-        let rewritten = rewrite(long, value);
-        if addition {
-            self.added_words += used;
+        if option.addition {
+            self.added_words += 1 + usize::from(attached.is_none() && value.is_some());
         }
-        self.emit(meaning, rewritten)
+        self.take(option, value)
     }
 
     /// The letters of one word, without the dash.
@@ -299,19 +324,16 @@ impl<'a> Scan<'a> {
         let mut letters = letters;
         while let Some((&letter, rest)) = letters.split_first() {
             letters = rest;
-            let known = self
-                .options
-                .iter()
-                .find(|option| option.short == Some(letter));
-            let Some(option) = known else {
+            let mut options = self.options();
+            let Some(option) = options.find(|option| option.short == Some(letter.into())) else {
                 let shown = OsString::from_vec(vec![letter]);
                 return complain(format!("invalid option -- '{}'", shown.display()));
             };
-            let value = match option.value {
-                Value::None => None,
+            let value = match option.takes {
+                Takes::Nothing => None,
                 _ if !rest.is_empty() => Some(std::mem::take(&mut letters)),
-                Value::Optional => None,
-                Value::Required => match words.next() {
+                Takes::PerhapsValue(_) => None,
+                Takes::Value(_) | Takes::Values(_) => match words.next() {
                     Some(next) => Some(next.as_bytes()),
                     None => {
                         let letter = char::from(letter);
@@ -319,22 +341,24 @@ impl<'a> Scan<'a> {
                     }
                 },
             };
-            let (meaning, rewritten) = (option.meaning, rewrite(option.long, value));
-            self.emit(meaning, rewritten)?;
+            self.take(option, value)?;
         }
         Ok(())
     }
 
+    fn options(&self) -> impl Iterator<Item = &'static Opt> + use<> {
+        self.given.command.options.iter().chain(&AUTOMATIC)
+    }
+
     /// The option of this name, or the only one whose name begins so. `word` is for complaints.
-    fn find(&self, name: &[u8], word: &[u8]) -> Result<&OptionEntry<'a>, Stop> {
-        let exact = |option: &&OptionEntry<'_>| option.long.as_bytes() == name;
-        if let Some(option) = self.options.iter().find(exact) {
+    fn find(&self, name: &[u8], word: &[u8]) -> Result<&'static Opt, Stop> {
+        let exact = |option: &&Opt| option.long.as_bytes() == name;
+        if let Some(option) = self.options().find(exact) {
             return Ok(option);
         }
         for addition in [false, true] {
             let candidates: Vec<_> = self
-                .options
-                .iter()
+                .options()
                 .filter(|option| option.addition == addition)
                 .filter(|option| option.long.as_bytes().starts_with(name))
                 .collect();
@@ -354,32 +378,20 @@ impl<'a> Scan<'a> {
         complain(format!("unrecognized option '--{}'", shown(word)))
     }
 
-    fn emit(&mut self, meaning: Meaning, rewritten: OsString) -> Result<(), Stop> {
-        match meaning {
-            Meaning::Option => self.out.push(rewritten),
-            Meaning::Question(question) => return Err(Stop::Question(question)),
-            Meaning::Nothing => {}
+    fn take(&mut self, option: &'static Opt, value: Option<&[u8]>) -> Result<(), Stop> {
+        match option.long {
+            "help" => Err(Stop::Question(Question::Help)),
+            "usage" => Err(Stop::Question(Question::Usage)),
+            "version" => Err(Stop::Question(Question::Version)),
+            _ => {
+                if !option.help.is_empty() {
+                    let value = value.map(|bytes| OsStr::from_bytes(bytes).to_owned());
+                    self.given.options.push((option, value));
+                }
+                Ok(())
+            }
         }
-        Ok(())
     }
-}
-
-fn value_of(arg: &Arg) -> Value {
-    match arg.get_action() {
-        ArgAction::SetTrue => Value::None,
-        _ if arg.is_require_equals_set() => Value::Optional,
-        _ => Value::Required,
-    }
-}
-
-fn rewrite(long: &str, value: Option<&[u8]>) -> OsString {
-    let mut word = OsString::from("--");
-    word.push(long);
-    if let Some(value) = value {
-        word.push("=");
-        word.push(OsStr::from_bytes(value));
-    }
-    word
 }
 
 fn complain<T>(text: String) -> Result<T, Stop> {
@@ -394,7 +406,6 @@ fn shown(bytes: &[u8]) -> impl std::fmt::Display {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::args::command;
 
     fn caller() -> Caller {
         Caller {
@@ -406,14 +417,7 @@ mod tests {
 
     fn read_as(caller: &Caller, line: &str) -> Line {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        read(caller, &command(), &words)
-    }
-
-    fn rewritten(line: &str) -> String {
-        match read_as(&caller(), line) {
-            Line::Run(words) => words.args.join(OsStr::new(" ")).into_string().unwrap(),
-            other => panic!("{line}: {other:?}"),
-        }
+        read(caller, &words)
     }
 
     fn complaint(line: &str) -> String {
@@ -462,7 +466,10 @@ mod tests {
             ("configure --pid -- -- -x", "configure --pid=-- -- -x"),
             ("configure -d= /x", "configure --device== -- /x"),
         ] {
-            assert_eq!(rewritten(typed), format!("{PROGRAM} {read}"), "{typed}");
+            let Line::Run(words) = read_as(&caller(), typed) else {
+                panic!("{typed}")
+            };
+            assert_eq!(words.spelt_out().join(OsStr::new(" ")), read, "{typed}");
         }
     }
 
@@ -529,14 +536,14 @@ mod tests {
     #[test]
     fn questions() {
         for (typed, question, command) in [
-            ("-?", Question::Help, None),
-            ("-k --help --frob", Question::Help, None),
-            ("info -V", Question::Version, Some("info")),
-            ("configure --us", Question::Usage, Some("configure")),
-            ("list --u x", Question::Usage, Some("list")),
+            ("-?", Question::Help, PROGRAM),
+            ("-k --help --frob", Question::Help, PROGRAM),
+            ("info -V", Question::Version, "info"),
+            ("configure --us", Question::Usage, "configure"),
+            ("list --u x", Question::Usage, "list"),
         ] {
             match read_as(&caller(), typed) {
-                Line::Ask(q, c) => assert_eq!((q, c.as_deref()), (question, command), "{typed}"),
+                Line::Ask(q, c) => assert_eq!((q, c.name), (question, command), "{typed}"),
                 other => panic!("{typed}: {other:?}"),
             }
         }
@@ -551,7 +558,7 @@ mod tests {
         let Line::Run(words) = read_as(&caller, "configure -c /x") else {
             panic!()
         };
-        assert_eq!(words.args.last().unwrap(), "/x");
+        assert_eq!(words.operand.unwrap(), "/x");
         assert!(matches!(
             read_as(&caller, "configure /x -c"),
             Line::Mistake(_)
@@ -581,13 +588,13 @@ mod tests {
         let mut attached = OsString::from("-p");
         attached.push(&odd);
         let words = ["configure".into(), attached, odd.clone()];
-        let Line::Run(words) = read(&caller(), &command(), &words) else {
+        let Line::Run(words) = read(&caller(), &words) else {
             panic!()
         };
-        assert_eq!(words.args.last(), Some(&odd));
-        assert_eq!(words.args[2].as_bytes(), b"--pid=/\xff");
+        assert_eq!(words.operand, Some(odd.clone()));
+        assert_eq!(words.options.last("pid"), Some(odd.as_os_str()));
         let word = OsString::from_vec(b"-\xff".to_vec());
-        let Line::Mistake(text) = read(&caller(), &command(), &["info".into(), word]) else {
+        let Line::Mistake(text) = read(&caller(), &["info".into(), word]) else {
             panic!()
         };
         assert!(text.starts_with("nvidia-container-cli info: invalid option -- '\u{fffd}'\n"));

@@ -1,7 +1,8 @@
 //! `nvidia-container-cli`: puts NVIDIA GPUs and their driver into Linux containers.
 //!
-//! The way of a command line: [`getopt`] reads it as argp would, [`args`] is the table it is read against, [`request`]
-//! turns it into typed wishes, [`commands`] carries them out through a [`session`] with libnvc, [`output`] prints.
+//! The way of a command line: [`getopt`] reads it as argp would, [`args`] is the table it is read against, [`help`] shows
+//! that table, [`request`] turns the line into typed wishes, [`commands`] carries them out through a [`session`] with
+//! libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -9,6 +10,7 @@
 // the command line
 mod args;
 mod getopt;
+mod help;
 mod request;
 mod user;
 
@@ -27,6 +29,7 @@ mod version;
 
 use std::ffi::OsString;
 
+use args::Command;
 use getopt::{Caller, Line, Question};
 use libnvc::host::query::serve_if_asked;
 
@@ -42,19 +45,21 @@ fn run() -> u8 {
     let caller = Caller::new(words.next());
     let words: Vec<OsString> = words.collect();
     // It takes longer than everything else, so it starts before the words are understood.
-    let asks = words
-        .iter()
-        .any(|word| args::COMMANDS.iter().any(|command| word == command));
+    let asks = words.iter().any(|word| {
+        args::TABLE
+            .commands
+            .iter()
+            .any(|command| word == command.name)
+    });
     let query = asks.then(commands::start_query);
-    let mut table = args::command();
 
-    let done = match getopt::read(&caller, &table, &words) {
-        Line::Run(words) => request::read(table, &words).and_then(|request| {
+    let done = match getopt::read(&caller, &words) {
+        Line::Run(words) => request::read(&words).and_then(|request| {
             let query = query.unwrap_or_else(commands::start_query);
             commands::run(&request, query, &caller.name)
         }),
         Line::Ask(question, command) => {
-            output::write(answer(question, &mut table, command.as_deref(), &caller.name).as_bytes())
+            output::write(answer(question, command, &caller.name).as_bytes())
         }
         Line::Mistake(text) => {
             failure::print(&text);
@@ -71,26 +76,11 @@ fn run() -> u8 {
 }
 
 /// The text that answers `question` about the program or one of its commands.
-fn answer(
-    question: Question,
-    table: &mut clap::Command,
-    command: Option<&str>,
-    program: &str,
-) -> String {
-    let (name, about) = match command.and_then(|name| table.find_subcommand_mut(name)) {
-        Some(found) => (format!("{program} {}", found.get_name()), found),
-        None => (program.to_owned(), table),
-    };
+fn answer(question: Question, command: &Command, program: &str) -> String {
     match question {
-        Question::Help => {
-            // The short layout, an option a line, with all that is said about the command.
-            let mut whole = about.clone();
-            if let Some(text) = about.get_long_about() {
-                whole = whole.about(text.clone());
-            }
-            whole.render_help().to_string()
-        }
-        Question::Usage => getopt::usage(&name, about),
+        Question::Help => help::text(command),
+        Question::Usage if command.name == args::PROGRAM => getopt::usage(program, command),
+        Question::Usage => getopt::usage(&format!("{program} {}", command.name), command),
         Question::Version => version::text(),
     }
 }

@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Command};
 use libnvc::Error;
 use libnvc::host::Identity;
 use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
@@ -12,7 +11,7 @@ use libnvc::select::parse_imex_channels;
 use nix::errno::Errno;
 
 use crate::failure::{Categorise, Failure, category};
-use crate::getopt::Words;
+use crate::getopt::{Given, Words};
 use crate::user;
 
 /// As many as upstream takes.
@@ -101,49 +100,41 @@ pub(crate) struct Configure {
 }
 
 /// Reads what getopt left over.
-pub(crate) fn read(table: Command, words: &Words) -> Result<Request, Failure> {
-    let matches = table.try_get_matches_from(&words.args).map_err(|error| {
-        // Getopt lets nothing pass that the table does not have.
-        Failure::input(
-            error.to_string().trim_end(),
-            "this is a bug in this program",
-        )
-    })?;
-    let global = global(&matches)?;
-    let task = match matches.subcommand() {
-        Some(("info", matches)) => Task::Info(info(matches)?),
-        Some(("list", matches)) => Task::List(list(matches, words.command_words)?),
-        Some((_, matches)) => Task::Configure(configure(matches)?),
-        None => return Err(Failure::input("no command", "try --help")),
+pub(crate) fn read(words: &Words) -> Result<Request, Failure> {
+    let global = global(&words.global)?;
+    let given = &words.options;
+    let task = match words.command.name {
+        "info" => Task::Info(info(given)?),
+        "list" => Task::List(list(given, words.command_words)?),
+        _ => Task::Configure(configure(given, words.operand.as_deref())?),
     };
     Ok(Request { global, task })
 }
 
-fn global(matches: &ArgMatches) -> Result<Global, Failure> {
+fn global(given: &Given) -> Result<Global, Failure> {
     let mut options = LibraryOptions::empty();
-    options.set(LibraryOptions::LOAD_KMODS, matches.get_flag("load-kmods"));
+    options.set(LibraryOptions::LOAD_KMODS, given.has("load-kmods"));
     options.set(
         LibraryOptions::NO_CREATE_IMEX_CHANNELS,
-        matches.get_flag("no-create-imex-channels"),
+        given.has("no-create-imex-channels"),
     );
-    let user = match last(matches, "user") {
+    let user = match given.last("user") {
         Some(text) => Some(user::parse(&text.to_string_lossy()).category(category::INPUT)?),
-        None if matches.contains_id("user") => Some(Identity::caller()),
+        None if given.has("user") => Some(Identity::caller()),
         None => None,
     };
     Ok(Global {
-        debug: last(matches, "debug").map(OsStr::to_owned),
+        debug: given.last("debug").map(OsStr::to_owned),
         options,
-        no_pivot: matches.get_flag("no-pivot"),
+        no_pivot: given.has("no-pivot"),
         user,
-        root: last(matches, "root").map_or("/".into(), PathBuf::from),
-        ldcache: last(matches, "ldcache").map(PathBuf::from),
+        root: given.last("root").map_or("/".into(), PathBuf::from),
+        ldcache: given.last("ldcache").map(PathBuf::from),
     })
 }
 
-fn info(matches: &ArgMatches) -> Result<Info, Failure> {
-    let given = format(matches)?;
-    let format = match (matches.get_flag("csv"), given) {
+fn info(given: &Given) -> Result<Info, Failure> {
+    let format = match (given.has("csv"), format(given)?) {
         (true, None) => Format::Csv,
         (true, Some(_)) => {
             return Err(Failure::input(
@@ -151,29 +142,29 @@ fn info(matches: &ArgMatches) -> Result<Info, Failure> {
                 "leave one out",
             ));
         }
-        (false, given) => given.unwrap_or(Format::Text),
+        (false, format) => format.unwrap_or(Format::Text),
     };
     Ok(Info { format })
 }
 
-fn list(matches: &ArgMatches, command_words: usize) -> Result<List, Failure> {
-    let driver = driver_options(matches);
+fn list(given: &Given, command_words: usize) -> Result<List, Failure> {
+    let driver = driver_options(given);
     // The later of the two counts.
-    let firmwares = matches.get_flag("firmwares")
-        && (!matches.get_flag("no-gsp-firmware")
-            || matches.index_of("firmwares") > matches.index_of("no-gsp-firmware"));
+    let firmwares = given.has("firmwares")
+        && (!given.has("no-gsp-firmware")
+            || given.place("firmwares") > given.place("no-gsp-firmware"));
     let mut list = List {
-        devices: devices(matches)?,
-        libraries: matches.get_flag("libraries"),
-        compat32: matches.get_flag("compat32"),
-        binaries: matches.get_flag("binaries"),
-        ipcs: matches.get_flag("ipcs"),
+        devices: devices(given)?,
+        libraries: given.has("libraries"),
+        compat32: given.has("compat32"),
+        binaries: given.has("binaries"),
+        ipcs: given.has("ipcs"),
         firmwares,
         driver,
-        format: format(matches)?.unwrap_or(Format::Text),
+        format: format(given)?.unwrap_or(Format::Text),
     };
     // Upstream counts words: `list --imex-channel=3` lists everything, `list --imex-channel 3` only the channel.
-    if command_words == 1 || (command_words == 2 && matches.contains_id("imex-channel")) {
+    if command_words == 1 || (command_words == 2 && given.has("imex-channel")) {
         list.devices.ids = Some("all".to_owned());
         list.libraries = true;
         list.compat32 = true;
@@ -184,16 +175,17 @@ fn list(matches: &ArgMatches, command_words: usize) -> Result<List, Failure> {
     Ok(list)
 }
 
-fn configure(matches: &ArgMatches) -> Result<Configure, Failure> {
-    let pid = last(matches, "pid").map(pid).transpose()?.flatten();
-    let rootfs = PathBuf::from(last(matches, "rootfs").unwrap_or_default());
+fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Failure> {
+    let pid = given.last("pid").map(pid).transpose()?.flatten();
+    let rootfs = PathBuf::from(operand.unwrap_or_default());
     if !rootfs.is_absolute() || rootfs == Path::new("/") {
         return Err(Failure::input(
             "invalid rootfs directory",
             "ROOTFS is the absolute path of the container's root, and not `/'",
         ));
     }
-    let requirements: Vec<Requirement> = all(matches, "require")
+    let requirements: Vec<Requirement> = given
+        .all("require")
         .map(|text| Requirement::new(text.to_string_lossy()))
         .collect();
     if requirements.len() > MOST_REQUIREMENTS {
@@ -202,8 +194,8 @@ fn configure(matches: &ArgMatches) -> Result<Configure, Failure> {
             format!("at most {MOST_REQUIREMENTS}"),
         ));
     }
-    let given = format(matches)?;
-    if given.is_some() && !matches.get_flag("dry-run") {
+    let format = format(given)?;
+    if format.is_some() && !given.has("dry-run") {
         return Err(Failure::input(
             "--format without --dry-run",
             "configure prints something only with --dry-run",
@@ -212,14 +204,14 @@ fn configure(matches: &ArgMatches) -> Result<Configure, Failure> {
     Ok(Configure {
         pid,
         rootfs,
-        devices: devices(matches)?,
+        devices: devices(given)?,
         requirements,
-        ldconfig: last(matches, "ldconfig").map(OsStr::to_owned),
-        container: container_options(matches, pid.is_some())?,
-        driver: driver_options(matches),
-        dry_run: matches
-            .get_flag("dry-run")
-            .then_some(given.unwrap_or(Format::Text)),
+        ldconfig: given.last("ldconfig").map(OsStr::to_owned),
+        container: container_options(given, pid.is_some())?,
+        driver: driver_options(given),
+        dry_run: given
+            .has("dry-run")
+            .then_some(format.unwrap_or(Format::Text)),
     })
 }
 
@@ -242,29 +234,29 @@ fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
     }
 }
 
-fn devices(matches: &ArgMatches) -> Result<Devices, Failure> {
-    let imex = joined(matches, "imex-channel").unwrap_or_default();
+fn devices(given: &Given) -> Result<Devices, Failure> {
+    let imex = joined(given, "imex-channel").unwrap_or_default();
     Ok(Devices {
-        ids: joined(matches, "device"),
-        mig_config: joined(matches, "mig-config").unwrap_or_default(),
-        mig_monitor: joined(matches, "mig-monitor").unwrap_or_default(),
+        ids: joined(given, "device"),
+        mig_config: joined(given, "mig-config").unwrap_or_default(),
+        mig_monitor: joined(given, "mig-monitor").unwrap_or_default(),
         imex_channels: parse_imex_channels(&imex).category(category::IMEX)?,
     })
 }
 
-fn driver_options(matches: &ArgMatches) -> DriverOptions {
+fn driver_options(given: &Given) -> DriverOptions {
     let mut options = DriverOptions::empty();
     for (name, option) in [
         ("no-persistenced", DriverOptions::NO_PERSISTENCED),
         ("no-fabricmanager", DriverOptions::NO_FABRICMANAGER),
         ("no-gsp-firmware", DriverOptions::NO_GSP_FIRMWARE),
     ] {
-        options.set(option, matches.get_flag(name));
+        options.set(option, given.has(name));
     }
     options
 }
 
-fn container_options(matches: &ArgMatches, has_pid: bool) -> Result<ContainerOptions, Failure> {
+fn container_options(given: &Given, has_pid: bool) -> Result<ContainerOptions, Failure> {
     // The library reads the words, since some stand for more than one option.
     let mut words = vec![if has_pid { "supervised" } else { "standalone" }];
     for name in [
@@ -279,11 +271,11 @@ fn container_options(matches: &ArgMatches, has_pid: bool) -> Result<ContainerOpt
         "no-devbind",
         "no-cntlibs",
     ] {
-        if matches.get_flag(name) {
+        if given.has(name) {
             words.push(name);
         }
     }
-    if let Some(mode) = last(matches, "cuda-compat-mode") {
+    if let Some(mode) = given.last("cuda-compat-mode") {
         words.push(match mode.to_str() {
             Some("mount") => "cuda-compat-mode=mount",
             Some("ldconfig") => "cuda-compat-mode=ldconfig",
@@ -299,8 +291,8 @@ fn container_options(matches: &ArgMatches, has_pid: bool) -> Result<ContainerOpt
     ContainerOptions::parse(&words.join(" ")).category(category::INPUT)
 }
 
-fn format(matches: &ArgMatches) -> Result<Option<Format>, Failure> {
-    let Some(name) = last(matches, "format") else {
+fn format(given: &Given) -> Result<Option<Format>, Failure> {
+    let Some(name) = given.last("format") else {
         return Ok(None);
     };
     match name.to_str() {
@@ -313,17 +305,9 @@ fn format(matches: &ArgMatches) -> Result<Option<Format>, Failure> {
     }
 }
 
-fn last<'a>(matches: &'a ArgMatches, name: &str) -> Option<&'a OsStr> {
-    matches.get_one::<OsString>(name).map(OsString::as_os_str)
-}
-
-fn all<'a>(matches: &'a ArgMatches, name: &str) -> impl Iterator<Item = &'a OsString> {
-    matches.get_many(name).into_iter().flatten()
-}
-
 /// The values of a repeatable option as one list; `None` if it was not given.
-fn joined(matches: &ArgMatches, name: &str) -> Option<String> {
-    let values: Vec<_> = all(matches, name).map(|v| v.to_string_lossy()).collect();
+fn joined(given: &Given, name: &str) -> Option<String> {
+    let values: Vec<_> = given.all(name).map(|v| v.to_string_lossy()).collect();
     (!values.is_empty()).then(|| values.join(","))
 }
 
@@ -331,14 +315,13 @@ fn joined(matches: &ArgMatches, name: &str) -> Option<String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::args::command;
     use crate::getopt::{self, Caller, Line};
 
     fn request(line: &[&str]) -> Result<Request, String> {
         let words: Vec<OsString> = line.iter().map(OsString::from).collect();
         let caller = Caller::new(None);
-        match getopt::read(&caller, &command(), &words) {
-            Line::Run(words) => read(command(), &words).map_err(|failure| failure.text("cli")),
+        match getopt::read(&caller, &words) {
+            Line::Run(words) => read(&words).map_err(|failure| failure.text("cli")),
             other => panic!("{line:?}: {other:?}"),
         }
     }

@@ -1,8 +1,6 @@
 //! Lays out usage texts and complaints as argp does: lines of at most 79 columns, continued with an indent.
 
-use clap::{Arg, ArgAction, Command};
-
-use crate::args::ADDITIONS;
+use crate::args::{Command, HELP, Opt, Takes, USAGE, VERSION};
 
 /// argp's right margin: text that ends a line must end before this column.
 const MARGIN: usize = 79;
@@ -32,27 +30,28 @@ fn where_to_find_help(name: &str) -> String {
 
 /// The answer to `--usage`: upstream's options, sorted as argp sorts them.
 pub(crate) fn usage(name: &str, command: &Command) -> String {
-    let mut options: Vec<&Arg> = command
-        .get_arguments()
-        .filter(|arg| !arg.is_hide_set() && !arg.is_positional())
-        .filter(|arg| !ADDITIONS.contains(&arg.get_id().as_str()))
+    let mut options: Vec<&Opt> = command
+        .options
+        .iter()
+        .chain([&HELP, &USAGE, &VERSION])
+        .filter(|option| !option.addition)
         .collect();
-    options.sort_by_key(|arg| sort_key(arg));
+    options.sort_by_key(|option| sort_key(option));
 
     let letters: String = options
         .iter()
-        .filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue))
-        .filter_map(|arg| arg.get_short())
+        .filter(|option| option.takes == Takes::Nothing)
+        .filter_map(|option| option.short)
         .collect();
     let mut pieces = vec![Piece {
         text: format!("[-{letters}]"),
         careful: false,
     }];
-    for arg in &options {
-        let (Some(short), Some(value)) = (arg.get_short(), super::value_name(arg)) else {
+    for option in &options {
+        let (Some(short), Some(value)) = (option.short, option.takes.name()) else {
             continue;
         };
-        let optional = arg.is_require_equals_set();
+        let optional = matches!(option.takes, Takes::PerhapsValue(_));
         pieces.push(Piece {
             text: match optional {
                 true => format!("[-{short}[{value}]]"),
@@ -61,20 +60,19 @@ pub(crate) fn usage(name: &str, command: &Command) -> String {
             careful: !optional,
         });
     }
-    for arg in &options {
-        let Some(long) = arg.get_long() else { continue };
+    for Opt { long, takes, .. } in options {
         pieces.push(Piece {
-            text: match super::value_name(arg) {
-                None => format!("[--{long}]"),
-                Some(value) if arg.is_require_equals_set() => format!("[--{long}[={value}]]"),
-                Some(value) => format!("[--{long}={value}]"),
+            text: match takes {
+                Takes::Nothing => format!("[--{long}]"),
+                Takes::PerhapsValue(value) => format!("[--{long}[={value}]]"),
+                Takes::Value(value) | Takes::Values(value) => format!("[--{long}={value}]"),
             },
             careful: false,
         });
     }
-    let commands = command.has_subcommands().then_some(super::COMMANDS);
-    let positionals = command.get_positionals().filter_map(super::value_name);
-    pieces.extend(commands.into_iter().chain(positionals).map(|text| Piece {
+    let commands = (!command.commands.is_empty()).then_some(super::COMMANDS);
+    let operand = command.operand.as_ref().map(|operand| operand.name);
+    pieces.extend(commands.into_iter().chain(operand).map(|text| Piece {
         text: text.to_owned(),
         careful: true,
     }));
@@ -82,22 +80,15 @@ pub(crate) fn usage(name: &str, command: &Command) -> String {
 }
 
 /// By first letter; among equal ones those without a letter first, by name, and lower case before upper case.
-fn sort_key(arg: &Arg) -> (char, bool, bool, String) {
-    let long = arg.get_long().unwrap_or_default();
-    let first = arg
-        .get_short()
-        .or_else(|| long.chars().next())
-        .unwrap_or_default();
-    let has_letter = arg.get_short().is_some();
+fn sort_key(option: &Opt) -> (char, bool, bool, &'static str) {
+    let first = option.short.or_else(|| option.long.chars().next());
+    let first = first.unwrap_or_default();
+    let has_letter = option.short.is_some();
     (
         first.to_ascii_lowercase(),
         has_letter,
         first.is_ascii_uppercase(),
-        if has_letter {
-            String::new()
-        } else {
-            long.to_owned()
-        },
+        if has_letter { "" } else { option.long },
     )
 }
 
@@ -153,12 +144,12 @@ fn wrap(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{PROGRAM, command};
+    use crate::args::{PROGRAM, TABLE};
 
     #[test]
     fn usage_of_the_program() {
         assert_eq!(
-            usage(PROGRAM, &command()),
+            usage(PROGRAM, &TABLE),
             "\
 Usage: nvidia-container-cli [-?knV] [-d FILE] [-l FILE] [-r PATH]
             [-u[UID[:GID]]] [--help] [--debug=FILE] [--load-kmods]
@@ -171,9 +162,8 @@ Usage: nvidia-container-cli [-?knV] [-d FILE] [-l FILE] [-r PATH]
 
     #[test]
     fn usage_of_a_command() {
-        let command = command();
         let usage = |name: &str| {
-            let found = command.find_subcommand(name);
+            let found = TABLE.commands.iter().find(|command| command.name == name);
             found.map(|found| usage(&format!("{PROGRAM} {name}"), found))
         };
         assert_eq!(

@@ -9,7 +9,8 @@ use std::path::Path;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
 
-use crate::args::{self, PROGRAM};
+use crate::args::PROGRAM;
+use crate::help;
 
 /// Writes below `share`.
 pub(crate) fn write(share: &Path) -> io::Result<()> {
@@ -61,7 +62,7 @@ fn mend_bash(script: Vec<u8>) -> io::Result<Vec<u8>> {
 
 /// The option table, with what is known of the values.
 fn table() -> Command {
-    args::command()
+    help::command()
         .mut_args(describe)
         .mut_subcommands(|command| command.mut_args(describe))
 }
@@ -69,7 +70,7 @@ fn table() -> Command {
 fn describe(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "debug" | "ldcache" => arg.value_hint(ValueHint::FilePath),
-        "root" | "rootfs" => arg.value_hint(ValueHint::DirPath),
+        "root" | "ROOTFS" => arg.value_hint(ValueHint::DirPath),
         "ldconfig" => arg.value_hint(ValueHint::AnyPath),
         "user" => arg.value_hint(ValueHint::Username),
         "format" => arg.value_parser(["text", "json"]),

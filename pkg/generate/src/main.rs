@@ -12,6 +12,9 @@
 #[path = "../../../nvc-cli/src/args.rs"]
 mod args;
 mod completions;
+#[allow(dead_code, reason = "one part of it is for the program alone")]
+#[path = "../../../nvc-cli/src/help.rs"]
+mod help;
 mod manual;
 
 use std::io;
