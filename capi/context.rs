@@ -184,6 +184,7 @@ impl State {
     pub(crate) fn apply(&mut self, container: &Container, plan: &Plan) -> Result<()> {
         let options = ApplyOptions {
             no_pivot: self.no_pivot,
+            stay: false,
         };
         apply(
             plan,

@@ -29,9 +29,15 @@ PHASES = {
         ('wait for NVML', 'poll|recvfrom', ''),
         ('driver files, plan', '!poll|recvfrom|brk|mmap|munmap|madvise|mprotect', ''),
         ('output', 'write', r'^1, '),
-        ('sources', 'clone3|clone', 'CLONE_THREAD'),
-        ('wait for the container', 'futex', ''),
-        ('end', '!futex', ''),
+        ('sources', 'openat', r'"environ"'),
+        ('container', 'unshare', 'CLONE_FS'),
+        ('mounts', 'openat', r'"\.\./mountinfo"'),
+        ('memory of links', 'openat', r'"ld\.so\.cache", O_RDONLY\|O_NOFOLLOW'),
+        ('start of ldconfig', 'clone', 'CLONE_NEWPID'),
+        ('further mounts', '!clone', ''),
+        ('cgroup', 'openat|bpf', r'devices\.|BPF_PROG'),
+        ('wait for ldconfig', 'poll', r'\}, \{'),
+        ('end', 'wait4', ''),
     ],
     'query': [
         ('start', None, ''),
@@ -39,15 +45,6 @@ PHASES = {
         ('confinement', '!recvfrom|brk', ''),
         ('NVML', 'openat', 'libnvidia-ml'),
         ('end', 'exit_group', ''),
-    ],
-    'container': [
-        ('start', None, ''),
-        ('wait for the sources', 'futex', ''),
-        ('mounts', '!futex', ''),
-        ('cgroup', 'openat|bpf', r'devices\.|BPF_PROG'),
-        ('memory of links', 'newfstatat|openat', r'ld\.so\.cache"'),
-        ('wait for ldconfig', 'clone|clone3', 'CLONE_NEWPID'),
-        ('end', 'wait4', ''),
     ],
     'ldconfig': [
         ('cage', None, ''),
@@ -57,9 +54,8 @@ PHASES = {
 }
 # Who a task waits for in these calls. A child that is vforked holds its parent until it executes.
 WAITS = {
-    'main': {'poll': 'query', 'recvfrom': 'query', 'futex': 'container', 'wait4': 'query', 'clone': 'query'},
-    'query': {'recvfrom': 'main', 'read': 'main'},
-    'container': {'futex': 'main', 'poll': 'ldconfig', 'wait4': 'ldconfig'},
+    'main': {'poll': ['query', 'ldconfig'], 'recvfrom': ['query'], 'wait4': ['query', 'ldconfig'], 'clone': ['ldconfig']},
+    'query': {'recvfrom': ['main'], 'read': ['main']},
     'ldconfig': {},
 }
 SHORTEST_WAIT = 10e-6
@@ -74,10 +70,8 @@ class Task:
         self.calls = []
 
 
-def role_of(creator, flags_thread, known):
+def role_of(creator, known):
     """Which of the tasks of a command a new one is: the query is always the first."""
-    if flags_thread:
-        return 'container'
     return 'ldconfig' if 'query' in known and creator != 'query' else 'query'
 
 
@@ -110,11 +104,11 @@ def strace(command, log):
             task.calls.append(call)
         child = re.search(r' = (\d+)$', rest) if name in ('clone', 'clone3') else None
         if child:
-            created[child[1]] = (ident, call[3])
+            created[child[1]] = ident
     for ident, task in by_id.items():
-        creator, flags = created.get(ident, (None, ''))
+        creator = created.get(ident)
         task.parent = by_id[creator].role if creator else None
-        task.role = role_of(task.parent, 'CLONE_THREAD' in flags, tasks) if creator else 'main'
+        task.role = role_of(task.parent, tasks) if creator else 'main'
         tasks[task.role] = task
     for task in by_id.values():
         task.calls.sort(key=lambda call: call[0])
@@ -144,18 +138,15 @@ def perf(command, log, names):
         if event.endswith('process_fork'):
             child = int(re.search(r'child_pid=(\d+)', rest)[1])
             creator = by_id[ident]
-            # Flags are the first argument of clone; those of clone3 lie in memory, and only threads use it here.
-            call = begun.get(ident, (0, '', '0'))
-            thread = call[1] == 'clone3' or bool(int(call[2], 16) & 0x10000)
-            role = role_of(creator.role, thread, tasks)
+            role = role_of(creator.role, tasks)
             by_id[child] = tasks[role] = Task(role, creator.role, time)
         task = by_id.get(ident)
         if task is None:
             continue
         task.end = time
         if event.endswith('sys_enter'):
-            number, first = re.match(r'NR (\d+) \((\w+)', rest).groups()
-            begun[ident] = (time, names.get(int(number), number), first)
+            number = re.match(r'NR (\d+)', rest)[1]
+            begun[ident] = (time, names.get(int(number), number))
             if begun[ident][1] in ('exit', 'exit_group'):
                 task.calls.append((time, time, begun[ident][1], ''))
         elif event.endswith('sys_exit') and ident in begun:
@@ -206,18 +197,16 @@ def critical_path(tasks):
     """From the end of the command backwards, over to whom it waited for: (role, start, end), in order of time."""
     path, task, now = [], tasks['main'], tasks['main'].end
     for _ in range(1000):
-        waits = [c for c in task.calls if c[2] in WAITS[task.role] and c[1] <= now and c[1] - c[0] > SHORTEST_WAIT
-                 and WAITS[task.role][c[2]] in tasks]
-        waits = [c for c in waits if tasks[WAITS[task.role][c[2]]].birth < c[1]
-                 and tasks[WAITS[task.role][c[2]]].end > c[0]]
+        waits = [(c, tasks[other]) for c in task.calls if c[1] <= now and c[1] - c[0] > SHORTEST_WAIT
+                 for other in WAITS[task.role].get(c[2], []) if other in tasks]
+        waits = [(c, other) for c, other in waits if other.birth < c[1] and other.end > c[0]]
         if not waits:
             path.append((task.role, task.birth, now))
             if task.parent is None:
                 break
             now, task = task.birth, tasks[task.parent]
             continue
-        wait = waits[-1]
-        other = tasks[WAITS[task.role][wait[2]]]
+        wait, other = waits[-1]
         path.append((task.role, min(wait[1], now), now))
         now, task = min(wait[1], other.end), other
     return [part for part in reversed(path) if part[2] > part[1]]

@@ -2,7 +2,8 @@
 //!
 //! Host sources are opened, checked and cloned in the caller's mount namespace, all of them before the first effect. A
 //! short-lived thread then enters the container's namespace, opens the container's root there and works through the
-//! steps; the caller's threads never move. Each effect is recorded, and on any failure everything is undone in reverse.
+//! steps; the caller's threads never move, unless the caller [says](ApplyOptions::stay) that its only one may. Each effect
+//! is recorded, and on any failure everything is undone in reverse.
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,9 @@ mod work;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
 
+use session::Session;
+use work::Work;
+
 /// Descriptors beside those of the steps: the caller's, the cage's, directories.
 const USUAL_DESCRIPTORS: usize = 64;
 
@@ -42,6 +46,11 @@ const USUAL_DESCRIPTORS: usize = 64;
 pub struct ApplyOptions {
     /// Confine ldconfig with a move and chroot instead of pivot_root, for roots on a ramdisk.
     pub no_pivot: bool,
+    /// The process has nothing more to do than to say how it went, and to end. Then its thread, if it is the only one,
+    /// enters the container itself and **stays there**, with the container's root as its root and working directory, and
+    /// without umask; and the process that becomes ldconfig need not be a copy of it, for which it gives up being
+    /// dumpable. To start a thread and to copy a process takes a tenth of a whole configuration.
+    pub stay: bool,
 }
 
 /// What carrying out a plan needs but can be made before there is one, while NVML is waited for.
@@ -95,42 +104,64 @@ pub fn apply_prepared(
     options: ApplyOptions,
     mut ahead: Ahead,
 ) -> Result<()> {
+    let _turn = turn::Turn::take(&container.process)?;
+    if options.stay && sys::process::is_alone() {
+        let work = Work::prepare(plan, root, container, options, &mut ahead)?;
+        Session::enter(container)?.carry_out(work, root)?;
+    } else {
+        let options = ApplyOptions {
+            stay: false,
+            ..options
+        };
+        let prepare = || Work::prepare(plan, root, container, options, &mut ahead);
+        in_a_thread(plan.steps.len(), root, container, prepare)?;
+    }
+    work::note_placed(plan, container);
+    Ok(())
+}
+
+/// Carries work out on a thread of its own, which enters the container while the work is prepared.
+fn in_a_thread<'a>(
+    steps: usize,
+    root: &DriverRoot,
+    container: &'a Container,
+    prepare: impl FnOnce() -> Result<Work<'a>>,
+) -> Result<()> {
     // Each step keeps a descriptor or two until the end. Without room for them the first look-up that misses says so.
+    // Threads wait for each other when their table of descriptors grows.
     let room = sys::descriptors::reserve(
         container.namespace.fd.as_fd(),
-        2 * plan.steps.len() + USUAL_DESCRIPTORS,
+        2 * steps + USUAL_DESCRIPTORS,
     );
     if let Err(errno) = room {
-        log::debug!(
-            "no room for the descriptors of {} steps: {errno}",
-            plan.steps.len()
-        );
+        log::debug!("no room for the descriptors of {steps} steps: {errno}");
     }
-    let _turn = turn::Turn::take(&container.process)?;
     // Entering a mount namespace needs file-system state of its own (CLONE_FS), which only a new thread can have without
     // disturbing the caller.
     std::thread::scope(|scope| {
-        let (orders, inbox) = mpsc::channel();
+        let (outbox, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("nvc:[container]".into())
-            .spawn_scoped(scope, move || session::run(container, root, &inbox))
+            .spawn_scoped(scope, move || {
+                let session = Session::enter(container)?;
+                // There is none if it could not be prepared.
+                inbox
+                    .recv()
+                    .map_or(Ok(()), |work| session.carry_out(work, root))
+            })
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
-        let prepared = work::Work::prepare(plan, root, container, options, &mut ahead, &orders);
-        let failed = match prepared {
+        let failed = match prepare() {
             // The thread may have ended already; it says why.
-            Ok(work) => orders.send(session::Order::CarryOut(work)).err().and(None),
+            Ok(work) => outbox.send(work).err().and(None),
             Err(error) => Some(error),
         };
-        drop(orders);
+        drop(outbox);
         let result = thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (result, failed) {
             (Err(error), _) | (Ok(()), Some(error)) => Err(error),
-            (Ok(()), _) => {
-                work::note_placed(plan, container);
-                Ok(())
-            }
+            (Ok(()), None) => Ok(()),
         }
     })
 }

@@ -25,7 +25,9 @@ mod support;
 #[path = "ldconfig/walls.rs"]
 mod walls;
 
-use support::{Root, Run, host_ldconfig, library_directories, prepared_probe, probe};
+use support::{
+    Root, Run, SHARED_MEMORY, host_ldconfig, library_directories, prepare, prepared_probe, probe,
+};
 use walls::again;
 
 fn main() -> ExitCode {
@@ -79,6 +81,9 @@ fn main() -> ExitCode {
         containers_may_have_a_user_namespace,
         ],
     );
+    if std::env::var_os(SHARED_MEMORY).is_none() {
+        tests.extend(tests![&[Need::Root, Need::Command("cc")]; the_same_in_shared_memory]);
+    }
     // Not a test of what there is, but of what scripts/check-ldconfigs.sh has fetched.
     #[cfg(target_arch = "x86_64")]
     if std::env::var_os(others::LIST).is_some() {
@@ -123,6 +128,17 @@ fn ignore_signal(signal: nix::sys::signal::Signal, handler: nix::sys::signal::Si
     unsafe { nix::sys::signal::signal(signal, handler) }.unwrap();
 }
 
+/// All tests, with a child that uses its caller's memory.
+fn the_same_in_shared_memory() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .env(SHARED_MEMORY, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("what_is_denied "), "{text}");
+}
+
 fn the_cache_is_updated() {
     let root = Root::new();
     let host = fs::read("/etc/ld.so.cache").unwrap_or_default();
@@ -139,7 +155,7 @@ fn the_cache_is_updated() {
 
 fn the_cache_is_updated_without_pivot_root() {
     let root = Root::new();
-    let prepared = Prepared::new(&host_ldconfig(), &library_directories(), true).unwrap();
+    let prepared = prepare(&host_ldconfig(), &library_directories(), true).unwrap();
     for old_kernel in [false, true] {
         let run = Run {
             old_kernel,
@@ -302,7 +318,7 @@ fn large_files_are_refused() {
 
 fn programs_that_cannot_run_are_refused() {
     let refused = |path: &str| -> Error {
-        let error = Prepared::new(&Ldconfig::Host(path.into()), &[], false).unwrap_err();
+        let error = prepare(&Ldconfig::Host(path.into()), &[], false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::LdCache);
         assert!(error.advice().is_some());
         error
@@ -323,7 +339,7 @@ fn programs_that_cannot_run_are_refused() {
 
 fn prepared_image(path: &str, mode: &str) -> Prepared {
     let program = Ldconfig::Image(ContainerPath::new(path));
-    Prepared::new(&program, &[ContainerPath::new(mode)], false).unwrap()
+    prepare(&program, &[ContainerPath::new(mode)], false).unwrap()
 }
 
 fn a_missing_program_of_the_image_is_no_failure() {
@@ -420,7 +436,7 @@ fn containers_may_have_a_user_namespace() {
         let mut command = Command::new("unshare");
         command.args(["-Urm", "sh", "-c", script]);
         let container = Helper::start(command.arg(&root.path), "ready").unwrap();
-        let prepared = Prepared::new(&host_ldconfig(), &library_directories(), false).unwrap();
+        let prepared = prepare(&host_ldconfig(), &library_directories(), false).unwrap();
         let pid = container.id();
         std::thread::scope(|scope| {
             let run = || support::run_in_container(pid, &root, &prepared, old_kernel);

@@ -284,7 +284,7 @@ fn calls(report: &Report) -> Vec<(&String, usize, i64)> {
     report.calls.iter().flat_map(of_task).collect()
 }
 
-/// The one place that `NVC_TEST_FAULT="main.thread 17"` names, to look at a failure again.
+/// The one place that `NVC_TEST_FAULT="main 17"` names, to look at a failure again.
 fn only() -> Option<(String, usize)> {
     let words = std::env::var("NVC_TEST_FAULT").ok()?;
     let (task, call) = words.split_once(' ').expect("a task and a number");
@@ -314,8 +314,7 @@ fn phase(report: &Report, task: &str, call: usize) -> Phase {
     // The loader's last act is to let go of its cache.
     if task == "main" && Some(call) <= place("munmap", 0) {
         Phase::Loading
-    } else if task.contains(".program")
-        || nvml.is_some_and(|looked| looked < call)
+    } else if nvml.is_some_and(|looked| looked < call)
         || place("execveat", 0).is_some_and(|executed| executed < call)
     {
         Phase::Foreign
@@ -514,7 +513,7 @@ fn killed(name: &str, cgroup: fn() -> DeviceCgroup) {
     };
     let wanted = mixed(wanted);
     for (task, call) in wanted {
-        if task.ends_with(".process") && phase(&report, &task, call) != Phase::Foreign {
+        if task != "main" && phase(&report, &task, call) != Phase::Foreign {
             cases.push((task.clone(), call, &slow));
         }
         cases.push((task, call, &real));

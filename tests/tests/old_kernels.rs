@@ -133,8 +133,8 @@ fn without_all_that_is_dispensable() {
 }
 
 fn in_a_sandbox_that_forbids_all_of_it() {
-    let needed = ["clone3", "faccessat2"];
-    let calls = DISPENSABLE.iter().filter(|call| !needed.contains(call));
+    // Not the one that is left of the look-ups.
+    let calls = DISPENSABLE.iter().filter(|call| **call != "faccessat2");
     let words: Vec<_> = iter::once("EPERM").chain(calls.copied()).collect();
     same_without(&words);
 }
@@ -158,9 +158,9 @@ fn in_a_sandbox_without_look_ups() {
     before.assert_unchanged(&container);
 }
 
+/// The C library would not start one; the program needs none.
 fn in_a_sandbox_without_threads() {
-    let text = "nvidia-container-cli: mount error: thread creation failed: operation not permitted";
-    refused_without(&["EPERM", "clone3"], text);
+    same_without(&["EPERM", "clone3"]);
 }
 
 fn a_second_time() {

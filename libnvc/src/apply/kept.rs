@@ -76,6 +76,11 @@ impl Kept {
         matches!(self.was, Was::Missing)
     }
 
+    /// Whether what was there can be put back.
+    pub(super) fn can_come_back(&self) -> bool {
+        !matches!(self.was, Was::Other(_)) && !matches!(self.temporary, Was::Other(_))
+    }
+
     /// Whether reading the file would wait for a writer that never comes.
     pub(super) fn is_fifo(&self) -> bool {
         self.was.is_fifo()

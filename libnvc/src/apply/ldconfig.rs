@@ -3,27 +3,26 @@
 //! ldconfig reads every library of a hostile image and writes into it, with the rights of the container's owner. It is
 //! the host's program and not the image's, copied and sealed before any namespace is entered, so that nothing it
 //! touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`Prepared::new`] does all that can be done
-//! beforehand, [`Prepared::run`] starts the program and waits for it; [`Memory`] puts back what it changed.
+//! beforehand, [`Prepared::start`] starts the program, [`Running::finish`] waits for it; [`Memory`] puts back what it
+//! changed.
 
 use std::ffi::CString;
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::SFlag;
-use nix::unistd::pipe2;
+use nix::unistd::{pipe2, read};
 use seccompiler::BpfProgram;
 
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::plan;
-use crate::sys::cage::{self, Cage, Failure};
+use crate::sys::cage::{self, Cage, Failure, Process};
 
 mod explain;
 mod filter;
@@ -49,7 +48,21 @@ pub struct Prepared {
     /// Capability bounding set of the thread that runs it.
     bounding: u64,
     pivot: bool,
+    shares_memory: bool,
     deadline: Duration,
+}
+
+/// A program that was started. It is killed if nobody waits for its end.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+    output: Option<OwnedFd>,
+    report: OwnedFd,
+    /// How messages name the program.
+    path: PathBuf,
+    from_image: bool,
+    deadline: Duration,
+    until: Instant,
 }
 
 /// The program that is run.
@@ -110,6 +123,7 @@ impl Prepared {
             filter: filter::compile()?,
             bounding: bounding_set(),
             pivot: !no_pivot,
+            shares_memory: false,
             deadline: DEADLINE,
         })
     }
@@ -121,16 +135,37 @@ impl Prepared {
         self
     }
 
+    /// Lets the process that becomes the program share the caller's memory instead of copying it, where nobody else can
+    /// get hold of it. The calling process is no longer dumpable afterwards.
+    #[must_use]
+    pub fn sharing_memory(mut self) -> Self {
+        self.shares_memory = true;
+        self
+    }
+
     /// Runs the program in the container's root as the container's owner, and waits for it.
     ///
+    /// # Errors
+    /// Those of [`start`](Self::start) and [`finish`](Running::finish).
+    pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
+        let started = self.start(rootfs, owner_uid, owner_gid)?;
+        started.map_or(Ok(()), Running::finish)
+    }
+
+    /// Starts the program in the container's root as the container's owner; none if it is the image's, which has none.
+    ///
     /// To be called by a thread that has entered the container's mount namespace, with a descriptor of the root opened
-    /// there. It must stay until this returns: the program is killed when its thread ends. Its capability bounding set
+    /// there. It must stay until the program has ended, which is killed when its thread ends. Its capability bounding set
     /// must be that of the thread that called [`new`](Self::new), as it is for a thread started by that one.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: upstream's `process <path> failed with error code: <n>` and `process <path>
-    /// terminated with signal <n>`; `ldconfig's cage: <step>: <cause>` if it could not be started; it took too long.
-    pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
+    /// Kind [`ErrorKind::LdCache`]: no process could be started.
+    pub fn start(
+        &self,
+        rootfs: BorrowedFd<'_>,
+        owner_uid: u32,
+        owner_gid: u32,
+    ) -> Result<Option<Running>> {
         let from_image = matches!(self.program, Program::Image(_));
         let image_file;
         let (program, path) = match &self.program {
@@ -139,7 +174,7 @@ impl Prepared {
                 let Some((file, path)) = image_program(rootfs, path)? else {
                     // As upstream: many images have none, and then nothing in them reads the cache.
                     log::info!("not updating the ld.so.cache: the image has no {path}");
-                    return Ok(());
+                    return Ok(None);
                 };
                 log::warn!(
                     "running the image's own {}; with @ before the path it would be the host's",
@@ -179,11 +214,29 @@ impl Prepared {
             pivot: self.pivot,
             image_programs: from_image,
             owner: (owner_uid != 0).then_some((owner_uid, owner_gid)),
+            shares_memory: self.shares_memory,
         })
         .map_err(cannot_start)?;
-        drop((input, output_end, report_end));
+        Ok(Some(Running {
+            process,
+            output: Some(output),
+            report,
+            path: path.to_owned(),
+            from_image,
+            deadline: self.deadline,
+            until: Instant::now() + self.deadline,
+        }))
+    }
+}
 
-        let (ended, said) = watch::watch(&process, output, self.deadline);
+impl Running {
+    /// Waits until the program has ended.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: upstream's `process <path> failed with error code: <n>` and `process <path>
+    /// terminated with signal <n>`; `ldconfig's cage: <step>: <cause>` if it was not executed; it took too long.
+    pub fn finish(mut self) -> Result<()> {
+        let (ended, said) = watch::watch(&self.process, self.output.take(), self.until);
         for line in said.lines() {
             log::info!("ldconfig: {line}");
         }
@@ -193,12 +246,22 @@ impl Prepared {
         let failure = match &ended {
             Ended::Exited(0) => return Ok(()),
             Ended::TimedOut => None,
-            _ => read_failure(report),
+            _ => read_failure(&self.report),
         };
+        let path = self.path.as_path();
         Err(match failure {
-            Some(failure) => explain::cage(failure, path, from_image),
+            Some(failure) => explain::cage(failure, path, self.from_image),
             None => explain::end(ended, path, said.last(), self.deadline),
         })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Still there unless it was waited for.
+        if self.output.is_some() {
+            watch::end(&self.process);
+        }
     }
 }
 
@@ -242,18 +305,15 @@ fn image_program(
 }
 
 /// What the child told about a failure before the execution; nothing if the program was executed.
-fn read_failure(report: OwnedFd) -> Option<Failure> {
-    let mut bytes = Vec::with_capacity(Failure::SIZE);
+fn read_failure(report: &OwnedFd) -> Option<Failure> {
     // The writing end is gone with the child; a copy in a child of another thread must not make this wait.
     if !watch::is_readable(report.as_fd()) {
         return None;
     }
-    let limit = Failure::SIZE as u64;
-    File::from(report)
-        .take(limit)
-        .read_to_end(&mut bytes)
-        .ok()?;
-    Failure::from_bytes(&bytes)
+    let mut bytes = [0; Failure::SIZE];
+    // Written by one call, so it is all there or nothing is.
+    let length = read(report, &mut bytes).ok()?;
+    Failure::from_bytes(bytes.get(..length)?)
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {

@@ -1,11 +1,11 @@
-//! Works through a prepared plan inside the container's mount namespace, on a thread of its own.
+//! Works through a prepared plan inside the container's mount namespace.
 //!
-//! The thread changes its namespace, root, directory, umask and file-system ids, and ends when the work is done or undone.
+//! What enters is a thread of its own, or the only one of a process that is about to end: its namespace, root, directory,
+//! umask and file-system ids change, and stay changed.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, Sender};
 
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
@@ -16,7 +16,7 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use super::attach::Attacher;
 use super::cgroup;
 use super::journal::Journal;
-use super::ldconfig::Memory;
+use super::ldconfig::{Memory, Prepared, Running};
 use super::source::ReadySource;
 use super::target::{Leaf, Target, Tree};
 use super::work::{CacheUpdate, Task, Work};
@@ -24,70 +24,51 @@ use super::{ldcache, legacy, tmpfs};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverRoot;
-use crate::inroot::{self, Image, RootDir};
+use crate::inroot::{self, Identity, Image, RootDir};
 use crate::path::ContainerPath;
-use crate::plan::BindKind;
 
-/// What the namespace thread is asked to do.
-pub(super) enum Order<'a> {
-    /// Open and clone a file of the image: only a thread in the container's namespace can.
-    CloneFromImage {
-        path: &'a ContainerPath,
-        kind: BindKind,
-        reply: Sender<Result<ReadySource>>,
-    },
-    /// Do everything, and end.
-    CarryOut(Work<'a>),
-}
-
-/// Enters the container and obeys orders until the work is done or nobody gives any more.
-pub(super) fn run<'a>(
+/// The calling thread in a container.
+pub(super) struct Session<'a> {
     container: &'a Container,
-    driver_root: &DriverRoot,
-    orders: &Receiver<Order<'a>>,
-) -> Result<()> {
-    let descriptors = own_descriptors()?;
-    let (root, umask) = enter(container)?;
-    let tree = Tree::new(root, container, umask);
-    for order in orders {
-        match order {
-            Order::CloneFromImage { path, kind, reply } => {
-                let source = ReadySource::in_image(&tree.root, container.rootfs(), path, kind);
-                // Nobody waits for it if another source was found wrong meanwhile.
-                let _ = reply.send(source);
-            }
-            Order::CarryOut(work) => {
-                return carry_out(work, tree, container, driver_root, &descriptors);
-            }
-        }
-    }
-    Ok(())
+    tree: Tree<'a>,
+    /// This thread's own list of descriptors.
+    descriptors: OwnedFd,
 }
 
-/// Carries everything out, or undoes what was done.
-fn carry_out(
-    work: Work<'_>,
-    tree: Tree<'_>,
-    container: &Container,
-    driver_root: &DriverRoot,
-    descriptors: &OwnedFd,
-) -> Result<()> {
-    let mut journal = Journal::new(descriptors);
-    match all_steps(
-        work,
-        tree,
-        container,
-        driver_root,
-        descriptors,
-        &mut journal,
-    ) {
-        Ok(()) => {
-            journal.commit();
-            Ok(())
-        }
-        Err(error) => {
-            log::info!("undoing what was done, because of: {}", error.message());
-            Err(error.with_cleanup(journal.undo()))
+impl<'a> Session<'a> {
+    /// Takes the calling thread into a container, for good.
+    pub(super) fn enter(container: &'a Container) -> Result<Self> {
+        let descriptors = own_descriptors()?;
+        let (root, umask) = enter(container)?;
+        Ok(Self {
+            container,
+            tree: Tree::new(root, container, umask),
+            descriptors,
+        })
+    }
+
+    /// Carries everything out, or undoes what was done.
+    pub(super) fn carry_out(self, work: Work<'_>, driver_root: &DriverRoot) -> Result<()> {
+        let work = work.open_image_sources(&self.tree.root, self.container.rootfs())?;
+        let descriptors = &self.descriptors;
+        let mut journal = Journal::new(descriptors);
+        let done = all_steps(
+            work,
+            self.tree,
+            self.container,
+            driver_root,
+            descriptors,
+            &mut journal,
+        );
+        match done {
+            Ok(()) => {
+                journal.commit();
+                Ok(())
+            }
+            Err(error) => {
+                log::info!("undoing what was done, because of: {}", error.message());
+                Err(error.with_cleanup(journal.undo()))
+            }
         }
     }
 }
@@ -104,6 +85,14 @@ fn all_steps(
     for task in work.tasks {
         carry_out_task(task, &mut tree, &mut attacher, driver_root, journal)?;
     }
+    let early = begin_early(work.cache, &tree, container, descriptors, journal)?;
+    let mut meanwhile = Vec::new();
+    for task in work.further {
+        if let Task::Bind { source, at } = &task {
+            meanwhile.push((*at, source.identity));
+        }
+        carry_out_task(task, &mut tree, &mut attacher, driver_root, journal)?;
+    }
     if let Some(rules) = work.devices {
         let undo = cgroup::allow(
             rules.directory.as_fd(),
@@ -113,40 +102,92 @@ fn all_steps(
         )?;
         journal.other(Box::new(|| undo.undo()));
     }
-    if let Some(update) = work.cache {
-        update_cache(update, &tree, container, descriptors, journal)?;
+    match early {
+        Early::Begun(ldconfig) => {
+            ldconfig.map_or(Ok(()), Running::finish)?;
+            for (at, identity) in meanwhile {
+                still_there(at, identity, &tree)?;
+            }
+        }
+        Early::Not(Some(CacheUpdate::Builtin(loader, news))) => {
+            log_update(container);
+            let image = Image {
+                root: &tree.root,
+                descriptors: descriptors.as_fd(),
+            };
+            ldcache::update(image, loader, &container.facts.layout, &news, journal)?;
+        }
+        Early::Not(Some(CacheUpdate::Run(ldconfig, directories))) => {
+            let memory = Memory::take(&tree.root, descriptors, directories)?;
+            let ldconfig = start_ldconfig(&ldconfig, memory, &tree, container, journal)?;
+            ldconfig.map_or(Ok(()), Running::finish)?;
+        }
+        Early::Not(None) => {}
     }
     // The namespace outlives its processes as long as it is held here: nothing else would tell.
     container.process.check_alive()
 }
 
-fn update_cache(
-    update: CacheUpdate<'_>,
+/// Whether ldconfig runs beside the last steps.
+enum Early<'a> {
+    /// It does, if there is one.
+    Begun(Option<Running>),
+    /// The update, if any, is to come after them.
+    Not(Option<CacheUpdate<'a>>),
+}
+
+/// Starts ldconfig if all that it may change could be put back, since any of the steps that are left can fail.
+fn begin_early<'a>(
+    update: Option<CacheUpdate<'a>>,
     tree: &Tree<'_>,
     container: &Container,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
-) -> Result<()> {
-    let text = "updating the ld.so.cache in";
-    match update {
-        CacheUpdate::Builtin(loader, news) => {
-            log::info!("{text} {}", container.rootfs().display());
-            let image = Image {
-                root: &tree.root,
-                descriptors: descriptors.as_fd(),
-            };
-            ldcache::update(image, loader, &container.facts.layout, &news, journal)
-        }
-        CacheUpdate::Run(ldconfig, directories) => {
-            let (uid, gid) = container.process.owner();
-            let memory = Rc::new(Memory::take(&tree.root, descriptors, directories)?);
-            let to_restore = Rc::clone(&memory);
-            journal.other(Box::new(move || to_restore.restore()));
-            memory.clear_way()?;
-            log::info!("{text} {}", container.rootfs().display());
-            ldconfig.run(tree.root.as_fd(), uid, gid)
-        }
+) -> Result<Early<'a>> {
+    let Some(CacheUpdate::Run(ldconfig, directories)) = &update else {
+        return Ok(Early::Not(update));
+    };
+    let memory = Memory::take(&tree.root, descriptors, directories)?;
+    if !memory.is_complete() {
+        return Ok(Early::Not(update));
     }
+    start_ldconfig(ldconfig, memory, tree, container, journal).map(Early::Begun)
+}
+
+fn start_ldconfig(
+    ldconfig: &Prepared,
+    memory: Memory,
+    tree: &Tree<'_>,
+    container: &Container,
+    journal: &mut Journal<'_>,
+) -> Result<Option<Running>> {
+    let (uid, gid) = container.process.owner();
+    let memory = Rc::new(memory);
+    let to_restore = Rc::clone(&memory);
+    journal.other(Box::new(move || to_restore.restore()));
+    memory.clear_way()?;
+    log_update(container);
+    ldconfig.start(tree.root.as_fd(), uid, gid)
+}
+
+fn log_update(container: &Container) {
+    let rootfs = container.rootfs().display();
+    log::info!("updating the ld.so.cache in {rootfs}");
+}
+
+/// Whether what was mounted while ldconfig ran is there: what ldconfig replaces loses what is mounted on it, and links of
+/// an image can make its cache a mount point.
+fn still_there(at: &ContainerPath, identity: Identity, tree: &Tree<'_>) -> Result<()> {
+    let found = tree.root.resolve(at.as_path());
+    let found = found.and_then(|fd| inroot::stat(fd.as_fd()));
+    if found.is_ok_and(|stat| inroot::identity(&stat) == identity) {
+        return Ok(());
+    }
+    let text = format!(
+        "mount operation failed: {}",
+        at.below(tree.rootfs).display()
+    );
+    Err(Error::new(ErrorKind::NotFound, text).because("its mount point was replaced meanwhile"))
 }
 
 fn carry_out_task(
@@ -158,6 +199,10 @@ fn carry_out_task(
 ) -> Result<()> {
     match task {
         Task::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
+        Task::BindFromImage { path, kind, at } => {
+            let source = ReadySource::in_image(&tree.root, tree.rootfs, path, kind)?;
+            bind(source, at, tree, attacher, driver_root, journal)
+        }
         Task::MountTmpfs { tmpfs, create, at } => {
             let place = at.below(tree.rootfs);
             let target = if create {

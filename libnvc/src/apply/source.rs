@@ -9,7 +9,7 @@ use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceNumber, DriverRoot};
-use crate::inroot::{self, RootDir};
+use crate::inroot::{self, Identity, RootDir};
 use crate::path::{ContainerPath, HostPath};
 use crate::plan::BindKind;
 use crate::sys::mount::{self, MountAttributes};
@@ -22,7 +22,7 @@ pub(super) struct ReadySource {
     /// Type and permission bits: what a missing mount point is made like.
     pub(super) mode: u32,
     /// What the file is, to recognise it where it is mounted already.
-    pub(super) identity: (u64, u64),
+    pub(super) identity: Identity,
     /// What the mount must have.
     pub(super) attributes: MountAttributes,
     /// What would make the mount useless.

@@ -2,13 +2,9 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Sender};
-
-use nix::errno::Errno;
 
 use super::ldcache::News;
 use super::ldconfig::Prepared;
-use super::session::Order;
 use super::source::{Expected, ReadySource};
 use super::tmpfs::NewTmpfs;
 use super::{Ahead, ApplyOptions};
@@ -16,17 +12,19 @@ use crate::container::loader::Loader;
 use crate::container::{CgroupVersion, Container};
 use crate::error::{Error, Result};
 use crate::host::{DeviceNumber, DriverRoot};
+use crate::inroot::RootDir;
 use crate::path::ContainerPath;
 use crate::plan::{BindKind, Ldconfig, Plan, Source, Step};
 
 /// A plan whose sources are checked and open: what can be found wrong without touching the container is found.
 pub(super) struct Work<'a> {
-    /// In the order in which they are carried out.
+    /// In the order in which they are carried out; first those after which the ld.so.cache can be updated.
     pub(super) tasks: Vec<Task<'a>>,
+    pub(super) cache: Option<CacheUpdate<'a>>,
+    /// Those with nothing that the update looks at: devices, sockets, what is in procfs. They need not wait for it.
+    pub(super) further: Vec<Task<'a>>,
     /// All at once, so that each device program is replaced once.
     pub(super) devices: Option<DeviceRules>,
-    /// Last, since it looks at what was mounted.
-    pub(super) cache: Option<CacheUpdate<'a>>,
 }
 
 /// How the container's loader is told of new libraries.
@@ -41,6 +39,12 @@ pub(super) enum CacheUpdate<'a> {
 pub(super) enum Task<'a> {
     Bind {
         source: ReadySource,
+        at: &'a ContainerPath,
+    },
+    /// A file of the image, which only who is in the container's namespace can open.
+    BindFromImage {
+        path: &'a ContainerPath,
+        kind: BindKind,
         at: &'a ContainerPath,
     },
     MountTmpfs {
@@ -68,23 +72,23 @@ pub(super) struct DeviceRules {
 }
 
 impl<'a> Work<'a> {
-    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image are ordered from the
-    /// namespace thread.
+    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces.
     ///
-    /// Mounts are made in the plan's order, which is the order in which the mount table will show them.
+    /// Mounts are attached in the plan's order.
     pub(super) fn prepare(
         plan: &'a Plan,
         driver_root: &DriverRoot,
         container: &'a Container,
         options: ApplyOptions,
         ahead: &mut Ahead,
-        orders: &Sender<Order<'a>>,
     ) -> Result<Self> {
         let mut work = Self {
             tasks: Vec::with_capacity(plan.steps.len()),
-            devices: None,
             cache: None,
+            further: Vec::new(),
+            devices: None,
         };
+        let mut before_cache = 0;
         let mut devices = Vec::new();
         for step in &plan.steps {
             let task = match step {
@@ -100,20 +104,11 @@ impl<'a> Work<'a> {
                     source: Source::Image(path),
                     at,
                     kind,
-                } => {
-                    let (reply, answer) = mpsc::channel();
-                    let gone = || Error::system("namespace association failed", Errno::ESRCH);
-                    let order = Order::CloneFromImage {
-                        path,
-                        kind: *kind,
-                        reply,
-                    };
-                    orders.send(order).map_err(|_| gone())?;
-                    Task::Bind {
-                        source: answer.recv().map_err(|_| gone())??,
-                        at,
-                    }
-                }
+                } => Task::BindFromImage {
+                    path,
+                    kind: *kind,
+                    at,
+                },
                 Step::BindDevice { source, number, at } => Task::Bind {
                     source: ReadySource::on_host(driver_root, source, Expected::Device(*number))?,
                     at,
@@ -164,7 +159,11 @@ impl<'a> Work<'a> {
                         }
                         _ => {
                             let program = ahead.take_ldconfig(ldconfig)?;
-                            let prepared = Prepared::with(program, directories, options.no_pivot)?;
+                            let mut prepared =
+                                Prepared::with(program, directories, options.no_pivot)?;
+                            if options.stay {
+                                prepared = prepared.sharing_memory();
+                            }
                             CacheUpdate::Run(prepared, directories)
                         }
                     });
@@ -172,7 +171,11 @@ impl<'a> Work<'a> {
                 }
             };
             work.tasks.push(task);
+            if library(step).is_some() {
+                before_cache = work.tasks.len();
+            }
         }
+        work.further = work.tasks.split_off(before_cache);
         if let (false, Some(cgroup)) = (devices.is_empty(), container.device_cgroup()) {
             let directory = container.open_device_cgroup(cgroup)?;
             let (version, name) = (cgroup.version, cgroup.directory.clone());
@@ -187,17 +190,35 @@ impl<'a> Work<'a> {
     }
 }
 
+impl Work<'_> {
+    /// Opens and clones what is of the image; call it in the container's namespace, before the first effect.
+    pub(super) fn open_image_sources(mut self, root: &RootDir, rootfs: &Path) -> Result<Self> {
+        for task in self.tasks.iter_mut().chain(&mut self.further) {
+            if let Task::BindFromImage { path, kind, at } = *task {
+                let source = ReadySource::in_image(root, rootfs, path, kind)?;
+                *task = Task::Bind { source, at };
+            }
+        }
+        Ok(self)
+    }
+}
+
 /// The files and links that a plan puts into the container and that can be libraries.
 fn placed_by(plan: &Plan) -> impl Iterator<Item = ContainerPath> {
-    plan.steps.iter().filter_map(|step| match step {
+    plan.steps.iter().filter_map(|step| library(step).cloned())
+}
+
+/// Where a step puts what can be a library, or a link to one.
+fn library(step: &Step) -> Option<&ContainerPath> {
+    match step {
         Step::Bind {
             at,
             kind: BindKind::File,
             ..
         }
-        | Step::Symlink { at, .. } => Some(at.clone()),
+        | Step::Symlink { at, .. } => Some(at),
         _ => None,
-    })
+    }
 }
 
 /// Remembers for a later plan what this one has put into the container, if that plan will ask.

@@ -3,7 +3,8 @@
 //! The child is a copy of one thread of a process that may have many, so whatever lock another thread held stays locked
 //! in it for ever: from the clone to the execution it allocates nothing, logs nothing and cannot panic. All it
 //! needs is in a [`Cage`], prepared beforehand. The system calls are made directly where the C library's function
-//! would do more than the call (`set*id` there changes every thread, fork runs handlers).
+//! would do more than the call (`set*id` there changes every thread, fork runs handlers). Where the caller wants it, the
+//! child uses the caller's memory instead of a copy, as vfork(2) does; it changes nothing in it.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -45,6 +46,9 @@ pub(crate) struct Cage<'a> {
     pub(crate) image_programs: bool,
     /// User and group to become, unless they are the caller's.
     pub(crate) owner: Option<(u32, u32)>,
+    /// Whether the child may use the caller's memory until it executes, if it does not become somebody else meanwhile and
+    /// the caller may stop being dumpable.
+    pub(crate) shares_memory: bool,
 }
 
 /// A child of this process.
@@ -68,6 +72,35 @@ pub(crate) fn spawn(cage: &Cage<'_>) -> Result<Process, Errno> {
     // Blocked in the child for good, since a handler of the caller's must not run there; ldconfig waits for no signal, and
     // those that end a program for its faults or its limits cannot be blocked.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let pid = if cage.may_share_memory() {
+        share(cage, &arguments, flags, &mut pidfd)
+    } else {
+        copy(cage, &arguments, flags, &mut pidfd)
+    };
+    mask.thread_set_mask()?;
+    Ok(Process {
+        pid: Pid::from_raw(pid?),
+        // A kernel that does not know CLONE_PIDFD ignores it.
+        fd: owned(pidfd),
+    })
+}
+
+impl Cage<'_> {
+    /// A child with fewer capabilities than the caller's, but its memory, must not be anyone else's to trace. That it is
+    /// not dumpable sees to that, until it becomes another user, where the system can say otherwise (fs.suid_dumpable).
+    /// And a program of the image may lie on a file system that never answers: the caller would wait with the child.
+    fn may_share_memory(&self) -> bool {
+        self.shares_memory && self.owner.is_none() && !self.image_programs
+    }
+}
+
+/// Starts the child as a copy of the calling thread.
+fn copy(
+    cage: &Cage<'_>,
+    arguments: &[*const libc::c_char],
+    flags: libc::c_int,
+    pidfd: &mut libc::c_int,
+) -> Result<libc::pid_t, Errno> {
     // SAFETY: clone without CLONE_VM and without a stack is fork: the child runs on its own copy of this stack. pidfd
     // outlives the call. child::run, all that the child does, keeps to what is allowed after a fork.
     let pid = unsafe {
@@ -75,21 +108,52 @@ pub(crate) fn spawn(cage: &Cage<'_>) -> Result<Process, Errno> {
             libc::SYS_clone,
             libc::c_long::from(flags),
             ptr::null::<libc::c_void>(),
-            ptr::from_mut(&mut pidfd),
+            ptr::from_mut(pidfd),
             0,
             0,
         )
     };
     if pid == 0 {
-        child::run(cage, &arguments);
+        child::run(cage, arguments);
     }
-    let pid = Errno::result(pid);
-    mask.thread_set_mask()?;
-    Ok(Process {
-        pid: Pid::from_raw(libc::pid_t::try_from(pid?).map_err(|_| Errno::EOVERFLOW)?),
-        // A kernel that does not know CLONE_PIDFD ignores it.
-        fd: owned(pidfd),
-    })
+    libc::pid_t::try_from(Errno::result(pid)?).map_err(|_| Errno::EOVERFLOW)
+}
+
+/// Bytes of the stack that the child is given: it calls nothing deep, and the C library's functions hardly more than the
+/// kernel's.
+const STACK: usize = 128 << 10;
+
+/// Starts the child in the caller's memory. The calling thread goes on when the child has executed or ended.
+fn share(
+    cage: &Cage<'_>,
+    arguments: &[*const libc::c_char],
+    flags: libc::c_int,
+    pidfd: &mut libc::c_int,
+) -> Result<libc::pid_t, Errno> {
+    extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
+        let argument = argument.cast_const();
+        // SAFETY: share, which waits, passes these two.
+        let (cage, arguments) = unsafe { *argument.cast::<Argument<'_>>() };
+        child::run(cage, arguments)
+    }
+    type Argument<'a> = (&'a Cage<'a>, &'a [*const libc::c_char]);
+
+    let mut argument: Argument<'_> = (cage, arguments);
+    // Of 16 bytes each, since the top of a stack is a multiple of that.
+    let mut stack = vec![0u128; STACK / size_of::<u128>()];
+    let top = stack.as_mut_ptr_range().end;
+    // SAFETY: `top` is the end of memory that nothing else uses. It, the argument and what that refers to outlive the
+    // child's use of them, since CLONE_VFORK makes this thread wait. child::run, all that the child does, ends it.
+    let pid = unsafe {
+        libc::clone(
+            child,
+            top.cast(),
+            flags | libc::CLONE_VM | libc::CLONE_VFORK,
+            ptr::from_mut(&mut argument).cast(),
+            ptr::from_mut(pidfd),
+        )
+    };
+    Errno::result(pid)
 }
 
 fn owned(fd: libc::c_int) -> Option<OwnedFd> {

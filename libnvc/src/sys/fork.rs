@@ -10,11 +10,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::unistd::{ForkResult, Pid};
 
-use super::process::exit_now;
+use super::process::{exit_now, is_alone};
 
 /// Starts a copy of the process that runs a function and ends with what it returns. None where there are more threads,
 /// or where it cannot be told.
@@ -33,8 +32,7 @@ pub(crate) fn copy_of_this_process(
     if stdio.iter().any(|fd| fd.as_raw_fd() < 3) {
         return Err(Errno::EINVAL);
     }
-    // Changes nothing, and is refused to a process with threads: unshare(2).
-    if unshare(CloneFlags::CLONE_VM).is_err() {
+    if !is_alone() {
         return Ok(None);
     }
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;

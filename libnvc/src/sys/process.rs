@@ -10,8 +10,15 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::Pid;
+
+/// Whether this process has one thread, and shares its memory with no other process.
+pub(crate) fn is_alone() -> bool {
+    // Changes nothing, and is refused to all others: unshare(2).
+    unshare(CloneFlags::CLONE_VM).is_ok()
+}
 
 /// Closes every descriptor from `first` on.
 ///

@@ -9,7 +9,7 @@ use std::process::Command;
 use libnvc::apply::ldconfig::Prepared;
 use libnvc::plan::Ldconfig;
 
-use super::support::{LIBRARY_DIR, Root, Run, library_directories};
+use super::support::{LIBRARY_DIR, Root, Run, library_directories, prepare};
 use super::walls::ALLOWED;
 
 /// Names the list of programs: a line `SUITE ARCHITECTURE PATH` each.
@@ -87,7 +87,7 @@ fn rich_root() -> Root {
 
 fn prepared(path: &Path) -> Prepared {
     let program = Ldconfig::Host(path.to_owned());
-    Prepared::new(&program, &library_directories(), false).unwrap()
+    prepare(&program, &library_directories(), false).unwrap()
 }
 
 /// Twice, since the second run has notes to read; as root and as another owner, and where it cannot succeed.

@@ -100,6 +100,22 @@ pub(crate) fn probe() -> &'static Path {
     path
 }
 
+/// Set where the child is to use this program's memory instead of a copy.
+pub(crate) const SHARED_MEMORY: &str = "NVC_TEST_SHARED_MEMORY";
+
+/// A program ready to be run.
+pub(crate) fn prepare(
+    program: &Ldconfig,
+    directories: &[ContainerPath],
+    no_pivot: bool,
+) -> Result<Prepared, Error> {
+    let prepared = Prepared::new(program, directories, no_pivot)?;
+    Ok(match std::env::var_os(SHARED_MEMORY) {
+        Some(_) => prepared.sharing_memory(),
+        None => prepared,
+    })
+}
+
 pub(crate) fn prepared_probe(mode: &str) -> Prepared {
     marked_probe(mode, "/")
 }
@@ -108,7 +124,7 @@ pub(crate) fn prepared_probe(mode: &str) -> Prepared {
 pub(crate) fn marked_probe(mode: &str, mark: &str) -> Prepared {
     let program = Ldconfig::Host(probe().to_owned());
     let directories = [mode, mark].map(ContainerPath::new);
-    Prepared::new(&program, &directories, false).unwrap()
+    prepare(&program, &directories, false).unwrap()
 }
 
 /// How a test's run differs from the usual one.
@@ -128,7 +144,7 @@ impl Run {
     }
 
     pub(crate) fn host(self, root: &Root) -> Result<(), Error> {
-        let prepared = Prepared::new(&host_ldconfig(), &library_directories(), false)?;
+        let prepared = prepare(&host_ldconfig(), &library_directories(), false)?;
         self.prepared(root, &prepared)
     }
 

@@ -7,7 +7,6 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 use std::time::Duration;
 
-use libnvc::apply::ldconfig::Prepared;
 use libnvc::plan::Ldconfig;
 use libnvc::{ContainerPath, Error};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -15,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::Pid;
 
-use super::support::{Root, Run, marked_probe, prepared_probe, probe, spinning};
+use super::support::{Root, Run, marked_probe, prepare, prepared_probe, probe, spinning};
 
 /// What came of what the program tried: an error number, 0 for success, by attempt.
 fn tried(root: &Root) -> BTreeMap<String, i32> {
@@ -151,7 +150,7 @@ fn deny(run: Run, no_pivot: bool) {
     fs::set_permissions(root.join("others"), Permissions::from_mode(0o700)).unwrap();
     let program = Ldconfig::Host(probe().to_owned());
     let mode = [ContainerPath::new("/report")];
-    let prepared = Prepared::new(&program, &mode, no_pivot).unwrap();
+    let prepared = prepare(&program, &mode, no_pivot).unwrap();
     let result = run.prepared(&root, &prepared);
     let tried = tried(&root);
     result.unwrap_or_else(|error| panic!("{error:?}: {tried:#?}"));
@@ -231,25 +230,25 @@ pub(crate) fn a_replaced_program_is_not_run() {
     let path = root.scratch.join("ldconfig");
     fs::copy(probe(), &path).unwrap();
     let program = Ldconfig::Host(path.clone());
-    let prepare = |mode| Prepared::new(&program, &[ContainerPath::new(mode)], false).unwrap();
+    let for_mode = |mode| prepare(&program, &[ContainerPath::new(mode)], false).unwrap();
     let run = |prepared| Run::default().prepared(&root, &prepared);
     let ends_with_7 = |result: Result<(), Error>| {
         let text = format!("process {} failed with error code: 7", path.display());
         assert_eq!(result.unwrap_err().message(), text);
     };
     // Another file under its name.
-    let prepared = prepare("/exit");
+    let prepared = for_mode("/exit");
     fs::copy("/bin/true", root.scratch.join("other")).unwrap();
     fs::rename(root.scratch.join("other"), &path).unwrap();
     ends_with_7(run(prepared));
     // No file.
     fs::copy(probe(), &path).unwrap();
-    let prepared = prepare("/exit");
+    let prepared = for_mode("/exit");
     fs::remove_file(&path).unwrap();
     ends_with_7(run(prepared));
     // Another content of the same file, which no package manager does: the copy's, or a failure.
     fs::copy(probe(), &path).unwrap();
-    let prepared = prepare("/exit");
+    let prepared = for_mode("/exit");
     fs::write(&path, vec![0xcc; 1 << 20]).unwrap();
     let message = run(prepared).unwrap_err().message();
     assert!(
@@ -260,7 +259,7 @@ pub(crate) fn a_replaced_program_is_not_run() {
     fs::copy(probe(), &path).unwrap();
     let mark = root.path.to_str().unwrap();
     let directories = ["/spin", mark].map(ContainerPath::new);
-    let prepared = Prepared::new(&program, &directories, false).unwrap();
+    let prepared = prepare(&program, &directories, false).unwrap();
     std::thread::scope(|scope| {
         let caged = scope.spawn(|| run(prepared));
         let pid = spinning("self", mark);

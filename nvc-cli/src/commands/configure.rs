@@ -68,6 +68,7 @@ pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Resul
     }
     let options = ApplyOptions {
         no_pivot: global.no_pivot,
+        stay: true, // all that remains is to say how it went
     };
     let applied = session.apply(&container, &plan, options, ahead);
     let category = match &applied {

@@ -78,19 +78,17 @@ impl Arena {
             .iter()
             .map(|(_, mount)| mount.device.as_str())
             .collect();
-        let mut made = new.iter();
+        // In any order: since Linux 6.8 the table's is that in which mounts were cloned, and not attached.
+        let mut made = new.clone();
         let mut paired = Vec::new();
-        let mut next = made.next();
         for step in &steps {
-            let fits = next.is_some_and(|mount| self.is(mount, step, &known));
-            if let (true, Some(mount)) = (fits, next) {
-                paired.push((step, *mount));
-                next = made.next();
+            if let Some(at) = made.iter().position(|mount| self.is(mount, step, &known)) {
+                paired.push((step, made.remove(at)));
             } else if step.wanted != Wanted::Tmpfs {
-                return Err(format!("no mount for {step:#?} but {next:?}"));
+                return Err(format!("no mount for {step:#?} but {made:#?}"));
             } // else one that looks like an earlier run's was there
         }
-        if let Some(mount) = next {
+        if let Some(mount) = made.first() {
             return Err(format!("not in the plan: {mount}"));
         }
         if let Some(mount) = new.iter().find(|mount| !mount.point.starts_with(root)) {
@@ -249,14 +247,16 @@ fn is_expected(path: &Path, was: Option<&str>, is: Option<&str>) -> bool {
         let target = text.split_once(" -> ").map(|(_, target)| target);
         is_link(text) && target.is_some_and(|target| !target.contains('/'))
     };
+    let is_mount_point =
+        |text: &str| text.starts_with("04") || text.starts_with("10") && text.contains(" 0 bytes ");
     let of_ldconfig = name == "ld.so.cache" || name == "aux-cache";
     match (was, is) {
-        (None, Some(is)) => {
-            let mount_point =
-                is.starts_with("04") || is.starts_with("10") && is.contains(" 0 bytes ");
-            mount_point || is_link_beside(is) || of_ldconfig
+        (None, Some(is)) => is_mount_point(is) || is_link_beside(is) || of_ldconfig,
+        // What is mounted while ldconfig runs may find a link gone that led to nothing.
+        (Some(was), Some(is)) => {
+            let is_new = is_link_beside(is) || name.contains(".so.") && is_mount_point(is);
+            of_ldconfig || is_link(was) && is_new
         }
-        (Some(was), Some(is)) => of_ldconfig || is_link(was) && is_link_beside(is),
         // ldconfig removes what an earlier run left, and links to nothing.
         (Some(was), None) => {
             matches!(&*name, "ld.so.cache~" | "aux-cache~") || is_link(was) && name.contains(".so.")

@@ -35,6 +35,8 @@ pub struct Memory {
     /// ldconfig's notes for its next run; none where it had no directory for them.
     notes: Option<Kept>,
     directories: Vec<Directory>,
+    /// Whether all that ldconfig may change is in here.
+    is_complete: bool,
 }
 
 #[derive(Debug)]
@@ -89,14 +91,23 @@ impl Memory {
             Kept::is_obstructed_by_fifo,
             "/var/cache/ldconfig/aux-cache~",
         )?;
+        let can_come_back = |kept: &Option<Kept>| kept.as_ref().is_none_or(Kept::can_come_back);
+        let is_complete = can_come_back(&cache) && can_come_back(&notes);
         let mut memory = Self {
             root,
             cache,
             notes,
             directories: Vec::new(),
+            is_complete,
         };
         memory.take_links(directories, descriptors)?;
         Ok(memory)
+    }
+
+    /// Whether all that ldconfig may change can be put back. Sockets and devices of its files' names cannot, nor what there
+    /// is too much of or may not be read.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Makes room for the files that ldconfig writes, which [`restore`](Self::restore) takes back.
@@ -140,9 +151,13 @@ impl Memory {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(Errno::ENOBUFS) => {
                     log::warn!("the image has too many links: not all would be put back");
+                    self.is_complete = false;
                     break;
                 }
-                Err(errno) => log::debug!("not remembering {}: {errno}", path.display()),
+                Err(errno) => {
+                    log::debug!("not remembering {}: {errno}", path.display());
+                    self.is_complete = false;
+                }
             }
         }
         Ok(())

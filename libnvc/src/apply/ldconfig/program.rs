@@ -31,6 +31,9 @@ pub(in super::super) struct Sealed {
     pub(super) path: PathBuf,
     /// The same on a read-only file system, or a copy of it.
     pub(super) file: OwnedFd,
+    /// The file system that the file is on, if it was made for it. The kernel takes a moment to put it away, so it goes
+    /// when the program has been started.
+    _overlay: Option<OwnedFd>,
 }
 
 /// What a file is to execve(2).
@@ -75,14 +78,18 @@ pub(super) fn seal(path: &Path) -> Result<Sealed> {
         Kind::Dynamic => return Err(refused(&path, "is dynamically linked", "a static one")),
         Kind::Other => return Err(refused(&path, "is not a program", "one")),
     }
-    let file = match read_only(&file) {
-        Ok(file) => file,
+    let (file, overlay) = match read_only(&file) {
+        Ok((file, overlay)) => (file, Some(overlay)),
         Err(errno) => {
             log::debug!("copying {}: {}", path.display(), errno_text(errno));
-            copy(file, &path)?
+            (copy(file, &path)?, None)
         }
     };
-    Ok(Sealed { path, file })
+    Ok(Sealed {
+        path,
+        file,
+        _overlay: overlay,
+    })
 }
 
 /// Where distributions that put a script in a program's place keep the program.
@@ -149,11 +156,11 @@ pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
     Some(table.iter().any(|header| header.p_type == PT_INTERP))
 }
 
-/// The same file on an overlay of its directory.
+/// The same file on an overlay of its directory, and the overlay.
 ///
 /// # Errors
 /// `ENODEV` where there is no overlay without loading a kernel module; the system's.
-fn read_only(file: &File) -> Result<OwnedFd, Errno> {
+fn read_only(file: &File) -> Result<(OwnedFd, OwnedFd), Errno> {
     let known = std::fs::read("/proc/filesystems").map_err(|e| errno_of(&e))?;
     if !known
         .split(|b| *b == b'\n')
@@ -185,7 +192,7 @@ fn read_only(file: &File) -> Result<OwnedFd, Errno> {
     if what(found.as_fd())? != what(file.as_fd())? {
         return Err(Errno::ESTALE);
     }
-    above_streams(found)
+    Ok((above_streams(found)?, overlay))
 }
 
 fn copy(mut source: File, path: &Path) -> Result<OwnedFd> {

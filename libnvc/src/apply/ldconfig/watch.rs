@@ -33,11 +33,14 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// Most that is read after the end: more than the largest pipe that users can make.
 const REST: usize = 2 << 20;
 
-/// Waits for the end of a process, `deadline` from now at the latest.
-pub(super) fn watch(process: &Process, output: OwnedFd, deadline: Duration) -> (Ended, Output) {
-    let mut pipe = Some(File::from(output));
+/// Waits for the end of a process, which comes when its time is up at the latest.
+pub(super) fn watch(
+    process: &Process,
+    output: Option<OwnedFd>,
+    mut until: Instant,
+) -> (Ended, Output) {
+    let mut pipe = output.map(File::from);
     let mut said = Output::default();
-    let mut until = Instant::now() + deadline;
     let mut killed = false;
     let ended = loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -67,6 +70,11 @@ pub(super) fn watch(process: &Process, output: OwnedFd, deadline: Duration) -> (
     }
     said.finish();
     (ended, said)
+}
+
+/// Ends a process now.
+pub(super) fn end(process: &Process) {
+    watch(process, None, Instant::now());
 }
 
 /// Waits until the process prints or ends, or for a while; whether there is output, or its end.

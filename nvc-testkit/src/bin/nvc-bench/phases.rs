@@ -27,10 +27,9 @@ const ROW: f64 = 18.0;
 /// Where bars begin, and how much room there is for them.
 const LEFT: f64 = 240.0;
 const ROOM: f64 = WIDTH - LEFT - 80.0;
-const TASKS: [(&str, &str); 4] = [
+const TASKS: [(&str, &str); 3] = [
     ("main", "#1b6ca8"),
     ("query", "#c8553d"),
-    ("container", "#3a7d44"),
     ("ldconfig", "#b08900"),
 ];
 
