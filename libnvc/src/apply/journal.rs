@@ -35,16 +35,18 @@ pub(super) type Undo = Box<dyn FnOnce() -> Result<(), Error>>;
 enum Effect {
     /// A mount was attached; the descriptor is at its root.
     Mounted(OwnedFd),
-    /// A file, link or directory was created.
-    Created {
-        directory: Rc<OwnedFd>,
-        name: OsString,
-        kind: SFlag,
-    },
+    Created(Created),
     /// A shared mount was made a slave of its peers; the descriptor is at its root.
     MadeSlave(OwnedFd),
     /// Something that knows how to undo itself.
     Other(Undo),
+}
+
+/// A file, link or directory was created.
+struct Created {
+    directory: Rc<OwnedFd>,
+    name: OsString,
+    kind: SFlag,
 }
 
 impl<'a> Journal<'a> {
@@ -60,11 +62,11 @@ impl<'a> Journal<'a> {
     }
 
     pub(super) fn created(&mut self, directory: &Rc<OwnedFd>, name: &OsStr, kind: SFlag) {
-        self.effects.push(Effect::Created {
+        self.effects.push(Effect::Created(Created {
             directory: Rc::clone(directory),
             name: name.to_owned(),
             kind,
-        });
+        }));
     }
 
     pub(super) fn made_slave(&mut self, mount: OwnedFd) {
@@ -91,10 +93,22 @@ impl<'a> Journal<'a> {
     }
 
     fn take_back(&mut self) -> Vec<Error> {
-        let effects = mem::take(&mut self.effects).into_iter().rev();
-        effects
-            .filter_map(|effect| effect.undo(self.descriptors).err())
-            .collect()
+        let mut errors = Vec::new();
+        let mut in_use = Vec::new();
+        for effect in mem::take(&mut self.effects).into_iter().rev() {
+            let undone = match effect {
+                Effect::Created(created) => created.remove().map(|gone| {
+                    if !gone {
+                        in_use.push(created);
+                    }
+                }),
+                effect => effect.undo(self.descriptors),
+            };
+            errors.extend(undone.err());
+        }
+        // What was in a directory of ours may have gone with an earlier effect: ldconfig's, which ran meanwhile.
+        errors.extend(in_use.iter().filter_map(|created| created.remove().err()));
+        errors
     }
 }
 
@@ -117,12 +131,7 @@ impl Effect {
                     })
                     .map_err(|errno| Error::system("unmounting failed", errno))
             }
-            Self::Created {
-                directory,
-                name,
-                kind,
-            } => remove(&directory, &name, kind)
-                .map_err(|errno| Error::file("file removal failed", &name, errno)),
+            Self::Created(created) => created.remove().map(drop),
             Self::MadeSlave(mount) => {
                 let nothing = MountAttributes::empty();
                 let shared = Some(libc::MS_SHARED);
@@ -139,25 +148,35 @@ impl Effect {
     }
 }
 
-/// Removes what we created, if it still is what we made: an empty file, a link, an empty directory.
-fn remove(directory: &OwnedFd, name: &OsStr, kind: SFlag) -> Result<(), Errno> {
-    let found = match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Ok(found) => found,
-        Err(Errno::ENOENT) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
-    let is_ours = inroot::kind(&found) == kind && (kind != SFlag::S_IFREG || found.st_size == 0);
-    if !is_ours {
-        return Ok(());
+impl Created {
+    /// Removes it, if it still is what we made: an empty file, a link, an empty directory. Whether it is not in use.
+    fn remove(&self) -> Result<bool, Error> {
+        self.try_to_remove()
+            .map_err(|errno| Error::file("file removal failed", &self.name, errno))
     }
-    let flag = if kind == SFlag::S_IFDIR {
-        UnlinkatFlags::RemoveDir
-    } else {
-        UnlinkatFlags::NoRemoveDir
-    };
-    match unlinkat(directory, name, flag) {
-        // Somebody else uses it meanwhile.
-        Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EBUSY) => Ok(()),
-        done => done,
+
+    fn try_to_remove(&self) -> Result<bool, Errno> {
+        let name = self.name.as_os_str();
+        let found = match fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(found) => found,
+            Err(Errno::ENOENT) => return Ok(true),
+            Err(errno) => return Err(errno),
+        };
+        let is_ours = inroot::kind(&found) == self.kind
+            && (self.kind != SFlag::S_IFREG || found.st_size == 0);
+        if !is_ours {
+            return Ok(true);
+        }
+        let flag = if self.kind == SFlag::S_IFDIR {
+            UnlinkatFlags::RemoveDir
+        } else {
+            UnlinkatFlags::NoRemoveDir
+        };
+        match unlinkat(&self.directory, name, flag) {
+            Err(Errno::ENOENT) => Ok(true),
+            // Somebody else uses it meanwhile.
+            Err(Errno::ENOTEMPTY | Errno::EBUSY) => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 }

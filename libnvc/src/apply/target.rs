@@ -128,6 +128,10 @@ impl<'a> Tree<'a> {
         let mut stat = inroot::stat(fd.as_fd())?;
         if kind(&stat) == SFlag::S_IFLNK {
             fd = self.root.resolve_directory(at.as_path())?;
+            // It leads to what is ours (`/proc/self`), and a mount there ends with us.
+            if is_on_procfs(fd.as_fd())? {
+                return Err(Errno::ELOOP);
+            }
             stat = inroot::stat(fd.as_fd())?;
         }
         suits(
@@ -315,13 +319,13 @@ impl<'a> Tree<'a> {
                     if links > MOST_LINKS {
                         return Err(Errno::ELOOP);
                     }
+                    // Magic links say the name of a place as somebody else sees it; the others (`self`, `mounts`) lead to
+                    // what is ours, and a mount there ends with us.
+                    if is_on_procfs(fd.as_fd())? {
+                        return Err(Errno::ELOOP);
+                    }
                     let text = readlinkat(&fd, "")?;
                     if Path::new(&text).is_absolute() {
-                        // A magic link: its text is the name of a place as somebody else sees it. The other links of a
-                        // procfs (`self`, `mounts`) are relative. As openat2 answers with RESOLVE_NO_MAGICLINKS.
-                        if fstatfs(&fd)?.filesystem_type() == PROC_SUPER_MAGIC {
-                            return Err(Errno::ELOOP);
-                        }
                         stack.truncate(1);
                     }
                     pending.extend(components(Path::new(&text)));
@@ -358,6 +362,10 @@ impl<'a> Tree<'a> {
             errno,
         )
     }
+}
+
+fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(fstatfs(fd)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
 /// Opens an entry of a directory by reference, a link itself.
