@@ -18,6 +18,8 @@ fn main() -> ExitCode {
         names_of_files_cannot_forge_lines,
         a_pattern_of_many_stars,
         things_in_the_place_of_our_files,
+        a_place_that_ends_with_us,
+        the_cache_in_the_place_of_a_device,
     ])
 }
 
@@ -92,6 +94,44 @@ fn things_in_the_place_of_our_files() {
         let end = format!("/proc/driver/nvidia/params: {cause}");
         assert!(message.ends_with(&end), "{message}");
         assert_eq!(mounts_and_links(&container), before);
+    }
+}
+
+/// Mounts on /proc/self are the command's own, and go with it.
+fn a_place_that_ends_with_us() {
+    let container = debian();
+    let driver = container.inside("/proc/driver/nvidia");
+    fs::remove_dir(&driver).unwrap();
+    symlink("../self", &driver).unwrap();
+    let before = State::of(&container);
+    let message = configure(&container, &["--utility", "--device=0"]).fails();
+    let end = "/proc/driver/nvidia: too many levels of symbolic links";
+    assert!(message.ends_with(end), "{message}");
+    before.assert_unchanged(&container);
+}
+
+/// ldconfig replaces the cache, and what is mounted on it is gone: either that is told, or the device came after it.
+fn the_cache_in_the_place_of_a_device() {
+    for _ in 0..10 {
+        let container = debian();
+        symlink("../etc/ld.so.cache", container.inside("/dev/nvidiactl")).unwrap();
+        fs::write(container.inside("/etc/ld.so.cache"), "").unwrap();
+        let before = State::of(&container);
+        let done = configure(&container, &["--utility", "--device=0"])
+            .outcome()
+            .unwrap();
+        if done.status == Some(0) {
+            let mounts = container.mounts().unwrap();
+            assert!(
+                mounts
+                    .iter()
+                    .any(|mount| mount.root.ends_with("dev/nvidiactl")),
+                "{mounts:?}"
+            );
+        } else {
+            assert!(done.stderr.contains("/dev/nvidiactl: "), "{done:?}");
+            before.assert_unchanged(&container);
+        }
     }
 }
 

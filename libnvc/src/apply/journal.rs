@@ -180,3 +180,32 @@ impl Created {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    #[test]
+    fn directories_that_others_used_go_when_those_are_gone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (
+            scratch.path().join("ours"),
+            scratch.path().join("ours/theirs"),
+        );
+        let descriptors = File::open("/proc/thread-self/fd").unwrap().into();
+        let mut journal = Journal::new(&descriptors);
+        let in_it = theirs.clone();
+        journal.other(Box::new(move || {
+            fs::remove_dir(in_it).map_err(|_| Error::system("removal", Errno::EIO))
+        }));
+        fs::create_dir(&ours).unwrap();
+        let directory: Rc<OwnedFd> = Rc::new(File::open(scratch.path()).unwrap().into());
+        journal.created(&directory, OsStr::new("ours"), SFlag::S_IFDIR);
+        fs::create_dir(&theirs).unwrap();
+        assert!(journal.undo().is_empty());
+        assert!(!ours.exists());
+    }
+}
