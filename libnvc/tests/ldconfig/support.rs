@@ -40,6 +40,12 @@ impl Root {
         root
     }
 
+    /// One that there is.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        let scratch = Scratch::new().unwrap();
+        Self { scratch, path }
+    }
+
     pub(crate) fn join(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))
     }
