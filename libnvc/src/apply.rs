@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsFd;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
 
 use crate::container::Container;
 use crate::error::{Error, Result, errno_of};
@@ -35,7 +35,7 @@ mod work;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
 
-use session::Session;
+use session::{Order, Session};
 use work::Work;
 
 /// Descriptors beside those of the steps: the caller's, the cage's, directories.
@@ -48,8 +48,9 @@ pub struct ApplyOptions {
     pub no_pivot: bool,
     /// The process has nothing more to do than to say how it went, and to end. Then its thread, if it is the only one,
     /// enters the container itself and **stays there**, with the container's root as its root and working directory, and
-    /// without umask; and the process that becomes ldconfig need not be a copy of it, for which it gives up being
-    /// dumpable. To start a thread and to copy a process takes a tenth of a whole configuration.
+    /// without umask (unless files of the image are to be mounted, which takes somebody on either side); and the process
+    /// that becomes ldconfig need not be a copy of it, for which it gives up being dumpable. To start a thread and to copy
+    /// a process takes a tenth of a whole configuration.
     pub stay: bool,
 }
 
@@ -105,16 +106,13 @@ pub fn apply_prepared(
     mut ahead: Ahead,
 ) -> Result<()> {
     let _turn = turn::Turn::take(&container.process)?;
-    if options.stay && sys::process::is_alone() {
-        let work = Work::prepare(plan, root, container, options, &mut ahead)?;
+    if options.stay && !work::needs_image(plan) && sys::process::is_alone() {
+        let work = Work::prepare(plan, root, container, options, &mut ahead, None)?;
         Session::enter(container)?.carry_out(work, root)?;
     } else {
-        let options = ApplyOptions {
-            stay: false,
-            ..options
-        };
-        let prepare = || Work::prepare(plan, root, container, options, &mut ahead);
-        in_a_thread(plan.steps.len(), root, container, prepare)?;
+        in_a_thread(plan, root, container, |orders| {
+            Work::prepare(plan, root, container, options, &mut ahead, Some(orders))
+        })?;
     }
     work::note_placed(plan, container);
     Ok(())
@@ -122,13 +120,14 @@ pub fn apply_prepared(
 
 /// Carries work out on a thread of its own, which enters the container while the work is prepared.
 fn in_a_thread<'a>(
-    steps: usize,
+    plan: &Plan,
     root: &DriverRoot,
     container: &'a Container,
-    prepare: impl FnOnce() -> Result<Work<'a>>,
+    prepare: impl FnOnce(&Sender<Order<'a>>) -> Result<Work<'a>>,
 ) -> Result<()> {
     // Each step keeps a descriptor or two until the end. Without room for them the first look-up that misses says so.
     // Threads wait for each other when their table of descriptors grows.
+    let steps = plan.steps.len();
     let room = sys::descriptors::reserve(
         container.namespace.fd.as_fd(),
         2 * steps + USUAL_DESCRIPTORS,
@@ -139,23 +138,20 @@ fn in_a_thread<'a>(
     // Entering a mount namespace needs file-system state of its own (CLONE_FS), which only a new thread can have without
     // disturbing the caller.
     std::thread::scope(|scope| {
-        let (outbox, inbox) = mpsc::channel();
+        let (orders, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("nvc:[container]".into())
-            .spawn_scoped(scope, move || {
-                let session = Session::enter(container)?;
-                // There is none if it could not be prepared.
-                inbox
-                    .recv()
-                    .map_or(Ok(()), |work| session.carry_out(work, root))
-            })
+            .spawn_scoped(scope, move || Session::enter(container)?.obey(&inbox, root))
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
-        let failed = match prepare() {
+        let failed = match prepare(&orders) {
             // The thread may have ended already; it says why.
-            Ok(work) => outbox.send(work).err().and(None),
+            Ok(work) => {
+                let order = Order::CarryOut(Box::new(work));
+                orders.send(order).err().and(None)
+            }
             Err(error) => Some(error),
         };
-        drop(outbox);
+        drop(orders);
         let result = thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -22,7 +22,7 @@ pub(crate) struct Command {
 }
 
 /// An option.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Opt {
     pub(crate) long: &'static str,
     pub(crate) short: Option<char>,

@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender};
 
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
@@ -26,6 +27,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverRoot;
 use crate::inroot::{self, Identity, Image, RootDir};
 use crate::path::ContainerPath;
+use crate::plan::BindKind;
+
+/// What the namespace thread is asked to do.
+pub(super) enum Order<'a> {
+    /// Open and clone a file of the image: only a thread in the container's namespace can.
+    CloneFromImage {
+        path: &'a ContainerPath,
+        kind: BindKind,
+        reply: Sender<Result<ReadySource>>,
+    },
+    /// Do everything, and end.
+    CarryOut(Box<Work<'a>>),
+}
 
 /// The calling thread in a container.
 pub(super) struct Session<'a> {
@@ -47,9 +61,24 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// Obeys orders until the work is done or nobody gives any more.
+    pub(super) fn obey(self, orders: &Receiver<Order<'_>>, driver_root: &DriverRoot) -> Result<()> {
+        for order in orders {
+            match order {
+                Order::CloneFromImage { path, kind, reply } => {
+                    let root = &self.tree.root;
+                    let source = ReadySource::in_image(root, self.container.rootfs(), path, kind);
+                    // Nobody waits for it if another source was found wrong meanwhile.
+                    let _ = reply.send(source);
+                }
+                Order::CarryOut(work) => return self.carry_out(*work, driver_root),
+            }
+        }
+        Ok(())
+    }
+
     /// Carries everything out, or undoes what was done.
     pub(super) fn carry_out(self, work: Work<'_>, driver_root: &DriverRoot) -> Result<()> {
-        let work = work.open_image_sources(&self.tree.root, self.container.rootfs())?;
         let descriptors = &self.descriptors;
         let mut journal = Journal::new(descriptors);
         let done = all_steps(
@@ -199,10 +228,6 @@ fn carry_out_task(
 ) -> Result<()> {
     match task {
         Task::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
-        Task::BindFromImage { path, kind, at } => {
-            let source = ReadySource::in_image(&tree.root, tree.rootfs, path, kind)?;
-            bind(source, at, tree, attacher, driver_root, journal)
-        }
         Task::MountTmpfs { tmpfs, create, at } => {
             let place = at.below(tree.rootfs);
             let target = if create {

@@ -2,9 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+
+use nix::errno::Errno;
 
 use super::ldcache::News;
 use super::ldconfig::Prepared;
+use super::session::Order;
 use super::source::{Expected, ReadySource};
 use super::tmpfs::NewTmpfs;
 use super::{Ahead, ApplyOptions};
@@ -12,7 +16,6 @@ use crate::container::loader::Loader;
 use crate::container::{CgroupVersion, Container};
 use crate::error::{Error, Result};
 use crate::host::{DeviceNumber, DriverRoot};
-use crate::inroot::RootDir;
 use crate::path::ContainerPath;
 use crate::plan::{BindKind, Ldconfig, Plan, Source, Step};
 
@@ -41,12 +44,6 @@ pub(super) enum Task<'a> {
         source: ReadySource,
         at: &'a ContainerPath,
     },
-    /// A file of the image, which only who is in the container's namespace can open.
-    BindFromImage {
-        path: &'a ContainerPath,
-        kind: BindKind,
-        at: &'a ContainerPath,
-    },
     MountTmpfs {
         tmpfs: NewTmpfs<'a>,
         create: bool,
@@ -72,15 +69,18 @@ pub(super) struct DeviceRules {
 }
 
 impl<'a> Work<'a> {
-    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces.
+    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image are
+    /// ordered from the namespace thread, without which there must be none.
     ///
-    /// Mounts are attached in the plan's order.
+    /// Mounts are made in the plan's order, which is the order in which the mount table will show them, and attached in
+    /// that order too.
     pub(super) fn prepare(
         plan: &'a Plan,
         driver_root: &DriverRoot,
         container: &'a Container,
         options: ApplyOptions,
         ahead: &mut Ahead,
+        orders: Option<&Sender<Order<'a>>>,
     ) -> Result<Self> {
         let mut work = Self {
             tasks: Vec::with_capacity(plan.steps.len()),
@@ -104,11 +104,21 @@ impl<'a> Work<'a> {
                     source: Source::Image(path),
                     at,
                     kind,
-                } => Task::BindFromImage {
-                    path,
-                    kind: *kind,
-                    at,
-                },
+                } => {
+                    let gone = || Error::system("namespace association failed", Errno::ESRCH);
+                    let (reply, answer) = mpsc::channel();
+                    let order = Order::CloneFromImage {
+                        path,
+                        kind: *kind,
+                        reply,
+                    };
+                    let sent = orders.and_then(|orders| orders.send(order).ok());
+                    sent.ok_or_else(gone)?;
+                    Task::Bind {
+                        source: answer.recv().map_err(|_| gone())??,
+                        at,
+                    }
+                }
                 Step::BindDevice { source, number, at } => Task::Bind {
                     source: ReadySource::on_host(driver_root, source, Expected::Device(*number))?,
                     at,
@@ -190,17 +200,18 @@ impl<'a> Work<'a> {
     }
 }
 
-impl Work<'_> {
-    /// Opens and clones what is of the image; call it in the container's namespace, before the first effect.
-    pub(super) fn open_image_sources(mut self, root: &RootDir, rootfs: &Path) -> Result<Self> {
-        for task in self.tasks.iter_mut().chain(&mut self.further) {
-            if let Task::BindFromImage { path, kind, at } = *task {
-                let source = ReadySource::in_image(root, rootfs, path, kind)?;
-                *task = Task::Bind { source, at };
+/// Whether a plan mounts files of the image, which only who is in the container's namespace can open.
+pub(super) fn needs_image(plan: &Plan) -> bool {
+    let is_image = |step: &Step| {
+        matches!(
+            step,
+            Step::Bind {
+                source: Source::Image(_),
+                ..
             }
-        }
-        Ok(self)
-    }
+        )
+    };
+    plan.steps.iter().any(is_image)
 }
 
 /// The files and links that a plan puts into the container and that can be libraries.

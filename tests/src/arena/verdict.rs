@@ -78,17 +78,19 @@ impl Arena {
             .iter()
             .map(|(_, mount)| mount.device.as_str())
             .collect();
-        // In any order: since Linux 6.8 the table's is that in which mounts were cloned, and not attached.
-        let mut made = new.clone();
+        let mut made = new.iter();
         let mut paired = Vec::new();
+        let mut next = made.next();
         for step in &steps {
-            if let Some(at) = made.iter().position(|mount| self.is(mount, step, &known)) {
-                paired.push((step, made.remove(at)));
+            let fits = next.is_some_and(|mount| self.is(mount, step, &known));
+            if let (true, Some(mount)) = (fits, next) {
+                paired.push((step, *mount));
+                next = made.next();
             } else if step.wanted != Wanted::Tmpfs {
-                return Err(format!("no mount for {step:#?} but {made:#?}"));
+                return Err(format!("no mount for {step:#?} but {next:?}"));
             } // else one that looks like an earlier run's was there
         }
-        if let Some(mount) = made.first() {
+        if let Some(mount) = next {
             return Err(format!("not in the plan: {mount}"));
         }
         if let Some(mount) = new.iter().find(|mount| !mount.point.starts_with(root)) {
