@@ -87,6 +87,8 @@ struct Subject {
     container: Container,
     before: State,
     rules: Rules,
+    /// With version 1 only: without files of the image to be mounted the command does without a thread.
+    has_compat: bool,
 }
 
 /// What a device cgroup allows.
@@ -99,14 +101,20 @@ struct Rules {
 
 impl Subject {
     fn new(cgroup: fn() -> DeviceCgroup) -> Self {
-        let root = debian_root().no_programs().compat("575.57.08");
+        let cgroup = cgroup();
+        let mut root = debian_root().no_programs();
+        let has_compat = cgroup.rules().is_ok();
+        if has_compat {
+            root = root.compat("575.57.08");
+        }
         // Something to be kept beside what ldconfig writes.
         let mut container = start(Builder::new(root.file("/etc/kept", "kept", 0o600)));
-        container.join(cgroup()).unwrap();
+        container.join(cgroup).unwrap();
         Self {
             before: State::of(&container),
             rules: Rules::of(&container),
             container,
+            has_compat,
         }
     }
 
@@ -237,7 +245,11 @@ fn reference(cgroup: fn() -> DeviceCgroup) -> (Done, Report) {
         "dev/nvidia-caps ",
         "/channel0 ",
         "nvidia/capabilities ",
-        "libcuda.so.575",
+        if subject.has_compat {
+            "libcuda.so.575"
+        } else {
+            "libcuda.so.5"
+        },
         "application-profiles-",
         "proc/driver/nvidia ",
     ] {

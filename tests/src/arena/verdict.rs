@@ -229,10 +229,11 @@ fn visible(root: &Path, paired: &[(&Step, &Mount)]) -> Result<Option<String>, St
     Ok(hidden)
 }
 
-/// Whether a change is that ldconfig, which is right to do so, has replaced or removed a library's link of the image.
+/// Whether a change is that ldconfig, which is right to do so, has replaced or removed a link of the image: a library's, or
+/// one in the place of its own files.
 fn is_redirected((path, was, _): &(&Path, Option<&str>, Option<&str>)) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.contains(".so") && was.is_some_and(|was| was.starts_with("12"))
+    (name.contains(".so") || name == "aux-cache") && was.is_some_and(|was| was.starts_with("12"))
 }
 
 fn same_but_for_propagation(was: &Mount, is: &Mount) -> bool {
