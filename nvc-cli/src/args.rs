@@ -80,7 +80,12 @@ pub(crate) static TABLE: Command = Command {
     about: "Makes NVIDIA GPUs and their driver usable inside a Linux container.",
     long_about: None,
     options: &[
-        value("debug", Some('d'), "FILE", "Append a debug log to FILE"),
+        option(
+            "debug",
+            Some('d'),
+            Takes::Value("FILE"),
+            "Append a debug log to FILE",
+        ),
         flag(
             "load-kmods",
             Some('k'),
@@ -91,23 +96,23 @@ pub(crate) static TABLE: Command = Command {
             Some('n'),
             "Confine ldconfig by moving a mount and chroot, for a root on initramfs",
         ),
-        perhaps_value(
+        option(
             "user",
             Some('u'),
-            "UID[:GID]",
+            Takes::PerhapsValue("UID[:GID]"),
             "Run the driver's library as this user; without a value as the caller \
          [default: the overflow user]",
         ),
-        value(
+        option(
             "root",
             Some('r'),
-            "PATH",
+            Takes::Value("PATH"),
             "Directory that holds the driver, e.g. /run/nvidia/driver [default: /]",
         ),
-        value(
+        option(
             "ldcache",
             Some('l'),
-            "FILE",
+            Takes::Value("FILE"),
             "The driver root's cache of shared libraries [default: /etc/ld.so.cache]",
         ),
         flag(
@@ -158,10 +163,10 @@ const LIST: Command = Command {
          one path a line, as the driver root names them. Without options, everything.",
     ),
     options: &[
-        values(
+        option(
             "device",
             Some('d'),
-            "ID",
+            Takes::Values("ID"),
             "List the nodes of these devices: indices, UUIDs, PCI addresses, GPU:MIG or all",
         ),
         flag("libraries", Some('l'), "List the driver's libraries"),
@@ -173,22 +178,22 @@ const LIST: Command = Command {
             None,
             "With --libraries, list the 32-bit ones too",
         ),
-        values(
+        option(
             "mig-config",
             None,
-            "ID",
+            Takes::Values("ID"),
             "List what is needed to configure MIG on these devices; only `all'",
         ),
-        values(
+        option(
             "mig-monitor",
             None,
-            "ID",
+            Takes::Values("ID"),
             "List what is needed to monitor MIG on these devices; only `all'",
         ),
-        values(
+        option(
             "imex-channel",
             None,
-            "CHANNEL",
+            Takes::Values("CHANNEL"),
             "List the nodes of these IMEX channels",
         ),
         flag(
@@ -224,23 +229,28 @@ const CONFIGURE: Command = Command {
          Without --pid, the caller's parent is taken to be in the container already.",
     ),
     options: &[
-        value("pid", Some('p'), "PID", "A process in the container"),
-        values(
+        option(
+            "pid",
+            Some('p'),
+            Takes::Value("PID"),
+            "A process in the container",
+        ),
+        option(
             "device",
             Some('d'),
-            "ID",
+            Takes::Values("ID"),
             "Devices to put in: indices, UUIDs, PCI addresses, GPU:MIG or all",
         ),
-        values(
+        option(
             "require",
             Some('r'),
-            "EXPR",
+            Takes::Values("EXPR"),
             "Stop unless this holds, e.g. `cuda>=12.4 brand=tesla,driver>=535'; repeatable",
         ),
-        value(
+        option(
             "ldconfig",
             Some('l'),
-            "PATH",
+            Takes::Value("PATH"),
             "Program that updates the container's library cache; @PATH is the host's, PATH the \
          container's, `builtin' none at all [default: the host's]",
         ),
@@ -255,16 +265,16 @@ const CONFIGURE: Command = Command {
         flag("display", Some('D'), "Put in what X11 displays need"),
         flag("ngx", Some('n'), "Put in NGX (DLSS and the like)"),
         flag("compat32", None, "Put in 32-bit libraries too"),
-        values(
+        option(
             "mig-config",
             None,
-            "ID",
+            Takes::Values("ID"),
             "Let the container configure MIG on these devices; only `all'",
         ),
-        values(
+        option(
             "mig-monitor",
             None,
-            "ID",
+            Takes::Values("ID"),
             "Let the container monitor MIG on these devices; only `all'",
         ),
         flag(
@@ -284,16 +294,21 @@ const CONFIGURE: Command = Command {
             "Leave out nvidia-fabricmanager's socket",
         ),
         flag("no-gsp-firmware", None, "Leave out the GSP firmware"),
-        values("imex-channel", None, "CHANNEL", "IMEX channels to put in"),
+        option(
+            "imex-channel",
+            None,
+            Takes::Values("CHANNEL"),
+            "IMEX channels to put in",
+        ),
         addition(flag(
             "no-cntlibs",
             None,
             "Same as --cuda-compat-mode=disabled, and wins over it",
         )),
-        addition(value(
+        addition(option(
             "cuda-compat-mode",
             None,
-            "MODE",
+            Takes::Value("MODE"),
             "How the image's CUDA compatibility libraries are used: mount, ldconfig or \
          disabled [default: mount]",
         )),
@@ -320,35 +335,8 @@ const fn flag(long: &'static str, short: Option<char>, help: &'static str) -> Op
     option(long, short, Takes::Nothing, help)
 }
 
-const fn value(
-    long: &'static str,
-    short: Option<char>,
-    name: &'static str,
-    help: &'static str,
-) -> Opt {
-    option(long, short, Takes::Value(name), help)
-}
-
-const fn perhaps_value(
-    long: &'static str,
-    short: Option<char>,
-    name: &'static str,
-    help: &'static str,
-) -> Opt {
-    option(long, short, Takes::PerhapsValue(name), help)
-}
-
-const fn values(
-    long: &'static str,
-    short: Option<char>,
-    name: &'static str,
-    help: &'static str,
-) -> Opt {
-    option(long, short, Takes::Values(name), help)
-}
-
 const fn format_option(help: &'static str) -> Opt {
-    addition(value("format", None, "FORMAT", help))
+    addition(option("format", None, Takes::Value("FORMAT"), help))
 }
 
 const fn option(long: &'static str, short: Option<char>, takes: Takes, help: &'static str) -> Opt {
