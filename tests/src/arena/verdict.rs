@@ -253,17 +253,19 @@ fn is_expected(path: &Path, was: Option<&str>, is: Option<&str>) -> bool {
     let is_mount_point =
         |text: &str| text.starts_with("04") || text.starts_with("10") && text.contains(" 0 bytes ");
     let of_ldconfig = name == "ld.so.cache" || name == "aux-cache";
+    let is_removed = |was: &str| {
+        matches!(&*name, "ld.so.cache~" | "aux-cache~") || is_link(was) && name.contains(".so.")
+    };
     match (was, is) {
         (None, Some(is)) => is_mount_point(is) || is_link_beside(is) || of_ldconfig,
-        // What is mounted while ldconfig runs may find a link gone that led to nothing.
+        // What is mounted while ldconfig runs may find gone what ldconfig removes.
         (Some(was), Some(is)) => {
-            let is_new = is_link_beside(is) || name.contains(".so.") && is_mount_point(is);
-            of_ldconfig || is_link(was) && is_new
+            of_ldconfig
+                || is_link(was) && is_link_beside(is)
+                || is_removed(was) && is_mount_point(is)
         }
         // ldconfig removes what an earlier run left, and links to nothing.
-        (Some(was), None) => {
-            matches!(&*name, "ld.so.cache~" | "aux-cache~") || is_link(was) && name.contains(".so.")
-        }
+        (Some(was), None) => is_removed(was),
         (None, None) => true,
     }
 }
