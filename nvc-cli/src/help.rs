@@ -12,8 +12,8 @@ use crate::args::{self, HELP, Opt, PROGRAM, TABLE, Takes, USAGE, VERSION};
 
 /// The whole program.
 pub(crate) fn command() -> Command {
-    let name = format!("{PROGRAM} [OPTION...] COMMAND [ARG...]");
-    describe(&TABLE, name)
+    let usage = format!("{PROGRAM} [OPTION...] COMMAND [ARG...]");
+    describe(&TABLE, usage)
         .subcommands(TABLE.commands.iter().map(subcommand))
         .subcommand_help_heading("Commands")
 }
