@@ -96,15 +96,10 @@ impl<'a> Journal<'a> {
         let mut errors = Vec::new();
         let mut in_use = Vec::new();
         for effect in mem::take(&mut self.effects).into_iter().rev() {
-            let undone = match effect {
-                Effect::Created(created) => created.remove().map(|gone| {
-                    if !gone {
-                        in_use.push(created);
-                    }
-                }),
-                effect => effect.undo(self.descriptors),
-            };
-            errors.extend(undone.err());
+            match effect.undo(self.descriptors) {
+                Ok(left) => in_use.extend(left),
+                Err(error) => errors.push(error),
+            }
         }
         // What was in a directory of ours may have gone with an earlier effect: ldconfig's, which ran meanwhile.
         errors.extend(in_use.iter().filter_map(|created| created.remove().err()));
@@ -121,7 +116,8 @@ impl Drop for Journal<'_> {
 }
 
 impl Effect {
-    fn undo(self, descriptors: &OwnedFd) -> Result<(), Error> {
+    /// Undoes it, or gives back what is in use.
+    fn undo(self, descriptors: &OwnedFd) -> Result<Option<Created>, Error> {
         match self {
             Self::Mounted(mount) => {
                 // MNT_DETACH without UMOUNT_NOFOLLOW: the name is a magic link, and the container may use the mount.
@@ -131,7 +127,10 @@ impl Effect {
                     })
                     .map_err(|errno| Error::system("unmounting failed", errno))
             }
-            Self::Created(created) => created.remove().map(drop),
+            Self::Created(created) => {
+                let gone = created.remove()?;
+                return Ok((!gone).then_some(created));
+            }
             Self::MadeSlave(mount) => {
                 let nothing = MountAttributes::empty();
                 let shared = Some(libc::MS_SHARED);
@@ -145,6 +144,7 @@ impl Effect {
             }
             Self::Other(undo) => undo(),
         }
+        .map(|()| None)
     }
 }
 
