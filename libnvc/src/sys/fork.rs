@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use nix::errno::Errno;
+use nix::sched::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::unistd::{ForkResult, Pid};
 
@@ -39,11 +40,29 @@ pub(crate) fn copy_of_this_process(
     // SAFETY: the process has one thread, so no lock is held by a thread that the copy does not have.
     let forked = match unsafe { nix::unistd::fork() } {
         Ok(ForkResult::Child) => copy(stdio, environment, run),
-        Ok(ForkResult::Parent { child }) => Ok(Some(child)),
+        Ok(ForkResult::Parent { child }) => {
+            // At worst it begins later.
+            let _ = move_elsewhere(child);
+            Ok(Some(child))
+        }
         Err(errno) => Err(errno),
     };
     mask.thread_set_mask()?;
     forked
+}
+
+/// Has a new process begin on another processor than this one, on which the caller goes on.
+///
+/// A kernel may let it wait here until the caller has nothing more to do (a virtual machine's that keeps its processors
+/// together), and then the two take turns instead of working side by side.
+fn move_elsewhere(process: Pid) -> Result<(), Errno> {
+    let allowed = sched_getaffinity(process)?;
+    let mut others = allowed;
+    others.unset(sched_getcpu()?)?;
+    // There may be no other, which is refused.
+    sched_setaffinity(process, &others)?;
+    // It has been moved; where it goes later is the kernel's business.
+    sched_setaffinity(process, &allowed)
 }
 
 /// The copy. Nothing unwinds out of a function with this ABI: a panic ends the process.
