@@ -12,10 +12,11 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
 use crate::options::{ContainerOptions, CudaCompatMode};
 use crate::path::ContainerPath;
+use crate::stream;
 
 pub(crate) mod cgroup;
 mod compat;
@@ -221,7 +222,7 @@ impl Container {
 
 fn own_mountinfo() -> Result<Vec<u8>> {
     let path = "/proc/thread-self/mountinfo";
-    std::fs::read(path).map_err(|e| Error::file("open failed", path, errno_of(&e)))
+    stream::read_path(path).map_err(|errno| Error::file("open failed", path, errno))
 }
 
 impl ContainerConfig {

@@ -5,7 +5,6 @@
 //! path in user space with the same guarantees. `..` at the root stays at the root, as with chroot.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, o
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{AccessFlags, faccessat};
 
-use crate::error::errno_of;
+use crate::stream;
 
 /// More than any file that is read whole has; the largest are loader caches. A device can be endless.
 const LARGEST: u64 = 64 << 20;
@@ -60,12 +59,7 @@ impl RootDir {
 
     /// Reads a file, the first 64 MiB of it at most.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
-        // Read as a stream: a file is first asked for its size, which takes two calls and is 0 in procfs.
-        let mut bytes = Vec::with_capacity(4096);
-        match self.open_file(path)?.take(LARGEST).read_to_end(&mut bytes) {
-            Ok(_) => Ok(bytes),
-            Err(e) => Err(errno_of(&e)),
-        }
+        stream::read(self.open_file(path)?, LARGEST)
     }
 
     /// Whether a path leads to something.

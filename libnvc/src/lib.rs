@@ -33,6 +33,7 @@ mod error;
 mod inroot;
 mod ldcache;
 mod path;
+mod stream;
 mod sys;
 
 pub use error::{Error, ErrorKind, Result};

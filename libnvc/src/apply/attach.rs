@@ -13,8 +13,9 @@ use super::journal::Journal;
 use super::legacy;
 use super::source::ReadySource;
 use super::target::Target;
-use crate::error::{Error, Result, errno_of};
+use crate::error::{Error, Result};
 use crate::inroot;
+use crate::stream;
 use crate::sys::mount::{self, MountAttributes};
 
 /// Attaches mounts in the container's namespace.
@@ -182,7 +183,6 @@ impl<'a> Attacher<'a> {
 
     /// Reads a file beside this thread's `fd` directory in /proc.
     fn read_sibling(&self, name: &str) -> Result<String, Errno> {
-        use std::io::Read;
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let fd = openat(
             self.descriptors,
@@ -190,9 +190,7 @@ impl<'a> Attacher<'a> {
             flags,
             Mode::empty(),
         )?;
-        let mut bytes = Vec::new();
-        let read = std::fs::File::from(fd).read_to_end(&mut bytes);
-        read.map_err(|e| errno_of(&e))?;
+        let bytes = stream::read(fd.into(), u64::MAX)?;
         // Mount points can be any bytes; only ids and options matter here.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

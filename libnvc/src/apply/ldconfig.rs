@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::plan;
+use crate::stream;
 use crate::sys::cage::{self, Cage, Failure, Process};
 
 mod explain;
@@ -267,7 +268,8 @@ impl Drop for Running {
 
 /// This thread's capability bounding set, to drop from it only what is there: a call for each. All, if it is not told.
 fn bounding_set() -> u64 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let status = stream::read_path("/proc/thread-self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
     line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
         .unwrap_or(u64::MAX)

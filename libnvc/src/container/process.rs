@@ -4,7 +4,6 @@
 //! file systems and its /proc is below the container's root, where an image may put anything: each component is
 //! checked to be the kernel's own procfs before it is trusted, so that root never enters a namespace that the image chose.
 
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,7 @@ use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::options::ContainerOptions;
+use crate::stream;
 use crate::sys::mount;
 
 /// Inode number of the root of every procfs (`PROC_ROOT_INO`).
@@ -185,7 +185,6 @@ impl Process {
 
     /// Reads one of the process's files in /proc.
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {
-        use std::io::Read;
         let path = self.path.join(name);
         let failed = |errno| Error::file("open failed", &path, errno);
         let open = || {
@@ -204,10 +203,7 @@ impl Process {
             }
         };
         let fd = open().map_err(failed)?;
-        let mut bytes = Vec::new();
-        let result = File::from(fd).read_to_end(&mut bytes);
-        result.map_err(|e| Error::file("read failed", &path, errno_of(&e)))?;
-        Ok(bytes)
+        stream::read(fd.into(), u64::MAX).map_err(|errno| Error::file("read failed", &path, errno))
     }
 }
 

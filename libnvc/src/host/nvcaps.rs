@@ -9,9 +9,10 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
+use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::{DeviceNode, DeviceNumber, DriverRoot, procfs};
 use crate::path::HostPath;
+use crate::stream;
 
 /// Directory of the capabilities.
 pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
@@ -42,9 +43,9 @@ pub struct Capabilities {
 impl Capabilities {
     /// Asks the kernel.
     pub fn discover() -> Self {
-        let devices = std::fs::read(PROC_DEVICES).unwrap_or_else(|error| {
-            if error.kind() != std::io::ErrorKind::NotFound {
-                let cause = errno_text(errno_of(&error));
+        let devices = stream::read_path(PROC_DEVICES).unwrap_or_else(|errno| {
+            if errno != Errno::ENOENT {
+                let cause = errno_text(errno);
                 log::warn!("skipping the capabilities' devices: {PROC_DEVICES}: {cause}");
             }
             Vec::new()
@@ -100,8 +101,7 @@ impl Capabilities {
         if minors.is_empty() {
             return Ok(Vec::new());
         }
-        let text = std::fs::read(MIG_MINORS).map_err(|e| {
-            let errno = errno_of(&e);
+        let text = stream::read_path(MIG_MINORS).map_err(|errno| {
             Error::file("unable to open file for reading", MIG_MINORS, errno)
         })?;
         let by_gpu = by_gpu(&String::from_utf8_lossy(&text));

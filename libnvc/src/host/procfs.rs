@@ -1,16 +1,16 @@
 //! Reads what the kernel module shows in /proc/driver/nvidia.
 
-use std::io::Read;
 use std::os::fd::AsFd;
 
 use log::{info, warn};
 use nix::errno::Errno;
 
-use crate::error::{errno_of, errno_text};
+use crate::error::errno_text;
 use crate::host::libraries::LibraryCandidates;
 use crate::host::{DriverRoot, ProcFile};
 use crate::inroot;
 use crate::path::HostPath;
+use crate::stream;
 
 /// Where the kernel module shows its state.
 pub const DIRECTORY: &str = "/proc/driver/nvidia";
@@ -40,10 +40,7 @@ pub fn files(root: &DriverRoot) -> Vec<ProcFile> {
 fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
     let file = root.open_file(&HostPath::new(DIRECTORY).join(name))?;
     let mode = inroot::stat(file.as_fd())?.st_mode & 0o7777;
-    let mut bytes = Vec::new();
-    if let Err(e) = file.take(LARGEST).read_to_end(&mut bytes) {
-        return Err(errno_of(&e));
-    }
+    let bytes = stream::read(file, LARGEST)?;
     let text = String::from_utf8_lossy(&bytes);
     let content = match name {
         "params" => without_device_creation(&text),

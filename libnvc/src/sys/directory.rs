@@ -18,10 +18,10 @@ pub(crate) fn list(
     directory: BorrowedFd<'_>,
     mut each: impl FnMut(Entry<'_>),
 ) -> Result<(), Errno> {
-    let mut buffer = vec![0; 32 << 10];
+    let mut buffer = Vec::with_capacity(32 << 10);
     loop {
-        let length = read(directory, &mut buffer)?;
-        let mut records = buffer.get(..length).unwrap_or_default();
+        read(directory, &mut buffer)?;
+        let mut records = buffer.as_slice();
         if records.is_empty() {
             return Ok(());
         }
@@ -32,17 +32,22 @@ pub(crate) fn list(
     }
 }
 
-fn read(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
-    // SAFETY: getdents64 writes at most as many bytes as it is told the buffer has.
+/// Replaces what is in a buffer with the next records, as many as it has room for.
+fn read(directory: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+    buffer.clear();
+    // SAFETY: getdents64 writes at most as many bytes as it is told there is room for.
     let length = unsafe {
         libc::syscall(
             libc::SYS_getdents64,
             directory.as_raw_fd(),
             buffer.as_mut_ptr(),
-            buffer.len(),
+            buffer.capacity(),
         )
     };
-    usize::try_from(Errno::result(length)?).map_err(|_| Errno::EIO)
+    let length = usize::try_from(Errno::result(length)?).map_err(|_| Errno::EIO)?;
+    // SAFETY: the kernel wrote that many bytes, within the capacity.
+    unsafe { buffer.set_len(length) };
+    Ok(())
 }
 
 /// The first of the kernel's records (`struct linux_dirent64`) and the rest.

@@ -22,6 +22,7 @@ use nix::sys::stat::Mode;
 use super::above_streams;
 use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::inroot;
+use crate::stream;
 use crate::sys::mount::{self, MountAttributes};
 
 /// A program that nobody can change.
@@ -161,7 +162,7 @@ pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
 /// # Errors
 /// `ENODEV` where there is no overlay without loading a kernel module; the system's.
 fn read_only(file: &File) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let known = std::fs::read("/proc/filesystems").map_err(|e| errno_of(&e))?;
+    let known = stream::read_path("/proc/filesystems")?;
     if !known
         .split(|b| *b == b'\n')
         .any(|line| line == b"nodev\toverlay")
