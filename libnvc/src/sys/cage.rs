@@ -177,8 +177,8 @@ fn clone_tree_here() -> Result<OwnedFd, Errno> {
     owned(fd).ok_or(Errno::EBADF)
 }
 
-/// Restricts a mount and all below it.
-fn restrict_tree(tree: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
+/// Restricts the mount that a path, from a directory on, leads to, and all below it.
+fn restrict_tree(from: BorrowedFd<'_>, path: &CStr, attributes: u64) -> Result<(), Errno> {
     let change = libc::mount_attr {
         attr_set: attributes,
         attr_clr: 0,
@@ -189,8 +189,8 @@ fn restrict_tree(tree: BorrowedFd<'_>, attributes: u64) -> Result<(), Errno> {
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
+            from.as_raw_fd(),
+            path.as_ptr(),
             libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
             ptr::from_ref(&change),
             size_of_val(&change),

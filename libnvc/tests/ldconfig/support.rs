@@ -140,6 +140,8 @@ pub(crate) struct Run {
     pub(crate) read_only: bool,
     /// Pretend to be a kernel without the newer mount calls.
     pub(crate) old_kernel: bool,
+    /// The root is an ordinary directory, as a person has it who tries things out.
+    pub(crate) no_mount: bool,
 }
 
 impl Run {
@@ -174,7 +176,9 @@ impl Run {
                 mount(none, "/", none, private, none).unwrap();
                 // As runtimes have it: the root is a mount point, with its kernel file systems mounted.
                 let path = Some(&root.path);
-                mount(path, &root.path, none, MsFlags::MS_BIND, none).unwrap();
+                if !self.no_mount {
+                    mount(path, &root.path, none, MsFlags::MS_BIND, none).unwrap();
+                }
                 for kernel in ["proc", "sys"] {
                     let at = root.join(kernel);
                     let kind = MsFlags::MS_BIND | MsFlags::MS_REC;

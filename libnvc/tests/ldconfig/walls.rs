@@ -108,9 +108,14 @@ pub(crate) fn what_is_denied() {
         old_kernel: true,
         ..usual
     };
+    let no_mount = Run {
+        no_mount: true,
+        ..usual
+    };
     for no_pivot in [false, true] {
         deny(usual, no_pivot);
         deny(old_kernel, no_pivot);
+        deny(no_mount, no_pivot);
     }
     if !in_user_namespace() {
         deny(
@@ -272,12 +277,24 @@ pub(crate) fn a_replaced_program_is_not_run() {
 }
 
 pub(crate) fn what_is_seen_from_outside() {
-    for (owner, old_kernel) in [(0, false), (1000, false), (0, true)] {
-        look_at(owner, old_kernel);
+    for (owner, old_kernel, no_mount) in [
+        (0, false, false),
+        (1000, false, false),
+        (0, true, false),
+        (0, false, true),
+        (0, true, true),
+    ] {
+        look_at(Run {
+            owner,
+            old_kernel,
+            no_mount,
+            ..Run::default()
+        });
     }
 }
 
-fn look_at(owner: u32, old_kernel: bool) {
+fn look_at(run: Run) {
+    let owner = run.owner;
     let root = Root::new();
     let host = File::open("/etc/hostname")
         .or_else(|_| File::open("/etc/passwd"))
@@ -285,11 +302,6 @@ fn look_at(owner: u32, old_kernel: bool) {
     // A descriptor that the caller forgot to mark.
     let leaked = host.try_clone().unwrap();
     fcntl(&leaked, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
-    let run = Run {
-        owner,
-        old_kernel,
-        ..Run::default()
-    };
     let mark = root.path.to_str().unwrap();
     let prepared = marked_probe("/spin", mark);
     std::thread::scope(|scope| {

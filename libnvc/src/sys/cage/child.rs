@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
@@ -130,15 +130,7 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
     unshare(namespaces).at(Step::Namespaces)?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount_at(None, c"/", None, private, None).at(Step::Private)?;
-    cover_root(cage)?;
-    if cage.pivot {
-        // The old root ends up on top of the new one, where `.` finds it: pivot_root(2), NOTES.
-        pivot_root(c".", c".").at(Step::Pivot)?;
-        umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
-    } else {
-        // The old root stays below the new one, out of reach without a descriptor and without CAP_SYS_CHROOT.
-        chroot(c".").at(Step::Pivot)?;
-    }
+    enter_root(cage)?;
     mask(c"/proc")?;
     mask(c"/sys")?;
     chdir(c"/").at(Step::Pivot)?;
@@ -181,21 +173,52 @@ fn mount_at(
     mount(source, target, kind, flags, data)
 }
 
-/// Covers the root directory with the working directory and all mounts below it, restricted, and goes there.
-///
-/// Devices and set-id bits of the image mean nothing in the cage, and neither do its programs unless one is to run.
-fn cover_root(cage: &Cage<'_>) -> Result<(), Failure> {
-    let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
-    if !cage.image_programs {
-        attributes |= libc::MOUNT_ATTR_NOEXEC;
+/// Makes the working directory the root, restricted, and leaves the old one.
+fn enter_root(cage: &Cage<'_>) -> Result<(), Failure> {
+    if !cage.pivot {
+        cover_root(cage)?;
+        // The old root stays below the new one, out of reach without a descriptor and without CAP_SYS_CHROOT.
+        return chroot(c".").at(Step::Pivot);
     }
+    // The old root ends up on top of the new one, where `.` finds it: pivot_root(2), NOTES.
+    let pivot = || pivot_root(c".", c".");
+    // Most containers have a mount for a root, which spares a second copy of it and of all below. It is refused if it is
+    // none, if it is the first one of its namespace, and if a user namespace has locked it to what it is mounted on.
+    let restricted = pivot().is_err();
+    if restricted {
+        cover_root(cage)?;
+        pivot().at(Step::Pivot)?;
+    }
+    umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
+    if restricted { Ok(()) } else { restrict_root(cage) }
+}
+
+/// Restricts the root, which is the working directory, and all mounts below it.
+fn restrict_root(cage: &Cage<'_>) -> Result<(), Failure> {
+    match super::restrict_tree(AT_FDCWD, c".", attributes(cage)) {
+        Err(Errno::ENOSYS | Errno::EPERM) => restrict_here(cage), // before Linux 5.12
+        done => done.at(Step::Copy),
+    }
+}
+
+/// Devices and set-id bits of the image mean nothing in the cage, and neither do its programs unless one is to run.
+fn attributes(cage: &Cage<'_>) -> u64 {
+    let always = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
+    match cage.image_programs {
+        true => always,
+        false => always | libc::MOUNT_ATTR_NOEXEC,
+    }
+}
+
+/// Covers the root directory with the working directory and all mounts below it, restricted, and goes there.
+fn cover_root(cage: &Cage<'_>) -> Result<(), Failure> {
     let tree: OwnedFd = match super::clone_tree_here() {
         Ok(tree) => tree,
         // Before Linux 5.2, or below a runtime's filter that answers EPERM to calls it does not know.
         Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(cage),
         Err(errno) => return Err(errno).at(Step::Copy),
     };
-    let restricted = match super::restrict_tree(tree.as_fd(), attributes) {
+    let restricted = match super::restrict_tree(tree.as_fd(), c"", attributes(cage)) {
         Ok(()) => true,
         Err(Errno::ENOSYS | Errno::EPERM) => false, // before Linux 5.12
         Err(errno) => return Err(errno).at(Step::Copy),
@@ -254,7 +277,7 @@ fn restrict_here(cage: &Cage<'_>) -> Result<(), Failure> {
 /// Leaves the working directory there, since mount(2) takes names and the descriptor's is `.` there.
 fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
+    let directory = match openat(AT_FDCWD, name, flags, Mode::empty()) {
         Ok(directory) => directory,
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
         Err(errno) => return Err(errno).at(Step::Mask),
