@@ -1,7 +1,8 @@
 //! Gives up the Linux capabilities that the program does not need, before it does anything else.
 //!
 //! Capabilities belong to threads: all of this happens before the first one is started. Upstream demands thirteen
-//! capabilities and stops if one is missing; here, only what `configure` cannot do without is demanded.
+//! capabilities and stops if one is missing; here, only what `configure` cannot do without is demanded. The bounding set
+//! grants nothing and stays: the library takes from it what each program that it executes shall not have.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use libnvc::{Error, Result};
@@ -17,7 +18,7 @@ const KEPT: [Capability; 13] = [
     Capability::CAP_MKNOD,
     Capability::CAP_NET_ADMIN, // with SYS_ADMIN: device programs of cgroups
     Capability::CAP_SETGID,
-    Capability::CAP_SETPCAP,
+    Capability::CAP_SETPCAP, // bounding sets of what is executed
     Capability::CAP_SETUID,
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_CHROOT,
@@ -26,10 +27,6 @@ const KEPT: [Capability; 13] = [
 
 /// Without these nobody enters another mount namespace.
 const NEEDED: [Capability; 2] = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_CHROOT];
-
-/// What programs that are executed may have: modprobe loads modules, ldconfig writes into the container. The NVML query,
-/// which changes its root and its user, has been executed before.
-const BOUNDING: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_SYS_MODULE];
 
 /// The capabilities this program has.
 #[derive(Debug)]
@@ -62,31 +59,10 @@ impl Privileges {
     /// Gives up what is not needed.
     pub(crate) fn trim(&mut self) -> Result<()> {
         self.permitted.retain(|cap| KEPT.contains(cap));
-        // Effective first: it must not exceed the permitted set, and the bounding set takes an effective SETPCAP.
+        // Effective first: it must not exceed the permitted set.
         set(CapSet::Effective, &self.permitted)?;
-        // Dropping one that is not there does nothing, and asking first would cost as much.
-        let rest: Vec<Capability> = caps::all()
-            .into_iter()
-            .filter(|cap| !BOUNDING.contains(cap))
-            .collect();
-        self.drop_from_bounding_set(&rest)?;
         set(CapSet::Inheritable, &CapsHashSet::new())?;
         set(CapSet::Permitted, &self.permitted)
-    }
-
-    fn drop_from_bounding_set(&self, caps: &[Capability]) -> Result<()> {
-        if !self.permitted.contains(&Capability::CAP_SETPCAP) {
-            log::info!("keeping the bounding set, there is no CAP_SETPCAP to change it");
-            return Ok(());
-        }
-        for &cap in caps {
-            let dropped = caps::drop(None, CapSet::Bounding, cap).is_ok();
-            // One that the kernel does not know cannot be dropped, nor be had.
-            if !dropped && caps::has_cap(None, CapSet::Bounding, cap).unwrap_or(false) {
-                return Err(refused());
-            }
-        }
-        Ok(())
     }
 }
 
@@ -121,7 +97,6 @@ mod tests {
         assert_eq!(read(CapSet::Permitted), kept);
         assert_eq!(read(CapSet::Effective), kept);
         assert!(read(CapSet::Inheritable).is_empty());
-        assert_eq!(read(CapSet::Bounding), BOUNDING.into_iter().collect());
         // Again, without anything left to drop.
         privileges.trim().unwrap();
 

@@ -22,7 +22,6 @@ use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::plan;
-use crate::stream;
 use crate::sys::cage::{self, Cage, Failure, Process};
 
 mod explain;
@@ -46,8 +45,6 @@ pub struct Prepared {
     /// What follows the program's name on its command line.
     arguments: Vec<CString>,
     filter: BpfProgram,
-    /// Capability bounding set of the thread that runs it.
-    bounding: u64,
     pivot: bool,
     shares_memory: bool,
     deadline: Duration,
@@ -122,7 +119,6 @@ impl Prepared {
             program,
             arguments,
             filter: filter::compile()?,
-            bounding: bounding_set(),
             pivot: !no_pivot,
             shares_memory: false,
             deadline: DEADLINE,
@@ -156,8 +152,7 @@ impl Prepared {
     /// Starts the program in the container's root as the container's owner; none if it is the image's, which has none.
     ///
     /// To be called by a thread that has entered the container's mount namespace, with a descriptor of the root opened
-    /// there. It must stay until the program has ended, which is killed when its thread ends. Its capability bounding set
-    /// must be that of the thread that called [`new`](Self::new), as it is for a thread started by that one.
+    /// there. It must stay until the program has ended, which is killed when its thread ends.
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: no process could be started.
@@ -211,7 +206,6 @@ impl Prepared {
             report: report_end.as_fd(),
             report_reader: report.as_fd(),
             filter: &self.filter,
-            bounding: self.bounding,
             pivot: self.pivot,
             image_programs: from_image,
             owner: (owner_uid != 0).then_some((owner_uid, owner_gid)),
@@ -264,15 +258,6 @@ impl Drop for Running {
             watch::end(&self.process);
         }
     }
-}
-
-/// This thread's capability bounding set, to drop from it only what is there: a call for each. All, if it is not told.
-fn bounding_set() -> u64 {
-    let status = stream::read_path("/proc/thread-self/status").unwrap_or_default();
-    let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix("CapBnd:"));
-    line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
-        .unwrap_or(u64::MAX)
 }
 
 /// The image's own program: `<path>.real` where there is one, since `<path>` is a script then (Ubuntu); none if missing.

@@ -101,9 +101,8 @@ impl Capabilities {
         if minors.is_empty() {
             return Ok(Vec::new());
         }
-        let text = stream::read_path(MIG_MINORS).map_err(|errno| {
-            Error::file("unable to open file for reading", MIG_MINORS, errno)
-        })?;
+        let text = stream::read_path(MIG_MINORS)
+            .map_err(|errno| Error::file("unable to open file for reading", MIG_MINORS, errno))?;
         let by_gpu = by_gpu(&String::from_utf8_lossy(&text));
         let nodes = |gpu: &u32| {
             let minors = by_gpu.get(gpu).map_or(&[][..], Vec::as_slice).iter();

@@ -38,8 +38,6 @@ pub(crate) struct Cage<'a> {
     pub(crate) report_reader: BorrowedFd<'a>,
     /// The system calls it may make.
     pub(crate) filter: BpfProgramRef<'a>,
-    /// The capability bounding set of the calling thread.
-    pub(crate) bounding: u64,
     /// Whether the old root is left by pivot_root(2) instead of only being covered.
     pub(crate) pivot: bool,
     /// Whether files of the image can be executed.

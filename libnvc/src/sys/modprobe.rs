@@ -33,6 +33,7 @@ pub(crate) fn run(root: &DriverRoot, program: &Path, module: &str) -> io::Result
     // A capability set is a thread's, so a thread of its own changes and passes on nothing of the caller's.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
+            limit();
             // Where the bounding set lacks it, exec takes it from the inheritable set.
             if let Err(e) = caps::raise(None, CapSet::Inheritable, Capability::CAP_SYS_MODULE) {
                 debug!("cannot pass CAP_SYS_MODULE on: {e}");
@@ -43,6 +44,21 @@ pub(crate) fn run(root: &DriverRoot, program: &Path, module: &str) -> io::Result
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("its thread failed")))
     })
+}
+
+/// The capabilities that the program may have: to load modules, and to read them whoever they belong to.
+const ALLOWED: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_SYS_MODULE];
+
+/// Takes the rest out of this thread's bounding set.
+fn limit() {
+    for capability in caps::all() {
+        if !ALLOWED.contains(&capability)
+            && let Err(e) = caps::drop(None, CapSet::Bounding, capability)
+        {
+            // One that the kernel does not know, or a caller without CAP_SETPCAP.
+            debug!("keeping {capability} in the bounding set: {e}");
+        }
+    }
 }
 
 /// Makes an open directory the root and the working directory of a new process.
@@ -75,11 +91,15 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         // Static, so that it runs in an empty root.
         let source = dir.path().join("p.c");
-        let text = "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+        let text = "#include <linux/capability.h>\n#include <stdlib.h>\n#include <string.h>\n\
+            #include <sys/prctl.h>\n#include <unistd.h>\n\
+            static int may(int c) { return prctl(PR_CAPBSET_READ, c); }\n\
             extern char **environ;\n\
             int main(int c, char **v) { return !(c == 2 && !strcmp(v[1], \"nvidia\") \
             && !access(\"/p.c\", F_OK) && !access(\"p.c\", F_OK) \
-            && !strcmp(environ[0], \"PATH=/sbin\") && !environ[1]); }\n";
+            && !strcmp(environ[0], \"PATH=/sbin\") && !environ[1] \
+            && may(CAP_SYS_MODULE) && may(CAP_DAC_OVERRIDE) \
+            && !may(CAP_SYS_ADMIN) && !may(CAP_CHOWN)); }\n";
         std::fs::write(&source, text).unwrap();
         let mut compiler = Command::new("cc");
         compiler.arg("-static").arg("-o").arg(dir.path().join("p"));

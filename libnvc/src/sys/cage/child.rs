@@ -139,7 +139,7 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
         super::close_on_execution_one_by_one();
     }
     super::set_umask(0o022);
-    become_owner(cage.owner, cage.bounding)?;
+    become_owner(cage.owner)?;
     limit_resources()?;
     // After the user: changing it clears the signal.
     prctl::set_pdeathsig(Signal::SIGKILL).at(Step::DeathSignal)?;
@@ -190,7 +190,11 @@ fn enter_root(cage: &Cage<'_>) -> Result<(), Failure> {
         pivot().at(Step::Pivot)?;
     }
     umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
-    if restricted { Ok(()) } else { restrict_root(cage) }
+    if restricted {
+        Ok(())
+    } else {
+        restrict_root(cage)
+    }
 }
 
 /// Restricts the root, which is the working directory, and all mounts below it.
@@ -289,9 +293,8 @@ fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
 }
 
 /// Drops all capabilities but one, and becomes the container's owner.
-fn become_owner(owner: Option<(u32, u32)>, bounding: u64) -> Result<(), Failure> {
-    let there = |capability: &u32| bounding & 1 << capability != 0 && *capability != DAC_OVERRIDE;
-    for capability in (0..64).filter(there) {
+fn become_owner(owner: Option<(u32, u32)>) -> Result<(), Failure> {
+    for capability in (0..64).filter(|capability| *capability != DAC_OVERRIDE) {
         // EINVAL: past the last one. EPERM: no CAP_SETPCAP, and then no_new_privs alone keeps an execution from gaining
         // what the set still holds.
         if super::drop_bounding(capability).is_err() {
