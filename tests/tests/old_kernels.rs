@@ -26,6 +26,7 @@ const DISPENSABLE: &[&str] = &[
     "move_mount",
     "open_tree",
     "openat2",
+    "statmount",
     "statx",
 ];
 /// Versions with different sets of what came later; those of RHEL 8, Ubuntu 20.04 and Debian 11 among them.

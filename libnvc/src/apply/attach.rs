@@ -24,7 +24,7 @@ pub(super) struct Attacher<'a> {
     namespace_is_ours: bool,
     /// This thread's `/proc/thread-self/fd`.
     pub(super) descriptors: &'a OwnedFd,
-    /// Ids of shared mounts; read when first needed.
+    /// Ids of shared mounts, for kernels that cannot be asked about one; read when first needed.
     shared: Option<HashSet<u64>>,
     /// Ids of mounts that were looked at.
     confined: HashSet<u64>,
@@ -95,18 +95,18 @@ impl<'a> Attacher<'a> {
             return Ok(());
         }
         let failed = |errno| Error::file("mount operation failed", place, errno);
-        let id = match target.found {
-            // Made just now, so on the mount of its directory, which is asked once.
-            None => match self.ids.get(&target.directory.as_raw_fd()) {
-                Some(id) => *id,
-                None => self.mount_id(target.directory.as_fd()).map_err(failed)?,
-            },
-            Some(_) => self.mount_id(target.fd.as_fd()).map_err(failed)?,
+        // What was made just now is on the mount of its directory, which is asked once.
+        let made_in = target.found.is_none().then(|| target.directory.as_fd());
+        let on_it = made_in.unwrap_or(target.fd.as_fd());
+        let known = made_in.and_then(|directory| self.ids.get(&directory.as_raw_fd()));
+        let id = match known {
+            Some(id) => *id,
+            None => self.mount_id(on_it).map_err(failed)?,
         };
-        if target.found.is_none() {
-            self.ids.insert(target.directory.as_raw_fd(), id);
+        if let Some(directory) = made_in {
+            self.ids.insert(directory.as_raw_fd(), id);
         }
-        if !self.confined.insert(id) || !self.is_shared(id)? {
+        if !self.confined.insert(id) || !self.is_shared(on_it, id)? {
             return Ok(());
         }
         let root = self.root_of_mount(target, id).map_err(failed)?;
@@ -129,7 +129,11 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    fn is_shared(&mut self, id: u64) -> Result<bool> {
+    /// Whether a mount is shared, on which a descriptor is.
+    fn is_shared(&mut self, on_it: BorrowedFd<'_>, id: u64) -> Result<bool> {
+        if let Ok(shared) = mount::is_shared(on_it) {
+            return Ok(shared);
+        }
         if self.shared.is_none() {
             let text = self.read_sibling("mountinfo");
             let text = text.map_err(|errno| {

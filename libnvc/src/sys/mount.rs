@@ -1,6 +1,7 @@
 //! Makes and moves mounts by descriptor: the mount API of Linux 5.2 and 5.12.
 //!
-//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2), fsmount(2) and statx(2).
+//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2),
+//! fsmount(2), statx(2) and statmount(2).
 
 use std::ffi::{CStr, CString, c_int, c_long, c_uint};
 use std::mem;
@@ -142,6 +143,49 @@ pub(crate) struct MountPlace {
 
 /// Asks where a descriptor is in the mount table.
 pub(crate) fn place(fd: BorrowedFd<'_>) -> Result<MountPlace, Errno> {
+    let found = statx(fd, libc::STATX_MNT_ID)?;
+    let root = MOUNT_ROOT & found.stx_attributes_mask;
+    Ok(MountPlace {
+        id: (found.stx_mask & libc::STATX_MNT_ID != 0).then_some(found.stx_mnt_id),
+        is_root: (root != 0).then_some(found.stx_attributes & root != 0),
+    })
+}
+
+/// Whether the mount that a descriptor is on is shared: whether what is mounted on it shows at its peers too.
+///
+/// `ENOSYS` before Linux 6.8.
+pub(crate) fn is_shared(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let found = statx(fd, STATX_MNT_ID_UNIQUE)?;
+    if found.stx_mask & STATX_MNT_ID_UNIQUE == 0 {
+        return Err(Errno::ENOSYS);
+    }
+    #[repr(C)]
+    struct Request {
+        size: u32,
+        spare: u32,
+        mount: u64,
+        wanted: u64,
+    }
+    let request = Request {
+        size: 24, // of the first version
+        spare: 0,
+        mount: found.stx_mnt_id,
+        wanted: STATMOUNT_MNT_BASIC,
+    };
+    // `struct statmount`, of whose words two are looked at.
+    let mut reply = [0u64; 64];
+    let (to_reply, size) = (reply.as_mut_ptr(), mem::size_of_val(&reply));
+    // SAFETY: the kernel reads a request that says its size, and writes at most `size` bytes to a reply of integers.
+    let ret = unsafe { libc::syscall(SYS_STATMOUNT, &raw const request, to_reply, size, 0) };
+    Errno::result(ret)?;
+    let [_, mask, _, _, _, _, _, _, _, propagation, ..] = reply;
+    match mask & STATMOUNT_MNT_BASIC {
+        0 => Err(Errno::ENOSYS),
+        _ => Ok(propagation & libc::MS_SHARED != 0),
+    }
+}
+
+fn statx(fd: BorrowedFd<'_>, mask: c_uint) -> Result<libc::statx, Errno> {
     let mut buffer = mem::MaybeUninit::<libc::statx>::zeroed();
     let (raw, empty, flags) = (
         fd.as_raw_fd(),
@@ -149,19 +193,14 @@ pub(crate) fn place(fd: BorrowedFd<'_>) -> Result<MountPlace, Errno> {
         libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW,
     );
     // SAFETY: the kernel writes at most one `struct statx`, for which `buffer` has room; the path is NUL-terminated.
-    let ret = unsafe { libc::statx(raw, empty, flags, libc::STATX_MNT_ID, buffer.as_mut_ptr()) };
+    let ret = unsafe { libc::statx(raw, empty, flags, mask, buffer.as_mut_ptr()) };
     match answer(libc::SYS_statx, ret.into()) {
         // The C library does without on a kernel that lacks it, but not in a sandbox that forbids it.
         Err(Errno::ENOSYS) => {}
         done => drop(done?),
     }
     // SAFETY: the buffer was zeroed, a valid value for these integers, and then filled by the kernel.
-    let found = unsafe { buffer.assume_init() };
-    let root = MOUNT_ROOT & found.stx_attributes_mask;
-    Ok(MountPlace {
-        id: (found.stx_mask & libc::STATX_MNT_ID != 0).then_some(found.stx_mnt_id),
-        is_root: (root != 0).then_some(found.stx_attributes & root != 0),
-    })
+    Ok(unsafe { buffer.assume_init() })
 }
 
 const FSOPEN_CLOEXEC: c_uint = 1;
@@ -170,6 +209,10 @@ const FSCONFIG_SET_STRING: c_uint = 1;
 const FSCONFIG_CMD_CREATE: c_uint = 6;
 /// `STATX_ATTR_MOUNT_ROOT`.
 const MOUNT_ROOT: u64 = 0x2000;
+/// Linux 6.8; the C library's crate has neither these nor the call for all architectures.
+const STATX_MNT_ID_UNIQUE: c_uint = 0x4000;
+const STATMOUNT_MNT_BASIC: u64 = 2;
+const SYS_STATMOUNT: c_long = 457; // as all calls since Linux 5.1, the same everywhere
 
 fn configure(
     context: &OwnedFd,
@@ -212,4 +255,38 @@ fn descriptor(ret: c_long) -> Result<OwnedFd, Errno> {
     let fd = RawFd::try_from(ret).map_err(|_| Errno::EBADF)?;
     // SAFETY: the call that returned this descriptor made it for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    /// On Linux 6.8 and later.
+    #[test]
+    #[ignore = "needs root"]
+    fn shared_mounts_are_told_from_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let of_thread = || {
+            unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+            let none = None::<&str>;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(none, "/", none, private, none).unwrap();
+            mount(none, dir.path(), Some("tmpfs"), MsFlags::empty(), none).unwrap();
+            let file = File::create(dir.path().join("file")).unwrap();
+            for (flag, shared) in [
+                (MsFlags::MS_PRIVATE, false),
+                (MsFlags::MS_SHARED, true),
+                (MsFlags::MS_SLAVE, false),
+            ] {
+                mount(none, dir.path(), none, flag, none).unwrap();
+                assert!([Ok(shared), Err(Errno::ENOSYS)].contains(&is_shared(file.as_fd())));
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(of_thread).join().unwrap());
+    }
 }
