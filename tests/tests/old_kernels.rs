@@ -25,6 +25,7 @@ const DISPENSABLE: &[&str] = &[
     "mount_setattr",
     "move_mount",
     "open_tree",
+    "open_tree_attr",
     "openat2",
     "statmount",
     "statx",

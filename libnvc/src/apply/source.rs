@@ -1,7 +1,9 @@
 //! Opens, checks and clones the sources of bind mounts, each already restricted before anyone can see it.
 
+use std::ffi::CString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -51,16 +53,73 @@ pub(super) enum Expected {
     Device(DeviceNumber),
 }
 
-impl ReadySource {
-    /// Opens and clones a source below the driver root; call it in the caller's mount namespace.
-    pub(super) fn on_host(root: &DriverRoot, path: &HostPath, expected: Expected) -> Result<Self> {
-        let name = root.join(path);
-        let fd = root
-            .resolve(path)
-            .map_err(|errno| Error::file("stat failed", &name, errno))?;
-        Self::new(fd.as_fd(), name, expected, Location::Host(path.clone()))
+/// Sources below the driver root; to be used in the caller's mount namespace.
+#[derive(Debug)]
+pub(super) struct HostSources<'r> {
+    root: &'r DriverRoot,
+    /// The last directory that something was in: most sources have neighbours.
+    directory: Option<(HostPath, OwnedFd)>,
+}
+
+impl<'r> HostSources<'r> {
+    pub(super) fn new(root: &'r DriverRoot) -> Self {
+        Self {
+            root,
+            directory: None,
+        }
     }
 
+    /// Opens and clones a source.
+    pub(super) fn open(&mut self, path: &HostPath, expected: Expected) -> Result<ReadySource> {
+        let name = self.root.join(path);
+        let location = Location::Host(path.clone());
+        // What is cloned is what is looked at, so the order of the two does not matter.
+        if let Ok((mount, stat)) = self.clone_at_once(path, expected) {
+            expected.check(&stat, &name)?;
+            return Ok(ReadySource::with(
+                Some(mount),
+                &stat,
+                name,
+                expected,
+                location,
+            ));
+        }
+        let found = self.root.resolve(path);
+        let fd = found.map_err(|errno| Error::file("stat failed", &name, errno))?;
+        ReadySource::new(fd.as_fd(), name, expected, location)
+    }
+
+    /// The restricted clone by one call, and what it is of; for Linux 6.15 and paths that do not end in a link.
+    fn clone_at_once(
+        &mut self,
+        path: &HostPath,
+        expected: Expected,
+    ) -> Result<(OwnedFd, FileStat), Errno> {
+        let name = CString::new(path.file_name().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        let directory = self.directory(path.parent())?;
+        let (set, clear) = (expected.attributes(), expected.hindrance());
+        let mount = mount::clone_mount_with(directory, &name, set, clear, libc::MS_PRIVATE)?;
+        let stat = inroot::stat(mount.as_fd())?;
+        match inroot::kind(&stat) {
+            SFlag::S_IFLNK => Err(Errno::ELOOP),
+            _ => Ok((mount, stat)),
+        }
+    }
+
+    fn directory(&mut self, path: HostPath) -> Result<BorrowedFd<'_>, Errno> {
+        let known = self.directory.take().filter(|(known, _)| *known == path);
+        let entry = match known {
+            Some(entry) => entry,
+            None => {
+                let fd = self.root.resolve_directory(&path)?;
+                (path, fd)
+            }
+        };
+        Ok(self.directory.insert(entry).1.as_fd())
+    }
+}
+
+impl ReadySource {
     /// Opens and clones a file of the image; call it in the container's mount namespace.
     ///
     /// Links are not followed in the last place: what was found was the real file, anything else came later.
@@ -89,21 +148,30 @@ impl ReadySource {
     ) -> Result<Self> {
         let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", &name, errno))?;
         expected.check(&stat, &name)?;
-        let attributes = expected.attributes();
         let mount = match clone_restricted(fd, expected) {
             Ok(mount) => Some(mount),
             Err(Errno::ENOSYS) => None,
             Err(errno) => return Err(cloning_failed(fd, &name, errno)),
         };
-        Ok(Self {
+        Ok(Self::with(mount, &stat, name, expected, location))
+    }
+
+    fn with(
+        mount: Option<OwnedFd>,
+        stat: &FileStat,
+        name: PathBuf,
+        expected: Expected,
+        location: Location,
+    ) -> Self {
+        Self {
             name,
             mode: stat.st_mode,
-            identity: inroot::identity(&stat),
-            attributes,
+            identity: inroot::identity(stat),
+            attributes: expected.attributes(),
             hindrance: expected.hindrance(),
             mount,
             location,
-        })
+        }
     }
 }
 

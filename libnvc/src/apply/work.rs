@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use super::ldcache::News;
 use super::ldconfig::Prepared;
 use super::session::Order;
-use super::source::{Expected, ReadySource};
+use super::source::{Expected, HostSources, ReadySource};
 use super::tmpfs::NewTmpfs;
 use super::{Ahead, ApplyOptions};
 use crate::container::loader::Loader;
@@ -88,6 +88,7 @@ impl<'a> Work<'a> {
             further: Vec::new(),
             devices: None,
         };
+        let mut sources = HostSources::new(driver_root);
         let mut before_cache = 0;
         let mut devices = Vec::new();
         for step in &plan.steps {
@@ -97,7 +98,7 @@ impl<'a> Work<'a> {
                     at,
                     kind,
                 } => Task::Bind {
-                    source: ReadySource::on_host(driver_root, path, Expected::Kind(*kind))?,
+                    source: sources.open(path, Expected::Kind(*kind))?,
                     at,
                 },
                 Step::Bind {
@@ -120,7 +121,7 @@ impl<'a> Work<'a> {
                     }
                 }
                 Step::BindDevice { source, number, at } => Task::Bind {
-                    source: ReadySource::on_host(driver_root, source, Expected::Device(*number))?,
+                    source: sources.open(source, Expected::Device(*number))?,
                     at,
                 },
                 Step::MountTmpfs {

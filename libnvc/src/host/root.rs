@@ -49,6 +49,11 @@ impl DriverRoot {
         self.dir.resolve(path.as_path())
     }
 
+    /// Opens the directory that a path leads to inside the root, by reference only.
+    pub(crate) fn resolve_directory(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
+        self.dir.resolve_directory(path.as_path())
+    }
+
     /// Opens a file or directory inside the root for reading.
     pub fn open_file(&self, path: &HostPath) -> Result<File, Errno> {
         self.dir.open_file(path.as_path())

@@ -1,6 +1,6 @@
 //! Makes and moves mounts by descriptor: the mount API of Linux 5.2 and 5.12.
 //!
-//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2),
+//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), open_tree_attr(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2),
 //! fsmount(2), statx(2) and statmount(2).
 
 use std::ffi::{CStr, CString, c_int, c_long, c_uint};
@@ -34,6 +34,29 @@ pub(crate) fn clone_mount(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     descriptor(answer(libc::SYS_open_tree, ret)?)
 }
 
+/// Clones the mount at a name in a directory in the same way, already with other attributes and propagation (`MS_PRIVATE`);
+/// a link is not followed.
+///
+/// `ENOSYS` before Linux 6.15.
+pub(crate) fn clone_mount_with(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    set: MountAttributes,
+    clear: MountAttributes,
+    propagation: u64,
+) -> Result<OwnedFd, Errno> {
+    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | at(libc::AT_SYMLINK_NOFOLLOW);
+    let attr = mount_attr(set, clear, propagation);
+    let (fd, name, size) = (
+        directory.as_raw_fd(),
+        name.as_ptr(),
+        mem::size_of_val(&attr),
+    );
+    // SAFETY: the kernel reads `size` bytes of `attr`, which lives until the call returns; the name is NUL-terminated.
+    let ret = unsafe { libc::syscall(SYS_OPEN_TREE_ATTR, fd, name, flags, &raw const attr, size) };
+    descriptor(Errno::result(ret)?)
+}
+
 /// Attaches a detached mount on top of what a descriptor refers to.
 pub(crate) fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
@@ -60,12 +83,7 @@ pub(crate) fn set_attributes(
     clear: MountAttributes,
     propagation: Option<u64>,
 ) -> Result<(), Errno> {
-    let attr = libc::mount_attr {
-        attr_set: set.bits(),
-        attr_clr: clear.bits(),
-        propagation: propagation.unwrap_or(0),
-        userns_fd: 0,
-    };
+    let attr = mount_attr(set, clear, propagation.unwrap_or(0));
     let (fd, empty, size) = (mount.as_raw_fd(), c"".as_ptr(), mem::size_of_val(&attr));
     // SAFETY: the kernel reads `size` bytes of `attr`, which lives until the call returns; the path is NUL-terminated.
     let ret = unsafe {
@@ -79,6 +97,15 @@ pub(crate) fn set_attributes(
         )
     };
     answer(libc::SYS_mount_setattr, ret).map(drop)
+}
+
+fn mount_attr(set: MountAttributes, clear: MountAttributes, propagation: u64) -> libc::mount_attr {
+    libc::mount_attr {
+        attr_set: set.bits(),
+        attr_clr: clear.bits(),
+        propagation,
+        userns_fd: 0,
+    }
 }
 
 /// Makes a detached tmpfs whose root has permission bits `mode`, with the given attributes.
@@ -213,6 +240,7 @@ const MOUNT_ROOT: u64 = 0x2000;
 const STATX_MNT_ID_UNIQUE: c_uint = 0x4000;
 const STATMOUNT_MNT_BASIC: u64 = 2;
 const SYS_STATMOUNT: c_long = 457; // as all calls since Linux 5.1, the same everywhere
+const SYS_OPEN_TREE_ATTR: c_long = 467;
 
 fn configure(
     context: &OwnedFd,

@@ -91,6 +91,7 @@ const NEWS: &[News] = &[
     call(6, 8, "statmount"),
     call(6, 8, "listmount"),
     flag((6, 13), "madvise", 2, Bits::Value(102)), // MADV_GUARD_INSTALL
+    call(6, 15, "open_tree_attr"),
 ];
 
 fn main() -> ExitCode {
@@ -176,6 +177,7 @@ fn number(name: &str) -> Option<i64> {
         "fchmodat2" => Some(452),
         "statmount" => Some(457),
         "listmount" => Some(458),
+        "open_tree_attr" => Some(467),
         _ => syscalls::number(name),
     }
 }
