@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use nix::sys::stat::Mode;
 use super::cgroup::explain;
 use crate::error::{Error, Result, errno_of};
 use crate::host::DeviceNumber;
+use crate::stream;
 
 /// Lines that were added.
 #[derive(Debug)]
@@ -145,11 +146,10 @@ fn part(text: &str) -> Option<Option<u32>> {
 }
 
 fn read(cgroup: BorrowedFd<'_>, name: &Path) -> Result<String> {
-    let mut text = String::new();
-    open(cgroup, "devices.list", OFlag::O_RDONLY, name)?
-        .read_to_string(&mut text)
-        .map_err(|e| failure("read", "devices.list", name, errno_of(&e)))?;
-    Ok(text)
+    let file = open(cgroup, "devices.list", OFlag::O_RDONLY, name)?;
+    let bytes = stream::read(file, u64::MAX)
+        .map_err(|errno| failure("read", "devices.list", name, errno))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn open(cgroup: BorrowedFd<'_>, file: &str, access: OFlag, name: &Path) -> Result<File> {

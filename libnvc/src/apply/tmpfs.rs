@@ -1,7 +1,7 @@
 //! Mounts small tmpfs file systems that are complete when they appear, and extends the ones of an earlier run.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
@@ -19,6 +19,7 @@ use super::target::{Target, Tree, open_child};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, kind};
 use crate::plan::{TmpfsFile, profile};
+use crate::stream;
 use crate::sys::mount::{self, MountAttributes};
 
 /// What our tmpfs mounts have.
@@ -217,10 +218,8 @@ impl<'a> Earlier<'a> {
             return Err(Errno::EEXIST);
         }
         let file = Self { found, descriptors };
-        let open = file.reopen(OFlag::O_RDONLY)?;
-        let mut bytes = Vec::new();
-        let read = open.take(MOST_BYTES + 1).read_to_end(&mut bytes);
-        if read.map_err(|e| errno_of(&e))? as u64 > MOST_BYTES {
+        let bytes = stream::read(file.reopen(OFlag::O_RDONLY)?, MOST_BYTES + 1)?;
+        if bytes.len() as u64 > MOST_BYTES {
             return Err(Errno::EFBIG);
         }
         Ok((file, bytes))
