@@ -194,10 +194,11 @@ mod tests {
         };
         assert_eq!(
             calls("linux-4.18")?,
-            [(EXDEV, 1), (EINVAL, 6), (ENOSYS, 15)]
+            [(EXDEV, 1), (EINVAL, 6), (ENOSYS, 16)]
         );
-        assert_eq!(calls("linux-5.12")?, [(EINVAL, 3), (ENOSYS, 3)]);
-        assert_eq!(calls("linux-6.13")?, []);
+        assert_eq!(calls("linux-5.12")?, [(EINVAL, 3), (ENOSYS, 4)]);
+        assert_eq!(calls("linux-6.13")?, [(ENOSYS, 1)]);
+        assert_eq!(calls("linux-6.15")?, []);
         assert!(calls("linux-next").is_err());
         Ok(())
     }
