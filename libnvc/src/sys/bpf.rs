@@ -37,6 +37,10 @@ pub const BPF_F_REPLACE: u32 = 4;
 /// Instructions a first look has room for; the filters of runc, crun and systemd have some hundred.
 const USUAL_LENGTH: usize = 512;
 
+/// How often a program is loaded again because a signal came meanwhile: the verifier gives up then, also for one that a
+/// handler takes or a tracer, and for a freezing cgroup. Go's scheduler sends its threads some hundred in a second.
+const MOST_SIGNALS: usize = 50;
+
 /// One instruction, as the kernel takes and returns it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -341,9 +345,15 @@ pub fn load_program(
         attr.log_size = length(log.len())?;
         attr.log_buf = address(log.as_mut_ptr());
     }
-    // SAFETY: the command reads `insn_cnt` instructions and a zero-terminated licence and writes at most `log_size` bytes
-    // to `log_buf`, all of which the arguments above keep valid; its result is a new descriptor.
-    unsafe { bpf_fd(BPF_PROG_LOAD, &mut attr) }
+    for _ in 0..MOST_SIGNALS {
+        // SAFETY: the command reads `insn_cnt` instructions and a zero-terminated licence and writes at most `log_size`
+        // bytes to `log_buf`, all of which the arguments above keep valid; its result is a new descriptor.
+        match unsafe { bpf_fd(BPF_PROG_LOAD, &mut attr) } {
+            Err(Errno::EAGAIN) => {}
+            done => return done,
+        }
+    }
+    Err(Errno::EAGAIN)
 }
 
 /// Attaches a program to a cgroup; with `BPF_F_REPLACE`, in the place of another one.
@@ -516,6 +526,45 @@ mod tests {
         assert_eq!(std::mem::offset_of!(RawProgramInfo, name), 64);
         assert_eq!(size_of::<RawLinkInfo>(), 32);
         assert_eq!(std::mem::offset_of!(RawLinkInfo, cgroup_id), 16);
+    }
+
+    /// Many more than fit between two signals, all told.
+    #[test]
+    #[ignore = "needs root"]
+    fn signals_do_not_keep_programs_from_being_loaded() {
+        use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+        use std::sync::atomic::{AtomicBool, Ordering};
+        use std::time::Duration;
+
+        extern "C" fn nothing(_: libc::c_int) {}
+        let handler = SigHandler::Handler(nothing);
+        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: the handler does nothing.
+        unsafe { sigaction(Signal::SIGUSR2, &action) }.unwrap();
+        let (allow, exit) = (
+            Instruction::new(0xb7, 0, 0, 0, 1),
+            Instruction::new(0x95, 0, 0, 0, 0),
+        );
+        let mut program = vec![allow; 1000];
+        program.push(exit);
+        // SAFETY: takes nothing.
+        let loader = unsafe { libc::pthread_self() };
+        let is_over = AtomicBool::new(false);
+        let loaded = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: the thread waits for this one, so it is there.
+                    unsafe { libc::pthread_kill(loader, Signal::SIGUSR2 as libc::c_int) };
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let loaded: Vec<_> = (0..300)
+                .map(|_| load_program(&program, *b"test\0\0\0\0\0\0\0\0\0\0\0\0", None).map(drop))
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            loaded
+        });
+        assert!(loaded.iter().all(Result::is_ok), "{loaded:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Makes and moves mounts by descriptor: the mount API of Linux 5.2 and 5.12.
+//! Makes and moves mounts by descriptor: the mount API of Linux 5.2 and what came to it later.
 //!
-//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), open_tree_attr(2), move_mount(2), mount_setattr(2), fsopen(2), fsconfig(2),
-//! fsmount(2), statx(2) and statmount(2).
+//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), move_mount(2),
+//! mount_setattr(2), fsopen(2), fsconfig(2), fsmount(2), statx(2), statmount(2) and open_tree_attr(2).
 
 use std::ffi::{CStr, CString, c_int, c_long, c_uint};
 use std::mem;

@@ -184,16 +184,15 @@ fn enter_root(cage: &Cage<'_>) -> Result<(), Failure> {
     let pivot = || pivot_root(c".", c".");
     // Most containers have a mount for a root, which spares a second copy of it and of all below. It is refused if it is
     // none, if it is the first one of its namespace, and if a user namespace has locked it to what it is mounted on.
-    let restricted = pivot().is_err();
-    if restricted {
+    let is_covered = pivot().is_err();
+    if is_covered {
         cover_root(cage)?;
         pivot().at(Step::Pivot)?;
     }
     umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
-    if restricted {
-        Ok(())
-    } else {
-        restrict_root(cage)
+    match is_covered {
+        true => Ok(()), // and what covers it is restricted
+        false => restrict_root(cage),
     }
 }
 
