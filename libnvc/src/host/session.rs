@@ -7,6 +7,7 @@
 //! [`look_ahead`]: DriverSession::look_ahead
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::nvcaps::Capabilities;
@@ -70,7 +71,8 @@ pub struct DriverSession {
     request: QueryRequest,
     query: Query,
     found: Option<Found>,
-    capabilities: Capabilities,
+    /// Asked for by those who need it: a container with MIG devices, a list of nodes.
+    capabilities: OnceLock<Capabilities>,
 }
 
 /// What was found before NVML had answered.
@@ -128,7 +130,7 @@ impl DriverSession {
             request,
             query,
             found: None,
-            capabilities: Capabilities::discover(),
+            capabilities: OnceLock::new(),
         })
     }
 
@@ -192,7 +194,7 @@ impl DriverSession {
         self.query = Query::start(&self.program, &self.request)?;
         self.environment = DriverEnvironment::of_process();
         self.found = None;
-        self.capabilities = Capabilities::discover();
+        self.capabilities = OnceLock::new();
         Ok(())
     }
 
@@ -254,7 +256,7 @@ impl DriverSession {
 
     /// The machine's capability devices.
     pub fn capabilities(&self) -> Capabilities {
-        self.capabilities
+        *self.capabilities.get_or_init(Capabilities::discover)
     }
 
     /// What gives access to a MIG device: its GPU instance, then its compute instance.
@@ -283,9 +285,10 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Capabilities::device`].
     pub fn capability_node(&self, file: &HostPath) -> Result<Option<DeviceNode>> {
-        let has_devices = self.capabilities.has_devices();
+        let capabilities = self.capabilities();
+        let has_devices = capabilities.has_devices();
         has_devices
-            .then(|| self.capabilities.device(&self.root, file))
+            .then(|| capabilities.device(&self.root, file))
             .transpose()
     }
 
