@@ -507,6 +507,7 @@ fn length(count: usize) -> Result<u32, Errno> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
