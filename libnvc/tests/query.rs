@@ -75,6 +75,7 @@ fn with_root() -> Vec<(&'static str, Test)> {
         ("crash_in_init", crash_in_init),
         ("crash_later", crash_later),
         ("exit_later", exit_later),
+        ("processors_stay_as_they_are", processors_stay_as_they_are),
         ("hang_in_init", hang_in_init),
         ("hang_later", hang_later),
         ("init_fails", init_fails),
@@ -652,6 +653,25 @@ fn dropping_ends_the_process() -> Outcome {
     ensure(is_copy == is_copied(), format!("a copy: {is_copy}"))?;
     drop(query);
     ensure(!Path::new(&format!("/proc/{pid}")).exists(), "not reaped")
+}
+
+/// A copy begins on another processor, and may go where its caller may.
+fn processors_stay_as_they_are() -> Outcome {
+    let root = Root::new(&["HANG_INIT"]);
+    let query = start(&root.request());
+    let allowed = |process: &str| {
+        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("Cpus_allowed:"));
+        line.map(str::to_owned).ok_or("no such line".into())
+    };
+    let (theirs, ours): (Result<String, Failed>, _) =
+        (allowed(&root.pid().to_string()), allowed("self"));
+    let (theirs, ours) = (theirs?, ours?);
+    ensure(theirs == ours, format!("{theirs}, and not {ours}"))?;
+    drop(query);
+    Ok(())
 }
 
 fn killing_the_caller_ends_the_process() -> Outcome {
