@@ -175,8 +175,8 @@ fn clone_tree_here() -> Result<OwnedFd, Errno> {
     owned(fd).ok_or(Errno::EBADF)
 }
 
-/// Restricts the mount that a path, from a directory on, leads to, and all below it.
-fn restrict_tree(from: BorrowedFd<'_>, path: &CStr, attributes: u64) -> Result<(), Errno> {
+/// Restricts the mount that the working directory is the root of, and all below it.
+fn restrict_tree_here(attributes: u64) -> Result<(), Errno> {
     let change = libc::mount_attr {
         attr_set: attributes,
         attr_clr: 0,
@@ -187,9 +187,9 @@ fn restrict_tree(from: BorrowedFd<'_>, path: &CStr, attributes: u64) -> Result<(
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
-            from.as_raw_fd(),
-            path.as_ptr(),
-            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            libc::AT_FDCWD,
+            c".".as_ptr(),
+            libc::AT_RECURSIVE,
             ptr::from_ref(&change),
             size_of_val(&change),
         )

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::fcntl::{OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
@@ -173,47 +173,27 @@ fn mount_at(
     mount(source, target, kind, flags, data)
 }
 
-/// Makes the working directory the root, restricted, and leaves the old one.
+/// Makes the working directory the root, leaves the old one, and restricts the new one.
 fn enter_root(cage: &Cage<'_>) -> Result<(), Failure> {
-    if !cage.pivot {
+    if cage.pivot {
+        // The old root ends up on top of the new one, where `.` finds it: pivot_root(2), NOTES.
+        let pivot = || pivot_root(c".", c".");
+        // Most containers have a mount for a root, which spares a second copy of it and of all below. It is refused if it
+        // is none, if it is the first one of its namespace, and if a user namespace has locked it to what it is mounted on.
+        if pivot().is_err() {
+            cover_root(cage)?;
+            pivot().at(Step::Pivot)?;
+        }
+        umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
+    } else {
         cover_root(cage)?;
         // The old root stays below the new one, out of reach without a descriptor and without CAP_SYS_CHROOT.
-        return chroot(c".").at(Step::Pivot);
+        chroot(c".").at(Step::Pivot)?;
     }
-    // The old root ends up on top of the new one, where `.` finds it: pivot_root(2), NOTES.
-    let pivot = || pivot_root(c".", c".");
-    // Most containers have a mount for a root, which spares a second copy of it and of all below. It is refused if it is
-    // none, if it is the first one of its namespace, and if a user namespace has locked it to what it is mounted on.
-    let is_covered = pivot().is_err();
-    if is_covered {
-        cover_root(cage)?;
-        pivot().at(Step::Pivot)?;
-    }
-    umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
-    match is_covered {
-        true => Ok(()), // and what covers it is restricted
-        false => restrict_root(cage),
-    }
+    restrict_root(cage)
 }
 
-/// Restricts the root, which is the working directory, and all mounts below it.
-fn restrict_root(cage: &Cage<'_>) -> Result<(), Failure> {
-    match super::restrict_tree(AT_FDCWD, c".", attributes(cage)) {
-        Err(Errno::ENOSYS | Errno::EPERM) => restrict_here(cage), // before Linux 5.12
-        done => done.at(Step::Copy),
-    }
-}
-
-/// Devices and set-id bits of the image mean nothing in the cage, and neither do its programs unless one is to run.
-fn attributes(cage: &Cage<'_>) -> u64 {
-    let always = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
-    match cage.image_programs {
-        true => always,
-        false => always | libc::MOUNT_ATTR_NOEXEC,
-    }
-}
-
-/// Covers the root directory with the working directory and all mounts below it, restricted, and goes there.
+/// Covers the root directory with the working directory and all mounts below it, and goes there.
 fn cover_root(cage: &Cage<'_>) -> Result<(), Failure> {
     let tree: OwnedFd = match super::clone_tree_here() {
         Ok(tree) => tree,
@@ -221,21 +201,12 @@ fn cover_root(cage: &Cage<'_>) -> Result<(), Failure> {
         Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(cage),
         Err(errno) => return Err(errno).at(Step::Copy),
     };
-    let restricted = match super::restrict_tree(tree.as_fd(), c"", attributes(cage)) {
-        Ok(()) => true,
-        Err(Errno::ENOSYS | Errno::EPERM) => false, // before Linux 5.12
-        Err(errno) => return Err(errno).at(Step::Copy),
-    };
     match super::attach_to_root(tree.as_fd()) {
         // A sandbox that forbids this call alone.
         Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(cage),
         done => done.at(Step::Attach)?,
     }
-    fchdir(&tree).at(Step::Attach)?;
-    if !restricted {
-        restrict_here(cage)?;
-    }
-    Ok(())
+    fchdir(&tree).at(Step::Attach)
 }
 
 /// The same by mount(2), which cannot say where in a stack of mounts it means.
@@ -249,7 +220,21 @@ fn cover_root_by_name(cage: &Cage<'_>) -> Result<(), Failure> {
     if (here.st_dev, here.st_ino) != (wanted.st_dev, wanted.st_ino) {
         return Err(Errno::EXDEV).at(Step::Attach);
     }
-    restrict_here(cage)
+    Ok(())
+}
+
+/// Restricts the root, which is the working directory, and all mounts below it.
+///
+/// Devices and set-id bits of the image mean nothing in the cage, and neither do its programs unless one is to run.
+fn restrict_root(cage: &Cage<'_>) -> Result<(), Failure> {
+    let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
+    if !cage.image_programs {
+        attributes |= libc::MOUNT_ATTR_NOEXEC;
+    }
+    match super::restrict_tree_here(attributes) {
+        Err(Errno::ENOSYS | Errno::EPERM) => restrict_here(cage), // before Linux 5.12
+        done => done.at(Step::Copy),
+    }
 }
 
 /// Restricts the one mount that the working directory is the root of; those below it keep what they have.
@@ -280,7 +265,7 @@ fn restrict_here(cage: &Cage<'_>) -> Result<(), Failure> {
 /// Leaves the working directory there, since mount(2) takes names and the descriptor's is `.` there.
 fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let directory = match openat(AT_FDCWD, name, flags, Mode::empty()) {
+    let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
         Ok(directory) => directory,
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
         Err(errno) => return Err(errno).at(Step::Mask),
