@@ -17,7 +17,7 @@ use crate::error::errno_of;
 const AT_ONCE: usize = 8 << 10;
 
 /// Reads a file to its end, or as many bytes as are wanted at the most.
-pub(crate) fn read(file: File, most: u64) -> Result<Vec<u8>, Errno> {
+pub(crate) fn read(file: impl Read, most: u64) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(AT_ONCE);
     match file.take(most).read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),

@@ -1,6 +1,7 @@
 //! Attaches mounts to their mount points: not twice, and not where they would show on the host.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -194,7 +195,7 @@ impl<'a> Attacher<'a> {
             flags,
             Mode::empty(),
         )?;
-        let bytes = stream::read(fd.into(), u64::MAX)?;
+        let bytes = stream::read(File::from(fd), u64::MAX)?;
         // Mount points can be any bytes; only ids and options matter here.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

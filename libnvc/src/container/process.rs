@@ -4,6 +4,7 @@
 //! file systems and its /proc is below the container's root, where an image may put anything: each component is
 //! checked to be the kernel's own procfs before it is trusted, so that root never enters a namespace that the image chose.
 
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -203,7 +204,8 @@ impl Process {
             }
         };
         let fd = open().map_err(failed)?;
-        stream::read(fd.into(), u64::MAX).map_err(|errno| Error::file("read failed", &path, errno))
+        stream::read(File::from(fd), u64::MAX)
+            .map_err(|errno| Error::file("read failed", &path, errno))
     }
 }
 

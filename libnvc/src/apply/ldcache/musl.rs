@@ -1,6 +1,5 @@
 //! Adds directories to the lists by which musl finds libraries.
 
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -10,10 +9,11 @@ use super::{failure, replace};
 use crate::apply::journal::Journal;
 use crate::apply::kept::Kept;
 use crate::container::Layout;
-use crate::error::{Result, errno_of};
+use crate::error::Result;
 use crate::inroot::Image;
 use crate::ldcache::musl::{COMPAT32, Loader, NATIVE, extended};
 use crate::path::ContainerPath;
+use crate::stream;
 
 /// Much more than any list; musl reads it to its end.
 const LONGEST: u64 = 64 << 10;
@@ -60,10 +60,7 @@ fn add(
     if let Some(file) = kept.file() {
         mode =
             Mode::from_bits_truncate(fstat(file).map_err(failed("stat failed"))?.st_mode & 0o777);
-        let mut text = Vec::new();
-        let read = file.take(LONGEST + 1).read_to_end(&mut text);
-        read.map_err(|e| failed("reading failed")(errno_of(&e)))?;
-        list = Some(text);
+        list = Some(stream::read(file, LONGEST + 1).map_err(failed("reading failed"))?);
     }
     let too_long = list
         .as_ref()
