@@ -51,13 +51,12 @@ const ALLOWED: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_
 
 /// Takes the rest out of this thread's bounding set.
 fn limit() {
-    for capability in caps::all() {
-        if !ALLOWED.contains(&capability)
-            && let Err(e) = caps::drop(None, CapSet::Bounding, capability)
-        {
-            // One that the kernel does not know, or a caller without CAP_SETPCAP.
-            debug!("keeping {capability} in the bounding set: {e}");
-        }
+    let mut rest = caps::all();
+    rest.retain(|capability| !ALLOWED.contains(capability));
+    rest.retain(|capability| caps::drop(None, CapSet::Bounding, *capability).is_err());
+    if !rest.is_empty() {
+        // The caller has no CAP_SETPCAP, or the kernel does not know them.
+        debug!("keeping {} capabilities in the bounding set", rest.len());
     }
 }
 
