@@ -1,7 +1,7 @@
-//! Looks into a library's ELF headers: what it needs, and which system it says it was built for.
+//! Reads a library's ELF headers: the libraries it needs, and the system it was built for.
 //!
-//! Driver libraries are up to 100 MB, so only headers, the dynamic segment and notes are read, each with a small read of its
-//! own. A file that is cut off or odd is an error, never a panic.
+//! Driver libraries are up to 100 MB, so this reads only headers, the dynamic segment and notes, each with one small
+//! read. A truncated or malformed file is an error, never a panic.
 
 use std::fs::File;
 use std::io;
@@ -13,17 +13,17 @@ use goblin::elf::header::{EI_CLASS, ET_DYN};
 use goblin::elf::program_header::{PT_DYNAMIC, PT_LOAD, PT_NOTE, ProgramHeader};
 use goblin::elf::{Elf, Header};
 
-/// The first read: with usual linkers it holds the headers and the notes.
+/// Size of the first read: with common linkers it covers the headers and the notes.
 const HEAD: usize = 1024;
-/// Longest dynamic or note segment that is looked at; usual ones are below one kilobyte.
+/// Longest dynamic or note segment that is read; typical ones are below one kilobyte.
 const LONGEST_SEGMENT: u64 = 64 * 1024;
 const MOST_SEGMENTS: u16 = 128;
-/// More than a file's name can have.
+/// Longer than any file name.
 const LONGEST_NAME: usize = 256;
 /// Note type of the ABI tag, owner `GNU`.
 const NT_GNU_ABI_TAG: u32 = 1;
 
-/// Why a library could not be looked into.
+/// Why a library's headers could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Oddity {
     #[error("it cannot be read: {0}")]
@@ -38,7 +38,7 @@ pub(crate) enum Oddity {
     NoAbiNote,
 }
 
-/// Reads some bytes at an offset, fewer at the end of the file.
+/// Reads bytes at an offset; returns fewer at the end of the file.
 pub(crate) trait Source {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
@@ -49,14 +49,14 @@ impl Source for File {
     }
 }
 
-/// What an ELF header says of the machine a file is for.
+/// The machine an ELF header names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// `EI_CLASS`: 1 for 32 bits, 2 for 64.
     pub(crate) class: u8,
     /// `e_machine`.
     pub(crate) machine: u16,
-    /// `e_flags`: what else matters on this machine.
+    /// `e_flags`: variants of the machine.
     pub(crate) flags: u32,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Identity {
 pub(crate) struct Library<S> {
     source: S,
     identity: Identity,
-    /// Whether it is a shared object.
+    /// True if it is a shared object.
     shared: bool,
     head: Vec<u8>,
     ctx: Ctx,
@@ -99,17 +99,17 @@ impl<S: Source> Library<S> {
         Ok(library)
     }
 
-    /// Which machine it is for.
+    /// Returns the machine it is for.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether it is a shared object, or at least says so.
+    /// Returns true if the header's type is shared object.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared
     }
 
-    /// Whether the library needs one whose name begins with one of `names`.
+    /// Returns true if the library needs one whose name begins with one of `names`.
     pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
         let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
         self.any_needed(longest, |needed| {
@@ -117,7 +117,7 @@ impl<S: Source> Library<S> {
         })
     }
 
-    /// Whether one of the libraries it needs is wanted, by its name, of which `longest` bytes are looked at.
+    /// Returns true if `wanted` accepts the name of a library it needs; only `longest` bytes of a name are compared.
     pub(crate) fn any_needed(
         &self,
         longest: usize,
@@ -139,7 +139,7 @@ impl<S: Source> Library<S> {
         Ok(false)
     }
 
-    /// The name by which programs ask for the library, if it has one.
+    /// Returns the SONAME, if it has one.
     pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, Oddity> {
         let (dynamic, strings) = self.dynamic()?;
         let Some(entry) = dynamic.dyns.iter().rfind(|entry| entry.d_tag == DT_SONAME) else {
@@ -152,7 +152,7 @@ impl<S: Source> Library<S> {
         Ok(Some(name))
     }
 
-    /// The dynamic section, and where in the file its strings are.
+    /// Reads the dynamic section and finds the file offset of its strings.
     fn dynamic(&self) -> Result<(Dynamic, u64), Oddity> {
         let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
         let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
@@ -165,7 +165,7 @@ impl<S: Source> Library<S> {
         Ok((dynamic, strings))
     }
 
-    /// The ABI note: operating system (0 is Linux) and oldest kernel version.
+    /// Reads the ABI note: operating system (0 is Linux) and oldest kernel version.
     pub(crate) fn abi(&self) -> Result<[u32; 4], Oddity> {
         for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
             let bytes = self.segment(segment)?;
@@ -204,7 +204,7 @@ impl<S: Source> Library<S> {
         })
     }
 
-    /// File offset of an address.
+    /// Returns the file offset of an address.
     fn offset_of(&self, address: u64) -> Option<u64> {
         let mut loaded = self.segments.iter().filter(|s| s.p_type == PT_LOAD);
         loaded.find_map(|segment| {
@@ -246,7 +246,7 @@ impl<S: Source> Library<S> {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // An offset that no file can have.
+                // An offset beyond any file.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Err(Oddity::Nonsense),
                 Err(e) => return Err(e.into()),
             }
@@ -353,7 +353,7 @@ pub(crate) mod tests {
         assert!(Library::open(&b""[..]).is_err());
     }
 
-    /// What is left of the file may say nothing, but not the contrary.
+    /// A truncated file may lack an answer, but must not give a wrong one.
     #[test]
     fn a_cut_name_is_not_another_name() {
         let file = sample();

@@ -1,29 +1,29 @@
-//! Describes failures: one operation, one object, one cause, and where known the way out.
+//! Describes failures: one operation, one object, one cause and, if known, the way out.
 //!
 //! An [`Error`] prints like upstream's messages, `<operation>: <object>: <cause>`, since tools grep for them. Its
-//! [`kind`](Error::kind) is what callers decide on; one table turns it into what C sees.
+//! [`kind`](Error::kind) is for callers to match on; one table turns it into the C library's numbers.
 
 use std::fmt;
 use std::path::Path;
 
 use nix::errno::Errno;
 
-/// Result of everything in this crate that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of failure an [`Error`] is.
+/// The category of an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The caller asked for something malformed or contradictory.
     InvalidArgument,
-    /// A device, file or process that was asked for by name is not there.
+    /// A device, file or process that the caller named does not exist.
     NotFound,
-    /// A file of the driver or of the system is not of the form it must have.
+    /// A file of the driver or the system is malformed.
     Malformed,
     /// The driver's library could not be loaded or initialised, or its process could not be started.
     DriverUnavailable,
-    /// The driver's library failed, crashed or answered nonsense after it was initialised.
+    /// The driver's library failed, crashed or gave an invalid answer after it was initialised.
     DriverFailed,
     /// The driver did not answer in time.
     TimedOut,
@@ -35,7 +35,7 @@ pub enum ErrorKind {
     System,
 }
 
-/// A failure: what was done, to what, why it failed, and perhaps what to do about it.
+/// A failure: operation, object, cause and, if known, what to do about it.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -48,7 +48,7 @@ struct Inner {
     cleanup: Vec<Error>,
 }
 
-/// The reason below an [`Error`]; its text is lower case, as upstream prints it.
+/// The cause of an [`Error`]; its text is lower case, as upstream prints it.
 #[derive(Clone, Debug, thiserror::Error)]
 enum Cause {
     #[error("{}", errno_text(*.0))]
@@ -81,42 +81,42 @@ impl Error {
         Self::system(format!("{operation}: {}", path.as_ref().display()), errno)
     }
 
-    /// The same failure of another kind.
+    /// Changes the kind.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
 
-    /// The same failure with words in front, for a caller that knows what it was for: `<context>: <error>`.
+    /// Prefixes the text with the caller's context: `<context>: <error>`.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.0.what = format!("{context}: {}", self.0.what);
         self
     }
 
-    /// The same failure with a cause below it; the text is made lower case.
+    /// Adds a cause; its text is made lower case.
     #[must_use]
     pub fn because(mut self, cause: impl fmt::Display) -> Self {
         self.0.cause = Some(Cause::Text(cause.to_string().to_lowercase()));
         self
     }
 
-    /// The same failure with the way out, a sentence without a full stop.
+    /// Adds a hint, a sentence without a full stop.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// The same failure, accompanied by what went wrong while cleaning up after it.
+    /// Adds an error that occurred while cleaning up after this one.
     #[must_use]
     pub fn with_cleanup(mut self, errors: impl IntoIterator<Item = Error>) -> Self {
         self.0.cleanup.extend(errors);
         self
     }
 
-    /// What sort of failure this is.
+    /// Returns the category.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -129,12 +129,12 @@ impl Error {
         }
     }
 
-    /// The next thing to do, where the cause is known.
+    /// Returns what to do next, if the cause is known.
     pub fn advice(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
 
-    /// What went wrong while cleaning up after this failure.
+    /// Returns the errors that occurred while cleaning up after this one.
     pub fn cleanup(&self) -> &[Error] {
         &self.0.cleanup
     }

@@ -1,6 +1,6 @@
 //! Knows the dynamic loader's cache: its format, its order, ldconfig's configuration, and how a change alters it.
 //!
-//! Discovery reads the host's cache with it, and the image's; apply writes the image's. All is pure but
+//! Discovery reads the host's and the image's cache with it; apply writes the image's. Everything is pure except
 //! [`configured`], which reads ld.so.conf in a root.
 
 pub(crate) mod conf;
@@ -13,10 +13,10 @@ pub(crate) mod musl;
 pub(crate) mod order;
 pub(crate) mod write;
 
-/// Directories that ldconfig looks through without being told; which of them depends on the distribution.
+/// Directories that ldconfig may search by default; the distribution decides which.
 pub(crate) const BUILT_IN: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
 
-/// The subdirectory of subdirectories for processors with more features, since glibc 2.33.
+/// The parent of the subdirectories for CPUs with more features, since glibc 2.33.
 pub(crate) const FOR_FEATURES: &str = "glibc-hwcaps";
 
 /// Plain names of such subdirectories, before glibc 2.37.
@@ -24,7 +24,7 @@ pub(crate) const FOR_FEATURES_BEFORE: [&str; 7] = [
     "avx512_1", "haswell", "sse2", "tls", "x86_64", "xeon_phi", "atomics",
 ];
 
-/// All that ldconfig looks through by itself: [`BUILT_IN`], and Debian's for this architecture.
+/// All directories that ldconfig searches by default: [`BUILT_IN`], and Debian's for this architecture.
 pub(crate) fn built_in() -> impl Iterator<Item = std::path::PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let debian = ["/lib", "/usr/lib"].map(|path| std::path::Path::new(path).join(&triplet));

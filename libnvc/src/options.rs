@@ -22,7 +22,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// What of the driver is left out, or looked up in another way.
+    /// Parts of the driver to leave out or to look up differently.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct DriverOptions: u32 {
         /// Look for the legacy GL library names instead of the GLVND vendor libraries.
@@ -45,7 +45,7 @@ bitflags! {
 bitflags! {
     /// How a container is reached and what it gets.
     ///
-    /// `GRAPHICS` and `COMPUTE` come with what needs them: the words say so.
+    /// Words whose capability needs `GRAPHICS` or `COMPUTE` set those bits too.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ContainerOptions: u32 {
         /// Reach the container through the caller's /proc.
@@ -90,7 +90,7 @@ pub enum CudaCompatMode {
     Mount,
     /// Their directory goes first on ldconfig's command line; nothing is mounted.
     Ldconfig,
-    /// Not even looked for.
+    /// Ignored.
     Disabled,
 }
 
@@ -148,7 +148,7 @@ impl ContainerOptions {
         ("cuda-compat-mode=mount", Self::CUDA_COMPAT_MOUNT),
     ];
 
-    /// The options of a container for which none are given.
+    /// The default options of a container.
     pub const DEFAULT_WORDS: &str = "standalone no-cgroups no-devbind utility";
 
     /// The set that `words` name, checked for contradictions.

@@ -1,9 +1,9 @@
-//! Evaluates requirement expressions: what an image demands of the driver and of each GPU before it will run.
+//! Evaluates requirement expressions: an image's conditions on the driver and on each GPU.
 //!
 //! An expression is alternatives separated by spaces; an alternative is tests separated by commas, all of which must
 //! hold; a test is `NAME OP VALUE` without blanks, e.g. `cuda>=12.4` or `brand=tesla,driver>=470`. Images carry these
-//! in `NVIDIA_REQUIRE_*`, so what upstream accepts is accepted, and mistakes count only when they are come upon: a
-//! malformed test behind one that already failed, or behind an alternative that holds, is never looked at.
+//! in `NVIDIA_REQUIRE_*`, so everything that upstream accepts is accepted, and errors are reported only when reached: a
+//! malformed test after one that failed, or after an alternative that holds, is never evaluated.
 
 use std::cmp::Ordering;
 
@@ -13,13 +13,13 @@ use crate::host::DriverVersions;
 /// Longest test that can be reported; upstream has a buffer of 128 bytes and calls a longer failing test invalid.
 const LONGEST_FAILING_TEST: usize = 127;
 
-/// What a container demands, in the language of `--require`.
+/// A container's requirement, in the language of `--require`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     text: String,
 }
 
-/// The properties of one GPU that a test can ask for.
+/// The properties of one GPU that a test can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     /// Compute capability, e.g. `9.0`.
@@ -28,8 +28,7 @@ pub struct Target<'a> {
     pub brand: &'a str,
 }
 
-/// Checks that every requirement holds on every device, or, where there are no devices, without one: then tests of
-/// `arch` and `brand` hold.
+/// Checks that every requirement holds on every device. Without devices, tests of `arch` and `brand` hold.
 ///
 /// # Errors
 /// `invalid expression`, and `unsatisfied condition: <first alternative>` with a hint that names the test that failed.
@@ -49,13 +48,13 @@ pub fn check(
     Ok(())
 }
 
-/// What tests are held against.
+/// The facts that tests are evaluated against.
 struct Facts<'a> {
     versions: &'a DriverVersions,
     target: Option<Target<'a>>,
 }
 
-/// A test that does not hold, and what there is instead.
+/// A test that does not hold, and the actual value.
 struct Failed<'a> {
     test: &'a str,
     subject: &'static str,
@@ -63,7 +62,7 @@ struct Failed<'a> {
 }
 
 impl Requirement {
-    /// The requirement that `text` states. Mistakes in it show when it is checked.
+    /// Wraps `text`, which is parsed when the requirement is checked.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into() }
     }
@@ -177,7 +176,7 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// What the test is about and what that is here, if the test does not hold.
+    /// Returns the test's property and its actual value if the test does not hold.
     fn failure(&self, facts: &Facts<'a>) -> Result<Option<(&'static str, &'a str)>> {
         let versions = facts.versions;
         let (subject, actual) = match (self.name, facts.target) {
@@ -240,7 +239,7 @@ impl Op {
         }
     }
 
-    /// Names have no order: `None` where one is asked for.
+    /// Compares names. Returns None for an ordering operator: names have no order.
     fn holds_for_names(self, actual: &str, wanted: &str) -> Option<bool> {
         let same = actual.eq_ignore_ascii_case(wanted);
         match self {
@@ -251,7 +250,8 @@ impl Op {
     }
 }
 
-/// Orders two versions by their numbers; `None` if one is not digits separated by dots. Missing numbers are zeros.
+/// Compares two versions number by number; missing numbers are zero. Returns None if one is not digits separated by
+/// dots.
 fn compare_versions(left: &str, right: &str) -> Option<Ordering> {
     let (mut left, mut right) = (numbers(left)?, numbers(right)?);
     loop {
@@ -268,7 +268,7 @@ fn compare_versions(left: &str, right: &str) -> Option<Ordering> {
     }
 }
 
-/// The numbers of a version without their leading zeros; runs of dots separate like one.
+/// Splits a version into numbers without leading zeros; several dots count as one.
 fn numbers(version: &str) -> Option<impl Iterator<Item = &str>> {
     let well_formed = version.starts_with(|c: char| c.is_ascii_digit())
         && version.bytes().all(|b| b.is_ascii_digit() || b == b'.');

@@ -1,28 +1,28 @@
 //! Chooses devices: turns the lists of `--device`, `--mig-config`, `--mig-monitor` and `--imex-channel` into indices.
 //!
 //! The grammar is upstream's, quirks included, since schedulers and scripts pass whatever once worked: partial PCI
-//! addresses, trailing garbage after a MIG index. A GPU that could not be read stands in the way only of those who ask
-//! for it by name.
+//! addresses, trailing garbage after a MIG index. A GPU that could not be read is an error only if it is requested by
+//! name.
 
 use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{FailedGpu, Gpu};
 
-/// IMEX channels are minor numbers, of which Linux has this many.
+/// Number of IMEX channels: they are minor numbers, and Linux has this many.
 const IMEX_CHANNELS: u32 = 1 << 20;
 
-/// How many devices a hint lists before it stops.
+/// Longest list of devices in a hint.
 const LISTED: usize = 24;
 
-/// Chosen devices, in the order in which they were asked for, each once.
+/// Selected devices, each once, in the requested order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Positions in the list of GPUs.
+    /// Indices into the list of GPUs.
     pub gpus: Vec<usize>,
-    /// Position of the GPU, position of the MIG device in it. The GPU is in `gpus` too.
+    /// Index of the GPU and index of the MIG device in it. The GPU is in `gpus` too.
     pub migs: Vec<(usize, usize)>,
-    /// Whether everything was asked for, and not some devices that happen to be all.
+    /// True if `all` was requested, not just a list that happens to name every device.
     pub all: bool,
 }
 
@@ -51,12 +51,12 @@ impl Selection {
     }
 }
 
-/// Which of the two global MIG capabilities is asked for.
+/// One of the two global MIG capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigCapability {
     /// Changing the partitioning.
     Config,
-    /// Watching all instances.
+    /// Monitoring all instances.
     Monitor,
 }
 
@@ -70,19 +70,19 @@ impl MigCapability {
     }
 }
 
-/// The GPUs for which a global MIG capability is wanted.
+/// The GPUs for which a global MIG capability was requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigSelection {
-    /// Whether it was asked for; then the files of single MIG devices are left out, even if no GPU knows MIG.
+    /// True if it was requested; the files of single MIG devices are then left out, even if no GPU supports MIG.
     pub all: bool,
-    /// Positions in the list of GPUs of the selected ones that know MIG.
+    /// Indices of the selected GPUs that support MIG.
     pub gpus: Vec<usize>,
 }
 
-/// The devices that `list` names, e.g. `0,GPU-…,1:0`. On a machine without GPUs every list is accepted.
+/// Selects the devices that `list` names, e.g. `0,GPU-…,1:0`. On a machine without GPUs every list is accepted.
 ///
 /// # Errors
-/// `<item>: unknown device`, and for a GPU that is lost what NVML said about it.
+/// `<item>: unknown device`, and for a lost GPU NVML's error.
 pub fn select_devices(gpus: &[Gpu], lost: &[FailedGpu], list: &str) -> Result<Selection> {
     let mut selection = Selection::default();
     if gpus.is_empty() && lost.is_empty() {
@@ -107,7 +107,7 @@ pub fn select_devices(gpus: &[Gpu], lost: &[FailedGpu], list: &str) -> Result<Se
     Ok(selection)
 }
 
-/// The GPUs for which the option of `capability` with the value `list` asks; only `all` is possible.
+/// Selects the GPUs for the option of `capability` with the value `list`; only `all` is supported.
 ///
 /// # Errors
 /// `<item>: only 'all' devices are currently supported` and, if single MIG devices are selected, `all: cannot enable
@@ -141,7 +141,7 @@ pub fn select_mig_capability(
     })
 }
 
-/// The IMEX channels that `list` names, e.g. `0,1`.
+/// Selects the IMEX channels that `list` names, e.g. `0,1`.
 ///
 /// # Errors
 /// `unsupported IMEX channel value: <item>`.
@@ -168,7 +168,7 @@ fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').filter(|item| !item.is_empty())
 }
 
-/// The GPU that `item` names by UUID, PCI address or index.
+/// Finds the GPU that `item` names by UUID, PCI address or index.
 fn find_gpu(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<usize>> {
     let busid = pci_address(item);
     let index = decimal(item);
@@ -189,7 +189,7 @@ fn find_gpu(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<usize
     gone.map_or(Ok(None), |gpu| Err(lost_error(item, gpu)))
 }
 
-/// The MIG device that `item` names by UUID or as `GPU:MIG`.
+/// Finds the MIG device that `item` names by UUID or as `GPU:MIG`.
 fn find_mig(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<(usize, usize)>> {
     if has_prefix(item, "MIG-") {
         let found = gpus.iter().enumerate().find_map(|(g, gpu)| {
@@ -217,7 +217,7 @@ fn has_prefix(text: &str, prefix: &str) -> bool {
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// A whole decimal number; like C's `strtoul`, blanks and a plus sign may come first.
+/// Parses a whole decimal number; like C's `strtoul`, it allows leading blanks and a plus sign.
 fn decimal(text: &str) -> Option<u32> {
     let text = text.trim_start_matches(is_blank);
     let digits = text.strip_prefix('+').unwrap_or(text);
@@ -228,7 +228,7 @@ fn decimal(text: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// The two numbers at the start of `G:M…`; what follows them is ignored, as scanf does.
+/// Parses the two numbers at the start of `G:M…` and ignores the rest, like scanf.
 fn mig_indices(text: &str) -> Option<(u32, u32)> {
     let (gpu, rest) = text.split_once(':')?;
     let digits = rest
@@ -237,7 +237,7 @@ fn mig_indices(text: &str) -> Option<(u32, u32)> {
     Some((decimal(gpu)?, rest.get(..digits)?.parse().ok()?))
 }
 
-/// The normal form of a PCI address, `%08x:%02x:%02x.0`; only domain, bus and device are looked at, as scanf does.
+/// Normalizes a PCI address to `%08x:%02x:%02x.0`; only domain, bus and device are parsed, like scanf.
 fn pci_address(text: &str) -> Option<String> {
     let (domain, rest) = text.trim_start_matches(is_blank).split_once(':')?;
     let domain = domain
@@ -281,7 +281,7 @@ fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
         )
 }
 
-/// What could have been asked for.
+/// Lists the available devices for a hint.
 fn what_is_here(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
     let names: Vec<String> = gpus
         .iter()

@@ -4,16 +4,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What one line says.
+/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// A directory of libraries.
     Directory(PathBuf),
-    /// More such files: their directory, and a pattern of names in it.
+    /// An `include`: a directory, and a pattern of names in it.
     Include(PathBuf, Vec<u8>),
 }
 
-/// The lines of a file; those that are none of the two, or relative, mean nothing to ldconfig either.
+/// Parses the lines of a file. Other lines, and relative directories, are ignored, as by ldconfig.
 pub(crate) fn parse(text: &[u8]) -> Vec<Line> {
     text.split(|&byte| byte == b'\n')
         .flat_map(|line| {
@@ -34,27 +34,28 @@ fn line_of(line: &[u8]) -> Vec<Line> {
     }
 }
 
-/// A directory; what follows an equals sign is the type of its libraries.
+/// Parses a directory; an equals sign starts the type of its libraries.
 fn directory(line: &[u8]) -> Option<Line> {
     let path = line.split(|&byte| byte == b'=').next()?.trim_ascii_end();
     let path = Path::new(OsStr::from_bytes(path));
     path.is_absolute().then(|| Line::Directory(path.to_owned()))
 }
 
-/// Relative patterns start in the directory of the file, which is /etc for the one that counts.
+/// Parses an include. Relative patterns start in the file's directory, which is /etc for ld.so.conf.
 fn include(pattern: &[u8]) -> Option<Line> {
     let path = Path::new("/etc").join(OsStr::from_bytes(pattern));
     let name = path.file_name()?.as_bytes().to_vec();
     Some(Line::Include(path.parent()?.to_owned(), name))
 }
 
-/// Whether a shell pattern has a name; one with brackets has any, which is more than ldconfig reads and never less.
+/// Returns true if a shell pattern matches a name. A pattern with brackets matches every name: that can only read more
+/// files than ldconfig would, never fewer.
 ///
-/// The image chooses both, so this must not take exponential time: of several stars only the last one is tried again,
-/// since what an earlier one could take instead the later one can take too.
+/// The image controls both, so this must not take exponential time: only the last of several stars is retried, since it
+/// can match everything that an earlier one could.
 pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut pattern, mut name) = (pattern, name);
-    // The pattern after the last star, and the name that it was last tried on.
+    // The pattern after the last star, and the rest of the name at the last attempt.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         match (pattern.split_first(), name.split_first()) {
@@ -82,7 +83,7 @@ pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// Whether a pattern is a plain name.
+/// Returns true if a pattern is a plain name.
 pub(crate) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| b"*?[\\".contains(byte))
 }
@@ -135,7 +136,7 @@ mod tests {
             );
         }
         assert!(is_plain(b"plain.conf") && !is_plain(b"*.conf"));
-        // Exponential time would not end.
+        // Exponential time would never end.
         assert!(!matches(
             &[&b"*a".repeat(100)[..], b"b"].concat(),
             &[b'a'; 255]

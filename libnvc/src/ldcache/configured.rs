@@ -1,7 +1,7 @@
-//! Reads a root's /etc/ld.so.conf and what it includes: the directories, and when that was last changed.
+//! Reads a root's /etc/ld.so.conf and the files it includes: the directories, and the last time of change.
 //!
-//! The image chooses what is read, so everything is bounded. It can put anything in the place of these files, and
-//! another thing a moment later: each is looked at by reference, and only a regular file is opened, by that descriptor.
+//! The image controls what is read, so everything is bounded. It can replace these files with anything at any time: each
+//! is checked by an `O_PATH` descriptor first, and only a regular file is then opened, through that descriptor.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -17,12 +17,12 @@ use crate::sys::directory;
 
 const MOST_FILES: usize = 256;
 const MOST_BYTES: u64 = 64 << 10;
-/// Of all files together; real images have a few dozen.
+/// Limit for all files together; real images have a few dozen.
 const MOST_LINES: usize = 4096;
-/// Names that are looked at in directories of such files, all together.
+/// Limit of directory entries examined, all directories together.
 const MOST_NAMES: usize = 1 << 16;
 
-/// When something was last changed: seconds and nanoseconds.
+/// A time of change: seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time {
     pub(crate) seconds: i64,
@@ -30,7 +30,7 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    /// When a file's content was last changed.
+    /// The modification time of a file.
     pub(crate) fn modified(stat: &FileStat) -> Self {
         Self {
             seconds: stat.st_mtime,
@@ -38,7 +38,8 @@ impl Time {
         }
     }
 
-    /// Whether this is after `other`. Archives keep whole seconds, so where one time has nothing else, no more counts.
+    /// Returns true if this is after `other`. Archives keep whole seconds only: if either time has no nanoseconds, seconds
+    /// are compared.
     pub(crate) fn is_after(self, other: Self) -> bool {
         if self.nanoseconds == 0 || other.nanoseconds == 0 {
             self.seconds > other.seconds
@@ -48,23 +49,23 @@ impl Time {
     }
 }
 
-/// What ld.so.conf says.
+/// The content of ld.so.conf.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configuration {
     /// The directories, in their order.
     pub(crate) directories: Vec<PathBuf>,
-    /// Times of change: of the file, of those it includes and of the directories they are looked up in.
+    /// Times of change of the file, the files it includes and the directories of those.
     pub(crate) times: Vec<Time>,
-    /// Whether it was more than is read.
+    /// True if a limit was reached.
     pub(crate) too_large: bool,
 }
 
-/// A file of the configuration is a fifo: reading it would wait for a writer that never comes.
+/// A configuration file is a fifo: ldconfig would block on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fifo(pub(crate) PathBuf);
 
 impl Configuration {
-    /// Reads it. Files included by included ones are not followed further.
+    /// Reads ld.so.conf. Includes of included files are not followed.
     pub(crate) fn read(image: Image<'_>) -> Result<Self, Fifo> {
         let mut all = Self::default();
         let mut names = MOST_NAMES;
@@ -98,7 +99,7 @@ impl Configuration {
         Ok(all)
     }
 
-    /// The files that an `include` means; `names` is how many names may still be looked at.
+    /// Lists the files that an `include` matches; `names` is the remaining limit of directory entries.
     fn included(
         &mut self,
         image: Image<'_>,
@@ -115,7 +116,7 @@ impl Configuration {
         self.note(found.as_fd());
         let mut files = Vec::new();
         if let Ok(fd) = inroot::open_to_list(&found) {
-            // A listing that breaks off leaves what was found so far.
+            // If the listing fails midway, keep the entries found so far.
             let _ = directory::list(fd.as_fd(), |entry| {
                 *names = names.saturating_sub(1);
                 if *names > 0 && conf::matches(pattern, entry.name.as_bytes()) {
@@ -126,7 +127,7 @@ impl Configuration {
         files
     }
 
-    /// The lines of a file, none if it is not one or cannot be read: so it is for ldconfig too.
+    /// Reads the lines of a file; no lines if it is not a file or unreadable, like ldconfig.
     fn lines(&mut self, image: Image<'_>, path: &Path) -> Result<Vec<Line>, Fifo> {
         let mut text = Vec::new();
         if let Ok(found) = image.root.resolve(path) {
@@ -142,7 +143,7 @@ impl Configuration {
         Ok(conf::parse(&text))
     }
 
-    /// Remembers when something was changed; tells what it is.
+    /// Records a file's time of change and returns its type.
     fn note(&mut self, fd: BorrowedFd<'_>) -> Option<SFlag> {
         let stat = inroot::stat(fd).ok()?;
         self.times.push(Time::modified(&stat));

@@ -1,4 +1,4 @@
-//! Reads the dynamic loader's cache, /etc/ld.so.cache: which library name leads to which file.
+//! Parses the dynamic loader's cache, /etc/ld.so.cache, which maps library names to files.
 //!
 //! Two layouts are in use, the "new" one and one where an old table precedes it; both are glibc's (`cache.h`), in the
 //! machine's byte order. The reader borrows from the bytes and checks every number in them.
@@ -13,11 +13,11 @@ pub(super) const OLD_HEADER: usize = 16;
 pub(super) const OLD_ENTRY: usize = 12;
 pub(super) const HEADER: usize = 48;
 pub(super) const ENTRY: usize = 24;
-/// Where the new layout's header has the byte order of what follows; nothing before glibc 2.33.
+/// Offset of the byte-order mark in the new layout's header; zero before glibc 2.33.
 pub(super) const BYTE_ORDER: usize = 28;
-/// Where it has the place of the extensions in the file; nothing before glibc 2.33.
+/// Offset of the extensions' file offset in that header; zero before glibc 2.33.
 pub(super) const EXTENSIONS: usize = 32;
-/// Longer than any path (PATH_MAX). In a damaged cache each of a million strings may end at the end of the file only.
+/// Longest string, more than PATH_MAX. In a damaged cache a million strings may each extend to the end of the file.
 const LONGEST_STRING: usize = 4096;
 
 /// A loader cache.
@@ -25,12 +25,12 @@ const LONGEST_STRING: usize = 4096;
 pub(crate) struct Cache<'a> {
     /// The whole file.
     pub(super) file: &'a [u8],
-    /// From the new layout's magic on: what string offsets count from.
+    /// The bytes from the new layout's magic on; string offsets count from here.
     pub(super) data: &'a [u8],
     table: &'a [u8],
 }
 
-/// One line of the cache.
+/// One entry of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     /// Kind and architecture of the library.
@@ -39,14 +39,14 @@ pub(crate) struct Entry<'a> {
     pub(crate) key: &'a [u8],
     /// The file's path.
     pub(crate) value: &'a [u8],
-    /// The oldest kernel it is for, before glibc 2.36.
+    /// The oldest kernel it supports; unused since glibc 2.36.
     pub(crate) kernel: u32,
-    /// Features of the processor that it is for.
+    /// CPU features that it requires.
     pub(crate) features: u64,
 }
 
 impl<'a> Cache<'a> {
-    /// The cache that `bytes` are; none if they have another format, are cut off, or are an old table alone.
+    /// Parses a cache. Returns None if the format is unknown, the file truncated, or only an old table is present.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let data = match bytes.strip_prefix(OLD_MAGIC) {
             Some(_) => {
@@ -68,12 +68,12 @@ impl<'a> Cache<'a> {
         })
     }
 
-    /// The entries in file order; an entry whose strings lie outside the file, or are longer than paths, is left out.
+    /// Iterates over the entries in file order. Entries whose strings lie outside the file or are too long are skipped.
     pub(crate) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
         self.whole_entries().flatten()
     }
 
-    /// The entries in file order; none in the place of one that is left out.
+    /// Iterates over the entries in file order, with None for an invalid entry.
     pub(super) fn whole_entries(self) -> impl Iterator<Item = Option<Entry<'a>>> {
         self.table.chunks_exact(ENTRY).map(move |entry| {
             Some(Entry {
@@ -86,7 +86,7 @@ impl<'a> Cache<'a> {
         })
     }
 
-    /// The string at an offset from the new layout's magic, unless it is longer than a path.
+    /// Returns the string at an offset from the new layout's magic, unless it is too long.
     pub(super) fn string(self, offset: usize) -> Option<&'a [u8]> {
         let tail = self.data.get(offset..)?;
         let tail = tail.get(..LONGEST_STRING).unwrap_or(tail);

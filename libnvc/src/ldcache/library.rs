@@ -1,21 +1,21 @@
-//! Says what ldconfig takes for a library, and of which kind.
+//! Classifies files as ldconfig does: is it a library, and of which kind.
 
 use crate::elf::Identity;
 
-/// Kind of an ELF library of an unknown C library, and of the only one that is left.
+/// Cache flags of an ELF library: for an unknown C library, and for glibc.
 const ELF: i32 = 0x0001;
 const ELF_LIBC6: i32 = 0x0003;
 
-/// Libraries by which ldconfig knows the C library of one that needs them.
+/// Libraries whose presence among the needed ones identifies glibc.
 pub(crate) const C_LIBRARY: [&str; 2] = ["libc.so.6", "libm.so.6"];
 
-/// Whether a file of this name can be a library.
+/// Returns true if a file of this name can be a library.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     let begins = name.starts_with(b"lib") || name.starts_with(b"ld-");
     begins && name.windows(3).any(|part| part == b".so") && !is_temporary(name)
 }
 
-/// Names that prelink(8) gives files it is working on.
+/// Returns true for the temporary names of prelink(8).
 fn is_temporary(name: &[u8]) -> bool {
     const MARK: &[u8] = b".#prelink#";
     let before_random = name.len().checked_sub(".XXXXXX".len());
@@ -23,8 +23,8 @@ fn is_temporary(name: &[u8]) -> bool {
     name.ends_with(MARK) || stem.is_some_and(|stem| stem.ends_with(MARK))
 }
 
-/// The kind that the cache has for a library; none for another machine. `needs_libc` is whether it needs one of
-/// [`C_LIBRARY`], which is asked for the machines where it matters.
+/// Returns the cache flags of a library, or None if it is for another machine. `needs_libc` tells if it needs one of
+/// [`C_LIBRARY`]; it is only called for machines where that matters.
 pub(crate) fn flags<E>(
     identity: Identity,
     needs_libc: impl FnOnce() -> Result<bool, E>,
@@ -50,8 +50,8 @@ pub(crate) fn flags<E>(
     })
 }
 
-/// Whether a link of this name to a library with this SONAME stands for itself: it has the SONAME as its name, or is the
-/// one for the link editor. Any other link is to ldconfig like a copy of the library.
+/// Returns true if a link of this name to a library with this SONAME is no library of its own: its name is the SONAME, or
+/// it is the development link. ldconfig treats any other link like a copy of the library.
 pub(crate) fn is_proper_link(name: &[u8], soname: &[u8]) -> bool {
     name == soname || name.ends_with(b".so") && soname.starts_with(name)
 }

@@ -1,7 +1,7 @@
-//! Reads all that a loader cache says, so that it can be written again with changes.
+//! Reads a loader cache completely, so that it can be written again with changes.
 //!
-//! Stricter than [`Cache::parse`](super::format::Cache::parse): what cannot be kept, or makes no sense, is a reason not
-//! to touch the cache, not something to leave out.
+//! Stricter than [`Cache::parse`](super::format::Cache::parse): anything that cannot be preserved or is invalid is a reason
+//! not to touch the cache, not something to leave out.
 
 use super::format::{BYTE_ORDER, Cache, EXTENSIONS, count, number};
 use super::order::SUBDIRECTORY;
@@ -10,19 +10,19 @@ use super::{FOR_FEATURES, FOR_FEATURES_BEFORE};
 
 /// Magic of the directory of extensions.
 pub(super) const EXTENSION_MAGIC: u32 = 0xeaa4_2174;
-/// Tag of the extension that says which program wrote the cache.
+/// Tag of the extension that names the program that wrote the cache.
 pub(super) const GENERATOR: u32 = 0;
 /// Tag of the extension that names the subdirectories of glibc-hwcaps.
 pub(super) const SUBDIRECTORIES: u32 = 1;
-/// Sections that are looked at; glibc has two.
+/// Limit of sections; glibc writes two.
 const MOST_EXTENSIONS: usize = 16;
-/// Different directories of a cache; real ones have a dozen.
+/// Limit of distinct directories; real caches have a dozen.
 const MOST_DIRECTORIES: usize = 256;
 
 /// The byte order marks of this machine: of glibc since 2.33, and before.
 const BYTE_ORDERS: [u8; 2] = [if cfg!(target_endian = "little") { 2 } else { 3 }, 0];
 
-/// What a cache says.
+/// The content of a cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing<'a> {
     pub(crate) form: Form<'a>,
@@ -34,22 +34,22 @@ pub(crate) struct Listing<'a> {
 pub(crate) struct Directory<'a> {
     /// As the cache names it.
     pub(crate) path: &'a [u8],
-    /// The directory that ldconfig was told of: this one, or one above if this one is for some processors only.
+    /// The directory passed to ldconfig: this one, or a parent if this one is for some CPUs only.
     pub(crate) base: &'a [u8],
 }
 
 impl Directory<'_> {
-    /// Whether ldconfig was told of it by itself.
+    /// True if it was passed to ldconfig itself.
     pub(crate) fn is_base(&self) -> bool {
         self.path == self.base
     }
 }
 
 impl<'a> Listing<'a> {
-    /// What the bytes of a cache say.
+    /// Parses the bytes of a cache.
     ///
     /// # Errors
-    /// Why they cannot be used.
+    /// The reason why they cannot be used.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, &'static str> {
         let cache = Cache::parse(bytes).ok_or("it has another format")?;
         let combined = cache.data.len() != bytes.len();
@@ -60,7 +60,7 @@ impl<'a> Listing<'a> {
         let (generator, subdirectories) =
             extensions(cache).ok_or("its extensions make no sense")?;
         if combined && !subdirectories.is_empty() {
-            // Written and read by glibc with different ideas of where strings begin.
+            // glibc's writer and reader disagree on the string offsets here.
             return Err("its old layout cannot have what it has for some processors");
         }
         let nonsense = "its entries make no sense";
@@ -90,10 +90,10 @@ impl<'a> Listing<'a> {
         Ok(Self { form, lines })
     }
 
-    /// The different directories, in the order of their first library.
+    /// Lists the distinct directories, in the order of their first library.
     ///
     /// # Errors
-    /// There are more than any real cache has.
+    /// More directories than any real cache has.
     pub(crate) fn directories(&self) -> Result<Vec<Directory<'a>>, &'static str> {
         let mut found: Vec<(&'a [u8], u64)> = Vec::new();
         let mut last: &[u8] = b"\0";
@@ -124,7 +124,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// `/lib` of `/lib/glibc-hwcaps/x86-64-v3`.
+/// Returns `/lib` for `/lib/glibc-hwcaps/x86-64-v3`.
 fn base_of_subdirectory(path: &[u8]) -> &[u8] {
     match parent(path).map(|(base, _)| base).and_then(parent) {
         Some((base, name)) if name == FOR_FEATURES.as_bytes() => base,
@@ -132,7 +132,7 @@ fn base_of_subdirectory(path: &[u8]) -> &[u8] {
     }
 }
 
-/// `/lib` of `/lib/tls/haswell`.
+/// Returns `/lib` for `/lib/tls/haswell`.
 fn base_of_old_subdirectory(mut path: &[u8]) -> &[u8] {
     while let Some((base, name)) = parent(path) {
         if !FOR_FEATURES_BEFORE
@@ -146,7 +146,7 @@ fn base_of_old_subdirectory(mut path: &[u8]) -> &[u8] {
     path
 }
 
-/// A directory's own directory, and its name there.
+/// Splits a directory into its parent and its name.
 fn parent(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let slash = path.iter().rposition(|&byte| byte == b'/')?;
     Some((path.get(..slash)?, path.get(slash + 1..)?))
@@ -154,13 +154,13 @@ fn parent(path: &[u8]) -> Option<(&[u8], &[u8])> {
 
 type Extensions<'a> = (Option<&'a [u8]>, Vec<&'a [u8]>);
 
-/// Who wrote the cache, and the names of its subdirectories; neither before glibc 2.33.
+/// Reads the generator and the names of the hwcaps subdirectories; both are absent before glibc 2.33.
 fn extensions(cache: Cache<'_>) -> Option<Extensions<'_>> {
     let at = count(cache.data, EXTENSIONS)?;
     if at == 0 {
         return Some((None, Vec::new()));
     }
-    // Here all offsets but those of strings count from the start of the file.
+    // All offsets here, except those of strings, count from the start of the file.
     let table = cache.file.get(at..)?;
     let sections = count(table, 4)?;
     if number(table, 0)? != EXTENSION_MAGIC || sections > MOST_EXTENSIONS {

@@ -1,7 +1,7 @@
-//! Alters what a loader cache lists as ldconfig would, had it searched some directories anew.
+//! Updates the entries of a loader cache as ldconfig would after searching some directories again.
 //!
-//! Those directories come first among libraries of one name, in their order, and are called as ldconfig's command line
-//! calls them. All others keep their order, as ld.so.conf has not changed.
+//! Among libraries of one name, those directories come first, in their order, under the names that ldconfig's command line
+//! uses. All others keep their order, since ld.so.conf has not changed.
 
 use std::collections::HashSet;
 
@@ -12,23 +12,23 @@ use super::write::Line;
 /// A directory of ldconfig's command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Searched {
-    /// How the cache is to call it.
+    /// Its name in the cache.
     pub(crate) path: Vec<u8>,
-    /// What was found in it that the cache may not have.
+    /// Libraries found in it that the cache may lack.
     pub(crate) found: Vec<Found>,
 }
 
 /// A library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// A slash and its SONAME, which is the name of its link as well.
+    /// A slash and its SONAME, which is also the name of its link.
     pub(crate) rest: Vec<u8>,
     /// Kind and architecture.
     pub(crate) flags: i32,
 }
 
 impl Found {
-    /// A library that a directory's link of this name leads to.
+    /// Creates an entry for the library that a directory's link of this name leads to.
     pub(crate) fn new(soname: &[u8], flags: i32) -> Self {
         let rest = [b"/", soname].concat();
         Self { rest, flags }
@@ -40,26 +40,26 @@ impl Found {
     }
 }
 
-/// What becomes of a directory's entries.
+/// What happens to a directory's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Keep,
-    /// ldconfig would not look into it.
+    /// Removed: ldconfig would not search it.
     Drop,
-    /// It is the one with this number of those that are searched.
+    /// Replaced: it is the searched directory with this index.
     Search(usize),
 }
 
-/// A directory of the cache and where it goes.
+/// A directory of the cache and what happens to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Route<'a> {
     from: Directory<'a>,
     fate: Fate,
-    /// What the cache is to call it, if that changes.
+    /// Its new name in the cache, if that changes.
     to: Vec<u8>,
 }
 
-/// Decides for each directory what becomes of it; `fate` is asked for the directories that ldconfig was told of.
+/// Decides what happens to each directory; `fate` is called for the directories that were passed to ldconfig.
 pub(crate) fn routes<'a>(
     directories: &[Directory<'a>],
     searched: &[Searched],
@@ -83,21 +83,21 @@ pub(crate) fn routes<'a>(
     directories.iter().map(route).collect()
 }
 
-/// An entry, and where its directory stands among those of entries that are otherwise equal.
+/// An entry, and the rank of its directory among otherwise equal entries.
 #[derive(Clone, Copy, Debug)]
 struct Ranked<'a> {
     line: Line<'a>,
     rank: usize,
 }
 
-/// The cache's entries with those of the directories that were searched.
+/// Merges the cache's entries with those of the searched directories.
 pub(crate) fn update<'a>(
     listing: &Listing<'a>,
     routes: &'a [Route<'a>],
     searched: &'a [Searched],
 ) -> Vec<Line<'a>> {
     let mut old = rerouted(listing, routes, searched);
-    // What has changed places can only have done so among its equals.
+    // Entries can only have moved among equal ones.
     for equals in old.chunk_by_mut(|one, other| order::entries(&one.line, &other.line).is_eq()) {
         equals.sort_by_key(|ranked| ranked.rank);
     }
@@ -142,7 +142,7 @@ fn added<'a>(searched: &'a Searched, found: &'a Found, rank: usize) -> Ranked<'a
     Ranked { line, rank }
 }
 
-/// The cache's own entries: without those that go or are found anew, with new names of directories.
+/// Returns the cache's own entries, without those removed or replaced, under the new names of their directories.
 fn rerouted<'a>(
     listing: &Listing<'a>,
     routes: &'a [Route<'a>],

@@ -1,9 +1,9 @@
-//! Alters musl's list of library directories, /etc/ld-musl-ARCH.path, which it has in place of a cache.
+//! Updates musl's list of library directories, /etc/ld-musl-ARCH.path, which it uses instead of a cache.
 //!
-//! Where the file is missing musl looks into three directories; where it is there it looks into none but those it names,
-//! separated by colons or line ends.
+//! Without the file musl searches three directories; with it, only those that it names, separated by colons or
+//! newlines.
 
-/// A loader of musl and the file that names its directories.
+/// A musl loader and the file that names its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loader {
     pub(crate) path: &'static str,
@@ -40,12 +40,12 @@ mod arch {
 
 pub(crate) use arch::{COMPAT32, NATIVE};
 
-/// Where musl looks without a list.
+/// The directories that musl searches without a list.
 const DEFAULT: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
-/// The list with these directories; none if it names them already. `list` is none where the file is missing.
+/// Returns the list with these directories added, or None if it has them already. `list` is None if the file is missing.
 ///
-/// `first` go before all others, `last` behind them.
+/// `first` go before all others, `last` after them.
 pub(crate) fn extended(list: Option<&[u8]>, first: &[&[u8]], last: &[&[u8]]) -> Option<Vec<u8>> {
     let list = list.unwrap_or(DEFAULT);
     let named = |directory: &&&[u8]| {

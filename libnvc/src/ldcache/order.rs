@@ -1,24 +1,24 @@
-//! Puts the loader cache's entries into glibc's order, in which the loader searches by halves.
+//! Sorts the loader cache's entries as glibc's binary search expects them.
 //!
-//! Names descend, and digits in them count as numbers. Entries of one name and kind follow with the most special first.
-//! The rest of the order is the order in which ldconfig meets directories, which is not in the entries.
+//! Names descend, and digits in them compare as numbers. Entries of one name and kind are sorted from the most specific to
+//! the least. The rest follows the order in which ldconfig visits directories, which the entries do not record.
 
 use std::cmp::Ordering;
 use std::ffi::c_char;
 
 use super::write::Line;
 
-/// Marks an entry of a subdirectory of glibc-hwcaps; the number of the subdirectory is in the lower half.
+/// Marks an entry of a subdirectory of glibc-hwcaps; the lower half is the subdirectory's number.
 pub(crate) const SUBDIRECTORY: u64 = 1 << 62;
 
-/// Compares names with numbers in them: `libx.so.10` is more than `libx.so.9`.
+/// Compares names with numbers in them: `libx.so.10` is greater than `libx.so.9`.
 ///
-/// glibc subtracts numbers, which orders those more than 2^31 apart in a circle. An order is needed here to sort by.
+/// glibc subtracts numbers, which is no order for numbers more than 2^31 apart. Sorting needs one, so this compares.
 pub(crate) fn names(one: &[u8], other: &[u8]) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
         let (Some(a), Some(b)) = (one.first(), other.first()) else {
-            // The shorter one is less; the end counts as a zero character.
+            // The shorter one is less: the end counts as a zero character.
             return character(one).cmp(&character(other));
         };
         match (a.is_ascii_digit(), b.is_ascii_digit()) {
@@ -38,9 +38,9 @@ pub(crate) fn names(one: &[u8], other: &[u8]) -> Ordering {
     }
 }
 
-/// Compares entries; equal ones stay in the order of their directories.
+/// Compares entries; equal ones keep the order of their directories.
 pub(super) fn entries(one: &Line<'_>, other: &Line<'_>) -> Ordering {
-    // Most neighbours have different names, many neighbours the same.
+    // Neighbours often have the same name.
     let by_name = if one.key == other.key {
         Ordering::Equal
     } else {
@@ -52,7 +52,7 @@ pub(super) fn entries(one: &Line<'_>, other: &Line<'_>) -> Ordering {
         .then_with(|| other.kernel.cmp(&one.kernel))
 }
 
-/// Subdirectories of glibc-hwcaps come first, by name, which is by number; then those for the most features.
+/// Ranks an entry: subdirectories of glibc-hwcaps first, by number; then those for the most features.
 fn special(one: &Line<'_>, other: &Line<'_>) -> Ordering {
     let subdirectory = |line: &Line<'_>| {
         (line.features & SUBDIRECTORY != 0).then_some(line.features & 0xffff_ffff)
@@ -68,7 +68,7 @@ fn special(one: &Line<'_>, other: &Line<'_>) -> Ordering {
     }
 }
 
-/// The number at the start, as C computes it, and what follows.
+/// Splits off the leading number, as C computes it.
 fn number(text: &[u8]) -> (i32, &[u8]) {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, rest) = text.split_at(digits);
@@ -78,7 +78,7 @@ fn number(text: &[u8]) -> (i32, &[u8]) {
     (value, rest)
 }
 
-/// The first character as C compares it: whether it has a sign depends on the machine.
+/// Returns the first character as C compares it; the signedness of `char` depends on the machine.
 #[allow(clippy::cast_possible_wrap, clippy::unnecessary_cast)]
 fn character(text: &[u8]) -> c_char {
     text.first().map_or(0, |&byte| byte as c_char)
@@ -152,7 +152,7 @@ mod tests {
 
         #[test]
         fn it_is_an_order(mut names in prop::collection::vec("[a\u{e9}]?(0|1500000000|3000000000|[0-9]{9,11})?[b.]?", 64)) {
-            // Sorting by what is none panics.
+            // Sorting by an inconsistent order panics.
             names.sort_by(|one, other| super::names(one.as_bytes(), other.as_bytes()));
             for (number, one) in names.iter().enumerate() {
                 let later = names.iter().skip(number);

@@ -27,7 +27,7 @@ fn form(combined: bool, subdirectories: &'static [&'static str]) -> Form<'static
     }
 }
 
-/// What a listing says, one entry a line.
+/// Formats a listing, one entry per line.
 fn text(lines: &[Line<'_>]) -> Vec<String> {
     let show = |line: &Line<'_>| {
         let [key, directory, rest] =
@@ -234,7 +234,7 @@ proptest! {
         let bytes = form(combined, names).write(&lines).unwrap();
         let listing = Listing::parse(&bytes).unwrap();
         prop_assert_eq!(&listing.lines, &lines);
-        // Nothing searched, nothing changed.
+        // Without a search nothing changes.
         let directories = listing.directories().unwrap();
         let routes = merge::routes(&directories, &[], |_| Fate::Keep);
         prop_assert_eq!(merge::update(&listing, &routes, &[]), lines);

@@ -1,14 +1,14 @@
-//! Writes a loader cache, in the layout in which another was read.
+//! Serialises a loader cache in the layout of the one that was read.
 
 use super::format::{
     BYTE_ORDER, ENTRY, EXTENSIONS, HEADER, MAGIC, OLD_ENTRY, OLD_HEADER, OLD_MAGIC,
 };
 use super::listing::{EXTENSION_MAGIC, GENERATOR, SUBDIRECTORIES};
 
-/// As large as a cache may become; ldconfig in its cage has the same limit.
+/// Largest cache that is written; the sandbox of ldconfig has the same limit.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Which library a name leads to.
+/// One entry: the library that a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     /// Kind and architecture.
@@ -21,25 +21,25 @@ pub(crate) struct Line<'a> {
     pub(crate) key: &'a [u8],
     /// The file's directory.
     pub(crate) directory: &'a [u8],
-    /// What follows in its path: a slash, and its name.
+    /// The rest of its path: a slash and its name.
     pub(crate) rest: &'a [u8],
 }
 
-/// All of a cache but its entries.
+/// Everything in a cache except its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form<'a> {
-    /// Whether a table of the old layout comes first.
+    /// True if a table of the old layout comes first.
     pub(crate) combined: bool,
-    /// The mark of the byte order.
+    /// The byte-order mark.
     pub(super) byte_order: u8,
-    /// Which program wrote it; none in a cache without extensions.
+    /// The program that wrote it; None in a cache without extensions.
     pub(super) generator: Option<&'a [u8]>,
     /// The subdirectories of glibc-hwcaps, which entries refer to by number.
     pub(super) subdirectories: Vec<&'a [u8]>,
 }
 
 impl Form<'_> {
-    /// A cache with these entries, which must be sorted; none if it would be too large.
+    /// Serialises a cache with these entries, which must be sorted. Returns None if it would be too large.
     pub(crate) fn write(&self, lines: &[Line<'_>]) -> Option<Vec<u8>> {
         let lengths = lines
             .iter()
@@ -88,13 +88,13 @@ impl Form<'_> {
     }
 }
 
-/// Where the strings of a line are: offsets from the new layout's magic.
+/// String offsets of an entry, from the new layout's magic.
 struct Place {
     key: usize,
     value: usize,
 }
 
-/// All strings, each name as the tail of its path where it is one.
+/// All strings; a name that is the tail of its path shares its bytes.
 struct Strings {
     bytes: Vec<u8>,
     places: Vec<Place>,
@@ -128,7 +128,7 @@ impl Strings {
     }
 }
 
-/// Entries of the old table: those for any processor, an even number so that what follows is aligned.
+/// Counts the entries of the old table: those for any CPU, rounded to an even number for alignment.
 fn old_count(lines: &[Line<'_>]) -> usize {
     let general = lines.iter().filter(|line| line.features == 0);
     general.count().next_multiple_of(2)
@@ -138,7 +138,7 @@ fn old_size(lines: &[Line<'_>]) -> usize {
     OLD_HEADER + old_count(lines) * OLD_ENTRY
 }
 
-/// The table of the old layout, in which offsets of strings count from its end.
+/// Serialises the table of the old layout, in which string offsets count from its end.
 fn old_table(lines: &[Line<'_>], strings: &Strings, file: &mut Vec<u8>) -> Option<()> {
     file.extend(OLD_MAGIC);
     file.push(0);
@@ -156,7 +156,7 @@ fn old_table(lines: &[Line<'_>], strings: &Strings, file: &mut Vec<u8>) -> Optio
     Some(())
 }
 
-/// The directory of extensions and what is in them.
+/// Serialises the extension directory and the extensions.
 fn extensions(generator: &[u8], subdirectories: &[usize], file: &mut Vec<u8>) -> Option<()> {
     let sections: usize = if subdirectories.is_empty() { 1 } else { 2 };
     file.extend(EXTENSION_MAGIC.to_ne_bytes());
@@ -179,7 +179,7 @@ fn extensions(generator: &[u8], subdirectories: &[usize], file: &mut Vec<u8>) ->
     Some(())
 }
 
-/// Appends a number as the format has it.
+/// Appends a number in the format's byte order.
 fn push(file: &mut Vec<u8>, number: usize) -> Option<()> {
     file.extend(u32::try_from(number).ok()?.to_ne_bytes());
     Some(())
