@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use log::{debug, info, warn};
 use nix::errno::Errno;
+use nix::sys::stat::SFlag;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::realpath::RealPaths;
@@ -35,10 +36,14 @@ pub fn find(
     for directory in stores.chain(directories.map(|text| HostPath::new(OsStr::from_bytes(text)))) {
         let missing = names.iter().zip(&mut slots);
         for (name, slot) in missing.filter(|(_, slot)| slot.is_none()) {
-            match paths.resolve(&directory.join(name)) {
-                Ok(real) => {
+            match paths.resolve_with_kind(&directory.join(name)) {
+                Ok((real, SFlag::S_IFREG)) => {
                     debug!("selecting {real}");
                     *slot = Some(real);
+                }
+                Ok((real, _)) => {
+                    let path = root.join(&real);
+                    warn!("skipping {}: it is not a regular file", path.display());
                 }
                 // What a shell passes over too.
                 Err(
@@ -126,6 +131,25 @@ mod tests {
             ["/usr/bin/nvidia-smi", "/nvidia-debugdump"]
         );
         assert!(search(&root, "/usr/bin/nvidia-smi", all).is_empty());
+    }
+
+    #[test]
+    fn other_things_than_files_are_passed_over() {
+        let (dir, root) = tree();
+        let program = dir.path().join("usr/bin/nvidia-smi");
+        std::fs::remove_file(&program).unwrap();
+        for make in [
+            |path: &std::path::Path| std::fs::create_dir(path).unwrap(),
+            |path: &std::path::Path| {
+                std::fs::remove_dir(path).unwrap();
+                nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            },
+        ] {
+            make(&program);
+            let found = search(&root, "/usr/bin:/opt/bin", DriverOptions::NO_MPS);
+            assert_eq!(found, ["/opt/bin/nvidia-smi"]);
+            assert_eq!(search(&root, "/usr/bin", DriverOptions::NO_MPS), [""; 0]);
+        }
     }
 
     #[test]

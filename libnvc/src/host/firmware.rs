@@ -1,15 +1,17 @@
 //! Finds the firmware files of the GPUs' system processors.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use log::{info, warn};
 use nix::dir::Dir;
 use nix::errno::Errno;
+use nix::sys::stat::SFlag;
 
 use crate::error::errno_text;
 use crate::host::DriverRoot;
+use crate::inroot;
 use crate::path::HostPath;
 
 /// The firmware of a version of the driver, sorted by name; a directory that is missing or unreadable has none.
@@ -17,11 +19,14 @@ pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<HostPath> {
     let directory = HostPath::new("/lib/firmware/nvidia").join(driver_version);
     match names(root, &directory) {
         Ok(names) => {
-            if names.is_empty() {
+            let paths = names
+                .iter()
+                .map(|name| directory.join(OsStr::from_bytes(name)));
+            let found: Vec<_> = paths.filter(|path| is_file(root, path)).collect();
+            if found.is_empty() {
                 info!("missing firmware {directory}/gsp*.bin");
             }
-            let path = |name: &Vec<u8>| directory.join(OsStr::from_bytes(name));
-            names.iter().map(path).collect()
+            found
         }
         Err(Errno::ENOENT) => {
             info!("missing firmware {directory}/gsp*.bin");
@@ -37,6 +42,18 @@ pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<HostPath> {
             Vec::new()
         }
     }
+}
+
+/// Whether a path leads to a regular file; a warning if not.
+fn is_file(root: &DriverRoot, path: &HostPath) -> bool {
+    let stat = root.resolve(path).and_then(|fd| inroot::stat(fd.as_fd()));
+    let why = match stat {
+        Ok(stat) if inroot::kind(&stat) == SFlag::S_IFREG => return true,
+        Ok(_) => "it is not a regular file".to_owned(),
+        Err(errno) => errno_text(errno),
+    };
+    warn!("skipping {}: {why}", root.join(path).display());
+    false
 }
 
 fn names(root: &DriverRoot, directory: &HostPath) -> Result<Vec<Vec<u8>>, Errno> {
@@ -66,6 +83,8 @@ mod tests {
         for name in ["gsp_tu10x.bin", "gsp_ga10x.bin", "other.bin", "gsp.txt"] {
             std::fs::write(firmware.join(name), "").unwrap();
         }
+        std::fs::create_dir(firmware.join("gsp_directory.bin")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", firmware.join("gsp_dangling.bin")).unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
         let found = find(&root, "550.1");
         let path = |name: &str| HostPath::new(format!("/lib/firmware/nvidia/550.1/{name}"));

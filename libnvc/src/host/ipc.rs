@@ -4,6 +4,7 @@ use std::path::Path;
 
 use log::{debug, info, warn};
 use nix::errno::Errno;
+use nix::sys::stat::SFlag;
 
 use crate::error::errno_text;
 use crate::host::DriverRoot;
@@ -17,20 +18,40 @@ const MPS: &str = "/tmp/nvidia-mps";
 
 /// What is there, with links resolved; `mps` is the value of the caller's `CUDA_MPS_PIPE_DIRECTORY`.
 pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Vec<HostPath> {
+    let socket = SFlag::S_IFSOCK;
+    let mps = mps.unwrap_or(Path::new(MPS));
     let places = [
-        (DriverOptions::NO_PERSISTENCED, Path::new(PERSISTENCED)),
-        (DriverOptions::NO_FABRICMANAGER, Path::new(FABRICMANAGER)),
-        (DriverOptions::NO_MPS, mps.unwrap_or(Path::new(MPS))),
+        (
+            DriverOptions::NO_PERSISTENCED,
+            Path::new(PERSISTENCED),
+            socket,
+        ),
+        (
+            DriverOptions::NO_FABRICMANAGER,
+            Path::new(FABRICMANAGER),
+            socket,
+        ),
+        (DriverOptions::NO_MPS, mps, SFlag::S_IFDIR),
     ];
     let mut paths = RealPaths::new(root);
-    let wanted = places.into_iter().filter(|(no, _)| !options.contains(*no));
+    let wanted = places.into_iter().filter(|(no, ..)| !options.contains(*no));
     wanted
-        .filter_map(|(_, path)| {
+        .filter_map(|(_, path, expected)| {
             let path = HostPath::new(path);
-            match paths.resolve(&path) {
-                Ok(real) => {
+            match paths.resolve_with_kind(&path) {
+                Ok((real, kind)) if kind == expected => {
                     debug!("selecting {real}");
                     return Some(real);
+                }
+                Ok((real, _)) => {
+                    let what = match expected {
+                        SFlag::S_IFDIR => "directory",
+                        _ => "socket",
+                    };
+                    warn!(
+                        "skipping {}: it is not a {what}",
+                        root.join(&real).display()
+                    );
                 }
                 // Another user's daemon is as good as none.
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {
@@ -50,6 +71,7 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn reports_what_is_there_resolved() {
@@ -65,7 +87,7 @@ mod tests {
             std::fs::create_dir_all(at(path)).unwrap();
         }
         std::os::unix::fs::symlink("/run", at("var/run")).unwrap();
-        std::fs::write(at("run/nvidia-persistenced/socket"), "").unwrap();
+        let _daemon = UnixListener::bind(at("run/nvidia-persistenced/socket")).unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
         let find = |mps: Option<&str>, options| {
             let found = find(&root, mps.map(Path::new), options);
@@ -80,5 +102,9 @@ mod tests {
             find(None, DriverOptions::NO_PERSISTENCED),
             ["/tmp/nvidia-mps"]
         );
+        // Files in the place of a socket or a directory.
+        std::fs::write(at("run/nvidia-fabricmanager/socket"), "").unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        assert_eq!(find(Some("/file"), all), [socket]);
     }
 }

@@ -12,6 +12,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
 use log::{debug, info, warn};
+use nix::sys::stat::SFlag;
 
 use crate::elf::{Library, Oddity};
 use crate::error::{Error, ErrorKind, Result, errno_text};
@@ -187,8 +188,9 @@ impl<'r> Search<'r> {
     }
 
     fn add(&mut self, abi: Abi, name: usize, listed: HostPath) {
-        let place = match self.paths.resolve(&listed) {
-            Ok(real) => judge(self.root, real),
+        let place = match self.paths.resolve_with_kind(&listed) {
+            Ok((real, SFlag::S_IFREG)) => judge(self.root, real),
+            Ok((real, _)) => Place::Broken(real, None, "it is not a regular file".to_owned()),
             Err(errno) => {
                 let link = self.link_text(&listed);
                 Place::Broken(listed, link, errno_text(errno))

@@ -10,9 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
-use nix::fcntl::readlinkat;
+use nix::fcntl::{AtFlags, readlinkat};
+use nix::sys::stat::{SFlag, fstatat};
 
 use crate::host::DriverRoot;
+use crate::inroot;
 use crate::path::HostPath;
 
 /// Resolver that remembers directories.
@@ -46,6 +48,17 @@ impl<'r> RealPaths<'r> {
             }
             Ok(_) => self.anyhow(path),
         }
+    }
+
+    /// The real path of something inside the root, and what is there now.
+    pub(super) fn resolve_with_kind(
+        &mut self,
+        path: &HostPath,
+    ) -> Result<(HostPath, SFlag), Errno> {
+        let real = self.resolve(path)?;
+        let (directory, _) = self.directory(real.parent())?;
+        let stat = fstatat(directory, real.file_name(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        Ok((real, inroot::kind(&stat)))
     }
 
     /// The directory with its links resolved.
