@@ -16,7 +16,8 @@ pub fn below(root: &Path, path: &Path) -> PathBuf {
 /// # Errors
 /// As of the system calls.
 pub fn directory(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
+    // The parent of a relative name is the empty path.
+    if path.is_dir() || path.as_os_str().is_empty() {
         return Ok(());
     }
     if let Some(parent) = path.parent() {

@@ -19,6 +19,10 @@ fn main() -> ExitCode {
         mounts_in_a_shared_root_show_on_the_host,
         the_machine_shows_the_driver,
     ];
+    tests.extend(nvc_testkit::tests![&[];
+        simdriver_takes_relative_names,
+        simdriver_explains_itself,
+    ]);
     tests.push(test("v1_cgroup_says_what_it_allows", &[CgroupV1], || {
         let cgroup = DeviceCgroup::v1().unwrap();
         assert_eq!(cgroup.rules().unwrap(), ["c 1:3 rwm"]);
@@ -218,4 +222,38 @@ fn the_machine_shows_the_driver() {
         "0",
         "{without:?}"
     );
+}
+
+fn simdriver(directory: &Path, words: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nvc-simdriver"));
+    command.current_dir(directory).args(words).output().unwrap()
+}
+
+fn simdriver_takes_relative_names() {
+    let scratch = machine::Scratch::new().unwrap();
+    for (words, made) in [
+        (&["build", "drv", "--no-nodes"][..], "drv/etc/ld.so.cache"),
+        (&["rootfs", "./rt/root", "empty"], "rt/root/etc"),
+    ] {
+        let output = simdriver(scratch.path(), words);
+        assert!(output.status.success(), "{output:?}");
+        assert!(scratch.join(made).exists());
+    }
+}
+
+fn simdriver_explains_itself() {
+    let scratch = machine::Scratch::new().unwrap();
+    for words in [
+        &["--help"][..],
+        &["-h"],
+        &["build", "--help"],
+        &["rootfs", "-h"],
+    ] {
+        let output = simdriver(scratch.path(), words);
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stdout.starts_with(b"usage: nvc-simdriver build DIR"));
+    }
+    let output = simdriver(scratch.path(), &["build", "--no-nodes"]);
+    assert!(!output.status.success() && output.stderr.windows(6).any(|text| text == b"usage:"));
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }

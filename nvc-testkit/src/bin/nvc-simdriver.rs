@@ -22,7 +22,12 @@ DIR must be missing or empty. Then, for example:
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let wants_help = words.iter().any(|word| matches!(*word, "--help" | "-h"));
     let done = match words.as_slice() {
+        _ if wants_help => {
+            print!("{USAGE}");
+            Ok(())
+        }
         ["profile"] => {
             print!("{}", Profile::default());
             Ok(())
@@ -30,10 +35,6 @@ fn main() -> ExitCode {
         ["build", directory, options @ ..] => build(directory, options),
         ["rootfs", directory] => make_rootfs(directory, "debian"),
         ["rootfs", directory, layout] => make_rootfs(directory, layout),
-        ["--help" | "-h"] => {
-            print!("{USAGE}");
-            Ok(())
-        }
         _ => Err(USAGE.to_owned()),
     };
     match done {
@@ -90,6 +91,9 @@ fn make_rootfs(directory: &str, layout: &str) -> Result<(), String> {
 
 /// A mistyped directory must not be filled with a root.
 fn empty(directory: &str) -> Result<&Path, String> {
+    if directory.starts_with('-') {
+        return Err(USAGE.to_owned());
+    }
     let path = Path::new(directory);
     match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
         Ok(true) => Err(format!("{directory} is not empty")),

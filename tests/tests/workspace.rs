@@ -1,0 +1,28 @@
+//! Checks what a newcomer's `cargo build` makes.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn a_plain_build_makes_all_programs() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--no-deps", "--offline", "--format-version=1"]);
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let output = command.output().expect("cargo starts");
+    assert!(output.status.success(), "{output:?}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let default = list(&metadata["workspace_default_members"]);
+    let built = list(&metadata["packages"])
+        .into_iter()
+        .filter(|package| default.contains(&package["id"]))
+        .flat_map(|package| list(&package["targets"]));
+    let names: Vec<_> = built.map(|target| target["name"].clone()).collect();
+    for name in ["nvidia-container-cli", "nvc-query", "nvidia_container"] {
+        assert!(names.contains(&name.into()), "{name}: {names:?}");
+    }
+    // Programs that only tests and measurements run are not among them.
+    assert!(!names.contains(&"nvc-bench".into()), "{names:?}");
+}
