@@ -41,8 +41,8 @@ pub struct nvc_container_config {
     pub libs32_dir: *mut c_char,
     /// Where the image keeps CUDA. NULL: "/usr/local/cuda".
     pub cudart_dir: *mut c_char,
-    /// The program that updates its linker cache: "@/path" of the host, "/path" of the image, "builtin" none at all.
-    /// NULL: "@/sbin/ldconfig".
+    /// The program that updates its linker cache: "@/path" of the host, "/path" of the image, or "auto": none where the
+    /// image's cache is sound, else "@/sbin/ldconfig". NULL: "auto".
     pub ldconfig: *mut c_char,
 }
 

@@ -361,8 +361,8 @@ struct nvc_container_config {
      */
     char *cudart_dir;
     /**
-     * The program that updates its linker cache: "@/path" of the host, "/path" of the image, "builtin" none at all.
-     * NULL: "@/sbin/ldconfig".
+     * The program that updates its linker cache: "@/path" of the host, "/path" of the image, or "auto": none where the
+     * image's cache is sound, else "@/sbin/ldconfig". NULL: "auto".
      */
     char *ldconfig;
 };

@@ -15,6 +15,7 @@ export PATH
 
 scripts/setup.sh
 scripts/setup.sh tests || echo "test.sh: without these, some tests of the C library are skipped" >&2
+scripts/real-images.sh || echo "test.sh: without real images, a test of the builtin ldconfig is skipped" >&2
 target=${CARGO_TARGET_DIR:-target}
 # The end-to-end tests run the program; cargo builds it for its own package's tests only.
 cargo build --workspace

@@ -43,8 +43,8 @@ pub struct ContainerConfig {
     pub libs32_dir: Option<PathBuf>,
     /// Where the image keeps CUDA; /usr/local/cuda if none.
     pub cudart_dir: Option<PathBuf>,
-    /// Which ldconfig updates its cache: `@/path` on the host, `/path` in the image, `builtin` none; the host's if none is
-    /// said.
+    /// Which ldconfig updates its cache: `@/path` on the host, `/path` in the image, or `auto`, which is also the default:
+    /// none where the image's cache can be updated without a program, else the host's.
     pub ldconfig: Option<OsString>,
 }
 
@@ -107,17 +107,17 @@ pub struct Container {
     pub(crate) process: Process,
     pub(crate) namespace: MountNamespace,
     device_cgroup: Option<DeviceCgroup>,
-    /// How the image finds libraries; looked at where no program is to tell it of new ones.
+    /// How the image finds libraries; only known where no program updates its cache.
     pub(crate) loader: Option<Loader>,
     /// Files and links that were put into it.
     placed: Mutex<Vec<ContainerPath>>,
 }
 
-/// The host's ldconfig where nothing else is said.
+/// The host's ldconfig, which runs where the image's cache cannot be updated without a program.
 const HOST_LDCONFIG: &str = "/sbin/ldconfig";
-/// The words for no program, the second for runtimes that accept nothing without an @; a program of this name is
-/// `./builtin`.
-const BUILTIN_LDCONFIG: [&str; 2] = ["builtin", "@builtin"];
+/// The words for no program where that is safe. `builtin` is the older one; those with an @ are for runtimes that put one
+/// before any value. A program of such a name is `./auto`.
+const AUTOMATIC: [&str; 4] = ["auto", "@auto", "builtin", "@builtin"];
 
 impl Container {
     /// Finds a container.
@@ -150,7 +150,7 @@ impl Container {
             Some(cgroup::locate(&process.read("cgroup")?, &mountinfo)?)
         };
         let ldconfig = match &config.ldconfig {
-            None => Ldconfig::Host(HOST_LDCONFIG.into()),
+            None => Ldconfig::Builtin,
             Some(path) => parse_ldconfig(path),
         };
         let (ldconfig, loader) = match ldconfig {
@@ -266,7 +266,7 @@ fn in_process(root: &RootDir, directories: &[&ContainerPath]) -> (Ldconfig, Opti
 
 fn parse_ldconfig(path: &OsString) -> Ldconfig {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    if BUILTIN_LDCONFIG.iter().any(|word| path == word) {
+    if AUTOMATIC.iter().any(|word| path == word) {
         return Ldconfig::Builtin;
     }
     match path.as_bytes().strip_prefix(b"@") {

@@ -251,8 +251,8 @@ const CONFIGURE: Command = Command {
             "ldconfig",
             Some('l'),
             Takes::Value("PATH"),
-            "Program that updates the container's library cache; @PATH is the host's, PATH the \
-         container's, `builtin' none at all [default: the host's]",
+            "Program that updates the container's library cache: @PATH is the host's, PATH the \
+         container's; `auto' is none where the image's cache is sound, else the host's [default: auto]",
         ),
         flag("compute", Some('c'), "Put in what CUDA and OpenCL need"),
         flag(

@@ -4,7 +4,7 @@
 //! skips are not expected (`CI=1` or `NVC_TEST_NO_SKIPS=1`) it fails, unless `NVC_TEST_ALLOWED_SKIPS`, a comma list of
 //! test names and needs, has it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fmt};
 
@@ -31,6 +31,8 @@ pub enum Need {
     Command(&'static str),
     /// A debug build of the C library, which checks more than what is shipped.
     DebugLibrary,
+    /// The images that scripts/real-images.sh makes.
+    Images,
     /// A C compiler's address sanitizer.
     Sanitizers(&'static str),
 }
@@ -46,6 +48,7 @@ impl fmt::Display for Need {
             Self::Tracing => f.write_str("tracing"),
             Self::Command(name) => write!(f, "command-{name}"),
             Self::DebugLibrary => f.write_str("debug-library"),
+            Self::Images => f.write_str("images"),
             Self::Sanitizers(compiler) => write!(f, "sanitizers-{compiler}"),
         }
     }
@@ -86,6 +89,10 @@ impl Need {
                 let other =
                     env::var_os("NVC_LIB_DIR").filter(|dir| !Path::new(dir).ends_with("debug"));
                 other.map(|_| "needs a debug build of the C library".into())
+            }
+            Self::Images => {
+                let complete = images().join("complete").exists();
+                (!complete).then(|| "needs the images of scripts/real-images.sh".into())
             }
             Self::Sanitizers(compiler) => {
                 let script = "echo 'int main(void) { return 0; }' | \"$0\" -fsanitize=address,undefined -xc - -o /dev/null";
@@ -137,6 +144,15 @@ macro_rules! tests {
 /// How many cases a test of many goes through: `short`, or `long` with `NVC_TEST_LONG=1` (`make test-long`).
 pub fn cases(short: usize, long: usize) -> usize {
     if set("NVC_TEST_LONG") { long } else { short }
+}
+
+/// Where scripts/real-images.sh puts its images.
+pub fn images() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    repository
+        .join(target.unwrap_or_else(|| "target".into()))
+        .join("images")
 }
 
 /// Whether a variable of the environment switches something on.

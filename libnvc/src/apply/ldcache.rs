@@ -70,7 +70,7 @@ pub(super) fn update(
             .iter()
             .map(|known| known.identity)
             .collect(),
-        Loader::Musl => HashSet::new(),
+        Loader::Musl | Loader::Plain => HashSet::new(),
     };
     let is_whole =
         |stat: &FileStat| matches!(loader, Loader::Glibc(_)) && !known.contains(&identity(stat));
@@ -106,6 +106,10 @@ pub(super) fn update(
             )
         }
         Loader::Musl => musl::update(image, layout, news.directories, journal),
+        Loader::Plain => {
+            log::info!("not updating the ld.so.cache: the image has no /etc");
+            Ok(())
+        }
     }
 }
 

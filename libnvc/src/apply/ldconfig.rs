@@ -6,7 +6,7 @@
 //! beforehand, [`Prepared::start`] starts the program, [`Running::finish`] waits for it; [`Memory`] puts back what it
 //! changed.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Prepared {
     program: Program,
-    /// What follows the program's name on its command line.
-    arguments: Vec<CString>,
+    /// The directories at the end of its command line.
+    directories: Vec<CString>,
     filter: BpfProgram,
     pivot: bool,
     shares_memory: bool,
@@ -110,14 +110,10 @@ impl Prepared {
         directories: &[ContainerPath],
         no_pivot: bool,
     ) -> Result<Self> {
-        let fixed = [c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"].map(CString::from);
-        let mut arguments = Vec::from(fixed);
-        for directory in directories {
-            arguments.push(text(directory.as_path())?);
-        }
+        let directories = directories.iter().map(|path| text(path.as_path()));
         Ok(Self {
             program,
-            arguments,
+            directories: directories.collect::<Result<_>>()?,
             filter: filter::compile()?,
             pivot: !no_pivot,
             shares_memory: false,
@@ -180,9 +176,9 @@ impl Prepared {
                 (image_file.0.as_fd(), image_file.1.as_path())
             }
         };
-        let mut arguments = Vec::with_capacity(self.arguments.len() + 1);
-        arguments.push(text(path)?);
-        arguments.extend_from_slice(&self.arguments);
+        let mut arguments = vec![text(path)?];
+        arguments.extend(options(rootfs)?.iter().map(|&option| option.to_owned()));
+        arguments.extend_from_slice(&self.directories);
         log::info!("executing {}", path.display());
 
         let input = nothing().map_err(cannot_start)?;
@@ -289,6 +285,21 @@ fn image_program(
         }
     }
     Ok(None)
+}
+
+/// The options of its command line: without an /etc there can be no cache, and only links are made.
+fn options(rootfs: BorrowedFd<'_>) -> Result<&'static [&'static CStr]> {
+    let failed = |errno| Error::file("open failed", "/etc", errno).with_kind(ErrorKind::LdCache);
+    let root = rootfs.try_clone_to_owned();
+    let root = RootDir::from_fd(root.map_err(|e| failed(errno_of(&e)))?);
+    if matches!(
+        root.resolve_directory(Path::new("/etc")),
+        Err(Errno::ENOENT)
+    ) {
+        log::info!("not updating the ld.so.cache: the image has no /etc");
+        return Ok(&[c"-N"]);
+    }
+    Ok(&[c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"])
 }
 
 /// What the child told about a failure before the execution; nothing if the program was executed.

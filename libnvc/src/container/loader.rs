@@ -36,6 +36,8 @@ pub(crate) enum Loader {
     Glibc(Cache),
     /// By musl's list of directories; there is no cache.
     Musl,
+    /// By names and default directories alone: the image has no /etc, as images built from scratch have none.
+    Plain,
 }
 
 /// A cache that is up to date.
@@ -92,7 +94,11 @@ pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loa
     };
     let place = "/etc/ld.so.cache";
     let unusable = |why: &dyn std::fmt::Display| format!("{place}: {why}");
-    let (bytes, file) = match find_cache(image) {
+    let etc = match root.resolve_directory(Path::new("/etc")) {
+        Err(Errno::ENOENT) => return Ok(Loader::Plain),
+        etc => etc.map_err(|errno| unreadable(Path::new("/etc"), errno))?,
+    };
+    let (bytes, file) = match find_cache(image, &etc) {
         Ok(read) => read,
         Err(Errno::ENOENT) if root.exists(Path::new(musl::NATIVE.path)) == Ok(true) => {
             return Ok(Loader::Musl);
@@ -126,10 +132,9 @@ pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loa
 }
 
 /// Reads the cache and what file it was: `EINVAL` if it is no regular file, `EFBIG` if it is too large.
-fn find_cache(image: Image<'_>) -> Result<(Vec<u8>, Version), Errno> {
-    let etc = image.root.resolve_directory(Path::new("/etc"))?;
+fn find_cache(image: Image<'_>, etc: &OwnedFd) -> Result<(Vec<u8>, Version), Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let found = openat(&etc, "ld.so.cache", flags, Mode::empty())?;
+    let found = openat(etc, "ld.so.cache", flags, Mode::empty())?;
     let (file, stat) = image.open_file(found.as_fd())?;
     read_cache(&file, &stat)
 }

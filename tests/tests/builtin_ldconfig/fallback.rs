@@ -1,0 +1,280 @@
+//! Caches that are stale, odd or hostile: the host's ldconfig runs instead.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::fcntl::{RenameFlags, renameat2};
+use nvc_testkit::container::Builder;
+use nvc_testkit::files;
+use nvc_testkit::harness::Need::Root;
+use nvc_testkit::harness::{self, Test};
+use nvc_testkit::machine::{self, Scratch};
+use nvc_tests::{debian, debian_root, start};
+
+use super::words::{dry_run, dry_run_line};
+use super::{EVERYTHING, builtin, fallback, ldconfig, listed, native};
+
+pub(crate) fn tests() -> Vec<Test> {
+    nvc_testkit::tests![&[Root];
+        stale_caches,
+        unusable_caches,
+        things_in_the_place_of_the_cache,
+        a_cache_that_is_a_device_by_turns,
+        a_cache_cut_or_garbled,
+        hostile_surroundings,
+    ]
+}
+
+/// Asserts that the host's ldconfig is used, for this reason, and does its work.
+#[track_caller]
+fn falls_back(edit: impl Fn(&Path), reason: &str) {
+    let container = start(Builder::new(debian_root().no_programs()));
+    edit(container.root());
+    let log = builtin(&container, &["--utility", "--compute", "--device=0"]);
+    let found = fallback(&log).unwrap_or_default();
+    let reason = machine::driver().fill(reason);
+    assert!(found.contains(&reason), "{found:?}, not {reason:?}");
+    let lines = listed(container.root());
+    assert!(
+        lines.iter().any(|line| line.contains("libcuda.so.1 ")),
+        "{lines:#?}"
+    );
+}
+
+/// Makes a file or directory an hour younger or older.
+fn touch(path: &Path, hours: &str) {
+    let status = Command::new("touch")
+        .args(["-h", "-d", hours])
+        .arg(path)
+        .status();
+    assert!(status.unwrap().success());
+}
+
+fn stale_caches() {
+    let cache = |root: &Path| root.join("etc/ld.so.cache");
+    falls_back(
+        |root| touch(&root.join("etc/ld.so.conf"), "1 hour"),
+        "older than /etc/ld.so.conf",
+    );
+    falls_back(
+        |root| touch(&root.join("etc/ld.so.conf.d"), "1 hour"),
+        "older than /etc/ld.so.conf",
+    );
+    falls_back(
+        |root| touch(&root.join("etc/ld.so.conf.d/libraries.conf"), "1 hour"),
+        "older than /etc/ld.so.conf",
+    );
+    let list = |root: &Path| {
+        native(root, "/opt/x/libfoo.so.1", "libfoo.so.1");
+        native(root, "/LIB/libfoo.so.1", "libfoo.so.1");
+        native(
+            root,
+            "/LIB/glibc-hwcaps/x86-64-v2/libfoo.so.1",
+            "libfoo.so.1",
+        );
+        files::file(&root.join("etc/ld.so.conf.d/x.conf"), "/opt/x\n", 0o644).unwrap();
+        ldconfig(root, &[]);
+    };
+    let touched = |path: &'static str| {
+        move |root: &Path| {
+            list(root);
+            touch(&root.join(machine::driver().fill(path)), "1 hour");
+        }
+    };
+    falls_back(touched("opt/x"), "older than /opt/x");
+    falls_back(touched("LIB"), "/etc/ld.so.cache is older than /");
+    falls_back(
+        touched("LIB/glibc-hwcaps/x86-64-v2"),
+        "/glibc-hwcaps/x86-64-v2",
+    );
+    falls_back(
+        |root| {
+            list(root);
+            fs::remove_dir_all(root.join("opt/x")).unwrap();
+        },
+        "lists /opt/x, which is not there",
+    );
+    falls_back(
+        |root| {
+            native(root, "/opt/x/libfoo.so.1", "libfoo.so.1");
+            files::file(&root.join("etc/ld.so.conf.d/x.conf"), "/opt/x\n", 0o644).unwrap();
+            touch(&cache(root), "1 hour");
+        },
+        "lists none of the libraries in /opt/x",
+    );
+    // Archives have whole seconds: younger by less is as old.
+    let container = start(Builder::new(debian_root().no_programs()));
+    touch(&cache(container.root()), "2020-01-01 12:00:00");
+    for path in [
+        "etc/ld.so.conf",
+        "etc/ld.so.conf.d",
+        "etc/ld.so.conf.d/libraries.conf",
+        "usr/lib",
+        "usr/lib64",
+    ] {
+        touch(&container.root().join(path), "2020-01-01 12:00:00.7");
+    }
+    assert_eq!(
+        fallback(&builtin(&container, &["--utility", "--device=0"])),
+        None
+    );
+}
+
+fn unusable_caches() {
+    let place = |root: &Path| root.join("etc/ld.so.cache");
+    let write = |bytes: &'static [u8]| move |root: &Path| fs::write(place(root), bytes).unwrap();
+    falls_back(
+        |root| fs::remove_file(place(root)).unwrap(),
+        "no such file or directory",
+    );
+    falls_back(write(b""), "another format");
+    falls_back(write(b"glibc-ld.so.cache1.1"), "another format");
+    falls_back(write(&[0xff; 9000]), "another format");
+    falls_back(
+        |root| {
+            fs::File::create(place(root))
+                .unwrap()
+                .set_len(1 << 40)
+                .unwrap();
+        },
+        "too large",
+    );
+    falls_back(|root| ldconfig(root, &["-c", "old"]), "another format");
+}
+
+fn things_in_the_place_of_the_cache() {
+    for kind in ["link", "fifo", "device"] {
+        let edit = |root: &Path| {
+            let place = root.join("etc/ld.so.cache");
+            fs::remove_file(&place).unwrap();
+            let mut command = match kind {
+                "link" => return symlink("/etc/passwd", &place).unwrap(),
+                "fifo" => Command::new("mkfifo"),
+                _ => Command::new("mknod"),
+            };
+            command.arg(&place);
+            if kind == "device" {
+                command.args(["c", "4000", "0"]);
+            }
+            assert!(command.status().unwrap().success());
+        };
+        falls_back(edit, "not a regular file");
+    }
+}
+
+/// A device is not opened, which can be enough to do harm: this one would say that there is no driver.
+fn a_cache_that_is_a_device_by_turns() {
+    let container = debian();
+    let etc = File::open(container.root().join("etc")).unwrap();
+    let device = container.root().join("etc/device");
+    let mut command = Command::new("mknod");
+    let status = command.arg(&device).args(["c", "4000", "0"]).status();
+    assert!(status.unwrap().success());
+    assert_eq!(
+        File::open(&device).unwrap_err().raw_os_error(),
+        Some(Errno::ENXIO as i32)
+    );
+    let stop = AtomicBool::new(false);
+    let (reasons, exchanges) = thread::scope(|scope| {
+        let racer = scope.spawn(|| {
+            let mut count = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                let flags = RenameFlags::RENAME_EXCHANGE;
+                let done = renameat2(&etc, "ld.so.cache", &etc, "device", flags);
+                count += u64::from(done.is_ok());
+            }
+            count
+        });
+        let mut reasons = BTreeSet::new();
+        let scratch = Scratch::new().unwrap();
+        for number in 0..harness::cases(100, 2000) {
+            // Nothing is mounted, so that all of them look at the same.
+            let log = scratch.join(format!("log{number}"));
+            let run = dry_run_line(&container, "builtin", "text");
+            let outcome = run.env("NVC_DEBUG_FILE", &log).outcome();
+            let log = fs::read_to_string(log).unwrap_or_default();
+            let reason = log.split_once("not the builtin ldconfig: ");
+            reasons.extend(reason.and_then(|(_, reason)| reason.lines().next().map(str::to_owned)));
+            if outcome.is_err() {
+                reasons.insert("it cannot be run".to_owned());
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        (reasons, racer.join().unwrap())
+    });
+    assert!(exchanges > 0);
+    assert_eq!(
+        Vec::from_iter(reasons),
+        ["/etc/ld.so.cache: it is not a regular file"]
+    );
+}
+
+/// Whatever the bytes are: it works, by one way or the other, and says nothing.
+fn a_cache_cut_or_garbled() {
+    let container = debian();
+    let place = container.root().join("etc/ld.so.cache");
+    builtin(&container, EVERYTHING);
+    let good = fs::read(&place).unwrap();
+    let mut seed = 12345_usize;
+    let mut random = move |below: usize| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for round in 0..harness::cases(12, 500) {
+        let mut bytes = good.clone();
+        match round % 3 {
+            0 => bytes.truncate(random(good.len())),
+            1 => (0..3).for_each(|_| bytes[random(good.len())] = 0xff),
+            // In the header.
+            _ => bytes[20 + random(28)] ^= 1 << random(8),
+        }
+        fs::write(&place, bytes).unwrap();
+        builtin(&container, &["--utility", "--device=0"]);
+    }
+}
+
+fn hostile_surroundings() {
+    let container = debian();
+    let conf = container.root().join("etc/ld.so.conf");
+    fs::write(
+        &conf,
+        "include /many/*a*a*a\n/nowhere/at/all\n".repeat(4000),
+    )
+    .unwrap();
+    touch(&conf, "-1 hour");
+    let text = dry_run(&container, "builtin", "text");
+    assert!(
+        text.contains("run ldconfig  /sbin/ldconfig of the host"),
+        "{text}"
+    );
+    falls_back(
+        |root| {
+            // The subdirectory is elsewhere, or nowhere if somebody looks for it on the host.
+            let link = root.join(machine::driver().fill("LIB/glibc-hwcaps"));
+            native(root, "/LIB/libfoo.so.1", "libfoo.so.1");
+            symlink("/../../../../../../../../only-here", link).unwrap();
+            files::directory(&root.join("only-here/x86-64-v2")).unwrap();
+            ldconfig(root, &[]);
+            touch(&root.join("only-here/x86-64-v2"), "1 hour");
+        },
+        "/glibc-hwcaps/x86-64-v2",
+    );
+    // /etc itself is a link, as it may be.
+    let container = start(Builder::new(debian_root().no_programs()));
+    let root = container.root();
+    fs::rename(root.join("etc"), root.join("usr/etc")).unwrap();
+    symlink("/usr/etc", root.join("etc")).unwrap();
+    assert_eq!(
+        fallback(&builtin(&container, &["--utility", "--device=0"])),
+        None
+    );
+    assert!(root.join("usr/etc/ld.so.cache").is_file());
+}
