@@ -4,3 +4,21 @@
 //! The programs are thin: each reads its input, calls this crate and [libnvc](../libnvc/index.html),
 //! and writes its output. Nothing here parses a command line.
 #![forbid(unsafe_code)]
+
+// what the administrator wants
+pub mod config;
+
+// what the container asks for
+pub mod image;
+
+// how it is served
+pub mod mode;
+pub mod platform;
+
+// what is read and edited
+pub mod oci;
+
+// used everywhere
+pub mod cause;
+pub mod programs;
+pub mod record;

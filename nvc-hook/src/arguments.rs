@@ -1,0 +1,164 @@
+//! Reads the command line by the rules of the program that this one replaces: options with one or two dashes, all of
+//! them before the command, `--` ends them.
+
+use std::path::PathBuf;
+
+/// Options of the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// The configuration file; None if none is named.
+    pub config: Option<PathBuf>,
+    /// nvidia-container-cli is to write its debug log to standard error.
+    pub debug: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Prestart,
+    /// The stages at which there is nothing to do.
+    Nothing,
+    Version,
+    Help,
+}
+
+/// A command line that was understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub command: Command,
+    pub options: Options,
+}
+
+/// A command line that was not understood, with the words for it where the usage does not say enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mistake(pub Option<String>);
+
+/// Reads the words behind the program's name.
+pub(crate) fn read(words: &[String]) -> Result<Line, Mistake> {
+    let mut options = Options::default();
+    let mut version = false;
+    let mut words = words.iter();
+    let command = loop {
+        let Some(word) = words.next() else {
+            break None;
+        };
+        let Some(name) = word.strip_prefix('-').filter(|name| !name.is_empty()) else {
+            break Some(word.as_str());
+        };
+        if name == "-" {
+            break words.next().map(String::as_str);
+        }
+        let name = name.strip_prefix('-').unwrap_or(name);
+        if name.starts_with(['-', '=']) {
+            return Err(mistake(format!("bad flag syntax: {word}")));
+        }
+        let (name, value) = match name.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (name, None),
+        };
+        match name {
+            "config" => {
+                let value = value
+                    .or_else(|| words.next().map(String::as_str))
+                    .ok_or_else(|| mistake("flag needs an argument: -config".into()))?;
+                options.config = (!value.is_empty()).then(|| value.into());
+            }
+            "debug" => options.debug = boolean(name, value)?,
+            "version" => version = boolean(name, value)?,
+            "h" | "help" => {
+                let command = Command::Help;
+                return Ok(Line { command, options });
+            }
+            _ => return Err(mistake(format!("flag provided but not defined: -{name}"))),
+        }
+    };
+    let command = match command {
+        _ if version => Command::Version,
+        Some("prestart") => Command::Prestart,
+        Some("poststart" | "poststop") => Command::Nothing,
+        _ => return Err(Mistake(None)),
+    };
+    Ok(Line { command, options })
+}
+
+fn mistake(text: String) -> Mistake {
+    Mistake(Some(text))
+}
+
+fn boolean(name: &str, value: Option<&str>) -> Result<bool, Mistake> {
+    match value {
+        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
+        Some(other) => Err(mistake(format!(
+            "invalid boolean value {other:?} for -{name}: parse error"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Result<Line, Mistake> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        read(&words)
+    }
+
+    fn command(line: &str) -> Option<Command> {
+        of(line).ok().map(|line| line.command)
+    }
+
+    #[test]
+    fn options_come_before_the_command() {
+        let line = of("--debug -config=/a prestart -version").ok();
+        let options = Options {
+            config: Some("/a".into()),
+            debug: true,
+        };
+        let command = Command::Prestart;
+        assert_eq!(line, Some(Line { command, options }));
+        assert_eq!(
+            of("-config /a -config= prestart").map(|line| line.options),
+            Ok(Options::default())
+        );
+        assert_eq!(
+            of("-debug=false -- prestart").map(|line| line.options.debug),
+            Ok(false)
+        );
+    }
+
+    #[test]
+    fn commands_are_known() {
+        assert_eq!(command("poststart"), Some(Command::Nothing));
+        assert_eq!(command("poststop x"), Some(Command::Nothing));
+        assert_eq!(command("-version"), Some(Command::Version));
+        assert_eq!(command("-version frob"), Some(Command::Version));
+        assert_eq!(command("-h"), Some(Command::Help));
+        assert_eq!(command("--help prestart"), Some(Command::Help));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let table = [
+            ("", None),
+            ("frob", None),
+            ("--", None),
+            ("-", None),
+            (
+                "-frob prestart",
+                Some("flag provided but not defined: -frob"),
+            ),
+            ("--frob=1", Some("flag provided but not defined: -frob")),
+            ("-config", Some("flag needs an argument: -config")),
+            (
+                "-debug=x",
+                Some("invalid boolean value \"x\" for -debug: parse error"),
+            ),
+            ("---debug", Some("bad flag syntax: ---debug")),
+            ("-=x", Some("bad flag syntax: -=x")),
+        ];
+        for (line, text) in table {
+            assert_eq!(of(line), Err(Mistake(text.map(str::to_owned))), "{line}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Does the hook's work: reads the configuration and the container, decides, and hands over to nvidia-container-cli.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use nvc_toolkit::config::{Config, lookup};
+use nvc_toolkit::image::{self, Policy, Request};
+use nvc_toolkit::mode::{self, Mode, Setting};
+use nvc_toolkit::record::{self, Format, Level};
+use nvc_toolkit::{cause, platform};
+
+use crate::arguments::Options;
+use crate::call::{self, Host};
+use crate::input::{self, Input};
+
+/// Configures the container on standard input, if it asks for GPUs.
+///
+/// Returns only if there is nothing to do, or on failure: otherwise the process becomes nvidia-container-cli.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    let (config, policy) =
+        configuration(options).map_err(|what| format!("error getting hook config: {what}"))?;
+    let input = input::read()?;
+    let answer = image::request(&input.container, &policy).map_err(|error| error.to_string())?;
+    for warning in &answer.warnings {
+        warn(warning);
+    }
+    let Some(request) = answer.request else {
+        return Ok(());
+    };
+    if !config.hook.skip_mode_detection {
+        check_mode(&config, &request)?;
+    }
+    execute(&config, options.debug, &input, &request)
+}
+
+fn configuration(options: &Options) -> Result<(Config, Policy), String> {
+    let place = lookup::place(options.config.as_deref(), |name| std::env::var_os(name));
+    let loaded = lookup::load(&place, place.named).map_err(|error| {
+        let what = if error.is_of_the_file() {
+            "couldn't open required configuration file: "
+        } else {
+            ""
+        };
+        format!("failed to load config: {what}{error}")
+    })?;
+    for warning in &loaded.warnings {
+        warn(warning);
+    }
+    let policy = Policy::new(&loaded.config).map_err(|error| error.to_string())?;
+    Ok((loaded.config, policy))
+}
+
+/// Refuses containers that another program is configured to serve.
+fn check_mode(config: &Config, request: &Request) -> Result<(), String> {
+    let mode = match mode::Setting::of(config) {
+        Setting::Auto => {
+            let mode = mode::automatic(&request.devices, platform::is_tegra, Mode::Legacy);
+            eprintln!("Auto-detected mode as '{mode}'");
+            mode.to_string()
+        }
+        Setting::Fixed(_) | Setting::Unknown(_) => {
+            let mode = &config.runtime.mode;
+            eprintln!("Using requested mode '{mode}'");
+            mode.clone()
+        }
+    };
+    if mode == Mode::Legacy.to_string() {
+        return Ok(());
+    }
+    Err("invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag) is not \
+         supported. Please use the NVIDIA Container Runtime (e.g. specify the --runtime=nvidia flag) instead"
+        .into())
+}
+
+/// Becomes nvidia-container-cli; returns on failure only.
+fn execute(config: &Config, debug: bool, input: &Input, request: &Request) -> Result<(), String> {
+    let program = call::find(config, std::env::var_os("PATH").as_deref())?;
+    let os_release = match config.cli.user {
+        Some(_) => String::new(),
+        None => std::fs::read_to_string("/etc/os-release").unwrap_or_default(),
+    };
+    let host = Host {
+        os_release: &os_release,
+        exists: &|path| Path::new(path).exists(),
+    };
+    let words = call::words(config, debug, input, request, &host);
+    let environment = call::environment(
+        std::env::vars_os(),
+        program.search_path.as_deref(),
+        &config.cli.environment,
+    );
+    let path = c_string(program.path.as_os_str().as_bytes())?;
+    let mut arguments = vec![path.clone()];
+    for word in words {
+        arguments.push(c_string(word.as_bytes())?);
+    }
+    let environment: Vec<CString> = environment
+        .iter()
+        .map(|entry| c_string(entry))
+        .collect::<Result<_, _>>()?;
+    let Err(number) = nix::unistd::execve(&path, &arguments, &environment);
+    Err(format!("exec failed: {}", cause::text(&number.into())))
+}
+
+fn c_string(bytes: &[u8]) -> Result<CString, String> {
+    // JSON and TOML can have a zero byte in a text, a command line cannot.
+    CString::new(bytes).map_err(|_| {
+        let text = String::from_utf8_lossy(bytes);
+        format!("exec failed: a zero byte in {text:?}")
+    })
+}
+
+fn warn(message: &str) {
+    eprint!("{}", record::line(Format::Text, Level::Warning, message));
+}

@@ -1,0 +1,91 @@
+//! Finds config.toml and reads it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::{Config, Error, Loaded, parse};
+
+/// The variable that names the file.
+pub const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
+
+/// A configuration has a few dozen lines; this keeps a mistaken device or a huge file out of memory.
+const LONGEST: u64 = 1 << 20;
+
+/// Where the file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The path.
+    pub file: PathBuf,
+    /// Whether somebody named it, on the command line or in the environment.
+    pub named: bool,
+}
+
+/// Looks in the order that upstream has: what the command line names, [`VARIABLE`], XDG, /etc.
+pub fn place(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) -> Place {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let named = given
+        .filter(|path| !path.as_os_str().is_empty())
+        .map(Path::to_owned)
+        .or_else(|| set(VARIABLE).map(PathBuf::from));
+    if let Some(file) = named {
+        return Place { file, named: true };
+    }
+    let directory = set("XDG_CONFIG_HOME").map_or_else(|| "/etc".into(), PathBuf::from);
+    Place {
+        file: directory.join("nvidia-container-runtime/config.toml"),
+        named: false,
+    }
+}
+
+/// Reads the file.
+///
+/// # Errors
+/// `Missing` if it is not there (a dangling link counts as that), `Read`, and those of [`parse`].
+pub fn read(file: &Path) -> Result<Loaded, Error> {
+    let failed = |operation, cause: std::io::Error| match cause.kind() {
+        ErrorKind::NotFound => Error::Missing(file.to_owned()),
+        _ => Error::Read {
+            operation,
+            file: file.to_owned(),
+            cause,
+        },
+    };
+    let mut text = Vec::new();
+    File::open(file)
+        .map_err(|cause| failed("open", cause))?
+        .take(LONGEST + 1)
+        .read_to_end(&mut text)
+        .map_err(|cause| failed("read", cause))?;
+    if text.len() as u64 > LONGEST {
+        return Err(Error::Syntax("it is larger than 1 MiB".into()));
+    }
+    let text = String::from_utf8(text)
+        .map_err(|error| Error::Syntax(format!("it is not UTF-8: {}", error.utf8_error())))?;
+    let name = file.display();
+    let mut loaded = parse(&text).map_err(|error| match error {
+        Error::Syntax(what) => Error::Syntax(format!("{name}: {what}")),
+        Error::Type(what) => Error::Type(format!("{name}: {what}")),
+        other => other,
+    })?;
+    for warning in &mut loaded.warnings {
+        *warning = format!("{name}: {warning}");
+    }
+    loaded.config.file = Some(file.to_owned());
+    Ok(loaded)
+}
+
+/// Reads the file at `place`, or gives the defaults where it is missing and need not be there.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn load(place: &Place, must_exist: bool) -> Result<Loaded, Error> {
+    match read(&place.file) {
+        Err(Error::Missing(_)) if !must_exist => Ok(Loaded {
+            config: Config::default(),
+            warnings: Vec::new(),
+        }),
+        done => done,
+    }
+}

@@ -1,0 +1,68 @@
+//! Finds the known key that an unknown one probably stands for.
+
+use super::schema::KEYS;
+
+/// The known key or table nearest to `name`, if one is near enough to be a slip of the pen.
+pub(super) fn nearest(name: &str) -> Option<&'static str> {
+    // A long name costs a table of its length for each known one.
+    if name.len() > 100 {
+        return None;
+    }
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let by_text = KEYS
+        .iter()
+        .map(|key| (distance(name, key.name), key.name))
+        .min()
+        .filter(|(distance, _)| *distance <= 1 + last.len() / 4);
+    // A known key that stands in another table.
+    by_text.map(|(_, key)| key).or_else(|| {
+        KEYS.iter()
+            .map(|key| key.name)
+            .find(|key| key.rsplit('.').next() == Some(last) && last.len() > 4)
+    })
+}
+
+/// How many letters must be changed, added or taken away to make one text the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, letter) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, that) in other.iter().enumerate() {
+            let change = diagonal + usize::from(letter != *that);
+            diagonal = row[column + 1];
+            row[column + 1] = change.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_recognised() {
+        assert_eq!(nearest("disable-requires"), Some("disable-require"));
+        assert_eq!(
+            nearest("nvidia-container-cli.no-cgroup"),
+            Some("nvidia-container-cli.no-cgroups")
+        );
+        assert_eq!(
+            nearest("no-cgroups"),
+            Some("nvidia-container-cli.no-cgroups")
+        );
+        assert_eq!(nearest("frobnicate"), None);
+        assert_eq!(nearest("nvidia-container-cli.frob"), None);
+        assert_eq!(nearest(&"x".repeat(1000)), None);
+    }
+
+    #[test]
+    fn distances_are_symmetric() {
+        for (one, other, steps) in [("", "abc", 3), ("kitten", "sitting", 3), ("a", "a", 0)] {
+            assert_eq!(distance(one, other), steps);
+            assert_eq!(distance(other, one), steps);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Keeps the environment of a container's process: one value for each name.
+
+use std::collections::HashMap;
+
+use super::Error;
+
+/// The variables of a process, in the order in which their names first appear.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment {
+    variables: Vec<(String, String)>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Environment {
+    /// Reads entries `NAME=VALUE`; the last of one name counts, as in the process itself.
+    ///
+    /// # Errors
+    /// An entry without `=`.
+    pub fn new<T: AsRef<str>>(entries: impl IntoIterator<Item = T>) -> Result<Self, Error> {
+        let mut all = Self::default();
+        for entry in entries {
+            let entry = entry.as_ref();
+            let (name, value) = entry
+                .split_once('=')
+                .ok_or_else(|| Error::NotAVariable(shortened(entry)))?;
+            if let Some(&index) = all.by_name.get(name) {
+                value.clone_into(&mut all.variables[index].1);
+            } else {
+                all.by_name.insert(name.to_owned(), all.variables.len());
+                all.variables.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The value of a variable; None if it is not set.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let index = self.by_name.get(name)?;
+        Some(&self.variables[*index].1)
+    }
+
+    /// Whether a variable is set and not empty.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| !value.is_empty())
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// An entry for a message: images choose its length.
+fn shortened(entry: &str) -> String {
+    const LONGEST: usize = 200;
+    match entry.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &entry[..end]),
+        None => entry.to_owned(),
+    }
+}

@@ -1,0 +1,572 @@
+//! Tests of the decision who gets a GPU: tables of what is asked, and properties that hold of every container.
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::features::Feature;
+use super::*;
+
+fn container(env: &[&str]) -> Container {
+    Container {
+        environment: Environment::new(env).unwrap(),
+        ..Container::default()
+    }
+}
+
+fn privileged(env: &[&str]) -> Container {
+    Container {
+        privileged: true,
+        ..container(env)
+    }
+}
+
+fn mounts(names: &[&str]) -> Vec<Mount> {
+    let place = |name: &&str| Mount {
+        source: "/dev/null".into(),
+        destination: format!("/var/run/nvidia-container-devices/{name}"),
+    };
+    names.iter().map(place).collect()
+}
+
+fn policy() -> Policy {
+    Policy::new(&Config::default()).unwrap()
+}
+
+fn only_privileged() -> Policy {
+    let accept_environment = false;
+    Policy {
+        accept_environment,
+        ..policy()
+    }
+}
+
+fn with_mounts() -> Policy {
+    let accept_mounts = true;
+    Policy {
+        accept_mounts,
+        ..policy()
+    }
+}
+
+fn asked(container: &Container, policy: &Policy) -> Option<Request> {
+    request(container, policy).unwrap().request
+}
+
+/// The GPUs of a container with this value of the variable: `-` for no GPU container, `none` for one without GPUs.
+fn visible(value: &str) -> String {
+    let env = format!("NVIDIA_VISIBLE_DEVICES={value}");
+    match asked(&container(&[&env]), &policy()).map(|request| request.devices) {
+        None => "-".into(),
+        Some(Devices::None) => "none".into(),
+        Some(devices) => devices.names().join(","),
+    }
+}
+
+#[test]
+fn the_variable_lists_devices() {
+    let table = [
+        ("", "-"),
+        (" , ,", "-"),
+        ("void", "-"),
+        ("all,void", "-"),
+        ("0, void ,1", "-"),
+        ("none", "none"),
+        ("none,0", "none"),
+        ("0,none,all", "none"),
+        ("all", "all"),
+        ("0,all,none", "all"),
+        ("ALL", "ALL"),
+        ("0", "0"),
+        (" 1, 0 ,,2", "1,0,2"),
+        ("0,0", "0"),
+        ("0,0,1,0", "0,1"),
+        ("0:0,MIG-x", "0:0,MIG-x"),
+        ("nvidia.com/gpu=0,nvidia.com/gpu=0", "nvidia.com/gpu=0"),
+        ("n/gpu=0", "n/gpu=0"),
+    ];
+    for (value, expected) in table {
+        assert_eq!(visible(value), expected, "{value}");
+    }
+}
+
+#[test]
+fn containers_that_ask_for_nothing_get_nothing() {
+    let empty = Environment::new([""]);
+    assert_eq!(empty, Err(Error::NotAVariable(String::new())));
+    for env in [
+        &[][..],
+        &["PATH=/bin"],
+        &["nvidia_visible_devices=all"],
+        &["NVIDIA_GDS=enabled"],
+    ] {
+        assert_eq!(asked(&container(env), &policy()), None);
+        assert_eq!(asked(&privileged(env), &with_mounts()), None);
+    }
+}
+
+#[test]
+fn swarm_variables_come_first() {
+    let swarm = |names: &str| {
+        let config = Config {
+            swarm_resource: names.into(),
+            ..Config::default()
+        };
+        Policy::new(&config).unwrap()
+    };
+    let devices = |env: &[&str], names| {
+        asked(&container(env), &swarm(names)).map(|request| request.devices.names().join(","))
+    };
+    let env = ["NVIDIA_VISIBLE_DEVICES=0", "B=5,4", "A=4"];
+    assert_eq!(devices(&env, "A").unwrap(), "4");
+    assert_eq!(devices(&env, " A , B,,C").unwrap(), "4,5");
+    assert_eq!(devices(&env, "C").unwrap(), "0");
+    assert_eq!(devices(&["NVIDIA_VISIBLE_DEVICES=0", "A="], "A"), None);
+    assert_eq!(devices(&["CUDA_VERSION=9.0", "A="], "A"), None);
+}
+
+#[test]
+fn old_images_get_everything() {
+    let request = asked(&container(&["CUDA_VERSION=9.0.176"]), &policy()).unwrap();
+    assert_eq!(request.devices, Devices::All);
+    assert_eq!(request.origin, Origin::LegacyImage);
+    assert_eq!(request.capabilities, Capabilities::ALL);
+    assert_eq!(request.requirements, ["cuda>=9.0"]);
+    let new = ["CUDA_VERSION=9.0.176", "NVIDIA_REQUIRE_CUDA=cuda>=9.0"];
+    assert_eq!(asked(&container(&new), &policy()), None);
+    let empty = ["CUDA_VERSION=9.0.176", "NVIDIA_VISIBLE_DEVICES="];
+    assert_eq!(asked(&container(&empty), &policy()), None);
+    let bad = ["CUDA_VERSION=latest"];
+    let error = super::request(&container(&bad), &policy()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "failed to get requirements failed to get version: invalid CUDA version latest: invalid version string"
+    );
+    let disabled = ["CUDA_VERSION=latest", "NVIDIA_DISABLE_REQUIRE=1"];
+    assert!(asked(&container(&disabled), &policy()).is_some());
+}
+
+#[test]
+fn unprivileged_containers_may_be_kept_from_asking() {
+    let env = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_IMEX_CHANNELS=1"];
+    let answer = request(&container(&env), &only_privileged()).unwrap();
+    assert_eq!(answer.request, None);
+    assert_eq!(
+        answer.warnings,
+        [
+            "Ignoring devices requested by environment variable(s) in unprivileged container: [NVIDIA_VISIBLE_DEVICES]"
+        ]
+    );
+    let request = asked(&privileged(&env), &only_privileged()).unwrap();
+    assert_eq!(request.devices, Devices::All);
+    assert_eq!(request.imex_channels, ["1"]);
+}
+
+#[test]
+fn mounts_ask_where_they_may() {
+    let names = [
+        "0",
+        "GPU-a",
+        "imex/3",
+        "cdi/nvidia.com/gpu/1",
+        "cdi/nvidia.com/gpu=2",
+        "cdi/bad",
+        "0",
+    ];
+    let asking = Container {
+        mounts: mounts(&names),
+        ..container(&["NVIDIA_VISIBLE_DEVICES=7", "NVIDIA_IMEX_CHANNELS=4"])
+    };
+    let request = asked(&asking, &with_mounts()).unwrap();
+    let expected = ["0", "GPU-a", "nvidia.com/gpu=1", "nvidia.com/gpu=2"];
+    assert_eq!(request.devices.names(), expected);
+    assert_eq!(request.imex_channels, ["3"]);
+    assert_eq!(request.origin, Origin::Mounts);
+    assert_eq!(asked(&asking, &policy()).unwrap().devices.names(), ["7"]);
+    let strict = Policy {
+        accept_environment: false,
+        ..with_mounts()
+    };
+    assert_eq!(asked(&asking, &strict).unwrap().devices.names(), expected);
+}
+
+#[test]
+fn only_mounts_of_dev_null_at_that_place_ask() {
+    let mount = |source: &str, destination: &str| Mount {
+        source: source.into(),
+        destination: destination.into(),
+    };
+    let names = |mount: Mount| {
+        let asking = Container {
+            mounts: vec![mount],
+            ..Container::default()
+        };
+        asked(&asking, &with_mounts()).map(|request| request.devices.names().join(","))
+    };
+    let place = "/var/run/nvidia-container-devices";
+    assert_eq!(
+        names(mount("/dev/null", &format!("{place}/0/"))).unwrap(),
+        "0"
+    );
+    assert_eq!(
+        names(mount("//dev/./null", &format!("{place}//x/../0"))).unwrap(),
+        "0"
+    );
+    assert_eq!(
+        names(mount("/dev/null", &format!("{place}x/1"))).unwrap(),
+        "x/1"
+    );
+    assert_eq!(
+        names(mount("/dev/null", &format!("{place}/imex"))).unwrap(),
+        "imex"
+    );
+    assert_eq!(names(mount("/dev/null", place)), None);
+    assert_eq!(names(mount("/dev/zero", &format!("{place}/0"))), None);
+    assert_eq!(names(mount("", &format!("{place}/0"))), None);
+    assert_eq!(
+        names(mount("/dev/null", "/run/nvidia-container-devices/0")),
+        None
+    );
+    assert_eq!(names(mount("/dev/null", &format!("{place}/../0"))), None);
+}
+
+#[test]
+fn annotations_count_where_a_prefix_says_so() {
+    let config = Config::default();
+    let asking = Container {
+        annotations: [
+            ("cdi.k8s.io/b", "nvidia.com/gpu=1, nvidia.com/gpu=0"),
+            ("cdi.k8s.io/a", "nvidia.com/gpu=0,"),
+            ("other/c", "nvidia.com/gpu=all"),
+        ]
+        .map(|(key, value)| (key.into(), value.into()))
+        .to_vec(),
+        ..container(&["NVIDIA_VISIBLE_DEVICES=all"])
+    };
+    assert_eq!(asked(&asking, &policy()).unwrap().devices, Devices::All);
+    let policy = policy().with_annotations(&config);
+    let request = asked(&asking, &policy).unwrap();
+    assert_eq!(
+        request.devices.names(),
+        ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
+    );
+    // An annotation without a name asks for nothing, and hides nothing.
+    let empty = Container {
+        annotations: vec![("cdi.k8s.io/a".into(), " ,".into())],
+        ..asking
+    };
+    assert_eq!(asked(&empty, &policy).unwrap().devices, Devices::All);
+}
+
+#[test]
+fn authority_over_mig_needs_privilege() {
+    for name in ["CONFIG", "MONITOR"] {
+        let variable = format!("NVIDIA_MIG_{name}_DEVICES=all");
+        let env = ["NVIDIA_VISIBLE_DEVICES=0", variable.as_str()];
+        let error = request(&container(&env), &policy()).unwrap_err();
+        let expected = format!("cannot set MIG_{name}_DEVICES in non privileged container");
+        assert_eq!(error.to_string(), expected);
+        let request = asked(&privileged(&env), &policy()).unwrap();
+        let given = [request.mig_config, request.mig_monitor];
+        assert_eq!(given.iter().flatten().collect::<Vec<_>>(), ["all"]);
+        let empty = format!("NVIDIA_MIG_{name}_DEVICES=");
+        let env = ["NVIDIA_VISIBLE_DEVICES=0", empty.as_str()];
+        assert_eq!(asked(&container(&env), &policy()).unwrap().mig_config, None);
+    }
+}
+
+#[test]
+fn imex_channels_come_with_devices_only() {
+    let channels = |value: &str, policy: &Policy| {
+        let variable = format!("NVIDIA_IMEX_CHANNELS={value}");
+        asked(&container(&["NVIDIA_VISIBLE_DEVICES=0", &variable]), policy)
+            .unwrap()
+            .imex_channels
+            .join(",")
+    };
+    for (value, expected) in [
+        ("0,1", "0,1"),
+        ("2,2", "2"),
+        ("all", ""),
+        ("1,all", ""),
+        ("none", ""),
+        ("1,none", ""),
+        ("void", ""),
+        ("", ""),
+    ] {
+        assert_eq!(channels(value, &policy()), expected, "{value}");
+    }
+    let ignoring = Policy {
+        ignore_imex: true,
+        ..policy()
+    };
+    assert_eq!(channels("1", &ignoring), "");
+    assert_eq!(
+        asked(&container(&["NVIDIA_IMEX_CHANNELS=0"]), &policy()),
+        None
+    );
+    let all = Container {
+        mounts: mounts(&["imex/all", "0"]),
+        ..Container::default()
+    };
+    assert_eq!(asked(&all, &with_mounts()).unwrap().imex_channels, ["all"]);
+}
+
+#[test]
+fn capabilities_are_those_that_are_supported() {
+    let of = |value: Option<&str>, supported: &str| {
+        let config = Config {
+            supported_driver_capabilities: supported.into(),
+            ..Config::default()
+        };
+        let policy = Policy::new(&config).unwrap();
+        let variable = value.map(|value| format!("NVIDIA_DRIVER_CAPABILITIES={value}"));
+        let mut env = vec!["NVIDIA_VISIBLE_DEVICES=0"];
+        env.extend(variable.as_deref());
+        match request(&container(&env), &policy) {
+            Ok(answer) => answer.request.unwrap().capabilities.to_string(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let everything = "compat32,compute,display,graphics,ngx,utility,video";
+    let table = [
+        (None, "all", "compute,utility"),
+        (Some(""), "all", "compute,utility"),
+        (Some(""), "utility,video", "utility"),
+        (Some("all"), "utility,video", "utility,video"),
+        (Some("all"), "", ""),
+        (
+            Some("video, compute,,graphics"),
+            "all",
+            "compute,graphics,video",
+        ),
+        (Some("x, all"), everything, everything),
+        (Some(" , "), "all", ""),
+        (
+            Some("compute,frob"),
+            "all",
+            "unsupported capabilities found in 'compute,frob' (allowed 'compute')",
+        ),
+        (
+            Some("utility,graphics"),
+            "utility,compute",
+            "unsupported capabilities found in 'graphics,utility' (allowed 'utility')",
+        ),
+        (
+            Some("none"),
+            "all",
+            "unsupported capabilities found in 'none' (allowed '')",
+        ),
+    ];
+    for (value, supported, expected) in table {
+        assert_eq!(of(value, supported), expected, "{value:?} of {supported}");
+    }
+    for bad in ["all,compute", "compute,frob", "Compute"] {
+        let config = Config {
+            supported_driver_capabilities: bad.into(),
+            ..Config::default()
+        };
+        assert!(Policy::new(&config).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn pictures_are_asked_for_in_words() {
+    let asks = |value: &str| {
+        let entry = format!("NVIDIA_DRIVER_CAPABILITIES={value}");
+        capabilities::asks_for_graphics(&Environment::new([entry]).unwrap())
+    };
+    for value in ["graphics", "display", "all", "compute, graphics"] {
+        assert!(asks(value), "{value}");
+    }
+    for value in ["", "compute", "graphicsx"] {
+        assert!(!asks(value), "{value}");
+    }
+    let old = Environment::new(["CUDA_VERSION=9.0"]).unwrap();
+    assert!(!capabilities::asks_for_graphics(&old));
+}
+
+#[test]
+fn requirements_are_collected() {
+    let env = [
+        "NVIDIA_VISIBLE_DEVICES=0",
+        "NVIDIA_REQUIRE_CUDA=cuda>=11.0 driver>=450",
+        "NVIDIA_REQUIRE_JETPACK=csv-mounts=all",
+        "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS=x",
+        "NVIDIA_REQUIRE_ARCH=arch>=7.0",
+    ];
+    let request = asked(&container(&env), &policy()).unwrap();
+    assert_eq!(
+        request.requirements,
+        ["cuda>=11.0 driver>=450", "arch>=7.0"]
+    );
+    for (value, disabled) in [
+        ("true", true),
+        ("T", true),
+        ("1", true),
+        ("yes", false),
+        ("0", false),
+    ] {
+        let switch = format!("NVIDIA_DISABLE_REQUIRE={value}");
+        let env = ["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_REQUIRE_X=x", &switch];
+        let request = asked(&container(&env), &policy()).unwrap();
+        assert_eq!(request.requirements.is_empty(), disabled, "{value}");
+    }
+}
+
+#[test]
+fn features_are_switched_on_by_one_word() {
+    let env = [
+        "NVIDIA_NVSWITCH=enabled",
+        "NVIDIA_GDS=enabled",
+        "NVIDIA_MOFED=true",
+        "NVIDIA_GDRCOPY=",
+    ];
+    let found = features::of(&Environment::new(env).unwrap());
+    assert_eq!(found, [Feature::Gds, Feature::Nvswitch]);
+}
+
+#[test]
+fn qualified_names_are_those_of_cdi() {
+    for name in ["nvidia.com/gpu=0", "n/g=0", "a-b_c.d/e.f=G:0-1.x"] {
+        assert!(qualified::is_qualified(name), "{name}");
+    }
+    for name in [
+        "",
+        "0",
+        "nvidia.com/gpu",
+        "/gpu=0",
+        "nvidia.com/=0",
+        "nvidia.com/gpu=",
+        "1n/gpu=0",
+        "n/gpu=-0",
+        "n-/g=0",
+        "n/g=0=1 ",
+    ] {
+        assert!(!qualified::is_qualified(name), "{name}");
+    }
+}
+
+/// Words that mean something, and some that do not.
+fn word() -> impl Strategy<Value = String> {
+    let words = [
+        "all",
+        "none",
+        "void",
+        "",
+        " ",
+        "0",
+        "1",
+        "0:0",
+        "GPU-a",
+        "nvidia.com/gpu=0",
+        "x/y",
+        "ALL",
+    ];
+    prop_oneof![
+        proptest::sample::select(words.to_vec()).prop_map(str::to_owned),
+        "[ -~]{0,6}"
+    ]
+}
+
+fn lists() -> impl Strategy<Value = Vec<String>> {
+    proptest::collection::vec(word(), 0..6)
+}
+
+prop_compose! {
+    fn any_container()(
+        devices in proptest::option::of(lists()),
+        imex in proptest::option::of(lists()),
+        cuda in proptest::option::of("[0-9.]{0,4}"),
+        mounted in lists(),
+        annotated in lists(),
+        privileged in any::<bool>(),
+    ) -> Container {
+        let mut env = Vec::new();
+        env.extend(devices.map(|list| format!("NVIDIA_VISIBLE_DEVICES={}", list.join(","))));
+        env.extend(imex.map(|list| format!("NVIDIA_IMEX_CHANNELS={}", list.join(","))));
+        env.extend(cuda.map(|version| format!("CUDA_VERSION={version}")));
+        let mounted: Vec<&str> = mounted.iter().map(String::as_str).collect();
+        Container {
+            environment: Environment::new(&env).unwrap(),
+            mounts: mounts(&mounted),
+            annotations: vec![("cdi.k8s.io/x".into(), annotated.join(","))],
+            privileged,
+        }
+    }
+}
+
+prop_compose! {
+    fn any_policy()(
+        accept_environment in any::<bool>(),
+        accept_mounts in any::<bool>(),
+        annotations in any::<bool>(),
+        ignore_imex in any::<bool>(),
+    ) -> Policy {
+        let policy = Policy { accept_environment, accept_mounts, ignore_imex, ..policy() };
+        if annotations { policy.with_annotations(&Config::default()) } else { policy }
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_unrelated_variable_changes_nothing(one in any_container(), policy in any_policy(), name in "[A-M]{1,8}", value in "[ -~]{0,20}") {
+        prop_assume!(name != "CUDA_VERSION");
+        let mut entries: Vec<String> = one.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        entries.push(format!("{name}={value}"));
+        let other = Container { environment: Environment::new(&entries).unwrap(), ..one.clone() };
+        prop_assert_eq!(request(&one, &policy), request(&other, &policy));
+    }
+
+    #[test]
+    fn repetitions_change_nothing(list in lists(), again in 0..6_usize) {
+        let twice = match list.get(again) {
+            Some(word) => [list.clone(), vec![word.clone()]].concat(),
+            None => [list.clone(), list.clone()].concat(),
+        };
+        prop_assert_eq!(visible(&list.join(",")), visible(&twice.join(",")));
+    }
+
+    #[test]
+    fn void_in_the_variable_is_never_a_device(mut list in lists(), at in 0..6_usize) {
+        list.insert(at.min(list.len()), "void".into());
+        prop_assert_eq!(visible(&list.join(",")), "-");
+    }
+
+    #[test]
+    fn names_are_distinct_and_not_empty(one in any_container(), policy in any_policy()) {
+        let (wish, _) = devices::wish(&one, &policy);
+        if let Some(Wish { devices: Devices::Names(names), .. }) = wish {
+            prop_assert!(!names.is_empty());
+            let distinct: std::collections::HashSet<_> = names.iter().collect();
+            prop_assert_eq!(distinct.len(), names.len());
+            prop_assert!(names.iter().all(|name| !name.trim().is_empty()));
+        }
+    }
+
+    #[test]
+    fn the_environment_alone_gives_nothing_where_policy_says_so(one in any_container(), policy in any_policy()) {
+        let policy = Policy { accept_environment: false, ..policy };
+        let one = Container { privileged: false, ..one };
+        if let Ok(Answer { request: Some(request), .. }) = request(&one, &policy) {
+            prop_assert!(!matches!(request.origin, Origin::Environment(_) | Origin::LegacyImage));
+        }
+    }
+
+    #[test]
+    fn the_environment_never_gives_every_channel(list in lists(), privileged in any::<bool>()) {
+        let variable = format!("NVIDIA_IMEX_CHANNELS={}", list.join(","));
+        let env = ["NVIDIA_VISIBLE_DEVICES=0", variable.as_str()];
+        let one = Container { privileged, ..container(&env) };
+        let channels = asked(&one, &policy()).unwrap().imex_channels;
+        prop_assert!(channels.iter().all(|channel| channel != "all" && channel != "none" && channel != "void"));
+    }
+
+    #[test]
+    fn no_environment_makes_it_panic(entries in proptest::collection::vec("[ -~]{0,30}", 0..8)) {
+        if let Ok(environment) = Environment::new(&entries) {
+            let one = Container { environment, ..Container::default() };
+            let _ = request(&one, &policy());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Chooses how a container gets its GPUs: by the hook, by CDI specifications, or by the files of a Jetson.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::config::Config;
+use crate::image::{Devices, qualified};
+
+/// The key of the configuration.
+pub const KEY: &str = "nvidia-container-runtime.mode";
+
+/// A way to serve a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// By a prestart hook that configures the container from outside.
+    Legacy,
+    /// By CDI specifications from files.
+    Cdi,
+    /// By a CDI specification that is made at the moment and never written.
+    JitCdi,
+    /// By the lists of files that a Jetson has.
+    Csv,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Legacy => "legacy",
+            Self::Cdi => "cdi",
+            Self::JitCdi => "jit-cdi",
+            Self::Csv => "csv",
+        })
+    }
+}
+
+/// What the configuration says about the mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// It depends on the request and on the machine.
+    Auto,
+    /// This mode.
+    Fixed(Mode),
+    /// A word that is no mode.
+    Unknown(String),
+}
+
+impl Setting {
+    /// Reads the word of the configuration.
+    pub fn of(config: &Config) -> Self {
+        match config.runtime.mode.as_str() {
+            "auto" => Self::Auto,
+            "legacy" => Self::Fixed(Mode::Legacy),
+            "cdi" => Self::Fixed(Mode::Cdi),
+            "jit-cdi" => Self::Fixed(Mode::JitCdi),
+            "csv" => Self::Fixed(Mode::Csv),
+            other => Self::Unknown(other.to_owned()),
+        }
+    }
+}
+
+/// The mode for a request where the configuration leaves it open.
+///
+/// `is_tegra` is asked only if the request does not decide; `otherwise` is the program's own mode.
+pub fn automatic(devices: &Devices, is_tegra: impl FnOnce() -> bool, otherwise: Mode) -> Mode {
+    if are_cdi_names(devices) {
+        Mode::Cdi
+    } else if is_tegra() {
+        Mode::Csv
+    } else {
+        otherwise
+    }
+}
+
+/// Whether all devices are named as CDI does.
+pub fn are_cdi_names(devices: &Devices) -> bool {
+    match devices {
+        Devices::Names(names) => names.iter().all(|name| qualified::is_qualified(name)),
+        Devices::None | Devices::All => false,
+    }
+}
+
+/// Whether this machine has the files of a Tegra system.
+pub fn has_tegra_files(root: &Path) -> bool {
+    let release = root.join("etc/nv_tegra_release");
+    let is_file = std::fs::metadata(release).is_ok_and(|facts| facts.is_file());
+    is_file || {
+        let family = std::fs::read(root.join("sys/devices/soc0/family")).unwrap_or_default();
+        family
+            .get(..5)
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"tegra"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Devices {
+        Devices::Names(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    #[test]
+    fn the_word_is_exact() {
+        let of = |word: &str| {
+            let mut config = Config::default();
+            config.runtime.mode = word.into();
+            Setting::of(&config)
+        };
+        assert_eq!(Setting::of(&Config::default()), Setting::Auto);
+        for mode in [Mode::Legacy, Mode::Cdi, Mode::JitCdi, Mode::Csv] {
+            assert_eq!(of(&mode.to_string()), Setting::Fixed(mode));
+        }
+        assert_eq!(of(""), Setting::Unknown(String::new()));
+        assert_eq!(of("CDI"), Setting::Unknown("CDI".into()));
+    }
+
+    #[test]
+    fn names_come_before_the_machine() {
+        let of = |devices: &Devices, tegra| automatic(devices, || tegra, Mode::JitCdi);
+        let cdi = names(&["nvidia.com/gpu=0", "n/g=a"]);
+        assert_eq!(of(&cdi, true), Mode::Cdi);
+        assert_eq!(of(&names(&["nvidia.com/gpu=0", "0"]), true), Mode::Csv);
+        assert_eq!(of(&names(&["0"]), false), Mode::JitCdi);
+        assert_eq!(of(&Devices::All, false), Mode::JitCdi);
+        assert_eq!(of(&Devices::None, true), Mode::Csv);
+    }
+}

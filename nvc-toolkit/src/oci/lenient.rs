@@ -1,0 +1,96 @@
+//! Reads JSON as leniently as the programs that we replace: names match in any case, what follows the first value is
+//! ignored, and bytes that are not UTF-8 become replacement characters.
+
+use serde_json::{Map, Value};
+
+/// A value of another type than expected: where, and what was expected.
+pub type Mismatch = String;
+
+/// The first JSON value of a text.
+///
+/// # Errors
+/// The parser's words, with line and column.
+pub fn first_value(bytes: &[u8]) -> Result<Value, String> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    match values.next() {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(error)) => Err(error.to_string()),
+        None => Err("it is empty".into()),
+    }
+}
+
+/// The member of this name, in any case; the last one of several. Null counts as absent.
+pub fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    object
+        .iter()
+        .rev()
+        .find(|(key, _)| key.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value)
+        .filter(|value| !value.is_null())
+}
+
+/// The member, which must be an object.
+///
+/// # Errors
+/// It is something else.
+pub fn object<'a>(
+    parent: &'a Map<String, Value>,
+    name: &str,
+) -> Result<Option<&'a Map<String, Value>>, Mismatch> {
+    member(parent, name)
+        .map(|value| value.as_object().ok_or_else(|| mismatch(name, "an object")))
+        .transpose()
+}
+
+/// The member, which must be a text; empty if it is absent.
+///
+/// # Errors
+/// It is something else.
+pub fn text<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a str, Mismatch> {
+    member(parent, name).map_or(Ok(""), |value| {
+        value.as_str().ok_or_else(|| mismatch(name, "a text"))
+    })
+}
+
+/// The member, which must be a list; empty if it is absent.
+///
+/// # Errors
+/// It is something else.
+pub fn list<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a [Value], Mismatch> {
+    member(parent, name).map_or(Ok(&[]), |value| {
+        value
+            .as_array()
+            .map(Vec::as_slice)
+            .ok_or_else(|| mismatch(name, "a list"))
+    })
+}
+
+/// The member, which must be a list of texts; empty if it is absent.
+///
+/// # Errors
+/// It is something else.
+pub fn texts<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<Vec<&'a str>, Mismatch> {
+    as_texts(list(parent, name)?, name)
+}
+
+/// The values, which must be texts.
+///
+/// # Errors
+/// One is something else.
+pub fn as_texts<'a>(values: &'a [Value], name: &str) -> Result<Vec<&'a str>, Mismatch> {
+    let text = |value: &'a Value| match value {
+        Value::Null => Some(""),
+        value => value.as_str(),
+    };
+    values
+        .iter()
+        .map(text)
+        .collect::<Option<_>>()
+        .ok_or_else(|| mismatch(name, "a list of texts"))
+}
+
+/// The words for a member of another type.
+pub fn mismatch(name: &str, expected: &str) -> Mismatch {
+    format!("{name}: expected {expected}")
+}

@@ -1,0 +1,89 @@
+//! Reads the state of a container, which a runtime writes to the standard input of its hooks.
+
+use serde_json::{Number, Value};
+
+use super::lenient::{first_value, member, mismatch, text};
+
+/// What the prestart hook wants to know of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The process in whose namespaces the container is; 0 if the runtime did not say.
+    pub pid: i64,
+    /// The directory of config.json; empty for the current one.
+    pub bundle: String,
+}
+
+/// Reads a state.
+///
+/// # Errors
+/// The text is no JSON object, or a member has another type.
+pub fn read(bytes: &[u8]) -> Result<State, String> {
+    let value = first_value(bytes)?;
+    let state = match &value {
+        Value::Object(state) => state,
+        Value::Null => return Ok(State::default()),
+        _ => return Err("expected an object".into()),
+    };
+    let pid = match member(state, "pid") {
+        None => 0,
+        Some(pid) => pid
+            .as_number()
+            .and_then(Number::as_i64)
+            .ok_or_else(|| mismatch("pid", "an integer"))?,
+    };
+    // Old versions of runc spell it the other way.
+    let (bundle, old) = (text(state, "bundle")?, text(state, "bundlePath")?);
+    let bundle = if bundle.is_empty() { old } else { bundle };
+    Ok(State {
+        pid,
+        bundle: bundle.to_owned(),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn state(pid: i64, bundle: &str) -> State {
+        let bundle = bundle.into();
+        State { pid, bundle }
+    }
+
+    #[test]
+    fn states_are_read_leniently() {
+        let table = [
+            (r#"{"pid":42,"bundle":"/b"}"#, state(42, "/b")),
+            (r#"{"PID":42,"Bundle":"/b"} and more"#, state(42, "/b")),
+            (r#"{"pid":-1,"bundlePath":"/old"}"#, state(-1, "/old")),
+            (r#"{"bundle":"/b","bundlePath":"/old"}"#, state(0, "/b")),
+            (r#"{"bundle":"","bundlePath":"/old"}"#, state(0, "/old")),
+            (r#"{"pid":null}"#, state(0, "")),
+            ("null", state(0, "")),
+            (r#"{"pid":1,"pid":2}"#, state(2, "")),
+        ];
+        for (text, expected) in table {
+            assert_eq!(read(text.as_bytes()).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_things_are_errors() {
+        let texts = [
+            "",
+            " \n",
+            "{",
+            "[]",
+            "7",
+            r#"{"pid":"1"}"#,
+            r#"{"pid":1.0}"#,
+            r#"{"pid":1e2}"#,
+            r#"{"pid":9223372036854775808}"#,
+            r#"{"bundle":1}"#,
+            r#"{"bundle":["/b"]}"#,
+        ];
+        for text in texts {
+            assert!(read(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
