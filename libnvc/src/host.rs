@@ -33,6 +33,7 @@ pub mod wsl;
 
 // its GPUs
 pub(crate) mod device;
+pub mod monitor;
 pub mod query;
 
 // all of it

@@ -14,15 +14,20 @@ use std::ffi::CStr;
 
 mod ask;
 mod client;
+mod conversation;
 mod needs;
 mod process;
 pub(crate) mod protocol;
+mod readings;
 mod server;
 
 pub use client::{Query, QueryProcess, QueryProgram, QueryReply, QueryRequest};
 pub use server::serve_if_asked;
 
-pub(crate) use protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
+pub(crate) use conversation::Conversation;
+pub(crate) use protocol::{
+    Fault, GpuFault, GpuReport, Message, MigReport, PciReport, Question, Versions,
+};
 
 /// Name of NVML's library; the loader finds it by the rules of the driver root.
 const LIBRARY: &str = "libnvidia-ml.so.1";

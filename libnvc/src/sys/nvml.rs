@@ -9,6 +9,10 @@ use std::mem::ManuallyDrop;
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_NOW};
 
+mod readings;
+
+pub(crate) use readings::{Clock, Direction, Location};
+
 /// What a call returned, NVML's `nvmlReturn_t`; values this program does not know are carried.
 pub(crate) type Code = c_uint;
 

@@ -31,6 +31,17 @@ pub(super) fn gpus(
     wsl: bool,
     mut asking: impl FnMut(u32),
 ) -> Result<Vec<Result<GpuReport, GpuFault>>, Fault> {
+    let count = gpu_count(nvml)?;
+    let mut gpus = Vec::new();
+    for index in 0..count {
+        asking(index);
+        gpus.push(gpu(nvml, index, wsl));
+    }
+    Ok(gpus)
+}
+
+/// The number of GPUs, broken ones included.
+pub(super) fn gpu_count(nvml: &Nvml) -> Result<u32, Fault> {
     let count = nvml.gpu_count().map_err(|f| fault(nvml, f))?;
     if count > MOST_GPUS {
         return Err(Fault::Nonsense {
@@ -38,12 +49,7 @@ pub(super) fn gpus(
             text: format!("too many devices: {count}"),
         });
     }
-    let mut gpus = Vec::new();
-    for index in 0..count {
-        asking(index);
-        gpus.push(gpu(nvml, index, wsl));
-    }
-    Ok(gpus)
+    Ok(count)
 }
 
 fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
@@ -95,7 +101,7 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
 }
 
 /// Whether a GPU knows MIG, and its MIG devices.
-fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fault> {
+pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fault> {
     let of_nvml = |f| fault(nvml, f);
     let mode = match nvml.mig_mode(gpu) {
         Ok((current, _pending)) => current,

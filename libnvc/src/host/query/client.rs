@@ -3,26 +3,20 @@
 //! Errors until NVML is initialised are of the kind [`ErrorKind::DriverUnavailable`], later ones
 //! [`ErrorKind::DriverFailed`] or [`ErrorKind::TimedOut`]: upstream reports the two phases in different words.
 
-use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::conversation::{Conversation, Silence};
 use super::process::{Process, THIS_EXECUTABLE, above_streams, errno};
-use super::protocol::{Garbled, GpuFault, GpuReport, Message, Request, Versions, encode, take};
-use super::{LIBRARY, needs};
+use super::protocol::{GpuFault, GpuReport, Message, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
-
-/// When somebody who waits wants to hear that it is not our fault.
-const SLOW: Duration = Duration::from_secs(3);
 
 /// The first line of every error about a process that died or talked nonsense: upstream's, which tools look for.
 const RPC_FAILED: &str = "driver rpc error: failed to process request";
@@ -94,17 +88,17 @@ impl QueryProcess {
         })?;
         Ok(Self { socket, process })
     }
+
+    /// Our end of its socket, and the process.
+    pub(super) fn into_parts(self) -> (UnixStream, Process) {
+        (self.socket, self.process)
+    }
 }
 
 /// A query on its way. Dropping it ends the process and reaps it.
 #[derive(Debug)]
 pub struct Query {
-    // First, so that it is closed before the process is waited for: that alone ends it.
-    socket: UnixStream,
-    process: Process,
-    received: Vec<u8>,
-    started: Instant,
-    deadline: Duration,
+    conversation: Conversation,
     notice: Option<Notice>,
     answers: Answers,
 }
@@ -141,44 +135,8 @@ impl Query {
     /// # Errors
     /// `process creation failed: <cause>`.
     pub fn ask(process: QueryProcess, request: &QueryRequest) -> Result<Self> {
-        let QueryProcess {
-            mut socket,
-            process,
-        } = process;
-        let started = Instant::now();
-        let library = request.wsl_library.as_deref();
-        let host_libraries = match request.root == Path::new("/") {
-            true => Vec::new(),
-            false => needs::of_nvml(
-                &request.root,
-                library.map_or(LIBRARY.as_ref(), Path::as_os_str),
-            ),
-        };
-        let bytes = encode(&Request {
-            root: request.root.clone().into(),
-            uid: request.uid,
-            gid: request.gid,
-            host_libraries: host_libraries.into_iter().map(String::from).collect(),
-            wsl_library: request.wsl_library.clone().map(OsString::from),
-            parent: nix::unistd::getpid().as_raw(),
-        })
-        .map_err(|Garbled| not_created(Errno::E2BIG))?;
-        // Waits in the socket for the process. It cannot block, since a request is a path or two long.
-        match socket.write_all(&bytes) {
-            // The process died already; reading its answer will say so.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-                ) => {}
-            done => done.map_err(|e| not_created(errno(&e)))?,
-        }
         Ok(Self {
-            socket,
-            process,
-            received: Vec::new(),
-            started,
-            deadline: request.deadline,
+            conversation: Conversation::start(process, request, Question::Identity)?,
             notice: None,
             answers: Answers::default(),
         })
@@ -239,7 +197,7 @@ impl Query {
         while self.answers.ready.is_none() || self.answers.gpus.is_none() {
             self.step();
         }
-        self.process.dismiss();
+        self.conversation.process.dismiss();
     }
 
     fn raw_versions(&mut self) -> Result<&Versions> {
@@ -264,67 +222,30 @@ impl Query {
     }
 
     fn receive(&mut self) -> Result<Message> {
-        let mut buffer = [0; 16 << 10];
-        loop {
-            match take(&mut self.received) {
-                Ok(Some(message)) => return Ok(message),
-                Ok(None) => self.wait_for_bytes()?,
-                Err(Garbled) => return Err(garbled()),
-            }
-            match self.socket.read(&mut buffer) {
-                Ok(0) => return Err(self.died()),
-                Ok(length) => self.received.extend(buffer.iter().take(length)),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // It died with some of our request unread.
-                Err(_) => return Err(self.died()),
-            }
-        }
+        let mut notice = self.notice.take().map(|Notice(notice)| notice);
+        let message = self.conversation.receive(&mut notice);
+        self.notice = notice.map(Notice);
+        message.map_err(|silence| match silence {
+            Silence::Garbled => garbled(),
+            Silence::Died(how) => self.died(&how),
+            Silence::TimedOut => self.timed_out(),
+            Silence::Failed(errno) => Error::system("poll failed", errno),
+        })
     }
 
-    fn wait_for_bytes(&mut self) -> Result<()> {
-        loop {
-            let elapsed = self.started.elapsed();
-            // Also while there is always more to read.
-            if elapsed >= self.deadline {
-                return Err(self.timed_out());
-            }
-            if elapsed >= SLOW
-                && let Some(Notice(notice)) = self.notice.take()
-            {
-                notice(elapsed);
-            }
-            let end = match self.notice {
-                Some(_) => self.deadline.min(SLOW),
-                None => self.deadline,
-            };
-            let rest = end.saturating_sub(elapsed);
-            // Rounded up, so as not to wake just before the time has come.
-            let millis = rest.as_micros().div_ceil(1000);
-            let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
-            let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut ends, timeout) {
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => return Err(Error::system("poll failed", errno)),
-            }
-        }
-    }
-
-    fn died(&mut self) -> Error {
-        let how = self.process.end();
+    fn died(&self, how: &str) -> Error {
         Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
             "the process that loads NVML died {}: {how}; run nvidia-smi to see whether NVML works at all",
             self.answers.occasion()
         ))
     }
 
-    fn timed_out(&mut self) -> Error {
-        self.process.kill();
+    fn timed_out(&self) -> Error {
         let text = "driver rpc error: timed out";
         Error::new(ErrorKind::TimedOut, text).hint(format!(
             "NVML did not answer within {} s {}; raise NVC_DRIVER_TIMEOUT (seconds) if it is only slow, which \
              persistence mode (nvidia-persistenced) cures",
-            self.deadline.as_secs_f32(),
+            self.conversation.deadline.as_secs_f32(),
             self.answers.occasion()
         ))
     }
@@ -369,11 +290,11 @@ impl Answers {
     }
 }
 
-fn not_created(errno: Errno) -> Error {
+pub(super) fn not_created(errno: Errno) -> Error {
     Error::system("process creation failed", errno).with_kind(ErrorKind::DriverUnavailable)
 }
 
-fn garbled() -> Error {
+pub(super) fn garbled() -> Error {
     Error::new(ErrorKind::DriverFailed, RPC_FAILED)
         .hint("the process that loads NVML answered nonsense; its memory may have been corrupted")
 }

@@ -9,6 +9,8 @@ use std::ffi::OsString;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::host::monitor::{Facts, GpuStatus};
+
 /// Longest message. A GPU with seven MIG devices takes about 1 kB.
 const LONGEST: usize = 8 << 20;
 
@@ -27,6 +29,20 @@ pub(crate) struct Request {
     pub(crate) wsl_library: Option<OsString>,
     /// The asking process, to notice that it is gone already.
     pub(crate) parent: i32,
+    /// What is asked for.
+    pub(crate) question: Question,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// Versions, and what a container needs to know of the GPUs.
+    #[default]
+    Identity,
+    /// All that does not change, for monitoring.
+    Facts,
+    /// What these GPUs do now.
+    Status(Vec<u32>),
 }
 
 /// A piece of the reply, in this order.
@@ -40,6 +56,12 @@ pub(crate) enum Message {
     Asking(u32),
     /// The GPUs in NVML's order, or why there is no list. The end.
     Gpus(Result<Vec<Result<GpuReport, GpuFault>>, Fault>),
+    /// The facts. The end.
+    Facts(Result<Facts, Fault>),
+    /// What one GPU does; the others' may come before.
+    Status(u32, Result<GpuStatus, Fault>),
+    /// The end of a status.
+    Done,
 }
 
 /// Versions, as NVML gives them.
@@ -212,6 +234,7 @@ mod tests {
             host_libraries: vec!["libm.so.6".into()],
             wsl_library: None,
             parent: 1,
+            question: Question::Status(vec![0, 3]),
         };
         let mut bytes = encode(&request).unwrap();
         assert_eq!(take(&mut bytes), Ok(Some(request)));

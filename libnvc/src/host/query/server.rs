@@ -15,8 +15,9 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
-use super::protocol::{Fault, Garbled, Message, Request, encode, take};
-use super::{LIBRARY, MARKER, PROGRAM_NAME, ask};
+use super::protocol::{Fault, Garbled, Message, Question, Request, encode, take};
+use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, readings};
+use crate::sys::cuda::Cuda;
 use crate::sys::nvml::{Nvml, preload};
 use crate::sys::process::{
     clear_capabilities, close_from, exit_now, live_as_long_as, reset_signals,
@@ -101,14 +102,36 @@ fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
     }
     let socket = stay_only_with(socket, request.parent)?;
 
+    // Before NVML, which may start threads.
+    let cuda = (request.question == Question::Facts).then(Cuda::load);
     let nvml = match load(request) {
         Ok(nvml) => nvml,
         Err(fault) => return send(socket, &Message::Unavailable(fault)),
     };
-    send(socket, &Message::Ready(ask::versions(&nvml)))?;
+    match (&request.question, cuda) {
+        (Question::Facts, Some(cuda)) => {
+            send(socket, &Message::Facts(readings::facts(&nvml, &cuda)))
+        }
+        (Question::Status(indices), _) => {
+            let mut listening = Ok(());
+            readings::status(&nvml, indices, |index, status| {
+                if listening.is_ok() {
+                    listening = send(socket, &Message::Status(index, status));
+                }
+            });
+            listening?;
+            send(socket, &Message::Done)
+        }
+        _ => identify(socket, &nvml, request),
+    }
+}
+
+/// Sends the versions and the GPUs.
+fn identify(socket: &UnixStream, nvml: &Nvml, request: &Request) -> io::Result<()> {
+    send(socket, &Message::Ready(ask::versions(nvml)))?;
 
     let mut listening = Ok(());
-    let gpus = ask::gpus(&nvml, request.wsl_library.is_some(), |index| {
+    let gpus = ask::gpus(nvml, request.wsl_library.is_some(), |index| {
         if listening.is_ok() {
             listening = send(socket, &Message::Asking(index));
         }

@@ -1,0 +1,337 @@
+//! Puts the questions of monitoring to NVML and CUDA; each failure is that of the GPU it happens on.
+//!
+//! Facts are asked for one GPU after the other. What GPUs do is asked for all at once, a thread each, since the driver
+//! measures PCIe traffic for 40 ms and a GPU that hangs must not keep the others waiting.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use super::ask::{fault, gpu_count, mig};
+use super::protocol::Fault;
+use crate::host::monitor::{
+    Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus, words,
+};
+use crate::sys::cuda::{Attribute, Cuda, Gpu};
+use crate::sys::nvml::{
+    Clock, Device, Direction, FUNCTION_NOT_FOUND, Failure, Location, NOT_SUPPORTED, Nvml, Reason,
+};
+
+/// Longest text that is handed on: as long as NVML's own.
+const LONGEST_TEXT: usize = 96;
+/// Clocks, limits and sizes above this are nonsense; it keeps sums of them in range.
+const LARGEST: u64 = 1 << 60;
+
+/// Asks what the driver and its GPUs are.
+pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, Fault> {
+    let count = gpu_count(nvml)?;
+    let driver = nvml.driver_version().map(|version| plain(&version));
+    let driver = driver.map_err(|f| words(&fault(nvml, f)));
+    let (version, connected) = match cuda {
+        Ok(cuda) => match (cuda.version(), cuda.init()) {
+            (Ok(version), Ok(connected)) => (Ok(version), connected),
+            (Err(text), _) | (_, Err(text)) => (Err(format!("cuda: {}", plain(&text))), false),
+        },
+        Err(_) => (
+            Err("could not load the CUDA driver library".to_owned()),
+            false,
+        ),
+    };
+    let cuda = cuda.as_ref().ok().filter(|_| connected);
+    let mut found: Vec<Known> = (0..count).map(|index| gpu(nvml, index, cuda)).collect();
+    if let Some(cuda) = cuda {
+        find_peers(nvml, cuda, &mut found);
+    }
+    Ok(Facts {
+        driver,
+        cuda: version,
+        gpus: found.into_iter().map(|known| known.facts).collect(),
+    })
+}
+
+/// A GPU and its handles.
+struct Known {
+    facts: Result<GpuFacts, String>,
+    handles: Option<(Device, Gpu)>,
+}
+
+fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
+    let (device, mut facts) = match identity(nvml, index) {
+        Ok(known) => known,
+        Err(text) => {
+            return Known {
+                facts: Err(text),
+                handles: None,
+            };
+        }
+    };
+    let mut read = Reader::new(nvml);
+    facts.model = read.of(nvml.name(device)).map(|name| plain(&name));
+    facts.power_limit = read.of(nvml.power_limit(device));
+    facts.bar1 = read.of(nvml.bar1(device)).map(|memory| sane(memory.total));
+    facts.link_generation = read.of(nvml.link_generation(device));
+    facts.link_width = read.of(nvml.link_width(device));
+    facts.core_clock = read.of(nvml.max_clock(device, Clock::Multiprocessors));
+    facts.memory_clock = read.of(nvml.max_clock(device, Clock::Memory));
+    facts.arch = read.of(nvml.compute_capability(device));
+    match mig(nvml, device) {
+        Ok((_, reports)) => {
+            facts.mig = reports
+                .iter()
+                .map(|report| MigFacts {
+                    index: report.slot,
+                    uuid: plain(&report.uuid),
+                    gpu_instance: report.gi,
+                    compute_instance: report.ci,
+                    name: nvml
+                        .mig_device(device, report.slot)
+                        .and_then(|mig| nvml.name(mig))
+                        .ok()
+                        .map(|name| plain(&name)),
+                })
+                .collect();
+        }
+        Err(fault) => read.problems.push(words(&fault)),
+    }
+    facts.problems = read.problems;
+    let handles = cuda.and_then(|cuda| match of_cuda(cuda, &mut facts) {
+        Ok(gpu) => Some((device, gpu)),
+        Err(text) => {
+            facts.problems.push(format!("cuda: {}", plain(&text)));
+            None
+        }
+    });
+    Known {
+        facts: Ok(facts),
+        handles,
+    }
+}
+
+/// What a GPU cannot be used without.
+fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), String> {
+    // A GPU without one of these is of no use to anyone who asks here.
+    let failed = |failure: Failure| match is_missing(failure) {
+        true => "unsupported GPU device".to_owned(),
+        false => words(&fault(nvml, failure)),
+    };
+    let device = nvml.gpu(index).map_err(failed)?;
+    let uuid = nvml.uuid(device).map_err(failed)?;
+    let minor = nvml.minor(device).map_err(failed)?;
+    let pci = nvml.pci(device).map_err(failed)?;
+    Ok((
+        device,
+        GpuFacts {
+            index,
+            uuid: plain(&uuid),
+            minor,
+            busid: format!("{:04X}:{:02X}:{:02X}.0", pci.domain, pci.bus, pci.device),
+            ..GpuFacts::default()
+        },
+    ))
+}
+
+/// Adds what only CUDA knows.
+fn of_cuda(cuda: &Cuda, facts: &mut GpuFacts) -> Result<Gpu, String> {
+    let gpu = cuda.gpu(&facts.busid)?;
+    let fact = |attribute| {
+        cuda.attribute(gpu, attribute)
+            .map(|value| u32::try_from(value).unwrap_or_default())
+    };
+    let major = cuda.attribute(gpu, Attribute::CapabilityMajor)?;
+    facts.arch = Some((major, cuda.attribute(gpu, Attribute::CapabilityMinor)?));
+    facts.multiprocessors = Some(fact(Attribute::Multiprocessors)?);
+    facts.ecc = Some(fact(Attribute::Ecc)? != 0);
+    facts.memory = Some(sane(cuda.memory(gpu)?));
+    facts.shared_memory = Some(fact(Attribute::SharedMemory)?);
+    facts.constant_memory = Some(fact(Attribute::ConstantMemory)?);
+    facts.l2_cache = Some(fact(Attribute::L2Cache)?);
+    facts.bus_width = Some(fact(Attribute::BusWidth)?);
+    facts.cuda_memory_clock = Some(fact(Attribute::MemoryClock)?);
+    Ok(gpu)
+}
+
+/// Adds to each GPU the others that it can reach.
+fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [Known]) {
+    for later in 1..gpus.len() {
+        let (before, rest) = gpus.split_at_mut(later);
+        let Some(one) = rest.first_mut() else { break };
+        let Some((device, number)) = one.handles else {
+            continue;
+        };
+        for other in before {
+            let Some((other_device, other_number)) = other.handles else {
+                continue;
+            };
+            let (Ok(one), Ok(other)) = (&mut one.facts, &mut other.facts) else {
+                continue;
+            };
+            match cuda.reaches(other_number, number) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(text) => {
+                    one.problems.push(format!("cuda: {}", plain(&text)));
+                    continue;
+                }
+            }
+            let mut read = Reader::new(nvml);
+            let level = read.of(nvml.common_ancestor(other_device, device));
+            one.problems.append(&mut read.problems);
+            let (to_one, to_other) = (one.busid.clone(), other.busid.clone());
+            one.peers.push(Peer {
+                busid: to_other,
+                level,
+            });
+            other.peers.push(Peer {
+                busid: to_one,
+                level,
+            });
+        }
+    }
+}
+
+/// Asks what GPUs do, all at once, and hands on each answer as it comes.
+pub(super) fn status(
+    nvml: &Nvml,
+    indices: &[u32],
+    mut answer: impl FnMut(u32, Result<GpuStatus, Fault>),
+) {
+    let (sender, answers) = channel();
+    thread::scope(|threads| {
+        for index in indices {
+            let sender = sender.clone();
+            let asked =
+                thread::Builder::new()
+                    .stack_size(256 << 10)
+                    .spawn_scoped(threads, move || {
+                        // Nobody listens any more: the process is about to end.
+                        let _ = sender.send((*index, status_of(nvml, *index)));
+                    });
+            if let Err(error) = asked {
+                answer(
+                    *index,
+                    Err(Fault::System {
+                        operation: "thread creation failed".into(),
+                        errno: error.raw_os_error().unwrap_or_default(),
+                    }),
+                );
+            }
+        }
+        drop(sender);
+        for (index, status) in answers {
+            answer(index, status);
+        }
+    });
+}
+
+fn status_of(nvml: &Nvml, index: u32) -> Result<GpuStatus, Fault> {
+    let device = nvml.gpu(index).map_err(|f| fault(nvml, f))?;
+    let read = |failure: Failure| fault(nvml, failure);
+    let errors = |location| supported(nvml.memory_errors(device, location));
+    let memory = supported(nvml.memory(device)).map_err(read)?;
+    let busy = supported(nvml.utilization(device)).map_err(read)?;
+    Ok(GpuStatus {
+        power: supported(nvml.power(device)).map_err(read)?,
+        temperature: supported(nvml.temperature(device)).map_err(read)?,
+        busy: busy.map(|[gpu, _]| gpu),
+        memory_busy: busy.map(|[_, memory]| memory),
+        encoder: supported(nvml.encoder(device)).map_err(read)?,
+        decoder: supported(nvml.decoder(device)).map_err(read)?,
+        memory_used: memory.map(|memory| sane(memory.used)),
+        memory_total: memory.map(|memory| sane(memory.total)),
+        ecc_errors: [
+            errors(Location::L1Cache).map_err(read)?,
+            errors(Location::L2Cache).map_err(read)?,
+            errors(Location::DeviceMemory).map_err(read)?,
+        ],
+        core_clock: supported(nvml.clock(device, Clock::Multiprocessors)).map_err(read)?,
+        memory_clock: supported(nvml.clock(device, Clock::Memory)).map_err(read)?,
+        bar1_used: supported(nvml.bar1(device))
+            .map_err(read)?
+            .map(|memory| sane(memory.used)),
+        received: supported(nvml.throughput(device, Direction::Received)).map_err(read)?,
+        sent: supported(nvml.throughput(device, Direction::Sent)).map_err(read)?,
+        processes: processes(nvml, device)?,
+        mig: mig_status(nvml, device),
+    })
+}
+
+fn processes(nvml: &Nvml, device: Device) -> Result<Vec<ProcessStatus>, Fault> {
+    let found = supported(nvml.processes(device)).map_err(|f| fault(nvml, f))?;
+    let named = found
+        .unwrap_or_default()
+        .into_iter()
+        .map(|process| ProcessStatus {
+            pid: process.pid,
+            // It may have ended meanwhile.
+            name: nvml.process_name(process.pid).ok().map(|name| plain(&name)),
+            memory: process.memory.map(sane),
+        });
+    Ok(named.collect())
+}
+
+/// The memory of a GPU's MIG devices. One that cannot be read is as one that is not there.
+fn mig_status(nvml: &Nvml, device: Device) -> Vec<MigStatus> {
+    let reports = mig(nvml, device)
+        .map(|(_, reports)| reports)
+        .unwrap_or_default();
+    let read = reports.into_iter().filter_map(|report| {
+        let mig = nvml.mig_device(device, report.slot).ok()?;
+        let memory = nvml.memory(mig).ok();
+        Some(MigStatus {
+            uuid: plain(&report.uuid),
+            memory_used: memory.map(|memory| sane(memory.used)),
+            memory_total: memory.map(|memory| sane(memory.total)),
+        })
+    });
+    read.collect()
+}
+
+/// Reads values of a GPU and remembers what should have been there.
+struct Reader<'a> {
+    nvml: &'a Nvml,
+    problems: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(nvml: &'a Nvml) -> Self {
+        Self {
+            nvml,
+            problems: Vec::new(),
+        }
+    }
+
+    /// The value; none if the GPU does not have it, and if reading it failed.
+    fn of<T>(&mut self, value: Result<T, Failure>) -> Option<T> {
+        supported(value).unwrap_or_else(|failure| {
+            self.problems.push(words(&fault(self.nvml, failure)));
+            None
+        })
+    }
+}
+
+/// None for a value that the GPU or the driver does not have.
+fn supported<T>(value: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match value {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if is_missing(failure) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn is_missing(failure: Failure) -> bool {
+    matches!(
+        failure.reason,
+        Reason::Code(NOT_SUPPORTED | FUNCTION_NOT_FOUND)
+    )
+}
+
+fn sane(number: u64) -> u64 {
+    number.min(LARGEST)
+}
+
+/// A text without control characters, and not longer than NVML's.
+fn plain(text: &str) -> String {
+    text.chars()
+        .take(LONGEST_TEXT)
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}

@@ -1,0 +1,170 @@
+//! Calls libcuda, the CUDA driver library, for the few facts about GPUs that NVML does not have.
+//!
+//! No context is made on a GPU. Declarations are those of CUDA's public driver interface, of the functions used here.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::mem::ManuallyDrop;
+
+use libloading::os::unix::{Library, RTLD_NOW};
+
+/// The library's name; the loader finds it.
+const LIBRARY: &str = "libcuda.so.1";
+
+const SUCCESS: c_int = 0;
+const NO_DEVICE: c_int = 100;
+
+/// A fact about a GPU, `CUdevice_attribute`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Attribute {
+    /// Bytes of constant memory.
+    ConstantMemory = 9,
+    /// Number of multiprocessors.
+    Multiprocessors = 16,
+    /// Whether ECC is on.
+    Ecc = 32,
+    /// Memory clock in kHz.
+    MemoryClock = 36,
+    /// Width of the memory bus in bits.
+    BusWidth = 37,
+    /// Bytes of the L2 cache.
+    L2Cache = 38,
+    CapabilityMajor = 75,
+    CapabilityMinor = 76,
+    /// Bytes of shared memory of a multiprocessor.
+    SharedMemory = 81,
+}
+
+/// A GPU, as CUDA counts them: not in NVML's order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gpu(c_int);
+
+type Init = unsafe extern "C" fn(u32) -> c_int;
+type Number = unsafe extern "C" fn(*mut c_int) -> c_int;
+type ByBusId = unsafe extern "C" fn(*mut c_int, *const c_char) -> c_int;
+type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+type TotalMemory = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
+type AccessPeer = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+type TextOfCode = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
+
+/// The loaded library; never unloaded.
+#[derive(Debug)]
+pub(crate) struct Cuda(ManuallyDrop<Library>);
+
+impl Cuda {
+    /// Loads the library. For a process with a single thread, since it changes variables that the library reads: those
+    /// that hide GPUs, or have it write a cache.
+    ///
+    /// # Errors
+    /// The loader's text.
+    pub(crate) fn load() -> Result<Self, String> {
+        // SAFETY: the caller has a single thread.
+        unsafe { std::env::remove_var("CUDA_VISIBLE_DEVICES") };
+        // SAFETY: as above.
+        unsafe { std::env::set_var("CUDA_CACHE_DISABLE", "1") };
+        // SAFETY: runs the library's start code, which is made to be loaded into any program; the process exists for
+        // such libraries and has no privileges.
+        match unsafe { Library::open(Some(LIBRARY), RTLD_NOW) } {
+            Ok(library) => Ok(Self(ManuallyDrop::new(library))),
+            Err(libloading::Error::DlOpen { source }) => Err(source.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The newest CUDA version that the driver knows: 12020 is 12.2.
+    pub(crate) fn version(&self) -> Result<i32, String> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let get = unsafe { self.find::<Number>(c"cuDriverGetVersion") }?;
+        let mut version = 0;
+        // SAFETY: writes one integer.
+        self.check(unsafe { get(&raw mut version) })
+            .map(|()| version)
+    }
+
+    /// Connects to the driver; true if there are GPUs.
+    pub(crate) fn init(&self) -> Result<bool, String> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let init = unsafe { self.find::<Init>(c"cuInit") }?;
+        // SAFETY: takes zero, may be called at any time.
+        match unsafe { init(0) } {
+            NO_DEVICE => Ok(false),
+            code => self.check(code).map(|()| true),
+        }
+    }
+
+    /// The GPU at a PCI address such as `0000:05:00.0`.
+    pub(crate) fn gpu(&self, busid: &str) -> Result<Gpu, String> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let get = unsafe { self.find::<ByBusId>(c"cuDeviceGetByPCIBusId") }?;
+        let busid = CString::new(busid).map_err(|_| "no bus id".to_owned())?;
+        let mut gpu = 0;
+        // SAFETY: reads a string that ends in zero, writes one integer.
+        self.check(unsafe { get(&raw mut gpu, busid.as_ptr()) })
+            .map(|()| Gpu(gpu))
+    }
+
+    /// A fact.
+    pub(crate) fn attribute(&self, gpu: Gpu, attribute: Attribute) -> Result<i32, String> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let get = unsafe { self.find::<GetAttribute>(c"cuDeviceGetAttribute") }?;
+        let mut value = 0;
+        // SAFETY: takes any numbers, writes one integer.
+        self.check(unsafe { get(&raw mut value, attribute as c_int, gpu.0) })
+            .map(|()| value)
+    }
+
+    /// Bytes of memory that programs can have.
+    pub(crate) fn memory(&self, gpu: Gpu) -> Result<u64, String> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let get = unsafe { self.find::<TotalMemory>(c"cuDeviceTotalMem_v2") }?;
+        let mut bytes = 0;
+        // SAFETY: takes any number, writes one size.
+        self.check(unsafe { get(&raw mut bytes, gpu.0) })
+            .map(|()| bytes as u64)
+    }
+
+    /// Whether one GPU can read another's memory.
+    pub(crate) fn reaches(&self, one: Gpu, other: Gpu) -> Result<bool, String> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let get = unsafe { self.find::<AccessPeer>(c"cuDeviceCanAccessPeer") }?;
+        let mut yes = 0;
+        // SAFETY: takes any numbers, writes one integer.
+        self.check(unsafe { get(&raw mut yes, one.0, other.0) })
+            .map(|()| yes != 0)
+    }
+
+    fn check(&self, code: c_int) -> Result<(), String> {
+        match code {
+            SUCCESS => Ok(()),
+            _ => Err(self.text(code).unwrap_or_else(|| format!("error {code}"))),
+        }
+    }
+
+    fn text(&self, code: c_int) -> Option<String> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let get = unsafe { self.find::<TextOfCode>(c"cuGetErrorString") }.ok()?;
+        let mut text = std::ptr::null();
+        // SAFETY: takes any number, writes one pointer.
+        let known = unsafe { get(code, &raw mut text) };
+        if known != SUCCESS || text.is_null() {
+            return None;
+        }
+        // SAFETY: CUDA's interface promises a constant string that ends in zero.
+        Some(
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned(),
+        )
+    }
+
+    /// A function of the library.
+    ///
+    /// # Safety
+    /// `F` must be the type that the function has in CUDA's interface.
+    unsafe fn find<F: Copy>(&self, name: &'static CStr) -> Result<F, String> {
+        // SAFETY: the caller vouches for the type.
+        let symbol = unsafe { self.0.get::<F>(name) };
+        symbol
+            .map(|symbol| *symbol)
+            .map_err(|_| format!("libcuda.so.1 has no {}", name.to_string_lossy()))
+    }
+}
