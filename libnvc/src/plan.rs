@@ -123,11 +123,11 @@ pub enum Source {
 pub enum BindKind {
     /// A library, program, firmware or driver-store file: read-only, no devices, no set-uid.
     File,
-    /// A socket or the MPS directory: no devices, no set-uid, no programs.
+    /// A socket or the MPS directory: no devices, no set-uid, no programs; read-only unless it is a directory.
     Ipc,
     /// Something of procfs: read-only, no devices, no set-uid, no programs.
     Proc,
-    /// A directory of device nodes: no set-uid, no programs.
+    /// A directory of device nodes: read-only, no set-uid, no programs.
     DeviceDirectory,
 }
 

@@ -71,6 +71,39 @@ pub fn old_kernel(report: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
+/// The same without a fault; as soon as the command's first task has made the call `name` for the `nth` time, the first
+/// is 0, two files exchange their names, as a process in another mount namespace can do it.
+///
+/// # Errors
+/// The place of the program is not known.
+pub fn exchanging(
+    (name, nth): (&str, usize),
+    (one, other): (&Path, &Path),
+    report: &Path,
+) -> io::Result<Command> {
+    let mut command = nth_call(name, nth, report)?;
+    command.arg("--exchange").arg(one).arg("--with").arg(other);
+    command.arg("--");
+    Ok(command)
+}
+
+/// The same with that call failing.
+///
+/// # Errors
+/// The place of the program is not known.
+pub fn failing((name, nth): (&str, usize), errno: i32, report: &Path) -> io::Result<Command> {
+    let mut command = nth_call(name, nth, report)?;
+    command.args(["--errno", &errno.to_string(), "--"]);
+    Ok(command)
+}
+
+fn nth_call(name: &str, nth: usize, report: &Path) -> io::Result<Command> {
+    let mut command = Command::new(cli::beside("nvc-fault")?);
+    command.arg("--report").arg(report);
+    command.args(["--task", "main", "--of", name, "--call", &nth.to_string()]);
+    Ok(command)
+}
+
 impl Report {
     /// Reads what `nvc-fault` wrote.
     ///

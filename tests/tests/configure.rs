@@ -51,8 +51,8 @@ fn main() -> ExitCode {
 const UTILITY: &str = "
     dev/nvidiactl noexec,nosuid,ro
     proc/driver/nvidia nodev,noexec,nosuid,rw
-    run/nvidia-fabricmanager/socket nodev,noexec,nosuid,rw
-    run/nvidia-persistenced/socket nodev,noexec,nosuid,rw
+    run/nvidia-fabricmanager/socket nodev,noexec,nosuid,ro
+    run/nvidia-persistenced/socket nodev,noexec,nosuid,ro
     usr/bin/nv-fabricmanager nodev,nosuid,ro
     usr/bin/nvidia-debugdump nodev,nosuid,ro
     usr/bin/nvidia-persistenced nodev,nosuid,ro
@@ -275,7 +275,7 @@ fn mig_configuration() {
     );
     let global = "
         proc/driver/nvidia/capabilities nodev,noexec,nosuid,ro
-        dev/nvidia-caps noexec,nosuid,rw";
+        dev/nvidia-caps noexec,nosuid,ro";
     assert_lines(&new, &[UTILITY, GPU_0, GPU_1, global].concat());
 }
 

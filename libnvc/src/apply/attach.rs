@@ -174,8 +174,15 @@ impl<'a> Attacher<'a> {
         }
     }
 
+    /// The ids of all mounts of this thread's namespace.
+    pub(super) fn mount_ids(&self) -> Result<HashSet<u64>, Errno> {
+        let text = self.read_sibling("mountinfo")?;
+        let id = |line: &str| line.split(' ').next()?.parse().ok();
+        Ok(text.lines().filter_map(id).collect())
+    }
+
     /// The id of the mount that a descriptor is on.
-    fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    pub(super) fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
         if let Some(id) = mount::place(fd)?.id {
             return Ok(id);
         }

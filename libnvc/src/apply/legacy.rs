@@ -3,23 +3,29 @@
 //! mount(2) takes names only. They are our own descriptors' names, relative to a /proc/thread-self/fd that was opened
 //! before entering the container, so the image has no say in them; but between the bind and the remount the mount is
 //! writable, and the source must be opened again in the container's namespace, which works only while the host's file
-//! systems are visible there (docs/kernel-features.md).
+//! systems are visible there (docs/kernel-features.md). The new mount itself can only be reached by its name in the
+//! image, so what that leads to is checked before anything is done with it ([`proof`]).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::fchdir;
 
 use super::attach::Attacher;
 use super::journal::Journal;
 use super::source::{Location, ReadySource, locked};
-use super::target::{Target, Tree, open_child};
+use super::target::{Target, Tree};
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
 use crate::inroot;
 use crate::sys::mount::{MountAttributes, attributes};
+
+mod proof;
+
+use proof::Before;
 
 /// Binds a source onto a target and restricts the mount.
 pub(super) fn bind(
@@ -35,13 +41,17 @@ pub(super) fn bind(
     let failed = |errno| Error::file("mount operation failed", place, errno);
     let again = open_again(source, driver_root, tree)?;
     fchdir(attacher.descriptors).map_err(failed)?;
+    let before = Before::new(attacher).map_err(failed)?;
     bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
-    let mounted = on_top_or_undo(target).map_err(failed)?;
+    let is_source =
+        |found: BorrowedFd<'_>| Ok(inroot::identity(&inroot::stat(found)?) == source.identity);
+    let mounted = before.find(target, place, is_source)?;
     let result = restrict(mounted.as_fd(), source.attributes, source.hindrance);
     if let Err(errno) = result {
         let hindered = has(mounted.as_fd()).intersects(source.hindrance);
-        let _ = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
-        let error = failed(errno);
+        let undone = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
+        let undone = undone.map_err(|errno| Error::file("unmounting failed", place, errno));
+        let error = failed(errno).with_cleanup(undone.err());
         return Err(if errno == Errno::EPERM && hindered {
             error.hint(locked(&source.name))
         } else {
@@ -57,9 +67,12 @@ pub(super) fn tmpfs(
     mode: u32,
     target: &Target,
     attacher: &Attacher<'_>,
+    place: &Path,
     attributes: MountAttributes,
-) -> Result<OwnedFd, Errno> {
-    fchdir(attacher.descriptors)?;
+) -> Result<OwnedFd> {
+    let failed = |errno| Error::file("mount operation failed", place, errno);
+    fchdir(attacher.descriptors).map_err(failed)?;
+    let before = Before::new(attacher).map_err(failed)?;
     let data = format!("mode={mode:o}");
     mount(
         Some("tmpfs"),
@@ -67,8 +80,11 @@ pub(super) fn tmpfs(
         Some("tmpfs"),
         flags(attributes),
         Some(data.as_str()),
-    )?;
-    on_top_or_undo(target)
+    )
+    .map_err(failed)?;
+    before.find(target, place, |found| {
+        Ok(fstatfs(found)?.filesystem_type() == TMPFS_MAGIC)
+    })
 }
 
 /// Changes how the mount at whose root a descriptor is propagates.
@@ -136,21 +152,6 @@ fn restrict(
 /// The attributes that a mount has from its source; none if that cannot be told.
 fn has(mounted: BorrowedFd<'_>) -> MountAttributes {
     attributes(mounted).unwrap_or(MountAttributes::empty())
-}
-
-/// A descriptor at the root of what was just mounted on a target.
-///
-/// The target's own descriptor stays below the mount; its name in its directory leads to the top.
-fn on_top(target: &Target) -> Result<OwnedFd, Errno> {
-    open_child(target.directory.as_fd(), &target.name)
-}
-
-/// The same; if that fails, for want of descriptors say, nothing stays mounted that nobody could unmount later.
-fn on_top_or_undo(target: &Target) -> Result<OwnedFd, Errno> {
-    on_top(target).inspect_err(|_| {
-        let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
-        let _ = fchdir(&*target.directory).and_then(|()| umount2(target.name.as_os_str(), flags));
-    })
 }
 
 fn flags(attributes: MountAttributes) -> MsFlags {

@@ -19,7 +19,7 @@ use super::cgroup;
 use super::journal::Journal;
 use super::ldconfig::{Memory, Prepared, Running};
 use super::source::ReadySource;
-use super::target::{Leaf, Target, Tree};
+use super::target::{Leaf, Target, Tree, replaced};
 use super::work::{CacheUpdate, Task, Work};
 use super::{ldcache, legacy, tmpfs};
 use crate::container::Container;
@@ -212,11 +212,7 @@ fn still_there(at: &ContainerPath, identity: Identity, tree: &Tree<'_>) -> Resul
     if found.is_ok_and(|stat| inroot::identity(&stat) == identity) {
         return Ok(());
     }
-    let text = format!(
-        "mount operation failed: {}",
-        at.below(tree.rootfs).display()
-    );
-    Err(Error::new(ErrorKind::NotFound, text).because("its mount point was replaced meanwhile"))
+    Err(replaced(&at.below(tree.rootfs)))
 }
 
 fn carry_out_task(

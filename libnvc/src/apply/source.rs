@@ -95,9 +95,13 @@ impl<'r> HostSources<'r> {
         path: &HostPath,
         expected: Expected,
     ) -> Result<(OwnedFd, FileStat), Errno> {
+        // What such a mount must have depends on what it is of.
+        if matches!(expected, Expected::Kind(BindKind::Ipc)) {
+            return Err(Errno::ENOTSUP);
+        }
         let name = CString::new(path.file_name().as_bytes()).map_err(|_| Errno::EINVAL)?;
         let directory = self.directory(path.parent())?;
-        let (set, clear) = (expected.attributes(), expected.hindrance());
+        let (set, clear) = (expected.attributes(None), expected.hindrance());
         let mount = mount::clone_mount_with(directory, &name, set, clear, libc::MS_PRIVATE)?;
         let stat = inroot::stat(mount.as_fd())?;
         match inroot::kind(&stat) {
@@ -148,7 +152,7 @@ impl ReadySource {
     ) -> Result<Self> {
         let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", &name, errno))?;
         expected.check(&stat, &name)?;
-        let mount = match clone_restricted(fd, expected) {
+        let mount = match clone_restricted(fd, expected, &stat) {
             Ok(mount) => Some(mount),
             Err(Errno::ENOSYS) => None,
             Err(errno) => return Err(cloning_failed(fd, &name, errno)),
@@ -167,7 +171,7 @@ impl ReadySource {
             name,
             mode: stat.st_mode,
             identity: inroot::identity(stat),
-            attributes: expected.attributes(),
+            attributes: expected.attributes(Some(stat)),
             hindrance: expected.hindrance(),
             mount,
             location,
@@ -201,15 +205,23 @@ impl Expected {
         }
     }
 
-    /// What the mount must have: the attributes upstream remounts with.
-    fn attributes(self) -> MountAttributes {
+    /// What the mount of such a file must have.
+    ///
+    /// All but one are read-only, which keeps nobody from opening a device for writing or connecting to a socket, but the
+    /// container's root from changing the host's inodes and directories of devices. The directory of the MPS daemon is for
+    /// clients to write in: it has lock and log files.
+    fn attributes(self, stat: Option<&FileStat>) -> MountAttributes {
         use MountAttributes as A;
+        let is_directory = || stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR);
         match self {
-            Self::Device(_) => A::RDONLY | A::NOSUID | A::NOEXEC,
+            Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => {
+                A::RDONLY | A::NOSUID | A::NOEXEC
+            }
             Self::Kind(BindKind::File) => A::RDONLY | A::NODEV | A::NOSUID,
-            Self::Kind(BindKind::Ipc) => A::NODEV | A::NOSUID | A::NOEXEC,
-            Self::Kind(BindKind::Proc) => A::RDONLY | A::NODEV | A::NOSUID | A::NOEXEC,
-            Self::Kind(BindKind::DeviceDirectory) => A::NOSUID | A::NOEXEC,
+            Self::Kind(BindKind::Ipc) if is_directory() => A::NODEV | A::NOSUID | A::NOEXEC,
+            Self::Kind(BindKind::Ipc | BindKind::Proc) => {
+                A::RDONLY | A::NODEV | A::NOSUID | A::NOEXEC
+            }
         }
     }
 
@@ -226,9 +238,13 @@ impl Expected {
 /// Clones the mount at a descriptor and restricts the clone while nobody else can see it.
 ///
 /// `ENOSYS` if this kernel or sandbox lacks one of the calls.
-fn clone_restricted(fd: BorrowedFd<'_>, expected: Expected) -> Result<OwnedFd, Errno> {
+fn clone_restricted(
+    fd: BorrowedFd<'_>,
+    expected: Expected,
+    stat: &FileStat,
+) -> Result<OwnedFd, Errno> {
     let mount = mount::clone_mount(fd)?;
-    let (set, clear) = (expected.attributes(), expected.hindrance());
+    let (set, clear) = (expected.attributes(Some(stat)), expected.hindrance());
     // Private: a clone stays in its source's peer group otherwise.
     let private = Some(libc::MS_PRIVATE);
     match mount::set_attributes(mount.as_fd(), set, clear, private) {

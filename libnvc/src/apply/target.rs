@@ -17,7 +17,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use super::journal::Journal;
 use crate::container::Container;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir, kind};
 use crate::path::ContainerPath;
 
@@ -376,6 +376,12 @@ pub(super) fn open_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Owne
         OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
         Mode::empty(),
     )
+}
+
+/// What is wrong where a mount point has been renamed or removed since it was found.
+pub(super) fn replaced(place: &Path) -> Error {
+    let text = format!("mount operation failed: {}", place.display());
+    Error::new(ErrorKind::NotFound, text).because("its mount point was replaced meanwhile")
 }
 
 /// Whether a mount of a leaf's type fits on a target: directories only on directories.

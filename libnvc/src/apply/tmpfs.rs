@@ -83,7 +83,7 @@ impl<'a> NewTmpfs<'a> {
         }
         attacher.confine(target, place, journal)?;
         let failed = |errno| Error::file("mount operation failed", place, errno);
-        let mount = legacy::tmpfs(self.mode, target, attacher, ATTRIBUTES).map_err(failed)?;
+        let mount = legacy::tmpfs(self.mode, target, attacher, place, ATTRIBUTES)?;
         match mount.try_clone() {
             Ok(again) => journal.mounted(again),
             Err(_) => {

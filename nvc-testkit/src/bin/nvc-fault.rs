@@ -1,6 +1,9 @@
 //! Runs a command and makes one of its system calls fail, or kills it there; or says which calls it makes.
 //!
-//! `nvc-fault --report FILE [--old] [--task TASK --call N (--errno NUMBER | --kill)] -- COMMAND...`
+//! `nvc-fault --report FILE [--old] [--task TASK [--of CALL] --call N EFFECT] -- COMMAND...`
+//!
+//! EFFECT is one of `--errno NUMBER`, `--kill` and `--exchange FILE --with FILE`, which exchanges the names of two files
+//! when that call has been made, in the mount namespace of this program. With `--of`, only calls of that name count.
 //!
 //! With `--old` the kernel answers as before 5.2 where a system-call filter cannot make it: statx(2) does not tell
 //! about mounts, and clone(2) takes no notice of `CLONE_PIDFD`.
@@ -15,9 +18,10 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::{env, fs};
+use std::{env, fs, mem};
 
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
@@ -63,6 +67,11 @@ struct Wishes {
     call: Option<usize>,
     /// None: kill.
     errno: Option<i32>,
+    /// Two files that exchange their names instead.
+    exchange: Option<PathBuf>,
+    with: PathBuf,
+    /// The only call that counts.
+    of: Option<i64>,
     old: bool,
     command: Vec<OsString>,
 }
@@ -83,6 +92,9 @@ impl Wishes {
                 "--report" => wishes.report = value.into(),
                 "--task" => wishes.task = text.into_owned(),
                 "--call" => wishes.call = Some(text.parse()?),
+                "--of" => wishes.of = Some(number(&text).ok_or("an unknown call")?),
+                "--exchange" => wishes.exchange = Some(value.into()),
+                "--with" => wishes.with = value.into(),
                 "--errno" => wishes.errno = Some(text.parse()?),
                 _ => return Err(format!("{word}: not known").into()),
             }
@@ -126,6 +138,8 @@ struct Task {
     children: HashMap<&'static str, usize>,
     /// Whether the call in progress is the one that fails.
     failing: bool,
+    /// Whether names are exchanged when the call in progress has been made.
+    exchanging: bool,
     /// Where statx(2), in progress, writes its answer.
     statx: Option<u64>,
 }
@@ -220,7 +234,7 @@ impl Tracer {
     fn go_on(&self, pid: Pid, signal: Option<Signal>) -> Result<(), Errno> {
         let matters = self.tasks.get(&pid).is_some_and(|task| {
             let counts = self.wishes.call.is_none() || self.wishes.task == task.name;
-            task.failing || counts && !self.done
+            task.failing || task.exchanging || counts && !self.done
         });
         if matters {
             ptrace::syscall(pid, signal)
@@ -241,6 +255,9 @@ impl Tracer {
             if let Some(answer) = task.statx.take() {
                 registers::forget_mount(pid, answer)?;
             }
+            if mem::take(&mut task.exchanging) {
+                self.exchange();
+            }
             return self.go_on(pid, None);
         }
         if self.wishes.old {
@@ -250,7 +267,8 @@ impl Tracer {
             return self.go_on(pid, None);
         }
         let number = registers::call(pid)?;
-        if self.infallible.contains(&number) {
+        let counts = self.wishes.of.is_none_or(|of| of == number);
+        if self.infallible.contains(&number) || !counts {
             return self.go_on(pid, None);
         }
         let is_it = self.wishes.call == Some(task.calls) && self.wishes.task == task.name;
@@ -264,6 +282,10 @@ impl Tracer {
         }
         self.done = true;
         let _ = writeln!(self.report, "{HIT} {number}");
+        if self.wishes.exchange.is_some() {
+            task.exchanging = true;
+            return self.go_on(pid, None);
+        }
         if self.wishes.errno.is_none() {
             // A child that stands here goes on when the command is gone, and with it this program.
             return kill(self.main, Signal::SIGKILL);
@@ -274,6 +296,19 @@ impl Tracer {
     }
 }
 
+impl Tracer {
+    /// Exchanges the names of the two files; without them nothing is reported as hit.
+    fn exchange(&mut self) {
+        let Some(one) = &self.wishes.exchange else {
+            return;
+        };
+        let flags = RenameFlags::RENAME_EXCHANGE;
+        if renameat2(AT_FDCWD, one, AT_FDCWD, &self.wishes.with, flags).is_err() {
+            self.report.clear();
+        }
+    }
+}
+
 impl Task {
     fn new(name: String) -> Self {
         Self {
@@ -281,6 +316,7 @@ impl Task {
             calls: 0,
             children: HashMap::new(),
             failing: false,
+            exchanging: false,
             statx: None,
         }
     }

@@ -1,0 +1,73 @@
+//! What a container gets of the host's own sockets and directories it can use, and cannot change.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nvc_testkit::driver;
+use nvc_testkit::harness::{self, Need::Root};
+use nvc_testkit::machine::Scratch;
+use nvc_tests::{configure, configure_on, debian};
+
+fn main() -> ExitCode {
+    harness::main(nvc_testkit::tests![&[Root];
+        a_daemons_socket,
+        the_directory_of_capability_devices,
+        the_directory_of_mps,
+    ])
+}
+
+fn errno(error: &std::io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw)
+}
+
+fn a_daemons_socket() {
+    let scratch = Scratch::new().unwrap();
+    let driver = driver::Builder::default().build(scratch.path()).unwrap();
+    let socket = driver.path("/var/run/nvidia-persistenced/socket");
+    fs::remove_file(&socket).unwrap();
+    let _daemon = UnixListener::bind(&socket).unwrap();
+    let container = debian();
+    configure_on(&driver, &container, &["--utility", "--device=0"]).succeeds();
+    let seen = container.inside("/run/nvidia-persistenced/socket");
+    UnixStream::connect(&seen).unwrap();
+    let closed = fs::set_permissions(&seen, Permissions::from_mode(0o000)).unwrap_err();
+    assert_eq!(errno(&closed), Some(Errno::EROFS));
+    let taken = std::os::unix::fs::chown(&seen, Some(4242), None).unwrap_err();
+    assert_eq!(errno(&taken), Some(Errno::EROFS));
+}
+
+fn the_directory_of_capability_devices() {
+    let container = debian();
+    configure(
+        &container,
+        &["--utility", "--device=all", "--mig-config=all"],
+    )
+    .succeeds();
+    let directory = container.inside("/dev/nvidia-caps");
+    let mode = Mode::from_bits_truncate(0o666);
+    let made = mknod(&directory.join("new"), SFlag::S_IFCHR, mode, makedev(1, 3));
+    assert_eq!(made, Err(Errno::EROFS));
+    let nodes: Vec<_> = fs::read_dir(&directory).unwrap().flatten().collect();
+    assert!(!nodes.is_empty());
+    for node in nodes {
+        let removed = fs::remove_file(node.path()).unwrap_err();
+        assert_eq!(errno(&removed), Some(Errno::EROFS));
+        // Nothing drives it here, but it is no matter of the mount.
+        let opened = OpenOptions::new().read(true).write(true).open(node.path());
+        assert_ne!(opened.err().as_ref().and_then(errno), Some(Errno::EROFS));
+    }
+}
+
+/// Clients write there.
+fn the_directory_of_mps() {
+    let container = debian();
+    configure(&container, &["--compute", "--device=0"]).succeeds();
+    let file = container.inside("/tmp/nvidia-mps/a-clients-own");
+    fs::write(&file, "").unwrap();
+    fs::remove_file(file).unwrap();
+}

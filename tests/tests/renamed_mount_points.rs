@@ -1,0 +1,233 @@
+//! A process in another mount namespace renames what was just mounted on, on kernels where mounts are made by name.
+//!
+//! It sees the same files as the container, a sidecar with the same volume say, and they are mount points in the
+//! container's namespace only, so nothing keeps it from renaming them. A tracer does it at the worst moment: when mount(2)
+//! has returned. What is mounted is then restricted and at its place, or not mounted at all. Run on newer kernels, a
+//! system-call filter takes the newer calls away; scripts/test-old-kernel.sh runs the same tests on a real Linux 5.10.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::libc;
+use nvc_testkit::cli::{self, Run};
+use nvc_testkit::container::{Builder, Container};
+use nvc_testkit::faults::{self, Report};
+use nvc_testkit::harness::{self, Need::Root, Need::Tracing};
+use nvc_testkit::machine::{self, Scratch};
+use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
+use serde_json::Value;
+
+/// Linux 4.18, of RHEL 8, and 5.10, of Debian 11: the first without the newer mount calls, the second without one of them.
+const KERNELS: [&str; 2] = ["linux-4.18", "linux-5.10"];
+
+const REPLACED: &str = "its mount point was replaced meanwhile";
+
+fn main() -> ExitCode {
+    harness::main(nvc_testkit::tests![&[Root, Tracing];
+        undisturbed,
+        a_name_of_an_earlier_mount,
+        a_name_of_no_mount,
+        a_directory_under_a_tmpfs,
+        a_mount_that_cannot_be_restricted,
+        a_racer_as_fast_as_it_can,
+    ])
+}
+
+/// One bind mount takes three calls of mount(2): the bind, its attributes, its propagation.
+const CALLS_OF_A_BIND: usize = 3;
+
+/// A mount of the plan: where, and which of the calls of mount(2) makes it.
+#[derive(Debug)]
+struct Planned {
+    step: String,
+    at: PathBuf,
+    call: usize,
+}
+
+fn new_container() -> Container {
+    let root = debian_root().no_programs().file("/etc/other", "", 0o644);
+    start(Builder::new(root.directory("/etc/nvidia/other")))
+}
+
+/// `configure` with more words.
+fn line(container: &Container, words: &[&str]) -> Vec<std::ffi::OsString> {
+    let (pid, ldconfig) = (format!("--pid={}", container.pid()), host_ldconfig());
+    let mut all = vec!["configure", &pid, "--no-cgroups", &ldconfig];
+    all.extend(["--utility", "--compute", "--graphics", "--device=0"]);
+    all.extend(words);
+    let mut line = command_line(machine::driver(), &all);
+    line.push(container.root().into());
+    line
+}
+
+/// The mounts of the plan in their order, on such a kernel.
+fn planned(kernel: &str) -> Vec<Planned> {
+    let container = new_container();
+    let json = Run::cli(line(&container, &["--dry-run", "--format=json"])).succeeds();
+    let steps: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let mut call = 0;
+    let mut planned = Vec::new();
+    for step in steps {
+        let kind = step["step"].as_str().unwrap().to_owned();
+        let calls = match kind.as_str() {
+            "bind" | "bind-device" => CALLS_OF_A_BIND,
+            // Made without a name where there is fsopen(2).
+            "mount-tmpfs" => usize::from(kernel == KERNELS[0]),
+            _ => continue,
+        };
+        planned.push(Planned {
+            at: step["at"].as_str().unwrap().into(),
+            step: kind,
+            call,
+        });
+        call += calls;
+    }
+    planned
+}
+
+fn find(planned: &[Planned], is_it: impl Fn(&Planned) -> bool) -> &Planned {
+    planned.iter().find(|mount| is_it(mount)).unwrap()
+}
+
+/// Runs `configure` on such a kernel while a tracer does something at a call.
+fn traced(kernel: &str, container: &Container, mut command: std::process::Command) -> Run {
+    command.arg(cli::beside("nvc-without").unwrap());
+    command.arg(kernel).arg("--");
+    Run::within(command, line(container, &[]))
+}
+
+/// The names are exchanged as soon as the mount of the first one is made. Nothing may stay mounted.
+fn exchanged(kernel: &str, mount: &Planned, other: &Path) {
+    let container = new_container();
+    let scratch = Scratch::new().unwrap();
+    let report = scratch.join("report");
+    let names = (container.point(&mount.at), container.point(other));
+    let before = State::of(&container);
+    let call = ("mount", mount.call);
+    let command = faults::exchanging(call, (&names.0, &names.1), &report).unwrap();
+    let text = traced(kernel, &container, command).fails();
+    let hit = Report::read(&report).unwrap().hit;
+    assert_eq!(hit, Some(libc::SYS_mount), "no names were exchanged");
+    assert!(text.ends_with(REPLACED), "{kernel}: {text}");
+    assert_eq!(before.new_mounts(&container), [""; 0], "{kernel}: {text}");
+}
+
+/// The counts of calls are right, and the tracer alone changes nothing.
+fn undisturbed() {
+    for kernel in KERNELS {
+        let plan = planned(kernel);
+        let container = new_container();
+        let scratch = Scratch::new().unwrap();
+        let report = scratch.join("report");
+        let before = State::of(&container);
+        let command = faults::command(None, &report).unwrap();
+        traced(kernel, &container, command).succeeds();
+        let calls = Report::read(&report).unwrap().calls;
+        let mounts = calls["main"]
+            .iter()
+            .filter(|call| **call == libc::SYS_mount);
+        let last = plan.last().unwrap();
+        assert_eq!(mounts.count(), last.call + CALLS_OF_A_BIND, "{kernel}");
+        for mount in before.new_mounts(&container) {
+            assert!(is_restricted(&mount), "{kernel}: {mount}");
+        }
+    }
+}
+
+/// The earlier mount would be restricted twice, and the new one would stay writable.
+fn a_name_of_an_earlier_mount() {
+    for kernel in KERNELS {
+        let plan = planned(kernel);
+        let binds: Vec<_> = plan.iter().filter(|mount| mount.step == "bind").collect();
+        exchanged(kernel, binds[1], &binds[0].at);
+    }
+}
+
+/// There would be nothing to restrict, and nothing to unmount by that name.
+fn a_name_of_no_mount() {
+    for kernel in KERNELS {
+        let plan = planned(kernel);
+        let bind = find(&plan, |mount| mount.step == "bind");
+        exchanged(kernel, bind, Path::new("/etc/other"));
+    }
+}
+
+/// Files would be written into another directory.
+fn a_directory_under_a_tmpfs() {
+    let plan = planned(KERNELS[0]);
+    let profile = find(&plan, |mount| {
+        mount.step == "mount-tmpfs" && mount.at.starts_with("/etc")
+    });
+    // Where a tmpfs can be made without a name it is: Linux 5.10 has the calls.
+    exchanged(KERNELS[0], profile, Path::new("/etc/nvidia/other"));
+}
+
+/// It is unmounted, and all before it.
+fn a_mount_that_cannot_be_restricted() {
+    for (kernel, step) in [(KERNELS[0], 1), (KERNELS[0], 2), (KERNELS[1], 1)] {
+        let plan = planned(kernel);
+        let bind = plan.iter().filter(|mount| mount.step == "bind").nth(1);
+        let call = bind.unwrap().call;
+        let container = new_container();
+        let scratch = Scratch::new().unwrap();
+        let before = State::of(&container);
+        let report = scratch.join("report");
+        let command = faults::failing(("mount", call + step), libc::EPERM, &report).unwrap();
+        let text = traced(kernel, &container, command).fails();
+        assert!(text.ends_with("operation not permitted"), "{text}");
+        before.assert_unchanged(&container);
+    }
+}
+
+/// The same without a tracer's help: two names of libraries are exchanged all the time.
+fn a_racer_as_fast_as_it_can() {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let plan = planned(KERNELS[0]);
+    let binds: Vec<_> = plan.iter().filter(|mount| mount.step == "bind").collect();
+    let mut endings = [0, 0];
+    for number in 0..harness::cases(12, 400) {
+        let container = new_container();
+        let before = State::of(&container);
+        let [one, other] = [0, 1].map(|bind: usize| container.point(&binds[bind].at));
+        let stop = AtomicBool::new(false);
+        let kernel = KERNELS[number % 2];
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let flags = RenameFlags::RENAME_EXCHANGE;
+                    // Until both are there, this fails.
+                    let _ = renameat2(AT_FDCWD, &one, AT_FDCWD, &other, flags);
+                }
+            });
+            let mut command = std::process::Command::new(cli::beside("nvc-without").unwrap());
+            command.arg(kernel).arg("--");
+            let outcome = Run::within(command, line(&container, &[])).outcome();
+            stop.store(true, Ordering::Relaxed);
+            outcome.unwrap()
+        });
+        let new = before.new_mounts(&container);
+        if outcome.status == Some(0) {
+            endings[0] += 1;
+        } else {
+            endings[1] += 1;
+            assert_eq!(new, [""; 0], "{kernel}: {outcome:#?}");
+        }
+        for mount in new {
+            assert!(is_restricted(&mount), "{kernel}: {mount}: {outcome:#?}");
+        }
+    }
+    println!("raced: {} configured, {} refused", endings[0], endings[1]);
+}
+
+/// Whether a line of [`State::new_mounts`] is of a mount that the container cannot write; tmpfs and the directory of the MPS
+/// daemon are for writing.
+fn is_restricted(mount: &str) -> bool {
+    let (point, options) = mount.split_once(' ').unwrap();
+    let has = |wanted| options.split(',').any(|option| option == wanted);
+    let for_writing = ["proc/driver/nvidia", "tmp/nvidia-mps"].contains(&point)
+        || point.ends_with("nvidia-application-profiles-rc.d");
+    has("nosuid") && (has("ro") || for_writing)
+}
