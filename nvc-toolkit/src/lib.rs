@@ -16,6 +16,9 @@ pub mod mode;
 pub mod platform;
 
 // what is read and edited
+pub mod cdi;
+#[cfg(feature = "engine")]
+pub mod engine;
 pub mod oci;
 
 // used everywhere

@@ -1,0 +1,29 @@
+//! Carries out the commands, each in a file of its own.
+
+mod cdi;
+mod configure;
+mod info;
+mod system;
+
+use libnvc::{Error, ErrorKind, Result};
+
+use crate::line::Line;
+
+/// Runs the command of a line; returns the exit status.
+pub(crate) fn run(line: &Line) -> Result<u8> {
+    match line.path.as_slice() {
+        ["cdi", "list"] => cdi::list::run(line),
+        ["cdi", "transform", "root"] => cdi::transform::run(line),
+        ["runtime", "configure"] => configure::run(line),
+        ["system", "create-device-nodes"] => system::nodes::run(line),
+        ["system", "create-dev-char-symlinks"] => system::links::run(line),
+        ["info"] => info::run(),
+        other => Err(Error::new(ErrorKind::InvalidArgument, format!("{other:?}"))),
+    }
+    .map(|()| 0)
+}
+
+/// A mistake in an option's value.
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}

@@ -1,0 +1,18 @@
+//! Makes, lists, checks and changes CDI specifications.
+
+pub(super) mod list;
+pub(super) mod transform;
+
+use std::path::PathBuf;
+
+use nvc_toolkit::cdi::STANDARD_DIRECTORIES;
+
+use crate::line::Line;
+
+/// The directories that a line names, or those of engines.
+fn spec_directories(line: &Line) -> Vec<PathBuf> {
+    match line.given("spec-dir") {
+        Some(_) => line.list("spec-dir").iter().map(PathBuf::from).collect(),
+        None => STANDARD_DIRECTORIES.iter().map(PathBuf::from).collect(),
+    }
+}

@@ -1,0 +1,54 @@
+//! Moves the paths of a specification from one root to another.
+
+use std::io::Read;
+use std::path::Path;
+
+use libnvc::{Error, ErrorKind, Result};
+use nix::errno::Errno;
+use nvc_toolkit::cdi::emit::{Format, text};
+use nvc_toolkit::cdi::transform::{Side, Transform};
+use nvc_toolkit::cdi::{file, parse, validate};
+
+use crate::commands::invalid;
+use crate::line::Line;
+use crate::logging::print;
+
+pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+    let side = match line.text("relative-to") {
+        "host" => Side::Host,
+        "container" => Side::Container,
+        other => return Err(invalid(format!("invalid --relative-to value: {other}"))),
+    };
+    let (from, to) = (line.text("from"), line.text("to"));
+    if from != to && (from.is_empty() || to.is_empty()) {
+        return Err(invalid("--from and --to must name a root").hint("the host's own root is /"));
+    }
+    let (input, output) = (line.text("input"), line.text("output"));
+    let mut spec = parse(&read(input)?).map_err(|error| error.context(input))?;
+    Transform::new(from, to, side).apply(&mut spec);
+    validate::spec(&spec).map_err(|text| {
+        Error::new(
+            ErrorKind::Malformed,
+            format!("invalid specification: {text}"),
+        )
+    })?;
+    if output.is_empty() {
+        return print(&text(&spec, Format::Yaml, None));
+    }
+    let (path, format) = file::output(Path::new(output), None);
+    file::write(&path, &spec, format, None)
+}
+
+fn read(input: &str) -> Result<Vec<u8>> {
+    let read = match input {
+        "" | "-" => {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+        }
+        path => std::fs::read(path),
+    };
+    read.map_err(|error| {
+        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        Error::file("open failed", input, errno)
+    })
+}

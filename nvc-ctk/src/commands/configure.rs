@@ -1,0 +1,306 @@
+//! Registers the NVIDIA runtime with a container engine, or undoes that.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libnvc::{Error, ErrorKind, Result};
+use log::info;
+use nix::errno::Errno;
+use nvc_toolkit::engine::change::{read, write};
+use nvc_toolkit::engine::{Change, Runtime, containerd, crio, docker, oci_hook, undo};
+
+use super::invalid;
+use crate::line::Line;
+use crate::logging::print;
+
+/// The engines that can be configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    Docker,
+    Containerd,
+    Crio,
+}
+
+/// A checked request.
+struct Wanted {
+    engine: Engine,
+    config: PathBuf,
+    drop_in: Option<PathBuf>,
+    runtime: Runtime,
+}
+
+pub(super) fn run(line: &Line) -> Result<()> {
+    let engine = match line.text("runtime") {
+        "docker" => Engine::Docker,
+        "containerd" => Engine::Containerd,
+        "crio" => Engine::Crio,
+        "podman" => {
+            let error = invalid("unrecognized runtime 'podman'");
+            return Err(error.hint("Podman needs no configuration: nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml"));
+        }
+        other => return Err(invalid(format!("unrecognized runtime '{other}'"))),
+    };
+    match line.text("config-mode") {
+        "oci-hook" | "hook" => return oci_hook(line),
+        "config-file" | "config" => {}
+        other => log::warn!("unknown --config-mode {other}: taken for config-file"),
+    }
+    let wanted = wanted(engine, line)?;
+    let dumped = dumped(engine, line)?;
+    let changes = if line.flag("remove") {
+        removal(&wanted)?
+    } else {
+        addition(&wanted, dumped.as_deref())?
+    };
+    if line.flag("dry-run") {
+        return show(&changes);
+    }
+    for (change, record) in &changes {
+        // The record first: a file that was changed can always be changed back.
+        if line.flag("remove") {
+            change.carry_out()?;
+            undo::store(Path::new(undo::DIRECTORY), &change.path, None)?;
+        } else {
+            undo::store(Path::new(undo::DIRECTORY), &change.path, record.as_ref())?;
+            change.carry_out()?;
+        }
+        if change.is_needed() {
+            info!("Wrote updated config to {}", change.path.display());
+        }
+    }
+    info!(
+        "It is recommended that {} daemon be restarted.",
+        line.text("runtime")
+    );
+    Ok(())
+}
+
+type Changes = Vec<(Change, Option<undo::Record>)>;
+
+fn wanted(engine: Engine, line: &Line) -> Result<Wanted> {
+    let (config, drop_in, program) = match engine {
+        Engine::Docker => (docker::CONFIG, None, "nvidia-container-runtime"),
+        Engine::Containerd => (
+            containerd::CONFIG,
+            Some(containerd::DROP_IN),
+            "/usr/bin/nvidia-container-runtime",
+        ),
+        Engine::Crio => (
+            crio::CONFIG,
+            Some(crio::DROP_IN),
+            "/usr/bin/nvidia-container-runtime",
+        ),
+    };
+    let drop_in = match (engine, line.given("drop-in-config")) {
+        (Engine::Docker, Some(path)) if !path.is_empty() => {
+            return Err(invalid(
+                "docker has no drop-in files: --drop-in-config cannot be given",
+            ));
+        }
+        (_, Some("")) => None,
+        (_, Some(path)) if !path.starts_with('/') => {
+            return Err(invalid(format!(
+                "the drop-in-config path {path:?} is not an absolute path"
+            )));
+        }
+        (_, Some(path)) => Some(path),
+        (_, None) => drop_in,
+    };
+    let name = line.text("nvidia-runtime-name");
+    if name.is_empty() {
+        return Err(invalid("--nvidia-runtime-name is empty"));
+    }
+    let path = line
+        .given("nvidia-runtime-path")
+        .filter(|path| !path.is_empty())
+        .unwrap_or(program);
+    if engine != Engine::Docker && !path.starts_with('/') {
+        return Err(invalid(format!(
+            "the NVIDIA runtime path {path:?} is not an absolute path"
+        )));
+    }
+    let config = line
+        .given("config")
+        .filter(|path| !path.is_empty())
+        .unwrap_or(config);
+    Ok(Wanted {
+        engine,
+        config: config.into(),
+        drop_in: drop_in.map(PathBuf::from),
+        runtime: Runtime {
+            name: name.into(),
+            path: path.into(),
+            set_as_default: line.flag("nvidia-set-as-default"),
+            enable_cdi: line.flag("cdi.enabled"),
+        },
+    })
+}
+
+/// What the engine itself says its configuration is, if it is to be asked.
+fn dumped(engine: Engine, line: &Line) -> Result<Option<String>> {
+    let commands: &[&[&str]] = match (line.text("config-source"), engine) {
+        ("file", _) => return Ok(None),
+        ("command", Engine::Containerd) => &[&["containerd", "config", "dump"]],
+        ("command", Engine::Crio) => &[&["crio", "status", "config"], &["crio-status", "config"]],
+        ("command", Engine::Docker) => {
+            return Err(invalid(
+                "docker's configuration can be read from its file only",
+            ));
+        }
+        (other, _) => return Err(invalid(format!("unrecognized Config Source: {other}"))),
+    };
+    let named = line
+        .given("executable-path")
+        .filter(|path| !path.is_empty());
+    let mut last = None;
+    for words in commands {
+        let Some((program, arguments)) = words.split_first() else {
+            continue;
+        };
+        match ask(named.unwrap_or(program), arguments) {
+            Ok(text) => return Ok(Some(text)),
+            Err(error) => last = Some(error),
+        }
+    }
+    last.map_or(Ok(None), Err)
+}
+
+fn ask(program: &str, arguments: &[&str]) -> Result<String> {
+    let failed = |text: String| Error::new(ErrorKind::System, text);
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            Error::file("execution failed", program, errno)
+        })?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        let reason = reason.lines().next().unwrap_or_default();
+        return Err(failed(format!(
+            "{program} {}: {}: {reason}",
+            arguments.join(" "),
+            output.status
+        )));
+    }
+    String::from_utf8(output.stdout).map_err(|error| failed(format!("{program}: {error}")))
+}
+
+fn addition(wanted: &Wanted, dumped: Option<&str>) -> Result<Changes> {
+    let text = read(&wanted.config)?;
+    let drop_in_text = wanted.drop_in.as_deref().map(read).transpose()?.flatten();
+    let (path, text, drop_in, drop_in_text) = (
+        wanted.config.as_path(),
+        text.as_deref(),
+        wanted.drop_in.as_deref(),
+        drop_in_text.as_deref(),
+    );
+    let changes = match wanted.engine {
+        Engine::Docker => vec![docker::add(path, text, &wanted.runtime)?],
+        Engine::Containerd => {
+            let files = containerd::Files {
+                path,
+                text,
+                drop_in,
+                drop_in_text,
+                dumped,
+            };
+            containerd::add(files, &wanted.runtime)?
+        }
+        Engine::Crio => {
+            let files = crio::Files {
+                path,
+                text,
+                drop_in,
+                drop_in_text,
+                dumped,
+            };
+            vec![crio::add(files, &wanted.runtime)?]
+        }
+    };
+    changes
+        .into_iter()
+        .map(|change| {
+            let earlier = undo::load(Path::new(undo::DIRECTORY), &change.path)?;
+            let restore =
+                |text: &str, before: Option<&str>| restore(wanted, &change.path, text, before);
+            let record = undo::record_for(&change, earlier.as_ref(), &restore)?;
+            Ok((change, record))
+        })
+        .collect()
+}
+
+fn removal(wanted: &Wanted) -> Result<Changes> {
+    let files = wanted.drop_in.iter().chain([&wanted.config]);
+    files
+        .map(|path| {
+            let text = read(path)?;
+            let record = undo::load(Path::new(undo::DIRECTORY), path)?;
+            let restore = |text: &str, before: Option<&str>| restore(wanted, path, text, before);
+            Ok((
+                undo::undo(path, text.as_deref(), record.as_ref(), &restore)?,
+                None,
+            ))
+        })
+        .collect()
+}
+
+/// Takes the runtime out of one of the engine's files.
+fn restore(
+    wanted: &Wanted,
+    path: &Path,
+    text: &str,
+    before: Option<&str>,
+) -> Result<Option<String>> {
+    let name = &wanted.runtime.name;
+    // A drop-in is ours as a whole, if it registers the runtime at all.
+    if wanted.drop_in.as_deref() == Some(path) {
+        let is_ours = match wanted.engine {
+            Engine::Crio => crio::has(path, text, name)?,
+            _ => containerd::has(path, text, name)?,
+        };
+        return Ok(if is_ours { before } else { Some(text) }.map(Into::into));
+    }
+    match wanted.engine {
+        Engine::Docker => docker::restore(path, text, before, name),
+        Engine::Containerd => {
+            containerd::restore(path, text, before, name, wanted.drop_in.as_deref())
+        }
+        Engine::Crio => crio::restore(path, text, before, name),
+    }
+}
+
+fn show(changes: &Changes) -> Result<()> {
+    let mut text = String::new();
+    for (change, _) in changes {
+        if changes.len() > 1 {
+            text += &format!("# {}\n", change.path.display());
+        }
+        text += change.after.as_deref().unwrap_or_default();
+    }
+    print(&text)
+}
+
+fn oci_hook(line: &Line) -> Result<()> {
+    let text = oci_hook::text(line.text("nvidia-runtime-hook-path"));
+    let path = line.text("oci-hook-path");
+    if line.flag("remove") {
+        let found = read(Path::new(path))?;
+        if found.as_deref() != Some(&text) {
+            let text = format!("{path} is not the file that these options write");
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        let change = Change {
+            path: path.into(),
+            before: found,
+            after: None,
+        };
+        return change.carry_out();
+    }
+    if path.is_empty() || line.flag("dry-run") {
+        return print(&text);
+    }
+    write(Path::new(path), &text)?;
+    info!("Wrote updated config to {path}");
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Makes device nodes, and links to them by number.
+
+pub(super) mod links;
+pub(super) mod nodes;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use libnvc::{Error, ErrorKind, Result};
+use nix::errno::Errno;
+
+/// The kernel modules, in the order in which they need each other.
+const MODULES: [&str; 3] = ["nvidia", "nvidia-uvm", "nvidia-modeset"];
+
+/// Control nodes: name, the driver that has the major number, minor number.
+const CONTROL: [(&str, &str, u64); 4] = [
+    ("nvidiactl", "nvidia", 255),
+    ("nvidia-modeset", "nvidia", 254),
+    ("nvidia-uvm", "nvidia-uvm", 0),
+    ("nvidia-uvm-tools", "nvidia-uvm", 1),
+];
+
+/// Major numbers of character devices by name.
+struct Majors(HashMap<String, u64>);
+
+impl Majors {
+    fn read() -> Result<Self> {
+        let text = std::fs::read_to_string("/proc/devices")
+            .map_err(|error| system("open failed", Path::new("/proc/devices"), &error))?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let characters = text.lines().take_while(|line| !line.starts_with("Block"));
+        let pairs = characters.filter_map(|line| {
+            let (major, name) = line.trim().split_once(' ')?;
+            Some((name.trim().to_string(), major.parse().ok()?))
+        });
+        Self(pairs.collect())
+    }
+
+    /// Drivers before 2023 registered as nvidia-frontend.
+    fn get(&self, name: &str) -> Result<u64> {
+        let old = (name == "nvidia").then_some("nvidia-frontend");
+        let found = [Some(name), old]
+            .into_iter()
+            .flatten()
+            .find_map(|name| self.0.get(name));
+        found.copied().ok_or_else(|| {
+            let text = format!("no {name} in /proc/devices");
+            Error::new(ErrorKind::NotFound, text)
+                .hint("the kernel module is not loaded; try --load-kernel-modules")
+        })
+    }
+}
+
+/// Loads the modules, with the driver root as root if it is another.
+fn load_modules(root: &str, dry_run: bool) -> Result<()> {
+    for module in MODULES {
+        let mut words = vec!["/sbin/modprobe", module];
+        if root != "/" {
+            words.splice(0..0, ["chroot", root]);
+        }
+        if dry_run {
+            log::info!("Running: {}", words.join(" "));
+            continue;
+        }
+        let output = Command::new(words[0]).args(&words[1..]).output();
+        let output =
+            output.map_err(|error| system("execution failed", Path::new(words[0]), &error))?;
+        if !output.status.success() {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            let text = format!("{}: {}: {}", words.join(" "), output.status, reason.trim());
+            return Err(Error::new(ErrorKind::System, text));
+        }
+    }
+    Ok(())
+}
+
+fn system(operation: &str, path: &Path, error: &std::io::Error) -> Error {
+    let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+    Error::file(operation, path, errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Majors;
+
+    #[test]
+    fn majors_are_those_of_character_devices() {
+        let text = "Character devices:\n  1 mem\n195 nvidia-frontend\n510 nvidia-uvm\n\nBlock devices:\n  8 nvidia\n";
+        let majors = Majors::parse(text);
+        assert_eq!(majors.get("nvidia").ok(), Some(195));
+        assert_eq!(majors.get("nvidia-uvm").ok(), Some(510));
+        assert!(majors.get("nvidia-caps").is_err());
+    }
+}

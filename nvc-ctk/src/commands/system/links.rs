@@ -1,0 +1,171 @@
+//! Makes `/dev/char/MAJOR:MINOR` links, which some versions of runc and systemd need to keep devices.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use libnvc::Result;
+use log::{info, warn};
+use nix::sys::stat::{major, minor};
+
+use super::{CONTROL, Majors, load_modules, nodes, system};
+use crate::commands::invalid;
+use crate::line::Line;
+
+/// Nodes that are none of a container's business.
+const LEFT_OUT: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
+
+/// A node and its number.
+type Node = (PathBuf, u64, u64);
+
+pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+    let (all, dry_run) = (line.flag("create-all"), line.flag("dry-run"));
+    let (load, make) = (
+        line.flag("load-kernel-modules"),
+        line.flag("create-device-nodes"),
+    );
+    if !all && (load || make) {
+        return Err(invalid(
+            "--load-kernel-modules and --create-device-nodes need --create-all",
+        ));
+    }
+    if load {
+        load_modules(line.text("driver-root"), dry_run)?;
+    }
+    if make {
+        nodes::control_nodes(Path::new("/"), dry_run)?;
+    }
+    let nodes = if all { possible()? } else { existing()? };
+    let directory = Path::new(line.text("dev-char-path"));
+    if !dry_run {
+        fs::create_dir_all(directory).map_err(|error| system("mkdir failed", directory, &error))?;
+    }
+    for (path, major, minor) in nodes {
+        let link = directory.join(format!("{major}:{minor}"));
+        info!("Creating link {} => {}", link.display(), path.display());
+        if dry_run || fs::read_link(&link).is_ok_and(|target| target == path) {
+            continue;
+        }
+        if let Err(error) = symlink(&path, &link) {
+            warn!("{}", system("symlink failed", &link, &error).message());
+        }
+    }
+    Ok(())
+}
+
+/// The nodes in /dev.
+fn existing() -> Result<Vec<Node>> {
+    let mut nodes = in_directory(Path::new("/dev"), "nvidia")?;
+    nodes.extend(in_directory(Path::new("/dev/nvidia-caps"), "nvidia-")?);
+    Ok(nodes)
+}
+
+fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Node>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| system("open failed", directory, &error))?,
+    };
+    let mut nodes = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_wanted =
+            name.starts_with(prefix) && !LEFT_OUT.iter().any(|out| name.starts_with(out));
+        if !is_wanted {
+            continue;
+        }
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        if metadata.file_type().is_char_device() {
+            let number = metadata.rdev();
+            nodes.push((entry.path(), major(number), minor(number)));
+        }
+    }
+    nodes.sort();
+    Ok(nodes)
+}
+
+/// The nodes that this machine's GPUs can have.
+fn possible() -> Result<Vec<Node>> {
+    let majors = Majors::read()?;
+    let gpus = count_gpus();
+    if gpus == 0 {
+        return Ok(Vec::new());
+    }
+    let dev = Path::new("/dev");
+    let mut nodes = Vec::new();
+    for (name, driver, minor) in CONTROL {
+        nodes.push((dev.join(name), majors.get(driver)?, minor));
+    }
+    let nvidia = majors.get("nvidia")?;
+    for gpu in 0..gpus {
+        nodes.push((dev.join(format!("nvidia{gpu}")), nvidia, gpu));
+    }
+    let minors = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").unwrap_or_default();
+    let capabilities = capabilities(&minors, gpus);
+    if !capabilities.is_empty() {
+        let major = majors.get("nvidia-caps")?;
+        let node = |minor| {
+            (
+                dev.join(format!("nvidia-caps/nvidia-cap{minor}")),
+                major,
+                minor,
+            )
+        };
+        nodes.extend(capabilities.into_iter().map(node));
+    }
+    Ok(nodes)
+}
+
+/// Minor numbers of the capabilities: the global ones, then those of each GPU's instances that follow one another.
+fn capabilities(text: &str, gpus: u64) -> Vec<u64> {
+    let pairs = text.lines().filter_map(|line| {
+        let (name, minor) = line.split_once(' ')?;
+        Some((name, minor.trim().parse().ok()?))
+    });
+    let known: std::collections::HashMap<&str, u64> = pairs.collect();
+    let mut minors: Vec<u64> = ["config", "monitor"]
+        .iter()
+        .filter_map(|name| known.get(name).copied())
+        .collect();
+    for gpu in 0..gpus {
+        for gi in 0.. {
+            let name = format!("gpu{gpu}/gi{gi}");
+            let Some(&minor) = known.get(format!("{name}/access").as_str()) else {
+                break;
+            };
+            minors.push(minor);
+            let compute = (0..).map(|ci| format!("{name}/ci{ci}/access"));
+            minors.extend(compute.map_while(|name| known.get(name.as_str()).copied()));
+        }
+    }
+    minors
+}
+
+/// How many of NVIDIA's graphics processors are on PCI.
+fn count_gpus() -> u64 {
+    let entries = fs::read_dir("/sys/bus/pci/devices")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let is_gpu = |directory: PathBuf| {
+        let read = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let class = read("class");
+        read("vendor").trim() == "0x10de"
+            && (class.starts_with("0x0300") || class.starts_with("0x0302"))
+    };
+    let count = entries.filter(|entry| is_gpu(entry.path())).count();
+    u64::try_from(count).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::capabilities;
+
+    #[test]
+    fn capabilities_follow_one_another() {
+        let text = "config 1\nmonitor 2\ngpu0/gi0/access 3\ngpu0/gi0/ci0/access 4\ngpu0/gi0/ci2/access 6\ngpu0/gi2/access 9\n";
+        assert_eq!(capabilities(text, 1), [1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,220 @@
+//! Reads a command line and the environment against the [`table`].
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Command};
+
+use crate::table::{self, Node, Opt, Takes};
+
+/// What the words say.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// To do something.
+    Line(Line),
+    /// To print this.
+    Text(String),
+    /// A command that does not exist.
+    Unknown { text: String, word: String },
+    /// Something that cannot be understood.
+    Mistake { text: String, error: String },
+}
+
+/// A command and the values of its options.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// The command's words, without the program.
+    pub(crate) path: Vec<&'static str>,
+    /// The words as they were given, with the program.
+    pub(crate) words: Vec<String>,
+    /// What follows the options.
+    pub(crate) rest: Vec<String>,
+    texts: HashMap<&'static str, Vec<String>>,
+    flags: HashMap<&'static str, bool>,
+    given: Vec<&'static str>,
+}
+
+impl Line {
+    /// Whether a flag is set.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.flags.get(name).copied().unwrap_or(false)
+    }
+
+    /// The value of an option, or its default; the last one wins.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.texts
+            .get(name)
+            .and_then(|values| values.last())
+            .map_or("", String::as_str)
+    }
+
+    /// The value of an option that was given, on the command line or in the environment.
+    pub(crate) fn given(&self, name: &str) -> Option<&str> {
+        self.given.contains(&name).then(|| self.text(name))
+    }
+
+    /// The values of a list.
+    pub(crate) fn list(&self, name: &str) -> &[String] {
+        self.texts.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Reads words, the program's name first.
+pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Read {
+    let program = table::clap();
+    let matches = match program.clone().try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => return refused(&error, &program, words),
+    };
+    let (mut node, mut path, mut matches) = (&table::ROOT, Vec::new(), &matches);
+    if matches.get_flag("version") {
+        return Read::Text(version());
+    }
+    let mut outer = vec![matches];
+    while let Some((name, inner)) = matches.subcommand() {
+        let known = node.commands.iter().find(|known| known.name == name);
+        let Some(known) = known else {
+            let text = help(&program, &path);
+            return Read::Unknown {
+                text,
+                word: name.into(),
+            };
+        };
+        (node, matches) = (known, inner);
+        path.push(known.name);
+        outer.push(inner);
+    }
+    let does_something = node.commands.is_empty() || node.name == "config";
+    if !does_something {
+        return Read::Text(help(&program, &path));
+    }
+    match collect(node, &outer, variable) {
+        Ok(mut line) => {
+            line.path = path;
+            line.words = words
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            Read::Line(line)
+        }
+        Err(error) => Read::Mistake {
+            text: help(&program, &path),
+            error,
+        },
+    }
+}
+
+/// The values of a command's options: the command line, then the environment, then the default.
+fn collect(
+    node: &'static Node,
+    outer: &[&ArgMatches],
+    variable: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Line, String> {
+    let mut line = Line {
+        path: Vec::new(),
+        words: Vec::new(),
+        rest: Vec::new(),
+        texts: HashMap::new(),
+        flags: HashMap::new(),
+        given: Vec::new(),
+    };
+    let own = outer.last().copied();
+    if let Some(rest) = own.and_then(|own| own.try_get_many::<String>("rest").ok().flatten()) {
+        line.rest = rest.cloned().collect();
+    }
+    for opt in table::options(node) {
+        let is_global = table::GLOBAL.iter().any(|global| std::ptr::eq(global, opt));
+        let places = if is_global {
+            outer
+        } else {
+            &outer[outer.len() - 1..]
+        };
+        let of = |matches: &&ArgMatches| -> Option<Vec<String>> {
+            let values = matches.try_get_many::<String>(opt.long).ok().flatten()?;
+            Some(values.cloned().collect())
+        };
+        let environment = || {
+            let value = opt.env.iter().find_map(|name| variable(name))?;
+            Some(vec![value.to_string_lossy().into_owned()])
+        };
+        let given = places.iter().rev().find_map(of).or_else(environment);
+        if given.is_some() {
+            line.given.push(opt.long);
+        }
+        store(&mut line, opt, given)?;
+    }
+    Ok(line)
+}
+
+fn store(line: &mut Line, opt: &'static Opt, given: Option<Vec<String>>) -> Result<(), String> {
+    match opt.takes {
+        Takes::Flag => {
+            let value = given.and_then(|mut values| values.pop());
+            let value = value.map_or(Ok(false), |value| {
+                boolean(&value).ok_or_else(|| {
+                    format!("invalid value {value:?} for --{}: not a boolean", opt.long)
+                })
+            })?;
+            line.flags.insert(opt.long, value);
+        }
+        Takes::Text(_) => {
+            let default = || vec![opt.default.to_string()];
+            line.texts.insert(opt.long, given.unwrap_or_else(default));
+        }
+        Takes::List(_) => {
+            let values = given.unwrap_or_default();
+            let items = values.iter().flat_map(|value| value.split(','));
+            line.texts.insert(
+                opt.long,
+                items.map(|item| item.trim().to_string()).collect(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What Go reads as a boolean.
+fn boolean(word: &str) -> Option<bool> {
+    match word {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+fn refused(error: &clap::Error, program: &Command, words: &[OsString]) -> Read {
+    if error.kind() == ErrorKind::DisplayHelp {
+        return Read::Text(error.render().to_string());
+    }
+    let path: Vec<&str> = words
+        .iter()
+        .skip(1)
+        .filter_map(|word| word.to_str())
+        .collect();
+    let text = error.render().to_string();
+    let error = text.lines().next().unwrap_or_default();
+    Read::Mistake {
+        text: help(program, &path),
+        error: error.strip_prefix("error: ").unwrap_or(error).to_string(),
+    }
+}
+
+/// The help of the command that the words lead to.
+fn help(program: &Command, path: &[&str]) -> String {
+    let mut found = program.clone();
+    found.build();
+    for word in path {
+        if let Some(inner) = found.find_subcommand(word) {
+            found = inner.clone();
+        }
+    }
+    found.render_help().to_string()
+}
+
+fn version() -> String {
+    format!(
+        "NVIDIA Container Toolkit CLI version {}\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}

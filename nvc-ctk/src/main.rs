@@ -1,0 +1,57 @@
+//! `nvidia-ctk`: makes CDI specifications, configures engines and the toolkit, makes device nodes, and diagnoses.
+//!
+//! The way of a command line: [`table`] lists commands and options, [`line`] reads words and environment against it,
+//! [`commands`] does the work with nvc-toolkit and libnvc, [`logging`] says how it went.
+
+#![forbid(unsafe_code)]
+
+// the command line
+mod line;
+mod table;
+
+// what is done
+mod commands;
+
+// what is said
+mod logging;
+
+use std::process::ExitCode;
+
+use libnvc::host::query::serve_if_asked;
+use line::Read;
+
+fn main() -> ExitCode {
+    // The NVML query is this program, executed once more.
+    serve_if_asked();
+    libnvc::await_children();
+
+    let words: Vec<_> = std::env::args_os().collect();
+    let line = match line::read(&words, &|name| std::env::var_os(name)) {
+        Read::Line(line) => line,
+        Read::Text(text) => {
+            return code(logging::print(&text).map(|()| 0));
+        }
+        Read::Unknown { text, word } => {
+            let _ = logging::print(&text);
+            eprintln!("No help topic for '{word}'");
+            return ExitCode::from(3);
+        }
+        Read::Mistake { text, error } => {
+            let _ = logging::print(&text);
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    logging::start(&line);
+    code(commands::run(&line))
+}
+
+fn code(done: libnvc::Result<u8>) -> ExitCode {
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            logging::failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Holds data that has no schema yet: what JSON and YAML have in common.
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Node {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// Only what is too large for [`Node::Int`].
+    Uint(u64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the text; no key twice.
+    Map(Vec<(String, Node)>),
+}
+
+impl Node {
+    /// The word for its type in error messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) | Self::Uint(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "text",
+            Self::List(_) => "a list",
+            Self::Map(_) => "an object",
+        }
+    }
+
+    /// The text of a scalar where the schema wants text: Go's reader writes numbers and booleans out.
+    pub(crate) fn into_text(self) -> Result<String, Self> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Bool(value) => Ok(value.to_string()),
+            Self::Int(value) => Ok(value.to_string()),
+            Self::Uint(value) => Ok(value.to_string()),
+            Self::Float(value) => Ok(float_text(value)),
+            Self::Null | Self::List(_) | Self::Map(_) => Err(self),
+        }
+    }
+
+    /// The value of a whole number, also one that is written as a float.
+    pub(crate) fn integer(&self) -> Option<i128> {
+        match *self {
+            Self::Int(value) => Some(value.into()),
+            Self::Uint(value) => Some(value.into()),
+            #[allow(clippy::cast_possible_truncation)] // whole and small
+            Self::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i128),
+            _ => None,
+        }
+    }
+}
+
+/// A float as Go's `%g` with the shortest precision writes it: an exponent below -4 or from 6 on is written as such.
+fn float_text(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.into();
+    }
+    let scientific = format!("{value:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if !(-4..6).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{digits}e{sign}{:02}", exponent.abs())
+    } else {
+        format!("{value}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::float_text;
+
+    #[test]
+    fn floats_are_written_as_go_does() {
+        assert_eq!(float_text(1.1), "1.1");
+        assert_eq!(float_text(1.0), "1");
+        assert_eq!(float_text(-0.5), "-0.5");
+        assert_eq!(float_text(1_234_567.0), "1.234567e+06");
+        assert_eq!(float_text(123_456.0), "123456");
+        assert_eq!(float_text(1.5e-7), "1.5e-07");
+    }
+}

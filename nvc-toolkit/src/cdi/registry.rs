@@ -1,0 +1,250 @@
+//! Collects the specifications of all directories and says which devices exist.
+//!
+//! As in engines: a later directory wins; a device that two files of one directory define does not exist; a file that
+//! cannot be read or breaks a rule is skipped as a whole. What was skipped, and why, is kept for the caller to report.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use libnvc::{Error, ErrorKind, Result};
+
+use super::model::{Device, Edits, Spec};
+use super::{LARGEST, validate};
+
+/// The specifications that were found.
+#[derive(Debug, Default)]
+pub struct Registry {
+    files: Vec<SpecFile>,
+    /// File and place in it, by qualified name.
+    devices: BTreeMap<String, (usize, usize)>,
+    problems: Vec<Problem>,
+}
+
+/// A file with a valid specification.
+#[derive(Debug)]
+pub struct SpecFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The rank of its directory; the higher wins.
+    pub priority: usize,
+    /// Its content.
+    pub spec: Spec,
+}
+
+/// A file or directory that was skipped, or devices that vanished.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// Why.
+    pub error: Error,
+}
+
+impl Registry {
+    /// Reads all specifications of some directories, the most important last.
+    pub fn load<P: AsRef<Path>>(directories: &[P]) -> Self {
+        let mut registry = Self::default();
+        for (priority, directory) in directories.iter().enumerate() {
+            match names(directory.as_ref()) {
+                Ok(names) => names
+                    .into_iter()
+                    .for_each(|path| registry.add(path, priority)),
+                Err(error) => registry.problems.push(Problem {
+                    path: directory.as_ref().into(),
+                    error,
+                }),
+            }
+        }
+        registry.index();
+        registry
+    }
+
+    fn add(&mut self, path: PathBuf, priority: usize) {
+        match read(&path) {
+            Ok(spec) => self.files.push(SpecFile {
+                path,
+                priority,
+                spec,
+            }),
+            Err(error) => self.problems.push(Problem { path, error }),
+        }
+    }
+
+    /// Finds the device of each name, and the conflicts.
+    fn index(&mut self) {
+        let mut conflicts: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+        let mut devices: HashMap<String, (usize, usize)> = HashMap::new();
+        for (n, file) in self.files.iter().enumerate() {
+            for (place, device) in file.spec.devices.iter().enumerate() {
+                let name = format!("{}={}", file.spec.kind, device.name);
+                // Files come in the order of their directories, so that an equal rank is a conflict.
+                if let Some(&(other, _)) = devices.get(&name)
+                    && self.files[other].priority == file.priority
+                {
+                    conflicts.entry(name).or_default().extend([other, n]);
+                    continue;
+                }
+                devices.insert(name, (n, place));
+            }
+        }
+        for (name, files) in conflicts {
+            devices.remove(&name);
+            let paths: Vec<String> = files
+                .iter()
+                .map(|&n| self.files[n].path.display().to_string())
+                .collect();
+            for &n in &files {
+                let text = format!(
+                    "device {name} is in {}, so it does not exist",
+                    paths.join(" and in ")
+                );
+                self.problems.push(Problem {
+                    path: self.files[n].path.clone(),
+                    error: Error::new(ErrorKind::Malformed, text)
+                        .hint("remove one of the files, or the device from one of them"),
+                });
+            }
+        }
+        self.devices = devices.into_iter().collect();
+    }
+
+    /// The qualified names of all devices, sorted.
+    pub fn device_names(&self) -> impl Iterator<Item = &str> {
+        self.devices.keys().map(String::as_str)
+    }
+
+    /// A device and the file that defines it.
+    pub fn device(&self, qualified: &str) -> Option<(&SpecFile, &Device)> {
+        let &(file, place) = self.devices.get(qualified)?;
+        let file = self.files.get(file)?;
+        Some((file, file.spec.devices.get(place)?))
+    }
+
+    /// The valid files, in the order of their directories and names.
+    pub fn files(&self) -> &[SpecFile] {
+        &self.files
+    }
+
+    /// What was skipped, and why.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// The edits of some devices together: those of each file once, before those of its first device.
+    ///
+    /// The error names all devices that do not exist, and those of the same kind that do.
+    pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<Edits> {
+        let mut edits = Edits::default();
+        let (mut missing, mut files) = (Vec::new(), BTreeSet::new());
+        for name in devices {
+            let Some(&(file, place)) = self.devices.get(name.as_ref()) else {
+                missing.push(name.as_ref());
+                continue;
+            };
+            let spec = &self.files[file].spec;
+            if files.insert(file) {
+                edits.append(&spec.container_edits);
+            }
+            edits.append(&spec.devices[place].container_edits);
+        }
+        if missing.is_empty() {
+            Ok(edits)
+        } else {
+            Err(self.unresolvable(&missing))
+        }
+    }
+
+    fn unresolvable(&self, missing: &[&str]) -> Error {
+        let text = format!("unresolvable CDI devices {}", missing.join(", "));
+        let kinds: BTreeSet<&str> = missing
+            .iter()
+            .filter_map(|name| name.split_once('=').map(|(kind, _)| kind))
+            .collect();
+        let there: Vec<&str> = self
+            .device_names()
+            .filter(|name| {
+                name.split_once('=')
+                    .is_some_and(|(kind, _)| kinds.contains(kind))
+            })
+            .collect();
+        let hint = match (there.len(), self.problems.first()) {
+            (0, Some(Problem { path, error })) => {
+                format!("{} was skipped: {}", path.display(), error.message())
+            }
+            (0, None) => {
+                "no specification defines devices of that kind; nvidia-ctk cdi generate makes one"
+                    .into()
+            }
+            (1..=16, _) => format!("there are {}", there.join(", ")),
+            (more, _) => format!("there are {more}: nvidia-ctk cdi list shows them"),
+        };
+        Error::new(ErrorKind::NotFound, text).hint(hint)
+    }
+}
+
+/// Reads and checks one specification.
+pub fn read(path: &Path) -> Result<Spec> {
+    let spec = super::parse(&content(path)?)?;
+    validate::spec(&spec).map_err(|text| Error::new(ErrorKind::Malformed, text))?;
+    Ok(spec)
+}
+
+/// The bytes of a regular file. A fifo is not waited for.
+pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error: std::io::Error| system("open failed", path, &error);
+    let file: File = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+        .open(path)
+        .map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        let text = format!("{} is no regular file", path.display());
+        return Err(Error::new(ErrorKind::Malformed, text));
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(LARGEST).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|error| system("read failed", path, &error))?;
+    Ok(bytes)
+}
+
+/// The files of a directory that engines read, sorted. None if the directory is missing.
+fn names(directory: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error: std::io::Error| system("open failed", directory, &error);
+    match std::fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+        Ok(metadata) if metadata.is_symlink() => {
+            let text = format!(
+                "{} is a symbolic link: engines do not read it",
+                directory.display()
+            );
+            return Err(Error::new(ErrorKind::Malformed, text));
+        }
+        Ok(_) => {}
+    }
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let is_spec = name.as_bytes().ends_with(b".json") || name.as_bytes().ends_with(b".yaml");
+        if is_spec && !entry.file_type().map_err(failed)?.is_dir() {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+    Ok(paths)
+}
+
+pub(crate) fn system(operation: &str, path: &Path, error: &std::io::Error) -> Error {
+    let errno = error
+        .raw_os_error()
+        .map_or(nix::errno::Errno::EIO, nix::errno::Errno::from_raw);
+    Error::file(operation, path, errno)
+}

@@ -1,0 +1,162 @@
+//! Checks reading, rules, the registry and injection together.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::*;
+
+const SMALL: &str = r#"{"cdiVersion": "0.5.0", "kind": "v.com/gpu",
+  "devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}}],
+  "containerEdits": {"env": ["A=b"]}}"#;
+
+fn refused(text: &str) -> String {
+    match parse(text.as_bytes()) {
+        Err(error) => error.message(),
+        Ok(spec) => validate::spec(&spec).unwrap_err(),
+    }
+}
+
+#[test]
+fn json_and_yaml_say_the_same() {
+    let yaml = "cdiVersion: 0.5.0\nkind: v.com/gpu\ndevices:\n- name: 0\n  ContainerEdits:\n    \
+                deviceNodes: [{path: /dev/null}]\ncontainerEdits: {env: [A=b]}\n";
+    let spec = parse(SMALL.as_bytes()).unwrap();
+    assert_eq!(parse(yaml.as_bytes()).unwrap(), spec);
+    validate::spec(&spec).unwrap();
+    for format in [emit::Format::Json, emit::Format::Yaml] {
+        let text = emit::text(&spec, format, Some("x\ny"));
+        assert_eq!(parse(text.as_bytes()).unwrap(), spec, "{text}");
+    }
+}
+
+#[test]
+fn go_readings_reach_the_fields() {
+    let yaml = "cdiVersion: 0.5.0\nkind: v.com/gpu\ndevices:\n- name: yes\n  containerEdits:\n    \
+                deviceNodes: [{path: /dev/x, fileMode: 0660, gid: 44}]\n";
+    let spec = parse(yaml.as_bytes()).unwrap();
+    assert_eq!(spec.devices[0].name, "true");
+    let node = &spec.devices[0].container_edits.device_nodes[0];
+    assert_eq!((node.file_mode, node.gid), (Some(0o660), Some(44)));
+}
+
+#[test]
+fn what_the_reference_library_refuses_is_refused() {
+    let replaced = |from: &str, to: &str| refused(&SMALL.replace(from, to));
+    for (from, to, reason) in [
+        ("\"path\"", "\"wrong\"", "unknown key"),
+        ("0.5.0", "9.9.9", "unknown cdiVersion"),
+        ("0.5.0", "0.3.0", "too low"),
+        ("v.com/gpu", "novendor", "empty vendor"),
+        ("v.com/gpu", "v.com/9gpu", "begin with a letter"),
+        ("\"0\"", "\"-x\"", "begin and end"),
+        ("\"A=b\"", "\"=b\"", "environment"),
+        ("{\"path\": \"/dev/null\"}", "", "no edits"),
+        ("{\"path\": \"/dev/null\"}", "null", "null"),
+        ("/dev/null", "", "without path"),
+        ("\"kind\"", "\"cdiVersion\"", "twice"),
+        ("[\"A=b\"]", "{}", "not a list"),
+    ] {
+        let message = replaced(from, to);
+        assert!(message.contains(reason), "{to}: {message}");
+    }
+    assert!(refused("").contains("no content"));
+    assert!(refused("kind: x").contains("cdiVersion"));
+}
+
+#[test]
+fn the_lowest_version_covers_what_is_used() {
+    let mut spec = parse(SMALL.as_bytes()).unwrap();
+    assert_eq!(version::minimum(&spec).0, "0.5.0");
+    spec.devices[0].name = "GPU-1".into();
+    assert_eq!(version::minimum(&spec).0, "0.3.0");
+    spec.kind = "v.com/a.b".into();
+    assert_eq!(version::minimum(&spec).0, "0.6.0");
+    spec.container_edits.additional_gids = vec![44];
+    assert_eq!(version::minimum(&spec).0, "0.7.0");
+}
+
+#[test]
+fn directories_override_and_files_conflict() {
+    let dir = tempfile::tempdir().unwrap();
+    let (low, high) = (dir.path().join("low"), dir.path().join("high"));
+    std::fs::create_dir_all(low.join("sub")).unwrap();
+    std::fs::create_dir(&high).unwrap();
+    let other = SMALL.replace("\"name\": \"0\"", "\"name\": \"1\"");
+    std::fs::write(low.join("a.json"), SMALL).unwrap();
+    std::fs::write(high.join("b.yaml"), SMALL.replace("/dev/null", "/dev/zero")).unwrap();
+    std::fs::write(low.join("c.json"), &other).unwrap();
+    std::fs::write(low.join("d.json"), &other).unwrap();
+    std::fs::write(low.join("e.yml"), SMALL).unwrap();
+    std::fs::write(low.join("broken.json"), "{").unwrap();
+    nix::unistd::mkfifo(&low.join("fifo.json"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    let registry = Registry::load(&[low, high, dir.path().join("missing")]);
+    assert_eq!(registry.device_names().collect::<Vec<_>>(), ["v.com/gpu=0"]);
+    let (file, device) = registry.device("v.com/gpu=0").unwrap();
+    assert!(file.path.ends_with("high/b.yaml"));
+    assert_eq!(device.container_edits.device_nodes[0].path, "/dev/zero");
+    let mut skipped: Vec<String> = registry
+        .problems()
+        .iter()
+        .map(|p| p.path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    skipped.sort();
+    assert_eq!(skipped, ["broken.json", "c.json", "d.json", "fifo.json"]);
+    let error = registry.edits(&["v.com/gpu=0", "v.com/gpu=7"]).unwrap_err();
+    assert_eq!(error.message(), "unresolvable CDI devices v.com/gpu=7");
+    assert_eq!(error.advice(), Some("there are v.com/gpu=0"));
+    assert_eq!(registry.edits(&["v.com/gpu=0"]).unwrap().env, ["A=b"]);
+}
+
+#[test]
+fn edits_reach_config_json_once() {
+    let text = r#"{"cdiVersion": "1.1.0", "kind": "v.com/gpu", "devices": [{"name": "0", "containerEdits": {
+        "env": ["A=new", "B=2"],
+        "deviceNodes": [{"path": "/dev/a", "hostPath": "/dev/b"}, {"path": "/dev/c", "type": "c", "major": 9}],
+        "mounts": [{"hostPath": "/h", "containerPath": "/usr/x", "options": ["ro", "rbind"]}],
+        "hooks": [{"hookName": "createContainer", "path": "/bin/h", "args": ["h"], "timeout": 3}],
+        "netDevices": [{"hostInterfaceName": "eth7", "name": "eth0"}],
+        "additionalGids": [0, 44]}}]}"#;
+    let spec = parse(text.as_bytes()).unwrap();
+    validate::spec(&spec).unwrap();
+    let mut config = json!({
+        "unknown": 1,
+        "process": {"env": ["A=old", "Z=1"], "user": {"uid": 1000, "gid": 0}},
+        "mounts": [{"destination": "/usr/x/deep/er", "source": "s"}, {"destination": "/proc"}],
+        "linux": {"devices": [{"path": "/dev/a", "type": "b"}]},
+    });
+    let node = |path: &Path| {
+        assert_eq!(path, Path::new("/dev/b"));
+        Ok(inject::HostNode {
+            kind: 'c',
+            major: 195,
+            minor: 3,
+        })
+    };
+    inject::inject(&mut config, &spec.devices[0].container_edits, &node).unwrap();
+    let expected = json!({
+        "unknown": 1,
+        "process": {"env": ["A=new", "Z=1", "B=2"], "user": {"uid": 1000, "gid": 0, "additionalGids": [44]}},
+        "mounts": [
+            {"destination": "/proc"},
+            {"destination": "/usr/x", "source": "/h", "options": ["ro", "rbind"]},
+            {"destination": "/usr/x/deep/er", "source": "s"},
+        ],
+        "linux": {
+            "devices": [
+                {"path": "/dev/a", "type": "c", "major": 195, "minor": 3, "uid": 1000},
+                {"path": "/dev/c", "type": "c", "major": 9, "minor": 0, "uid": 1000},
+            ],
+            "resources": {"devices": [
+                {"allow": true, "type": "c", "major": 195, "minor": 3, "access": "rwm"},
+                {"allow": true, "type": "c", "major": 9, "minor": 0, "access": "rwm"},
+            ]},
+            "netDevices": {"eth7": {"name": "eth0"}},
+        },
+        "hooks": {"createContainer": [{"path": "/bin/h", "args": ["h"], "timeout": 3}]},
+    });
+    assert_eq!(config, expected);
+    inject::inject(&mut config, &spec.devices[0].container_edits, &node).unwrap();
+    assert_eq!(config, expected);
+}

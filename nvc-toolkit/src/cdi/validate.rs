@@ -1,0 +1,184 @@
+//! Checks a specification by the rules of the reference library: a file that breaks one is refused as a whole.
+
+use std::collections::HashSet;
+
+use super::model::{DeviceNode, Edits, Hook, IntelRdt, NetDevice, Spec};
+use super::{names, version};
+
+/// The stages at which hooks run.
+pub const STAGES: [&str; 6] = [
+    "prestart",
+    "createRuntime",
+    "createContainer",
+    "startContainer",
+    "poststart",
+    "poststop",
+];
+
+/// The total size of the annotations of one object.
+const LARGEST_ANNOTATIONS: usize = 256 << 10;
+
+/// Checks a whole specification; the error is the first rule that it breaks.
+pub fn spec(spec: &Spec) -> Result<(), String> {
+    check_version(spec)?;
+    let (vendor, class) = spec.vendor_and_class();
+    let kind = |text| format!("kind {:?}: {text}", spec.kind);
+    names::vendor(vendor).map_err(kind)?;
+    names::class(class).map_err(kind)?;
+    annotations(&spec.annotations)?;
+    edits(&spec.container_edits).map_err(|text| format!("containerEdits: {text}"))?;
+    if spec.devices.is_empty() {
+        return Err("no devices".into());
+    }
+    let mut seen = HashSet::new();
+    for device in &spec.devices {
+        names::device(&device.name)?;
+        let of_device = |text| format!("device {:?}: {text}", device.name);
+        annotations(&device.annotations).map_err(of_device)?;
+        if device.container_edits.is_empty() {
+            return Err(of_device("no edits".into()));
+        }
+        edits(&device.container_edits).map_err(of_device)?;
+        if !seen.insert(device.name.as_str()) {
+            return Err(of_device("it is there twice".into()));
+        }
+    }
+    Ok(())
+}
+
+fn check_version(spec: &Spec) -> Result<(), String> {
+    let rank = version::rank(&spec.cdi_version)
+        .ok_or_else(|| format!("unknown cdiVersion {:?}", spec.cdi_version))?;
+    let (least, feature) = version::minimum(spec);
+    if version::rank(least).is_some_and(|least| rank < least) {
+        let has = &spec.cdi_version;
+        return Err(format!(
+            "cdiVersion {has} is too low: {feature} needs {least}"
+        ));
+    }
+    Ok(())
+}
+
+/// Checks edits of a device or of the whole specification.
+pub fn edits(edits: &Edits) -> Result<(), String> {
+    environment(&edits.env)?;
+    edits.device_nodes.iter().try_for_each(device_node)?;
+    edits.hooks.iter().try_for_each(hook)?;
+    for mount in &edits.mounts {
+        if mount.host_path.is_empty() || mount.container_path.is_empty() {
+            return Err("a mount without hostPath or containerPath".into());
+        }
+    }
+    edits.intel_rdt.as_ref().map_or(Ok(()), intel_rdt)?;
+    net_devices(&edits.net_devices)
+}
+
+fn environment(env: &[String]) -> Result<(), String> {
+    match env
+        .iter()
+        .find(|entry| entry.find('=').is_none_or(|at| at == 0))
+    {
+        Some(entry) => Err(format!("environment variable {entry:?} is not NAME=VALUE")),
+        None => Ok(()),
+    }
+}
+
+fn device_node(node: &DeviceNode) -> Result<(), String> {
+    let path = &node.path;
+    if path.is_empty() {
+        return Err("a device node without path".into());
+    }
+    if !matches!(node.kind.as_str(), "" | "b" | "c" | "u" | "p") {
+        return Err(format!("device node {path}: unknown type {:?}", node.kind));
+    }
+    if node.major < 0 || node.minor < 0 {
+        let (major, minor) = (node.major, node.minor);
+        return Err(format!("device node {path}: number {major}:{minor}"));
+    }
+    let permissions = &node.permissions;
+    if permissions != "none" && permissions.chars().any(|c| !"rwm".contains(c)) {
+        return Err(format!("device node {path}: permissions {permissions:?}"));
+    }
+    Ok(())
+}
+
+fn hook(hook: &Hook) -> Result<(), String> {
+    let name = &hook.hook_name;
+    if !STAGES.contains(&name.as_str()) {
+        return Err(format!("unknown hookName {name:?}"));
+    }
+    if hook.path.is_empty() {
+        return Err(format!("a {name} hook without path"));
+    }
+    environment(&hook.env).map_err(|text| format!("a {name} hook: {text}"))
+}
+
+fn intel_rdt(rdt: &IntelRdt) -> Result<(), String> {
+    let id = rdt.clos_id.as_str();
+    let bad = id.len() >= 4096 || matches!(id, "." | "..") || id.contains(['/', '\n']);
+    if bad && id != "/" {
+        return Err(format!("intelRdt: invalid closID {id:?}"));
+    }
+    Ok(())
+}
+
+fn net_devices(devices: &[NetDevice]) -> Result<(), String> {
+    let (mut on_host, mut inside) = (HashSet::new(), HashSet::new());
+    for device in devices {
+        let (host, name) = (&device.host_interface_name, &device.name);
+        if host.is_empty() || name.is_empty() {
+            return Err("a network device without hostInterfaceName or name".into());
+        }
+        if !on_host.insert(host) || !inside.insert(name) {
+            return Err(format!(
+                "network device {host} ({name}): a name is used twice"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks annotations as Kubernetes does: keys are `[PREFIX/]NAME`, all together are limited in size.
+fn annotations(pairs: &[(String, String)]) -> Result<(), String> {
+    let mut size = 0;
+    for (key, value) in pairs {
+        size += key.len() + value.len();
+        annotation_key(key).map_err(|text| format!("annotation {key:?}: {text}"))?;
+    }
+    if size > LARGEST_ANNOTATIONS {
+        return Err(format!("annotations of {size} bytes"));
+    }
+    Ok(())
+}
+
+fn annotation_key(key: &str) -> Result<(), String> {
+    let lower = key.to_ascii_lowercase();
+    let (prefix, name) = match lower.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, lower.as_str()),
+    };
+    let alphanumeric_ends = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.ends_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let all = |part: &str, more: &str| {
+        part.chars()
+            .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+    };
+    if let Some(prefix) = prefix {
+        let labels = |part: &str| {
+            part.split('.')
+                .all(|label| alphanumeric_ends(label) && all(label, "-"))
+        };
+        if prefix.is_empty() || prefix.len() > 253 || !labels(prefix) {
+            return Err("the part before the slash is no domain name".into());
+        }
+    }
+    if name.is_empty() || name.len() > 63 {
+        return Err("the name has no characters, or more than 63".into());
+    }
+    if !alphanumeric_ends(name) || !all(name, "-_.") {
+        return Err("the name has characters that are not allowed".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! Edits containerd's configuration, versions 1 to 4.
+//!
+//! From version 2 on the runtime goes to a drop-in file, and the main file only imports it. Older containerd replaces a
+//! plugin's section by that of an imported file instead of merging them, so the drop-in repeats the whole section.
+//! Version 1 has no imports that could do this: there the main file is edited, and so is it where no drop-in is wanted.
+
+use std::path::Path;
+
+use libnvc::{Error, ErrorKind, Result};
+use toml_edit::{Array, DocumentMut, Item, Table, value};
+
+use super::change::Change;
+use super::{Runtime, tables};
+
+/// Where containerd reads its configuration.
+pub const CONFIG: &str = "/etc/containerd/config.toml";
+/// The file that it imports.
+pub const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
+/// The version that a missing file counts as.
+const NEW_VERSION: i64 = 2;
+
+/// The files of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Files<'a> {
+    /// The main file.
+    pub path: &'a Path,
+    /// Its text; None if it is missing.
+    pub text: Option<&'a str>,
+    /// The file to be imported; None: the main file is edited.
+    pub drop_in: Option<&'a Path>,
+    /// The text of that file.
+    pub drop_in_text: Option<&'a str>,
+    /// What containerd itself says its configuration is, if it was asked.
+    pub dumped: Option<&'a str>,
+}
+
+/// Registers the runtime: the changes of the drop-in, if there is one, and of the main file.
+pub fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
+    let main = tables::parse(files.path, files.text.unwrap_or_default())?;
+    let effective = match files.dumped {
+        Some(text) => tables::parse(Path::new("containerd config dump"), text)?,
+        None => main.clone(),
+    };
+    let version = version_of(&effective)?;
+    match files.drop_in {
+        Some(drop_in) if version != 1 => Ok(vec![
+            Change {
+                path: drop_in.into(),
+                before: files.drop_in_text.map(Into::into),
+                after: Some(section_for(drop_in, &effective, version, runtime)?),
+            },
+            import(files, main, drop_in)?,
+        ]),
+        _ => Ok(vec![Change {
+            path: files.path.into(),
+            before: files.text.map(Into::into),
+            after: Some(edited(files.path, main, runtime)?),
+        }]),
+    }
+}
+
+/// Whether a text registers the runtime itself, and not by an import.
+pub fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
+    let document = tables::parse(path, text)?;
+    let plugin = plugin_of(version_of(&document)?);
+    Ok(tables::get(
+        document.as_item(),
+        &["plugins", plugin, "containerd", "runtimes", name],
+    )
+    .is_some())
+}
+
+/// Takes the runtime and the import out of a main file; the keys that [`add`] sets get their values of `before`.
+pub fn restore(
+    path: &Path,
+    text: &str,
+    before: Option<&str>,
+    name: &str,
+    drop_in: Option<&Path>,
+) -> Result<Option<String>> {
+    let mut document = tables::parse(path, text)?;
+    let old = before.map(|text| tables::parse(path, text)).transpose()?;
+    let old_item = |keys: &[&str]| {
+        old.as_ref()
+            .and_then(|old| tables::get(old.as_item(), keys).cloned())
+    };
+    let version = version_of(&document)?;
+    let plugin = plugin_of(version);
+    let root = document.as_table_mut();
+    let runtime = ["plugins", plugin, "containerd", "runtimes", name];
+    if tables::get_in(root, &runtime).is_some() {
+        put_back(path, root, &runtime, old_item(&runtime))?;
+        let default = ["plugins", plugin, "containerd", "default_runtime_name"];
+        if tables::text_in(root, &default) == Some(name) {
+            put_back(path, root, &default, old_item(&default))?;
+        }
+        if old.is_some() {
+            for key in [cdi_key(version), &["plugins", plugin, "enable_cdi"][..]] {
+                put_back(path, root, key, old_item(key))?;
+            }
+        }
+    }
+    if let Some(drop_in) = drop_in {
+        unimport(root, &pattern_for(drop_in), old_item(&["imports"]));
+    }
+    // A version alone says what no file says.
+    let only_version =
+        root.iter().all(|(key, _)| key == "version") && old_item(&["version"]).is_none();
+    Ok((!only_version).then(|| document.to_string()))
+}
+
+/// The version of a configuration: 2 if it is empty, 1 if it does not say.
+fn version_of(document: &DocumentMut) -> Result<i64> {
+    match document.get("version") {
+        None if document.as_table().is_empty() => Ok(NEW_VERSION),
+        None => Ok(1),
+        Some(item) => item.as_integer().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Malformed,
+                "version of containerd's configuration is no number",
+            )
+        }),
+    }
+}
+
+/// The name of the CRI plugin.
+fn plugin_of(version: i64) -> &'static str {
+    match version {
+        1 => "cri",
+        2 => "io.containerd.grpc.v1.cri",
+        _ => "io.containerd.cri.v1.runtime",
+    }
+}
+
+/// Where CDI is switched on.
+fn cdi_key(version: i64) -> &'static [&'static str] {
+    match version {
+        1 => &["plugins", "cri", "containerd", "enable_cdi"],
+        2 => &["plugins", "io.containerd.grpc.v1.cri", "enable_cdi"],
+        _ => &["plugins", "io.containerd.cri.v1.runtime", "enable_cdi"],
+    }
+}
+
+/// The drop-in: the version, the plugin's section as it is, and the runtime in it.
+fn section_for(
+    path: &Path,
+    effective: &DocumentMut,
+    version: i64,
+    runtime: &Runtime,
+) -> Result<String> {
+    let plugin = plugin_of(version);
+    let mut document = DocumentMut::new();
+    document.insert("version", value(version));
+    if let Some(section) = tables::get(effective.as_item(), &["plugins", plugin]) {
+        let mut plugins = Table::new();
+        plugins.set_implicit(true);
+        plugins.insert(plugin, tables::clean(section));
+        document.insert("plugins", Item::Table(plugins));
+    }
+    register(path, document.as_table_mut(), version, runtime)?;
+    Ok(document.to_string())
+}
+
+/// The main file with the runtime in it.
+fn edited(path: &Path, mut document: DocumentMut, runtime: &Runtime) -> Result<String> {
+    let version = version_of(&document)?;
+    if document.as_table().is_empty() {
+        document.insert("version", value(version));
+    }
+    register(path, document.as_table_mut(), version, runtime)?;
+    Ok(document.to_string())
+}
+
+/// Adds the runtime's table, with the options of the runtime that containers use otherwise.
+fn register(path: &Path, root: &mut Table, version: i64, runtime: &Runtime) -> Result<()> {
+    let plugin = plugin_of(version);
+    let section = ["plugins", plugin, "containerd"];
+    let options = options_of_default(root, &section, &runtime.name);
+    let containerd = tables::table(path, root, &section)?;
+    if runtime.set_as_default {
+        tables::set(containerd, "default_runtime_name", runtime.name.as_str());
+    } else if containerd
+        .get("default_runtime_name")
+        .and_then(Item::as_str)
+        == Some(&runtime.name)
+    {
+        containerd.remove("default_runtime_name");
+    }
+    let runtimes = tables::table(path, containerd, &["runtimes"])?;
+    if runtimes.get(&runtime.name).is_none() {
+        runtimes.insert(&runtime.name, options);
+    }
+    let entry = tables::table(path, runtimes, &[&runtime.name])?;
+    if entry.get("runtime_type").is_none() {
+        tables::set(entry, "runtime_type", "io.containerd.runc.v2");
+    }
+    let options = tables::table(path, entry, &["options"])?;
+    tables::set(options, "BinaryName", runtime.path.as_str());
+    if version == 1 {
+        tables::set(options, "Runtime", runtime.path.as_str());
+    }
+    if runtime.enable_cdi {
+        let (key, above) = cdi_key(version).split_last().unwrap_or((&"", &[]));
+        tables::set(tables::table(path, root, above)?, key, true);
+    }
+    Ok(())
+}
+
+/// The table of the default runtime, of runc or of crun, whichever is there first.
+fn options_of_default(root: &Table, section: &[&str], own: &str) -> Item {
+    let containerd = tables::get_in(root, section);
+    let default = containerd.and_then(|table| tables::text(table, &["default_runtime_name"]));
+    let found = default
+        .filter(|name| !name.starts_with("nvidia") && *name != own)
+        .into_iter()
+        .chain(["runc", "crun"])
+        .find_map(|name| {
+            tables::get(containerd?, &["runtimes", name]).filter(|item| item.is_table_like())
+        });
+    if let Some(found) = found {
+        return tables::clean(found);
+    }
+    let mut table = Table::new();
+    table.insert("runtime_type", value("io.containerd.runc.v2"));
+    table.insert("runtime_root", value(""));
+    table.insert("runtime_engine", value(""));
+    table.insert("privileged_without_host_devices", value(false));
+    Item::Table(table)
+}
+
+/// The main file with the import, and with a version if it was empty.
+fn import(files: Files<'_>, mut document: DocumentMut, drop_in: &Path) -> Result<Change> {
+    if document.as_table().is_empty() {
+        document.insert("version", value(NEW_VERSION));
+    }
+    let pattern = pattern_for(drop_in);
+    match document.get_mut("imports").and_then(Item::as_array_mut) {
+        Some(imports) if imports.iter().any(|entry| entry.as_str() == Some(&pattern)) => {}
+        Some(imports) => imports.push(pattern),
+        None => {
+            let mut imports = Array::new();
+            imports.push(pattern);
+            tables::set(document.as_table_mut(), "imports", imports);
+        }
+    }
+    Ok(Change {
+        path: files.path.into(),
+        before: files.text.map(Into::into),
+        after: Some(document.to_string()),
+    })
+}
+
+/// What the main file imports: all of the drop-in's directory, so that other drop-ins work too.
+fn pattern_for(drop_in: &Path) -> String {
+    let directory = drop_in.parent().unwrap_or(Path::new("/"));
+    if drop_in
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+    {
+        directory.join("*.toml").display().to_string()
+    } else {
+        drop_in.display().to_string()
+    }
+}
+
+fn unimport(root: &mut Table, pattern: &str, before: Option<Item>) {
+    if let Some(before) = before {
+        root.insert("imports", before);
+        return;
+    }
+    let Some(imports) = root.get_mut("imports").and_then(Item::as_array_mut) else {
+        return;
+    };
+    imports.retain(|entry| entry.as_str() != Some(pattern));
+    if imports.is_empty() {
+        root.remove("imports");
+    }
+}
+
+fn put_back(path: &Path, root: &mut Table, keys: &[&str], before: Option<Item>) -> Result<()> {
+    let Some((key, above)) = keys.split_last() else {
+        return Ok(());
+    };
+    match before {
+        Some(item) => {
+            tables::table(path, root, above)?.insert(key, item);
+        }
+        None => tables::remove(root, keys),
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Reaches into TOML documents by lists of keys.
+
+use std::path::Path;
+
+use libnvc::{Error, ErrorKind, Result};
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
+/// Reads a document; the error has the line and column.
+pub(super) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
+    text.parse().map_err(|error: toml_edit::TomlError| {
+        let at = error.span().map_or(0, |span| span.start);
+        let before = text.get(..at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1;
+        let reason = error.message();
+        let text = format!("{}: line {line}, column {column}: {reason}", path.display());
+        Error::new(ErrorKind::Malformed, text)
+    })
+}
+
+/// What a list of keys leads to.
+pub(super) fn get<'a>(item: &'a Item, keys: &[&str]) -> Option<&'a Item> {
+    keys.iter()
+        .try_fold(item, |item, key| item.as_table_like()?.get(key))
+}
+
+/// The text that a list of keys leads to.
+pub(super) fn text<'a>(item: &'a Item, keys: &[&str]) -> Option<&'a str> {
+    get(item, keys)?.as_str()
+}
+
+/// What a list of keys leads to from a table.
+pub(super) fn get_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a Item> {
+    let (key, rest) = keys.split_first()?;
+    get(table.get(key)?, rest)
+}
+
+/// The text that a list of keys leads to from a table.
+pub(super) fn text_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a str> {
+    get_in(table, keys)?.as_str()
+}
+
+/// The table that a list of keys leads to; made if missing.
+pub(super) fn table<'a>(
+    path: &Path,
+    root: &'a mut dyn TableLike,
+    keys: &[&str],
+) -> Result<&'a mut dyn TableLike> {
+    let Some((key, rest)) = keys.split_first() else {
+        return Ok(root);
+    };
+    let item = root.entry(key).or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true); // shown only if it holds settings
+        Item::Table(table)
+    });
+    let inner = item.as_table_like_mut().ok_or_else(|| {
+        let text = format!("{}: {key} is no table", path.display());
+        Error::new(ErrorKind::Malformed, text)
+    })?;
+    table(path, inner, rest)
+}
+
+/// Removes what a list of keys leads to, and tables above it that are empty then and have no header.
+pub(super) fn remove(root: &mut dyn TableLike, keys: &[&str]) {
+    let Some((key, rest)) = keys.split_first() else {
+        return;
+    };
+    if rest.is_empty() {
+        root.remove(key);
+        return;
+    }
+    let Some(item) = root.get_mut(key) else {
+        return;
+    };
+    let Some(inner) = item.as_table_like_mut() else {
+        return;
+    };
+    remove(inner, rest);
+    let hidden = item
+        .as_table()
+        .is_some_and(|table| table.is_implicit() && table.is_empty());
+    if hidden {
+        root.remove(key);
+    }
+}
+
+/// A copy without comments and blanks, as tables with headers where they hold more than tables.
+pub(super) fn clean(item: &Item) -> Item {
+    if let Some(table) = item.as_table_like() {
+        let mut copy = Table::new();
+        for (key, value) in table.iter() {
+            copy.insert(key, clean(value));
+        }
+        copy.set_implicit(!copy.is_empty());
+        return Item::Table(copy);
+    }
+    match item {
+        Item::Value(value) => {
+            let mut value = value.clone();
+            value.decor_mut().clear();
+            Item::Value(value)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Sets a key to a text unless it is that text.
+pub(super) fn set(table: &mut dyn TableLike, key: &str, value: impl Into<Value>) {
+    let mut value = value.into();
+    if let Some(Item::Value(old)) = table.get(key) {
+        if old.to_string().trim() == value.to_string().trim() {
+            return;
+        }
+        *value.decor_mut() = old.decor().clone();
+    }
+    table.insert(key, Item::Value(value));
+}

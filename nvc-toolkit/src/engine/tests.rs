@@ -1,0 +1,194 @@
+//! Checks that configuring is done once, keeps what it does not know, and is undone to the byte.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use super::*;
+use undo::Record;
+
+fn nvidia() -> Runtime {
+    Runtime {
+        name: "nvidia".into(),
+        path: "nvidia-container-runtime".into(),
+        set_as_default: false,
+        enable_cdi: false,
+    }
+}
+
+fn all_set() -> Runtime {
+    Runtime {
+        set_as_default: true,
+        enable_cdi: true,
+        ..nvidia()
+    }
+}
+
+/// Adds and undoes; returns the text in between.
+fn there_and_back(
+    before: Option<&str>,
+    add: &dyn Fn(Option<&str>) -> Change,
+    restore: &undo::Restore<'_>,
+) -> String {
+    let change = add(before);
+    let after = change.after.clone().unwrap();
+    assert_eq!(
+        add(Some(&after)).after.as_deref(),
+        Some(&*after),
+        "twice is once"
+    );
+    let record = undo::record_for(&change, None, restore).unwrap();
+    let undone = undo::undo(Path::new("f"), Some(&after), record.as_ref(), restore).unwrap();
+    assert_eq!(undone.after.as_deref(), before, "from {after}");
+    after
+}
+
+const DAEMONS: [&str; 9] = [
+    "{}",
+    "{}\n",
+    "{\"a\": 12345678901234567890123}",
+    "{\n\t\"a\": 1,\n\t\"runtimes\": {}\n}",
+    "{ \"runtimes\": {\"kata\": {\"path\": \"x\"}} }",
+    "{\n  \"features\": {\n    \"buildkit\": true\n  }\n}\n",
+    "{\"runtimes\": {\"nvidia\": {\"path\": \"/old\", \"args\": [\"a\"]}}, \"default-runtime\": \"nvidia\"}",
+    "{\"default-runtime\": \"runc\"}",
+    "{\"features\": {\"cdi\": false}}",
+];
+
+#[test]
+fn daemon_json_comes_back() {
+    let path = Path::new("daemon.json");
+    for runtime in [nvidia(), all_set()] {
+        for before in DAEMONS.into_iter().map(Some).chain([None]) {
+            let add = |text: Option<&str>| docker::add(path, text, &runtime).unwrap();
+            let restore =
+                |text: &str, old: Option<&str>| docker::restore(path, text, old, "nvidia");
+            let after = there_and_back(before, &add, &restore);
+            assert!(docker::has(path, &after, "nvidia").unwrap());
+            for kept in ["12345678901234567890123", "buildkit", "kata"] {
+                let had = before.is_some_and(|text| text.contains(kept));
+                assert_eq!(after.contains(kept), had, "{after}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_dockerd_refuses_is_left_alone() {
+    for text in [
+        "",
+        "null",
+        "[]",
+        "{",
+        "{\"runtimes\": 1}",
+        "{\"a\": 1, \"a\": 2}",
+        "{} // x",
+    ] {
+        assert!(
+            docker::add(Path::new("d"), Some(text), &nvidia()).is_err(),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_file_changed_meanwhile_keeps_the_change() {
+    let path = Path::new("d");
+    let before = "{\"default-runtime\": \"runc\", \"x\": 1}";
+    let after = docker::add(path, Some(before), &all_set())
+        .unwrap()
+        .after
+        .unwrap();
+    let record = Record {
+        before: Some(before.into()),
+        after: after.clone(),
+    };
+    let changed = after.replace("\"x\": 1", "\"x\": 2");
+    let restore = |text: &str, old: Option<&str>| docker::restore(path, text, old, "nvidia");
+    let undone = undo::undo(path, Some(&changed), Some(&record), &restore).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&undone.after.unwrap()).unwrap();
+    assert_eq!(
+        value,
+        serde_json::json!({"default-runtime": "runc", "x": 2})
+    );
+}
+
+const CONTAINERD: [&str; 5] = [
+    "",
+    "# mine\nversion = 2\nroot = \"/x\" # why\n\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"p\"\n",
+    "version = 3\nimports = [\n  \"/etc/other/*.toml\", # theirs\n]\n",
+    "[plugins.cri.containerd]\n  default_runtime_name = \"runc\"\n  [plugins.cri.containerd.runtimes.runc]\n    \
+     runtime_type = \"io.containerd.runc.v2\"\n\n# the end\n",
+    "version = 4\n[plugins.'io.containerd.cri.v1.runtime'.containerd]\ndefault_runtime_name = 'nvidia'\n",
+];
+
+#[test]
+fn containerd_comes_back() {
+    let (path, drop_in) = (Path::new("/e/config.toml"), Path::new("/e/conf.d/99.toml"));
+    for runtime in [nvidia(), all_set()] {
+        for drop_in in [Some(drop_in), None] {
+            for before in CONTAINERD.into_iter().map(Some).chain([None]) {
+                let add = |text: Option<&str>| {
+                    let files = containerd::Files {
+                        path,
+                        text,
+                        drop_in,
+                        drop_in_text: None,
+                        dumped: None,
+                    };
+                    containerd::add(files, &runtime).unwrap().pop().unwrap()
+                };
+                let restore = |text: &str, old: Option<&str>| {
+                    containerd::restore(path, text, old, "nvidia", drop_in)
+                };
+                there_and_back(before, &add, &restore);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_drop_in_repeats_the_section() {
+    let files = containerd::Files {
+        path: Path::new("/e/config.toml"),
+        text: Some(CONTAINERD[1]),
+        drop_in: Some(Path::new("/e/conf.d/99.toml")),
+        drop_in_text: None,
+        dumped: None,
+    };
+    let changes = containerd::add(files, &nvidia()).unwrap();
+    let drop_in = changes[0].after.as_ref().unwrap();
+    assert!(drop_in.contains("sandbox_image"), "{drop_in}");
+    assert!(!drop_in.contains("/x"), "{drop_in}");
+    assert!(containerd::has(Path::new("x"), drop_in, "nvidia").unwrap());
+    let main = changes[1].after.as_ref().unwrap();
+    assert!(
+        main.contains("# why") && main.contains("imports = [\"/e/conf.d/*.toml\"]"),
+        "{main}"
+    );
+}
+
+#[test]
+fn crio_comes_back() {
+    let path = Path::new("/e/crio.conf");
+    let there = "# c\n[crio.runtime]\ndefault_runtime = \"crun\" # x\n\n[crio.runtime.runtimes.crun]\nruntime_root = \"/r\"\n\n[crio.api]\na = 1\n";
+    for runtime in [nvidia(), all_set()] {
+        for before in [Some(there), Some(""), None] {
+            let add = |text: Option<&str>| {
+                let files = crio::Files {
+                    path,
+                    text,
+                    drop_in: None,
+                    drop_in_text: None,
+                    dumped: None,
+                };
+                crio::add(files, &runtime).unwrap()
+            };
+            let restore = |text: &str, old: Option<&str>| crio::restore(path, text, old, "nvidia");
+            let after = there_and_back(before, &add, &restore);
+            assert!(crio::has(path, &after, "nvidia").unwrap());
+            if before == Some(there) {
+                assert!(after.contains("[crio.api]") && after.contains("runtime_root = \"/r\""));
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Undoes what was configured, to the byte.
+//!
+//! Mostly the text itself holds all that undoing needs: without our keys it is what it was. Where it does not (a value was
+//! replaced, a file was empty), the text from before is kept in a record below [`DIRECTORY`]. If the file is still as we
+//! left it, undoing gives the old text back; if the user changed it since, only our keys go back to what they were.
+
+use std::fs;
+use std::io::ErrorKind as IoKind;
+use std::path::{Path, PathBuf};
+
+use libnvc::{Error, ErrorKind, Result};
+use serde_json::{Value, json};
+
+use super::change::{self, Change};
+use crate::cdi::registry::system;
+
+/// Where records are.
+pub const DIRECTORY: &str = "/var/lib/nvidia-container-toolkit/undo";
+
+/// A file as it was before us and as we left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Text before; None if there was no file.
+    pub before: Option<String>,
+    /// Text after.
+    pub after: String,
+}
+
+/// Takes our keys out of a text; with the text of before, sets them to what they were there. None: no file is left.
+pub type Restore<'a> = dyn Fn(&str, Option<&str>) -> Result<Option<String>> + 'a;
+
+/// The change that undoes ours, and whether there was anything to undo.
+pub fn undo(
+    path: &Path,
+    current: Option<&str>,
+    record: Option<&Record>,
+    restore: &Restore<'_>,
+) -> Result<Change> {
+    let after = match (current, record) {
+        (None, _) => None,
+        (Some(current), Some(record)) if record.after == current => record.before.clone(),
+        (Some(current), record) => restore(current, record.and_then(|r| r.before.as_deref()))?,
+    };
+    Ok(Change {
+        path: path.into(),
+        before: current.map(Into::into),
+        after,
+    })
+}
+
+/// The record that a change needs: None if the text itself can be undone.
+///
+/// The text of before us is the one of an earlier record, if there is one: configuring twice is undone once.
+pub fn record_for(
+    change: &Change,
+    earlier: Option<&Record>,
+    restore: &Restore<'_>,
+) -> Result<Option<Record>> {
+    let Some(after) = &change.after else {
+        return Ok(None);
+    };
+    let before = match (&change.before, earlier) {
+        (Some(current), Some(earlier)) => {
+            undo(&change.path, Some(current), Some(earlier), restore)?.after
+        }
+        (before, _) => before.clone(),
+    };
+    if restore(after, None)? == before {
+        return Ok(None);
+    }
+    Ok(Some(Record {
+        before,
+        after: after.clone(),
+    }))
+}
+
+/// Reads the record of a file.
+pub fn load(directory: &Path, path: &Path) -> Result<Option<Record>> {
+    let file = file_of(directory, path);
+    let Some(text) = change::read(&file)? else {
+        return Ok(None);
+    };
+    let malformed = || {
+        let text = format!("{} is not a record of nvidia-ctk", file.display());
+        Error::new(ErrorKind::Malformed, text).hint("remove it; then only our keys are undone")
+    };
+    let value: Value = serde_json::from_str(&text).map_err(|_| malformed())?;
+    let member = |key: &str| value.get(key).and_then(Value::as_str).map(String::from);
+    Ok(Some(Record {
+        before: member("before"),
+        after: member("after").ok_or_else(malformed)?,
+    }))
+}
+
+/// Writes the record of a file, or removes it.
+pub fn store(directory: &Path, path: &Path, record: Option<&Record>) -> Result<()> {
+    let file = file_of(directory, path);
+    let Some(record) = record else {
+        return match fs::remove_file(&file) {
+            Err(error) if error.kind() != IoKind::NotFound => {
+                Err(system("unlink failed", &file, &error))
+            }
+            _ => Ok(()),
+        };
+    };
+    let value = json!({ "file": path, "before": record.before, "after": record.after });
+    // Configuration can hold secrets (registries' credentials), so a new record is for root only.
+    crate::cdi::file::replace(&file, format!("{value:#}\n").as_bytes(), 0o600)
+}
+
+fn file_of(directory: &Path, path: &Path) -> PathBuf {
+    let name = path
+        .to_string_lossy()
+        .replace('%', "%25")
+        .replace('/', "%2F");
+    directory.join(name)
+}
