@@ -45,7 +45,7 @@ unpack() { # SUITE
     dpkg-deb --fsys-tarfile "$package" |
       tar -x -C "$root" --keep-directory-symlink --wildcards --exclude='./usr/share/*' --exclude='./usr/bin/*' \
         --exclude='./bin/*' --exclude='./usr/lib/python3*' --exclude='./usr/lib/git-core*' --exclude='./var/*' \
-        --exclude='./usr/lib/*/perl*' --exclude='./usr/lib/*/gconv*'
+        --exclude='./usr/lib/*/perl*' --exclude='./usr/lib/*/gconv*' --exclude='./usr/lib/*/libicudata*' --exclude='./sbin/[a-km-z]*' --exclude='./usr/sbin/[a-km-z]*'
   done
   # As when the last library was installed.
   chroot "$root" /sbin/ldconfig

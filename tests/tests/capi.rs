@@ -201,7 +201,9 @@ fn the_same_as_the_command_line() {
     let driver = machine::driver();
     let (by_cli, by_c) = (debian(), debian());
     let (cli_before, c_before) = (State::of(&by_cli), State::of(&by_c));
-    configure(&by_cli, &["--utility", "--compute", "--device=0"]).succeeds();
+    // The example names no ldconfig, which means the same.
+    let words = ["--utility", "--compute", "--device=0", "--ldconfig=auto"];
+    configure(&by_cli, &words).succeeds();
     let text = Program::compile("gcc", "examples/c/configure.c", Check::Plain)
         .run()
         .args([by_c.pid().to_string()])

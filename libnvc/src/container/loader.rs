@@ -1,10 +1,10 @@
 //! Looks at the image's dynamic loader: how it finds libraries, and whether its cache can be altered as it is.
 //!
-//! A cache can be if it says all that ldconfig would find: it is sound, and younger than ld.so.conf and the directories
-//! it lists. That is judged here, before anything is mounted, since mounting changes directories. Libraries themselves are
-//! not looked at; there are thousands.
+//! A cache can be if it says all that ldconfig would find: it is sound, younger than ld.so.conf and the directories it
+//! lists, and these have what it lists and nothing else. That is judged here, before anything is mounted, since mounting
+//! changes directories. The libraries themselves are not opened; there are thousands.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -20,9 +20,14 @@ use crate::error::{errno_of, errno_text};
 use crate::inroot::{self, Identity, Image, RootDir, identity, open_to_list};
 use crate::ldcache::configured::{Configuration, Fifo, Time};
 use crate::ldcache::listing::Listing;
+use crate::ldcache::write::Line;
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
 use crate::path::ContainerPath;
 use crate::sys::directory;
+
+mod contents;
+
+use contents::Listed;
 
 /// No real loader cache comes near this size.
 const LARGEST: u64 = 16 << 20;
@@ -201,27 +206,33 @@ impl Survey<'_> {
         Ok(found)
     }
 
-    /// The directories that the cache lists; none of them was changed since.
+    /// The directories that the cache lists; none of them was changed since, and each has what is listed of it.
     fn listed(&mut self, listing: &Listing<'_>) -> Result<Vec<Directory>, Unusable> {
         let directories = listing.directories();
         let directories = directories.map_err(|why| format!("/etc/ld.so.cache: {why}"))?;
         let mut listed: Vec<Directory> = Vec::new();
+        // The same directory can have several names.
+        let mut contents: HashMap<Identity, (Found<'_>, Listed<'_>)> = HashMap::new();
+        let lines = by_directory(listing);
         for directory in directories {
-            if !directory.is_base() {
-                let path = Path::new(OsStr::from_bytes(directory.path));
-                if let Some(found) = self.find(path)? {
-                    self.unchanged(&found)?;
-                }
+            let path = Path::new(OsStr::from_bytes(directory.path));
+            let Some(found) = self.find(path)? else {
+                return Err(not_there(path));
+            };
+            self.unchanged(&found)?;
+            let entry = contents.entry(identity(&found.2));
+            let (_, of_it) = entry.or_insert_with(|| (found, Listed::default()));
+            for line in lines.get(directory.path).into_iter().flatten() {
+                // Without the slash.
+                of_it.names.insert(line.rest.get(1..).unwrap_or_default());
+                of_it.sonames.insert(line.key);
             }
             if listed.iter().any(|known| known.path == directory.base) {
                 continue;
             }
             let path = Path::new(OsStr::from_bytes(directory.base));
             let Some(found) = self.find(path)? else {
-                return Err(format!(
-                    "/etc/ld.so.cache lists {}, which is not there",
-                    path.display()
-                ));
+                return Err(not_there(path));
             };
             let identity = identity(&found.2);
             if self.known.insert(identity) {
@@ -233,6 +244,9 @@ impl Survey<'_> {
                 identity,
                 is_configured: false,
             });
+        }
+        for ((path, fd, _), listed) in contents.values() {
+            contents::check(self.image, path, fd, listed)?;
         }
         Ok(listed)
     }
@@ -337,6 +351,22 @@ impl Survey<'_> {
         let stat = inroot::stat(fd.as_fd()).map_err(|errno| unreadable(path, errno))?;
         Ok(Some((path, fd, stat)))
     }
+}
+
+/// What a cache lists, by directory.
+fn by_directory<'a, 'l>(listing: &'l Listing<'a>) -> HashMap<&'a [u8], Vec<&'l Line<'a>>> {
+    let mut lines: HashMap<_, Vec<_>> = HashMap::new();
+    for line in &listing.lines {
+        lines.entry(line.directory).or_default().push(line);
+    }
+    lines
+}
+
+fn not_there(path: &Path) -> Unusable {
+    format!(
+        "/etc/ld.so.cache lists {}, which is not there",
+        path.display()
+    )
 }
 
 fn unreadable(path: &Path, errno: Errno) -> Unusable {

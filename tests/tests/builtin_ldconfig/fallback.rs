@@ -23,6 +23,8 @@ use super::{EVERYTHING, builtin, fallback, ldconfig, listed, native};
 pub(crate) fn tests() -> Vec<Test> {
     nvc_testkit::tests![&[Root];
         stale_caches,
+        times_that_prove_nothing,
+        names_that_explain_themselves,
         unusable_caches,
         things_in_the_place_of_the_cache,
         a_cache_that_is_a_device_by_turns,
@@ -120,6 +122,79 @@ fn stale_caches() {
     ] {
         touch(&container.root().join(path), "2020-01-01 12:00:00.7");
     }
+    assert_eq!(
+        fallback(&builtin(&container, &["--utility", "--device=0"])),
+        None
+    );
+}
+
+/// Gives everything the same time, as builders of reproducible images do.
+fn same_time(root: &Path) {
+    let mut command = Command::new("find");
+    command
+        .arg(root)
+        .args(["-exec", "touch", "-h", "-d", "@0", "{}", "+"]);
+    assert!(command.status().unwrap().success());
+}
+
+fn times_that_prove_nothing() {
+    let list = |root: &Path| {
+        native(root, "/LIB/libfoo.so.1.2", "libfoo.so.1");
+        native(root, "/opt/x/libbar.so.1", "libbar.so.1");
+        files::file(&root.join("etc/ld.so.conf.d/x.conf"), "/opt/x\n", 0o644).unwrap();
+        ldconfig(root, &[]);
+    };
+    let changed = |change: &'static dyn Fn(&Path)| {
+        move |root: &Path| {
+            list(root);
+            change(root);
+            same_time(root);
+        }
+    };
+    let added = "/etc/ld.so.cache does not list /opt/x/libbaz.so.3";
+    falls_back(
+        changed(&|root| native(root, "/opt/x/libbaz.so.3", "libbaz.so.3")),
+        added,
+    );
+    // Another major version, and a name that is not the SONAME's.
+    let added = "/etc/ld.so.cache does not list /opt/x/libbar.so.2";
+    falls_back(
+        changed(&|root| native(root, "/opt/x/libbar.so.2.0", "libbar.so.2")),
+        added,
+    );
+    let added = "/etc/ld.so.cache does not list /opt/x/libbar-2.so";
+    falls_back(
+        changed(&|root| native(root, "/opt/x/libbar-2.so", "libbar.so.2")),
+        added,
+    );
+    let gone = "/etc/ld.so.cache lists libraries that are not in /opt/x";
+    falls_back(
+        changed(&|root| fs::remove_file(root.join("opt/x/libbar.so.1")).unwrap()),
+        gone,
+    );
+    // Nothing was changed.
+    let container = start(Builder::new(debian_root().no_programs()));
+    changed(&|_| ())(container.root());
+    assert_eq!(
+        fallback(&builtin(&container, &["--utility", "--device=0"])),
+        None
+    );
+}
+
+/// Files of which the cache says nothing, and need not.
+fn names_that_explain_themselves() {
+    let container = start(Builder::new(debian_root().no_programs()));
+    let root = container.root();
+    native(root, "/LIB/libfoo-2.31.so", "libfoo.so.6");
+    native(root, "/LIB/libbar.so.1.2.3", "libbar.so.1");
+    native(root, "/LIB/libtwice-2.so", "libbar.so.1");
+    let place = |name: &str| root.join(machine::driver().fill("LIB").as_str()).join(name);
+    files::file(&place("libscript.so"), "/* GNU ld script */", 0o644).unwrap();
+    ldconfig(root, &[]);
+    symlink("libfoo.so.6", place("libfoo.so")).unwrap();
+    symlink("nowhere", place("libdangling.so")).unwrap();
+    fs::create_dir(place("libdirectory.so.1")).unwrap();
+    touch(&root.join("etc/ld.so.cache"), "1 hour");
     assert_eq!(
         fallback(&builtin(&container, &["--utility", "--device=0"])),
         None
