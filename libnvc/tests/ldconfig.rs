@@ -226,12 +226,10 @@ fn a_read_only_root_is_explained() {
         ..Run::default()
     };
     let error = run.host(&root).unwrap_err();
-    assert!(
-        error
-            .message()
-            .ends_with("ldconfig failed with error code: 1"),
-        "{error:?}"
-    );
+    // On Ubuntu the program is /sbin/ldconfig.real.
+    let program = nvc_testkit::userland::host_ldconfig();
+    let text = format!("process {} failed with error code: 1", program.display());
+    assert_eq!(error.message(), text, "{error:?}");
     assert_eq!(error.kind(), ErrorKind::LdCache);
     let hint = error.advice().unwrap();
     assert!(hint.contains("the container's root is read-only"), "{hint}");

@@ -45,7 +45,7 @@ pub struct Arena {
     inside: Inside,
     scratch: Scratch,
     canary: Snapshot,
-    host: String,
+    host: Vec<(u64, Mount)>,
     namespaces: Vec<PathBuf>,
     /// Device of the file system of the scratch directories: the driver's files and the canary's.
     device: String,
@@ -70,7 +70,7 @@ impl Arena {
         let device = own.map(|mount| mount.device.clone());
         Ok(Self {
             canary: Snapshot::of(&scratch.join("canary"), Look::ForTraces)?,
-            host: fs::read_to_string("/proc/self/mountinfo")?,
+            host: mounts::numbered("self")?,
             namespaces: own_namespaces()?,
             device: device.ok_or_else(|| io::Error::other("no file system of the tests' own"))?,
             empty: mounts::numbered(inside.pid())?,
@@ -102,9 +102,12 @@ impl Arena {
             driver: machine::driver(),
         };
         let built = self.inside.run(|| hostile::build(root, &place));
-        built
-            .and_then(|built| built)
-            .map_err(|error| format!("building: {error}"))
+        let built = built.and_then(|built| built);
+        built.map_err(|error| {
+            // Whatever was mounted until then would be found, and reported instead, after the next root.
+            let cleared = self.clear().err().unwrap_or_default();
+            format!("building: {error} {cleared}")
+        })
     }
 
     /// Unmounts the root; nothing else may be mounted in the namespace then.
@@ -116,12 +119,14 @@ impl Arena {
         let cleared = self.inside.run(|| umount2(&base, MntFlags::MNT_DETACH));
         told(cleared)?.map_err(|errno| format!("clearing: {errno}"))?;
         let left = told(mounts::numbered(self.inside.pid()))?;
-        if left == self.empty {
+        let root = PathBuf::from(format!("/proc/{}/root", self.inside.pid()));
+        let empty = without_removed(&self.empty, &left, &root);
+        if left == empty {
             return Ok(());
         }
         Err(format!(
             "mounted outside the root: {}",
-            difference(&self.empty, &left)
+            difference(&empty, &left)
         ))
     }
 
@@ -212,11 +217,12 @@ impl Arena {
         if !changes.is_empty() {
             return Err(format!("the canary: {changes:#?}"));
         }
-        let host = told(fs::read_to_string("/proc/self/mountinfo"))?;
-        if host != self.host {
+        let host = told(mounts::numbered("self"))?;
+        let expected = without_removed(&self.host, &host, Path::new("/"));
+        if host != expected {
             return Err(format!(
-                "the host's mounts:\n{}\nwere:\n{}",
-                host, self.host
+                "the host's mounts: {}",
+                difference(&expected, &host)
             ));
         }
         let first = told(fs::read_to_string("/proc/1/mountinfo"))?;
@@ -276,6 +282,23 @@ fn difference(before: &[(u64, Mount)], after: &[(u64, Mount)]) -> String {
             .collect()
     };
     lines(after, before, '+') + &lines(before, after, '-')
+}
+
+/// The mounts of `before` without those that are gone together with their mount points.
+///
+/// Removing a mount point unmounts it in every namespace. The machine's own services do that at any time: systemd for the
+/// credentials of each service that it starts, for example.
+fn without_removed(
+    before: &[(u64, Mount)],
+    after: &[(u64, Mount)],
+    root: &Path,
+) -> Vec<(u64, Mount)> {
+    let is_there = |mount: &Mount| {
+        let point = mount.point.strip_prefix("/").unwrap_or(&mount.point);
+        root.join(point).symlink_metadata().is_ok()
+    };
+    let stays = |entry: &&(u64, Mount)| after.contains(entry) || is_there(&entry.1);
+    before.iter().filter(stays).cloned().collect()
 }
 
 fn own_namespaces() -> io::Result<Vec<PathBuf>> {
