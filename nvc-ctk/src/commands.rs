@@ -1,6 +1,7 @@
 //! Carries out the commands, each in a file of its own.
 
 mod cdi;
+mod config;
 mod configure;
 mod info;
 mod system;
@@ -14,6 +15,8 @@ pub(crate) fn run(line: &Line) -> Result<u8> {
     match line.path.as_slice() {
         ["cdi", "list"] => cdi::list::run(line),
         ["cdi", "transform", "root"] => cdi::transform::run(line),
+        ["config"] => config::run(line),
+        ["config", "default"] => config::default(line),
         ["runtime", "configure"] => configure::run(line),
         ["system", "create-device-nodes"] => system::nodes::run(line),
         ["system", "create-dev-char-symlinks"] => system::links::run(line),

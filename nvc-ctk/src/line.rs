@@ -16,7 +16,7 @@ pub(crate) enum Read {
     /// To print this.
     Text(String),
     /// A command that does not exist.
-    Unknown { text: String, word: String },
+    Unknown { word: String },
     /// Something that cannot be understood.
     Mistake { text: String, error: String },
 }
@@ -63,7 +63,19 @@ impl Line {
 /// Reads words, the program's name first.
 pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Read {
     let program = table::clap();
-    let matches = match program.clone().try_get_matches_from(words) {
+    let (plain, off) = match without_values(words) {
+        Ok(plain) => plain,
+        Err(error) => {
+            let path: Vec<&str> = words
+                .iter()
+                .skip(1)
+                .filter_map(|word| word.to_str())
+                .collect();
+            let text = help(&program, &path);
+            return Read::Mistake { text, error };
+        }
+    };
+    let matches = match program.clone().try_get_matches_from(&plain) {
         Ok(matches) => matches,
         Err(error) => return refused(&error, &program, words),
     };
@@ -75,11 +87,7 @@ pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsStrin
     while let Some((name, inner)) = matches.subcommand() {
         let known = node.commands.iter().find(|known| known.name == name);
         let Some(known) = known else {
-            let text = help(&program, &path);
-            return Read::Unknown {
-                text,
-                word: name.into(),
-            };
+            return Read::Unknown { word: name.into() };
         };
         (node, matches) = (known, inner);
         path.push(known.name);
@@ -89,7 +97,7 @@ pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsStrin
     if !does_something {
         return Read::Text(help(&program, &path));
     }
-    match collect(node, &outer, variable) {
+    match collect(node, &outer, &off, variable) {
         Ok(mut line) => {
             line.path = path;
             line.words = words
@@ -105,10 +113,35 @@ pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsStrin
     }
 }
 
+/// The words without the values of flags: `--flag=true` becomes `--flag`, and `--flag=false` goes to the second list.
+fn without_values(words: &[OsString]) -> Result<(Vec<OsString>, Vec<&'static str>), String> {
+    let (mut plain, mut off) = (Vec::new(), Vec::new());
+    for word in words {
+        let flag = word.to_str().and_then(|word| {
+            let (name, value) = word.strip_prefix("--")?.split_once('=')?;
+            Some((table::flag(name)?, value))
+        });
+        match flag {
+            None => plain.push(word.clone()),
+            Some((flag, value)) => match boolean(value) {
+                Some(true) => plain.push(format!("--{flag}").into()),
+                Some(false) => off.push(flag),
+                None => {
+                    return Err(format!(
+                        "invalid value {value:?} for --{flag}: not a boolean"
+                    ));
+                }
+            },
+        }
+    }
+    Ok((plain, off))
+}
+
 /// The values of a command's options: the command line, then the environment, then the default.
 fn collect(
     node: &'static Node,
     outer: &[&ArgMatches],
+    off: &[&'static str],
     variable: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Line, String> {
     let mut line = Line {
@@ -131,6 +164,13 @@ fn collect(
             &outer[outer.len() - 1..]
         };
         let of = |matches: &&ArgMatches| -> Option<Vec<String>> {
+            if opt.takes == Takes::Flag {
+                let is_off = || off.contains(&opt.long).then(|| vec!["false".to_string()]);
+                return matches
+                    .get_flag(opt.long)
+                    .then(|| vec!["true".to_string()])
+                    .or_else(is_off);
+            }
             let values = matches.try_get_many::<String>(opt.long).ok().flatten()?;
             Some(values.cloned().collect())
         };

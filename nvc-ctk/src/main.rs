@@ -31,8 +31,7 @@ fn main() -> ExitCode {
         Read::Text(text) => {
             return code(logging::print(&text).map(|()| 0));
         }
-        Read::Unknown { text, word } => {
-            let _ = logging::print(&text);
+        Read::Unknown { word } => {
             eprintln!("No help topic for '{word}'");
             return ExitCode::from(3);
         }

@@ -474,6 +474,18 @@ pub(crate) fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
     own.iter().chain(GLOBAL.iter().filter(is_free))
 }
 
+/// The long name of a flag that some command has by this name.
+pub(crate) fn flag(name: &str) -> Option<&'static str> {
+    fn find(node: &'static Node, name: &str) -> Option<&'static str> {
+        let is_it = |opt: &&Opt| {
+            opt.takes == Takes::Flag && (opt.long == name || opt.aliases.contains(&name))
+        };
+        let own = options(node).find(is_it).map(|opt| opt.long);
+        own.or_else(|| node.commands.iter().find_map(|inner| find(inner, name)))
+    }
+    find(&ROOT, name)
+}
+
 /// The table as clap's command.
 pub(crate) fn clap() -> Command {
     describe(&ROOT)
@@ -530,13 +542,7 @@ fn arg(opt: &'static Opt) -> Arg {
         .visible_aliases(opt.aliases)
         .help(help);
     match opt.takes {
-        Flag => arg
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .value_name("BOOL")
-            .hide_possible_values(true)
-            .action(ArgAction::Append),
+        Flag => arg.action(ArgAction::SetTrue),
         Text(name) | List(name) => arg
             .value_name(name)
             .allow_hyphen_values(true)

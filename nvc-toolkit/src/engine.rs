@@ -11,6 +11,7 @@ pub mod docker;
 pub mod oci_hook;
 pub mod undo;
 
+mod attributes;
 mod tables;
 
 pub use change::Change;

@@ -56,14 +56,7 @@ pub(super) fn run(line: &Line) -> Result<()> {
         return show(&changes);
     }
     for (change, record) in &changes {
-        // The record first: a file that was changed can always be changed back.
-        if line.flag("remove") {
-            change.carry_out()?;
-            undo::store(Path::new(undo::DIRECTORY), &change.path, None)?;
-        } else {
-            undo::store(Path::new(undo::DIRECTORY), &change.path, record.as_ref())?;
-            change.carry_out()?;
-        }
+        change.carry_out(record.as_ref())?;
         if change.is_needed() {
             info!("Wrote updated config to {}", change.path.display());
         }
@@ -189,14 +182,43 @@ fn ask(program: &str, arguments: &[&str]) -> Result<String> {
 fn addition(wanted: &Wanted, dumped: Option<&str>) -> Result<Changes> {
     let text = read(&wanted.config)?;
     let drop_in_text = wanted.drop_in.as_deref().map(read).transpose()?.flatten();
-    let (path, text, drop_in, drop_in_text) = (
-        wanted.config.as_path(),
-        text.as_deref(),
-        wanted.drop_in.as_deref(),
-        drop_in_text.as_deref(),
-    );
-    let changes = match wanted.engine {
-        Engine::Docker => vec![docker::add(path, text, &wanted.runtime)?],
+    let texts = Texts {
+        text: text.as_deref(),
+        drop_in_text: drop_in_text.as_deref(),
+        dumped,
+    };
+    let changes = changes(wanted, texts, &wanted.runtime)?;
+    changes
+        .into_iter()
+        .map(|change| {
+            let earlier = undo::load(Path::new(undo::DIRECTORY), &change.path)?;
+            let restore =
+                |text: &str, before: Option<&str>| restore(wanted, &change.path, text, before);
+            let is_ours =
+                |text: &str, bare: Option<&str>| is_ours(wanted, &change.path, text, bare);
+            let record = undo::record_for(&change, earlier.as_ref(), &restore, &is_ours)?;
+            Ok((change, record))
+        })
+        .collect()
+}
+
+/// The texts that changes are made of.
+#[derive(Clone, Copy)]
+struct Texts<'a> {
+    text: Option<&'a str>,
+    drop_in_text: Option<&'a str>,
+    dumped: Option<&'a str>,
+}
+
+fn changes(wanted: &Wanted, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
+    let Texts {
+        text,
+        drop_in_text,
+        dumped,
+    } = texts;
+    let (path, drop_in) = (wanted.config.as_path(), wanted.drop_in.as_deref());
+    match wanted.engine {
+        Engine::Docker => Ok(vec![docker::add(path, text, runtime)?]),
         Engine::Containerd => {
             let files = containerd::Files {
                 path,
@@ -205,7 +227,7 @@ fn addition(wanted: &Wanted, dumped: Option<&str>) -> Result<Changes> {
                 drop_in_text,
                 dumped,
             };
-            containerd::add(files, &wanted.runtime)?
+            containerd::add(files, runtime)
         }
         Engine::Crio => {
             let files = crio::Files {
@@ -215,19 +237,33 @@ fn addition(wanted: &Wanted, dumped: Option<&str>) -> Result<Changes> {
                 drop_in_text,
                 dumped,
             };
-            vec![crio::add(files, &wanted.runtime)?]
+            Ok(vec![crio::add(files, runtime)?])
         }
+    }
+}
+
+/// Whether a file's text is what some call of this program made of another text.
+fn is_ours(wanted: &Wanted, path: &Path, text: &str, bare: Option<&str>) -> bool {
+    if wanted.drop_in.as_deref() == Some(path) {
+        return true; // we write it as a whole
+    }
+    let texts = Texts {
+        text: bare,
+        drop_in_text: None,
+        dumped: None,
     };
-    changes
+    [(false, false), (true, false), (false, true), (true, true)]
         .into_iter()
-        .map(|change| {
-            let earlier = undo::load(Path::new(undo::DIRECTORY), &change.path)?;
-            let restore =
-                |text: &str, before: Option<&str>| restore(wanted, &change.path, text, before);
-            let record = undo::record_for(&change, earlier.as_ref(), &restore)?;
-            Ok((change, record))
+        .any(|(set_as_default, enable_cdi)| {
+            let runtime = Runtime {
+                set_as_default,
+                enable_cdi,
+                ..wanted.runtime.clone()
+            };
+            let made = changes(wanted, texts, &runtime).unwrap_or_default();
+            made.iter()
+                .any(|change| change.path == path && change.after.as_deref() == Some(text))
         })
-        .collect()
 }
 
 fn removal(wanted: &Wanted) -> Result<Changes> {
@@ -295,7 +331,7 @@ fn oci_hook(line: &Line) -> Result<()> {
             before: found,
             after: None,
         };
-        return change.carry_out();
+        return change.carry_out(None);
     }
     if path.is_empty() || line.flag("dry-run") {
         return print(&text);

@@ -9,7 +9,12 @@ use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
 
+use super::attributes;
+use super::undo::{self, Record};
 use crate::cdi::registry::system;
+
+/// Attributes larger than this go to a file: ext4 has one block for all of a file's attributes.
+const LARGEST_ATTRIBUTE: usize = 3 << 10;
 
 /// A file's text before and after; None where there is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,17 +33,38 @@ impl Change {
         self.before != self.after
     }
 
-    /// Writes or removes the file.
-    pub fn carry_out(&self) -> Result<()> {
-        match &self.after {
-            _ if !self.is_needed() => Ok(()),
-            Some(text) => write(&self.path, text),
-            None => match fs::remove_file(&self.path) {
-                Err(error) if error.kind() != IoKind::NotFound => {
-                    Err(system("unlink failed", &self.path, &error))
+    /// Writes or removes the file, and what is needed to undo that.
+    pub fn carry_out(&self, record: Option<&Record>) -> Result<()> {
+        if !self.is_needed() {
+            return Ok(());
+        }
+        // The record first: a file that was changed can always be changed back. It is kept with the file where the file
+        // system can.
+        let attribute = record.map(Record::to_text);
+        let attribute = attribute.filter(|text| text.len() <= LARGEST_ATTRIBUTE);
+        let directory = Path::new(undo::DIRECTORY);
+        match (&self.after, attribute) {
+            (Some(text), Some(attribute)) => {
+                if write_with(&self.path, text, Some(&attribute))? {
+                    return undo::store(directory, &self.path, None);
                 }
-                _ => Ok(()),
-            },
+                undo::store(directory, &self.path, record)
+            }
+            (after, _) => {
+                undo::store(directory, &self.path, record)?;
+                after
+                    .as_ref()
+                    .map_or_else(|| self.remove(), |text| write(&self.path, text))
+            }
+        }
+    }
+
+    fn remove(&self) -> Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != IoKind::NotFound => {
+                Err(system("unlink failed", &self.path, &error))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -57,6 +83,11 @@ pub fn read(path: &Path) -> Result<Option<String>> {
 
 /// Replaces a file's text, or makes the file and the directories above it.
 pub fn write(path: &Path, text: &str) -> Result<()> {
+    write_with(path, text, None).map(drop)
+}
+
+/// The same with our attribute; returns whether the file system took that.
+fn write_with(path: &Path, text: &str, attribute: Option<&str>) -> Result<bool> {
     // A link is followed once, here, so that the rename replaces the file and not the link.
     let path = match fs::canonicalize(path) {
         Ok(real) => real,
@@ -77,7 +108,7 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     temporary.push(name);
     temporary.push(format!(".{}", std::process::id()));
     let temporary = directory.join(temporary);
-    let fill = || -> std::io::Result<()> {
+    let fill = || -> std::io::Result<bool> {
         let _ = fs::remove_file(&temporary);
         let mut file = OpenOptions::new()
             .write(true)
@@ -90,8 +121,13 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
         }
         let mode = old.as_ref().map_or(0o644, |old| old.mode() & 0o7777);
         file.set_permissions(fs::Permissions::from_mode(mode))?;
+        if old.is_some() {
+            attributes::copy(&path, &temporary);
+        }
+        let kept = attribute.is_some_and(|text| attributes::set(&temporary, text));
         file.sync_all()?;
-        fs::rename(&temporary, &path)
+        fs::rename(&temporary, &path)?;
+        Ok(kept)
     };
     fill().map_err(|error| {
         let _ = fs::remove_file(&temporary);

@@ -49,7 +49,7 @@ pub fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
                 before: files.drop_in_text.map(Into::into),
                 after: Some(section_for(drop_in, &effective, version, runtime)?),
             },
-            import(files, main, drop_in)?,
+            import(files, main, version, drop_in),
         ]),
         _ => Ok(vec![Change {
             path: files.path.into(),
@@ -158,6 +158,7 @@ fn section_for(
         document.insert("plugins", Item::Table(plugins));
     }
     register(path, document.as_table_mut(), version, runtime)?;
+    document.sort_values(); // the file is ours
     Ok(document.to_string())
 }
 
@@ -229,9 +230,9 @@ fn options_of_default(root: &Table, section: &[&str], own: &str) -> Item {
 }
 
 /// The main file with the import, and with a version if it was empty.
-fn import(files: Files<'_>, mut document: DocumentMut, drop_in: &Path) -> Result<Change> {
+fn import(files: Files<'_>, mut document: DocumentMut, version: i64, drop_in: &Path) -> Change {
     if document.as_table().is_empty() {
-        document.insert("version", value(NEW_VERSION));
+        document.insert("version", value(version));
     }
     let pattern = pattern_for(drop_in);
     match document.get_mut("imports").and_then(Item::as_array_mut) {
@@ -243,11 +244,11 @@ fn import(files: Files<'_>, mut document: DocumentMut, drop_in: &Path) -> Result
             tables::set(document.as_table_mut(), "imports", imports);
         }
     }
-    Ok(Change {
+    Change {
         path: files.path.into(),
         before: files.text.map(Into::into),
         after: Some(document.to_string()),
-    })
+    }
 }
 
 /// What the main file imports: all of the drop-in's directory, so that other drop-ins work too.

@@ -1,7 +1,8 @@
 //! Undoes what was configured, to the byte.
 //!
 //! Mostly the text itself holds all that undoing needs: without our keys it is what it was. Where it does not (a value was
-//! replaced, a file was empty), the text from before is kept in a record below [`DIRECTORY`]. If the file is still as we
+//! replaced, a file was empty), the text from before is kept in a record: an extended attribute of the file, or where that
+//! does not fit, a file below [`DIRECTORY`]. If the file is still as we
 //! left it, undoing gives the old text back; if the user changed it since, only our keys go back to what they were.
 
 use std::fs;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use libnvc::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
+use super::attributes;
 use super::change::{self, Change};
 use crate::cdi::registry::system;
 
@@ -22,8 +24,32 @@ pub const DIRECTORY: &str = "/var/lib/nvidia-container-toolkit/undo";
 pub struct Record {
     /// Text before; None if there was no file.
     pub before: Option<String>,
-    /// Text after.
+    /// What [`mark`] makes of the text after.
     pub after: String,
+}
+
+impl Record {
+    /// The record as it is stored.
+    pub fn to_text(&self) -> String {
+        json!({ "before": self.before, "after": self.after }).to_string()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let member = |key: &str| value.get(key).and_then(Value::as_str).map(String::from);
+        Some(Self {
+            before: member("before"),
+            after: member("after")?,
+        })
+    }
+}
+
+/// A short mark of a text, to recognise it by (FNV-1a): nobody gains by forging it.
+pub fn mark(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{}:{hash:016x}", text.len())
 }
 
 /// Takes our keys out of a text; with the text of before, sets them to what they were there. None: no file is left.
@@ -38,7 +64,7 @@ pub fn undo(
 ) -> Result<Change> {
     let after = match (current, record) {
         (None, _) => None,
-        (Some(current), Some(record)) if record.after == current => record.before.clone(),
+        (Some(current), Some(record)) if record.after == mark(current) => record.before.clone(),
         (Some(current), record) => restore(current, record.and_then(|r| r.before.as_deref()))?,
     };
     Ok(Change {
@@ -50,11 +76,13 @@ pub fn undo(
 
 /// The record that a change needs: None if the text itself can be undone.
 ///
-/// The text of before us is the one of an earlier record, if there is one: configuring twice is undone once.
+/// The text of before us is the one of an earlier record, if there is one: configuring twice is undone once. Without one,
+/// `is_ours` says whether a text is what we made of another.
 pub fn record_for(
     change: &Change,
     earlier: Option<&Record>,
     restore: &Restore<'_>,
+    is_ours: &dyn Fn(&str, Option<&str>) -> bool,
 ) -> Result<Option<Record>> {
     let Some(after) = &change.after else {
         return Ok(None);
@@ -63,36 +91,42 @@ pub fn record_for(
         (Some(current), Some(earlier)) => {
             undo(&change.path, Some(current), Some(earlier), restore)?.after
         }
-        (before, _) => before.clone(),
+        (Some(current), None) => {
+            let bare = restore(current, None)?;
+            let made_by_us = bare.as_ref() != Some(current) && is_ours(current, bare.as_deref());
+            if made_by_us {
+                bare
+            } else {
+                Some(current.clone())
+            }
+        }
+        (None, _) => None,
     };
     if restore(after, None)? == before {
         return Ok(None);
     }
     Ok(Some(Record {
         before,
-        after: after.clone(),
+        after: mark(after),
     }))
 }
 
 /// Reads the record of a file.
 pub fn load(directory: &Path, path: &Path) -> Result<Option<Record>> {
+    if let Some(record) = attributes::get(path).and_then(|text| Record::parse(&text)) {
+        return Ok(Some(record));
+    }
     let file = file_of(directory, path);
     let Some(text) = change::read(&file)? else {
         return Ok(None);
     };
-    let malformed = || {
+    Record::parse(&text).map(Some).ok_or_else(|| {
         let text = format!("{} is not a record of nvidia-ctk", file.display());
         Error::new(ErrorKind::Malformed, text).hint("remove it; then only our keys are undone")
-    };
-    let value: Value = serde_json::from_str(&text).map_err(|_| malformed())?;
-    let member = |key: &str| value.get(key).and_then(Value::as_str).map(String::from);
-    Ok(Some(Record {
-        before: member("before"),
-        after: member("after").ok_or_else(malformed)?,
-    }))
+    })
 }
 
-/// Writes the record of a file, or removes it.
+/// Writes the record of a file below a directory, or removes it.
 pub fn store(directory: &Path, path: &Path, record: Option<&Record>) -> Result<()> {
     let file = file_of(directory, path);
     let Some(record) = record else {
@@ -103,9 +137,8 @@ pub fn store(directory: &Path, path: &Path, record: Option<&Record>) -> Result<(
             _ => Ok(()),
         };
     };
-    let value = json!({ "file": path, "before": record.before, "after": record.after });
     // Configuration can hold secrets (registries' credentials), so a new record is for root only.
-    crate::cdi::file::replace(&file, format!("{value:#}\n").as_bytes(), 0o600)
+    crate::cdi::file::replace(&file, record.to_text().as_bytes(), 0o600)
 }
 
 fn file_of(directory: &Path, path: &Path) -> PathBuf {
