@@ -1,14 +1,49 @@
 #!/bin/bash
-# Compares the release binary with recorded results of upstream, but for the differences that are on purpose.
+# Compares release binaries with recorded results of upstream, but for the differences that are on purpose.
 #
-#   scripts/conformance.sh [ARGUMENTS OF run.sh]
+#   scripts/conformance.sh [cli|hook] [ARGUMENTS OF run.sh]
 #
-# Needs ../shared/conformance and root; the first run fetches 300 MB of Debian packages.
+# Without a suite's name all suites that are there are run. Needs ../shared/conformance* and root; the first run of
+# `cli` fetches 300 MB of Debian packages. NVC_PROFILE=debug compares unoptimised binaries.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
-suite=../shared/conformance
-[ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; exit 2; }
-cargo build --release -p nvc-cli
-$suite/fixture.sh
-exec $suite/run.sh -b "${CARGO_TARGET_DIR:-target}/release/nvidia-container-cli" --accepted docs/conformance-accepted "$@"
+profile=${NVC_PROFILE:-release}
+built=${CARGO_TARGET_DIR:-target}/$profile
+build() {
+  local options=()
+  [ "$profile" != release ] || options=(--release)
+  cargo build "${options[@]}" "$@"
+}
+
+# nvidia-container-cli
+cli() {
+  local suite=../shared/conformance
+  [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
+  build -p nvc-cli
+  $suite/fixture.sh
+  $suite/run.sh -b "$built/nvidia-container-cli" --accepted docs/conformance-accepted "$@"
+}
+
+# nvidia-container-runtime-hook and nvidia-container-runtime
+hook() {
+  local suite=../shared/conformance-hook
+  [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
+  build -p nvc-hook -p nvc-runtime
+  $suite/run.sh -b "$built" --agreed --accepted docs/conformance-hook-accepted "$@"
+}
+
+case ${1:-} in
+  cli | hook)
+    suite=$1
+    shift
+    "$suite" "$@"
+    ;;
+  *)
+    status=0
+    for suite in cli hook; do
+      "$suite" "$@" || status=$?
+    done
+    exit $status
+    ;;
+esac

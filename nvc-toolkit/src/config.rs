@@ -46,6 +46,8 @@ pub struct Config {
     pub lines: Vec<(String, usize)>,
     /// The file that was read; None if all of this is defaults.
     pub file: Option<PathBuf>,
+    /// The name of the program, where that demands a mode.
+    pub forced_by: Option<String>,
 }
 
 /// `[nvidia-container-cli]`: what is handed to nvidia-container-cli.
@@ -164,6 +166,7 @@ impl Default for Config {
             },
             lines: Vec::new(),
             file: None,
+            forced_by: None,
         }
     }
 }
@@ -176,6 +179,20 @@ impl Config {
             (Some((_, line)), Some(file)) => format!("{}:{line}", file.display()),
             (Some((_, line)), None) => format!("line {line}"),
             (None, _) => "default".into(),
+        }
+    }
+
+    /// Sets the mode, whatever the file says; `by` is what demands it.
+    pub fn force_mode(&mut self, mode: &str, by: &str) {
+        mode.clone_into(&mut self.runtime.mode);
+        self.forced_by = Some(by.to_owned());
+    }
+
+    /// What decided about the mode: the program's name, or a line of the file.
+    pub fn mode_origin(&self) -> String {
+        match &self.forced_by {
+            Some(name) => format!("program name {name}"),
+            None => self.origin(crate::mode::KEY),
         }
     }
 

@@ -12,7 +12,7 @@ mod legacy;
 mod mounts;
 pub mod privilege;
 pub mod qualified;
-mod requirements;
+pub mod requirements;
 #[cfg(test)]
 mod tests;
 

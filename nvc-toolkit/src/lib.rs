@@ -12,6 +12,9 @@ pub mod config;
 pub mod image;
 
 // how it is served
+pub mod csv;
+pub mod driver_files;
+pub mod gated;
 pub mod mode;
 pub mod platform;
 
@@ -23,5 +26,6 @@ pub mod oci;
 
 // used everywhere
 pub mod cause;
+pub mod nodes;
 pub mod programs;
 pub mod record;

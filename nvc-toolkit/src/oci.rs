@@ -5,6 +5,8 @@
 
 pub mod bundle;
 pub mod container;
+pub mod edits;
 pub mod lenient;
 pub mod paths;
+pub mod spec;
 pub mod state;

@@ -3,7 +3,10 @@
 use super::{Environment, Error, legacy};
 
 /// The requirements of a container, in the language that libnvc evaluates.
-pub(super) fn of(environment: &Environment, disabled: bool) -> Result<Vec<String>, Error> {
+///
+/// # Errors
+/// An old image names a CUDA version that is none.
+pub fn of(environment: &Environment, disabled: bool) -> Result<Vec<String>, Error> {
     if disabled || is_disabled(environment) {
         return Ok(Vec::new());
     }

@@ -1,0 +1,216 @@
+//! Reads what the runtime must know of a command line that is another program's: the verb, the bundle, where to log.
+//!
+//! The words are those of runc, crun and youki, whose options differ. What is not known here is passed on unread.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Options before the verb that take their value from the next word.
+const VALUED: [&str; 8] = [
+    "log",
+    "log-format",
+    "log-level",
+    "root",
+    "criu",
+    "rootless",
+    "cgroup-manager",
+    "r",
+];
+
+/// Verbs of the runtimes; what is none of them is the value of an option that we do not know.
+const VERBS: [&str; 22] = [
+    "checkpoint",
+    "create",
+    "delete",
+    "events",
+    "exec",
+    "features",
+    "help",
+    "info",
+    "init",
+    "kill",
+    "list",
+    "mounts",
+    "pause",
+    "ps",
+    "restore",
+    "resume",
+    "run",
+    "spec",
+    "start",
+    "state",
+    "update",
+    "version",
+];
+
+/// What a command line says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// What the runtime is to do.
+    pub verb: Option<String>,
+    /// The bundle, if one is named.
+    pub bundle: Bundle,
+    /// `--log`.
+    pub log: Option<PathBuf>,
+    /// `--log-format json`.
+    pub json: bool,
+    /// `--debug`.
+    pub debug: bool,
+    /// `--version`.
+    pub version: bool,
+}
+
+/// The bundle of a command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bundle {
+    /// The current directory.
+    #[default]
+    Here,
+    /// This directory.
+    At(PathBuf),
+    /// The option is the last word.
+    Missing,
+}
+
+impl Line {
+    /// Whether the verb makes a container of config.json.
+    pub(crate) fn starts_container(&self) -> bool {
+        matches!(self.verb.as_deref(), Some("create" | "run"))
+    }
+}
+
+/// Reads the words behind the program's name.
+pub(crate) fn read(words: &[OsString]) -> Line {
+    let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let mut line = Line::default();
+    let mut at = 0;
+    while let Some(word) = texts.get(at) {
+        at += 1;
+        let Some((name, value)) = option(word) else {
+            // A word that no runtime knows as a verb belongs to an option.
+            if line.verb.is_none() && VERBS.contains(&word.as_ref()) {
+                line.verb = Some(word.to_string());
+                if !line.starts_container() {
+                    break;
+                }
+            }
+            continue;
+        };
+        // The index of the option's value, where that is a word of its own.
+        let next = value.is_none().then_some(at);
+        let text = || {
+            value
+                .map(str::to_owned)
+                .or_else(|| texts.get(at).map(|text| text.to_string()))
+        };
+        match name {
+            "b" | "bundle" => {
+                line.bundle = match (value, next.and_then(|next| words.get(next))) {
+                    (Some(""), _) => Bundle::Here,
+                    (Some(value), _) => Bundle::At(value.into()),
+                    (None, Some(next)) if next.is_empty() => Bundle::Here,
+                    (None, Some(next)) => Bundle::At(next.into()),
+                    (None, None) => Bundle::Missing,
+                };
+            }
+            "log" => {
+                let file = text().map(PathBuf::from);
+                line.log = file.filter(|file| !file.as_os_str().is_empty());
+            }
+            "log-format" => line.json = text().as_deref() == Some("json"),
+            "debug" => line.debug = value.is_none_or(|value| value != "false"),
+            "version" => line.version = true,
+            _ => {}
+        }
+        let takes_next = matches!(name, "b" | "bundle")
+            || (line.verb.is_none() && VALUED.contains(&name))
+            || matches!(name, "pid-file" | "console-socket" | "preserve-fds");
+        if takes_next && next.is_some() {
+            at += 1;
+        }
+    }
+    line
+}
+
+/// An option's name without its dashes, and its value if that is in the same word.
+fn option(word: &str) -> Option<(&str, Option<&str>)> {
+    let name = word.strip_prefix('-')?.trim_start_matches('-');
+    Some(match name.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (name, None),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Line {
+        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        read(&words)
+    }
+
+    fn at(path: &str) -> Bundle {
+        Bundle::At(path.into())
+    }
+
+    #[test]
+    fn the_verb_is_the_first_word_that_is_no_option() {
+        let table = [
+            ("create --bundle /b c", Some("create")),
+            ("--root /run/r create -b /b c", Some("create")),
+            (
+                "--log /x --log-format json --systemd-cgroup run c",
+                Some("run"),
+            ),
+            ("--root create state c", Some("state")),
+            ("start --bundle create c", Some("start")),
+            ("delete create", Some("delete")),
+            ("exec c create", Some("exec")),
+            ("--frob x create c", Some("create")),
+            ("--version", None),
+            ("", None),
+        ];
+        for (line, verb) in table {
+            assert_eq!(of(line).verb.as_deref(), verb, "{line}");
+        }
+        assert!(!of("delete create").starts_container());
+        assert!(of("run c").starts_container());
+    }
+
+    #[test]
+    fn the_last_bundle_counts() {
+        let table = [
+            ("create c", Bundle::Here),
+            ("create --bundle= c", Bundle::Here),
+            ("create -b /b c", at("/b")),
+            ("create --bundle=/b --pid-file /p c", at("/b")),
+            ("create --b /a -bundle /b c", at("/b")),
+            ("create -b -b c", at("-b")),
+            ("create c --bundle", Bundle::Missing),
+            ("create --pid-file --bundle -b /b c", at("/b")),
+        ];
+        for (line, bundle) in table {
+            assert_eq!(of(line).bundle, bundle, "{line}");
+        }
+    }
+
+    #[test]
+    fn logs_are_found_before_and_behind_the_verb() {
+        let line = of("--log=/x.log --log-format json --debug create c");
+        assert_eq!(line.log, Some("/x.log".into()));
+        assert!(line.json && line.debug);
+        let line = of("create --log /x.log c");
+        assert_eq!(line.log, Some("/x.log".into()));
+        assert_eq!(of("--log= create c").log, None);
+    }
+
+    #[test]
+    fn what_a_container_executes_is_its_own() {
+        let line = of("exec c python --version --log /x -b /y");
+        assert!(!line.version);
+        assert_eq!(line.log, None);
+        assert!(of("--version").version);
+        assert!(of("-version=true").version);
+    }
+}

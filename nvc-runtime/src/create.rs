@@ -1,0 +1,227 @@
+//! Edits config.json of a container that is about to be made, if it asks for GPUs.
+
+use std::path::Path;
+
+use nvc_toolkit::cause;
+use nvc_toolkit::config::Config;
+use nvc_toolkit::image::{self, Container, Policy, Wish};
+use nvc_toolkit::mode::{self, Mode, Setting};
+use nvc_toolkit::oci::spec::Spec;
+use nvc_toolkit::oci::{bundle, container, lenient, paths};
+use nvc_toolkit::platform;
+use nvc_toolkit::record::Level;
+
+use crate::arguments::{Bundle, Line};
+use crate::log::Log;
+use crate::{devices, injection, jetson, legacy};
+
+/// Why a container is not made.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// Its specification, or the mode, is no good.
+    Specification(String),
+    /// What it asks for cannot be given; and what can be done about that, where it is known.
+    Modification(String, Option<String>),
+}
+
+/// Why a specification cannot be changed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    text: String,
+    hint: Option<String>,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { text, hint: None }
+    }
+}
+
+impl Failure {
+    /// A failure, and what can be done about it.
+    pub(crate) fn with_hint(text: String, hint: &str) -> Self {
+        let hint = Some(hint.to_owned());
+        Self { text, hint }
+    }
+
+    /// A failure of libnvc or of the registry, with its hint.
+    pub(crate) fn of(what: &str, error: &libnvc::Error) -> Self {
+        Self {
+            text: format!("{what}{}", error.message()),
+            hint: error.advice().map(str::to_owned),
+        }
+    }
+}
+
+/// Edits the bundle of the command line.
+pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Error> {
+    let file = specification(&line.bundle).map_err(Error::Specification)?;
+    let file = Path::new(&file);
+    let text = bundle::read(file).map_err(|error| {
+        let (file, cause) = (file.display(), cause::text(&error));
+        Error::Specification(format!(
+            "failed to construct OCI spec modifier: failed to load OCI spec: error opening OCI specification file: open \
+             {file}: {cause}"
+        ))
+    })?;
+    let policy = policy(config).map_err(Error::Specification)?;
+    let (value, facts) = match understand(&text) {
+        Ok(understood) => understood,
+        // Not ours to report: the real runtime does.
+        Err(_) if !mentions_gpus(&text, &policy) => return Ok(()),
+        Err(what) => {
+            return Err(Error::Specification(format!(
+                "failed to construct OCI spec modifier: failed to load OCI spec: error loading OCI specification from \
+                 file: error reading OCI specification: {what}"
+            )));
+        }
+    };
+    drop(text);
+    let not_constructed =
+        |what| Error::Specification(format!("failed to construct OCI spec modifier: {what}"));
+    let container = facts
+        .container()
+        .map_err(|error| not_constructed(error.to_string()))?;
+    let (mode, wish) = decide(&container, config, policy, log).map_err(not_constructed)?;
+    let mut spec = Spec::new(value);
+    let before = spec.clone();
+    modify(&mut spec, mode, wish.as_ref(), &container, config, log)
+        .map_err(|Failure { text, hint }| Error::Modification(text, hint))?;
+    if spec == before {
+        return Ok(());
+    }
+    let written = bundle::replace(file, &spec.text());
+    written.map_err(|error| {
+        let (file, cause) = (file.display(), cause::text(&error));
+        Error::Modification(format!("error writing {file}: {cause}"), None)
+    })
+}
+
+/// The path of config.json.
+fn specification(bundle: &Bundle) -> Result<String, String> {
+    let directory = match bundle {
+        Bundle::Here => ".".into(),
+        Bundle::At(directory) => directory.to_string_lossy(),
+        Bundle::Missing => {
+            return Err("error constructing OCI specification: error getting bundle directory: error getting bundle dir \
+                 from args: bundle option requires an argument"
+                .into());
+        }
+    };
+    Ok(paths::clean(&format!("{directory}/config.json")))
+}
+
+fn policy(config: &Config) -> Result<Policy, String> {
+    // Capabilities matter to the hook only, which says so if the configuration is wrong about them.
+    let lenient = Config {
+        supported_driver_capabilities: "all".into(),
+        ..config.clone()
+    };
+    let policy = Policy::new(&lenient).map_err(|error| error.to_string())?;
+    Ok(policy.with_annotations(config))
+}
+
+fn understand(text: &[u8]) -> Result<(serde_json::Value, container::Facts), String> {
+    let value = lenient::first_value(text)?;
+    let facts = container::facts(&value).map_err(|error| error.to_string())?;
+    Ok((value, facts))
+}
+
+/// Whether a text that cannot be understood may be that of a GPU container.
+fn mentions_gpus(text: &[u8], policy: &Policy) -> bool {
+    let words = [
+        "NVIDIA_",
+        "CUDA_VERSION",
+        "nvidia-container-devices",
+        "nvidia-container-runtime-hook",
+        "nvidia-container-toolkit",
+    ];
+    let text = String::from_utf8_lossy(text);
+    let more = policy
+        .swarm_resources
+        .iter()
+        .chain(&policy.annotation_prefixes);
+    let mut words = words.into_iter().chain(more.map(String::as_str));
+    words.any(|word| text.contains(word))
+}
+
+/// What the container asks for, and in which way it gets it.
+fn decide(
+    container: &Container,
+    config: &Config,
+    policy: Policy,
+    log: &mut Log,
+) -> Result<(Mode, Option<Wish>), String> {
+    let (wish, mut warnings) = image::devices::wish(container, &policy);
+    let setting = Setting::of(config);
+    let mode = match (&setting, &wish) {
+        (Setting::Unknown(word), _) => return Err(format!("invalid mode {word:?}")),
+        (Setting::Fixed(mode), _) => *mode,
+        (Setting::Auto, Some(wish)) => {
+            mode::automatic(&wish.devices, platform::is_tegra, Mode::JitCdi)
+        }
+        // It does not matter what kind of machine this is.
+        (Setting::Auto, None) => Mode::JitCdi,
+    };
+    let mut wish = wish;
+    if mode != Mode::Cdi {
+        // Annotations are requests for CDI devices only.
+        let annotation_prefixes = Vec::new();
+        let policy = Policy {
+            annotation_prefixes,
+            ..policy
+        };
+        (wish, warnings) = image::devices::wish(container, &policy);
+    }
+    for warning in &warnings {
+        log.write(Level::Warning, warning);
+    }
+    let said = match &wish {
+        Some(Wish { devices, origin }) => {
+            let names = devices.names();
+            let names = if names.is_empty() {
+                "no GPU".into()
+            } else {
+                names.join(",")
+            };
+            let automatic = if setting == Setting::Auto {
+                "automatic "
+            } else {
+                ""
+            };
+            let by = config.mode_origin();
+            format!(
+                "devices {names} by {origin}; {automatic}mode {mode} ({}: {by})",
+                mode::KEY
+            )
+        }
+        None => "no GPU is asked for".into(),
+    };
+    log.write(Level::Info, &said);
+    Ok((mode, wish))
+}
+
+/// Puts what the container gets into its specification.
+fn modify(
+    spec: &mut Spec,
+    mode: Mode,
+    wish: Option<&Wish>,
+    container: &Container,
+    config: &Config,
+    log: &mut Log,
+) -> Result<(), Failure> {
+    match (mode, wish) {
+        (Mode::Legacy, None) => Ok(()),
+        (Mode::Legacy, Some(wish)) => legacy::modify(spec, wish, container, config, log),
+        // Also where no GPU is asked for: an engine may have put the hook in.
+        (_, None) => injection::remove(spec).map_err(Into::into),
+        (Mode::Csv, Some(wish)) => {
+            injection::remove(spec)?;
+            jetson::modify(spec, wish, container, config, log)
+        }
+        (Mode::Cdi | Mode::JitCdi, Some(wish)) => {
+            injection::remove(spec)?;
+            devices::modify(spec, mode, wish, container, config, log)
+        }
+    }
+}

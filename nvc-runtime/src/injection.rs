@@ -1,0 +1,58 @@
+//! Puts our prestart hook into config.json, and takes it out.
+
+use std::path::{Path, PathBuf};
+
+use nvc_toolkit::config::Config;
+use nvc_toolkit::oci::spec::Spec;
+use nvc_toolkit::programs;
+use serde_json::{Value, json};
+
+/// The hook's names, now and once.
+const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
+
+/// Adds the hook behind the others, unless it is there.
+pub(crate) fn add(spec: &mut Spec, hook: &Path) -> Result<(), String> {
+    let hooks = spec.list(&["hooks", "prestart"])?;
+    if !hooks.iter().any(is_ours) {
+        let name = hook.file_name().unwrap_or(hook.as_os_str());
+        hooks.push(json!({
+            "path": hook.to_string_lossy(),
+            "args": [name.to_string_lossy(), "prestart"],
+        }));
+    }
+    Ok(())
+}
+
+/// Removes the hook, wherever the engine put it.
+pub(crate) fn remove(spec: &mut Spec) -> Result<(), String> {
+    if spec.has(&["hooks", "prestart"]) {
+        let hooks = spec.list(&["hooks", "prestart"])?;
+        hooks.retain(|hook| !is_ours(hook));
+    }
+    Ok(())
+}
+
+/// Whether an entry of a list of hooks is the hook.
+fn is_ours(hook: &Value) -> bool {
+    let path = hook.get("path").and_then(Value::as_str);
+    let name = path.and_then(|path| Path::new(path).file_name());
+    name.is_some_and(|name| NAMES.iter().any(|ours| name == *ours))
+}
+
+/// Where the hook is: as configured, or below the usual directories.
+pub(crate) fn hook_path(config: &Config) -> PathBuf {
+    resolve(&config.hook.path, "/usr/bin/nvidia-container-runtime-hook")
+}
+
+/// An absolute path as it is; a name is looked up.
+pub(crate) fn resolve(path: &str, otherwise: &str) -> PathBuf {
+    if path.starts_with('/') {
+        return path.into();
+    }
+    let directories = programs::directories(std::env::var_os("PATH").as_deref());
+    let found = match path {
+        "" => None,
+        name => programs::find(name, &directories),
+    };
+    found.unwrap_or_else(|| otherwise.into())
+}

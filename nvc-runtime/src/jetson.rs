@@ -1,0 +1,79 @@
+//! Gives a container the GPU of a Jetson, by the lists of files that its operating system keeps.
+
+use std::path::Path;
+
+use nvc_toolkit::cause;
+use nvc_toolkit::config::Config;
+use nvc_toolkit::csv::{Tree, list, requirements};
+use nvc_toolkit::image::{self, Container, Devices, Wish};
+use nvc_toolkit::nodes;
+use nvc_toolkit::oci::edits;
+use nvc_toolkit::oci::spec::Spec;
+use nvc_toolkit::record::Level;
+
+use crate::create::Failure;
+use crate::legacy::{hook_program, tree_of_nodes};
+use crate::log::Log;
+
+/// The variable by which an image asks for more lists.
+const JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
+
+/// Gives what the lists name.
+pub(crate) fn modify(
+    spec: &mut Spec,
+    wish: &Wish,
+    container: &Container,
+    config: &Config,
+    log: &mut Log,
+) -> Result<(), Failure> {
+    let environment = &container.environment;
+    let demands = image::requirements::of(environment, config.disable_require)
+        .map_err(|error| error.to_string())?;
+    requirements::check(&demands, &requirements::Facts::default())?;
+    let with_devices = match &wish.devices {
+        Devices::None => false,
+        Devices::All => true,
+        Devices::Names(names) => {
+            if let Some(other) = names.iter().find(|name| *name != "0" && *name != "all") {
+                let text =
+                    format!("failed to generate CDI spec for mode \"csv\": no device {other}");
+                return Err(Failure::with_hint(
+                    text,
+                    "the GPU of this machine is 0, or all",
+                ));
+            }
+            true
+        }
+    };
+    crate::legacy::gated_features(spec, container, config)?;
+
+    let directory = Path::new(&config.runtime.csv_mount_spec_path);
+    let all = environment.get(JETPACK) == Some("csv-mounts=all");
+    let failed = |error: std::io::Error, path: &Path| {
+        format!("failed to read {}: {}", path.display(), cause::text(&error))
+    };
+    let lists = list::in_directory(directory, all).map_err(|error| failed(error, directory))?;
+    let mut entries = Vec::new();
+    for file in &lists {
+        let text = std::fs::read(file).map_err(|error| failed(error, file))?;
+        entries.extend(list::parse(&String::from_utf8_lossy(&text)));
+    }
+    let mut given = nvc_toolkit::cdi::Edits {
+        env: vec!["NVIDIA_VISIBLE_DEVICES=void".into()],
+        ..Default::default()
+    };
+    if !lists.is_empty() {
+        let nodes = tree_of_nodes(config);
+        let tree = Tree {
+            root: nodes.root.clone(),
+            nodes,
+            hook: hook_program(config),
+        };
+        let warnings;
+        (given, warnings) = tree.edits(&entries, with_devices);
+        for warning in warnings {
+            log.write(Level::Warning, &warning);
+        }
+    }
+    edits::apply(spec, &given, &nodes::look_up).map_err(Into::into)
+}

@@ -1,0 +1,105 @@
+//! Gives a container what the prestart hook cannot give, and puts the hook in.
+
+use std::path::PathBuf;
+
+use nvc_toolkit::cdi::{Edits, Hook};
+use nvc_toolkit::config::Config;
+use nvc_toolkit::image::{Container, Wish, features};
+use nvc_toolkit::nodes::{self, Nodes};
+use nvc_toolkit::oci::edits;
+use nvc_toolkit::oci::spec::Spec;
+use nvc_toolkit::{driver_files, gated};
+
+use crate::create::Failure;
+use crate::injection;
+use crate::log::Log;
+
+/// Edits the specification of a GPU container.
+pub(crate) fn modify(
+    spec: &mut Spec,
+    _wish: &Wish,
+    container: &Container,
+    config: &Config,
+    _log: &mut Log,
+) -> Result<(), Failure> {
+    gated_features(spec, container, config)?;
+    cuda_compat(spec, config)?;
+    injection::add(spec, &injection::hook_path(config))?;
+    Ok(())
+}
+
+/// Gives the devices that have switches of their own.
+///
+/// They do not stop the hook, as a specification of all devices does: it has still to give the GPUs.
+pub(crate) fn gated_features(
+    spec: &mut Spec,
+    container: &Container,
+    config: &Config,
+) -> Result<(), Failure> {
+    let nodes = tree_of_nodes(config);
+    let mut all = Edits::default();
+    for feature in features::of(&container.environment) {
+        all.append(&gated::edits(feature, &nodes, &nodes.root));
+    }
+    edits::apply(spec, &all, &nodes::look_up).map_err(Into::into)
+}
+
+/// Adds the hook for the image's CUDA compatibility libraries, where that is configured.
+fn cuda_compat(spec: &mut Spec, config: &Config) -> Result<(), Failure> {
+    let is_wanted = config.runtime.legacy_cuda_compat_mode == "hook"
+        && !config.features.disable_cuda_compat_lib_hook;
+    if !is_wanted {
+        return Ok(());
+    }
+    let version = driver_files::version(&tree_of_nodes(config).root)
+        .map_err(|what| format!("failed to get driver version: {what}"))?;
+    let hook = hook_of(
+        config,
+        "enable-cuda-compat",
+        [format!("--host-driver-version={version}")],
+    );
+    let edits = Edits {
+        hooks: vec![hook],
+        ..Edits::default()
+    };
+    edits::apply(spec, &edits, &nodes::look_up).map_err(Into::into)
+}
+
+/// A createContainer hook of the toolkit.
+pub(crate) fn hook_of(
+    config: &Config,
+    name: &str,
+    arguments: impl IntoIterator<Item = String>,
+) -> Hook {
+    let path = hook_program(config);
+    let program = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut args = vec![program.to_string()];
+    if program != "nvidia-cdi-hook" {
+        args.push("hook".into());
+    }
+    args.push(name.to_owned());
+    args.extend(arguments);
+    Hook {
+        hook_name: "createContainer".into(),
+        path: path.to_string_lossy().into_owned(),
+        args,
+        env: vec!["NVIDIA_CTK_DEBUG=false".into()],
+        timeout: None,
+    }
+}
+
+/// The program that createContainer hooks are.
+pub(crate) fn hook_program(config: &Config) -> PathBuf {
+    injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk")
+}
+
+/// Where the device nodes are.
+pub(crate) fn tree_of_nodes(config: &Config) -> Nodes {
+    Nodes {
+        root: match config.cli.root.as_str() {
+            "" => "/".into(),
+            root => root.into(),
+        },
+        groups: !config.features.no_additional_gids_for_device_nodes,
+    }
+}

@@ -1,0 +1,101 @@
+//! Writes records to the files that engines and administrators read.
+//!
+//! Engines take the last error of the file that `--log` names for their own message, so failures must be in it.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nvc_toolkit::cause;
+use nvc_toolkit::config::Config;
+use nvc_toolkit::record::{Format, Level, line};
+
+use crate::arguments::Line;
+
+/// The open files.
+#[derive(Debug)]
+pub(crate) struct Log {
+    files: Vec<File>,
+    format: Format,
+    level: Level,
+}
+
+impl Log {
+    /// Opens the configured file and the caller's; one that cannot be opened is a warning in the other.
+    pub(crate) fn open(line: &Line, config: &Config) -> Self {
+        let format = if line.json {
+            Format::Json
+        } else {
+            Format::Text
+        };
+        let configured = Level::named(&config.runtime.log_level);
+        let level = match configured {
+            _ if line.debug => Level::Debug,
+            Some(level) => level,
+            None => Level::Info,
+        };
+        let mut log = Self {
+            files: Vec::new(),
+            format,
+            level,
+        };
+        if line.version {
+            return log;
+        }
+        let debug = Path::new(&config.runtime.debug);
+        let own = Some(debug)
+            .filter(|file| !file.as_os_str().is_empty() && *file != Path::new("/dev/null"));
+        let mut warnings = Vec::new();
+        for file in own.into_iter().chain(line.log.as_deref()) {
+            match open(file) {
+                Ok(opened) => log.files.push(opened),
+                Err(error) => warnings.push(format!(
+                    "failed to open log file {}: {}",
+                    file.display(),
+                    cause::text(&error)
+                )),
+            }
+        }
+        if configured.is_none() && !line.debug {
+            let name = &config.runtime.log_level;
+            warnings.push(format!("unknown log level {name:?}, using info"));
+        }
+        for warning in warnings {
+            log.write(Level::Warning, &warning);
+        }
+        log
+    }
+
+    /// Writes a record to all files, if it is important enough.
+    pub(crate) fn write(&mut self, level: Level, message: &str) {
+        if level < self.level || self.files.is_empty() {
+            return;
+        }
+        let text = line(self.format, level, message);
+        for file in &mut self.files {
+            // A full disk must not keep a container from starting.
+            let _ = file.write_all(text.as_bytes());
+        }
+    }
+}
+
+fn open(file: &Path) -> io::Result<File> {
+    let open = || {
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o644)
+            .open(file)
+    };
+    match (open(), file.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(parent)?;
+            open()
+        }
+        (done, _) => done,
+    }
+}

@@ -1,0 +1,88 @@
+//! Finds the real runtime among the candidates of the configuration.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use nvc_toolkit::programs;
+
+/// The first candidate that there is.
+pub(crate) fn find(candidates: &[String], path: Option<&OsStr>) -> Result<PathBuf, String> {
+    if candidates.is_empty() {
+        return Err(
+            "error locating runtime: at least one runtime candidate must be specified".into(),
+        );
+    }
+    let directories = programs::directories(path);
+    candidates
+        .iter()
+        .find_map(|candidate| locate(candidate, &directories))
+        .ok_or_else(|| {
+            let list = candidates.join(" ");
+            format!("error locating runtime: no runtime binary found from candidate list: [{list}]")
+        })
+}
+
+fn locate(candidate: &str, directories: &[PathBuf]) -> Option<PathBuf> {
+    if candidate.is_empty() {
+        return None;
+    }
+    if candidate.contains('/') {
+        let path = PathBuf::from(candidate);
+        return programs::is_executable(&path).then_some(path);
+    }
+    // Relative entries of the search path are below the root: the current directory is the container's.
+    let mut directories = directories.iter().map(|entry| Path::new("/").join(entry));
+    if !candidate.contains(['*', '?', '[']) {
+        return directories
+            .map(|directory| directory.join(candidate))
+            .find(|path| programs::is_executable(path));
+    }
+    directories.find_map(|directory| {
+        let names = std::fs::read_dir(&directory).ok()?;
+        let mut fitting: Vec<PathBuf> = names
+            .flatten()
+            .filter(|entry| programs::matches(candidate, &entry.file_name().to_string_lossy()))
+            .map(|entry| entry.path())
+            .filter(|path| programs::is_executable(path))
+            .collect();
+        fitting.sort();
+        fitting.into_iter().next()
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::find;
+
+    #[test]
+    fn the_first_that_can_be_executed_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for (name, mode) in [("runc", 0o755), ("runx", 0o755), ("no-such-x", 0o644)] {
+            std::fs::write(path(name), "").unwrap();
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        std::fs::create_dir(path("directory")).unwrap();
+        std::os::unix::fs::symlink("nowhere", path("dangling")).unwrap();
+        let located = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            find(&names, Some(dir.path().as_os_str()))
+        };
+        assert_eq!(located(&["runc"]), Ok(path("runc")));
+        assert_eq!(
+            located(&["no-such-*", "directory", "dangling", "run?"]),
+            Ok(path("runc"))
+        );
+        assert_eq!(located(&["r[t-z]*[xy]"]), Ok(path("runx")));
+        let absolute = path("runx").display().to_string();
+        assert_eq!(located(&["/nowhere/runc", &absolute]), Ok(path("runx")));
+        assert_eq!(
+            located(&["no-such-a", "/b"]).unwrap_err(),
+            "error locating runtime: no runtime binary found from candidate list: [no-such-a /b]"
+        );
+        assert!(located(&[]).unwrap_err().contains("at least one"));
+    }
+}

@@ -1,0 +1,138 @@
+//! `nvidia-container-runtime`: an OCI runtime that gives containers the GPUs they ask for, and leaves everything else
+//! to the real one.
+//!
+//! The way of a command line: [`arguments`] finds the verb and the bundle, [`log`] opens what failures are written to,
+//! [`lowlevel`] finds the real runtime, [`create`] edits config.json if the verb starts a container, and the process
+//! becomes the real runtime with the words that it was called with.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod log;
+mod lowlevel;
+
+// what containers get
+mod create;
+mod devices;
+mod injection;
+mod jetson;
+mod legacy;
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+
+use arguments::Line;
+use log::Log;
+use nvc_toolkit::cause;
+use nvc_toolkit::config::{Config, Loaded, lookup};
+use nvc_toolkit::record::{Format, Level, line};
+
+/// The version of the runtime specification that is understood; parts of newer ones are kept as they are.
+const SPECIFICATION: &str = "1.2.1";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    let name = words.next().unwrap_or_default();
+    let words: Vec<OsString> = words.collect();
+    let Err(Failure { text, hint }) = run(&name, &words);
+    eprint!("{}", line(Format::Text, Level::Error, &text));
+    if let Some(hint) = hint {
+        eprintln!("hint: {hint}");
+    }
+    ExitCode::FAILURE
+}
+
+/// Why the real runtime was not reached.
+struct Failure {
+    text: String,
+    hint: Option<String>,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { text, hint: None }
+    }
+}
+
+/// Everything; returns on failure only.
+fn run(name: &OsString, words: &[OsString]) -> Result<Infallible, Failure> {
+    let line = arguments::read(words);
+    if line.version {
+        print_version();
+    }
+    let loaded = configuration(name).map_err(|what| format!("error loading config: {what}"))?;
+    let mut log = Log::open(&line, &loaded.config);
+    for warning in &loaded.warnings {
+        log.write(Level::Warning, warning);
+    }
+    let failure = match serve(&line, words, &loaded.config, &mut log) {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    };
+    // Engines show this record alone.
+    let text = match &failure.hint {
+        Some(hint) => format!("{} (hint: {hint})", failure.text),
+        None => failure.text.clone(),
+    };
+    log.write(Level::Error, &text);
+    Err(failure)
+}
+
+fn serve(
+    line: &Line,
+    words: &[OsString],
+    config: &Config,
+    log: &mut Log,
+) -> Result<Infallible, Failure> {
+    let not_created = |what| format!("failed to create NVIDIA Container Runtime: {what}");
+    let runtime = lowlevel::find(
+        &config.runtime.runtimes,
+        std::env::var_os("PATH").as_deref(),
+    )
+    .map_err(|what| not_created(format!("error constructing low-level runtime: {what}")))?;
+    if line.starts_container() {
+        create::edit(line, config, log).map_err(|error| match error {
+            create::Error::Specification(what) => not_created(what).into(),
+            create::Error::Modification(what, hint) => Failure {
+                text: format!(
+                    "could not apply required modification to OCI specification: error modifying OCI spec: {what}"
+                ),
+                hint,
+            },
+        })?;
+    }
+    log.write(
+        Level::Debug,
+        &format!("executing {} with {words:?}", runtime.display()),
+    );
+    let error = Command::new(&runtime).args(words).exec();
+    let runtime = runtime.display();
+    let cause = cause::text(&error);
+    Err(format!("could not exec '{runtime}': {cause}").into())
+}
+
+/// The configuration, with the mode that the program's own name demands.
+fn configuration(name: &OsString) -> Result<Loaded, String> {
+    let place = lookup::place(None, |name| std::env::var_os(name));
+    let mut loaded = lookup::load(&place, false).map_err(|error| error.to_string())?;
+    let name = name.to_string_lossy();
+    for (ending, mode) in [(".cdi", "cdi"), (".legacy", "legacy")] {
+        if name.ends_with(ending) {
+            loaded.config.force_mode(mode, &name);
+        }
+    }
+    Ok(loaded)
+}
+
+fn print_version() {
+    let text = format!(
+        "NVIDIA Container Runtime version {}\ncommit: {}\nspec: {SPECIFICATION}\n\n",
+        env!("CARGO_PKG_VERSION"),
+        env!("NVC_BUILD_REVISION"),
+    );
+    // Whoever closed it does not want to know.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

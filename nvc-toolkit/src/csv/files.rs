@@ -1,0 +1,306 @@
+//! Finds what the lists of a Jetson name, and makes CDI edits of it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::list::{Entry, Kind};
+use crate::cdi::{Edits, Hook, Mount};
+use crate::gated::READ_ONLY;
+use crate::nodes::Nodes;
+use crate::oci::paths::clean;
+use crate::programs::matches;
+
+/// Where the files are, and which program the hooks are.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The tree of the operating system; `/` for the host's own.
+    pub root: PathBuf,
+    /// Its device nodes.
+    pub nodes: Nodes,
+    /// nvidia-ctk or nvidia-cdi-hook.
+    pub hook: PathBuf,
+}
+
+/// Longest chain of links that is followed.
+const LONGEST_CHAIN: usize = 40;
+
+impl Tree {
+    /// The edits for all entries; `with_devices` says whether the GPU's nodes are among them. What is missing on the
+    /// host is named in the warnings.
+    pub fn edits(&self, entries: &[Entry], with_devices: bool) -> (Edits, Vec<String>) {
+        let mut found = Found::default();
+        for entry in entries {
+            let root = match entry.kind {
+                Kind::Device => &self.nodes.root,
+                Kind::Directory | Kind::Library | Kind::Link => &self.root,
+            };
+            let paths = expand(root, &entry.path);
+            if paths.is_empty() {
+                found.warnings.push(format!("{} is missing", entry.path));
+            }
+            for path in paths {
+                self.add(entry.kind, &path, with_devices, &mut found);
+            }
+        }
+        if self.on_host("/etc/nv_tegra_release").is_file() {
+            self.mount("/etc/nv_tegra_release", &mut found);
+        }
+        let Found {
+            mut edits,
+            links,
+            warnings,
+            ..
+        } = found;
+        edits.mounts.sort_by(|one, other| {
+            let depth = |mount: &Mount| mount.container_path.matches('/').count();
+            (depth(one), &one.container_path).cmp(&(depth(other), &other.container_path))
+        });
+        edits.device_nodes.sort_by(|one, other| {
+            let depth = |path: &str| path.matches('/').count();
+            (depth(&one.path), &one.path).cmp(&(depth(&other.path), &other.path))
+        });
+        let folders = library_directories(&edits.mounts);
+        let pairs = |option: &str, values: Vec<String>| -> Vec<String> {
+            let pair = |value| [option.to_owned(), value];
+            values.into_iter().flat_map(pair).collect()
+        };
+        if !links.is_empty() {
+            edits
+                .hooks
+                .push(self.hook("create-symlinks", pairs("--link", links)));
+        }
+        if !folders.is_empty() {
+            edits
+                .hooks
+                .push(self.hook("update-ldcache", pairs("--folder", folders)));
+        }
+        edits.env.push("NVIDIA_VISIBLE_DEVICES=void".into());
+        (edits, warnings)
+    }
+
+    fn add(&self, kind: Kind, path: &str, with_devices: bool, found: &mut Found) {
+        match kind {
+            Kind::Device if !with_devices => {}
+            Kind::Device => {
+                if let Err(error) = self.nodes.add(path, &mut found.edits) {
+                    found
+                        .warnings
+                        .push(format!("{path}: {}", crate::cause::text(&error)));
+                }
+            }
+            Kind::Directory => {
+                if self.on_host(path).is_dir() {
+                    self.mount(path, found);
+                } else {
+                    found.warnings.push(format!("{path} is no directory"));
+                }
+            }
+            Kind::Library => match self.resolve(path).0 {
+                Some(file) => self.mount(&file, found),
+                None => found.warnings.push(format!("{path} leads nowhere")),
+            },
+            Kind::Link => {
+                let (file, chain) = self.resolve(path);
+                for link in chain {
+                    if !found.links.contains(&link) {
+                        found.links.push(link);
+                    }
+                }
+                match file {
+                    Some(file) => self.mount(&file, found),
+                    None => found.warnings.push(format!("{path} leads nowhere")),
+                }
+            }
+        }
+    }
+
+    fn mount(&self, path: &str, found: &mut Found) {
+        if found.mounted.insert(path.to_owned()) {
+            found.edits.mounts.push(Mount {
+                host_path: self.on_host(path).to_string_lossy().into_owned(),
+                container_path: path.to_owned(),
+                options: READ_ONLY.map(str::to_owned).to_vec(),
+                kind: String::new(),
+            });
+        }
+    }
+
+    fn hook(&self, name: &str, arguments: Vec<String>) -> Hook {
+        let program = self.hook.file_name().unwrap_or_default().to_string_lossy();
+        let mut args = vec![program.to_string()];
+        if program == "nvidia-ctk" {
+            args.push("hook".into());
+        }
+        args.push(name.into());
+        args.extend(arguments);
+        Hook {
+            hook_name: "createContainer".into(),
+            path: self.hook.to_string_lossy().into_owned(),
+            args,
+            env: vec!["NVIDIA_CTK_DEBUG=false".into()],
+            timeout: None,
+        }
+    }
+
+    /// The file that a path leads to inside the tree, and the links on the way as `TARGET::LINK`.
+    fn resolve(&self, path: &str) -> (Option<String>, Vec<String>) {
+        let mut path = clean(path);
+        let mut chain = Vec::new();
+        for _ in 0..LONGEST_CHAIN {
+            match fs::read_link(self.on_host(&path)) {
+                Ok(target) => {
+                    let target = target.to_string_lossy().into_owned();
+                    chain.push(format!("{target}::{path}"));
+                    let directory = Path::new(&path).parent().unwrap_or(Path::new("/"));
+                    let next = directory.join(&target);
+                    path = clean(&next.to_string_lossy());
+                }
+                Err(_) => {
+                    let there = self.on_host(&path).exists();
+                    return (there.then_some(path), chain);
+                }
+            }
+        }
+        (None, chain)
+    }
+
+    fn on_host(&self, path: &str) -> PathBuf {
+        on_host(&self.root, path)
+    }
+}
+
+/// The paths that fit a pattern; a plain path if it is there, links included.
+fn expand(root: &Path, pattern: &str) -> Vec<String> {
+    let pattern = clean(pattern);
+    let mut found = vec![String::new()];
+    for part in pattern.split('/').skip(1) {
+        found = found
+            .iter()
+            .flat_map(|directory| step(root, directory, part))
+            .collect();
+    }
+    found
+}
+
+fn step(root: &Path, directory: &str, part: &str) -> Vec<String> {
+    if !part.contains(['*', '?', '[']) {
+        let path = format!("{directory}/{part}");
+        let there = fs::symlink_metadata(on_host(root, &path)).is_ok();
+        return there.then_some(path).into_iter().collect();
+    }
+    let Ok(entries) = fs::read_dir(on_host(root, directory)) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| matches(part, name) && (part.starts_with('.') || !name.starts_with('.')))
+        .map(|name| format!("{directory}/{name}"))
+        .collect();
+    names.sort();
+    names
+}
+
+fn on_host(root: &Path, path: &str) -> PathBuf {
+    root.join(path.strip_prefix('/').unwrap_or(path))
+}
+
+#[derive(Default)]
+struct Found {
+    edits: Edits,
+    mounted: HashSet<String>,
+    links: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// The directories of libraries among mounts, each once.
+fn library_directories(mounts: &[Mount]) -> Vec<String> {
+    let mut directories = Vec::new();
+    for mount in mounts {
+        let Some((directory, name)) = mount.container_path.rsplit_once('/') else {
+            continue;
+        };
+        let is_library =
+            name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."));
+        if is_library && !directories.iter().any(|known| known == directory) {
+            directories.push(directory.to_owned());
+        }
+    }
+    directories
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::list::parse;
+    use super::*;
+
+    #[test]
+    fn links_are_followed_inside_the_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("usr/lib/tegra/firmware")).unwrap();
+        for name in ["liba.so.1.2", "libb.so", "libb2.so"] {
+            fs::write(at("usr/lib/tegra").join(name), "").unwrap();
+        }
+        symlink("liba.so.1", at("usr/lib/tegra/liba.so")).unwrap();
+        symlink("/usr/lib/tegra/liba.so.1.2", at("usr/lib/tegra/liba.so.1")).unwrap();
+        symlink("loop", at("usr/lib/tegra/loop")).unwrap();
+        let tree = Tree {
+            root: dir.path().into(),
+            nodes: Nodes {
+                root: "/".into(),
+                groups: true,
+            },
+            hook: "/usr/bin/nvidia-cdi-hook".into(),
+        };
+        let entries = parse(
+            "sym, /usr/lib/tegra/liba.so\nlib, /usr/lib/tegra/libb*.so\ndir, /usr/lib/tegra/firmware\n\
+             lib, /usr/lib/tegra/loop\nlib, /missing\ndev, /dev/null\n",
+        );
+        let (edits, warnings) = tree.edits(&entries, true);
+        let places: Vec<&str> = edits
+            .mounts
+            .iter()
+            .map(|mount| mount.container_path.as_str())
+            .collect();
+        assert_eq!(
+            places,
+            [
+                "/usr/lib/tegra/firmware",
+                "/usr/lib/tegra/liba.so.1.2",
+                "/usr/lib/tegra/libb.so",
+                "/usr/lib/tegra/libb2.so"
+            ]
+        );
+        assert_eq!(
+            edits.hooks[0].args,
+            [
+                "nvidia-cdi-hook",
+                "create-symlinks",
+                "--link",
+                "liba.so.1::/usr/lib/tegra/liba.so",
+                "--link",
+                "/usr/lib/tegra/liba.so.1.2::/usr/lib/tegra/liba.so.1"
+            ]
+        );
+        assert_eq!(
+            edits.hooks[1].args,
+            [
+                "nvidia-cdi-hook",
+                "update-ldcache",
+                "--folder",
+                "/usr/lib/tegra"
+            ]
+        );
+        assert_eq!(edits.device_nodes.len(), 1);
+        assert_eq!(
+            warnings,
+            ["/usr/lib/tegra/loop leads nowhere", "/missing is missing"]
+        );
+        assert!(tree.edits(&entries, false).0.device_nodes.is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! Reads the lists of files of a Jetson.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The lists that every container gets; others are for images that ask for all.
+const ORDINARY: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
+
+/// What a line names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A device node.
+    Device,
+    /// A directory.
+    Directory,
+    /// A library or another file.
+    Library,
+    /// A symbolic link.
+    Link,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The type.
+    pub kind: Kind,
+    /// The path; it may be a pattern of the shell.
+    pub path: String,
+}
+
+/// The entries of a list, in its order; lines of another form are left out.
+pub fn parse(text: &str) -> Vec<Entry> {
+    text.lines().filter_map(entry).collect()
+}
+
+fn entry(line: &str) -> Option<Entry> {
+    let (kind, path) = line.split_once(',')?;
+    let kind = match kind.trim() {
+        "dev" => Kind::Device,
+        "dir" => Kind::Directory,
+        "lib" => Kind::Library,
+        "sym" => Kind::Link,
+        _ => return None,
+    };
+    let path = path.trim();
+    let is_path = path.starts_with('/') && !path.contains([',', '\0']);
+    is_path.then(|| Entry {
+        kind,
+        path: path.to_owned(),
+    })
+}
+
+/// The files of lists in a directory, sorted; with `all` not only the ordinary ones. A directory that is missing has none.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn in_directory(directory: &Path, all: bool) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        done => done?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".csv") && (all || ORDINARY.contains(&name.as_ref())) && path.is_file() {
+            found.push(path.clone());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_another_form_are_left_out() {
+        let text = "dev, /dev/nvmap\n# lib, /x\nlib /x\n\nlib,/a.so\r\nsym , /l \nfrob, /x\nlib, relative\ndir, /d, /e\ndir,/d";
+        let entries: Vec<_> = parse(text).into_iter().map(|e| (e.kind, e.path)).collect();
+        let expected = [
+            (Kind::Device, "/dev/nvmap"),
+            (Kind::Library, "/a.so"),
+            (Kind::Link, "/l"),
+            (Kind::Directory, "/d"),
+        ];
+        assert_eq!(
+            entries,
+            expected.map(|(kind, path)| (kind, path.to_owned()))
+        );
+    }
+
+    #[test]
+    fn only_ordinary_lists_are_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["l4t.csv", "drivers.csv", "extra.csv", "drivers.txt"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let names = |all| -> Vec<String> {
+            let found = in_directory(dir.path(), all).unwrap();
+            let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+            found.iter().map(name).collect()
+        };
+        assert_eq!(names(false), ["drivers.csv", "l4t.csv"]);
+        assert_eq!(names(true), ["drivers.csv", "extra.csv", "l4t.csv"]);
+        assert!(
+            in_directory(Path::new("/no/such"), true)
+                .unwrap()
+                .is_empty()
+        );
+    }
+}

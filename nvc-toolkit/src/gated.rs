@@ -1,0 +1,40 @@
+//! Finds the devices that stand beside GPUs and are given on request only: GPUDirect Storage, Mellanox OFED, GDRCopy,
+//! NVSwitch.
+
+use std::path::Path;
+
+use crate::cdi::{Edits, Mount};
+use crate::image::features::Feature;
+use crate::nodes::Nodes;
+
+/// Options of bind mounts of things that are only read.
+pub const READ_ONLY: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
+
+/// What a container needs for a feature; nothing if the machine does not have it.
+pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> Edits {
+    let mut found = match feature {
+        Feature::Gds => nodes.matching("/dev", |name| name.starts_with("nvidia-fs")),
+        Feature::Mofed => nodes.matching("/dev/infiniband", |name| {
+            name == "rdma_cm" || name.starts_with("uverbs")
+        }),
+        Feature::Gdrcopy => nodes.matching("/dev", |name| name == "gdrdrv"),
+        Feature::Nvswitch => nodes.matching("/dev", |name| name.starts_with("nvidia-nvswitch")),
+    };
+    let mut edits = Edits::default();
+    // One that vanishes meanwhile is as good as one that was never there.
+    found.retain(|path| nodes.add(path, &mut edits).is_ok());
+    if feature == Feature::Gds && !found.is_empty() {
+        for (path, is_directory) in [("/run/udev", true), ("/etc/cufile.json", false)] {
+            let on_host = driver_root.join(path.trim_start_matches('/'));
+            if std::fs::metadata(&on_host).is_ok_and(|facts| facts.is_dir() == is_directory) {
+                edits.mounts.push(Mount {
+                    host_path: on_host.to_string_lossy().into_owned(),
+                    container_path: path.into(),
+                    options: READ_ONLY.map(str::to_owned).to_vec(),
+                    kind: String::new(),
+                });
+            }
+        }
+    }
+    edits
+}

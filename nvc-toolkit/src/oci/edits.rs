@@ -1,0 +1,434 @@
+//! Applies CDI edits to config.json, the way engines do.
+//!
+//! What was there before is told from what these edits add: several equal rules of one application stay, as engines
+//! write them, but a second application of the same edits changes nothing.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::lenient::member;
+use super::paths::clean;
+use super::spec::Spec;
+use crate::cdi::{DeviceNode, Edits, Hook, Mount};
+
+/// What the host says about a device node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostNode {
+    /// `b`, `c` or `p`.
+    pub kind: char,
+    /// Major number.
+    pub major: u64,
+    /// Minor number.
+    pub minor: u64,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// Applies all of `edits`; `look_up` describes the node at a path of the host.
+///
+/// # Errors
+/// A node that is missing or of another type than the edits say, a member of config.json of another type than the
+/// specification has.
+pub fn apply(
+    spec: &mut Spec,
+    edits: &Edits,
+    look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
+) -> Result<(), String> {
+    environment(spec, &edits.env)?;
+    device_nodes(spec, &edits.device_nodes, look_up)?;
+    for device in &edits.net_devices {
+        let devices = spec.object(&["linux", "netDevices"])?;
+        let name = json!({ "name": device.name });
+        devices.insert(device.host_interface_name.clone(), name);
+    }
+    mounts(spec, &edits.mounts)?;
+    hooks(spec, &edits.hooks)?;
+    if let Some(rdt) = &edits.intel_rdt {
+        let value = serde_json::to_value(rdt).map_err(|error| error.to_string())?;
+        spec.object(&["linux"])?.insert("intelRdt".into(), value);
+    }
+    for gid in edits.additional_gids.iter().filter(|gid| **gid != 0) {
+        let gids = spec.list(&["process", "user", "additionalGids"])?;
+        if !gids.contains(&json!(gid)) {
+            gids.push(json!(gid));
+        }
+    }
+    Ok(())
+}
+
+/// Appends variables. Those of the container stay, also of the same name: consumers take the last one. A variable that
+/// these edits set twice is there once.
+fn environment(spec: &mut Spec, entries: &[String]) -> Result<(), String> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let env = spec.list(&["process", "env"])?;
+    let name_of = |entry: &str| entry.split('=').next().unwrap_or_default().to_owned();
+    let mut last: HashMap<String, usize> = HashMap::new();
+    for (index, entry) in env.iter().enumerate() {
+        last.insert(name_of(entry.as_str().unwrap_or_default()), index);
+    }
+    let mut wanted: Vec<(String, &String)> = Vec::new();
+    for entry in entries {
+        let name = name_of(entry);
+        match wanted.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, value)) => *value = entry,
+            None => wanted.push((name, entry)),
+        }
+    }
+    for (name, entry) in wanted {
+        // The same may have been said by an application before this one.
+        let said = last.get(&name).map(|index| &env[*index]);
+        if said.and_then(Value::as_str) != Some(entry) {
+            env.push(json!(entry));
+        }
+    }
+    Ok(())
+}
+
+fn device_nodes(
+    spec: &mut Spec,
+    nodes: &[DeviceNode],
+    look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
+) -> Result<(), String> {
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let owner = ["uid", "gid"].map(|name| process_id(spec, name));
+    let complete: Vec<Complete<'_>> = nodes
+        .iter()
+        .map(|node| complete(node, look_up))
+        .collect::<Result<_, _>>()?;
+
+    let devices = spec.list(&["linux", "devices"])?;
+    for node in &complete {
+        let mut entry = Map::new();
+        entry.insert("path".into(), json!(node.node.path));
+        entry.insert("type".into(), json!(node.kind));
+        if let Some((major, minor)) = node.numbers {
+            entry.insert("major".into(), json!(major));
+            entry.insert("minor".into(), json!(minor));
+        }
+        if let Some(mode) = node.mode {
+            entry.insert("fileMode".into(), json!(mode));
+        }
+        let ids = [("uid", node.node.uid), ("gid", node.node.gid)];
+        for ((name, own), of_process) in ids.into_iter().zip(owner) {
+            if let Some(id) = own.map(u64::from).or(of_process) {
+                entry.insert(name.into(), json!(id));
+            }
+        }
+        devices.retain(|other| text_of(other, "path") != Some(&node.node.path));
+        devices.push(Value::Object(entry));
+    }
+
+    let rules = spec.list(&["linux", "resources", "devices"])?;
+    // A rule counts as there only if no later one takes it back.
+    let denial = rules
+        .iter()
+        .rposition(|rule| rule.get("allow") != Some(&json!(true)));
+    let there = rules[denial.map_or(0, |index| index + 1)..].to_vec();
+    for node in complete {
+        let Some((major, minor)) = node.numbers else {
+            continue;
+        };
+        let access = match node.node.permissions.as_str() {
+            "" => "rwm",
+            some => some,
+        };
+        let rule = json!({
+            "allow": true, "type": node.kind, "major": major, "minor": minor, "access": access,
+        });
+        if !there.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    Ok(())
+}
+
+/// A node with everything that the host knows about it.
+struct Complete<'a> {
+    node: &'a DeviceNode,
+    kind: String,
+    numbers: Option<(u64, u64)>,
+    mode: Option<u32>,
+}
+
+fn complete<'a>(
+    node: &'a DeviceNode,
+    look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
+) -> Result<Complete<'a>, String> {
+    let path = match node.host_path.as_str() {
+        "" => &node.path,
+        other => other,
+    };
+    let is_fifo = node.kind == "p";
+    let number = |value: i64| {
+        u64::try_from(value).map_err(|_| format!("{}: negative device number", node.path))
+    };
+    let given = (number(node.major)?, number(node.minor)?);
+    let is_known = !node.kind.is_empty() && (is_fifo || given.0 != 0);
+    let found = match look_up(Path::new(path)) {
+        Ok(found) => Some(found),
+        Err(_) if is_known => None,
+        Err(what) => return Err(what),
+    };
+    let kind = match (&found, node.kind.as_str()) {
+        (Some(found), "") => found.kind.to_string(),
+        (Some(found), kind) if kind != found.kind.to_string() && kind != "u" => {
+            let there = found.kind;
+            return Err(format!(
+                "{path}: expected a device of type {kind}, found type {there}"
+            ));
+        }
+        (_, kind) => kind.to_owned(),
+    };
+    let numbers = match (given, found) {
+        _ if kind == "p" => None,
+        ((0, _), Some(found)) => Some((found.major, found.minor)),
+        (given, _) => Some(given),
+    };
+    Ok(Complete {
+        node,
+        kind,
+        numbers,
+        mode: node.file_mode.or(found.map(|found| found.mode)),
+    })
+}
+
+/// The user or group of the process, unless that is root's.
+fn process_id(spec: &Spec, name: &str) -> Option<u64> {
+    let process = member(spec.value().as_object()?, "process")?;
+    let user = member(process.as_object()?, "user")?;
+    member(user.as_object()?, name)?
+        .as_u64()
+        .filter(|id| *id != 0)
+}
+
+fn mounts(spec: &mut Spec, new: &[Mount]) -> Result<(), String> {
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mounts = spec.list(&["mounts"])?;
+    for mount in new {
+        mounts.retain(|other| text_of(other, "destination") != Some(&mount.container_path));
+        let mut entry = Map::new();
+        entry.insert("destination".into(), json!(mount.container_path));
+        if !mount.kind.is_empty() {
+            entry.insert("type".into(), json!(mount.kind));
+        }
+        entry.insert("source".into(), json!(mount.host_path));
+        if !mount.options.is_empty() {
+            entry.insert("options".into(), json!(mount.options));
+        }
+        mounts.push(Value::Object(entry));
+    }
+    // What lies deeper comes later, or it would be hidden.
+    mounts.sort_by_cached_key(|mount| {
+        let destination = text_of(mount, "destination").unwrap_or_default();
+        clean(destination).matches('/').count()
+    });
+    Ok(())
+}
+
+fn hooks(spec: &mut Spec, hooks: &[Hook]) -> Result<(), String> {
+    let mut there: HashMap<&str, Vec<Value>> = HashMap::new();
+    for hook in hooks {
+        let list = spec.list(&["hooks", &hook.hook_name])?;
+        let before = there.entry(&hook.hook_name).or_insert_with(|| list.clone());
+        let mut entry = Map::new();
+        entry.insert("path".into(), json!(hook.path));
+        if !hook.args.is_empty() {
+            entry.insert("args".into(), json!(hook.args));
+        }
+        if !hook.env.is_empty() {
+            entry.insert("env".into(), json!(hook.env));
+        }
+        if let Some(timeout) = hook.timeout {
+            entry.insert("timeout".into(), json!(timeout));
+        }
+        let entry = Value::Object(entry);
+        if !before.contains(&entry) {
+            list.push(entry);
+        }
+    }
+    Ok(())
+}
+
+/// A member that is a text.
+fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    member(value.as_object()?, name)?.as_str()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn spec() -> Spec {
+        Spec::new(json!({
+            "ociVersion": "1.0.2",
+            "process": {"user": {"uid": 0, "gid": 7}, "env": ["PATH=/bin", "A=own"]},
+            "mounts": [
+                {"destination": "/a/b/c", "source": "x"},
+                {"destination": "/proc", "type": "proc", "source": "proc"},
+                {"destination": "/lib/x", "source": "old"},
+            ],
+            "frob": {"unknown": [1, 2.5]},
+        }))
+    }
+
+    fn node(path: &str, host: &str) -> DeviceNode {
+        DeviceNode {
+            path: path.into(),
+            host_path: host.into(),
+            ..DeviceNode::default()
+        }
+    }
+
+    fn look_up(path: &Path) -> Result<HostNode, String> {
+        let (kind, minor) = match path.to_str().unwrap() {
+            "/dev/nv0" => ('c', 0),
+            "/dev/nv1" => ('c', 1),
+            "/dev/pipe" => ('p', 0),
+            other => return Err(format!("{other} is missing")),
+        };
+        Ok(HostNode {
+            kind,
+            major: 195,
+            minor,
+            mode: 0o660,
+        })
+    }
+
+    fn edits() -> Edits {
+        Edits {
+            env: vec!["A=cdi".into(), "B=1".into(), "B=2".into()],
+            device_nodes: vec![
+                node("/dev/nv0", ""),
+                node("/dev/x", "/dev/nv1"),
+                node("/dev/y", "/dev/nv1"),
+            ],
+            mounts: vec![Mount {
+                host_path: "/new".into(),
+                container_path: "/lib/x".into(),
+                options: vec!["ro".into()],
+                kind: String::new(),
+            }],
+            hooks: vec![Hook {
+                hook_name: "createContainer".into(),
+                path: "/h".into(),
+                args: vec!["h".into()],
+                ..Hook::default()
+            }],
+            additional_gids: vec![44, 0, 44],
+            ..Edits::default()
+        }
+    }
+
+    #[test]
+    fn everything_goes_where_engines_put_it() {
+        let mut spec = spec();
+        apply(&mut spec, &edits(), &look_up).unwrap();
+        let value = spec.value();
+        assert_eq!(
+            value["process"]["env"],
+            json!(["PATH=/bin", "A=own", "A=cdi", "B=2"])
+        );
+        assert_eq!(value["process"]["user"]["additionalGids"], json!([44]));
+        let device = |path: &str, minor: u64| json!({"path": path, "type": "c", "major": 195, "minor": minor, "fileMode": 0o660, "gid": 7});
+        let devices = [
+            device("/dev/nv0", 0),
+            device("/dev/x", 1),
+            device("/dev/y", 1),
+        ];
+        assert_eq!(value["linux"]["devices"], json!(devices));
+        assert_eq!(
+            value["linux"]["resources"]["devices"]
+                .as_array()
+                .unwrap()
+                .len(),
+            3
+        );
+        let places: Vec<_> = value["mounts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|mount| &mount["destination"])
+            .collect();
+        assert_eq!(places, ["/proc", "/lib/x", "/a/b/c"]);
+        assert_eq!(value["mounts"][1]["source"], "/new");
+        assert_eq!(value["hooks"]["createContainer"][0]["args"], json!(["h"]));
+        assert_eq!(value["frob"], json!({"unknown": [1, 2.5]}));
+    }
+
+    #[test]
+    fn a_second_time_changes_nothing() {
+        let mut once = spec();
+        apply(&mut once, &edits(), &look_up).unwrap();
+        let mut twice = once.clone();
+        apply(&mut twice, &edits(), &look_up).unwrap();
+        assert_eq!(once, twice);
+    }
+
+    #[test]
+    fn a_rule_that_is_taken_back_is_given_again() {
+        let allowed =
+            json!({"allow": true, "type": "c", "major": 195, "minor": 0, "access": "rwm"});
+        let mut spec =
+            Spec::new(json!({"linux": {"resources": {"devices": [allowed, {"allow": false}]}}}));
+        let edits = Edits {
+            device_nodes: vec![node("/dev/nv0", "")],
+            ..Edits::default()
+        };
+        apply(&mut spec, &edits, &look_up).unwrap();
+        let rules = &spec.value()["linux"]["resources"]["devices"];
+        assert_eq!(rules[2], allowed);
+    }
+
+    #[test]
+    fn nodes_must_be_what_they_are_said_to_be() {
+        let apply_node = |node: DeviceNode| {
+            let mut spec = spec();
+            let edits = Edits {
+                device_nodes: vec![node],
+                ..Edits::default()
+            };
+            apply(&mut spec, &edits, &look_up).map(|()| spec.value()["linux"].clone())
+        };
+        assert_eq!(
+            apply_node(node("/dev/none", "")),
+            Err("/dev/none is missing".into())
+        );
+        let block = DeviceNode {
+            kind: "b".into(),
+            ..node("/dev/nv0", "")
+        };
+        assert!(
+            apply_node(block)
+                .unwrap_err()
+                .contains("expected a device of type b")
+        );
+        let known = DeviceNode {
+            kind: "c".into(),
+            major: 5,
+            minor: 6,
+            ..node("/dev/none", "")
+        };
+        assert_eq!(apply_node(known).unwrap()["devices"][0]["major"], 5);
+        let fifo = apply_node(node("/dev/pipe", "")).unwrap();
+        assert_eq!(fifo["devices"][0].get("major"), None);
+        assert_eq!(fifo["resources"]["devices"], json!([]));
+    }
+
+    #[test]
+    fn members_of_another_type_are_errors() {
+        let mut spec = Spec::new(json!({"process": {"env": "A=1"}}));
+        assert_eq!(
+            apply(&mut spec, &edits(), &look_up),
+            Err("process.env: expected a list".into())
+        );
+    }
+}
