@@ -201,7 +201,7 @@ impl State {
         let mut config = config()?;
         config.options = LibraryOptions::parse(options)?;
         let log = logfile::open();
-        config.program = QueryProgram::Path(program::find()?);
+        config.program = QueryProgram::Helper(program::find());
         let shown = Shown::of(&config);
         let mut session = DriverSession::open(&config)?;
         session.ready()?;
@@ -411,7 +411,9 @@ pub unsafe extern "C" fn nvc_config_free(cfg: *mut nvc_config) {
 ///
 /// The program nvc-query is looked up relative to the shared object: in ../libexec/libnvidia-container, in
 /// libnvidia-container, in ../../libexec/libnvidia-container, beside it, and in the directory that it was built for;
-/// by the static library in the last one alone.
+/// by the static library in the last one alone. Where it is missing, or the bounding set of the process would leave it
+/// without CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID though it needs them, a process with one thread is copied instead,
+/// with all its memory. With more threads that is an error: initialise the library before.
 ///
 /// Returns 0, or -1 with an error: "invalid argument" for an empty path, "invalid option: ...", "too many options",
 /// "change root failed: ...", "load library failed: ...", "nvml error: ...", "driver rpc error: ...", "process creation

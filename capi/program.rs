@@ -33,9 +33,9 @@ const NEARBY: [&str; 4] = [
 /// The program's path.
 ///
 /// # Errors
-/// `process creation failed: nvc-query is in none of <directories>`.
+/// `process creation failed: nvc-query is in none of <directories>`; it cannot be told where the library is.
 pub(crate) fn find() -> Result<PathBuf> {
-    let directories = directories(own_file().as_deref());
+    let directories = directories(&own_file()?);
     let mut paths = directories.iter().map(|directory| directory.join(NAME));
     let executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     paths.find(executable).ok_or_else(|| {
@@ -51,12 +51,10 @@ pub(crate) fn find() -> Result<PathBuf> {
     })
 }
 
-fn directories(own_file: Option<&Path>) -> Vec<PathBuf> {
-    let shared_object = own_file.filter(|file| {
-        let name = file.file_name().unwrap_or_default().as_bytes();
-        name.starts_with(b"libnvidia-container.so")
-    });
-    let own_directory = shared_object.and_then(Path::parent);
+fn directories(own_file: &Path) -> Vec<PathBuf> {
+    let name = own_file.file_name().unwrap_or_default().as_bytes();
+    let is_shared_object = name.starts_with(b"libnvidia-container.so");
+    let own_directory = own_file.parent().filter(|_| is_shared_object);
     let nearby = own_directory.into_iter().flat_map(|own| {
         NEARBY.iter().map(|tail| {
             // `lib` may be a link: up from there is where the loader went, so links count first.
@@ -68,9 +66,41 @@ fn directories(own_file: Option<&Path>) -> Vec<PathBuf> {
 }
 
 /// The file that this code was loaded from: the shared object, or the program that the library is part of.
-fn own_file() -> Option<PathBuf> {
-    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+///
+/// The kernel knows it. The loader's name for it may be relative to a directory that the process has left, and then it is
+/// perhaps a file of a container's image: such a name counts for nothing.
+///
+/// # Errors
+/// It cannot be told which file it is.
+fn own_file() -> Result<PathBuf> {
     let address = nvc_version as *const libc::c_void;
+    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+    let mapped = mapped_file(&maps, address.addr());
+    let own = mapped.or_else(|| loaders_name(address).filter(|name| name.is_absolute()));
+    own.ok_or_else(|| {
+        let text = "process creation failed: cannot tell where the library was loaded from";
+        Error::new(ErrorKind::DriverUnavailable, text)
+            .hint("mount /proc, or load the library by an absolute path")
+    })
+}
+
+/// The file at an address, by the kernel's list of mappings: `start-end permissions offset device inode path`.
+fn mapped_file(maps: &[u8], address: usize) -> Option<PathBuf> {
+    let holds = |line: &[u8]| {
+        let range = line.split(|byte| *byte == b' ').next()?;
+        let (start, end) = str::from_utf8(range).ok()?.split_once('-')?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        Some((number(start)?..number(end)?).contains(&address))
+    };
+    let mut lines = maps.split(|byte| *byte == b'\n');
+    let line = lines.find(|line| holds(line) == Some(true))?;
+    let start = line.iter().position(|byte| *byte == b'/')?;
+    Some(PathBuf::from(OsStr::from_bytes(line.get(start..)?)))
+}
+
+/// What the loader calls the file at an address.
+fn loaders_name(address: *const libc::c_void) -> Option<PathBuf> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: dladdr(3) takes any address and fills the record.
     let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
     // SAFETY: a record of pointers and addresses, for which zero is a value.
@@ -80,19 +110,18 @@ fn own_file() -> Option<PathBuf> {
     }
     // SAFETY: a name that ends with zero and lives as long as the object is loaded, which this code is part of.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Path::new(OsStr::from_bytes(name.to_bytes()))
-        .canonicalize()
-        .ok()
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_the_shared_object_looks_around() {
         let own = Path::new("/no/such/lib/x86_64-linux-gnu/libnvidia-container.so.1.2.3");
-        let found = directories(Some(own));
+        let found = directories(own);
         assert_eq!(found.len(), NEARBY.len() + 1);
         assert!(
             found
@@ -100,8 +129,29 @@ mod tests {
                 .any(|dir| dir.ends_with("lib/x86_64-linux-gnu/libnvidia-container"))
         );
         assert_eq!(found.last().map(PathBuf::as_path), Some(Path::new(LIBEXEC)));
-        for program in [Some(Path::new("/home/x/program")), None] {
-            assert_eq!(directories(program), [Path::new(LIBEXEC)]);
+        let program = Path::new("/home/x/program");
+        assert_eq!(directories(program), [Path::new(LIBEXEC)]);
+    }
+
+    #[test]
+    fn the_kernel_knows_the_file() {
+        let maps = b"1000-2000 r--p 00000000 fe:00 7                 /opt/a b/lib/x.so.1\n\
+            2000-3000 r-xp 00001000 fe:00 7                          /opt/a b/lib/x.so.1 (deleted)\n\
+            3000-4000 rw-p 00000000 00:00 0 \n\
+            odd\n\
+            7ffc0000-7ffd0000 rw-p 00000000 00:00 0                  [stack]\n";
+        let file = |address| mapped_file(maps, address);
+        assert_eq!(
+            file(0x1fff).as_deref(),
+            Some(Path::new("/opt/a b/lib/x.so.1"))
+        );
+        assert_eq!(
+            file(0x2000).unwrap().parent(),
+            Some(Path::new("/opt/a b/lib"))
+        );
+        for address in [0xfff, 0x3000, 0x4000, 0x7ffc_0000] {
+            assert_eq!(file(address), None);
         }
+        assert!(own_file().unwrap().is_file());
     }
 }

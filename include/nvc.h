@@ -37,9 +37,9 @@
  * caller's; the ..._mount functions need CAP_SYS_ADMIN and more. In short: root.
  */
 
-
 #ifndef NVC_H
 #define NVC_H
+
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,6 +52,10 @@
 /* Empty for a release. */
 #define NVC_TAG
 #define NVC_VERSION "1.20.0"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 
 /**
@@ -367,10 +371,6 @@ struct nvc_container_config {
     char *ldconfig;
 };
 
-#ifdef __cplusplus
-extern "C" {
-#endif // __cplusplus
-
 /**
  * Returns the version of the library that is loaded, which may be newer than this header (NVC_VERSION).
  *
@@ -428,7 +428,9 @@ void nvc_config_free(struct nvc_config *cfg);
  *
  * The program nvc-query is looked up relative to the shared object: in ../libexec/libnvidia-container, in
  * libnvidia-container, in ../../libexec/libnvidia-container, beside it, and in the directory that it was built for;
- * by the static library in the last one alone.
+ * by the static library in the last one alone. Where it is missing, or the bounding set of the process would leave it
+ * without CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID though it needs them, a process with one thread is copied instead,
+ * with all its memory. With more threads that is an error: initialise the library before.
  *
  * Returns 0, or -1 with an error: "invalid argument" for an empty path, "invalid option: ...", "too many options",
  * "change root failed: ...", "load library failed: ...", "nvml error: ...", "driver rpc error: ...", "process creation
@@ -624,8 +626,9 @@ void nvc_container_free(struct nvc_container *cnt);
 int nvc_ldcache_update(struct nvc_context *ctx,
                        const struct nvc_container *cnt);
 
-#ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
 
-#endif  /* NVC_H */
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* NVC_H */

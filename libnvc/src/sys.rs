@@ -6,6 +6,7 @@
 
 pub(crate) mod bpf;
 pub(crate) mod cage;
+pub(crate) mod capabilities;
 pub(crate) mod cuda;
 pub(crate) mod descriptors;
 pub(crate) mod directory;

@@ -69,6 +69,10 @@ fn with_root() -> Vec<(&'static str, Test)> {
     vec![
         ("everything_is_reported", everything_is_reported),
         ("the_process_is_confined", the_process_is_confined),
+        (
+            "programs_of_nvml_have_the_shield",
+            programs_of_nvml_have_the_shield,
+        ),
         ("host_libraries_win", host_libraries_win),
         ("noise_goes_nowhere", noise_goes_nowhere),
         ("old_names_and_no_mig", old_names_and_no_mig),
@@ -323,8 +327,40 @@ fn the_process_is_confined() -> Outcome {
     // The library fails to initialise with the number of what is wrong.
     let failed = |error: Error| Failed::from(error.message());
     result.map_err(failed)?;
-    let root = Root::new(&["INSPECT", "AS_ROOT"]);
-    finish(&request(root.path(), 0, 0)).map_err(failed)?;
+    for dumpable in [None, Some("DUMPABLE")] {
+        let macros: Vec<_> = ["INSPECT", "AS_ROOT"].into_iter().chain(dumpable).collect();
+        let root = Root::new(&macros);
+        finish(&request(root.path(), 0, 0)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What NVML executes is dumpable, and must not have fewer capabilities than a container's root.
+fn programs_of_nvml_have_the_shield() -> Outcome {
+    for (macros, uid, gid) in [
+        (&["INSPECT", "HELPER"][..], UID, GID),
+        (&["INSPECT", "HELPER", "AS_ROOT"], 0, 0),
+    ] {
+        let root = Root::new(macros);
+        let source = root.path().join("helper.c");
+        fs::write(
+            &source,
+            "#include <linux/capability.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+            int main(void) {\n\
+            struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};\n\
+            struct __user_cap_data_struct sets[2];\n\
+            return syscall(SYS_capget, &header, sets) ? 50 : sets[0].permitted ? 51 :\n\
+            sets[1].permitted != 1u << (CAP_WAKE_ALARM - 32) ? 52 : 0; }\n",
+        )?;
+        let status = Command::new("cc")
+            .args(["-static", "-o"])
+            .arg(root.path().join("helper"))
+            .arg(source)
+            .status()?;
+        ensure(status.success(), "cannot compile the helper")?;
+        let reply = finish(&request(root.path(), uid, gid));
+        reply.map_err(|error| Failed::from(error.message()))?;
+    }
     Ok(())
 }
 

@@ -3,8 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -31,8 +30,6 @@ fn main() -> ExitCode {
         the_same_as_the_command_line,
         the_same_with_migs,
         the_builtin_ldconfig,
-        any_prefix,
-        a_missing_program_is_a_clear_error,
         each_question_is_asked_anew,
         a_hanging_driver,
         a_killed_caller_leaves_nothing,
@@ -109,19 +106,11 @@ fn in_a_container(name: &str, compiler: &str, check: Check) {
 }
 
 fn header_alone(compiler: &str, language: &str) {
-    let standard = if language == "c" {
-        "-std=c99"
-    } else {
-        "-std=c++98"
+    let standards = match language {
+        "c" => ["-std=c89", "-std=c99", "-std=c17"],
+        _ => ["-std=c++98", "-std=c++11", "-std=c++17"],
     };
-    for standard in [
-        standard,
-        if language == "c" {
-            "-std=c17"
-        } else {
-            "-std=c++17"
-        },
-    ] {
+    for standard in standards {
         let output = Command::new(compiler)
             .args(["-x", language, standard, "-fsyntax-only"])
             .args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-I"])
@@ -283,64 +272,6 @@ fn the_builtin_ldconfig() {
     assert_eq!(outcome("builtin"), expected);
 }
 
-/// An installation of the library below a directory.
-fn install(prefix: &Path, lib: &str, libexec: Option<&str>) -> PathBuf {
-    let lib = prefix.join(lib);
-    fs::create_dir_all(&lib).unwrap();
-    // By another process: a descriptor that is open for writing when another test forks makes a program busy.
-    let copy = |from: &Path, to: &Path| {
-        let status = Command::new("cp").args([from, to]).status().unwrap();
-        assert!(status.success());
-    };
-    copy(&shared_object(), &lib.join("libnvidia-container.so.9.9.9"));
-    symlink(
-        "libnvidia-container.so.9.9.9",
-        lib.join("libnvidia-container.so.1"),
-    )
-    .unwrap();
-    if let Some(libexec) = libexec {
-        let libexec = prefix.join(libexec);
-        fs::create_dir_all(&libexec).unwrap();
-        copy(&library_dir().join("nvc-query"), &libexec);
-    }
-    lib
-}
-
-fn any_prefix() {
-    let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
-    for (lib, libexec) in [
-        ("opt/x/lib", "opt/x/libexec/libnvidia-container"),
-        (
-            "usr/lib/x86_64-linux-gnu",
-            "usr/libexec/libnvidia-container",
-        ),
-        ("usr/lib64", "usr/lib64/libnvidia-container"),
-        ("build", "build"),
-    ] {
-        let scratch = Scratch::new().unwrap();
-        let lib = install(scratch.path(), lib, Some(libexec));
-        let run = program.run().env("LD_LIBRARY_PATH", lib);
-        let text = run.args([machine::driver().root()]).succeeds();
-        assert_eq!(text, "570.124.06 12.8 2\n");
-    }
-}
-
-fn a_missing_program_is_a_clear_error() {
-    let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
-    let scratch = Scratch::new().unwrap();
-    let lib = install(scratch.path(), "usr/lib", None);
-    let run = program.run().env("LD_LIBRARY_PATH", &lib);
-    let message = run.args([machine::driver().root()]).fails();
-    assert!(
-        message.starts_with("init: process creation failed: nvc-query is in none of "),
-        "{message}"
-    );
-    assert!(
-        message.contains("/usr/lib/libnvidia-container, "),
-        "{message}"
-    );
-}
-
 fn build(profile: Profile) -> (Driver, Scratch) {
     let scratch = Scratch::new().unwrap();
     let driver = Builder::new(profile).build(scratch.join("driver")).unwrap();
@@ -465,28 +396,39 @@ fn the_debug_log() {
     assert!(line.starts_with('I') && line.contains(".rs:"), "{line}");
 }
 
-/// The archive executes the program in the directory that it was built for.
+/// The archive executes the program in the directory that it was built for. With one thread it needs none.
 fn the_archive_works() {
-    let program = Program::compile("gcc", "tests/c/ask.c", Check::Static);
-    let message = program.run().args([machine::driver().root()]);
-    let outcome = message.outcome().unwrap();
+    let program = Program::compile("gcc", "tests/c/narrowed.c", Check::Static);
+    let run = |threads: &str| {
+        let root = machine::driver().root().as_os_str();
+        program
+            .run()
+            .args([root])
+            .args(["wide", threads])
+            .outcome()
+            .unwrap()
+    };
+    let seen = "570.124.06 2\n570.124.06 2\n";
+    assert_eq!(run("1").stdout, seen);
+    let outcome = run("2");
     let built_for = "/usr/libexec/libnvidia-container";
     if fs::exists(format!("{built_for}/nvc-query")).unwrap() {
-        assert_eq!(outcome.status, Some(0), "{outcome:#?}");
-    } else {
-        let text = format!("init: process creation failed: nvc-query is in none of {built_for}\n");
-        assert_eq!(outcome.stderr, text);
-        // Shown to a copy of this namespace alone.
-        let script = format!(
-            "mount -t tmpfs tmpfs /usr/libexec && mkdir {built_for} && cp \"$1\" {built_for}/ && shift && exec \"$@\""
-        );
-        let text = Run::other("unshare")
-            .args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"])
-            .args([library_dir().join("nvc-query"), program.path()])
-            .args([machine::driver().root()])
-            .succeeds();
-        assert_eq!(text, "570.124.06 12.8 2\n");
+        assert_eq!(outcome.stdout, seen, "{outcome:#?}");
+        return;
     }
+    let text = format!("process creation failed: nvc-query is in none of {built_for}\n");
+    assert_eq!(outcome.stderr, text);
+    // Shown to a copy of this namespace alone.
+    let script = format!(
+        "mount -t tmpfs tmpfs /usr/libexec && mkdir {built_for} && cp \"$1\" {built_for}/ && shift && exec \"$@\""
+    );
+    let text = Run::other("unshare")
+        .args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"])
+        .args([library_dir().join("nvc-query"), program.path()])
+        .args([machine::driver().root().as_os_str()])
+        .args(["wide", "2"])
+        .succeeds();
+    assert_eq!(text, seen);
 }
 
 /// Names of directories are bytes: a driver root and a container root that are no text.

@@ -23,6 +23,7 @@ use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::plan;
 use crate::sys::cage::{self, Cage, Failure, Process};
+use crate::sys::capabilities::shield;
 
 mod explain;
 mod filter;
@@ -77,7 +78,11 @@ impl Program {
     /// Those of [`Prepared::new`] that are about the program.
     pub(super) fn open(ldconfig: &plan::Ldconfig) -> Result<Self> {
         Ok(match ldconfig {
-            plan::Ldconfig::Host(path) => Self::Host(program::seal(path)?),
+            plan::Ldconfig::Host(path) => {
+                // One that can be traced after its execution shows the container's root to other containers.
+                let unreadable = shield().is_none();
+                Self::Host(program::seal(path, unreadable)?)
+            }
             plan::Ldconfig::Image(path) => Self::Image(path.clone()),
             // Only a plan that was not made for this container says so: discovery found that a program must run.
             plan::Ldconfig::Builtin => {

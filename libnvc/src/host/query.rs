@@ -13,6 +13,7 @@
 use std::ffi::CStr;
 
 mod ask;
+mod choice;
 mod client;
 mod conversation;
 mod needs;
@@ -24,6 +25,7 @@ mod server;
 pub use client::{Query, QueryProcess, QueryProgram, QueryReply, QueryRequest};
 pub use server::serve_if_asked;
 
+pub(crate) use client::Wanted;
 pub(crate) use conversation::Conversation;
 pub(crate) use protocol::{
     Fault, GpuFault, GpuReport, Message, MigReport, PciReport, Question, Versions,

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::nvcaps::Capabilities;
-use super::query::{Query, QueryProcess, QueryProgram, QueryRequest};
+use super::query::{Query, QueryProcess, QueryProgram, QueryRequest, Wanted};
 use super::{
     DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
     MigDevice, Unversioned, WslDriver, discover, kmods, procfs, wsl,
@@ -90,7 +90,12 @@ impl DriverSession {
     /// `invalid argument` for an empty path; `change root failed: <cause>`; what WSL2 detection and
     /// [`Query::start`] say.
     pub fn open(config: &DriverConfig) -> Result<Self> {
-        Self::open_with(config, QueryProcess::start(&config.program))
+        let wanted = Wanted {
+            root: &config.root,
+            uid: config.uid,
+            gid: config.gid,
+        };
+        Self::open_with(config, QueryProcess::start_for(&config.program, &wanted))
     }
 
     /// The same with a query process that was started before it was known what to ask.

@@ -253,59 +253,6 @@ fn set_user(id: libc::uid_t) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
-/// Bit of `CAP_DAC_OVERRIDE`, the one capability that ldconfig gets: images have directories that their owner cannot write.
-const DAC_OVERRIDE: u32 = 1;
-
-/// Takes one capability out of the bounding set; `EINVAL` past the last that the kernel knows.
-fn drop_bounding(capability: u32) -> Result<(), Errno> {
-    // SAFETY: this prctl takes no pointers.
-    let done = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-    Errno::result(done).map(drop)
-}
-
-/// Sets the permitted, effective and inheritable capabilities to the same set, of the first 32.
-fn set_capabilities(set: u32) -> Result<(), Errno> {
-    #[repr(C)]
-    struct Header {
-        version: u32,
-        pid: libc::c_int,
-    }
-    #[repr(C)]
-    struct Data {
-        effective: u32,
-        permitted: u32,
-        inheritable: u32,
-    }
-    const VERSION_3: u32 = 0x2008_0522; // linux/capability.h; two Data, for 64 capabilities
-    let header = Header {
-        version: VERSION_3,
-        pid: 0,
-    };
-    let words = [set, 0].map(|set| Data {
-        effective: set,
-        permitted: set,
-        inheritable: set,
-    });
-    // SAFETY: capset reads a header and, for this version, two data words; both have the kernel's layout and outlive it.
-    let done = unsafe { libc::syscall(libc::SYS_capset, ptr::from_ref(&header), words.as_ptr()) };
-    Errno::result(done).map(drop)
-}
-
-/// Lets a capability survive the execution for a user other than 0.
-fn raise_ambient(capability: u32) -> Result<(), Errno> {
-    // SAFETY: this prctl takes no pointers.
-    let done = unsafe {
-        libc::prctl(
-            libc::PR_CAP_AMBIENT,
-            libc::PR_CAP_AMBIENT_RAISE,
-            capability,
-            0,
-            0,
-        )
-    };
-    Errno::result(done).map(drop)
-}
-
 /// Executes an open file with an empty environment; comes back with the reason if that fails.
 ///
 /// # Safety

@@ -38,6 +38,12 @@ pub(crate) fn run(root: &DriverRoot, program: &Path, module: &str) -> io::Result
             if let Err(e) = caps::raise(None, CapSet::Inheritable, Capability::CAP_SYS_MODULE) {
                 debug!("cannot pass CAP_SYS_MODULE on: {e}");
             }
+            // It could not load anything, and containers that see the host's processes could trace it: it would have no
+            // capability that they have not, and the host's root directory.
+            if !passes_on(Capability::CAP_SYS_MODULE) {
+                let text = "CAP_SYS_MODULE is missing";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+            }
             command.status()
         });
         thread
@@ -48,6 +54,12 @@ pub(crate) fn run(root: &DriverRoot, program: &Path, module: &str) -> io::Result
 
 /// The capabilities that the program may have: to load modules, and to read them whoever they belong to.
 const ALLOWED: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_SYS_MODULE];
+
+/// Whether a program that this thread executes as root has a capability.
+fn passes_on(capability: Capability) -> bool {
+    let has = |set| caps::has_cap(None, set, capability).unwrap_or(false);
+    has(CapSet::Bounding) || has(CapSet::Inheritable)
+}
 
 /// Takes the rest out of this thread's bounding set.
 fn limit() {
@@ -105,5 +117,21 @@ mod tests {
         assert!(compiler.arg(source).status().unwrap().success());
         assert!(run(&root, Path::new("/p"), "nvidia").unwrap().success());
         assert!(!run(&root, Path::new("/p"), "other").unwrap().success());
+    }
+
+    /// It would have no capability that a container's root has not, and the host's root directory.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_program_that_could_load_nothing_is_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        // Tests run on threads of their own, which is what capabilities belong to.
+        caps::drop(None, CapSet::Bounding, Capability::CAP_SYS_MODULE).unwrap();
+        caps::clear(None, CapSet::Inheritable).unwrap();
+        caps::drop(None, CapSet::Effective, Capability::CAP_SYS_MODULE).unwrap();
+        caps::drop(None, CapSet::Permitted, Capability::CAP_SYS_MODULE).unwrap();
+        let error = run(&root, Path::new("/missing"), "nvidia").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(error.to_string(), "CAP_SYS_MODULE is missing");
     }
 }

@@ -100,6 +100,12 @@ pub(crate) fn preload(name: &str) {
     let _kept = ManuallyDrop::new(library);
 }
 
+/// Whether a library of this name is in this process already.
+pub(crate) fn is_loaded(name: &str) -> bool {
+    // SAFETY: loads nothing, so that no start code runs; the reference that it may take is given back.
+    unsafe { Library::open(Some(name), RTLD_LAZY | libc::RTLD_NOLOAD) }.is_ok()
+}
+
 impl Nvml {
     /// Loads NVML by name or path.
     ///

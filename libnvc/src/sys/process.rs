@@ -1,8 +1,8 @@
-//! Gives up what a process inherited, descriptors and capabilities, and ends it at once, also when its time has come.
+//! Gives up the descriptors that a process inherited, and ends it at once, also when its time has come.
 //!
 //! For processes that were just started and own nothing they will use again: the NVML query.
 
-use std::ffi::{c_int, c_long, c_uint};
+use std::ffi::{c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
@@ -55,43 +55,6 @@ fn close_listed(first: c_uint) {
         // SAFETY: as in `close_from`; a number that is not open (the list's own, by now) is refused with EBADF.
         unsafe { libc::close(fd) };
     }
-}
-
-/// Version 3 of capset(2)'s interface: two words for each set.
-const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
-
-#[repr(C)]
-struct CapabilityHeader {
-    version: u32,
-    pid: c_int,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct CapabilityWords {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
-
-/// Empties the calling thread's permitted, effective, inheritable and, with them, ambient capabilities.
-///
-/// The bounding set stays: it grants nothing, and with `no_new_privs` nothing can be gained through it.
-pub(crate) fn clear_capabilities() -> Result<(), Errno> {
-    let header = CapabilityHeader {
-        version: CAPABILITY_VERSION_3,
-        pid: 0,
-    };
-    let none = CapabilityWords {
-        effective: 0,
-        permitted: 0,
-        inheritable: 0,
-    };
-    let words = [none; 2];
-    // SAFETY: capset(2) reads a header and, for version 3, two sets of words; both outlive the call.
-    let done: c_long =
-        unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const words) };
-    Errno::result(done).map(drop)
 }
 
 /// The socket that the process lives as long as, and the status it ends with.

@@ -318,13 +318,15 @@ fn look_at(run: Run) {
                 .trim()
                 .to_owned()
         };
-        let dac_override = format!("{:016x}", 1 << 1);
-        assert_eq!(field("CapEff"), dac_override);
-        assert_eq!(field("CapPrm"), dac_override);
-        assert_eq!(field("CapBnd"), dac_override);
-        assert_eq!(field("CapInh"), dac_override);
-        let ambient = u64::from(owner != 0) << 1;
-        assert_eq!(field("CapAmb"), format!("{ambient:016x}"));
+        // CAP_DAC_OVERRIDE to write with, and CAP_WAKE_ALARM against tracers.
+        let kept = format!("{:016x}", 1u64 << 1 | 1 << 35);
+        assert_eq!(field("CapEff"), kept);
+        assert_eq!(field("CapPrm"), kept);
+        assert_eq!(field("CapBnd"), kept);
+        assert_eq!(field("CapInh"), kept);
+        let none = format!("{:016x}", 0);
+        let ambient = if owner != 0 { kept } else { none };
+        assert_eq!(field("CapAmb"), ambient);
         assert_eq!(field("NoNewPrivs"), "1");
         assert_eq!(field("Seccomp"), "2");
         assert_eq!(field("Umask"), "0022");

@@ -17,7 +17,7 @@ use goblin::elf::program_header::{PT_INTERP, ProgramHeader};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, openat, readlink};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fchmod};
 
 use super::above_streams;
 use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
@@ -59,9 +59,12 @@ const HEAD: usize = 4096;
 /// Opens a program so that it cannot be changed, or the one it stands for: `<path>.real` if `<path>` is a script (Ubuntu's
 /// waits for triggers).
 ///
+/// With `unreadable` it is always copied, to a file that can be executed only: without capabilities a process that executes
+/// such a file is not dumpable.
+///
 /// # Errors
 /// `open failed: <path>: <cause>`; it is a script, dynamically linked, or no program; it cannot be copied.
-pub(super) fn seal(path: &Path) -> Result<Sealed> {
+pub(super) fn seal(path: &Path, unreadable: bool) -> Result<Sealed> {
     let (mut file, mut kind) = open(path)?;
     let mut path = path.to_owned();
     if kind == Kind::Script {
@@ -79,11 +82,16 @@ pub(super) fn seal(path: &Path) -> Result<Sealed> {
         Kind::Dynamic => return Err(refused(&path, "is dynamically linked", "a static one")),
         Kind::Other => return Err(refused(&path, "is not a program", "one")),
     }
-    let (file, overlay) = match read_only(&file) {
+    let on_overlay = match unreadable {
+        true => Err(Errno::EACCES),
+        false => read_only(&file),
+    };
+    let (file, overlay) = match on_overlay {
         Ok((file, overlay)) => (file, Some(overlay)),
         Err(errno) => {
             log::debug!("copying {}: {}", path.display(), errno_text(errno));
-            (copy(file, &path)?, None)
+            let mode = if unreadable { 0o111 } else { 0o555 };
+            (copy(file, &path, Mode::from_bits_truncate(mode))?, None)
         }
     };
     Ok(Sealed {
@@ -196,7 +204,7 @@ fn read_only(file: &File) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((above_streams(found)?, overlay))
 }
 
-fn copy(mut source: File, path: &Path) -> Result<OwnedFd> {
+fn copy(mut source: File, path: &Path, mode: Mode) -> Result<OwnedFd> {
     let failed = |operation: &str, errno| {
         let error = Error::file(operation, path, errno).with_kind(ErrorKind::LdCache);
         match errno {
@@ -208,6 +216,7 @@ fn copy(mut source: File, path: &Path) -> Result<OwnedFd> {
     // From file to file, for which the standard library lets the kernel copy.
     let copied = std::io::copy(&mut source, &mut copy);
     copied.map_err(|e| failed("copying to memory failed", errno_of(&e)))?;
+    fchmod(&copy, mode).map_err(|errno| failed("copying to memory failed", errno))?;
     let seals = SealFlag::F_SEAL_SEAL
         | SealFlag::F_SEAL_SHRINK
         | SealFlag::F_SEAL_GROW
@@ -279,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("program");
         std::fs::write(&path, program(&[1])).unwrap();
-        let copy = File::from(copy(File::open(&path).unwrap(), &path).unwrap());
+        let copy = File::from(copy(File::open(&path).unwrap(), &path, Mode::S_IXUSR).unwrap());
         assert_eq!(copy.metadata().unwrap().len(), 64 + 56);
         let denied = Some(libc::EPERM);
         assert_eq!(copy.write_at(b"x", 0).unwrap_err().raw_os_error(), denied);
@@ -292,7 +301,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a program, with: odd characters");
         std::fs::write(&path, program(&[1])).unwrap();
-        let sealed = seal(&path).unwrap().file;
+        let sealed = seal(&path, false).unwrap().file;
         let again = format!("/proc/self/fd/{}", sealed.as_raw_fd());
         assert_eq!(std::fs::read(&again).unwrap(), program(&[1]));
         let refused = OpenOptions::new().write(true).open(&again);
@@ -309,7 +318,7 @@ mod tests {
     fn scripts_stand_for_real_programs() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ldconfig");
-        let message = |path: &Path| seal(path).unwrap_err().message();
+        let message = |path: &Path| seal(path, false).unwrap_err().message();
         let shown = path.display().to_string();
         assert_eq!(
             message(&path),
@@ -321,7 +330,7 @@ mod tests {
             format!("ldconfig cannot run confined: {shown} is a script")
         );
         std::fs::write(real(&path), program(&[1])).unwrap();
-        assert_eq!(seal(&path).unwrap().path, real(&path));
+        assert_eq!(seal(&path, false).unwrap().path, real(&path));
         std::fs::write(real(&path), program(&[PT_INTERP])).unwrap();
         assert_eq!(
             message(&path),

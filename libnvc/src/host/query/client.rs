@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
+use super::choice::{Way, choose};
 use super::conversation::{Conversation, Silence};
-use super::process::{Process, THIS_EXECUTABLE, above_streams, errno};
+use super::process::{Process, THIS_EXECUTABLE, above_streams, errno, may_copy};
 use super::protocol::{GpuFault, GpuReport, Message, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
@@ -22,7 +23,7 @@ use crate::host::device::{self, DeviceInfo};
 const RPC_FAILED: &str = "driver rpc error: failed to process request";
 
 /// Which program the process runs. One that is executed must call [`serve_if_asked`](super::serve_if_asked) first thing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum QueryProgram {
     /// The program that is running, executed again.
     ThisExecutable,
@@ -32,6 +33,20 @@ pub enum QueryProgram {
     ThisProcess,
     /// An absolute path.
     Path(PathBuf),
+    /// What a library has beside it, or why it was not found. Where it is missing, or the caller's bounding set would leave
+    /// it without the capabilities that it needs, a copy of the process stands in for it, if that has one thread.
+    Helper(Result<PathBuf>),
+}
+
+/// What a query process must be able to become.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Its root.
+    pub(crate) root: &'a Path,
+    /// Its user.
+    pub(crate) uid: u32,
+    /// Its group.
+    pub(crate) gid: u32,
 }
 
 /// What is asked.
@@ -76,15 +91,31 @@ impl QueryProcess {
     /// # Errors
     /// `process creation failed: <cause>`.
     pub fn start(program: &QueryProgram) -> Result<Self> {
+        // Nobody has that root or these users.
+        let everything = Wanted {
+            root: Path::new(""),
+            uid: u32::MAX,
+            gid: u32::MAX,
+        };
+        Self::start_for(program, &everything)
+    }
+
+    /// The same where it is known what the process must be able to become.
+    pub(crate) fn start_for(program: &QueryProgram, wanted: &Wanted<'_>) -> Result<Self> {
+        let this = Path::new(THIS_EXECUTABLE);
+        let way = match program {
+            QueryProgram::ThisProcess if may_copy() => Way::Copy,
+            QueryProgram::ThisProcess | QueryProgram::ThisExecutable => Way::Execute(this),
+            QueryProgram::Path(path) => Way::Execute(path),
+            QueryProgram::Helper(helper) => choose(helper, wanted)?,
+        };
         let (socket, theirs) = UnixStream::pair().map_err(|e| not_created(errno(&e)))?;
         let theirs = above_streams(theirs.into()).map_err(not_created)?;
-        let (may_copy, path) = match program {
-            QueryProgram::ThisProcess => (true, Path::new(THIS_EXECUTABLE)),
-            QueryProgram::ThisExecutable => (false, Path::new(THIS_EXECUTABLE)),
-            QueryProgram::Path(path) => (false, path.as_path()),
-        };
-        let process = Process::start(path, may_copy, theirs.as_fd()).map_err(|errno| {
-            not_created(errno).hint(format!("the query program is {}", path.display()))
+        let process = Process::start(&way, theirs.as_fd()).map_err(|errno| match way {
+            Way::Execute(path) => {
+                not_created(errno).hint(format!("the query program is {}", path.display()))
+            }
+            Way::Copy => not_created(errno),
         })?;
         Ok(Self { socket, process })
     }
@@ -127,7 +158,12 @@ impl Query {
     /// # Errors
     /// Those of [`QueryProcess::start`].
     pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
-        Self::ask(QueryProcess::start(program)?, request)
+        let wanted = Wanted {
+            root: &request.root,
+            uid: request.uid,
+            gid: request.gid,
+        };
+        Self::ask(QueryProcess::start_for(program, &wanted)?, request)
     }
 
     /// Asks a process that was started beforehand; returns at once.

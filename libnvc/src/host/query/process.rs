@@ -5,7 +5,6 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,10 +13,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::choice::Way;
 use super::server::serve;
 use super::{MARKER, PROGRAM_NAME};
 use crate::sys::fork::copy_of_this_process;
-use crate::sys::process::wait_for_end;
+use crate::sys::process::{is_alone, wait_for_end};
 use crate::sys::spawn::spawn;
 
 /// The program that is running, whatever became of its name: the kernel's link to it, good for deleted files too.
@@ -33,13 +33,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Process(Option<Pid>);
 
 impl Process {
-    /// Executes a program with a socket as its standard input, or copies this process if that may be and can be.
-    pub(super) fn start(
-        program: &Path,
-        may_copy: bool,
-        socket: BorrowedFd<'_>,
-    ) -> Result<Self, Errno> {
-        let program = CString::new(program.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
+    /// Executes a program or copies this process, with a socket as its standard input.
+    ///
+    /// # Errors
+    /// `EAGAIN` for a copy if there are more threads; the system's.
+    pub(super) fn start(way: &Way<'_>, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
         // NVML writes to both output streams when it feels like it.
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         let null = above_streams(null.map_err(|e| errno(&e))?.into())?;
@@ -52,15 +50,17 @@ impl Process {
             })
             .collect();
         let streams = [socket, null.as_fd(), null.as_fd()];
-        // What the loader was told once is heeded in the copy too.
-        let is_plain = || !std::env::vars_os().any(|(name, _)| is_for_loader(&name));
-        if may_copy
-            && is_plain()
-            && let Some(pid) = copy_of_this_process(streams, &environment, serve)?
-        {
-            return Ok(Self(Some(pid)));
-        }
-        spawn(&program, &[PROGRAM_NAME, MARKER], &environment, streams).map(|pid| Self(Some(pid)))
+        let pid = match way {
+            Way::Copy => {
+                copy_of_this_process(streams, &environment, serve)?.ok_or(Errno::EAGAIN)?
+            }
+            Way::Execute(program) => {
+                let program = CString::new(program.as_os_str().as_bytes());
+                let program = program.map_err(|_| Errno::EINVAL)?;
+                spawn(&program, &[PROGRAM_NAME, MARKER], &environment, streams)?
+            }
+        };
+        Ok(Self(Some(pid)))
     }
 
     /// How the process ended, in words. It is ended if need be.
@@ -138,6 +138,12 @@ pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
 /// The system's error number of a standard library error.
 pub(super) fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)
+}
+
+/// Whether a copy of this process would do as well as the program itself: what the loader was told once is heeded in the
+/// copy too.
+pub(super) fn may_copy() -> bool {
+    !std::env::vars_os().any(|(name, _)| is_for_loader(&name)) && is_alone()
 }
 
 /// Whether NVML gets to see an environment variable. Never those of the loader.

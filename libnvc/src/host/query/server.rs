@@ -17,11 +17,10 @@ use nix::unistd::{Gid, Uid};
 
 use super::protocol::{Fault, Garbled, Message, Question, Request, encode, take};
 use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, readings};
+use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::Cuda;
 use crate::sys::nvml::{Nvml, preload};
-use crate::sys::process::{
-    clear_capabilities, close_from, exit_now, live_as_long_as, reset_signals,
-};
+use crate::sys::process::{close_from, exit_now, live_as_long_as, reset_signals};
 
 /// Exit statuses, for who looks at the process from outside; the reply says what happened.
 const DONE: u8 = 0;
@@ -45,6 +44,8 @@ pub fn serve_if_asked() {
 
 /// The query process from its start to its exit status. Its standard input is the socket, its signals are blocked.
 pub(super) fn serve() -> u8 {
+    // Before it waits for anything. What this process lacks in the end is for `confine` to find out.
+    let _ = hide();
     // Nothing of the asking process may leak into NVML and the helpers it runs.
     close_from(3);
     if reset_signals().is_err() {
@@ -104,6 +105,7 @@ fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
 
     // Before NVML, which may start threads.
     let cuda = (request.question == Question::Facts).then(Cuda::load);
+    let _ = hide();
     let nvml = match load(request) {
         Ok(nvml) => nvml,
         Err(fault) => return send(socket, &Message::Unavailable(fault)),
@@ -154,12 +156,22 @@ fn confine(request: &Request) -> Result<(), Fault> {
     become_user(Uid::from_raw(request.uid), Gid::from_raw(request.gid))
         .map_err(failed("privilege change failed"))?;
     // The kernel clears some sets when the user changes from 0, but the user may not have changed.
-    clear_capabilities().map_err(failed("capability change failed"))?;
+    keep_shield_only().map_err(failed("capability change failed"))?;
     prctl::set_no_new_privs().map_err(failed("privilege change failed"))
 }
 
+/// Closes the process to containers in the host's pid namespace: its root directory is the host's, and its memory may
+/// be a copy of a privileged process's.
+fn hide() -> Result<(), Errno> {
+    prctl::set_dumpable(false)
+}
+
 /// Changes group and user where they differ, the group first: the user's rights are needed for it.
+///
+/// The capabilities stay, so that nobody can trace the process before it is hidden again: the change of user may have
+/// undone that (fs.suid_dumpable=1).
 fn become_user(uid: Uid, gid: Gid) -> Result<(), Errno> {
+    prctl::set_keepcaps(true)?;
     let groups = nix::unistd::getresgid()?;
     if [groups.real, groups.effective, groups.saved] != [gid; 3] {
         nix::unistd::setgroups(&[gid])?;
@@ -169,7 +181,7 @@ fn become_user(uid: Uid, gid: Gid) -> Result<(), Errno> {
     if [users.real, users.effective, users.saved] != [uid; 3] {
         nix::unistd::setresuid(uid, uid, uid)?;
     }
-    Ok(())
+    hide()
 }
 
 /// Makes the process end together with the one that asked, also while NVML hangs.
@@ -189,10 +201,13 @@ fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream
 fn load(request: &Request) -> Result<Nvml, Fault> {
     let library = request.wsl_library.as_deref();
     let nvml = Nvml::load(library.unwrap_or(OsStr::new(LIBRARY))).map_err(Fault::Load)?;
-    match nvml.init() {
-        Ok(()) => Ok(nvml),
-        Err(failure) => Err(ask::fault(&nvml, failure)),
-    }
+    // Foreign code has run twice, and may have wanted to be debugged.
+    let hidden = || hide().map_err(failed("privilege change failed"));
+    hidden()?;
+    let initialised = nvml.init();
+    hidden()?;
+    initialised.map_err(|failure| ask::fault(&nvml, failure))?;
+    Ok(nvml)
 }
 
 fn failed(operation: &'static str) -> impl Fn(Errno) -> Fault {

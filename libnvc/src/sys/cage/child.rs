@@ -17,7 +17,10 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
 
-use super::{Cage, DAC_OVERRIDE, NAME};
+use super::{Cage, NAME};
+use crate::sys::capabilities::{
+    Capabilities, DAC_OVERRIDE, Set, drop_bounding, only, raise_ambient, shield,
+};
 
 /// What the child was doing when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,12 +279,17 @@ fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
     mount_at(Some(c"tmpfs"), c".", Some(c"tmpfs"), flags, data).at(Step::Mask)
 }
 
-/// Drops all capabilities but one, and becomes the container's owner.
+/// Drops all capabilities but those that the program keeps, and becomes the container's owner.
+///
+/// It keeps CAP_DAC_OVERRIDE, since images have directories that their owner cannot write, and a shield: once it is
+/// executed the program is dumpable, and has nothing else that a container's root has not.
 fn become_owner(owner: Option<(u32, u32)>) -> Result<(), Failure> {
-    for capability in (0..64).filter(|capability| *capability != DAC_OVERRIDE) {
+    let shield = shield();
+    let kept = [Some(DAC_OVERRIDE), shield];
+    for capability in (0..64).filter(|capability| !kept.contains(&Some(*capability))) {
         // EINVAL: past the last one. EPERM: no CAP_SETPCAP, and then no_new_privs alone keeps an execution from gaining
         // what the set still holds.
-        if super::drop_bounding(capability).is_err() {
+        if drop_bounding(capability).is_err() {
             break;
         }
     }
@@ -295,15 +303,36 @@ fn become_owner(owner: Option<(u32, u32)>) -> Result<(), Failure> {
         }
         super::set_group(group).at(Step::User)?;
         super::set_user(user).at(Step::User)?;
+        // With fs.suid_dumpable=1 the change of user has undone it. Until now this process has all its capabilities.
+        prctl::set_dumpable(false).at(Step::User)?;
     }
-    match super::set_capabilities(1 << DAC_OVERRIDE) {
-        // Ambient, since for a user other than 0 an execution drops the rest.
-        Ok(()) if owner.is_some() => super::raise_ambient(DAC_OVERRIDE).at(Step::Capabilities),
-        Ok(()) => Ok(()),
+    let shields = shield.map_or(0, only);
+    // Without a shield the program is a file that its user cannot read. Executing such a file leaves a process
+    // undumpable, unless it has the capability to read it.
+    let effective = shield.is_some();
+    let overrides = match keep(only(DAC_OVERRIDE) | shields, effective) {
         // A caller that has it not itself: then ldconfig writes only what its user may.
-        Err(Errno::EPERM) => super::set_capabilities(0).at(Step::Capabilities),
-        Err(errno) => Err(errno).at(Step::Capabilities),
+        Err(Errno::EPERM) => keep(shields, effective).map(|()| false),
+        done => done.map(|()| true),
+    };
+    // Ambient, since for a user other than 0 an execution drops the rest.
+    if overrides.at(Step::Capabilities)? && owner.is_some() {
+        raise_ambient(DAC_OVERRIDE).at(Step::Capabilities)?;
     }
+    if let (Some(capability), Some(_)) = (shield, owner) {
+        raise_ambient(capability).at(Step::Capabilities)?;
+    }
+    Ok(())
+}
+
+/// Keeps a set through the execution, which makes it effective if it is not.
+fn keep(set: Set, effective: bool) -> Result<(), Errno> {
+    let capabilities = Capabilities {
+        effective: if effective { set } else { 0 },
+        permitted: set,
+        inheritable: set,
+    };
+    capabilities.set()
 }
 
 /// Bounds what a damaged or hostile library can make ldconfig do.

@@ -1,0 +1,178 @@
+//! Chooses between executing a library's query program and copying the calling process.
+//!
+//! A program of its own is the better way, since it sees nothing of the caller's memory. But what a process can do after an
+//! execution is bounded by its bounding set, and callers that narrow theirs before they initialise the library (upstream's
+//! command line does) leave the program without the capabilities to change its root and user. And whoever copies the
+//! library by name leaves the program behind. A copy needs neither, but it can only be had of a process with one thread.
+
+use std::path::{Path, PathBuf};
+
+use super::{LIBRARY, Wanted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::capabilities::{Capabilities, Set, is_ambient, is_bounding, only};
+use crate::sys::nvml::is_loaded;
+use crate::sys::process::is_alone;
+
+/// How a query process comes to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Way<'a> {
+    Execute(&'a Path),
+    Copy,
+}
+
+/// The capabilities that a query process may need, by number.
+const NAMES: [(u32, &str); 3] = [
+    (SETGID, "CAP_SETGID"),
+    (SETUID, "CAP_SETUID"),
+    (SYS_CHROOT, "CAP_SYS_CHROOT"),
+];
+const SETGID: u32 = 6;
+const SETUID: u32 = 7;
+const SYS_CHROOT: u32 = 18;
+
+/// Chooses for a library that has found its program, or has not.
+///
+/// # Errors
+/// The process has threads, and either the program was not found, or `process creation failed: the bounding set lacks …`.
+pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> Result<Way<'a>> {
+    let lost = needed(wanted) & lost_by_execution();
+    match program {
+        Ok(path) if lost == 0 => Ok(Way::Execute(path)),
+        _ if is_alone() => copy(is_loaded(LIBRARY)),
+        Ok(_) => Err(narrowed(lost)),
+        Err(error) => {
+            let advice = "install nvc-query, or initialise the library before the process has more than one thread";
+            Err(error.clone().hint(advice))
+        }
+    }
+}
+
+/// A copy would use the NVML that the caller has loaded, from another root and without its descriptors.
+fn copy(nvml_is_loaded: bool) -> Result<Way<'static>> {
+    if !nvml_is_loaded {
+        return Ok(Way::Copy);
+    }
+    let text = format!("process creation failed: this process has loaded {LIBRARY} itself");
+    let error = Error::new(ErrorKind::DriverUnavailable, text);
+    Err(error.hint(
+        "initialise the library before loading NVML; or install nvc-query, and initialise it before narrowing the \
+         bounding set",
+    ))
+}
+
+/// What a query process needs to become what is wanted.
+fn needed(wanted: &Wanted<'_>) -> Set {
+    let ids = |ids: nix::Result<[u32; 3]>, id| ids.is_ok_and(|ids| ids == [id; 3]);
+    let users = nix::unistd::getresuid()
+        .map(|ids| [ids.real, ids.effective, ids.saved].map(nix::unistd::Uid::as_raw));
+    let groups = nix::unistd::getresgid()
+        .map(|ids| [ids.real, ids.effective, ids.saved].map(nix::unistd::Gid::as_raw));
+    let mut needed = 0;
+    for (capability, is_needed) in [
+        (SYS_CHROOT, wanted.root != Path::new("/")),
+        (SETUID, !ids(users, wanted.uid)),
+        (SETGID, !ids(groups, wanted.gid)),
+    ] {
+        if is_needed {
+            needed |= only(capability);
+        }
+    }
+    needed
+}
+
+/// What this process is permitted and a program that it executes would not be.
+fn lost_by_execution() -> Set {
+    let Ok(Capabilities {
+        permitted,
+        inheritable,
+        ..
+    }) = Capabilities::read()
+    else {
+        return 0;
+    };
+    let root = nix::unistd::geteuid().is_root();
+    let survives = |capability| match root {
+        true => inheritable & only(capability) != 0 || is_bounding(capability),
+        false => is_ambient(capability),
+    };
+    let lost = NAMES
+        .into_iter()
+        .filter(|&(capability, _)| permitted & only(capability) != 0 && !survives(capability));
+    lost.fold(0, |set, (capability, _)| set | only(capability))
+}
+
+fn narrowed(lost: Set) -> Error {
+    let names: Vec<_> = NAMES
+        .into_iter()
+        .filter(|&(capability, _)| lost & only(capability) != 0)
+        .map(|(_, name)| name)
+        .collect();
+    // The way out is in the message, since C callers see nothing else.
+    let text = format!(
+        "process creation failed: the bounding set lacks {}: initialise the library before narrowing it, or before \
+         starting threads",
+        names.join(", ")
+    );
+    Error::new(ErrorKind::DriverUnavailable, text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_with_threads_are_executed_or_refused() {
+        let (uid, gid) = (
+            nix::unistd::getuid().as_raw(),
+            nix::unistd::getgid().as_raw(),
+        );
+        let wanted = |root: &'static str, uid| Wanted {
+            root: Path::new(root),
+            uid,
+            gid,
+        };
+        // Test programs have threads.
+        let found = Ok(PathBuf::from("/x/nvc-query"));
+        let execute = Way::Execute(Path::new("/x/nvc-query"));
+        assert_eq!(choose(&found, &wanted("/", uid)).unwrap(), execute);
+        let missing = Err(Error::new(ErrorKind::DriverUnavailable, "it is in none"));
+        let error = choose(&missing, &wanted("/", uid)).unwrap_err();
+        assert_eq!(error.message(), "it is in none");
+        assert!(error.advice().unwrap().contains("one thread"));
+        assert_eq!(copy(false).unwrap(), Way::Copy);
+        let message = copy(true).unwrap_err().message();
+        assert!(message.ends_with("has loaded libnvidia-ml.so.1 itself"));
+
+        assert_eq!(needed(&wanted("/", uid)), 0);
+        assert_eq!(needed(&wanted("/driver", uid)), only(SYS_CHROOT));
+        let both = only(SYS_CHROOT) | only(SETUID);
+        assert_eq!(needed(&wanted("/driver", uid + 1)), both);
+    }
+
+    /// The bounding set is a thread's, and tests run on threads of their own.
+    #[test]
+    fn a_narrow_bounding_set_has_a_name() {
+        let permitted = Capabilities::read().unwrap().permitted;
+        let all = NAMES.into_iter().fold(0, |set, (n, _)| set | only(n));
+        if !nix::unistd::geteuid().is_root() || permitted & all != all {
+            return;
+        }
+        assert_eq!(lost_by_execution(), 0);
+        for (capability, _) in NAMES {
+            crate::sys::capabilities::drop_bounding(capability).unwrap();
+        }
+        assert_eq!(lost_by_execution(), all);
+        let found = Ok(PathBuf::from("/x/nvc-query"));
+        let wanted = Wanted {
+            root: Path::new("/driver"),
+            uid: 0,
+            gid: 65534,
+        };
+        assert_eq!(
+            choose(&found, &wanted).unwrap_err().message(),
+            "process creation failed: the bounding set lacks CAP_SETGID, CAP_SYS_CHROOT: initialise the library before \
+             narrowing it, or before starting threads"
+        );
+    }
+}

@@ -1,0 +1,77 @@
+/*
+ * Asks the driver after it has narrowed its bounding set, as upstream's command line does.
+ *
+ *     narrowed ROOT wide|narrow THREADS [USER [DIRECTORY]]
+ *
+ * With DIRECTORY it goes there first, after the library was loaded.
+ */
+#define _GNU_SOURCE
+#include <linux/capability.h>
+#include <nvc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *wait_for_ever(void *nothing)
+{
+    for (;;)
+        pause();
+    return nothing;
+}
+
+static int narrow(void)
+{
+    for (int capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; capability++)
+        if (capability != CAP_DAC_OVERRIDE && capability != CAP_SYS_MODULE)
+            if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0))
+                return -1;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct nvc_context *context = nvc_context_new();
+    struct nvc_config *config = nvc_config_new();
+    struct nvc_driver_info *driver;
+    struct nvc_device_info *devices;
+
+    if (argc < 4 || !context || !config)
+        return 2;
+    if (argc > 5 && chdir(argv[5]))
+        return 2;
+    for (int i = 1; i < atoi(argv[3]); i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, wait_for_ever, NULL))
+            return 2;
+    }
+    if (!strcmp(argv[2], "narrow") && narrow()) {
+        perror("bounding set");
+        return 2;
+    }
+    config->root = argv[1];
+    if (argc > 4)
+        config->uid = config->gid = (uid_t)atoi(argv[4]);
+    if (nvc_init(context, config, NULL)) {
+        fprintf(stderr, "%s\n", nvc_error(context));
+        return 1;
+    }
+    /* Twice, since later questions are put by another process. */
+    for (int i = 0; i < 2; i++) {
+        driver = nvc_driver_info_new(context, NULL);
+        devices = nvc_device_info_new(context, NULL);
+        if (!driver || !devices) {
+            fprintf(stderr, "%s\n", nvc_error(context));
+            return 1;
+        }
+        printf("%s %lu\n", driver->nvrm_version, (unsigned long)devices->ngpus);
+        nvc_driver_info_free(driver);
+        nvc_device_info_free(devices);
+    }
+    nvc_config_free(config);
+    nvc_context_free(context);
+    return 0;
+}
