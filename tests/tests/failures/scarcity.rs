@@ -160,11 +160,12 @@ fn no_descriptor_is_left() {
     assert_complete(&container, &before);
 }
 
-/// Where the language's own ends come abruptly, as when somebody kills it: then it can be done again.
+/// The process may end as if it were killed: by the kernel while it is executed, by the loader, by an allocation that
+/// cannot fail. Which of these happens at which limit depends on the C library. Then it can be done again.
 fn no_memory_is_left() {
     let mut container = container();
     let mut before = State::of(&container);
-    let mut failures = 0;
+    let (mut failures, mut ends) = (0, 0);
     for limit in (6 << 20..1 << 30).step_by(cases(1 << 20, 32 << 10)) {
         let outcome = limited("as", limit, &container);
         assert_eq!(outcome.orphans, [""; 0], "{limit}");
@@ -172,7 +173,8 @@ fn no_memory_is_left() {
             Some(0) => break,
             // The loader's, before there is a program.
             Some(127) => before.assert_unchanged(&container),
-            Some(-6 | -11) => {
+            Some(signal) if signal < 0 => {
+                ends += 1;
                 configure(&container, ARGUMENTS).succeeds();
                 container = self::container();
                 before = State::of(&container);
@@ -184,7 +186,9 @@ fn no_memory_is_left() {
             }
         }
     }
-    assert!(failures > 0, "{failures}");
+    // Steps of a megabyte can miss all limits at which there is enough for a message, and not for the work.
+    assert!(failures + ends > 0);
+    println!("{failures} failures, {ends} ends by a signal");
     assert_complete(&container, &before);
 }
 
