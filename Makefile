@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long fuzz miri asan test-packages reproducible bench profile conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test: ## Run all tests; the privileged ones when root.
 test-long: ## Run all tests with many more cases: hostile trees, races, faults, old kernels, load (an hour or so).
 	@NVC_TEST_LONG=1 scripts/test.sh
 
+test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (root, debootstrap, network; an hour).
+	@scripts/test-fresh.sh
+
 fuzz: ## Run each fuzz target for 20 s; `scripts/fuzz.sh SECONDS TARGET...` for more.
 	@scripts/fuzz.sh
 
@@ -50,11 +53,8 @@ miri: ## Run the unit tests of the pure modules under Miri (nightly).
 asan: ## Run the C tests on a C library that has the address sanitizer in itself (nightly, clang, root).
 	@scripts/asan.sh
 
-bench: ## Measure the release binary; write the tables and plots of docs/performance.md (root).
+bench: ## Measure the release binary; write the tables of docs/performance.md (root).
 	@scripts/bench.sh
-
-profile: ## Show where the time of info, list and configure goes, phase by phase (root, strace, perf).
-	@scripts/profile.sh
 
 conformance: ## Compare the release binary with recorded results of upstream (root, ../shared/conformance).
 	@scripts/conformance.sh

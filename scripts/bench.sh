@@ -1,10 +1,10 @@
 #!/bin/bash
-# Measures the release binary and writes the tables and plots of docs/performance.md, which says what they mean.
+# Measures the release binary and writes the tables of docs/performance.md, which says what they mean.
 #
 #   scripts/bench.sh [OPTIONS OF nvc-bench]
 #
-# Needs root; for all columns ../shared/conformance (the fixture of upstream's figures), scripts/bench-image.sh once (real
-# images), and strace and perf (phases). Does without what is missing.
+# Needs root; for all columns ../shared/conformance (the fixture of upstream's figures) and scripts/bench-image.sh once (real
+# images). Does without what is missing.
 # NVC_BENCH_RUNS=N: runs of each command, default 200. BENCH_AGAINST=PROGRAM: another nvidia-container-cli, measured in turn.
 set -euo pipefail
 
@@ -23,9 +23,5 @@ options=(--runs "${NVC_BENCH_RUNS:-200}" --docs docs --readme README.md)
 if [ -e scripts/bench/baseline.c ]; then
   cc -O2 -o "$target/nvc-baseline" scripts/bench/baseline.c
   options+=(--baseline "$target/nvc-baseline")
-fi
-if [ $# = 0 ] && [ -x scripts/profile.sh ]; then
-  scripts/profile.sh > "$target/profile.txt"
-  options+=(--profile "$target/profile.txt")
 fi
 exec "$target/debug/nvc-bench" "${options[@]}" "$@" "$program"

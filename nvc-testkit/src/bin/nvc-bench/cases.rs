@@ -99,7 +99,9 @@ impl Program {
         })?;
         let help = Command::new(&path).args(["configure", "--help"]).output()?;
         let text = [help.stdout, help.stderr].concat();
-        let has_builtin = String::from_utf8_lossy(&text).contains("builtin");
+        let text = String::from_utf8_lossy(&text);
+        // The word has changed.
+        let has_builtin = text.contains("`auto'") || text.contains("`builtin'");
         Ok(Self { path, has_builtin })
     }
 }

@@ -1,18 +1,16 @@
-//! `nvc-bench`: measures nvidia-container-cli and writes the tables and plots of docs/performance.md.
+//! `nvc-bench`: measures nvidia-container-cli and writes the tables of docs/performance.md.
 //!
 //! As root. Everything happens in a mount namespace of its own, on scratch space in memory.
 
 mod bed;
 mod cases;
 mod images;
-mod phases;
-mod plot;
 mod report;
 mod scale;
 mod timing;
 mod trace;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::{env, fs, io};
 
@@ -28,11 +26,10 @@ usage: nvc-bench [OPTION...] PROGRAM       measure an nvidia-container-cli
 
   --against PROGRAM   another one, measured in turn
   --baseline PROGRAM  what scripts/bench/baseline.c is compiled to
-  --profile FILE      what scripts/profile.sh printed, to be drawn
   --runs N            runs of each command (default 200); a tenth of it for scaling, a fifth for images
   --only PART         commands, images or scaling
   --up-to N           scaling up to this size only
-  --docs DIR          write DIR/performance.md's tables, and plots beside it
+  --docs DIR          write DIR/performance.md's tables
   --readme FILE       write the short table of this file
 ";
 
@@ -40,7 +37,6 @@ struct Wanted {
     program: PathBuf,
     against: Option<PathBuf>,
     baseline: Option<PathBuf>,
-    profile: Option<PathBuf>,
     runs: usize,
     only: Option<String>,
     up_to: u32,
@@ -68,7 +64,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
         program: PathBuf::new(),
         against: None,
         baseline: None,
-        profile: None,
         runs: 200,
         only: None,
         up_to: u32::MAX,
@@ -79,7 +74,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
         match word.as_str() {
             "--against" => wanted.against = Some(words.next()?.into()),
             "--baseline" => wanted.baseline = Some(words.next()?.into()),
-            "--profile" => wanted.profile = Some(words.next()?.into()),
             "--runs" => wanted.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
             "--only" => {
                 let known = ["commands", "images", "scaling"];
@@ -109,12 +103,6 @@ fn run(wanted: &Wanted) -> io::Result<()> {
 }
 
 fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
-    if let (Some(profile), Some(docs)) = (&wanted.profile, &wanted.docs) {
-        write(
-            &docs.join("phases.svg"),
-            &phases::draw(&fs::read_to_string(profile)?),
-        )?;
-    }
     let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
     // Each table is written when it is there: a later failure must not lose it.
     let add = |mark, text: String| {
@@ -153,16 +141,7 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
             runs: wanted.runs.div_ceil(10),
             up_to: wanted.up_to,
         };
-        let series = scale.all()?;
-        add("scaling", report::scaling(&series))?;
-        if let Some(docs) = &wanted.docs {
-            write(&docs.join("scaling.svg"), &plot::scaling(&series))?;
-        }
+        add("scaling", report::scaling(&scale.all()?))?;
     }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    fs::write(path, text)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }

@@ -30,9 +30,7 @@ pub(crate) struct Series {
 
 /// One size.
 pub(crate) struct Point {
-    /// How many.
-    pub(crate) size: u32,
-    /// How tables name the size, if not by the number.
+    /// How tables name the size.
     pub(crate) label: String,
     /// What was measured.
     pub(crate) lines: Vec<Line>,
@@ -106,7 +104,7 @@ impl Scale<'_> {
                 0 => gpus.to_string(),
                 _ => format!("{gpus} with {migs} MIG devices each"),
             };
-            points.push(self.point(size, label, "GPUs", &cases, &bed)?);
+            points.push(self.point(label, "GPUs", &cases, &bed)?);
         }
         Ok(Series {
             title: "GPUs of the machine",
@@ -243,7 +241,6 @@ impl Scale<'_> {
                 calls: None,
             };
             points.push(Point {
-                size,
                 label: size.to_string(),
                 lines: vec![
                     line("all of them", all),
@@ -269,7 +266,7 @@ impl Scale<'_> {
         for &size in sizes.iter().filter(|size| **size <= self.up_to) {
             // The scratch space is what the roots are made of: it goes last.
             let (bed, cases, _scratch) = make(size)?;
-            points.push(self.point(size, size.to_string(), axis, &cases, &bed)?);
+            points.push(self.point(size.to_string(), axis, &cases, &bed)?);
         }
         Ok(Series {
             title,
@@ -278,19 +275,11 @@ impl Scale<'_> {
         })
     }
 
-    fn point(
-        &self,
-        size: u32,
-        label: String,
-        axis: &str,
-        cases: &[Case],
-        bed: &Bed,
-    ) -> io::Result<Point> {
+    fn point(&self, label: String, axis: &str, cases: &[Case], bed: &Bed) -> io::Result<Point> {
         let programs = std::slice::from_ref(self.program);
         eprintln!("{label} {axis}");
         let figures = measure(cases, programs, bed, self.runs, Memory::Ignored)?;
         Ok(Point {
-            size,
             label,
             lines: figures.iter().map(Line::from).collect(),
         })
