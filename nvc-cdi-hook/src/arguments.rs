@@ -1,0 +1,129 @@
+//! Reads a hook's words: `--name value`, `--name=value`, also with one dash.
+
+use std::ffi::OsString;
+
+use crate::{Failure, Result};
+
+/// An option of a hook.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opt {
+    pub(crate) name: &'static str,
+    /// The name of its value; none for a flag.
+    pub(crate) value: Option<&'static str>,
+    /// Values may be separated by commas.
+    pub(crate) is_list: bool,
+    pub(crate) help: &'static str,
+}
+
+/// Options of every hook.
+pub(crate) const EVERY: [Opt; 2] = [
+    Opt {
+        name: "container-spec",
+        value: Some("FILE"),
+        is_list: false,
+        help: "Read the container's state from here",
+    },
+    Opt {
+        name: "debug",
+        value: None,
+        is_list: false,
+        help: "Log every step",
+    },
+];
+
+/// Words that are read one after another.
+#[derive(Debug)]
+pub(crate) struct Words {
+    words: Vec<String>,
+    at: usize,
+}
+
+/// What was given.
+#[derive(Debug, Default)]
+pub(crate) struct Given(Vec<(&'static str, String)>);
+
+impl Words {
+    pub(crate) fn new(words: &[OsString]) -> Result<Self> {
+        let text = |word: &OsString| {
+            let word = word.to_str().map(String::from);
+            word.ok_or_else(|| Failure::new("an argument is not UTF-8"))
+        };
+        Ok(Self {
+            words: words.iter().map(text).collect::<Result<_>>()?,
+            at: 0,
+        })
+    }
+
+    pub(crate) fn peek(&self) -> Option<&str> {
+        self.words.get(self.at).map(String::as_str)
+    }
+
+    pub(crate) fn skip(&mut self) {
+        self.at += 1;
+    }
+
+    pub(crate) fn asks_for_help(&self) -> bool {
+        matches!(self.peek(), Some("--help" | "-help" | "-h"))
+    }
+
+    /// The rest of the words as options; words that are no options are ignored, as upstream does.
+    pub(crate) fn options(&mut self, known: &[Opt]) -> Result<Given> {
+        let mut given = Given::default();
+        while let Some(word) = self.words.get(self.at) {
+            self.at += 1;
+            let Some(bare) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+                continue;
+            };
+            if bare.is_empty() {
+                break;
+            }
+            let (name, value) = match bare.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_string())),
+                None => (bare, None),
+            };
+            let opt = known.iter().chain(&EVERY).find(|opt| opt.name == name);
+            let opt =
+                opt.ok_or_else(|| Failure::new(format!("flag provided but not defined: -{name}")))?;
+            let value = match (opt.value, value) {
+                (None, value) => value.unwrap_or_else(|| "true".into()),
+                (Some(_), Some(value)) => value,
+                (Some(_), None) => {
+                    let next = self.words.get(self.at).cloned();
+                    self.at += 1;
+                    next.ok_or_else(|| Failure::new(format!("flag needs an argument: --{name}")))?
+                }
+            };
+            if opt.is_list {
+                given.0.extend(
+                    value
+                        .split(',')
+                        .map(|item| (opt.name, item.trim().to_string())),
+                );
+            } else {
+                given.0.push((opt.name, value));
+            }
+        }
+        Ok(given)
+    }
+}
+
+impl Given {
+    /// The last value of an option.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.list(name).last()
+    }
+
+    /// All values of an option.
+    pub(crate) fn list<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        let values = self.0.iter().filter(move |(known, _)| *known == name);
+        values
+            .map(|(_, value)| value.as_str())
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.text(name)
+            .is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+    }
+}

@@ -1,0 +1,133 @@
+//! Lists the hooks with their options, each hook in a file of its own.
+
+mod application_profile;
+mod chmod;
+mod cuda_compat;
+mod device_node_modification;
+mod symlinks;
+
+use crate::arguments::{EVERY, Given, Opt};
+use crate::report::Report;
+use crate::{PROGRAM, Result};
+
+/// A hook.
+#[derive(Debug)]
+pub(crate) struct Hook {
+    pub(crate) name: &'static str,
+    about: &'static str,
+    pub(crate) options: &'static [Opt],
+    pub(crate) run: fn(&Given, &mut Report) -> Result<()>,
+}
+
+const fn text(name: &'static str, value: &'static str, help: &'static str) -> Opt {
+    Opt {
+        name,
+        value: Some(value),
+        is_list: false,
+        help,
+    }
+}
+
+const fn list(name: &'static str, value: &'static str, help: &'static str) -> Opt {
+    Opt {
+        name,
+        value: Some(value),
+        is_list: true,
+        help,
+    }
+}
+
+const HOOKS: &[Hook] = &[
+    Hook {
+        name: "create-symlinks",
+        about: "Make symbolic links in the container",
+        options: &[list(
+            "link",
+            "TARGET::LINK",
+            "Make LINK, which leads to TARGET",
+        )],
+        run: symlinks::run,
+    },
+    Hook {
+        name: "enable-cuda-compat",
+        about: "Let the loader find the image's CUDA compatibility libraries, if they are newer than the driver",
+        options: &[
+            text(
+                "host-driver-version",
+                "VERSION",
+                "Version of the host's driver",
+            ),
+            text(
+                "host-cuda-version",
+                "VERSION",
+                "Newest CUDA version of the host's driver",
+            ),
+            text(
+                "cuda-compat-container-root",
+                "DIR",
+                "Where the image keeps the libraries",
+            ),
+        ],
+        run: cuda_compat::run,
+    },
+    Hook {
+        name: "disable-device-node-modification",
+        about: "Tell programs in the container not to make device nodes",
+        options: &[],
+        run: device_node_modification::run,
+    },
+    Hook {
+        name: "update-application-profile",
+        about: "Let EGL see the container's GPUs only",
+        options: &[],
+        run: application_profile::run,
+    },
+    Hook {
+        name: "chmod",
+        about: "Change permissions in the container",
+        options: &[
+            text("mode", "OCTAL", "The permissions"),
+            list("path", "PATH", "What gets them"),
+        ],
+        run: chmod::run,
+    },
+    Hook {
+        name: "noop",
+        about: "Do nothing",
+        options: &[],
+        run: |_, _| Ok(()),
+    },
+];
+
+/// The hook of a name.
+pub(crate) fn find(name: &str) -> Option<&'static Hook> {
+    HOOKS.iter().find(|hook| hook.name == name)
+}
+
+/// The program's help.
+pub(crate) fn help() -> String {
+    let mut text =
+        format!("Usage: {PROGRAM} [--debug] [--quiet] HOOK [OPTION...] < STATE\n\nHooks:\n");
+    for hook in HOOKS {
+        text += &format!("  {:<34} {}\n", hook.name, hook.about);
+    }
+    text
+}
+
+impl Hook {
+    /// The hook's help.
+    pub(crate) fn help(&self) -> String {
+        let mut text = format!(
+            "{}\n\nUsage: {PROGRAM} {} [OPTION...] < STATE\n\nOptions:\n",
+            self.about, self.name
+        );
+        for opt in self.options.iter().chain(&EVERY) {
+            let value = opt
+                .value
+                .map(|value| format!(" {value}"))
+                .unwrap_or_default();
+            text += &format!("  --{:<36} {}\n", format!("{}{value}", opt.name), opt.help);
+        }
+        text
+    }
+}

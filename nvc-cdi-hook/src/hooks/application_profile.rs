@@ -1,0 +1,86 @@
+//! Writes an application profile, by which the driver's EGL shows the container's GPUs only.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, minor, statat};
+use rustix::io::Errno;
+
+use crate::arguments::Given;
+use crate::report::Report;
+use crate::{Result, container};
+
+const PROFILE: &str = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf";
+
+/// The profile's mask has 64 bits.
+const MOST: u32 = 64;
+
+pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
+    let root = container(given)?;
+    let dev = Path::new("/dev");
+    let Some(directory) = root.directory(dev)? else {
+        return Ok(());
+    };
+    let minors =
+        minors(directory.as_fd()).map_err(|errno| root.failure("reading failed", dev, errno))?;
+    let mut mask = 0_u64;
+    for minor in minors {
+        if minor < MOST {
+            mask |= 1 << minor;
+        } else {
+            report.warning(&format!(
+                "device with minor number {minor} is beyond the profile's {MOST}"
+            ));
+        }
+    }
+    if mask == 0 {
+        return Ok(());
+    }
+    let path = Path::new(PROFILE);
+    let done = root.place(path, 0o555).and_then(|place| {
+        let text = text(mask);
+        place
+            .write(text.as_bytes(), 0o444)
+            .map_err(|errno| root.failure("write failed", path, errno))
+    });
+    // EGL works without it: a root that cannot be written is no reason to keep the container from starting.
+    if let Err(failure) = done {
+        report.warning(&failure.to_string());
+    }
+    Ok(())
+}
+
+/// The minor numbers of the character devices `nvidia<digits>`.
+fn minors(directory: std::os::fd::BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
+    let mut minors = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let digits = entry.file_name().to_bytes().strip_prefix(b"nvidia");
+        if !digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+        {
+            continue;
+        }
+        let Ok(stat) = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+            minors.push(minor(stat.st_rdev));
+        }
+    }
+    Ok(minors)
+}
+
+fn text(mask: u64) -> String {
+    format!(
+        "{{\"profiles\":[{{\"name\":\"_container_\",\"settings\":[\"EGLVisibleDGPUDevices\",{mask:#x}]}}],\
+         \"rules\":[{{\"pattern\":[],\"profile\":\"_container_\"}}]}}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_mask_is_hexadecimal() {
+        assert!(super::text(9).contains("\"EGLVisibleDGPUDevices\",0x9]"));
+    }
+}

@@ -1,0 +1,45 @@
+//! Changes permissions; symbolic links are followed inside the container's root only.
+
+use std::path::Path;
+
+use rustix::fs::{Mode, fstat};
+use rustix::io::Errno;
+
+use crate::arguments::Given;
+use crate::report::Report;
+use crate::root::own_name;
+use crate::{Failure, Result, container};
+use std::os::fd::AsFd;
+
+pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
+    let word = given
+        .text("mode")
+        .ok_or_else(|| Failure::new("--mode is missing"))?;
+    let mode =
+        u32::from_str_radix(word, 8).map_err(|_| Failure::new(format!("invalid --mode {word}")))?;
+    let mode = mode & 0o777;
+    let paths: Vec<&str> = given.list("path").filter(|path| !path.is_empty()).collect();
+    if paths.is_empty() {
+        return Err(Failure::new("--path is missing"));
+    }
+    let root = container(given)?;
+    for path in paths {
+        let path = Path::new("/").join(path);
+        let Some(found) = root.find(&path)? else {
+            report.step(&format!("{} is missing", path.display()));
+            continue;
+        };
+        let failed = |errno| root.failure("chmod failed", &path, errno);
+        if fstat(&found).map_err(failed)?.st_mode & 0o777 == mode {
+            continue;
+        }
+        match rustix::fs::chmod(own_name(found.as_fd()), Mode::from_raw_mode(mode)) {
+            Ok(()) => {}
+            Err(Errno::PERM | Errno::ACCESS) => {
+                report.step(&format!("{} is not ours", path.display()))
+            }
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(())
+}

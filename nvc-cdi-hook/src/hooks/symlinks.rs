@@ -1,0 +1,40 @@
+//! Makes symbolic links; what is in the way is replaced, unless it is a directory.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use crate::arguments::Given;
+use crate::report::Report;
+use crate::{Failure, Result, container};
+
+pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
+    let links: Vec<&str> = given.list("link").collect();
+    let pairs: Vec<(&str, &str)> = links
+        .iter()
+        .map(|link| parse(link))
+        .collect::<Result<_>>()?;
+    let root = container(given)?;
+    let mut seen = HashSet::new();
+    for (target, link) in pairs {
+        if !seen.insert((target, link)) {
+            continue;
+        }
+        report.step(&format!("linking {link} to {target}"));
+        let path = Path::new("/").join(link);
+        let place = root.place(&path, 0o755)?;
+        place
+            .link(target)
+            .map_err(|errno| root.failure("symlink failed", &path, errno))?;
+    }
+    Ok(())
+}
+
+/// Splits `TARGET::LINK`.
+fn parse(word: &str) -> Result<(&str, &str)> {
+    let invalid = || Failure::new(format!("invalid symlink specification {word}"));
+    let (target, link) = word.split_once("::").ok_or_else(invalid)?;
+    if target.is_empty() || link.is_empty() || link.contains("::") {
+        return Err(invalid());
+    }
+    Ok((target, link))
+}

@@ -1,0 +1,134 @@
+//! Runs the hooks of CDI specifications: small changes in a container's root before its process starts.
+//!
+//! They run as createContainer hooks: with the container's namespaces, but with the host's root, /proc and /dev, and with
+//! the container's root at a path that the state on standard input tells. Everything in that root is hostile. So [`root`]
+//! opens it once, and every access goes through descriptors that are resolved in it. All policy is in the arguments:
+//! neither the environment, which can be the container's own, nor any configuration file is read.
+//!
+//! Exit codes: 0 for done, and for hooks that this version does not know; 1 for failed. Engines tend to show only those,
+//! so what went wrong goes to standard error and to the system's log.
+
+#![forbid(unsafe_code)]
+
+// the command line
+mod arguments;
+
+// the container
+mod root;
+mod state;
+
+// what is done
+mod hooks;
+
+// what is said
+pub mod report;
+
+use std::ffi::OsString;
+
+use arguments::Words;
+use report::Report;
+pub use report::Verbosity;
+use root::Root;
+
+/// The program's name in messages.
+const PROGRAM: &str = "nvidia-cdi-hook";
+
+/// Runs the hook that the words name; returns the exit status.
+pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
+    let mut report = Report::new(verbosity);
+    match dispatch(words, &mut report) {
+        Ok(()) => 0,
+        Err(failure) => {
+            report.error(&failure.to_string());
+            1
+        }
+    }
+}
+
+/// Why a hook failed: operation, object, cause.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    fn of(operation: &str, object: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
+        Self(format!("{operation}: {object}: {cause}"))
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+type Result<T, E = Failure> = std::result::Result<T, E>;
+
+fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
+    let mut words = Words::new(words)?;
+    let name = loop {
+        match words.peek() {
+            None => {
+                report.warning("No CDI hook specified");
+                return Ok(());
+            }
+            Some("--help" | "-help" | "-h" | "help") => {
+                report.print(&hooks::help());
+                return Ok(());
+            }
+            Some("--version" | "-version" | "-v") => {
+                report.print(&format!(
+                    "NVIDIA CDI Hook version {}\n",
+                    env!("CARGO_PKG_VERSION")
+                ));
+                return Ok(());
+            }
+            Some("--debug" | "-debug" | "-d") => report.debug(),
+            Some("--quiet" | "-quiet") => report.quiet(),
+            Some(word) if word.starts_with('-') => {
+                report.warning(&format!("Unsupported option: {word}"));
+                return Ok(());
+            }
+            Some(word) => break word.to_string(),
+        }
+        words.skip();
+    };
+    words.skip();
+    let Some(hook) = hooks::find(&name) else {
+        // A specification of a later version must not keep containers from starting.
+        report.warning(&format!("Unsupported CDI hook: {name}"));
+        return Ok(());
+    };
+    if words.asks_for_help() {
+        report.print(&hook.help());
+        return Ok(());
+    }
+    let given = match words.options(hook.options) {
+        Ok(given) => given,
+        Err(failure) => {
+            report.print(&hook.help());
+            return Err(failure);
+        }
+    };
+    if given.flag("debug") {
+        report.debug();
+    }
+    (hook.run)(&given, report)
+}
+
+/// Opens the root of the container that the state on standard input describes.
+fn container(given: &arguments::Given) -> Result<Root> {
+    let state = match given.text("container-spec") {
+        Some(path) => state::read_file(path)?,
+        None => state::read(std::io::stdin().lock())?,
+    };
+    // The files that are made have the modes that are asked for.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let root = state.open_root()?;
+    // From here on no path is taken relative to what the image can have made.
+    rustix::process::chdir("/").map_err(|errno| Failure::of("chdir failed", "/", errno))?;
+    Ok(root)
+}

@@ -1,0 +1,12 @@
+//! `nvidia-cdi-hook`: runs as root among hostile things, so it reads no environment and no configuration.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use nvc_cdi_hook::Verbosity;
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    ExitCode::from(nvc_cdi_hook::run(&words, Verbosity::default()))
+}

@@ -1,0 +1,255 @@
+//! Works below a container's root by descriptor, so that nothing in it leads out of it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use pathrs::flags::OpenFlags;
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fchmod, fstat, linkat, open,
+    openat, readlinkat, renameat, statx, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::{Failure, Result};
+
+/// How often another name is tried for a temporary file.
+const TRIES: u32 = 100;
+
+/// A container's root.
+#[derive(Debug)]
+pub(crate) struct Root {
+    root: pathrs::Root,
+    /// Its path on the host, for messages.
+    path: PathBuf,
+}
+
+/// A directory in the root, and a name in it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) directory: OwnedFd,
+    pub(crate) name: OsString,
+}
+
+impl Root {
+    /// Opens a root by its path on the host. It must be a mount point, and not the host's own root.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let failed =
+            |errno| Failure::of("opening the container's root failed", path.display(), errno);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = open(path, flags, Mode::empty()).map_err(failed)?;
+        let host = rustix::fs::stat("/").map_err(failed)?;
+        let own = fstat(&fd).map_err(failed)?;
+        if (own.st_dev, own.st_ino) == (host.st_dev, host.st_ino) {
+            let text = format!("the container's root {} is the host's", path.display());
+            return Err(Failure::new(text));
+        }
+        let found = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(failed)?;
+        // Kernels before 5.8 do not say.
+        let says = found
+            .stx_attributes_mask
+            .contains(StatxAttributes::MOUNT_ROOT);
+        if says && !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+            let text = format!(
+                "the container's root {} is not a mount point",
+                path.display()
+            );
+            return Err(Failure::new(text));
+        }
+        let name = rustix::fs::readlinkat(rustix::fs::CWD, own_name(fd.as_fd()), Vec::new());
+        let path = name.map_or_else(
+            |_| path.into(),
+            |name| PathBuf::from(OsStr::from_bytes(name.to_bytes())),
+        );
+        Ok(Self {
+            root: pathrs::Root::from_fd(fd),
+            path,
+        })
+    }
+
+    /// Opens what a path leads to, by reference only. None if there is nothing.
+    pub(crate) fn find(&self, path: &Path) -> Result<Option<OwnedFd>> {
+        match self.root.resolve(path) {
+            Ok(handle) => Ok(Some(handle.into())),
+            Err(error) => match errno(&error) {
+                Errno::NOENT | Errno::NOTDIR => Ok(None),
+                errno => Err(self.failure("open failed", path, errno)),
+            },
+        }
+    }
+
+    /// Opens a directory to be listed. None if there is none.
+    pub(crate) fn directory(&self, path: &Path) -> Result<Option<OwnedFd>> {
+        let flags = OpenFlags::O_RDONLY | OpenFlags::O_DIRECTORY | OpenFlags::O_CLOEXEC;
+        match self.root.open_subpath(path, flags) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(error) => match errno(&error) {
+                Errno::NOENT | Errno::NOTDIR => Ok(None),
+                errno => Err(self.failure("open failed", path, errno)),
+            },
+        }
+    }
+
+    /// The path inside the root that a descriptor has now. For texts only.
+    pub(crate) fn name_of(&self, fd: BorrowedFd<'_>) -> Result<PathBuf> {
+        let failed = |errno| Failure::of("readlink failed", own_name(fd), errno);
+        let name = readlinkat(rustix::fs::CWD, own_name(fd), Vec::new()).map_err(failed)?;
+        let name = Path::new(OsStr::from_bytes(name.to_bytes())).to_path_buf();
+        let below = name
+            .strip_prefix(&self.path)
+            .map_err(|_| failed(Errno::XDEV))?;
+        Ok(Path::new("/").join(below))
+    }
+
+    /// The directory and name of a path; missing directories are made.
+    pub(crate) fn place(&self, path: &Path, mode: u32) -> Result<Place> {
+        let last = path.components().next_back();
+        let (Some(Component::Normal(name)), false) =
+            (last, path.as_os_str().as_bytes().ends_with(b"/"))
+        else {
+            return Err(Failure::new(format!("{} is no file name", path.display())));
+        };
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        Ok(Place {
+            directory: self.make_directories(parent, mode)?,
+            name: name.into(),
+        })
+    }
+
+    /// Opens a directory; what is missing of the path is made with this mode.
+    pub(crate) fn make_directories(&self, path: &Path, mode: u32) -> Result<OwnedFd> {
+        if let Ok(handle) = self.root.resolve(path) {
+            return Ok(handle.into());
+        }
+        use std::os::unix::fs::PermissionsExt;
+        let permissions = std::fs::Permissions::from_mode(mode);
+        let made = self.root.mkdir_all(path, &permissions);
+        made.map(OwnedFd::from)
+            .map_err(|error| self.failure("mkdir failed", path, errno(&error)))
+    }
+
+    /// A failure at a path of the container.
+    pub(crate) fn failure(&self, operation: &str, path: &Path, errno: Errno) -> Failure {
+        Failure::of(
+            operation,
+            format_args!("{} in the container", path.display()),
+            errno,
+        )
+    }
+}
+
+impl Place {
+    /// Makes a symbolic link, in place of anything but a directory.
+    pub(crate) fn link(&self, target: &str) -> Result<(), Errno> {
+        if self.leads_to(target) {
+            return Ok(());
+        }
+        self.put(|name| symlinkat(target, &self.directory, name))
+    }
+
+    fn leads_to(&self, target: &str) -> bool {
+        let found = readlinkat(&self.directory, self.name.as_os_str(), Vec::new());
+        found.is_ok_and(|found| found.to_bytes() == target.as_bytes())
+    }
+
+    /// Writes a file, in place of anything but a directory.
+    pub(crate) fn write(&self, text: &[u8], mode: u32) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(mode);
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        // A file without a name cannot be left behind; where the file system has none, one with a name does.
+        match openat(&self.directory, ".", flags, mode) {
+            Ok(file) => {
+                fill(&file, text, mode)?;
+                let own = own_name(file.as_fd());
+                self.put(|name| {
+                    linkat(
+                        rustix::fs::CWD,
+                        own.as_str(),
+                        &self.directory,
+                        name,
+                        AtFlags::SYMLINK_FOLLOW,
+                    )
+                })
+            }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let flags = OFlags::WRONLY
+                    | OFlags::CREATE
+                    | OFlags::EXCL
+                    | OFlags::NOFOLLOW
+                    | OFlags::CLOEXEC;
+                self.put(|name| {
+                    let file = openat(&self.directory, name, flags, mode)?;
+                    fill(&file, text, mode).inspect_err(|_| self.forget(name))
+                })
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Makes something under a temporary name and renames it.
+    fn put(&self, make: impl Fn(&OsStr) -> Result<(), Errno>) -> Result<(), Errno> {
+        for n in 0..TRIES {
+            let name = OsString::from(format!(".nvidia-cdi-hook.{}.{n}", std::process::id()));
+            match make(&name) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => continue,
+                Err(errno) => return Err(errno),
+            }
+            let renamed = renameat(&self.directory, &name, &self.directory, &self.name);
+            return renamed.inspect_err(|_| self.forget(&name));
+        }
+        Err(Errno::EXIST)
+    }
+
+    fn forget(&self, name: &OsStr) {
+        let _ = unlinkat(&self.directory, name, AtFlags::empty());
+    }
+}
+
+fn fill(file: &OwnedFd, text: &[u8], mode: Mode) -> Result<(), Errno> {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let written = rustix::io::write(file, rest)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    fchmod(file, mode)
+}
+
+/// The caller's name for a descriptor, in the host's /proc.
+pub(crate) fn own_name(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Reads a regular file that was opened by reference: looking at a device could be enough to do harm.
+pub(crate) fn read(fd: BorrowedFd<'_>, limit: u64) -> Result<Vec<u8>, Errno> {
+    use std::io::Read;
+    if FileType::from_raw_mode(fstat(fd)?.st_mode) != FileType::RegularFile {
+        return Err(Errno::INVAL);
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = std::fs::File::from(open(own_name(fd), flags, Mode::empty())?);
+    let mut bytes = Vec::new();
+    let read = file.take(limit).read_to_end(&mut bytes);
+    read.map_err(|error| {
+        error
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error)
+    })?;
+    Ok(bytes)
+}
+
+fn errno(error: &pathrs::error::Error) -> Errno {
+    use pathrs::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::OsError(Some(errno)) => Errno::from_raw_os_error(errno),
+        ErrorKind::SafetyViolation => Errno::XDEV,
+        ErrorKind::NotImplemented | ErrorKind::NotSupported => Errno::NOSYS,
+        _ => Errno::IO,
+    }
+}

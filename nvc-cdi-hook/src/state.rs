@@ -1,0 +1,128 @@
+//! Reads the container's state, and finds its root.
+//!
+//! The state's process id is not read: it is 0 or 1 here, and would name a process of the host.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use crate::root::Root;
+use crate::{Failure, Result};
+
+/// The largest state and the largest config.json that are read.
+const LARGEST: u64 = 16 << 20;
+
+/// What the runtime says about the container.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    bundle: PathBuf,
+    /// Said by crun, and by runc in later versions.
+    root: Option<PathBuf>,
+}
+
+/// Reads a state; what follows it is ignored.
+pub(crate) fn read(from: impl Read) -> Result<State> {
+    let mut text = Vec::new();
+    from.take(LARGEST).read_to_end(&mut text).map_err(|error| {
+        Failure::of(
+            "reading the container's state failed",
+            "standard input",
+            error,
+        )
+    })?;
+    parse(&text)
+}
+
+/// Reads a state from a file.
+pub(crate) fn read_file(path: &str) -> Result<State> {
+    let file = File::open(path).map_err(|error| Failure::of("open failed", path, error))?;
+    read(file)
+}
+
+fn parse(text: &[u8]) -> Result<State> {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+    let value = match values.next() {
+        Some(Ok(value)) => value,
+        Some(Err(error)) => {
+            return Err(Failure::new(format!(
+                "the container's state is not JSON: {error}"
+            )));
+        }
+        None => return Err(Failure::new("the container's state is empty")),
+    };
+    if !value.is_object() {
+        return Err(Failure::new("the container's state is no object"));
+    }
+    let path = |key: &str| {
+        let text = value
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty());
+        text.map(PathBuf::from)
+    };
+    Ok(State {
+        bundle: path("bundle").unwrap_or_default(),
+        root: path("root"),
+    })
+}
+
+impl State {
+    /// Opens the root: the state's own, else the one of config.json, else the working directory.
+    pub(crate) fn open_root(&self) -> Result<Root> {
+        if let Some(root) = &self.root {
+            return Root::open(&self.bundle.join(root));
+        }
+        let config = self.bundle.join("config.json");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match open(&config, flags, Mode::empty()) {
+            Ok(file) => {
+                let path = root_path(File::from(file))
+                    .map_err(|reason| Failure::of("reading failed", config.display(), reason))?;
+                // A missing path, and an empty one, is the bundle.
+                Root::open(&self.bundle.join(path))
+            }
+            // In a user namespace without the engine's user; there the runtime starts hooks in the root.
+            Err(Errno::ACCESS | Errno::PERM) => Root::open(Path::new(".")),
+            Err(errno) => Err(Failure::of("open failed", config.display(), errno)),
+        }
+    }
+}
+
+/// `root.path` of a config.json.
+fn root_path(file: File) -> std::result::Result<PathBuf, String> {
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("not a regular file".into());
+    }
+    let mut text = Vec::new();
+    file.take(LARGEST)
+        .read_to_end(&mut text)
+        .map_err(|error| error.to_string())?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    match value.get("root").and_then(|root| root.get("path")) {
+        None | Some(Value::Null) => Ok(PathBuf::new()),
+        Some(Value::String(path)) => Ok(path.into()),
+        Some(_) => Err("root.path is no text".into()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_read() {
+        let state = parse(br#"{"pid": 1, "bundle": "/b", "root": "r"} trailing"#).unwrap();
+        assert_eq!(state.bundle, Path::new("/b"));
+        assert_eq!(state.root.as_deref(), Some(Path::new("r")));
+        assert_eq!(parse(br#"{"root": ""}"#).unwrap().root, None);
+        for text in ["", "[]", "{", "null"] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}
