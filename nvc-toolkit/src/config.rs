@@ -4,6 +4,7 @@
 //! [`lookup`] says where the file is, [`schema`] lists every key, [`parse`] turns text into a [`Config`], and
 //! [`ldconfig`] says which ldconfig the file names.
 
+#[cfg(feature = "engine")]
 pub mod edit;
 pub mod ldconfig;
 pub mod lookup;
