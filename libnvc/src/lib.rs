@@ -22,6 +22,7 @@ pub mod apply;
 
 // for programs
 pub mod debuglog;
+pub mod library_file;
 
 // for tests outside of the crate
 #[doc(hidden)]

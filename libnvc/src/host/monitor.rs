@@ -168,7 +168,19 @@ pub type StatusOf = std::result::Result<GpuStatus, String>;
 /// # Errors
 /// `could not load NVML library`, `nvml: <NVML's words>`, and those of [`Query`](super::query::Query) about the process.
 pub fn facts(program: &QueryProgram, request: &QueryRequest) -> Result<Facts> {
-    let mut conversation = start(program, request, Question::Facts)?;
+    ask(program, request, Question::Facts)
+}
+
+/// Asks for the versions, and which GPUs and MIG devices there are: of each GPU only what identifies it.
+///
+/// # Errors
+/// Those of [`facts`].
+pub fn identities(program: &QueryProgram, request: &QueryRequest) -> Result<Facts> {
+    ask(program, request, Question::Identities)
+}
+
+fn ask(program: &QueryProgram, request: &QueryRequest, question: Question) -> Result<Facts> {
+    let mut conversation = start(program, request, question)?;
     loop {
         match conversation.next()? {
             Message::Facts(facts) => return facts.map_err(|fault| said(&fault)),

@@ -39,6 +39,9 @@ pub(crate) enum Question {
     /// Versions, and what a container needs to know of the GPUs.
     #[default]
     Identity,
+    /// Which GPUs and MIG devices there are, for monitoring: the part of the facts that is had without connecting to
+    /// each GPU.
+    Identities,
     /// All that does not change, for monitoring.
     Facts,
     /// What these GPUs do now.

@@ -21,24 +21,34 @@ const LONGEST_TEXT: usize = 96;
 /// Clocks, limits and sizes above this are nonsense; it keeps sums of them in range.
 const LARGEST: u64 = 1 << 60;
 
+/// Asks for the versions and what identifies each GPU.
+pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, Fault> {
+    let gpus = (0..gpu_count(nvml)?).map(|index| {
+        let (device, mut facts) = identity(nvml, index)?;
+        facts.mig = mig_devices(nvml, device).unwrap_or_default();
+        Ok(facts)
+    });
+    let gpus = gpus.collect();
+    let (driver, cuda) = versions(nvml, cuda);
+    Ok(Facts { driver, cuda, gpus })
+}
+
 /// Asks what the driver and its GPUs are.
 pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, Fault> {
     let count = gpu_count(nvml)?;
-    let driver = nvml.driver_version().map(|version| plain(&version));
-    let driver = driver.map_err(|f| words(&fault(nvml, f)));
-    let (version, connected) = match cuda {
-        Ok(cuda) => match (cuda.version(), cuda.init()) {
-            (Ok(version), Ok(connected)) => (Ok(version), connected),
-            (Err(text), _) | (_, Err(text)) => (Err(format!("cuda: {}", plain(&text))), false),
-        },
-        Err(_) => (
-            Err("could not load the CUDA driver library".to_owned()),
-            false,
-        ),
-    };
-    let cuda = cuda.as_ref().ok().filter(|_| connected);
-    let mut found: Vec<Known> = (0..count).map(|index| gpu(nvml, index, cuda)).collect();
-    if let Some(cuda) = cuda {
+    let (driver, mut version) = versions(nvml, cuda);
+    let mut connected = None;
+    if let (Ok(cuda), Ok(_)) = (cuda, &version) {
+        match cuda.init() {
+            Ok(true) => connected = Some(cuda),
+            Ok(false) => {}
+            Err(text) => version = Err(format!("cuda: {}", plain(&text))),
+        }
+    }
+    let mut found: Vec<Known> = (0..count)
+        .map(|index| gpu(nvml, index, connected))
+        .collect();
+    if let Some(cuda) = connected {
         find_peers(nvml, cuda, &mut found);
     }
     Ok(Facts {
@@ -46,6 +56,25 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, F
         cuda: version,
         gpus: found.into_iter().map(|known| known.facts).collect(),
     })
+}
+
+/// The versions of the driver and of CUDA, or why they are unknown.
+fn versions(
+    nvml: &Nvml,
+    cuda: &Result<Cuda, String>,
+) -> (Result<String, String>, Result<i32, String>) {
+    let driver = nvml.driver_version().map(|version| plain(&version));
+    let driver = driver.map_err(|f| words(&fault(nvml, f)));
+    let cuda = match cuda {
+        Ok(cuda) => cuda
+            .version()
+            .map_err(|text| format!("cuda: {}", plain(&text))),
+        Err(text) => Err(format!(
+            "could not load the CUDA driver library: {}",
+            plain(text)
+        )),
+    };
+    (driver, cuda)
 }
 
 /// A GPU and its handles.
@@ -73,23 +102,8 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
     facts.core_clock = read.of(nvml.max_clock(device, Clock::Multiprocessors));
     facts.memory_clock = read.of(nvml.max_clock(device, Clock::Memory));
     facts.arch = read.of(nvml.compute_capability(device));
-    match mig(nvml, device) {
-        Ok((_, reports)) => {
-            facts.mig = reports
-                .iter()
-                .map(|report| MigFacts {
-                    index: report.slot,
-                    uuid: plain(&report.uuid),
-                    gpu_instance: report.gi,
-                    compute_instance: report.ci,
-                    name: nvml
-                        .mig_device(device, report.slot)
-                        .and_then(|mig| nvml.name(mig))
-                        .ok()
-                        .map(|name| plain(&name)),
-                })
-                .collect();
-        }
+    match mig_devices(nvml, device) {
+        Ok(devices) => facts.mig = devices,
         Err(fault) => read.problems.push(words(&fault)),
     }
     facts.problems = read.problems;
@@ -104,6 +118,25 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
         facts: Ok(facts),
         handles,
     }
+}
+
+/// The MIG devices of a GPU.
+fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
+    let (_, reports) = mig(nvml, device)?;
+    let named = |slot| {
+        nvml.mig_device(device, slot)
+            .and_then(|mig| nvml.name(mig))
+            .ok()
+            .map(|name| plain(&name))
+    };
+    let devices = reports.into_iter().map(|report| MigFacts {
+        index: report.slot,
+        uuid: plain(&report.uuid),
+        gpu_instance: report.gi,
+        compute_instance: report.ci,
+        name: named(report.slot),
+    });
+    Ok(devices.collect())
 }
 
 /// What a GPU cannot be used without.

@@ -104,13 +104,16 @@ fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
     let socket = stay_only_with(socket, request.parent)?;
 
     // Before NVML, which may start threads.
-    let cuda = (request.question == Question::Facts).then(Cuda::load);
+    let cuda = matches!(request.question, Question::Identities | Question::Facts).then(Cuda::load);
     let _ = hide();
     let nvml = match load(request) {
         Ok(nvml) => nvml,
         Err(fault) => return send(socket, &Message::Unavailable(fault)),
     };
     match (&request.question, cuda) {
+        (Question::Identities, Some(cuda)) => {
+            send(socket, &Message::Facts(readings::identities(&nvml, &cuda)))
+        }
         (Question::Facts, Some(cuda)) => {
             send(socket, &Message::Facts(readings::facts(&nvml, &cuda)))
         }

@@ -1,0 +1,56 @@
+//! Reads what the loader's cache lists and what library files say of themselves, for programs beside libnvc that lay
+//! out the driver's files in their own way.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use crate::elf;
+use crate::ldcache::format::Cache;
+
+/// An entry of the loader's cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Kind and architecture of the library, as glibc numbers them.
+    pub flags: i32,
+    /// The name that programs ask for.
+    pub name: OsString,
+    /// The file's path.
+    pub path: PathBuf,
+}
+
+/// The entries of a loader cache in its order; returns None if the bytes are not one.
+pub fn listed(cache: &[u8]) -> Option<Vec<Listed>> {
+    let entries = Cache::parse(cache)?.entries();
+    Some(
+        entries
+            .map(|entry| Listed {
+                flags: entry.flags,
+                name: OsStr::from_bytes(entry.key).to_owned(),
+                path: OsStr::from_bytes(entry.value).into(),
+            })
+            .collect(),
+    )
+}
+
+/// What a library file says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryFile {
+    /// Its SONAME.
+    pub soname: Option<OsString>,
+    /// Whether it needs one of the libraries that were asked about.
+    pub needs: bool,
+}
+
+impl LibraryFile {
+    /// Reads the headers of a file; `needed` are beginnings of names. Returns None if it is no library.
+    pub fn read(file: File, needed: &[&str]) -> Option<Self> {
+        let library = elf::Library::open(file).ok()?;
+        let soname = library.soname().ok()?;
+        Some(Self {
+            soname: soname.map(|name| OsStr::from_bytes(&name).to_owned()),
+            needs: library.needs(needed).ok()?,
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! Lists the libraries that the machine's loader knows.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use libnvc::library_file::{Listed, listed};
+
+use crate::failure::{Failure, Result};
+
+const CACHE: &str = "/etc/ld.so.cache";
+/// The largest cache that is read; typical ones have 100 kB.
+const LARGEST: u64 = 64 << 20;
+/// The entry is a library for the GNU C library.
+const ELF: i32 = 1;
+
+/// What kind of programs a library is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    Wide,
+    Narrow,
+}
+
+/// A library in the loader's cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Library {
+    pub(crate) width: Width,
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+/// The libraries of the loader's cache, in its order.
+///
+/// # Errors
+/// That it cannot be read; `invalid ld.so.cache file`.
+pub(crate) fn all() -> Result<Vec<Library>> {
+    let failed = |error: std::io::Error| Failure::new(format!("open {CACHE}: {error}"));
+    let mut bytes = Vec::new();
+    let file = File::open(CACHE).map_err(failed)?;
+    file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
+    let entries = listed(&bytes)
+        .ok_or_else(|| Failure::new("invalid ld.so.cache file").hint("run ldconfig"))?;
+    Ok(entries.into_iter().filter_map(of_entry).collect())
+}
+
+/// Whether the loader knows a library.
+pub(crate) fn are_there(name: &str) -> Result<bool> {
+    Ok(all()?.iter().any(|library| library.name == name))
+}
+
+fn of_entry(entry: Listed) -> Option<Library> {
+    if entry.flags & ELF == 0 {
+        return None;
+    }
+    let width = match entry.flags & 0xff00 {
+        // x86-64, ppc64le, AArch64
+        0x0300 | 0x0500 | 0x0a00 => Width::Wide,
+        // i386 and what has no architecture of its own, x32, ARM with and without hardware floating point
+        0x0000 | 0x0800 | 0x0900 | 0x0b00 => Width::Narrow,
+        _ => return None,
+    };
+    Some(Library {
+        width,
+        name: entry.name.into_string().ok()?,
+        path: entry.path,
+    })
+}

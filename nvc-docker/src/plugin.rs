@@ -1,0 +1,16 @@
+//! `nvidia-docker-plugin`: the REST interface, and the driver as a docker volume.
+//!
+//! [`run`] starts it by its [`options`]: [`listeners`] come from systemd or are made, [`server`] accepts connections
+//! within limits and lets [`rest`] and [`volume`] answer. What is said about GPUs comes from [`gpus`], which asks the
+//! driver no more often than it must.
+
+pub mod gpus;
+mod listeners;
+mod options;
+pub mod rest;
+mod run;
+mod server;
+mod stall;
+pub mod volume;
+
+pub use run::run;

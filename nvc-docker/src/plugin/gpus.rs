@@ -1,0 +1,385 @@
+//! Asks the driver on behalf of requests: as fresh as possible, as seldom as necessary.
+//!
+//! A few requests are answered with what the driver says now. When more come, the driver is asked once a second, and
+//! the others get the last answer. Facts that do not change are asked for again only when the driver's version, its
+//! GPUs or their MIG devices have changed, since that takes the CUDA library and much longer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use libnvc::host::Identity;
+use libnvc::host::monitor::{self, Facts, GpuFacts, StatusOf};
+use libnvc::host::query::{QueryProgram, QueryRequest};
+use tokio::sync::Mutex as TurnLock;
+use tokio::task::spawn_blocking;
+
+use crate::cuda_version::CudaVersion;
+use crate::device_id::Candidate;
+use crate::failure::{Failure, Result};
+
+/// How old an answer may be when many ask.
+const SECOND: Duration = Duration::from_secs(1);
+/// How many questions in quick succession are put to the driver all the same.
+const BURST: f64 = 6.0;
+/// How long the driver may take for what it does: clients wait, and upstream's gave up after five seconds.
+const STATUS_DEADLINE: Duration = Duration::from_secs(4);
+/// How long it may take to connect to all GPUs.
+const FACTS_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Versions as they are now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// Of the driver, or NVML's words.
+    pub driver: Result<String, String>,
+    /// Of CUDA, or CUDA's words.
+    pub cuda: Result<CudaVersion, String>,
+}
+
+/// What is known of the GPUs.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Versions as they are now.
+    pub versions: Versions,
+    /// GPUs that can be used, in NVML's order.
+    pub gpus: Arc<Vec<GpuFacts>>,
+}
+
+/// What the GPUs do, in the order of [`Known::gpus`].
+#[derive(Clone, Debug)]
+pub struct Doing {
+    /// The GPUs.
+    pub known: Known,
+    /// Their status.
+    pub status: Arc<Vec<StatusOf>>,
+}
+
+/// The driver, asked and remembered.
+#[derive(Debug)]
+pub struct Gpus {
+    program: QueryProgram,
+    request: QueryRequest,
+    identities: Shared<Facts>,
+    facts: Mutex<Option<Arc<Deep>>>,
+    status: Shared<Vec<StatusOf>>,
+}
+
+/// Facts, and what the driver's identities were when they were asked for.
+#[derive(Debug)]
+struct Deep {
+    identities: Vec<String>,
+    gpus: Arc<Vec<GpuFacts>>,
+}
+
+impl Gpus {
+    /// The driver of this machine.
+    ///
+    /// # Errors
+    /// That /proc cannot be read.
+    pub fn new() -> Result<Self> {
+        let who = match nix::unistd::geteuid().is_root() {
+            true => Identity::overflow()?,
+            false => Identity::caller(),
+        };
+        Ok(Self {
+            program: QueryProgram::ThisExecutable,
+            request: QueryRequest {
+                root: "/".into(),
+                uid: who.uid,
+                gid: who.gid,
+                wsl_library: None,
+                deadline: FACTS_DEADLINE,
+            },
+            identities: Shared::default(),
+            facts: Mutex::default(),
+            status: Shared::default(),
+        })
+    }
+
+    /// Finds all that is to be known, or why the plugin cannot start: nothing answers, or no GPU works.
+    ///
+    /// # Errors
+    /// `could not load NVML library`, `nvml: …`, `cuda: …`, `unsupported GPU device`.
+    pub async fn discover(&self) -> Result<(Known, Vec<String>)> {
+        let facts = self.ask_facts().await?;
+        facts.driver.clone().map_err(Failure::new)?;
+        facts.cuda.clone().map_err(Failure::new)?;
+        let mut problems = Vec::new();
+        for gpu in &facts.gpus {
+            match gpu {
+                Err(text) => problems.push(text.clone()),
+                Ok(gpu) => problems.extend(
+                    gpu.problems
+                        .iter()
+                        .map(|text| format!("{}: {text}", gpu.uuid)),
+                ),
+            }
+        }
+        let is_bad = |gpu: &Result<GpuFacts, String>| {
+            gpu.as_ref().map_or(true, |gpu| !gpu.problems.is_empty())
+        };
+        if !facts.gpus.is_empty() && facts.gpus.iter().all(is_bad) {
+            let first = facts.gpus.into_iter().next();
+            let text = match first {
+                Some(Err(text)) => text,
+                Some(Ok(gpu)) => gpu.problems.into_iter().next().unwrap_or_default(),
+                None => String::new(),
+            };
+            return Err(Failure::new(text).hint("no GPU of this machine works"));
+        }
+        let versions = versions(&facts);
+        let gpus = self.remember(facts);
+        Ok((Known { versions, gpus }, problems))
+    }
+
+    /// Versions and facts.
+    ///
+    /// # Errors
+    /// `could not load NVML library`, `nvml: …`.
+    pub async fn known(&self) -> Result<Known> {
+        let identities = self
+            .identities
+            .get(|| {
+                let (program, request) = (self.program.clone(), self.request.clone());
+                move || {
+                    monitor::identities(&program, &request)
+                        .map_err(|error| Failure::from_monitor(&error))
+                }
+            })
+            .await?;
+        let now = names(&identities);
+        let remembered = self.deep().filter(|deep| deep.identities == now);
+        let gpus = match remembered {
+            Some(deep) => Arc::clone(&deep.gpus),
+            None => {
+                let facts = self.ask_facts().await?;
+                self.remember(facts)
+            }
+        };
+        Ok(Known {
+            versions: versions(&identities),
+            gpus,
+        })
+    }
+
+    /// The facts as they were last known, without asking.
+    pub fn remembered(&self) -> Arc<Vec<GpuFacts>> {
+        self.deep()
+            .map(|deep| Arc::clone(&deep.gpus))
+            .unwrap_or_default()
+    }
+
+    /// What the GPUs do.
+    ///
+    /// # Errors
+    /// Those of [`known`](Self::known).
+    pub async fn doing(&self) -> Result<Doing> {
+        let known = self.known().await?;
+        let indices: Vec<u32> = known.gpus.iter().map(|gpu| gpu.index).collect();
+        let count = indices.len();
+        let status = self
+            .status
+            .get(|| {
+                let program = self.program.clone();
+                let request = QueryRequest {
+                    deadline: STATUS_DEADLINE,
+                    ..self.request.clone()
+                };
+                move || {
+                    if indices.is_empty() {
+                        return Ok(Vec::new());
+                    }
+                    monitor::status(&program, &request, &indices)
+                        .map_err(|error| Failure::from_monitor(&error))
+                }
+            })
+            .await?;
+        // Remembered from before the GPUs changed.
+        let status = match status.len() == count {
+            true => status,
+            false => Arc::new(vec![Err("nvml: the GPUs have changed".to_owned()); count]),
+        };
+        Ok(Doing { known, status })
+    }
+
+    async fn ask_facts(&self) -> Result<Facts> {
+        let (program, request) = (self.program.clone(), self.request.clone());
+        let asked = spawn_blocking(move || monitor::facts(&program, &request)).await;
+        match asked {
+            Ok(facts) => facts.map_err(|error| Failure::from_monitor(&error)),
+            Err(error) => Err(Failure::new(error.to_string())),
+        }
+    }
+
+    fn remember(&self, facts: Facts) -> Arc<Vec<GpuFacts>> {
+        let identities = names(&facts);
+        let gpus: Vec<GpuFacts> = facts.gpus.into_iter().filter_map(Result::ok).collect();
+        let gpus = Arc::new(gpus);
+        let deep = Deep {
+            identities,
+            gpus: Arc::clone(&gpus),
+        };
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(deep));
+        gpus
+    }
+
+    fn deep(&self) -> Option<Arc<Deep>> {
+        self.facts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Failure {
+    /// Monitoring has nvidia-docker's words already.
+    fn from_monitor(error: &libnvc::Error) -> Self {
+        Self {
+            text: error.message(),
+            hint: error.advice().map(str::to_owned),
+        }
+    }
+}
+
+/// The GPUs that can be chosen.
+pub fn candidates(gpus: &[GpuFacts]) -> Vec<Candidate> {
+    gpus.iter()
+        .map(|gpu| Candidate {
+            index: gpu.index,
+            uuid: gpu.uuid.clone(),
+            minor: gpu.minor,
+        })
+        .collect()
+}
+
+fn versions(facts: &Facts) -> Versions {
+    Versions {
+        driver: facts.driver.clone(),
+        cuda: facts.cuda.clone().map(CudaVersion::from_number),
+    }
+}
+
+/// What must not change for facts to stay true.
+fn names(facts: &Facts) -> Vec<String> {
+    let driver = facts.driver.clone().ok();
+    let gpus = facts.gpus.iter().map(|gpu| match gpu {
+        Ok(gpu) => {
+            let mig: Vec<&str> = gpu.mig.iter().map(|mig| mig.uuid.as_str()).collect();
+            format!("{} {} {} {}", gpu.uuid, gpu.minor, gpu.busid, mig.join(" "))
+        }
+        Err(_) => String::new(),
+    });
+    driver.into_iter().chain(gpus).collect()
+}
+
+/// An answer that requests share.
+#[derive(Debug)]
+struct Shared<T> {
+    last: Mutex<Last<T>>,
+    turn: TurnLock<()>,
+}
+
+#[derive(Debug)]
+struct Last<T> {
+    /// When the question was put, and the answer.
+    answer: Option<(Instant, Result<Arc<T>>)>,
+    /// How many questions may be put at once.
+    credit: f64,
+    /// When the credit was last raised.
+    counted: Instant,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self {
+            last: Mutex::new(Last {
+                answer: None,
+                credit: BURST,
+                counted: Instant::now(),
+            }),
+            turn: TurnLock::new(()),
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> Shared<T> {
+    /// The answer to a question that is put now, or that of another request.
+    async fn get<F>(&self, question: impl FnOnce() -> F) -> Result<Arc<T>>
+    where
+        F: FnOnce() -> Result<T> + Send + 'static,
+    {
+        let came = Instant::now();
+        if let Some(answer) = self.recent(came) {
+            return answer;
+        }
+        let _turn = self.turn.lock().await;
+        // While this one waited, another request may have asked.
+        if let Some(answer) = self.since(came) {
+            return answer;
+        }
+        let asked = Instant::now();
+        let answer = match spawn_blocking(question()).await {
+            Ok(answer) => answer.map(Arc::new),
+            Err(error) => Err(Failure::new(error.to_string())),
+        };
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.answer = Some((asked, answer.clone()));
+        answer
+    }
+
+    /// The last answer if it is recent and there is no credit for another question, which is taken otherwise.
+    fn recent(&self, now: Instant) -> Option<Result<Arc<T>>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(last.counted);
+        last.credit = (last.credit + passed.as_secs_f64()).min(BURST);
+        last.counted = now;
+        if last.credit >= 1.0 {
+            last.credit -= 1.0;
+            return None;
+        }
+        let (asked, answer) = last.answer.as_ref()?;
+        // Twice: somebody asks already, and waits so that the others need not.
+        (now.saturating_duration_since(*asked) < 2 * SECOND).then(|| answer.clone())
+    }
+
+    fn since(&self, came: Instant) -> Option<Result<Arc<T>>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (asked, answer) = last.answer.as_ref()?;
+        (*asked >= came).then(|| answer.clone())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_burst_asks_no_more_than_it_may() {
+        let shared = Shared::<u32>::default();
+        let count = Arc::new(AtomicU32::new(0));
+        for round in 0..100u32 {
+            let count = Arc::clone(&count);
+            let answer = shared
+                .get(|| move || Ok(count.fetch_add(1, Ordering::SeqCst)))
+                .await;
+            // The first requests get their own answers.
+            if round < 6 {
+                assert_eq!(*answer.unwrap(), round);
+            }
+        }
+        assert!((6..=8).contains(&count.load(Ordering::SeqCst)), "{count:?}");
+    }
+
+    #[tokio::test]
+    async fn failures_are_answers_too() {
+        let shared = Shared::<u32>::default();
+        for _ in 0..50 {
+            let answer = shared.get(|| || Err(Failure::new("x"))).await;
+            assert_eq!(answer.unwrap_err().text, "x");
+        }
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        assert_eq!(*shared.get(|| || Ok(1)).await.unwrap(), 1);
+    }
+}

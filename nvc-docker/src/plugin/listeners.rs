@@ -1,0 +1,193 @@
+//! Makes the plugin's two sockets, or takes them from systemd.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use listenfd::ListenFd;
+
+use crate::failure::{Failure, Result};
+use crate::{VOLUME_DRIVER, log_line};
+
+/// The two sockets.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    pub(super) rest: Vec<TcpListener>,
+    pub(super) plugin: UnixListener,
+    /// The plugin's socket where this program made it; removed at the end.
+    made: Option<PathBuf>,
+}
+
+impl Listeners {
+    /// Makes the sockets, but for those that systemd hands over.
+    ///
+    /// # Errors
+    /// `listen tcp <address>: …`, `listen unix <path>: …`.
+    pub(super) fn open(listen: &str, sockets: &Path) -> Result<Self> {
+        let (mut rest, plugin) = from_systemd()?;
+        let path = sockets.join(format!("{VOLUME_DRIVER}.sock"));
+        if rest.is_empty() {
+            rest.push(tcp(listen)?);
+        }
+        let (plugin, made) = match plugin {
+            Some(plugin) => (plugin, None),
+            None => (unix(&path)?, Some(path)),
+        };
+        Ok(Self { rest, plugin, made })
+    }
+}
+
+impl Drop for Listeners {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // Somebody else may have removed it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn from_systemd() -> Result<(Vec<TcpListener>, Option<UnixListener>)> {
+    let mut handed = ListenFd::from_env();
+    let (mut rest, mut plugin) = (Vec::new(), None);
+    for index in 0..handed.len() {
+        // One of another kind stays where it is.
+        if let Ok(Some(listener)) = handed.take_unix_listener(index) {
+            plugin = Some(listener);
+        } else if let Ok(Some(listener)) = handed.take_tcp_listener(index) {
+            rest.push(listener);
+        } else {
+            return Err(Failure::new(format!(
+                "socket {index} of systemd is neither a TCP nor a unix socket that listens"
+            )));
+        }
+    }
+    Ok((rest, plugin))
+}
+
+/// Listens at `HOST:PORT`; without a host everywhere.
+fn tcp(listen: &str) -> Result<TcpListener> {
+    let failed = |address: &dyn std::fmt::Display, error: io::Error| {
+        let failure = Failure::new(format!("listen tcp {address}: {error}"));
+        match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                failure.hint("does another nvidia-docker-plugin run already?")
+            }
+            _ => failure,
+        }
+    };
+    let malformed = || failed(&listen, io::Error::other("an address is HOST:PORT"));
+    let (host, port) = listen.rsplit_once(':').ok_or_else(malformed)?;
+    let port: u16 = match port {
+        "" => 0,
+        port => port.parse().map_err(|_| malformed())?,
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses: Vec<SocketAddr> = match host {
+        // One socket for both families, where the machine has both.
+        "" => vec![([0u16; 8], port).into(), ([0u8; 4], port).into()],
+        host => {
+            let found = (host, port).to_socket_addrs();
+            let mut found: Vec<SocketAddr> =
+                found.map_err(|error| failed(&listen, error))?.collect();
+            found.sort_by_key(SocketAddr::is_ipv6);
+            found.truncate(1);
+            found
+        }
+    };
+    let mut refusal = malformed();
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => refusal = failed(&address, error),
+        }
+    }
+    Err(refusal)
+}
+
+/// Listens at a path, in place of what a plugin that ended left there.
+fn unix(path: &Path) -> Result<UnixListener> {
+    let failed =
+        |error: io::Error| Failure::new(format!("listen unix {}: {error}", path.display()));
+    if let Some(directory) = path.parent() {
+        // If that fails, so will the next.
+        let _ = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory);
+    }
+    if let Ok(there) = fs::symlink_metadata(path) {
+        if there.file_type().is_socket() && UnixStream::connect(path).is_ok() {
+            return Err(failed(io::Error::other("another plugin answers there"))
+                .hint("stop that one, or choose another directory with -s"));
+        }
+        fs::remove_file(path).map_err(failed)?;
+    }
+    UnixListener::bind(path).map_err(failed)
+}
+
+/// Tells systemd about this program's state, where systemd wants to know.
+pub(super) fn notify(state: &str) {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(place) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let told = UnixDatagram::unbound().and_then(|socket| {
+        let place = place.into_string().unwrap_or_default();
+        let address = match place.strip_prefix('@') {
+            Some(name) => SocketAddr::from_abstract_name(name)?,
+            None => SocketAddr::from_pathname(&place)?,
+        };
+        socket.send_to_addr(state.as_bytes(), &address)
+    });
+    if let Err(error) = told {
+        log_line::say(&format!("Warning: NOTIFY_SOCKET: {error}"));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let at = |text: &str| tcp(text).map(|l| l.local_addr().unwrap().ip().to_string());
+        assert_eq!(at("127.0.0.1:0").unwrap(), "127.0.0.1");
+        assert_eq!(at("localhost:0").unwrap(), "127.0.0.1");
+        assert!(at(":0").unwrap() == "::" || at(":0").unwrap() == "0.0.0.0");
+        for text in [
+            "",
+            "localhost",
+            "localhost:x",
+            "192.0.2.1:0",
+            "localhost:99999",
+        ] {
+            let failure = at(text).unwrap_err();
+            assert!(failure.text.starts_with("listen tcp "), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_taken_port_is_said_to_be() {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let failure = tcp(&first.local_addr().unwrap().to_string()).unwrap_err();
+        assert!(failure.hint.unwrap().contains("another"));
+    }
+
+    #[test]
+    fn stale_sockets_are_replaced_and_living_ones_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x/p.sock");
+        fs::create_dir(directory.path().join("x")).unwrap();
+        fs::write(&path, "stale").unwrap();
+        let first = unix(&path).unwrap();
+        let failure = unix(&path).unwrap_err();
+        assert!(failure.text.ends_with("another plugin answers there"));
+        drop(first);
+        unix(&path).unwrap();
+    }
+}

@@ -1,0 +1,17 @@
+//! Answers HTTP requests about GPUs: version 1.0 as upstream's plugin did, version 2, health, metrics and a page.
+
+mod answer;
+mod base64;
+mod cli;
+mod containers;
+mod info;
+mod lines;
+mod metrics;
+mod query;
+mod router;
+mod status;
+mod v2;
+mod v2_types;
+
+pub(super) use answer::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
+pub(super) use router::Rest;

@@ -1,0 +1,79 @@
+//! Says which options give a container GPUs: docker's, as text and JSON, and those of Mesos.
+
+use serde::Serialize;
+
+use super::answer::json as json_line;
+use super::base64::url_safe;
+use super::query::list;
+use crate::VOLUME_DRIVER;
+use crate::device_id::choose;
+use crate::driver_volume::{self, VOLUME};
+use crate::failure::{Failure, Result};
+use crate::plugin::gpus::{Known, candidates};
+use crate::wrapper::control_devices;
+
+/// Docker's options.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Options {
+    volume_driver: &'static str,
+    volumes: Vec<String>,
+    devices: Vec<String>,
+}
+
+impl Options {
+    /// The options that a query asks for.
+    ///
+    /// # Errors
+    /// `invalid device: <id>`, `invalid volume: <name>`, NVML's words.
+    pub(super) fn new(known: &Known, query: &str) -> Result<Self> {
+        let gpus = candidates(&known.gpus);
+        let ids = list(query, "dev").unwrap_or_default();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let chosen = choose(&ids, &gpus)?;
+        let mut devices = control_devices()?;
+        devices.extend(chosen.iter().map(|gpu| format!("/dev/nvidia{}", gpu.minor)));
+        let names = list(query, "vol").unwrap_or_else(|| vec![VOLUME.to_owned()]);
+        if let Some(bad) = names.iter().find(|name| *name != VOLUME) {
+            return Err(Failure::new(format!("invalid volume: {bad}")));
+        }
+        let driver = known.versions.driver.clone().map_err(Failure::new)?;
+        Ok(Self {
+            volume_driver: VOLUME_DRIVER,
+            volumes: names.iter().map(|_| driver_volume::bind(&driver)).collect(),
+            devices,
+        })
+    }
+
+    /// As JSON.
+    pub(super) fn json(&self) -> String {
+        json_line(self)
+    }
+
+    /// As words on one line, without its end.
+    pub(super) fn text(&self) -> String {
+        let driver = format!("--volume-driver={}", self.volume_driver);
+        let volumes = self.volumes.iter().map(|bind| format!("--volume={bind}"));
+        let devices = self.devices.iter().map(|path| format!("--device={path}"));
+        let words: Vec<String> = std::iter::once(driver)
+            .chain(volumes)
+            .chain(devices)
+            .collect();
+        words.join(" ")
+    }
+}
+
+/// The options of a Mesos agent.
+///
+/// # Errors
+/// That the versions are unknown.
+pub(super) fn mesos(known: &Known) -> Result<String> {
+    let packed =
+        miniz_oxide::deflate::compress_to_vec_zlib(super::info::json(known)?.as_bytes(), 9);
+    let uuids: Vec<&str> = known.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+    Ok(format!(
+        "--attributes=gpus:{} --resources=gpus:{{{}}}",
+        url_safe(&packed),
+        uuids.join(",")
+    ))
+}

@@ -1,0 +1,62 @@
+//! Lays out texts of labelled lines: the values of lines that follow each other stand below each other.
+
+use std::fmt::{Display, Write as _};
+
+/// A text that grows.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    text: String,
+    /// Labelled lines whose width is not known yet.
+    run: Vec<(String, String)>,
+}
+
+impl Lines {
+    /// A line with a value; missing ones are `N/A`.
+    pub(super) fn value(&mut self, label: &str, value: Option<impl Display>, unit: &str) {
+        let value = match value {
+            Some(value) => format!("{value}{unit}"),
+            None => "N/A".to_owned(),
+        };
+        self.run.push((format!("{label}:"), value));
+    }
+
+    /// A line without a value: it ends the alignment of those before it.
+    pub(super) fn plain(&mut self, line: &str) {
+        self.end_run();
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// The whole text.
+    pub(super) fn finish(mut self) -> String {
+        self.end_run();
+        self.text
+    }
+
+    fn end_run(&mut self) {
+        let width = |(label, _): &(String, String)| label.chars().count();
+        let widest = self.run.iter().map(width).max().unwrap_or_default();
+        for (label, value) in self.run.drain(..) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(self.text, "{label:widest$}  {value}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stand_below_each_other() {
+        let mut lines = Lines::default();
+        lines.value("a", Some(1), " W");
+        lines.value("  longer", None::<u32>, " W");
+        lines.plain("  x");
+        lines.value("b", Some("c"), "");
+        assert_eq!(
+            lines.finish(),
+            "a:         1 W\n  longer:  N/A\n  x\nb:  c\n"
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! Finds the answer to a request by its path, and refuses browsers that come for other pages.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hyper::header::{CONTENT_SECURITY_POLICY, HOST, HeaderValue, LOCATION, ORIGIN};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, StatusCode};
+
+use super::answer::{Answer, INTERNAL_ERROR, JSON, NOT_FOUND_TEXT, of_type, text};
+use super::query::{Path, path};
+use super::{cli, info, metrics, status, v2};
+use crate::failure::{Failure, Result};
+use crate::log_line::complain;
+use crate::plugin::gpus::Gpus;
+
+/// The status page, with its style and script.
+const PAGE: &str = include_str!("page.html");
+
+/// What the page may do: nothing but itself.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+                      frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+/// The REST interface.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    gpus: Arc<Gpus>,
+    hosts: Vec<String>,
+}
+
+impl Rest {
+    /// The interface over these GPUs, for browsers that know this machine by one of these names.
+    pub(crate) fn new(gpus: Arc<Gpus>, hosts: Vec<String>) -> Self {
+        Self { gpus, hosts }
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer(&self, request: &Parts) -> Answer {
+        if !is_allowed(&request.headers, request.uri.host(), &self.hosts) {
+            return text(
+                StatusCode::FORBIDDEN,
+                "this page is not for other sites; -allow-host NAME names this machine\n",
+            );
+        }
+        let path = match path(request.uri.path()) {
+            Path::Plain(path) => path,
+            Path::Moved(path) => return moved(&path, request.uri.query()),
+            Path::Malformed => return text(StatusCode::BAD_REQUEST, "malformed path\n"),
+        };
+        if request.method != Method::GET {
+            return not_found();
+        }
+        let query = request.uri.query().unwrap_or_default();
+        let plain = path
+            .strip_prefix("/v1.0")
+            .filter(|rest| rest.starts_with('/'));
+        let answer = match plain.unwrap_or(&path) {
+            "/gpu/info" => self.info(false).await,
+            "/gpu/info/json" => self.info(true).await,
+            "/gpu/status" => self.status(false).await,
+            "/gpu/status/json" => self.status(true).await,
+            "/docker/cli" => return self.docker_cli(query, false).await,
+            "/docker/cli/json" => return self.docker_cli(query, true).await,
+            "/mesos/cli" => self.mesos_cli().await,
+            _ if plain.is_some() => return not_found(),
+            "/" => return page(),
+            "/v2" => self
+                .gpus
+                .doing()
+                .await
+                .map(|doing| of_type(StatusCode::OK, JSON, v2::document(&doing))),
+            "/metrics" => self
+                .gpus
+                .doing()
+                .await
+                .map(|doing| of_type(StatusCode::OK, metrics::TYPE, metrics::text(&doing))),
+            "/healthz" => return self.health().await,
+            _ => return not_found(),
+        };
+        answer.unwrap_or_else(|failure| {
+            complain(&failure);
+            text(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
+        })
+    }
+
+    async fn info(&self, is_json: bool) -> Result<Answer> {
+        let known = self.gpus.known().await?;
+        Ok(match is_json {
+            true => of_type(StatusCode::OK, JSON, info::json(&known)?),
+            false => text(StatusCode::OK, info::text(&known)?),
+        })
+    }
+
+    async fn status(&self, is_json: bool) -> Result<Answer> {
+        let doing = self.gpus.doing().await?;
+        for (gpu, status) in doing.known.gpus.iter().zip(doing.status.iter()) {
+            if let Err(words) = status {
+                complain(&Failure::new(format!("{}: {words}", gpu.uuid)));
+            }
+        }
+        Ok(match is_json {
+            true => of_type(StatusCode::OK, JSON, status::json(&doing)),
+            false => text(StatusCode::OK, status::text(&doing)),
+        })
+    }
+
+    /// Every failure is the client's to read here.
+    async fn docker_cli(&self, query: &str, is_json: bool) -> Answer {
+        let options = match self.gpus.known().await {
+            Ok(known) => cli::Options::new(&known, query),
+            Err(failure) => Err(failure),
+        };
+        match options {
+            Ok(options) if is_json => of_type(StatusCode::OK, JSON, options.json()),
+            Ok(options) => text(StatusCode::OK, options.text()),
+            Err(failure) => text(StatusCode::BAD_REQUEST, format!("{failure}\n")),
+        }
+    }
+
+    async fn mesos_cli(&self) -> Result<Answer> {
+        let known = self.gpus.known().await?;
+        Ok(text(StatusCode::OK, cli::mesos(&known)?))
+    }
+
+    async fn health(&self) -> Answer {
+        let known = self.gpus.known().await;
+        match known.and_then(|known| known.versions.driver.map_err(Failure::new)) {
+            Ok(_) => text(StatusCode::OK, "ok\n"),
+            Err(failure) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
+        }
+    }
+}
+
+/// Whether a request comes from a program, or from a page of this machine.
+///
+/// A page of another site can have its name resolved to this machine's address and then ask for anything: the name
+/// gives it away. Addresses cannot be had that way.
+pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[String]) -> bool {
+    let of_header = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    let mut named = headers.get_all(HOST).iter();
+    // None in HTTP/1.0, which no browser of today speaks.
+    let (first, second) = (named.next(), named.next());
+    if second.is_some() {
+        return false;
+    }
+    let is_ours =
+        |host: Option<String>| host.is_some_and(|host| is_ours(without_port(&host), hosts));
+    if first.is_some_and(|host| !is_ours(of_header(host))) {
+        return false;
+    }
+    if in_target.is_some_and(|host| !is_ours(Some(host.to_owned()))) {
+        return false;
+    }
+    let is_cross_site = |value: &HeaderValue| value == "cross-site" || value == "same-site";
+    if headers.get("sec-fetch-site").is_some_and(is_cross_site) {
+        return false;
+    }
+    match (
+        headers.get(ORIGIN).map(of_header),
+        first.and_then(of_header),
+    ) {
+        (None, _) => true,
+        (Some(Some(origin)), Some(host)) => {
+            origin == format!("http://{host}") || origin == format!("https://{host}")
+        }
+        _ => false,
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port))
+            if port.bytes().all(|b| b.is_ascii_digit())
+                && (!name.contains(':') || name.ends_with(']')) =>
+        {
+            name
+        }
+        _ => host,
+    }
+}
+
+fn is_ours(name: &str, hosts: &[String]) -> bool {
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let is_local = |name: &str| {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        name.eq_ignore_ascii_case("localhost")
+            || name.len() > 10 && name.to_ascii_lowercase().ends_with(".localhost")
+    };
+    // The name that the wrapper and upstream's use.
+    name == "plugin"
+        || is_local(name)
+        || bare.parse::<IpAddr>().is_ok()
+        || hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
+}
+
+fn not_found() -> Answer {
+    text(StatusCode::NOT_FOUND, NOT_FOUND_TEXT)
+}
+
+fn moved(path: &str, query: Option<&str>) -> Answer {
+    let target = match query {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut answer = text(StatusCode::MOVED_PERMANENTLY, "moved\n");
+    if let Ok(target) = HeaderValue::try_from(target) {
+        answer.headers_mut().insert(LOCATION, target);
+    }
+    answer
+}
+
+fn page() -> Answer {
+    let mut answer = of_type(StatusCode::OK, "text/html; charset=utf-8", PAGE);
+    let policy = HeaderValue::from_static(POLICY);
+    answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    answer
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn allowed(headers: &[(&'static str, &str)]) -> bool {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        is_allowed(
+            &map,
+            None,
+            &["node7".to_owned(), "node7.example.org".to_owned()],
+        )
+    }
+
+    #[test]
+    fn hosts() {
+        for host in [
+            "localhost",
+            "localhost:3476",
+            "LOCALHOST:3476",
+            "a.localhost",
+            "127.0.0.1:3476",
+            "10.1.2.3",
+            "[::1]:3476",
+            "[::1]",
+            "plugin",
+            "node7:3476",
+            "Node7.example.org",
+        ] {
+            assert!(allowed(&[("host", host)]), "{host}");
+        }
+        for host in [
+            "evil.example.org",
+            "localhost.evil.org",
+            "127.0.0.1.evil.org",
+            "node7.evil.org:3476",
+            "plugin.evil.org",
+            "",
+            "localhost:3476:1",
+            "xlocalhost",
+        ] {
+            assert!(!allowed(&[("host", host)]), "{host}");
+        }
+        assert!(allowed(&[]));
+        assert!(!allowed(&[("host", "localhost"), ("host", "evil.org")]));
+    }
+
+    #[test]
+    fn origins() {
+        let here = ("host", "localhost:3476");
+        assert!(allowed(&[here, ("origin", "http://localhost:3476")]));
+        for origin in ["http://evil.org", "null", "http://localhost:80"] {
+            assert!(!allowed(&[here, ("origin", origin)]), "{origin}");
+        }
+        for (site, expected) in [
+            ("same-origin", true),
+            ("none", true),
+            ("cross-site", false),
+            ("same-site", false),
+        ] {
+            assert_eq!(allowed(&[here, ("sec-fetch-site", site)]), expected);
+        }
+    }
+}

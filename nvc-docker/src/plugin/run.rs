@@ -1,0 +1,145 @@
+//! Runs the plugin from its command line to its end.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::gpus::Gpus;
+use super::listeners::{Listeners, notify};
+use super::options::{Options, Wish, read};
+use super::rest::Rest;
+use super::server::{Service, serve};
+use super::volume::{Keeper, Volumes, give_up_capabilities};
+use crate::failure::{Failure, Result};
+use crate::log_line::{complain, say};
+use crate::{libraries, modprobe};
+
+/// Threads that wait for the driver. More would not make it faster.
+const MOST_WAITING: usize = 4;
+
+/// Runs the plugin; returns its exit status.
+pub fn run() -> u8 {
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let (program, words) = match words.split_first() {
+        Some((program, words)) => (program.as_str(), words),
+        None => ("nvidia-docker-plugin", &[][..]),
+    };
+    match read(program, words) {
+        Wish::Serve(options) => match work(&options) {
+            Ok(()) => 0,
+            Err(failure) => {
+                complain(&failure);
+                1
+            }
+        },
+        Wish::Print(text) => u8::from(std::io::stdout().write_all(text.as_bytes()).is_err()),
+        Wish::Complain(text) => {
+            // There is nowhere else to say it.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            2
+        }
+    }
+}
+
+fn work(options: &Options) -> Result<()> {
+    if options.loads_module {
+        say("Loading NVIDIA unified memory");
+        modprobe::load_unified_memory()?;
+    }
+    // Before there is any other thread: each has its own capabilities, and only the keeper's are left.
+    let volumes = Path::new(&options.volumes);
+    let keeper = Keeper::start(volumes)?;
+    say("Loading NVIDIA management library");
+    let gpus = Arc::new(Gpus::new()?);
+    let runtime = runtime()?;
+    say("Discovering GPU devices");
+    let (_, problems) = runtime.block_on(gpus.discover())?;
+    for problem in problems {
+        say(&format!("Warning: {problem}"));
+    }
+    say(&format!("Provisioning volumes at {}", options.volumes));
+    // Only to say so at the start if it cannot be read.
+    libraries::all()?;
+    say(&format!("Serving plugin API at {}", options.sockets));
+    say(&format!("Serving remote API at {}", options.listen));
+    let listeners = Listeners::open(&options.listen, Path::new(&options.sockets))?;
+    give_up_capabilities();
+    runtime.block_on(answer(&listeners, keeper, gpus, host_names(options)))?;
+    drop(listeners);
+    say("Successfully terminated");
+    Ok(())
+}
+
+fn runtime() -> Result<Runtime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(MOST_WAITING)
+        .thread_stack_size(512 << 10)
+        .build()
+        .map_err(|error| Failure::new(format!("event loop: {error}")))
+}
+
+async fn answer(
+    listeners: &Listeners,
+    keeper: Keeper,
+    gpus: Arc<Gpus>,
+    hosts: Vec<String>,
+) -> Result<()> {
+    let failed = |error: std::io::Error| Failure::new(format!("sockets: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let (stop, stopping) = watch::channel(false);
+    let mut servers = JoinSet::new();
+    let rest = Service::Rest(Arc::new(Rest::new(Arc::clone(&gpus), hosts)));
+    for listener in &listeners.rest {
+        let listener = listener.try_clone().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
+        servers.spawn(serve(listener, rest.clone(), stopping.clone()));
+    }
+    let listener = listeners.plugin.try_clone().map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = UnixListener::from_std(listener).map_err(failed)?;
+    let volumes = Service::Volumes(Arc::new(Volumes::new(keeper, gpus)));
+    servers.spawn(serve(listener, volumes, stopping));
+    notify("READY=1");
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        // A server ends only when it is told to, or by a mistake in this program.
+        _ = servers.join_next() => {}
+    }
+    notify("STOPPING=1");
+    // The servers are still there to hear it.
+    let _ = stop.send(true);
+    while servers.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// The names under which browsers may come: this machine's own, and those of the command line.
+fn host_names(options: &Options) -> Vec<String> {
+    let own = nix::unistd::gethostname().ok();
+    let own = own.and_then(|name| name.into_string().ok());
+    let short = own
+        .as_deref()
+        .and_then(|name| name.split('.').next())
+        .map(str::to_owned);
+    let listens = options
+        .listen
+        .rsplit_once(':')
+        .map(|(host, _)| host.to_owned());
+    own.into_iter()
+        .chain(short)
+        .chain(listens)
+        .chain(options.hosts.iter().cloned())
+        .filter(|name| !name.is_empty())
+        .collect()
+}

@@ -1,0 +1,188 @@
+//! Accepts connections within limits, and ends them: slow ones, idle ones, and all of them when the plugin stops.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+
+use super::rest::{Answer, Rest, TEXT, of_type};
+use super::stall::Stall;
+use super::volume::Volumes;
+use crate::log_line::say;
+
+/// Connections at a time. Docker's own are counted apart, so that the network cannot keep it out.
+const MOST_OF_NETWORK: usize = 600;
+const MOST_OF_DOCKER: usize = 64;
+/// How long a client may take for the head of a request, also until it begins with one.
+const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take for a body.
+const BODY_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may not read.
+const STALL_PATIENCE: Duration = Duration::from_secs(5);
+/// How long one connection may serve.
+const LIFE: Duration = Duration::from_secs(300);
+/// How long connections have when the plugin stops.
+const LAST_MOMENTS: Duration = Duration::from_secs(5);
+/// Longest head; hyper needs 8 kB at least.
+const LONGEST_HEAD: usize = 16 << 10;
+/// Longest body: docker's requests have a hundred bytes.
+const LONGEST_BODY: usize = 64 << 10;
+
+/// What is refused because there are too many.
+const TOO_MANY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
+    Content-Length: 21\r\nConnection: close\r\nRetry-After: 1\r\n\r\ntoo many connections\n";
+
+/// One of the two interfaces.
+#[derive(Clone, Debug)]
+pub(super) enum Service {
+    Rest(Arc<Rest>),
+    Volumes(Arc<Volumes>),
+}
+
+/// A listener of either family.
+pub(super) trait Accept: Send + 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Accept for tokio::net::TcpListener {
+    type Stream = tokio::net::TcpStream;
+
+    async fn accept(&self) -> io::Result<Self::Stream> {
+        let (stream, _) = self.accept().await?;
+        // Answers are written at once; waiting for more would only delay them.
+        let _ = stream.set_nodelay(true);
+        Ok(stream)
+    }
+}
+
+impl Accept for tokio::net::UnixListener {
+    type Stream = tokio::net::UnixStream;
+
+    async fn accept(&self) -> io::Result<Self::Stream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+/// Serves until it is told to stop, and then until all connections have ended.
+pub(super) async fn serve<L: Accept>(
+    listener: L,
+    service: Service,
+    mut stop: watch::Receiver<bool>,
+) {
+    let most = match service {
+        Service::Rest(_) => MOST_OF_NETWORK,
+        Service::Volumes(_) => MOST_OF_DOCKER,
+    };
+    let places = Arc::new(Semaphore::new(most));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let stream = match accepted {
+            Ok(stream) => stream,
+            Err(error) => {
+                // Out of descriptors, or the client has gone; the others go on.
+                say(&format!("Warning: accept: {error}"));
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => {
+                let (service, stop) = (service.clone(), stop.clone());
+                tokio::spawn(async move {
+                    converse(stream, service, stop).await;
+                    drop(place);
+                });
+            }
+            Err(_) => drop(tokio::spawn(refuse(stream))),
+        }
+    }
+    drop(listener);
+    let all = u32::try_from(most).unwrap_or(u32::MAX);
+    // A client that does not come to an end is left.
+    let _ = timeout(LAST_MOMENTS, places.acquire_many(all)).await;
+}
+
+async fn refuse(mut stream: impl AsyncWrite + Unpin) {
+    let refused = async {
+        stream.write_all(TOO_MANY).await?;
+        stream.shutdown().await
+    };
+    // It gets no more attention than that.
+    let _ = timeout(Duration::from_secs(1), refused).await;
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    service: Service,
+    mut stop: watch::Receiver<bool>,
+) {
+    let io = TokioIo::new(Stall::new(stream, STALL_PATIENCE));
+    let answering = service_fn(move |request| {
+        let service = service.clone();
+        async move { Ok::<_, Infallible>(answer(&service, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(LONGEST_HEAD)
+        .half_close(true)
+        .serve_connection(io, answering);
+    tokio::pin!(connection);
+    let is_over = tokio::select! {
+        _ = connection.as_mut() => true,
+        _ = stop.wait_for(|stop| *stop) => false,
+        () = sleep(LIFE) => false,
+    };
+    if !is_over {
+        connection.as_mut().graceful_shutdown();
+        let _ = timeout(LAST_MOMENTS, connection).await;
+    }
+}
+
+async fn answer(service: &Service, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    match service {
+        Service::Rest(rest) => rest.answer(&head).await,
+        Service::Volumes(volumes) => {
+            if let Some(refusal) = Volumes::refusal(&head) {
+                return refusal;
+            }
+            let body =
+                match timeout(BODY_PATIENCE, Limited::new(body, LONGEST_BODY).collect()).await {
+                    Ok(Ok(body)) => body.to_bytes(),
+                    Ok(Err(_)) => {
+                        return of_type(
+                            StatusCode::PAYLOAD_TOO_LARGE,
+                            TEXT,
+                            "the request is too long\n",
+                        );
+                    }
+                    Err(_) => {
+                        return of_type(
+                            StatusCode::REQUEST_TIMEOUT,
+                            TEXT,
+                            "the request does not end\n",
+                        );
+                    }
+                };
+            volumes.answer(head.uri.path(), &body).await
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Keeps the volumes: one thread that may mount, and carries out one order after the other.
+//!
+//! The rest of the program has no capabilities. What asks from a network never runs where one is held.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use caps::{CapSet, Capability, CapsHashSet};
+use tokio::sync::oneshot;
+
+use super::store::Store;
+use crate::failure::{Failure, Result};
+use crate::log_line::say;
+
+/// What is to be done, to the volume of a driver version.
+#[derive(Debug)]
+pub(crate) enum Order {
+    Create(String),
+    Remove(String),
+    Find(String),
+    /// For a user of that name.
+    Mount(String, String),
+    Unmount(String, String),
+    List,
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Where the volume is; none if there is no such volume.
+    Path(Option<String>),
+    /// Versions and where their volumes are.
+    Versions(Vec<(String, String)>),
+}
+
+type Job = (Order, oneshot::Sender<Result<Outcome>>);
+
+/// The thread's other end.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeper {
+    orders: Sender<Job>,
+}
+
+impl Keeper {
+    /// Starts the thread over a directory of volumes. It keeps the capability to mount; the caller may give up its own.
+    ///
+    /// # Errors
+    /// That no thread can be had, or that another plugin keeps the same directory.
+    pub(crate) fn start(root: &Path) -> Result<Self> {
+        let mut store = Store::open(root)?;
+        let (orders, inbox) = channel();
+        thread::Builder::new()
+            .name("volumes".into())
+            .stack_size(512 << 10)
+            .spawn(move || {
+                keep_only_mounting();
+                work(&mut store, &inbox);
+            })
+            .map_err(|error| Failure::new(format!("thread creation failed: {error}")))?;
+        Ok(Self { orders })
+    }
+
+    /// Has an order carried out.
+    ///
+    /// # Errors
+    /// What went wrong on this machine.
+    pub(crate) async fn carry_out(&self, order: Order) -> Result<Outcome> {
+        let gone = || Failure::new("the thread that keeps the volumes has ended");
+        let (reply, answer) = oneshot::channel();
+        self.orders.send((order, reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+fn work(store: &mut Store, inbox: &Receiver<Job>) {
+    for (order, reply) in inbox {
+        let outcome = match order {
+            Order::Create(version) => store.create(&version).map(|()| Outcome::Done),
+            Order::Remove(version) => store.remove(&version).map(|()| Outcome::Done),
+            Order::Find(version) => Ok(Outcome::Path(store.find(&version))),
+            Order::Mount(version, user) => store.mount(&version, &user).map(Outcome::Path),
+            Order::Unmount(version, user) => store.unmount(&version, &user).map(|()| Outcome::Done),
+            Order::List => store.list().map(Outcome::Versions),
+        };
+        // The client may have gone.
+        let _ = reply.send(outcome);
+    }
+}
+
+/// Gives up all capabilities but those that mounting takes; as root also the right to write where root may.
+fn keep_only_mounting() {
+    let kept: CapsHashSet = [
+        Capability::CAP_SYS_ADMIN,
+        Capability::CAP_DAC_OVERRIDE,
+        Capability::CAP_DAC_READ_SEARCH,
+    ]
+    .into_iter()
+    .collect();
+    let reduced = caps::read(None, CapSet::Permitted).and_then(|permitted| {
+        let rest = permitted.intersection(&kept).copied().collect();
+        caps::clear(None, CapSet::Ambient).or(Ok::<(), caps::errors::CapsError>(()))?;
+        caps::set(None, CapSet::Effective, &rest)?;
+        caps::set(None, CapSet::Permitted, &rest)?;
+        caps::clear(None, CapSet::Inheritable)
+    });
+    if let Err(error) = reduced {
+        say(&format!(
+            "Warning: capabilities could not be given up: {error}"
+        ));
+    }
+}
+
+/// Gives up all capabilities of the calling thread, and of threads it starts later.
+pub(crate) fn give_up_capabilities() {
+    let cleared = caps::clear(None, CapSet::Ambient)
+        .or(Ok::<(), caps::errors::CapsError>(()))
+        .and_then(|()| caps::clear(None, CapSet::Effective))
+        .and_then(|()| caps::clear(None, CapSet::Permitted))
+        .and_then(|()| caps::clear(None, CapSet::Inheritable));
+    if let Err(error) = cleared {
+        say(&format!(
+            "Warning: capabilities could not be given up: {error}"
+        ));
+    }
+}

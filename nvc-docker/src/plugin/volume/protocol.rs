@@ -1,0 +1,343 @@
+//! Speaks docker's protocol of volume plugins.
+
+use std::sync::Arc;
+
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::keeper::{Keeper, Order, Outcome};
+use crate::driver_volume::{self, BadName};
+use crate::failure::{Failure, Result};
+use crate::log_line::{complain, say};
+use crate::plugin::gpus::Gpus;
+use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
+
+/// What docker must accept.
+const ACCEPTED: [&str; 2] = [
+    "application/vnd.docker.plugins.v1.1+json",
+    "application/vnd.docker.plugins.v1.2+json",
+];
+
+/// The type of all answers of the protocol.
+const KIND: &str = "application/vnd.docker.plugins.v1+json";
+
+/// The volume plugin.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    keeper: Keeper,
+    gpus: Arc<Gpus>,
+}
+
+/// A request that names a volume.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Request {
+    name: String,
+    /// Who mounts or unmounts; docker makes one for each container.
+    id: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Activated {
+    implements: [&'static str; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Capable {
+    capabilities: Scope,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Scope {
+    scope: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Done {
+    err: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Mounted {
+    mountpoint: Option<String>,
+    err: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Got {
+    volume: Option<Volume>,
+    err: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Listed {
+    volumes: Option<Vec<Volume>>,
+    err: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Volume {
+    name: String,
+    mountpoint: String,
+}
+
+impl Volumes {
+    /// The plugin over a keeper of volumes; the driver's version comes from the GPUs.
+    pub(crate) fn new(keeper: Keeper, gpus: Arc<Gpus>) -> Self {
+        Self { keeper, gpus }
+    }
+
+    /// What the answer will not need the body for: a refusal.
+    pub(crate) fn refusal(request: &Parts) -> Option<Answer> {
+        let accepts = request.headers.get(ACCEPT).map(HeaderValue::as_bytes);
+        if !ACCEPTED.iter().any(|kind| accepts == Some(kind.as_bytes())) {
+            let shown = String::from_utf8_lossy(accepts.unwrap_or_default()).into_owned();
+            say(&format!("Unsupported plugin API {shown}"));
+            let mut answer = of_type(StatusCode::NOT_ACCEPTABLE, TEXT, "");
+            answer.headers_mut().remove(CONTENT_TYPE);
+            return Some(answer);
+        }
+        (request.method != Method::POST || !is_endpoint(request.uri.path()))
+            .then(|| of_type(StatusCode::NOT_FOUND, TEXT, NOT_FOUND_TEXT))
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer(&self, path: &str, body: &[u8]) -> Answer {
+        match self.line(path, body).await {
+            Ok(line) => of_type(StatusCode::OK, KIND, line),
+            Err(failure) => {
+                complain(&failure);
+                of_type(StatusCode::INTERNAL_SERVER_ERROR, TEXT, INTERNAL_ERROR)
+            }
+        }
+    }
+
+    async fn line(&self, path: &str, body: &[u8]) -> Result<String> {
+        let call = match path {
+            "/Plugin.Activate" => {
+                say("Received activate request");
+                say("Plugins activated [VolumeDriver]");
+                return Ok(json(&Activated {
+                    implements: ["VolumeDriver"],
+                }));
+            }
+            path => path.strip_prefix("/VolumeDriver.").unwrap_or_default(),
+        };
+        match call {
+            "Capabilities" => {
+                return Ok(json(&Capable {
+                    capabilities: Scope { scope: "local" },
+                }));
+            }
+            "List" => return self.list().await,
+            _ => {}
+        }
+        let request = Request::read(body)?;
+        let kind = match call {
+            "Path" => "mount".to_owned(),
+            call => call.to_lowercase(),
+        };
+        if call != "Get" {
+            say(&format!(
+                "Received {kind} request for volume '{}'",
+                request.name
+            ));
+        }
+        let outcome = match driver_volume::version(&request.name) {
+            Ok(version) => self.carry_out(call, version, &request).await?,
+            Err(BadName::Format) => Err(format!("bad volume format: {}", request.name)),
+            Err(BadName::Unsupported) => Err(format!("unsupported volume: {}", request.name)),
+        };
+        if let Err(words) = &outcome {
+            // In the log too: docker shows it to the user only.
+            say(&format!("{kind}: {words}"));
+        }
+        let (mountpoint, err) = match outcome {
+            Ok(path) => (path, None),
+            Err(words) => (None, Some(words)),
+        };
+        Ok(match call {
+            "Create" | "Remove" | "Unmount" => json(&Done { err }),
+            "Get" => json(&Got {
+                volume: mountpoint.map(|mountpoint| Volume {
+                    name: request.name,
+                    mountpoint,
+                }),
+                err,
+            }),
+            _ => json(&Mounted { mountpoint, err }),
+        })
+    }
+
+    /// The path where there is one, or what docker is told; an error is a fault of this machine.
+    async fn carry_out(
+        &self,
+        call: &str,
+        version: &str,
+        request: &Request,
+    ) -> Result<Result<Option<String>, String>> {
+        let name = &request.name;
+        let missing = || Err(format!("no such volume: {name}"));
+        // Digits and dots that are no version: nothing has that name.
+        if !driver_volume::is_version(version) {
+            return Ok(match call {
+                "Create" => Err(format!("invalid volume version: {name}")),
+                "Remove" | "Unmount" => Ok(None),
+                _ => missing(),
+            });
+        }
+        let version = version.to_owned();
+        let order = match call {
+            "Create" => {
+                let running = self.running_driver().await?;
+                if version != running {
+                    return Ok(Err(format!("invalid volume version: {name}")));
+                }
+                Order::Create(version)
+            }
+            "Remove" => Order::Remove(version),
+            "Mount" => {
+                let Outcome::Path(Some(_)) =
+                    self.keeper.carry_out(Order::Find(version.clone())).await?
+                else {
+                    return Ok(missing());
+                };
+                let running = self.running_driver().await?;
+                if version != running {
+                    return Ok(Err(format!(
+                        "{name}: the driver is {running} now; make the container again, so that it gets its volume"
+                    )));
+                }
+                Order::Mount(version, request.id.clone())
+            }
+            "Unmount" => Order::Unmount(version, request.id.clone()),
+            _ => Order::Find(version),
+        };
+        Ok(match self.keeper.carry_out(order).await? {
+            Outcome::Path(None) => missing(),
+            Outcome::Path(path) => Ok(path),
+            Outcome::Done | Outcome::Versions(_) => Ok(None),
+        })
+    }
+
+    async fn running_driver(&self) -> Result<String> {
+        let known = self.gpus.known().await?;
+        known.versions.driver.map_err(Failure::new)
+    }
+
+    async fn list(&self) -> Result<String> {
+        let versions = match self.keeper.carry_out(Order::List).await? {
+            Outcome::Versions(versions) => versions,
+            _ => Vec::new(),
+        };
+        let volumes: Vec<Volume> = versions
+            .into_iter()
+            .map(|(version, mountpoint)| Volume {
+                name: driver_volume::name(&version),
+                mountpoint,
+            })
+            .collect();
+        Ok(json(&Listed {
+            volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
+            err: None,
+        }))
+    }
+}
+
+fn is_endpoint(path: &str) -> bool {
+    path == "/Plugin.Activate"
+        || path.strip_prefix("/VolumeDriver.").is_some_and(|call| {
+            matches!(
+                call,
+                "Create"
+                    | "Remove"
+                    | "Mount"
+                    | "Path"
+                    | "Unmount"
+                    | "Get"
+                    | "List"
+                    | "Capabilities"
+            )
+        })
+}
+
+impl Request {
+    /// Reads a body as Go does: the first value counts, the case of keys does not, null is as nothing.
+    ///
+    /// # Errors
+    /// That the body is not an object with texts.
+    fn read(body: &[u8]) -> Result<Self> {
+        let text = String::from_utf8_lossy(body);
+        let malformed = |why: String| Failure::new(format!("malformed request: {why}"));
+        let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+        let value = match values.next() {
+            Some(value) => value.map_err(|error| malformed(error.to_string()))?,
+            None => return Err(malformed("it is empty".into())),
+        };
+        let members = match value {
+            Value::Null => Map::new(),
+            Value::Object(members) => members,
+            _ => return Err(malformed("it is no object".into())),
+        };
+        let mut request = Self::default();
+        for (key, value) in members {
+            let place = if key.eq_ignore_ascii_case("name") {
+                &mut request.name
+            } else if key.eq_ignore_ascii_case("id") {
+                // Upstream ignores it, whatever it is.
+                if let Value::String(id) = value {
+                    request.id = id;
+                }
+                continue;
+            } else {
+                continue;
+            };
+            match value {
+                Value::Null => {}
+                Value::String(text) => *place = text,
+                _ => return Err(malformed("the name is no text".into())),
+            }
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies() {
+        for (body, name) in [
+            (r#"{"Name":"x"}"#, Some("x")),
+            (r#"{"name":"x","ID":3,"Opts":{"a":"b"}}"#, Some("x")),
+            (r#"{"NAME":"x"} {"Name":"y"}"#, Some("x")),
+            (r#"{"Name":"x"}garbage"#, Some("x")),
+            (r#"{"Name":null}"#, Some("")),
+            ("null", Some("")),
+            ("{}", Some("")),
+            ("", None),
+            ("garbage", None),
+            (r#"{"Name":3}"#, None),
+            ("[]", None),
+            ("\"x\"", None),
+            (r#"{"Name":"x""#, None),
+        ] {
+            let read = Request::read(body.as_bytes());
+            assert_eq!(read.ok().map(|r| r.name).as_deref(), name, "{body}");
+        }
+        let read = Request::read(b"{\"Name\":\"\xff\",\"ID\":\"i\"}").unwrap();
+        assert_eq!((read.name.as_str(), read.id.as_str()), ("\u{fffd}", "i"));
+    }
+}

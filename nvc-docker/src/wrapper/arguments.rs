@@ -1,0 +1,199 @@
+//! Words what is added to a `docker run`. Pure.
+
+use super::backend::{Backend, CDI_KIND, RUNTIME};
+use super::selection::Selection;
+use crate::VOLUME_DRIVER;
+use crate::driver_volume;
+
+/// The devices and volumes of the classic way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Classic {
+    /// Device nodes, the common ones first.
+    pub(super) devices: Vec<String>,
+    /// The driver version whose volume is mounted, once for each name.
+    pub(super) volumes: Vec<String>,
+}
+
+/// How the volume is to be mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mounting {
+    /// It exists: no driver needs to be named.
+    Existing,
+    /// By an option that names the driver of all volumes on the command line.
+    WithDriver,
+    /// By an option of its own, since the user names another driver.
+    Apart,
+}
+
+/// The arguments of a back end that finds the GPUs itself; `set_visible` is what NVIDIA_VISIBLE_DEVICES becomes.
+pub(super) fn of_engine(
+    backend: Backend,
+    selection: &Selection,
+    sets_visible: bool,
+) -> Vec<String> {
+    match (backend, selection) {
+        (Backend::Runtime, selection) => {
+            let mut arguments = vec![format!("--runtime={RUNTIME}")];
+            if sets_visible {
+                let value = match selection {
+                    Selection::All => "all".to_owned(),
+                    Selection::Nothing => "void".to_owned(),
+                    Selection::These(names) => names.join(","),
+                };
+                arguments.push(format!("--env=NVIDIA_VISIBLE_DEVICES={value}"));
+            }
+            arguments
+        }
+        (_, Selection::Nothing) => Vec::new(),
+        (Backend::Cdi, Selection::All) => vec![format!("--device={CDI_KIND}=all")],
+        (Backend::Cdi, Selection::These(names)) => names
+            .iter()
+            .map(|name| format!("--device={CDI_KIND}={name}"))
+            .collect(),
+        (_, Selection::All) => vec!["--gpus=all".to_owned()],
+        // The inner quotes keep docker from taking what follows a comma for another field.
+        (_, Selection::These(names)) => vec![format!("--gpus=\"device={}\"", names.join(","))],
+    }
+}
+
+/// The arguments of the classic way, in upstream's order for this machine.
+pub(super) fn of_this_machine(classic: &Classic, mounting: Mounting) -> Vec<String> {
+    let mut arguments = devices(&classic.devices);
+    for version in &classic.volumes {
+        arguments.extend(volume(version, mounting));
+    }
+    arguments
+}
+
+/// The arguments of the classic way, in the order of the plugin of another machine.
+pub(super) fn of_other_machine(classic: &Classic, mounting: Mounting) -> Vec<String> {
+    let mut arguments = Vec::new();
+    if mounting == Mounting::WithDriver {
+        arguments.push(format!("--volume-driver={VOLUME_DRIVER}"));
+    }
+    for version in &classic.volumes {
+        let one = match mounting {
+            Mounting::Apart => Mounting::Apart,
+            _ => Mounting::Existing,
+        };
+        arguments.extend(volume(version, one));
+    }
+    arguments.extend(devices(&classic.devices));
+    arguments
+}
+
+fn devices(paths: &[String]) -> Vec<String> {
+    paths
+        .iter()
+        .map(|path| format!("--device={path}"))
+        .collect()
+}
+
+fn volume(version: &str, mounting: Mounting) -> Vec<String> {
+    let bind = format!("--volume={}", driver_volume::bind(version));
+    match mounting {
+        Mounting::Existing => vec![bind],
+        Mounting::WithDriver => vec![format!("--volume-driver={VOLUME_DRIVER}"), bind],
+        Mounting::Apart => vec![format!(
+            "--mount=type=volume,source={},target={},readonly,volume-driver={VOLUME_DRIVER}",
+            driver_volume::name(version),
+            driver_volume::MOUNT_POINT
+        )],
+    }
+}
+
+/// A command line that a shell would read as these words.
+pub(super) fn quoted(words: &[std::ffi::OsString]) -> String {
+    let one = |word: &std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
+        match !word.is_empty() && word.chars().all(plain) {
+            true => word.into_owned(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        }
+    };
+    words.iter().map(one).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn these(names: &[&str]) -> Selection {
+        Selection::These(names.iter().map(|s| (*s).to_owned()).collect())
+    }
+
+    #[test]
+    fn arguments_of_engines() {
+        let two = these(&["0", "GPU-1"]);
+        for (backend, selection, sets, expected) in [
+            (
+                Backend::Cdi,
+                &Selection::All,
+                false,
+                "--device=nvidia.com/gpu=all",
+            ),
+            (
+                Backend::Cdi,
+                &two,
+                false,
+                "--device=nvidia.com/gpu=0 --device=nvidia.com/gpu=GPU-1",
+            ),
+            (Backend::Cdi, &Selection::Nothing, true, ""),
+            (Backend::Runtime, &two, false, "--runtime=nvidia"),
+            (
+                Backend::Runtime,
+                &two,
+                true,
+                "--runtime=nvidia --env=NVIDIA_VISIBLE_DEVICES=0,GPU-1",
+            ),
+            (
+                Backend::Runtime,
+                &Selection::All,
+                true,
+                "--runtime=nvidia --env=NVIDIA_VISIBLE_DEVICES=all",
+            ),
+            (Backend::Gpus, &Selection::All, false, "--gpus=all"),
+            (Backend::Gpus, &two, false, "--gpus=\"device=0,GPU-1\""),
+        ] {
+            assert_eq!(of_engine(backend, selection, sets).join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn classic_arguments() {
+        let classic = Classic {
+            devices: vec!["/dev/nvidiactl".into(), "/dev/nvidia0".into()],
+            volumes: vec!["375.66".into()],
+        };
+        let (devices, bind) = (
+            "--device=/dev/nvidiactl --device=/dev/nvidia0",
+            "--volume=nvidia_driver_375.66:/usr/local/nvidia:ro",
+        );
+        let driver = "--volume-driver=nvidia-docker";
+        let here = |mounting| of_this_machine(&classic, mounting).join(" ");
+        assert_eq!(here(Mounting::Existing), format!("{devices} {bind}"));
+        assert_eq!(
+            here(Mounting::WithDriver),
+            format!("{devices} {driver} {bind}")
+        );
+        let apart = "--mount=type=volume,source=nvidia_driver_375.66,target=/usr/local/nvidia,readonly,volume-driver=nvidia-docker";
+        assert_eq!(here(Mounting::Apart), format!("{devices} {apart}"));
+        let there = |mounting| of_other_machine(&classic, mounting).join(" ");
+        assert_eq!(
+            there(Mounting::WithDriver),
+            format!("{driver} {bind} {devices}")
+        );
+        assert_eq!(there(Mounting::Apart), format!("{apart} {devices}"));
+    }
+
+    #[test]
+    fn shells_read_what_was_meant() {
+        let words = ["docker", "run", "--gpus=\"device=0\"", "", "it's", "a b"];
+        let words: Vec<_> = words.iter().map(std::ffi::OsString::from).collect();
+        assert_eq!(
+            quoted(&words),
+            r#"docker run '--gpus="device=0"' '' 'it'\''s' 'a b'"#
+        );
+    }
+}

@@ -1,0 +1,276 @@
+//! Calls docker: asks it what it, its engine and an image are, and finally becomes it.
+//!
+//! Every call has the words of NV_DOCKER and the global options of the command line before its own: the engine that is
+//! asked is the one that will run the container.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde::Deserialize;
+
+use crate::failure::{Failure, Result};
+
+/// How docker is called.
+#[derive(Clone, Debug)]
+pub(super) struct Docker {
+    program: OsString,
+    words: Vec<OsString>,
+}
+
+/// What an engine is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Engine {
+    /// Version of its interface, less the client's if that is older.
+    pub(super) api: (u32, u32),
+    /// Names of its runtimes.
+    pub(super) runtimes: Vec<String>,
+    /// Names of the CDI devices that it has found.
+    pub(super) cdi_devices: Vec<String>,
+    /// Where it looks for CDI specifications; nothing where it does not.
+    pub(super) cdi_directories: Vec<String>,
+    /// The client's context, if it has contexts.
+    pub(super) context: Option<String>,
+}
+
+/// An image's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Configuration {
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    pub(super) env: Option<Vec<String>>,
+}
+
+/// A question that docker is working on.
+#[derive(Debug)]
+pub(super) struct Question(Child);
+
+#[derive(Deserialize)]
+struct Versions {
+    #[serde(rename = "Client")]
+    client: Option<OneVersion>,
+    #[serde(rename = "Server")]
+    server: Option<OneVersion>,
+}
+
+#[derive(Deserialize)]
+struct OneVersion {
+    #[serde(rename = "ApiVersion", alias = "APIVersion")]
+    api: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    #[serde(rename = "Runtimes")]
+    runtimes: Option<BTreeMap<String, serde_json::Value>>,
+    #[serde(rename = "DiscoveredDevices")]
+    devices: Option<Vec<Discovered>>,
+    #[serde(rename = "CDISpecDirs")]
+    cdi_directories: Option<Vec<String>>,
+    #[serde(rename = "ClientInfo")]
+    client: Option<ClientInfo>,
+}
+
+#[derive(Deserialize)]
+struct Discovered {
+    #[serde(rename = "Source", default)]
+    source: String,
+    #[serde(rename = "ID", default)]
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct ClientInfo {
+    #[serde(rename = "Context")]
+    context: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Inspected {
+    #[serde(rename = "Config")]
+    configuration: Option<Configuration>,
+}
+
+impl Docker {
+    /// Docker as NV_DOCKER names it, with the global options of the command line.
+    pub(super) fn new(nv_docker: &str, globals: &[OsString]) -> Self {
+        let mut words = nv_docker.split_whitespace().map(OsString::from);
+        let program = words.next().unwrap_or_else(|| "docker".into());
+        Self {
+            program,
+            words: words.chain(globals.iter().cloned()).collect(),
+        }
+    }
+
+    /// Docker without the global options of the command line, for handing that over whole.
+    pub(super) fn bare(nv_docker: &str) -> Self {
+        Self::new(nv_docker, &[])
+    }
+
+    /// All words of a command line with these at its end.
+    pub(super) fn line(&self, words: &[OsString]) -> Vec<OsString> {
+        let program = std::iter::once(&self.program);
+        program.chain(&self.words).chain(words).cloned().collect()
+    }
+
+    /// Starts to ask; many questions can be on their way.
+    pub(super) fn ask(&self, words: &[&str]) -> Result<Question> {
+        Command::new(&self.program)
+            .args(&self.words)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map(Question)
+            .map_err(|error| not_run(&self.program, &error))
+    }
+
+    /// Pulls an image, with its progress on standard error.
+    pub(super) fn pull(&self, image: &str, platform: Option<&str>) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.words).arg("pull");
+        if let Some(platform) = platform {
+            command.arg(format!("--platform={platform}"));
+        }
+        let child = command
+            .arg(image)
+            .stdin(Stdio::null())
+            .stdout(std::io::stderr())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| not_run(&self.program, &error))?;
+        Question(child).answer().map(drop)
+    }
+
+    /// Becomes docker; returns only if that fails.
+    pub(super) fn become_it(&self, words: &[OsString]) -> Failure {
+        let error = Command::new(&self.program)
+            .args(&self.words)
+            .args(words)
+            .exec();
+        not_run(&self.program, &error)
+    }
+}
+
+impl Question {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// Docker's own words.
+    pub(super) fn answer(self) -> Result<Vec<u8>> {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = self.0.wait_with_output().map_err(|error| {
+            Failure::new("failed to run docker command").hint(error.to_string())
+        })?;
+        if status.success() {
+            return Ok(stdout);
+        }
+        let text = String::from_utf8_lossy(&stderr);
+        let text = text.trim();
+        let text = text.strip_prefix("Error: ").unwrap_or(text);
+        Err(match text {
+            "" => Failure::new("failed to run docker command").hint(status.to_string()),
+            text => Failure::new(text),
+        })
+    }
+}
+
+fn not_run(program: &OsString, error: &std::io::Error) -> Failure {
+    Failure::new("failed to run docker command")
+        .hint(format!("{}: {error}", program.to_string_lossy()))
+}
+
+/// The engine, by `docker version` and `docker info` as JSON; without the second it is an old one.
+pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
+    let versions: Versions = serde_json::from_slice(version).map_err(|error| {
+        Failure::new("docker's version is not understood").hint(error.to_string())
+    })?;
+    let api = |one: Option<OneVersion>| one.and_then(|one| api_version(&one.api?));
+    let (client, server) = (api(versions.client), api(versions.server));
+    let info: Info = info
+        .and_then(|info| serde_json::from_slice(info).ok())
+        .unwrap_or_default();
+    let devices = info.devices.unwrap_or_default();
+    Ok(Engine {
+        api: match (client, server) {
+            (Some(client), Some(server)) => client.min(server),
+            (client, server) => server.or(client).unwrap_or_default(),
+        },
+        runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),
+        cdi_devices: devices
+            .into_iter()
+            .filter(|device| device.source == "cdi")
+            .map(|device| device.id)
+            .collect(),
+        cdi_directories: info.cdi_directories.unwrap_or_default(),
+        context: info.client.and_then(|client| client.context),
+    })
+}
+
+/// The configuration of the only image in an answer of `docker inspect`.
+pub(super) fn configuration(inspected: &[u8]) -> Result<Configuration> {
+    let images: Vec<Inspected> = serde_json::from_slice(inspected).map_err(|error| {
+        Failure::new("docker's answer about the image is not understood").hint(error.to_string())
+    })?;
+    let first = images.into_iter().next();
+    Ok(first
+        .and_then(|image| image.configuration)
+        .unwrap_or_default())
+}
+
+fn api_version(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines() {
+        let old = br#"{"Client":{"ApiVersion":"1.27"},"Server":{"ApiVersion":"1.41"}}"#;
+        assert_eq!(engine(old, None).unwrap().api, (1, 27));
+        let version = br#"{"Client":{"APIVersion":"1.50"},"Server":{"ApiVersion":"1.50"}}"#;
+        let info = br#"{"Runtimes":{"runc":{},"nvidia":{"path":"x"}},"CDISpecDirs":["/etc/cdi"],
+            "DiscoveredDevices":[{"Source":"cdi","ID":"nvidia.com/gpu=0"},{"Source":"x","ID":"y"}],
+            "ClientInfo":{"Context":"default"}}"#;
+        let engine = engine(version, Some(info)).unwrap();
+        assert_eq!(engine.api, (1, 50));
+        assert_eq!(engine.runtimes, ["nvidia", "runc"]);
+        assert_eq!(engine.cdi_devices, ["nvidia.com/gpu=0"]);
+        assert_eq!(engine.cdi_directories, ["/etc/cdi"]);
+        assert_eq!(engine.context.as_deref(), Some("default"));
+    }
+
+    #[test]
+    fn answers_that_are_odd() {
+        assert!(engine(b"<html>", None).is_err());
+        assert_eq!(engine(b"{}", Some(b"?")).unwrap(), Engine::default());
+        let nulls = br#"{"Runtimes":null,"DiscoveredDevices":null,"CDISpecDirs":null}"#;
+        assert_eq!(engine(b"{}", Some(nulls)).unwrap(), Engine::default());
+        assert!(configuration(b"x").is_err());
+        for text in [
+            &b"[]"[..],
+            br#"[{"Config":null}]"#,
+            br#"[{"Config":{"Labels":null}}]"#,
+        ] {
+            assert_eq!(configuration(text).unwrap(), Configuration::default());
+        }
+    }
+
+    #[test]
+    fn words_of_nv_docker() {
+        let docker = Docker::new(" sudo\tdocker  --tls ", &["-D".into()]);
+        let line = docker.line(&["ps".into()]);
+        assert_eq!(line, ["sudo", "docker", "--tls", "-D", "ps"]);
+        assert_eq!(Docker::bare(" ").line(&[]), ["docker"]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Finds the command and the image in a docker command line, as docker itself would.
+
+use super::options::{Scope, Takes, long_name};
+use crate::failure::{Failure, Result};
+
+/// What a command line is about. Numbers are positions of words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Words before this are docker's global options.
+    pub(super) globals: usize,
+    /// The command.
+    pub(super) command: Command,
+    /// The image of `run` and `create`.
+    pub(super) image: Option<usize>,
+    /// Options of `run` and `create`.
+    pub(super) options: Vec<Given>,
+    /// Global options.
+    pub(super) global_options: Vec<Given>,
+}
+
+/// The command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Command {
+    /// `run` or `create`, also after `container`.
+    Run,
+    /// `version`.
+    Version,
+    /// Anything else, and nothing.
+    #[default]
+    Other,
+}
+
+/// An option as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    /// Without dashes; the long name for the few that have meaning here.
+    pub(super) name: String,
+    /// Its value, if it has one.
+    pub(super) value: Option<String>,
+}
+
+impl Line {
+    /// The values that were given for an option of `run`, by its long name.
+    pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.options
+            .iter()
+            .filter(move |given| given.name == name)
+            .filter_map(|given| given.value.as_deref())
+    }
+}
+
+/// Reads a command line; `takes` says what an option takes.
+///
+/// # Errors
+/// `empty argument`, and what `takes` says.
+pub(super) fn read(
+    words: &[String],
+    mut takes: impl FnMut(Scope, &str) -> Result<Takes>,
+) -> Result<Line> {
+    let mut line = Line::default();
+    let (command, options) = positional(words, 0, Scope::Global, &mut takes)?;
+    line.global_options = options;
+    line.globals = command.unwrap_or(words.len());
+    let is_asked = |name: &str| line.global_options.iter().any(|given| given.name == name);
+    if ["help", "h", "version", "v"].into_iter().any(is_asked) {
+        return Ok(line);
+    }
+    let Some(mut at) = command else {
+        return Ok(line);
+    };
+    let word = |at: usize| words.get(at).map(String::as_str);
+    if word(at) == Some("container") && word(at + 1).is_some() {
+        at += 1;
+    }
+    line.command = match word(at) {
+        Some("run" | "create") => Command::Run,
+        Some("version") => Command::Version,
+        _ => Command::Other,
+    };
+    if line.command == Command::Run {
+        let (image, options) = positional(words, at + 1, Scope::Run, &mut takes)?;
+        let is_help = options.iter().any(|given| given.name == "help");
+        line.image = image.filter(|_| !is_help);
+        line.options = options;
+    }
+    Ok(line)
+}
+
+/// The first word that is neither an option nor an option's value, and the options before it.
+fn positional(
+    words: &[String],
+    start: usize,
+    scope: Scope,
+    takes: &mut impl FnMut(Scope, &str) -> Result<Takes>,
+) -> Result<(Option<usize>, Vec<Given>)> {
+    let mut options = Vec::new();
+    let mut give = |name: &str, value: Option<&str>| {
+        options.push(Given {
+            name: long_name(scope, name).to_owned(),
+            value: value.map(str::to_owned),
+        });
+    };
+    let mut at = start;
+    while let Some(word) = words.get(at) {
+        at += 1;
+        if word.is_empty() {
+            return Err(Failure::new("empty argument").hint("is a variable unset?"));
+        }
+        if word == "--" {
+            let next = words.get(at).map(|_| at);
+            return Ok((next, options));
+        }
+        if let Some(long) = word.strip_prefix("--") {
+            match long.split_once('=') {
+                Some((name, value)) => give(name, Some(value)),
+                None => match takes(scope, long)? {
+                    Takes::Nothing => give(long, None),
+                    Takes::Value => {
+                        give(long, words.get(at).map(String::as_str));
+                        at += 1;
+                    }
+                },
+            }
+            continue;
+        }
+        let Some(mut cluster) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            return Ok((Some(at - 1), options));
+        };
+        while let Some(letter) = cluster.chars().next() {
+            let name = cluster.get(..letter.len_utf8()).unwrap_or_default();
+            cluster = cluster.get(letter.len_utf8()..).unwrap_or_default();
+            if let Some(value) = cluster.strip_prefix('=') {
+                give(name, Some(value));
+                break;
+            }
+            match takes(scope, name)? {
+                Takes::Nothing => give(name, None),
+                Takes::Value => {
+                    match cluster {
+                        "" => {
+                            give(name, words.get(at).map(String::as_str));
+                            at += 1;
+                        }
+                        attached => give(name, Some(attached)),
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    Ok((None, options))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::options::known;
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    fn line(text: &str) -> Line {
+        let words = if text.is_empty() {
+            Vec::new()
+        } else {
+            words(text)
+        };
+        read(&words, |scope, name| {
+            Ok(known(scope, name).unwrap_or(Takes::Value))
+        })
+        .unwrap()
+    }
+
+    /// The word taken for the image.
+    fn image(text: &str) -> Option<String> {
+        line(text).image.map(|at| words(text)[at].clone())
+    }
+
+    #[test]
+    fn images() {
+        for text in [
+            "run img",
+            "run -it img",
+            "run -itv /a:/b img",
+            "run -e A=B img",
+            "run -eA=B img",
+            "run --name= img",
+            "run -p 8080:80 img",
+            "run -p8080:80 img cmd",
+            "run --gpus all img",
+            "run -- img cmd",
+            "run --rm -- img cmd",
+            "run -q img cmd",
+            "run --quiet img cmd",
+            "create --rm img cmd",
+            "create --no-healthcheck img cmd",
+            "run --init img",
+            "run -t=true img",
+            "run -it=false img cmd",
+            "run -v=/a:/b img",
+            "-H tcp://h:1 run img",
+            "-l debug run img",
+            "-D --tls run img x",
+            "container run img",
+            "-Htcp://h:1 container create img",
+            "--host=x -- run img",
+        ] {
+            assert_eq!(image(text).as_deref(), Some("img"), "{text}");
+        }
+        assert_eq!(image("run - img").as_deref(), Some("-"));
+        for text in [
+            "",
+            "ps -a",
+            "run",
+            "run -it --name x",
+            "run --help img",
+            "-v run img",
+            "--help run img",
+            "container",
+            "container ls img",
+            "exec run ls",
+            "build -t run .",
+            "run --",
+            "-D",
+        ] {
+            assert_eq!(image(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn options_and_commands() {
+        let read = line("-H x -c=y run --rm -e A=B -eC -itu me --env=D=E img -e F");
+        let values: Vec<&str> = read.values("env").collect();
+        assert_eq!(values, ["A=B", "C", "D=E"]);
+        assert_eq!(read.globals, 3);
+        let globals: Vec<_> = read
+            .global_options
+            .iter()
+            .map(|g| g.name.as_str())
+            .collect();
+        assert_eq!(globals, ["host", "context"]);
+        assert_eq!(line("version").command, Command::Version);
+        assert_eq!(line("ps").command, Command::Other);
+        assert_eq!(line("-v version").command, Command::Other);
+    }
+
+    #[test]
+    fn empty_arguments_are_refused() {
+        for text in [" run img", "run  img", "run --rm  "] {
+            let read = read(&words(text), |_, _| Ok(Takes::Nothing));
+            assert_eq!(read.unwrap_err().text, "empty argument");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Asks this machine's driver what the classic way needs: versions, GPUs, device nodes.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use libnvc::host::query::{Query, QueryProgram, QueryRequest};
+use libnvc::host::{DeviceInfo, DriverVersions, Identity};
+use libnvc::require::{self, Requirement, Target};
+
+use crate::cuda_version::CudaVersion;
+use crate::device_id::Candidate;
+use crate::failure::{Failure, Result};
+use crate::libraries;
+
+/// How long NVML may take: a machine with many GPUs and without persistence mode needs its time.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// This machine's driver.
+#[derive(Clone, Debug)]
+pub(super) struct Local {
+    pub(super) versions: DriverVersions,
+    devices: DeviceInfo,
+}
+
+impl Local {
+    /// Asks NVML, as a user without privileges.
+    ///
+    /// # Errors
+    /// `could not load NVML library`, `nvml: …`.
+    pub(super) fn ask() -> Result<Self> {
+        let who = match nix::unistd::geteuid().is_root() {
+            true => Identity::overflow()?,
+            false => Identity::caller(),
+        };
+        let request = QueryRequest {
+            root: "/".into(),
+            uid: who.uid,
+            gid: who.gid,
+            wsl_library: None,
+            deadline: DEADLINE,
+        };
+        let reply = Query::start(&QueryProgram::ThisProcess, &request)?.finish()?;
+        Ok(Self {
+            versions: reply.versions,
+            devices: reply.devices,
+        })
+    }
+
+    /// The GPUs that can be chosen.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        let gpus = self.devices.gpus.iter();
+        gpus.map(|gpu| Candidate {
+            index: gpu.index,
+            uuid: gpu.uuid.clone(),
+            minor: gpu.minor,
+        })
+        .collect()
+    }
+
+    /// The newest CUDA version that containers can use: none without the CUDA library, which they are given.
+    pub(super) fn cuda(&self) -> Result<CudaVersion> {
+        match libraries::are_there("libcuda.so.1")? {
+            true => CudaVersion::parse(&self.versions.cuda),
+            false => Ok(CudaVersion(0, 0)),
+        }
+    }
+
+    /// Checks an image's requirements on the GPUs that are chosen.
+    ///
+    /// # Errors
+    /// `unsatisfied condition: …`, `invalid expression`.
+    pub(super) fn require(&self, texts: &[&str], is_chosen: impl Fn(u32) -> bool) -> Result<()> {
+        let requirements: Vec<_> = texts.iter().map(|text| Requirement::new(*text)).collect();
+        let chosen = self.devices.gpus.iter().filter(|gpu| is_chosen(gpu.index));
+        let targets: Vec<_> = chosen
+            .map(|gpu| Target {
+                arch: &gpu.arch,
+                brand: &gpu.brand,
+            })
+            .collect();
+        Ok(require::check(&requirements, &self.versions, &targets)?)
+    }
+}
+
+/// The device nodes that all GPUs share.
+///
+/// # Errors
+/// That /dev cannot be looked at.
+pub(crate) fn control_devices() -> Result<Vec<String>> {
+    const TOOLS: &str = "/dev/nvidia-uvm-tools";
+    let mut devices = vec!["/dev/nvidiactl".to_owned(), "/dev/nvidia-uvm".to_owned()];
+    match Path::new(TOOLS).metadata() {
+        Ok(_) => devices.push(TOOLS.to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(Failure::new(format!("{TOOLS}: {error}"))),
+    }
+    Ok(devices)
+}

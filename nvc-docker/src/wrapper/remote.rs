@@ -1,0 +1,432 @@
+//! Asks the plugin of another machine, and takes from its answer what is known to be harmless.
+//!
+//! The answer crosses a network without protection, so options are made here: a device node below /dev, a version. All
+//! else is refused, as is any status but 200.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::arguments::Classic;
+use super::host::Place;
+use crate::VOLUME_DRIVER;
+use crate::driver_volume::{self, MOUNT_POINT};
+use crate::failure::{Failure, Result};
+
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest answer: that about sixteen GPUs has 12 kB.
+const LONGEST: usize = 4 << 20;
+/// Most headers of an answer.
+const MOST_HEADERS: usize = 64;
+/// Longest refusal that is repeated to the user.
+const LONGEST_TEXT: usize = 200;
+
+/// The plugin of another machine.
+#[derive(Debug)]
+pub(super) struct Remote<'a>(pub(super) &'a Place);
+
+/// The driver of another machine.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Versions {
+    pub(super) driver: String,
+    pub(super) cuda: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Info {
+    #[serde(default)]
+    version: InfoVersion,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct InfoVersion {
+    driver: String,
+    #[serde(rename = "CUDA")]
+    cuda: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct CommandLine {
+    volume_driver: String,
+    volumes: Option<Vec<String>>,
+    devices: Vec<String>,
+}
+
+impl Remote<'_> {
+    /// The driver's versions.
+    pub(super) fn versions(&self) -> Result<Versions> {
+        let Info { version } = self.get("/gpu/info/json")?;
+        Ok(Versions {
+            driver: version.driver,
+            cuda: version.cuda,
+        })
+    }
+
+    /// Devices and volumes for these ids and names of volumes.
+    pub(super) fn classic(&self, ids: &[&str], volumes: &[String]) -> Result<Classic> {
+        let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
+        let path = format!(
+            "/docker/cli/json?vol={}&dev={}",
+            query(&volumes),
+            query(ids)
+        );
+        vetted(self.get(&path)?)
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let failed = |failure: Failure| Failure {
+            text: format!("Get \"http://plugin{path}\": {failure}"),
+            ..failure
+        };
+        let answer = match self.0 {
+            Place::Http { host, port } => over_tcp(host, *port, path),
+            Place::Ssh {
+                user,
+                host,
+                ssh_port,
+                port,
+            } => over_ssh(user.as_deref(), host, *ssh_port, *port, path),
+            Place::Here => Err(Failure::new("no remote host")),
+        };
+        let body = answer.and_then(|answer| body(&answer)).map_err(failed)?;
+        serde_json::from_slice(&body).map_err(|error| {
+            failed(
+                Failure::new(format!("the answer is not the plugin's: {error}"))
+                    .hint("is it nvidia-docker-plugin that listens there?"),
+            )
+        })
+    }
+}
+
+/// Names in a query, joined by what the plugin takes for spaces.
+fn query(names: &[&str]) -> String {
+    let one = |name: &&str| -> String {
+        let byte = |b: u8| match b {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+                char::from(b).to_string()
+            }
+            b => format!("%{b:02X}"),
+        };
+        name.bytes().map(byte).collect()
+    };
+    names.iter().map(one).collect::<Vec<_>>().join("+")
+}
+
+/// What is taken of the plugin's answer.
+///
+/// # Errors
+/// `the plugin at the remote host asks for …, which is refused`.
+fn vetted(line: CommandLine) -> Result<Classic> {
+    let refused = |what: &str| {
+        Failure::new(format!(
+            "the plugin at the remote host asks for {}, which is refused",
+            shortened(what)
+        ))
+        .hint("only NVIDIA's device nodes and the driver's volume are taken from it")
+    };
+    if line.volume_driver != VOLUME_DRIVER {
+        return Err(refused(&format!("--volume-driver={}", line.volume_driver)));
+    }
+    if let Some(bad) = line.devices.iter().find(|path| !is_device(path)) {
+        return Err(refused(&format!("--device={bad}")));
+    }
+    let volumes = line.volumes.unwrap_or_default();
+    let version = |bind: &String| {
+        bind.strip_suffix(&format!(":{MOUNT_POINT}:ro"))
+            .and_then(|name| driver_volume::version(name).ok())
+            .filter(|version| driver_volume::is_version(version))
+            .map(str::to_owned)
+            .ok_or_else(|| refused(&format!("--volume={bind}")))
+    };
+    Ok(Classic {
+        volumes: volumes.iter().map(version).collect::<Result<_>>()?,
+        devices: line.devices,
+    })
+}
+
+/// Whether a path is that of one of NVIDIA's device nodes.
+fn is_device(path: &str) -> bool {
+    let rest = path.strip_prefix("/dev/nvidia").unwrap_or("/");
+    let in_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    rest.len() <= 32 && rest.chars().all(in_name)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(LONGEST_TEXT).collect()
+}
+
+fn request(path: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: plugin\r\nUser-Agent: nvidia-docker\r\nConnection: close\r\n\r\n"
+    )
+}
+
+fn over_tcp(host: &str, port: u16, path: &str) -> Result<Vec<u8>> {
+    let end = Instant::now() + PATIENCE;
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let place = |what: &str, error: &std::io::Error| {
+        Failure::new(format!("{what} {host}:{port}: {error}"))
+            .hint("is nvidia-docker-plugin running there, and does it listen on that address (-l)?")
+    };
+    let addresses = (name, port)
+        .to_socket_addrs()
+        .map_err(|error| place("look up", &error))?;
+    let mut refusal = None;
+    for address in addresses {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(mut stream) => {
+                let written = stream.write_all(request(path).as_bytes());
+                written.map_err(|error| place("write to", &error))?;
+                return read_until(&mut stream, end, |stream, left| {
+                    stream.set_read_timeout(Some(left))
+                })
+                .map_err(|error| place("read from", &error));
+            }
+            Err(error) => refusal = Some(place(&format!("dial {address}, for"), &error)),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| Failure::new(format!("{host}:{port} has no address"))))
+}
+
+/// Through the machine's own ssh, which knows hosts and keys and asks for passwords.
+fn over_ssh(
+    user: Option<&str>,
+    host: &str,
+    ssh_port: u16,
+    port: u16,
+    path: &str,
+) -> Result<Vec<u8>> {
+    let mut command = Command::new("ssh");
+    if let Some(user) = user {
+        command.args(["-l", user]);
+    }
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let mut child = command
+        .args(["-p", &ssh_port.to_string()])
+        .args(["-W", &format!("localhost:{port}"), "--", name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| {
+            Failure::new(format!("ssh: {error}")).hint("is an ssh client installed?")
+        })?;
+    let answer = exchange(&mut child, path);
+    // It may have ended by itself, with its own words on standard error.
+    let _ = child.kill();
+    let status = child.wait().map(|status| status.to_string());
+    match answer {
+        Ok(answer) if !answer.is_empty() => Ok(answer),
+        Ok(_) => Err(Failure::new("ssh: no answer").hint(status.unwrap_or_default())),
+        Err(error) => Err(Failure::new(format!("ssh: {error}"))),
+    }
+}
+
+/// A password may have to be typed, so this waits as long as ssh does.
+fn exchange(child: &mut Child, path: &str) -> std::io::Result<Vec<u8>> {
+    if let Some(stdin) = &mut child.stdin {
+        stdin.write_all(request(path).as_bytes())?;
+    }
+    let mut answer = Vec::new();
+    if let Some(stdout) = &mut child.stdout {
+        stdout.take(LONGEST as u64).read_to_end(&mut answer)?;
+    }
+    Ok(answer)
+}
+
+fn read_until<S: Read>(
+    stream: &mut S,
+    end: Instant,
+    limit: impl Fn(&S, Duration) -> std::io::Result<()>,
+) -> std::io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        limit(stream, left)?;
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(answer),
+            Ok(length) => answer.extend(buffer.iter().take(length)),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if answer.len() > LONGEST {
+            return Err(std::io::Error::other("the answer is too long"));
+        }
+        if is_whole(&answer) {
+            return Ok(answer);
+        }
+    }
+}
+
+/// Whether an answer has all the bytes that it announced.
+fn is_whole(answer: &[u8]) -> bool {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut head = httparse::Response::new(&mut headers);
+    let Ok(httparse::Status::Complete(start)) = head.parse(answer) else {
+        return false;
+    };
+    announced(&head).is_some_and(|length| answer.len() >= start.saturating_add(length))
+}
+
+fn announced(head: &httparse::Response<'_, '_>) -> Option<usize> {
+    let value = header(head, "content-length")?;
+    value.trim().parse().ok()
+}
+
+fn header<'a>(head: &'a httparse::Response<'_, '_>, name: &str) -> Option<&'a str> {
+    let mut headers = head.headers.iter();
+    let found = headers.find(|header| header.name.eq_ignore_ascii_case(name))?;
+    std::str::from_utf8(found.value).ok()
+}
+
+/// The body of an answer with status 200.
+fn body(answer: &[u8]) -> Result<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut head = httparse::Response::new(&mut headers);
+    let start = match head.parse(answer) {
+        Ok(httparse::Status::Complete(start)) => start,
+        _ => {
+            return Err(Failure::new("the answer is not HTTP")
+                .hint("is it nvidia-docker-plugin that listens there?"));
+        }
+    };
+    let rest = answer.get(start..).unwrap_or_default();
+    let is_chunked = header(&head, "transfer-encoding")
+        .is_some_and(|value| value.trim().eq_ignore_ascii_case("chunked"));
+    let body = match (is_chunked, announced(&head)) {
+        (true, _) => chunks(rest).ok_or_else(|| Failure::new("the answer is cut off"))?,
+        (false, Some(length)) => rest
+            .get(..length)
+            .ok_or_else(|| Failure::new("the answer is cut off"))?
+            .to_vec(),
+        (false, None) => rest.to_vec(),
+    };
+    match head.code {
+        Some(200) => Ok(body),
+        Some(code) => {
+            let text = String::from_utf8_lossy(&body);
+            Err(match text.trim() {
+                "" => Failure::new(format!("the plugin answers {code}")),
+                text => Failure::new(shortened(text))
+                    .hint(format!("the plugin answered with status {code}")),
+            })
+        }
+        None => Err(Failure::new("the answer is not HTTP")),
+    }
+}
+
+/// A chunked body put together.
+fn chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let httparse::Status::Complete((start, length)) = httparse::parse_chunk_size(rest).ok()?
+        else {
+            return None;
+        };
+        if length == 0 {
+            return Some(body);
+        }
+        let end = start.checked_add(usize::try_from(length).ok()?)?;
+        body.extend(rest.get(start..end)?);
+        rest = rest.get(end..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn line(driver: &str, volume: &str, device: &str) -> CommandLine {
+        CommandLine {
+            volume_driver: driver.into(),
+            volumes: Some(vec![volume.into()]),
+            devices: vec!["/dev/nvidiactl".into(), device.into()],
+        }
+    }
+
+    const VOLUME: &str = "nvidia_driver_375.66:/usr/local/nvidia:ro";
+
+    #[test]
+    fn what_is_known_is_taken() {
+        let classic = vetted(line("nvidia-docker", VOLUME, "/dev/nvidia15")).unwrap();
+        assert_eq!(classic.volumes, ["375.66"]);
+        assert_eq!(classic.devices, ["/dev/nvidiactl", "/dev/nvidia15"]);
+    }
+
+    #[test]
+    fn all_else_is_refused() {
+        for (driver, volume, device) in [
+            ("local", VOLUME, "/dev/nvidia0"),
+            ("nvidia-docker", "/:/usr/local/nvidia:ro", "/dev/nvidia0"),
+            ("nvidia-docker", "nvidia_driver_375.66:/:ro", "/dev/nvidia0"),
+            (
+                "nvidia-docker",
+                "nvidia_driver_375.66:/usr/local/nvidia",
+                "/dev/nvidia0",
+            ),
+            (
+                "nvidia-docker",
+                "nvidia_driver_..:/usr/local/nvidia:ro",
+                "/dev/nvidia0",
+            ),
+            ("nvidia-docker", VOLUME, "/dev/sda"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia0:/dev/x:rwm"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia/../sda"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia0 --privileged"),
+        ] {
+            let failure = vetted(line(driver, volume, device)).unwrap_err();
+            assert!(failure.text.ends_with("which is refused"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn queries_are_escaped() {
+        assert_eq!(query(&[]), "");
+        assert_eq!(query(&["1", "0"]), "1+0");
+        assert_eq!(
+            query(&["GPU-83", "a b&c=d/é"]),
+            "GPU-83+a%20b%26c%3Dd%2F%C3%A9"
+        );
+    }
+
+    #[test]
+    fn answers() {
+        let read = |text: &str| body(text.as_bytes());
+        assert_eq!(
+            read("HTTP/1.1 200 X\r\nContent-Length: 2\r\n\r\nabc").unwrap(),
+            b"ab"
+        );
+        assert_eq!(read("HTTP/1.0 200 OK\r\n\r\nabc").unwrap(), b"abc");
+        let chunked =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        assert_eq!(read(chunked).unwrap(), b"abcde");
+        let refused = "HTTP/1.1 400 X\r\nContent-Length: 18\r\n\r\ninvalid device: 9\n";
+        assert_eq!(read(refused).unwrap_err().text, "invalid device: 9");
+        for bad in [
+            "",
+            "SSH-2.0-x\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff0\r\nabc",
+            "HTTP/1.1 301 Moved\r\n\r\n",
+        ] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Runs the wrapper from its arguments to the moment when it becomes docker.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
+use libnvc::host::DriverVersions;
+
+use super::arguments::{Classic, Mounting, of_engine, of_other_machine, of_this_machine, quoted};
+use super::backend::{Backend, CDI_KIND, Choice, choose, users_own};
+use super::docker::{Docker, Engine, configuration, engine};
+use super::host::{Place, place};
+use super::image::Image;
+use super::line::{Command, Line, read};
+use super::local::{Local, control_devices};
+use super::options::{Scope, Takes, in_help, known};
+use super::remote::Remote;
+use super::selection::Selection;
+use crate::cuda_version::{self, CudaVersion};
+use crate::device_id::{choose as choose_devices, items};
+use crate::driver_volume::{self, VOLUME};
+use crate::failure::{Failure, Result};
+use crate::log_line::{complain, say};
+use crate::{VERSION, modprobe};
+
+/// The first version of the engine's interface that takes a volume's driver in `--mount`.
+const MOUNT_SINCE: (u32, u32) = (1, 30);
+
+/// Runs the wrapper; returns the exit status if it does not become docker.
+pub fn run() -> u8 {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match hand_over(&words) {
+        Ok(()) => 0,
+        Err(failure) => {
+            complain(&failure);
+            1
+        }
+    }
+}
+
+/// Everything that the invocation consists of.
+struct Invocation<'a> {
+    words: &'a [OsString],
+    line: Line,
+    /// With the global options, for questions.
+    docker: Docker,
+    /// Without them, since they are among the words that are handed over.
+    bare: Docker,
+    place: Place,
+    is_dry: bool,
+}
+
+fn hand_over(words: &[OsString]) -> Result<()> {
+    let place = place(
+        variable("NV_HOST").as_deref(),
+        variable("DOCKER_HOST").as_deref(),
+    )?;
+    let nv_docker = variable("NV_DOCKER").unwrap_or_default();
+    let texts: Vec<String> = words
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut help = Help::new(&nv_docker);
+    let line = read(&texts, |scope, name| help.takes(scope, name))?;
+    let globals = words.get(..line.globals).unwrap_or_default();
+    let invocation = Invocation {
+        words,
+        docker: Docker::new(&nv_docker, globals),
+        bare: Docker::bare(&nv_docker),
+        place,
+        is_dry: is_set("NV_DRY_RUN"),
+        line,
+    };
+    let is_remote = invocation.place != Place::Here;
+    if is_remote && variable("DOCKER_HOST").is_none() && variable("NV_HOST").is_some() {
+        say("Warning: NV_HOST is set but DOCKER_HOST is not");
+    }
+    match (invocation.line.command, invocation.line.image) {
+        (Command::Run, Some(image)) => invocation.start_container(image, &texts),
+        (Command::Version, _) => {
+            // What is printed stays in front of what docker prints.
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stdout(), "NVIDIA Docker: {VERSION}\n");
+            let _ = std::io::stdout().flush();
+            invocation.unchanged("not a command that starts a container")
+        }
+        _ => invocation.unchanged("not a command that starts a container"),
+    }
+}
+
+impl Invocation<'_> {
+    /// Hands the command over as it is.
+    fn unchanged(&self, reason: &str) -> Result<()> {
+        self.finish(self.words, &format!("unchanged: {reason}"))
+    }
+
+    /// Hands the command over with arguments before the image.
+    fn with(&self, image: usize, arguments: Vec<String>, choice: &Choice) -> Result<()> {
+        let (before, after) = self.words.split_at(image);
+        // Behind `--` an option would be taken for the image.
+        let (before, dashes) = match before.split_last() {
+            Some((last, rest)) if last == "--" && self.is_end_of_options(image) => {
+                (rest, Some(last.clone()))
+            }
+            _ => (before, None),
+        };
+        let words = before.iter().cloned();
+        let words = words
+            .chain(arguments.into_iter().map(OsString::from))
+            .chain(dashes)
+            .chain(after.iter().cloned())
+            .collect::<Vec<_>>();
+        let Choice { backend, reason } = choice;
+        self.finish(&words, &format!("back end {}: {reason}", backend.name()))
+    }
+
+    /// Whether the word before the image is the `--` that ends the options, and not the value of one.
+    fn is_end_of_options(&self, image: usize) -> bool {
+        let last = self.line.options.last();
+        !last.is_some_and(|given| {
+            given.value.as_deref() == Some("--")
+                && image
+                    .checked_sub(2)
+                    .and_then(|at| self.words.get(at))
+                    .is_some_and(|word| {
+                        let word = word.to_string_lossy();
+                        word.starts_with('-') && !word.contains('=')
+                    })
+        })
+    }
+
+    fn finish(&self, words: &[OsString], explanation: &str) -> Result<()> {
+        if self.is_dry {
+            say(explanation);
+            let mut line = quoted(&self.bare.line(words)).into_bytes();
+            line.push(b'\n');
+            use std::io::Write as _;
+            return std::io::stdout()
+                .write_all(&line)
+                .map_err(|error| Failure::new(format!("standard output: {error}")));
+        }
+        Err(self.bare.become_it(words))
+    }
+
+    fn start_container(&self, at: usize, texts: &[String]) -> Result<()> {
+        if let Some(option) = users_own(&self.line) {
+            return self.unchanged(&format!("{option} decides about GPUs"));
+        }
+        let name = texts.get(at).map(String::as_str).unwrap_or_default();
+        if name.starts_with('-') {
+            return self.unchanged("there is no image");
+        }
+        let forced = match variable("NV_BACKEND") {
+            Some(text) => Some(Backend::parse(&text)?),
+            None => None,
+        };
+        // All at once: each takes docker a good part of its time to start.
+        let version = self.docker.ask(&["version", "--format", "{{json .}}"])?;
+        let info = self.docker.ask(&["info", "--format", "{{json .}}"])?;
+        let inspect = ["inspect", "--type=image", name];
+        let mut inspected = match self.line.values("pull").last() {
+            Some("always") => None,
+            _ => Some(self.docker.ask(&inspect)?),
+        };
+        let version = version.answer()?;
+        let engine = engine(&version, info.answer().ok().as_deref())?;
+        let found = match inspected.take() {
+            Some(question) => question.answer().ok(),
+            None => None,
+        };
+        let found = match found {
+            Some(found) => found,
+            None if self.line.values("pull").last() == Some("never") => {
+                return self.unchanged("the image is not there");
+            }
+            None if self.is_dry => {
+                return Err(Failure::new(format!("the image {name} is not there"))
+                    .hint("pull it first: what it wants is in its labels and environment"));
+            }
+            None => {
+                let platform = self.line.values("platform").last();
+                self.docker.pull(name, platform)?;
+                self.docker.ask(&inspect)?.answer()?
+            }
+        };
+        let configuration = configuration(&found)?;
+        let image = Image::new(&configuration, self.line.values("env"), |name| {
+            variable(name)
+        });
+        let is_local = self.is_local(&engine);
+        let choice = match forced {
+            Some(backend) => Choice {
+                backend,
+                reason: "NV_BACKEND says so".into(),
+            },
+            None => choose(&engine, &image, |directories| {
+                is_local && specifies(directories)
+            }),
+        };
+        let nv_gpu = variable("NV_GPU").unwrap_or_default();
+        if image.volumes.is_empty() {
+            let is_classic = choice.backend == Backend::Volume && forced.is_none();
+            if is_classic {
+                return self.unchanged("the image has no label com.nvidia.volumes.needed");
+            }
+            if nv_gpu.is_empty() && !image.uses_gpus() {
+                return self.unchanged(
+                    "NV_GPU is not set, and the image has neither com.nvidia.volumes.needed, nor \
+                     NVIDIA_VISIBLE_DEVICES, nor CUDA_VERSION",
+                );
+            }
+        }
+        let arguments = match choice.backend {
+            Backend::Volume => self.classic(&engine, &image, &nv_gpu)?,
+            backend => self.modern(backend, &image, &nv_gpu, is_local)?,
+        };
+        self.with(at, arguments, &choice)
+    }
+
+    /// Whether the engine that is asked is this machine's, so that this machine's driver counts.
+    fn is_local(&self, engine: &Engine) -> bool {
+        let mut hosts = self
+            .line
+            .global_options
+            .iter()
+            .filter(|given| given.name == "host");
+        let named = hosts.next_back().and_then(|given| given.value.clone());
+        let words = variable("NV_DOCKER").unwrap_or_default();
+        let has_other = words.split_whitespace().skip(1).any(|word| {
+            word.starts_with("-H")
+                || word.starts_with("--host")
+                || word.starts_with("--context")
+                || word == "-c"
+        });
+        let host = named.or_else(|| variable("DOCKER_HOST"));
+        let is_here = |host: &str| host.is_empty() || host.starts_with("unix://");
+        let context = engine.context.as_deref().unwrap_or("default");
+        !has_other
+            && host.as_deref().is_none_or(is_here)
+            && (context == "default" || host.is_some())
+    }
+
+    /// The arguments for an engine that finds GPUs itself.
+    fn modern(
+        &self,
+        backend: Backend,
+        image: &Image,
+        nv_gpu: &str,
+        is_local: bool,
+    ) -> Result<Vec<String>> {
+        let mut selection = Selection::new(nv_gpu, image)?;
+        // The runtime and `--gpus` check requirements in the container's place.
+        let requirements = match backend {
+            Backend::Cdi => image.requirements(),
+            _ => Vec::new(),
+        };
+        let is_checked = !image.cuda.is_empty() || !requirements.is_empty();
+        if is_local && selection != Selection::Nothing && (is_checked || selection.has_prefixes()) {
+            let local = Local::ask()?;
+            let gpus = local.candidates();
+            selection = selection.complete(&gpus)?;
+            check_cuda(CudaVersion::parse(&local.versions.cuda)?, image)?;
+            local.require(&requirements, |index| match &selection {
+                Selection::These(names) => gpus.iter().any(|gpu| {
+                    gpu.index == index
+                        && (names.contains(&gpu.uuid) || names.contains(&index.to_string()))
+                }),
+                _ => true,
+            })?;
+        }
+        // What the user or the image says already needs no repetition.
+        let sets_visible = !items(nv_gpu).is_empty()
+            || (image.visible().is_none() && image.visible_on_line.is_none());
+        Ok(of_engine(backend, &selection, sets_visible))
+    }
+
+    /// The arguments of the classic way: devices, and the volume if the image asks for it.
+    fn classic(&self, engine: &Engine, image: &Image, nv_gpu: &str) -> Result<Vec<String>> {
+        let ids = items(nv_gpu);
+        let has_driver = self
+            .line
+            .options
+            .iter()
+            .any(|given| given.name == "volume-driver");
+        let mounting = match has_driver && engine.api >= MOUNT_SINCE {
+            true => Mounting::Apart,
+            false => Mounting::WithDriver,
+        };
+        // NV_BACKEND=volume, for an image that was not made for it.
+        let volumes = match image.volumes.is_empty() {
+            true => vec![VOLUME.to_owned()],
+            false => image.volumes.clone(),
+        };
+        if self.place != Place::Here {
+            return self.classic_elsewhere(image, &ids, &volumes, mounting);
+        }
+        modprobe::load_unified_memory()?;
+        let local = Local::ask()?;
+        check_cuda(local.cuda()?, image)?;
+        let gpus = local.candidates();
+        let chosen = choose_devices(&ids, &gpus).map_err(|failure| {
+            failure.hint(format!(
+                "there are {} GPUs; NV_GPU takes indices and beginnings of UUIDs, separated by spaces or commas",
+                gpus.len()
+            ))
+        })?;
+        local.require(&image.requirements(), |index| {
+            chosen.iter().any(|gpu| gpu.index == index)
+        })?;
+        let mut devices = control_devices()?;
+        devices.extend(chosen.iter().map(|gpu| format!("/dev/nvidia{}", gpu.minor)));
+        let known = volumes.iter().filter(|name| name.as_str() == VOLUME);
+        let classic = Classic {
+            devices,
+            volumes: known.map(|_| local.versions.driver.clone()).collect(),
+        };
+        let mounting = match classic.volumes.first() {
+            Some(version) if self.has_volume(version)? => Mounting::Existing,
+            _ => mounting,
+        };
+        Ok(of_this_machine(&classic, mounting))
+    }
+
+    fn has_volume(&self, version: &str) -> Result<bool> {
+        let name = driver_volume::name(version);
+        let question = self.docker.ask(&["volume", "inspect", &name])?;
+        Ok(question.answer().is_ok())
+    }
+
+    fn classic_elsewhere(
+        &self,
+        image: &Image,
+        ids: &[&str],
+        volumes: &[String],
+        mounting: Mounting,
+    ) -> Result<Vec<String>> {
+        let remote = Remote(&self.place);
+        let versions = remote.versions()?;
+        if !image.cuda.is_empty() {
+            let cuda = CudaVersion::parse(&versions.cuda)
+                .map_err(|failure| failure.hint("the plugin's CUDA version is no version"))?;
+            check_cuda(cuda, image)?;
+        }
+        let requirements = image.requirements();
+        if !requirements.is_empty() {
+            let requirements: Vec<_> = requirements
+                .into_iter()
+                .map(libnvc::require::Requirement::new)
+                .collect();
+            let versions = DriverVersions {
+                driver: versions.driver,
+                cuda: versions.cuda,
+            };
+            libnvc::require::check(&requirements, &versions, &[])?;
+        }
+        Ok(of_other_machine(&remote.classic(ids, volumes)?, mounting))
+    }
+}
+
+/// Checks an image's CUDA label, or only warns where the image says that requirements do not count.
+fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
+    match cuda_version::check(driver, &image.cuda) {
+        Err(failure) if image.ignores_requirements() => {
+            say(&format!("Warning: {failure}"));
+            Ok(())
+        }
+        checked => checked,
+    }
+}
+
+/// Whether a CDI specification of GPUs lies in one of these directories.
+fn specifies(directories: &[String]) -> bool {
+    let has_kind = |path: std::path::PathBuf| {
+        let is_spec = path
+            .extension()
+            .is_some_and(|extension| extension == "json" || extension == "yaml");
+        is_spec
+            && std::fs::read(&path).is_ok_and(|bytes| {
+                bytes
+                    .windows(CDI_KIND.len())
+                    .any(|part| part == CDI_KIND.as_bytes())
+            })
+    };
+    directories.iter().any(|directory| {
+        std::fs::read_dir(directory).is_ok_and(|mut entries| {
+            entries.any(|entry| entry.is_ok_and(|entry| has_kind(entry.path())))
+        })
+    })
+}
+
+/// Docker's help, which is asked for options that came after this program.
+struct Help<'a> {
+    nv_docker: &'a str,
+    texts: [Option<String>; 2],
+}
+
+impl<'a> Help<'a> {
+    fn new(nv_docker: &'a str) -> Self {
+        Self {
+            nv_docker,
+            texts: [None, None],
+        }
+    }
+
+    fn takes(&mut self, scope: Scope, name: &str) -> Result<Takes> {
+        if let Some(takes) = known(scope, name) {
+            return Ok(takes);
+        }
+        let (question, [global, run]) = match scope {
+            Scope::Global => (&["--help"][..], &mut self.texts),
+            Scope::Run => (&["run", "--help"][..], &mut self.texts),
+        };
+        let text = match scope {
+            Scope::Global => global,
+            Scope::Run => run,
+        };
+        if text.is_none() {
+            let answer = Docker::bare(self.nv_docker).ask(question)?.answer()?;
+            *text = Some(String::from_utf8_lossy(&answer).into_owned());
+        }
+        let takes = text.as_deref().and_then(|help| in_help(help, name));
+        if takes.is_none() {
+            say(&format!(
+                "Warning: docker's help has no option {name}; it is taken for one without a value"
+            ));
+        }
+        Ok(takes.unwrap_or(Takes::Nothing))
+    }
+}
+
+/// A variable's value; an empty one is as one that is not set.
+fn variable(name: &str) -> Option<String> {
+    let value = std::env::var_os(name)?;
+    let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+    Some(text).filter(|text| !text.is_empty())
+}
+
+fn is_set(name: &str) -> bool {
+    variable(name).is_some_and(|value| value != "0")
+}

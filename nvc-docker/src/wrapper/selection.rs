@@ -1,0 +1,163 @@
+//! Says which GPUs a container gets where the engine finds them itself: CDI, the runtime, `--gpus`.
+
+use crate::device_id::{Candidate, find, items};
+use crate::failure::{Failure, Result};
+
+use super::image::Image;
+
+/// Which GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Selection {
+    All,
+    /// None at all: the image or the user says so.
+    Nothing,
+    /// By name: index, UUID, or a MIG device's, in the order of the request.
+    These(Vec<String>),
+}
+
+impl Selection {
+    /// What NV_GPU says, or else the command line's or the image's NVIDIA_VISIBLE_DEVICES, or else all.
+    ///
+    /// # Errors
+    /// `invalid device: <id>` for what cannot be a name.
+    pub(super) fn new(nv_gpu: &str, image: &Image) -> Result<Self> {
+        let chosen = items(nv_gpu);
+        if !chosen.is_empty() {
+            return Self::of(&chosen);
+        }
+        match image.visible() {
+            Some("" | "void") => Ok(Self::Nothing),
+            Some(visible) => Self::of(&items(visible)),
+            None => Ok(Self::All),
+        }
+    }
+
+    fn of(ids: &[&str]) -> Result<Self> {
+        match ids {
+            [] | ["none" | "void"] => return Ok(Self::Nothing),
+            ids if ids.contains(&"all") => return Ok(Self::All),
+            _ => {}
+        }
+        let mut names: Vec<String> = Vec::new();
+        for id in ids {
+            // A CDI name is taken for the device it ends with.
+            let name = id.rsplit_once('=').map_or(*id, |(_, name)| name);
+            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
+            if name.is_empty()
+                || !name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '+')
+                || !name.trim_start_matches('+').chars().all(fits)
+            {
+                return Err(Failure::new(format!("invalid device: {id}")));
+            }
+            // Signs and leading zeros are tolerated in indices, as in the classic way.
+            let name = name
+                .parse::<u32>()
+                .map_or_else(|_| name.to_owned(), |index| index.to_string());
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        Ok(Self::These(names))
+    }
+
+    /// Whether a name may be the beginning of a UUID, which only this program knows to complete.
+    pub(super) fn has_prefixes(&self) -> bool {
+        let Self::These(names) = self else {
+            return false;
+        };
+        names.iter().any(|name| is_prefix(name))
+    }
+
+    /// Completes the beginnings of UUIDs by the UUIDs there are.
+    ///
+    /// # Errors
+    /// `invalid device: <id>` for one that none begins with.
+    pub(super) fn complete(self, gpus: &[Candidate]) -> Result<Self> {
+        let Self::These(names) = self else {
+            return Ok(self);
+        };
+        let mut whole: Vec<String> = Vec::new();
+        for name in names {
+            let name = match is_prefix(&name) {
+                true => find(&name, gpus)
+                    .map(|gpu| gpu.uuid.clone())
+                    .ok_or_else(|| {
+                        let there: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+                        Failure::new(format!("invalid device: {name}"))
+                            .hint(format!("there are {}", there.join(", ")))
+                    })?,
+                false => name,
+            };
+            if !whole.contains(&name) {
+                whole.push(name);
+            }
+        }
+        Ok(Self::These(whole))
+    }
+}
+
+/// Whether a name is the beginning of a GPU's UUID and not the whole, which has 40 characters.
+fn is_prefix(name: &str) -> bool {
+    name.starts_with("GPU-") && name.len() < 40
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn selection(nv_gpu: &str, visible: Option<&str>) -> Result<Selection> {
+        let mut image = Image::default();
+        if let Some(value) = visible {
+            let name = "NVIDIA_VISIBLE_DEVICES".to_owned();
+            image.environment.insert(name, value.to_owned());
+        }
+        Selection::new(nv_gpu, &image)
+    }
+
+    fn these(names: &[&str]) -> Selection {
+        Selection::These(names.iter().map(|s| (*s).to_owned()).collect())
+    }
+
+    #[test]
+    fn requests() {
+        for (nv_gpu, visible, expected) in [
+            ("", None, Selection::All),
+            (" ,", None, Selection::All),
+            ("", Some("all"), Selection::All),
+            ("", Some("none"), Selection::Nothing),
+            ("", Some("void"), Selection::Nothing),
+            ("", Some(""), Selection::Nothing),
+            ("", Some("0,1"), these(&["0", "1"])),
+            ("1", Some("none"), these(&["1"])),
+            ("all", Some("0"), Selection::All),
+            ("1 0,01", None, these(&["1", "0"])),
+            ("+1", None, these(&["1"])),
+            ("0:1 MIG-aa", None, these(&["0:1", "MIG-aa"])),
+            ("", Some("nvidia.com/gpu=1"), these(&["1"])),
+        ] {
+            assert_eq!(selection(nv_gpu, visible).unwrap(), expected, "{nv_gpu:?}");
+        }
+        for id in ["-1", "a/b", "\"x\"", "0\t1", "--privileged", "$(x)", "x="] {
+            let failure = selection(id, None).unwrap_err();
+            assert_eq!(failure.text, format!("invalid device: {id}"));
+        }
+    }
+
+    #[test]
+    fn uuids_are_completed() {
+        let uuid = "GPU-836c0c09-9b78-6511-cb1c-0cdc5fc5cf0b";
+        let gpus = [Candidate {
+            index: 0,
+            uuid: uuid.into(),
+            minor: 1,
+        }];
+        let short = selection("GPU-83 1", None).unwrap();
+        assert!(short.has_prefixes());
+        assert_eq!(short.complete(&gpus).unwrap(), these(&[uuid, "1"]));
+        assert!(!selection(uuid, None).unwrap().has_prefixes());
+        assert!(!selection("all", None).unwrap().has_prefixes());
+        let unknown = selection("GPU-9", None).unwrap().complete(&gpus);
+        assert_eq!(unknown.unwrap_err().text, "invalid device: GPU-9");
+    }
+}
