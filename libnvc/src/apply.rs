@@ -17,6 +17,7 @@ use crate::plan::{Ldconfig, Plan};
 use crate::sys;
 
 pub(crate) mod attach;
+mod authority;
 pub(crate) mod cgroup;
 pub(crate) mod cgroup_v1;
 pub(crate) mod cgroup_v2;
@@ -26,6 +27,7 @@ mod kept;
 mod ldcache;
 pub mod ldconfig;
 mod legacy;
+mod mount_table;
 mod session;
 mod source;
 mod target;

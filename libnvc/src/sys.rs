@@ -14,6 +14,7 @@ pub(crate) mod dxcore;
 pub(crate) mod fork;
 pub(crate) mod modprobe;
 pub(crate) mod mount;
+pub(crate) mod namespace;
 pub(crate) mod nvml;
 pub(crate) mod process;
 pub(crate) mod spawn;

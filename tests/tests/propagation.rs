@@ -134,17 +134,17 @@ impl Host {
             spots: Vec::new(),
         };
         let (peer, bound) = (scratch.join("peer"), scratch.join("bound"));
-        let made = namespace.run(|| {
-            let root = hostile::build(&root, &place)?;
-            for name in ["usr", "etc"] {
-                bind(&root.join(name), &root.join(name), MsFlags::empty())?;
-            }
-            let all = [
-                root.clone(),
-                root.join("usr"),
-                root.join("etc"),
-                root.join("dev"),
-            ];
+        let made = namespace.run(|| hostile::build(&root, &place));
+        let mut host = Self {
+            root: made.unwrap().unwrap(),
+            scratch,
+            namespace,
+        };
+        host.make_mount_points();
+        let root = host.root.clone();
+        let made = host.namespace.run(|| {
+            bind(&root.join("usr"), &root.join("usr"), MsFlags::empty())?;
+            let all = [root.clone(), root.join("usr"), root.join("dev")];
             let of_kind: &[PathBuf] = match case.nesting {
                 Nesting::Outside => &all[..1],
                 Nesting::Within => &all[1..],
@@ -162,12 +162,18 @@ impl Host {
             bind(&root, &bound, MsFlags::MS_REC)?;
             Ok::<_, std::io::Error>(bound)
         });
-        let root = made.unwrap().unwrap();
-        Self {
-            scratch,
-            namespace,
-            root,
-        }
+        host.root = made.unwrap().unwrap();
+        host
+    }
+
+    /// A mount of its own in the root is a volume, on which mount points must be there already.
+    fn make_mount_points(&self) {
+        let container = self
+            .namespace
+            .run(|| Inside::with_propagation("private"))
+            .unwrap()
+            .unwrap();
+        self.succeeds(container.pid());
     }
 
     fn mounts(&self) -> Vec<(u64, Mount)> {

@@ -10,6 +10,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::mount::MsFlags;
 use nix::sys::stat::Mode;
 
+use super::authority;
 use super::journal::Journal;
 use super::legacy;
 use super::source::ReadySource;
@@ -183,14 +184,7 @@ impl<'a> Attacher<'a> {
 
     /// The id of the mount that a descriptor is on.
     pub(super) fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-        if let Some(id) = mount::place(fd)?.id {
-            return Ok(id);
-        }
-        let info = self.read_sibling(&format!("fdinfo/{}", fd.as_raw_fd()))?;
-        let id = info
-            .lines()
-            .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        id.ok_or(Errno::ENOSYS)
+        authority::mount_id(fd, self.descriptors.as_fd())
     }
 
     /// Reads a file beside this thread's `fd` directory in /proc.

@@ -14,6 +14,7 @@ use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
+use super::authority::Reach;
 use super::legacy;
 use crate::error::Error;
 use crate::inroot;
@@ -47,6 +48,8 @@ struct Created {
     directory: Rc<OwnedFd>,
     name: OsString,
     kind: SFlag,
+    /// With whose rights it was made, and is removed.
+    reach: Reach,
 }
 
 impl<'a> Journal<'a> {
@@ -61,11 +64,18 @@ impl<'a> Journal<'a> {
         self.effects.push(Effect::Mounted(mount));
     }
 
-    pub(super) fn created(&mut self, directory: &Rc<OwnedFd>, name: &OsStr, kind: SFlag) {
+    pub(super) fn created(
+        &mut self,
+        directory: &Rc<OwnedFd>,
+        name: &OsStr,
+        kind: SFlag,
+        reach: Reach,
+    ) {
         self.effects.push(Effect::Created(Created {
             directory: Rc::clone(directory),
             name: name.to_owned(),
             kind,
+            reach,
         }));
     }
 
@@ -151,7 +161,8 @@ impl Effect {
 impl Created {
     /// Removes it, if it still is what we made: an empty file, a link, an empty directory. Whether it is not in use.
     fn remove(&self) -> Result<bool, Error> {
-        self.try_to_remove()
+        self.reach
+            .act(|| self.try_to_remove())
             .map_err(|errno| Error::file("file removal failed", &self.name, errno))
     }
 
@@ -203,7 +214,7 @@ mod tests {
         }));
         fs::create_dir(&ours).unwrap();
         let directory: Rc<OwnedFd> = Rc::new(File::open(scratch.path()).unwrap().into());
-        journal.created(&directory, OsStr::new("ours"), SFlag::S_IFDIR);
+        journal.created(&directory, OsStr::new("ours"), SFlag::S_IFDIR, Reach::Full);
         fs::create_dir(&theirs).unwrap();
         assert!(journal.undo().is_empty());
         assert!(!ours.exists());

@@ -12,6 +12,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, symlinkat, unlinkat};
 
+use crate::apply::authority::Reach;
 use crate::apply::target::open_child;
 use crate::error::errno_of;
 use crate::inroot::{self, kind};
@@ -21,6 +22,8 @@ use crate::sys::xattr;
 #[derive(Debug)]
 pub(super) struct Kept {
     parent: OwnedFd,
+    /// With whose rights the parent may be changed.
+    reach: Reach,
     name: &'static str,
     was: Was,
     /// What has ldconfig's name for a new file.
@@ -40,6 +43,7 @@ impl Kept {
     /// Keeps what has this name; `descriptors` is this thread's `/proc/thread-self/fd`.
     pub(super) fn take(
         parent: OwnedFd,
+        reach: Reach,
         name: &'static str,
         descriptors: BorrowedFd<'_>,
     ) -> Result<Self, Errno> {
@@ -47,6 +51,7 @@ impl Kept {
         let temporary = Was::at(&parent, &temporary(name), descriptors)?;
         Ok(Self {
             parent,
+            reach,
             name,
             was,
             temporary,
@@ -56,6 +61,11 @@ impl Kept {
     /// The directory that the name is in.
     pub(super) fn parent(&self) -> &OwnedFd {
         &self.parent
+    }
+
+    /// With whose rights that may be changed.
+    pub(super) fn reach(&self) -> Reach {
+        self.reach
     }
 
     /// The name.
@@ -94,13 +104,23 @@ impl Kept {
     /// Takes an earlier run's unfinished file out of the way: ldconfig would write into it, whatever else it is a name of.
     pub(super) fn clear_way(&self) -> Result<(), Errno> {
         match self.temporary {
-            Was::File(_) => remove(&self.parent, &temporary(self.name)),
+            Was::File(_) => self
+                .reach
+                .act(|| remove(&self.parent, &temporary(self.name))),
             _ => Ok(()),
         }
     }
 
     /// Makes the name mean what it did, and the new file's too.
     pub(super) fn put_back(&self) -> Result<(), Errno> {
+        match self.reach {
+            // Then nothing has changed.
+            Reach::Nothing => Ok(()),
+            reach => reach.act(|| self.put_back_both()),
+        }
+    }
+
+    fn put_back_both(&self) -> Result<(), Errno> {
         let temporary = temporary(self.name);
         if !self.is_obstructed(&temporary)? {
             remove(&self.parent, &temporary)?; // ldconfig may have left it

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, Mode, fstat};
 
+use super::authority::{Authority, Reach};
 use super::journal::Journal;
 use super::kept::Kept;
 use crate::container::Layout;
@@ -48,6 +49,8 @@ pub(super) struct News<'a> {
 pub(super) struct Directory<'a> {
     path: &'a ContainerPath,
     fd: Rc<OwnedFd>,
+    /// With whose rights links are made in it.
+    reach: Reach,
     stat: FileStat,
     /// What is looked into.
     names: Vec<OsString>,
@@ -59,6 +62,7 @@ pub(super) struct Directory<'a> {
 /// Kind [`ErrorKind::LdCache`]: something cannot be read or written; what was done is in the journal.
 pub(super) fn update(
     image: Image<'_>,
+    authority: &Authority,
     loader: &Loader,
     layout: &Layout,
     news: &News<'_>,
@@ -74,7 +78,7 @@ pub(super) fn update(
     };
     let is_whole =
         |stat: &FileStat| matches!(loader, Loader::Glibc(_)) && !known.contains(&identity(stat));
-    let directories = directories(image.root, news, is_whole)?;
+    let directories = directories(image.root, authority, news, is_whole)?;
     let mut searched = Vec::with_capacity(directories.len());
     let mut linked = false;
     for directory in &directories {
@@ -98,6 +102,7 @@ pub(super) fn update(
                 .max();
             update_cache(
                 image,
+                authority,
                 cache,
                 &directories,
                 &searched,
@@ -105,7 +110,7 @@ pub(super) fn update(
                 journal,
             )
         }
-        Loader::Musl => musl::update(image, layout, news.directories, journal),
+        Loader::Musl => musl::update(image, authority, layout, news.directories, journal),
         Loader::Plain => {
             log::info!("not updating the ld.so.cache: the image has no /etc");
             Ok(())
@@ -116,6 +121,7 @@ pub(super) fn update(
 /// Opens the directories, each once, and decides what is looked into.
 fn directories<'a>(
     root: &RootDir,
+    authority: &Authority,
     news: &News<'a>,
     is_whole: impl Fn(&FileStat) -> bool,
 ) -> Result<Vec<Directory<'a>>> {
@@ -138,6 +144,7 @@ fn directories<'a>(
             };
             opened.push(Directory {
                 path,
+                reach: authority.reach(fd.as_fd()).map_err(failed)?,
                 fd,
                 stat,
                 names,
@@ -175,6 +182,7 @@ fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
 /// Replaces the cache, unless it says all this already and is younger than `newest`.
 fn update_cache(
     image: Image<'_>,
+    authority: &Authority,
     cache: &Cache,
     directories: &[Directory<'_>],
     searched: &[Searched],
@@ -187,8 +195,11 @@ fn update_cache(
         .root
         .resolve_directory(Path::new("/etc"))
         .map_err(failed("open failed"))?;
-    let kept =
-        Kept::take(etc, "ld.so.cache", image.descriptors).map_err(failed("remembering failed"))?;
+    let reach = authority
+        .reach(etc.as_fd())
+        .map_err(failed("open failed"))?;
+    let kept = Kept::take(etc, reach, "ld.so.cache", image.descriptors);
+    let kept = kept.map_err(failed("remembering failed"))?;
     let now = kept.file().ok_or(match kept.is_missing() {
         true => Errno::ENOENT,
         false => Errno::EINVAL,
@@ -222,7 +233,7 @@ fn update_cache(
     let bytes = bytes.ok_or_else(|| failed("file creation failed")(Errno::EFBIG))?;
     log::info!("writing {} with {} libraries", place.display(), lines.len());
     let mode = Mode::from_bits_truncate(0o644);
-    replace::replace(kept, &bytes, mode, place, journal)
+    replace::replace(kept, authority, &bytes, mode, place, journal)
 }
 
 /// What becomes of the entries of a directory that the cache lists.

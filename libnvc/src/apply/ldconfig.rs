@@ -51,6 +51,19 @@ pub struct Prepared {
     deadline: Duration,
 }
 
+/// How far the program may go in a container.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds<'a> {
+    /// User and group that it becomes.
+    pub(super) owner: (u32, u32),
+    /// The container's user namespace, if it has one.
+    pub(super) user_namespace: Option<BorrowedFd<'a>>,
+    /// Whether it may write on mounts other than the root's.
+    pub(super) writes_volumes: bool,
+    /// The calling thread's `/proc/thread-self/fd`.
+    pub(super) descriptors: BorrowedFd<'a>,
+}
+
 /// A program that was started. It is killed if nobody waits for its end.
 #[derive(Debug)]
 pub struct Running {
@@ -151,9 +164,10 @@ impl Prepared {
     }
 
     /// Starts the program in the container's root as the container's owner; none if it is the image's, which has none.
+    /// It can write on the root's own mount alone.
     ///
     /// To be called by a thread that has entered the container's mount namespace, with a descriptor of the root opened
-    /// there. It must stay until the program has ended, which is killed when its thread ends.
+    /// there and with its own /proc. It must stay until the program has ended, which is killed when its thread ends.
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: no process could be started.
@@ -162,6 +176,22 @@ impl Prepared {
         rootfs: BorrowedFd<'_>,
         owner_uid: u32,
         owner_gid: u32,
+    ) -> Result<Option<Running>> {
+        let descriptors = inroot::own_descriptors().map_err(cannot_start)?;
+        let bounds = Bounds {
+            owner: (owner_uid, owner_gid),
+            user_namespace: None,
+            writes_volumes: false,
+            descriptors: descriptors.as_fd(),
+        };
+        self.start_within(rootfs, bounds)
+    }
+
+    /// The same within other bounds.
+    pub(super) fn start_within(
+        &self,
+        rootfs: BorrowedFd<'_>,
+        bounds: Bounds<'_>,
     ) -> Result<Option<Running>> {
         let from_image = matches!(self.program, Program::Image(_));
         let image_file;
@@ -209,7 +239,10 @@ impl Prepared {
             filter: &self.filter,
             pivot: self.pivot,
             image_programs: from_image,
-            owner: (owner_uid != 0).then_some((owner_uid, owner_gid)),
+            owner: (bounds.owner.0 != 0).then_some(bounds.owner),
+            user_namespace: bounds.user_namespace,
+            writes_volumes: bounds.writes_volumes,
+            descriptors: bounds.descriptors,
             shares_memory: self.shares_memory,
         })
         .map_err(cannot_start)?;

@@ -15,9 +15,10 @@ use nix::sys::stat::{Mode, SFlag, umask};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::attach::Attacher;
+use super::authority::{self, Authority, Callers};
 use super::cgroup;
 use super::journal::Journal;
-use super::ldconfig::{Memory, Prepared, Running};
+use super::ldconfig::{Bounds, Memory, Prepared, Running};
 use super::source::ReadySource;
 use super::target::{Leaf, Target, Tree, replaced};
 use super::work::{CacheUpdate, Task, Work};
@@ -53,10 +54,13 @@ impl<'a> Session<'a> {
     /// Takes the calling thread into a container, for good.
     pub(super) fn enter(container: &'a Container) -> Result<Self> {
         let descriptors = own_descriptors()?;
+        let mut callers = Callers::note(container, &descriptors)?;
         let (root, umask) = enter(container)?;
+        become_owner(container.process.owner(), &mut callers)?;
+        let authority = Authority::new(callers, container, &root, &descriptors)?;
         Ok(Self {
             container,
-            tree: Tree::new(root, container, umask),
+            tree: Tree::new(root, authority, container, umask),
             descriptors,
         })
     }
@@ -144,11 +148,13 @@ fn all_steps(
                 root: &tree.root,
                 descriptors: descriptors.as_fd(),
             };
-            ldcache::update(image, loader, &container.facts.layout, &news, journal)?;
+            let layout = &container.facts.layout;
+            ldcache::update(image, &tree.authority, loader, layout, &news, journal)?;
         }
         Early::Not(Some(CacheUpdate::Run(ldconfig, directories))) => {
-            let memory = Memory::take(&tree.root, descriptors, directories)?;
-            let ldconfig = start_ldconfig(&ldconfig, memory, &tree, container, journal)?;
+            let memory = remember(&tree, descriptors, directories)?;
+            let ldconfig =
+                start_ldconfig(&ldconfig, memory, &tree, container, descriptors, journal)?;
             ldconfig.map_or(Ok(()), Running::finish)?;
         }
         Early::Not(None) => {}
@@ -176,11 +182,19 @@ fn begin_early<'a>(
     let Some(CacheUpdate::Run(ldconfig, directories)) = &update else {
         return Ok(Early::Not(update));
     };
-    let memory = Memory::take(&tree.root, descriptors, directories)?;
+    let memory = remember(tree, descriptors, directories)?;
     if !memory.is_complete() {
         return Ok(Early::Not(update));
     }
-    start_ldconfig(ldconfig, memory, tree, container, journal).map(Early::Begun)
+    start_ldconfig(ldconfig, memory, tree, container, descriptors, journal).map(Early::Begun)
+}
+
+fn remember(
+    tree: &Tree<'_>,
+    descriptors: &OwnedFd,
+    directories: &[ContainerPath],
+) -> Result<Memory> {
+    Memory::take_within(&tree.root, descriptors, directories, &tree.authority)
 }
 
 fn start_ldconfig(
@@ -188,15 +202,21 @@ fn start_ldconfig(
     memory: Memory,
     tree: &Tree<'_>,
     container: &Container,
+    descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
 ) -> Result<Option<Running>> {
-    let (uid, gid) = container.process.owner();
     let memory = Rc::new(memory);
     let to_restore = Rc::clone(&memory);
     journal.other(Box::new(move || to_restore.restore()));
     memory.clear_way()?;
     log_update(container);
-    ldconfig.start(tree.root.as_fd(), uid, gid)
+    let bounds = Bounds {
+        owner: container.process.owner(),
+        user_namespace: tree.authority.user_namespace(),
+        writes_volumes: tree.authority.ldconfig_writes_everywhere(),
+        descriptors: descriptors.as_fd(),
+    };
+    ldconfig.start_within(tree.root.as_fd(), bounds)
 }
 
 fn log_update(container: &Container) {
@@ -259,7 +279,7 @@ fn own_descriptors() -> Result<OwnedFd> {
         .map_err(|errno| Error::file("open failed", inroot::OWN_DESCRIPTORS, errno))
 }
 
-/// Takes this thread into the container's mount namespace, as its owner; returns its root and the caller's umask.
+/// Takes this thread into the container's mount namespace; returns its root and the caller's umask.
 fn enter(container: &Container) -> Result<(RootDir, u32)> {
     let namespace = &container.namespace;
     if !namespace.is_ours {
@@ -283,13 +303,15 @@ fn enter(container: &Container) -> Result<(RootDir, u32)> {
         );
         return Err(Error::new(ErrorKind::NotFound, "namespace association failed").because(text));
     }
-    become_owner(container.process.owner())?;
     Ok((root, umask))
 }
 
 /// Makes what this thread creates belong to the container's owner: creating as root and changing the owner afterwards
 /// fails on id-mapped file systems.
-fn become_owner((uid, gid): (u32, u32)) -> Result<()> {
+fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
+    if callers.lowers() && !authority::drop_groups(gid) {
+        callers.keeps_groups();
+    }
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let failed = |errno| Error::system("privilege change failed", errno);
     if gid != nix::unistd::getegid() {

@@ -4,6 +4,7 @@
 //! `O_EXCL | O_NOFOLLOW`. Where a directory is missing or a name is a link of the image, the path is walked component by
 //! component with descriptors, each link's text taken as inside the root, so that what is missing can be created.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +16,7 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
+use super::authority::{Authority, Reach};
 use super::journal::Journal;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
@@ -29,10 +31,14 @@ pub(super) struct Tree<'a> {
     pub(super) root: RootDir,
     /// The root as the caller named it, for messages.
     pub(super) rootfs: &'a Path,
+    /// What may be made, and where.
+    pub(super) authority: Authority,
     umask: u32,
     /// Where programs and libraries go, which are made for everybody to read.
     shared: [&'a ContainerPath; 3],
     directories: HashMap<PathBuf, Rc<OwnedFd>>,
+    /// The directory of a volume in which the last thing could not be made.
+    refused: RefCell<Option<Rc<OwnedFd>>>,
 }
 
 /// What a missing mount point is made as.
@@ -66,14 +72,21 @@ pub(super) struct Target {
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(root: RootDir, container: &'a Container, umask: u32) -> Self {
+    pub(super) fn new(
+        root: RootDir,
+        authority: Authority,
+        container: &'a Container,
+        umask: u32,
+    ) -> Self {
         let layout = &container.facts.layout;
         Self {
             root,
             rootfs: container.rootfs(),
+            authority,
             umask,
             shared: [&layout.bins_dir, &layout.libs_dir, &layout.libs32_dir],
             directories: HashMap::new(),
+            refused: RefCell::default(),
         }
     }
 
@@ -85,8 +98,9 @@ impl<'a> Tree<'a> {
         journal: &mut Journal<'_>,
     ) -> Result<Target> {
         let directory = self.parent(at, journal)?;
-        let failed = |errno| Error::file("file creation failed", at.below(self.rootfs), errno);
-        match self.make(&directory, at.file_name(), leaf, journal) {
+        let made = self.make(&directory, at.file_name(), leaf, journal);
+        let failed = |errno| self.creation_failed(at, errno);
+        match made {
             Ok(fd) => {
                 return Ok(Target {
                     fd,
@@ -153,17 +167,22 @@ impl<'a> Tree<'a> {
         journal: &mut Journal<'_>,
     ) -> Result<bool> {
         let directory = self.parent(at, journal)?;
-        match nix::unistd::symlinkat(target, &*directory, at.file_name()) {
-            Ok(()) => {
-                journal.created(&directory, at.file_name(), SFlag::S_IFLNK);
+        let link = || nix::unistd::symlinkat(target, &*directory, at.file_name());
+        match self.create(&directory, at.file_name(), link) {
+            Ok(((), reach)) => {
+                journal.created(&directory, at.file_name(), SFlag::S_IFLNK, reach);
                 Ok(true)
             }
             Err(Errno::EEXIST) => Ok(false),
-            Err(errno) => Err(Error::file(
-                "file creation failed",
-                at.below(self.rootfs),
-                errno,
-            )),
+            Err(errno) => Err(self.creation_failed(at, errno)),
+        }
+    }
+
+    fn creation_failed(&self, path: &ContainerPath, errno: Errno) -> Error {
+        let (operation, place) = ("file creation failed", path.below(self.rootfs));
+        match self.refused.take() {
+            Some(directory) => self.authority.refusal(operation, &place, directory.as_fd()),
+            None => Error::file(operation, place, errno),
         }
     }
 
@@ -187,9 +206,7 @@ impl<'a> Tree<'a> {
         self.directory(&path, leaf, journal)
             .map_err(|error| match error {
                 NoDirectory::Lookup(errno) => self.path_error(blamed, errno),
-                NoDirectory::Creation(errno) => {
-                    Error::file("file creation failed", blamed.below(self.rootfs), errno)
-                }
+                NoDirectory::Creation(errno) => self.creation_failed(blamed, errno),
             })
     }
 
@@ -228,6 +245,30 @@ impl<'a> Tree<'a> {
         Ok(fd)
     }
 
+    /// Creates something in a directory, with the rights that count there; `EEXIST` if anything is there.
+    fn create<T>(
+        &self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        action: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<(T, Reach), Errno> {
+        let reach = self.authority.reach(dir.as_fd())?;
+        match reach.act(action) {
+            Ok(made) => Ok((made, reach)),
+            // Without the right to look, or without looking.
+            Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {
+                match open_child(dir.as_fd(), name) {
+                    Err(Errno::ENOENT) => {
+                        self.refused.replace(Some(Rc::clone(dir)));
+                        Err(Errno::EPERM)
+                    }
+                    found => found.and(Err(Errno::EEXIST)),
+                }
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Creates the last component; `EEXIST` if anything is there.
     fn make(
         &self,
@@ -243,8 +284,9 @@ impl<'a> Tree<'a> {
                     | OFlag::O_NOFOLLOW
                     | OFlag::O_RDONLY
                     | OFlag::O_CLOEXEC;
-                let fd = openat(&**dir, name, flags, self.masked(mode))?;
-                journal.created(dir, name, SFlag::S_IFREG);
+                let open = || openat(&**dir, name, flags, self.masked(mode));
+                let (fd, reach) = self.create(dir, name, open)?;
+                journal.created(dir, name, SFlag::S_IFREG, reach);
                 Ok(fd)
             }
             Leaf::Directory(mode) => self.make_directory(dir, name, self.masked(mode), journal),
@@ -262,8 +304,8 @@ impl<'a> Tree<'a> {
         mode: Mode,
         journal: &mut Journal<'_>,
     ) -> Result<OwnedFd, Errno> {
-        mkdirat(&**dir, name, mode)?;
-        journal.created(dir, name, SFlag::S_IFDIR);
+        let ((), reach) = self.create(dir, name, || mkdirat(&**dir, name, mode))?;
+        journal.created(dir, name, SFlag::S_IFDIR, reach);
         open_child(dir.as_fd(), name)
     }
 

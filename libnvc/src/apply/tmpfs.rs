@@ -9,10 +9,10 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::SFlag;
-use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
 
 use super::attach::Attacher;
+use super::authority::Reach;
 use super::journal::Journal;
 use super::legacy;
 use super::target::{Target, Tree, open_child};
@@ -58,13 +58,22 @@ impl<'a> NewTmpfs<'a> {
         attacher: &mut Attacher<'_>,
         journal: &mut Journal<'_>,
     ) -> Result<()> {
-        if is_ours(target, attacher) {
+        if is_ours(target, tree, attacher).map_err(failed(place))? {
             log::debug!("a tmpfs is mounted at {} already", place.display());
+            let trusted = tree.authority.trust(target.fd.as_fd());
+            trusted.map_err(failed(place))?;
             let directory = target.directory_itself()?;
-            return self
-                .files
-                .iter()
-                .try_for_each(|file| put(&directory, file, place, tree, attacher, journal));
+            return self.files.iter().try_for_each(|file| {
+                put(
+                    &directory,
+                    Reach::Full,
+                    file,
+                    place,
+                    tree,
+                    attacher,
+                    journal,
+                )
+            });
         }
         log::info!("mounting tmpfs at {}", place.display());
         let fill = |mount: &OwnedFd| {
@@ -75,6 +84,7 @@ impl<'a> NewTmpfs<'a> {
         };
         if let Some(mount) = self.mount {
             fill(&mount)?;
+            tree.authority.trust(mount.as_fd()).map_err(failed(place))?;
             match attacher.attach(mount, target, place, journal) {
                 // A sandbox that lets file systems be made, and not attached.
                 Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
@@ -91,6 +101,7 @@ impl<'a> NewTmpfs<'a> {
                 return Err(failed(Errno::EMFILE));
             }
         }
+        tree.authority.trust(mount.as_fd()).map_err(failed)?;
         fill(&mount)
     }
 }
@@ -105,6 +116,8 @@ pub(super) fn show_in_profile(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let directory = target.directory_itself()?;
+    let reach = tree.authority.reach_in_tmpfs(directory.as_fd());
+    let reach = reach.map_err(failed(place))?;
     let old = match Earlier::open(&directory, profile::FILE, attacher.descriptors) {
         Ok((_, old)) => old,
         Err(Errno::ENOENT) => Vec::new(),
@@ -128,7 +141,11 @@ pub(super) fn show_in_profile(
         mode: profile::MODE,
         content,
     };
-    put(&directory, &file, place, tree, attacher, journal)
+    put(&directory, reach, &file, place, tree, attacher, journal)
+}
+
+fn failed(place: &Path) -> impl Fn(Errno) -> Error {
+    move |errno| Error::file("mount operation failed", place, errno)
 }
 
 impl Target {
@@ -141,15 +158,18 @@ impl Target {
     }
 }
 
-/// Whether a tmpfs as we make them is mounted on a target.
-fn is_ours(target: &Target, attacher: &Attacher<'_>) -> bool {
-    let is_tmpfs = || fstatfs(&target.fd).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC);
-    attacher.is_mount_with(target, ATTRIBUTES) && is_tmpfs()
+/// Whether a tmpfs as we make them is mounted on a target. One that the caller has mounted too is a volume.
+fn is_ours(target: &Target, tree: &Tree<'_>, attacher: &Attacher<'_>) -> Result<bool, Errno> {
+    if !attacher.is_mount_with(target, ATTRIBUTES) {
+        return Ok(false);
+    }
+    tree.authority.is_private_tmpfs(target.fd.as_fd())
 }
 
 /// Makes a file in a mounted tmpfs have a content: created, rewritten or left alone.
 fn put(
     dir: &Rc<OwnedFd>,
+    reach: Reach,
     file: &TmpfsFile,
     place: &Path,
     tree: &Tree<'_>,
@@ -157,11 +177,13 @@ fn put(
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let failed = |errno| creation_failed(place, file, errno);
-    match create(dir, file, tree) {
+    match reach.act(|| create(dir, file, tree)) {
         Ok(()) => {
             let (dir, name) = (Rc::clone(dir), file.name.clone());
             journal.other(Box::new(move || {
-                unlinkat(&*dir, name.as_str(), UnlinkatFlags::NoRemoveDir)
+                let remove = || unlinkat(&*dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
+                reach
+                    .act(remove)
                     .map_err(|errno| Error::file("file removal failed", name, errno))
             }));
             return Ok(());
@@ -173,7 +195,15 @@ fn put(
     if old == file.content.as_bytes() {
         return Ok(());
     }
-    let mut open = earlier.reopen(OFlag::O_RDWR).map_err(failed)?;
+    // A file that is mounted there is not an earlier run's.
+    let is_in_it = tree
+        .authority
+        .same_mount(earlier.found.as_fd(), dir.as_fd());
+    if !is_in_it.map_err(failed)? {
+        return Err(failed(Errno::EXDEV));
+    }
+    let reopen = || earlier.reopen(OFlag::O_RDWR);
+    let mut open = reach.act(reopen).map_err(failed)?;
     let again = open.try_clone().map_err(|_| failed(Errno::EMFILE))?;
     let name = place.join(&file.name);
     journal.other(Box::new(move || {

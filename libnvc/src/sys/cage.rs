@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use seccompiler::BpfProgramRef;
 
 mod child;
+mod volumes;
 
 pub(crate) use child::{Failure, Step};
 
@@ -44,6 +45,12 @@ pub(crate) struct Cage<'a> {
     pub(crate) image_programs: bool,
     /// User and group to become, unless they are the caller's.
     pub(crate) owner: Option<(u32, u32)>,
+    /// The container's user namespace, if it has one: then the capability counts there alone.
+    pub(crate) user_namespace: Option<BorrowedFd<'a>>,
+    /// Whether mounts other than the root's own, the volumes of a container, can be written as far as they can outside.
+    pub(crate) writes_volumes: bool,
+    /// A directory `/proc/PID/task/TID/fd` of the caller's /proc.
+    pub(crate) descriptors: BorrowedFd<'a>,
     /// Whether the child may use the caller's memory until it executes, if it does not become somebody else meanwhile and
     /// the caller may stop being dumpable.
     pub(crate) shares_memory: bool,
@@ -88,7 +95,10 @@ impl Cage<'_> {
     /// not dumpable sees to that, until it becomes another user, where the system can say otherwise (fs.suid_dumpable).
     /// And a program of the image may lie on a file system that never answers: the caller would wait with the child.
     fn may_share_memory(&self) -> bool {
-        self.shares_memory && self.owner.is_none() && !self.image_programs
+        self.shares_memory
+            && self.owner.is_none()
+            && self.user_namespace.is_none()
+            && !self.image_programs
     }
 }
 
@@ -197,6 +207,28 @@ fn restrict_tree_here(attributes: u64) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
+/// Lets the mount that the working directory is the root of be written, that one alone.
+fn make_writable_here() -> Result<(), Errno> {
+    let change = libc::mount_attr {
+        attr_set: 0,
+        attr_clr: libc::MOUNT_ATTR_RDONLY,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: mount_setattr reads a terminated path and a structure of the size it is told; both outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            c".".as_ptr(),
+            0,
+            ptr::from_ref(&change),
+            size_of_val(&change),
+        )
+    };
+    Errno::result(done).map(drop)
+}
+
 /// Attaches a detached tree on top of the root directory.
 fn attach_to_root(tree: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: move_mount reads two terminated paths, which C literals are.
@@ -234,8 +266,8 @@ fn close_copy(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     Errno::result(unsafe { libc::close(fd.as_raw_fd()) }).map(drop)
 }
 
-/// Takes every supplementary group but one.
-fn set_groups(groups: &[libc::gid_t]) -> Result<(), Errno> {
+/// Takes every supplementary group but one, from the calling thread alone.
+pub(crate) fn set_groups(groups: &[libc::gid_t]) -> Result<(), Errno> {
     // SAFETY: setgroups reads as many ids as it is told the slice has.
     let done = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
     Errno::result(done).map(drop)
@@ -250,6 +282,13 @@ fn set_group(id: libc::gid_t) -> Result<(), Errno> {
 fn set_user(id: libc::uid_t) -> Result<(), Errno> {
     // SAFETY: setresuid takes no pointers.
     let done = unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) };
+    Errno::result(done).map(drop)
+}
+
+/// Becomes a process of a user namespace below the caller's, with all capabilities there and none outside.
+fn enter_user_namespace(namespace: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: setns takes no pointers.
+    let done = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWUSER) };
     Errno::result(done).map(drop)
 }
 

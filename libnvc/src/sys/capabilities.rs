@@ -21,6 +21,8 @@ pub(crate) const fn only(capability: u32) -> Set {
 
 /// `CAP_DAC_OVERRIDE`.
 pub(crate) const DAC_OVERRIDE: u32 = 1;
+/// `CAP_SYS_ADMIN`.
+pub(crate) const SYS_ADMIN: u32 = 21;
 
 /// Capabilities that are worth nothing to a program in a container's root or in NVML's process, and that no runtime
 /// grants unless it grants all: `CAP_WAKE_ALARM` and `CAP_BLOCK_SUSPEND`.

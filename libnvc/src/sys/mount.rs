@@ -182,6 +182,18 @@ pub(crate) fn place(fd: BorrowedFd<'_>) -> Result<MountPlace, Errno> {
 ///
 /// `ENOSYS` before Linux 6.8.
 pub(crate) fn is_shared(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    // `struct statmount`, of whose words two are looked at.
+    let mut reply = [0u64; 64];
+    statmount(fd, STATMOUNT_MNT_BASIC, &mut reply)?;
+    let [_, mask, _, _, _, _, _, _, _, propagation, ..] = reply;
+    match mask & STATMOUNT_MNT_BASIC {
+        0 => Err(Errno::ENOSYS),
+        _ => Ok(propagation & libc::MS_SHARED != 0),
+    }
+}
+
+/// Asks statmount(2) about the mount that a descriptor is on; returns the mask of what is known.
+fn statmount(fd: BorrowedFd<'_>, wanted: u64, reply: &mut [u64]) -> Result<u64, Errno> {
     let found = statx(fd, STATX_MNT_ID_UNIQUE)?;
     if found.stx_mask & STATX_MNT_ID_UNIQUE == 0 {
         return Err(Errno::ENOSYS);
@@ -197,19 +209,47 @@ pub(crate) fn is_shared(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
         size: 24, // of the first version
         spare: 0,
         mount: found.stx_mnt_id,
-        wanted: STATMOUNT_MNT_BASIC,
+        wanted,
     };
-    // `struct statmount`, of whose words two are looked at.
-    let mut reply = [0u64; 64];
-    let (to_reply, size) = (reply.as_mut_ptr(), mem::size_of_val(&reply));
+    let (to_reply, size) = (reply.as_mut_ptr(), mem::size_of_val(reply));
     // SAFETY: the kernel reads a request that says its size, and writes at most `size` bytes to a reply of integers.
     let ret = unsafe { libc::syscall(SYS_STATMOUNT, &raw const request, to_reply, size, 0) };
     Errno::result(ret)?;
-    let [_, mask, _, _, _, _, _, _, _, propagation, ..] = reply;
-    match mask & STATMOUNT_MNT_BASIC {
-        0 => Err(Errno::ENOSYS),
-        _ => Ok(propagation & libc::MS_SHARED != 0),
+    reply.get(1).copied().ok_or(Errno::EINVAL)
+}
+
+/// What a mount is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Described {
+    /// The file system's type.
+    pub(crate) kind: Vec<u8>,
+    /// The directory of the file system that is mounted.
+    pub(crate) root: Vec<u8>,
+}
+
+/// Asks what the mount is of that a descriptor is on.
+///
+/// `ENOSYS` before Linux 6.8, `EOVERFLOW` for a long directory name.
+pub(crate) fn describe(fd: BorrowedFd<'_>) -> Result<Described, Errno> {
+    const WORDS: usize = 64;
+    let mut reply = [0u64; WORDS + 32]; // the structure, and the names behind it
+    let mask = statmount(fd, STATMOUNT_FS_TYPE | STATMOUNT_MNT_ROOT, &mut reply)?;
+    if mask & STATMOUNT_FS_TYPE == 0 || mask & STATMOUNT_MNT_ROOT == 0 {
+        return Err(Errno::ENOSYS);
     }
+    let bytes: Vec<u8> = reply.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let text = |at: usize| {
+        let offset = bytes.get(at..at + 4)?.try_into().ok()?;
+        let start = usize::try_from(u32::from_ne_bytes(offset)).ok()?;
+        let text = bytes.get(WORDS * 8..)?.get(start..)?;
+        text.split(|byte| *byte == 0).next().map(<[u8]>::to_vec)
+    };
+    // Offsets of `fs_type` and `mnt_root` in `struct statmount`.
+    let (kind, root) = (text(36), text(104));
+    Ok(Described {
+        kind: kind.ok_or(Errno::EINVAL)?,
+        root: root.ok_or(Errno::EINVAL)?,
+    })
 }
 
 fn statx(fd: BorrowedFd<'_>, mask: c_uint) -> Result<libc::statx, Errno> {
@@ -239,6 +279,8 @@ const MOUNT_ROOT: u64 = 0x2000;
 /// Linux 6.8; the C library's crate has neither these nor the call for all architectures.
 const STATX_MNT_ID_UNIQUE: c_uint = 0x4000;
 const STATMOUNT_MNT_BASIC: u64 = 2;
+const STATMOUNT_MNT_ROOT: u64 = 8;
+const STATMOUNT_FS_TYPE: u64 = 0x20;
 const SYS_STATMOUNT: c_long = 457; // as all calls since Linux 5.1, the same everywhere
 const SYS_OPEN_TREE_ATTR: c_long = 467;
 

@@ -12,9 +12,14 @@ use nvc_testkit::machine;
 use nvc_testkit::tree::Tree;
 
 mod shifted;
+mod volumes;
 mod world;
 
 use shifted::{a_container_of_shifted_users, an_idmapped_root};
+use volumes::{
+    a_directory_of_the_hosts, a_directory_that_its_owner_may_not_write, an_idmapped_volume,
+    another_tenants_links, links_beside_libraries, the_hosts_cache,
+};
 use world::{Root, World};
 
 fn main() -> ExitCode {
@@ -45,8 +50,16 @@ fn main() -> ExitCode {
         a_version_2_cgroup_that_may_not_be_changed,
     ]);
     tests.extend(nvc_testkit::tests![&needs; a_container_of_shifted_users]);
+    tests.extend(nvc_testkit::tests![&needs;
+        a_directory_of_the_hosts,
+        the_hosts_cache,
+        links_beside_libraries,
+        a_directory_that_its_owner_may_not_write,
+        another_tenants_links,
+    ]);
     let tools = [Privileged, UserNamespaces, Command("cc")];
     tests.extend(nvc_testkit::tests![&tools; an_idmapped_root]);
+    tests.extend(nvc_testkit::tests![&tools; an_idmapped_volume]);
     harness::main(tests)
 }
 

@@ -11,10 +11,10 @@ use nvc_tests::{command_line, host_ldconfig};
 
 use super::world::{Root, World, expect_line};
 
-const FIRST: u32 = 100_000;
+pub(crate) const FIRST: u32 = 100_000;
 
 /// A container that waits to be configured; `read` ends it.
-fn container(world: &World, before: &str) -> (Child, u32) {
+pub(crate) fn container(world: &World, before: &str) -> (Child, u32) {
     let mut child = world.start(Root::Range(FIRST), before, "echo ready; read end || true");
     expect_line(&mut child, "ready");
     // unshare(1) waits for the process in the new pid namespace, which is the container's.
@@ -25,19 +25,24 @@ fn container(world: &World, before: &str) -> (Child, u32) {
 }
 
 fn configure(world: &World, pid: u32) {
-    let (pid, ldconfig) = (format!("--pid={pid}"), host_ldconfig());
+    run(world, pid, &host_ldconfig()).succeeds();
+}
+
+/// `configure` with an ldconfig.
+pub(crate) fn run(world: &World, pid: u32, ldconfig: &str) -> Run {
+    let pid = format!("--pid={pid}");
     let words = [
         "configure",
         "--no-cgroups",
         &pid,
-        &ldconfig,
+        ldconfig,
         "--utility",
         "--compute",
         "--device=0",
     ];
     let mut line = command_line(&world.driver, &words);
     line.push((&world.root).into());
-    Run::cli(line).succeeds();
+    Run::cli(line)
 }
 
 /// nvidia-smi, run by the container's root in all of its namespaces.
@@ -53,7 +58,7 @@ fn listing(world: &World, pid: u32) -> String {
     format!("{}{}", output.stdout, output.stderr)
 }
 
-fn end(mut container: Child) {
+pub(crate) fn end(mut container: Child) {
     drop(container.stdin.take());
     container.wait().unwrap();
 }

@@ -13,6 +13,7 @@ use nix::unistd::symlinkat;
 
 use super::Directory;
 use super::search::{self, Library};
+use crate::apply::authority::Reach;
 use crate::apply::journal::Journal;
 use crate::apply::kept;
 use crate::error::Error;
@@ -54,12 +55,15 @@ fn link_to(
     journal: &mut Journal<'_>,
 ) -> Result<bool, Errno> {
     let target = OsStr::from_bytes(&library.name);
-    match symlinkat(target, &*directory.fd, link) {
+    let reach = directory.reach;
+    match reach.act(|| symlinkat(target, &*directory.fd, link)) {
         Ok(()) => {
-            journal.created(&directory.fd, link, SFlag::S_IFLNK);
+            journal.created(&directory.fd, link, SFlag::S_IFLNK, reach);
             return Ok(true);
         }
         Err(Errno::EEXIST) => {}
+        // It may be there all the same.
+        Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {}
         Err(errno) => return Err(errno),
     }
     let old = match readlinkat(&*directory.fd, link) {
@@ -81,20 +85,21 @@ fn link_to(
         return Ok(false);
     }
     let undo_in = Rc::clone(&directory.fd);
-    let (name, was) = (link.to_owned(), old);
+    let (name, was, ours) = (link.to_owned(), old, target.to_owned());
     let undone = place.clone();
     journal.other(Box::new(move || {
         let now = readlinkat(&*undo_in, name.as_os_str());
         match now {
             // No longer a link: not our doing.
             Err(Errno::EINVAL) => return Ok(()),
-            Ok(now) if now == was => return Ok(()),
+            Ok(now) if now != *ours => return Ok(()),
             _ => {}
         }
-        kept::relink(&undo_in, &name, &was)
+        reach
+            .act(|| kept::relink(&undo_in, &name, &was))
             .map_err(|errno| Error::file("putting back failed", undone.as_path(), errno))
     }));
-    kept::relink(&directory.fd, link, target)?;
+    reach.act(|| kept::relink(&directory.fd, link, target))?;
     Ok(true)
 }
 

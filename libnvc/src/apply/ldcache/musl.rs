@@ -1,11 +1,13 @@
 //! Adds directories to the lists by which musl finds libraries.
 
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::sys::stat::{Mode, fstat};
 
 use super::{failure, replace};
+use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
 use crate::apply::kept::Kept;
 use crate::container::Layout;
@@ -21,6 +23,7 @@ const LONGEST: u64 = 64 << 10;
 /// Adds the library directories behind what is listed, and the others of ldconfig's command line before it.
 pub(super) fn update(
     image: Image<'_>,
+    authority: &Authority,
     layout: &Layout,
     directories: &[ContainerPath],
     journal: &mut Journal<'_>,
@@ -30,15 +33,23 @@ pub(super) fn update(
         .iter()
         .filter(|directory| !libs.contains(directory));
     let first: Vec<&[u8]> = first.map(bytes).collect();
-    add(image, &NATIVE, &first, &layout.libs_dir, journal)?;
+    add(image, authority, &NATIVE, &first, &layout.libs_dir, journal)?;
     if image.root.exists(Path::new(COMPAT32.path)) == Ok(true) {
-        add(image, &COMPAT32, &[], &layout.libs32_dir, journal)?;
+        add(
+            image,
+            authority,
+            &COMPAT32,
+            &[],
+            &layout.libs32_dir,
+            journal,
+        )?;
     }
     Ok(())
 }
 
 fn add(
     image: Image<'_>,
+    authority: &Authority,
     loader: &Loader,
     first: &[&[u8]],
     last: &ContainerPath,
@@ -53,8 +64,11 @@ fn add(
         .root
         .resolve_directory(Path::new("/etc"))
         .map_err(failed("open failed"))?;
-    let kept =
-        Kept::take(etc, loader.list, image.descriptors).map_err(failed("remembering failed"))?;
+    let reach = authority
+        .reach(etc.as_fd())
+        .map_err(failed("open failed"))?;
+    let kept = Kept::take(etc, reach, loader.list, image.descriptors);
+    let kept = kept.map_err(failed("remembering failed"))?;
     let mut mode = Mode::from_bits_truncate(0o644);
     let mut list = None;
     if let Some(file) = kept.file() {
@@ -75,7 +89,7 @@ fn add(
     match extended(list.as_deref(), first, &[bytes(last)]) {
         Some(extended) => {
             log::info!("adding library directories to {}", place.display());
-            replace::replace(kept, &extended, mode, &place, journal)
+            replace::replace(kept, authority, &extended, mode, &place, journal)
         }
         None => Ok(()),
     }

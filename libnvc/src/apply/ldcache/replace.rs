@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -11,20 +11,26 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 
 use super::failure;
+use crate::apply::authority::{Authority, Reach};
 use crate::apply::journal::Journal;
 use crate::apply::kept::{self, Kept};
-use crate::error::{Error, Result, errno_of};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// Writes a new file in the place of the kept one, which comes back if a later step fails.
 pub(super) fn replace(
     kept: Kept,
+    authority: &Authority,
     content: &[u8],
     mode: Mode,
     place: &Path,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let kept = Rc::new(kept);
-    let (directory, name) = (kept.parent(), kept.name());
+    let (directory, name, reach) = (kept.parent(), kept.name(), kept.reach());
+    if reach == Reach::Nothing {
+        let error = authority.refusal("file creation failed", place, directory.as_fd());
+        return Err(error.with_kind(ErrorKind::LdCache));
+    }
     let to_put_back = Rc::clone(&kept);
     let undone = place.to_owned();
     journal.other(Box::new(move || {
@@ -34,9 +40,14 @@ pub(super) fn replace(
     }));
     let temporary = kept::temporary(name);
     kept.clear_way()
-        .and_then(|()| write(directory, &temporary, content, mode))
-        .and_then(|()| renameat(directory, temporary.as_str(), directory, name))
-        .map_err(|errno| explained(failure("file creation failed", place, errno), errno))
+        .and_then(|()| reach.act(|| write(directory, &temporary, content, mode)))
+        .and_then(|()| reach.act(|| renameat(directory, temporary.as_str(), directory, name)))
+        .map_err(|errno| match errno {
+            Errno::EACCES | Errno::EPERM if reach != Reach::Full => authority
+                .refusal("file creation failed", place, directory.as_fd())
+                .with_kind(ErrorKind::LdCache),
+            _ => explained(failure("file creation failed", place, errno), errno),
+        })
 }
 
 /// Writes a file that is not there yet.

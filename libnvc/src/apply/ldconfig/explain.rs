@@ -29,6 +29,13 @@ pub(super) fn cage(failure: Failure, path: &Path, from_image: bool) -> Error {
         }
         (Step::Private, Errno::EINVAL) => "the caller's root directory must be a mount point",
         (Step::Pivot, Errno::EINVAL) => "--no-pivot is for a root on a ramdisk",
+        (Step::Volumes, Errno::EBUSY) => {
+            "a mount of the container is hidden below another, and this kernel, older than Linux 5.12, cannot make it \
+             read-only there"
+        }
+        (Step::UserNamespace, Errno::EPERM) => {
+            "CAP_SYS_ADMIN is needed in the container's user namespace"
+        }
         (Step::User, Errno::EPERM) => "CAP_SETUID and CAP_SETGID are needed",
         (Step::User, Errno::EINVAL) => {
             "the owner of the container's root is not mapped in this user namespace"
@@ -47,9 +54,11 @@ fn words(step: Step) -> &'static str {
         Step::Copy => "copying the container's mounts",
         Step::Attach => "attaching the container's root",
         Step::Pivot => "changing the root",
+        Step::Volumes => "making the container's volumes read-only",
         Step::Mask => "masking /proc and /sys",
         Step::Limits => "limiting its resources",
         Step::User => "becoming the container's owner",
+        Step::UserNamespace => "entering the container's user namespace",
         Step::Capabilities => "setting its capabilities",
         Step::DeathSignal => "setting its death signal",
         Step::Filter => "filtering its system calls",

@@ -8,20 +8,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
+use crate::apply::authority::{Authority, Reach};
 use crate::apply::kept::{self, Kept};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, Identity, Image, RootDir};
 use crate::ldcache::configured::{Configuration, Fifo};
-use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in};
+use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library};
 use crate::path::ContainerPath;
-use crate::sys::directory;
+use crate::sys::{directory, mount};
 
 /// Bounds on what an image can make this remember.
 const MOST_DIRECTORIES: usize = 256;
@@ -34,6 +36,8 @@ pub struct Memory {
     cache: Option<Kept>,
     /// ldconfig's notes for its next run; none where it had no directory for them.
     notes: Option<Kept>,
+    /// The directory in which ldconfig makes one for its notes, and with whose rights that is undone.
+    notes_parent: Option<(OwnedFd, Reach)>,
     directories: Vec<Directory>,
     /// Whether all that ldconfig may change is in here.
     is_complete: bool,
@@ -43,6 +47,8 @@ pub struct Memory {
 struct Directory {
     path: PathBuf,
     fd: OwnedFd,
+    /// With whose rights it may be changed.
+    reach: Reach,
     /// Symbolic links and what they say.
     links: BTreeMap<OsString, OsString>,
 }
@@ -64,21 +70,45 @@ impl Memory {
         descriptors: impl AsFd,
         directories: &[ContainerPath],
     ) -> Result<Self> {
+        let root = copy_of_root(rootfs.as_fd())?;
+        let authority = Authority::of_root_alone(&root, descriptors.as_fd())?;
+        Self::take_within(rootfs, descriptors, directories, &authority)
+    }
+
+    /// The same where ldconfig may change what that authority lets it.
+    ///
+    /// # Errors
+    /// Those of [`take`](Self::take); the cache is on a volume.
+    pub(in super::super) fn take_within(
+        rootfs: impl AsFd,
+        descriptors: impl AsFd,
+        directories: &[ContainerPath],
+        authority: &Authority,
+    ) -> Result<Self> {
         let descriptors = descriptors.as_fd();
-        let fd = rootfs.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|e| failed("remembering", Path::new("/"), errno_of(&e)))?;
-        let root = RootDir::from_fd(fd);
+        let root = copy_of_root(rootfs.as_fd())?;
         let keep = |directory: &str, name: &'static str| {
             let path = Path::new(directory);
             match root.resolve_directory(path) {
                 // Then ldconfig cannot make the file either.
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
                 Err(errno) => Err(errno),
-                Ok(parent) => Kept::take(parent, name, descriptors).map(Some),
+                Ok(parent) => {
+                    let reach = authority.reach_of_ldconfig(parent.as_fd());
+                    reach.and_then(|reach| Kept::take(parent, reach, name, descriptors).map(Some))
+                }
             }
             .map_err(|errno| failed("remembering", &path.join(name), errno))
         };
         let cache = keep("/etc", "ld.so.cache")?;
+        if let Some(cache) = cache
+            .as_ref()
+            .filter(|cache| cache.reach() == Reach::Nothing)
+        {
+            let place = Path::new("/etc/ld.so.cache");
+            let error = authority.refusal("file creation failed", place, cache.parent().as_fd());
+            return Err(error.with_kind(ErrorKind::LdCache));
+        }
         let notes = keep("/var/cache/ldconfig", NOTES)?;
         let waits = |kept: &Option<Kept>, why: fn(&Kept) -> bool, path: &str| match kept {
             Some(kept) if why(kept) => Err(would_wait(Path::new(path))),
@@ -94,13 +124,14 @@ impl Memory {
         let can_come_back = |kept: &Option<Kept>| kept.as_ref().is_none_or(Kept::can_come_back);
         let is_complete = can_come_back(&cache) && can_come_back(&notes);
         let mut memory = Self {
+            notes_parent: notes_parent(&root, authority)?,
             root,
             cache,
             notes,
             directories: Vec::new(),
             is_complete,
         };
-        memory.take_links(directories, descriptors)?;
+        memory.take_links(directories, descriptors, authority)?;
         Ok(memory)
     }
 
@@ -129,6 +160,7 @@ impl Memory {
         &mut self,
         directories: &[ContainerPath],
         descriptors: BorrowedFd<'_>,
+        authority: &Authority,
     ) -> Result<()> {
         let mut paths: Vec<PathBuf> = Vec::new();
         paths.extend(directories.iter().map(|path| path.as_path().to_owned()));
@@ -146,7 +178,7 @@ impl Memory {
             let taken = self
                 .root
                 .resolve_directory(&path)
-                .and_then(|fd| self.take_directory(&path, &fd, &mut known, &mut budget));
+                .and_then(|fd| self.take_directory(&path, &fd, authority, &mut known, &mut budget));
             match taken {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(Errno::ENOBUFS) => {
@@ -167,6 +199,7 @@ impl Memory {
         &mut self,
         path: &Path,
         found: &OwnedFd,
+        authority: &Authority,
         known: &mut BTreeSet<Identity>,
         budget: &mut usize,
     ) -> Result<(), Errno> {
@@ -176,6 +209,11 @@ impl Memory {
         }
         if self.directories.len() >= MOST_DIRECTORIES {
             return Err(Errno::ENOBUFS);
+        }
+        // On a volume that ldconfig may not change there is nothing to be put back.
+        let reach = authority.reach_of_ldconfig(found.as_fd())?;
+        if reach == Reach::Nothing {
+            return Ok(());
         }
         let fd = inroot::open_to_list(found)?;
         let mut links = BTreeMap::new();
@@ -199,12 +237,13 @@ impl Memory {
         self.directories.push(Directory {
             path: path.to_owned(),
             fd,
+            reach,
             links,
         });
         for name in below {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let found = openat(found, name.as_os_str(), flags, Mode::empty())?;
-            self.take_directory(&path.join(&name), &found, known, budget)?;
+            self.take_directory(&path.join(&name), &found, authority, known, budget)?;
         }
         Ok(())
     }
@@ -226,10 +265,17 @@ impl Memory {
         let notes = Path::new(NOTES_PARENT).join(NOTES_DIRECTORY);
         match &self.notes {
             Some(kept) => done(kept.put_back(), &notes.join(NOTES)),
-            None => done(remove_notes(&self.root), &notes),
+            None => {
+                if let Some((parent, reach)) = &self.notes_parent {
+                    done(reach.act(|| remove_notes(parent)), &notes);
+                }
+            }
         }
         for directory in &self.directories {
-            done(directory.put_back(), &directory.path);
+            done(
+                directory.reach.act(|| directory.put_back()),
+                &directory.path,
+            );
         }
         if errors.is_empty() {
             return Ok(());
@@ -250,9 +296,9 @@ impl Directory {
             }
         })?;
         for name in made {
-            // ldconfig links to files beside the link; any other link is somebody else's.
+            // Any other link is somebody else's.
             match readlinkat(&self.fd, name.as_os_str()) {
-                Ok(target) if Path::new(&target).components().count() == 1 => {
+                Ok(target) if is_ldconfigs(&name, &target) => {
                     unlinkat(&self.fd, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
                 }
                 _ => {}
@@ -261,9 +307,13 @@ impl Directory {
         for (name, target) in &self.links {
             match readlinkat(&self.fd, name.as_os_str()) {
                 Ok(now) if now == *target => {}
-                // No longer a link: not ldconfig's doing.
-                Err(Errno::EINVAL) => {}
-                Ok(_) | Err(Errno::ENOENT) => kept::relink(&self.fd, name, target)?,
+                Ok(now) if is_ldconfigs(name, &now) => kept::relink(&self.fd, name, target)?,
+                // ldconfig removes links of libraries' names that lead nowhere.
+                Err(Errno::ENOENT) if library::is_name(name.as_bytes()) => {
+                    kept::relink(&self.fd, name, target)?;
+                }
+                // Not ldconfig's doing: another link, or something else.
+                Ok(_) | Err(Errno::ENOENT | Errno::EINVAL) => {}
                 Err(errno) => return Err(errno),
             }
         }
@@ -271,22 +321,47 @@ impl Directory {
     }
 }
 
-/// Removes ldconfig's notes and the directory it made for them.
-fn remove_notes(root: &RootDir) -> Result<(), Errno> {
-    let parent = match root.resolve_directory(Path::new(NOTES_PARENT)) {
-        Ok(parent) => parent,
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
-        Err(errno) => return Err(errno),
+/// Whether ldconfig can have made a link: of a library's name, to a library beside it.
+fn is_ldconfigs(name: &OsStr, target: &OsStr) -> bool {
+    let is_beside = !target.as_bytes().contains(&b'/');
+    is_beside && library::is_name(name.as_bytes()) && library::is_name(target.as_bytes())
+}
+
+fn copy_of_root(root: BorrowedFd<'_>) -> Result<RootDir> {
+    let fd = root.try_clone_to_owned();
+    let fd = fd.map_err(|e| failed("remembering", Path::new("/"), errno_of(&e)))?;
+    Ok(RootDir::from_fd(fd))
+}
+
+/// The directory that ldconfig's own is made in, if that may be undone.
+fn notes_parent(root: &RootDir, authority: &Authority) -> Result<Option<(OwnedFd, Reach)>> {
+    let look = || match root.resolve_directory(Path::new(NOTES_PARENT)) {
+        Ok(parent) => {
+            let reach = authority.reach_of_ldconfig(parent.as_fd())?;
+            Ok((reach != Reach::Nothing).then_some((parent, reach)))
+        }
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+        Err(errno) => Err(errno),
     };
+    look().map_err(|errno| failed("remembering", Path::new(NOTES_PARENT), errno))
+}
+
+/// Removes ldconfig's notes and the directory it made for them.
+fn remove_notes(parent: &OwnedFd) -> Result<(), Errno> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let directory = match openat(&parent, NOTES_DIRECTORY, flags, Mode::empty()) {
+    let directory = match openat(parent, NOTES_DIRECTORY, flags, Mode::empty()) {
         Ok(directory) => directory,
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
         Err(errno) => return Err(errno),
     };
+    // What was mounted there meanwhile is not what ldconfig made.
+    let mount = |fd: &OwnedFd| Ok((mount::place(fd.as_fd())?.id, fstat(fd)?.st_dev));
+    if mount(&directory)? != mount(parent)? {
+        return Ok(());
+    }
     kept::remove(&directory, &format!("{NOTES}~"))?;
     kept::remove(&directory, NOTES)?;
-    unlinkat(&parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
+    unlinkat(parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
 }
 
 /// The directories of /etc/ld.so.conf and of what it includes.

@@ -17,9 +17,9 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
 
-use super::{Cage, NAME};
+use super::{Cage, NAME, volumes};
 use crate::sys::capabilities::{
-    Capabilities, DAC_OVERRIDE, Set, drop_bounding, only, raise_ambient, shield,
+    Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, drop_bounding, only, raise_ambient, shield,
 };
 
 /// What the child was doing when it failed.
@@ -33,9 +33,11 @@ pub(crate) enum Step {
     Copy,
     Attach,
     Pivot,
+    Volumes,
     Mask,
     Limits,
     User,
+    UserNamespace,
     Capabilities,
     DeathSignal,
     Filter,
@@ -43,7 +45,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Streams,
         Self::Enter,
         Self::Namespaces,
@@ -51,9 +53,11 @@ impl Step {
         Self::Copy,
         Self::Attach,
         Self::Pivot,
+        Self::Volumes,
         Self::Mask,
         Self::Limits,
         Self::User,
+        Self::UserNamespace,
         Self::Capabilities,
         Self::DeathSignal,
         Self::Filter,
@@ -142,7 +146,7 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
         super::close_on_execution_one_by_one();
     }
     super::set_umask(0o022);
-    become_owner(cage.owner)?;
+    become_owner(cage)?;
     limit_resources()?;
     // After the user: changing it clears the signal.
     prctl::set_pdeathsig(Signal::SIGKILL).at(Step::DeathSignal)?;
@@ -228,16 +232,35 @@ fn cover_root_by_name(cage: &Cage<'_>) -> Result<(), Failure> {
 
 /// Restricts the root, which is the working directory, and all mounts below it.
 ///
-/// Devices and set-id bits of the image mean nothing in the cage, and neither do its programs unless one is to run.
+/// Devices and set-id bits of the image mean nothing in the cage, and neither do its programs unless one is to run. What is
+/// mounted below the root is the host's, and not for the program to change.
 fn restrict_root(cage: &Cage<'_>) -> Result<(), Failure> {
+    use nix::sys::statvfs::{FsFlags, statvfs};
     let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
     if !cage.image_programs {
         attributes |= libc::MOUNT_ATTR_NOEXEC;
     }
-    match super::restrict_tree_here(attributes) {
-        Err(Errno::ENOSYS | Errno::EPERM) => restrict_here(cage), // before Linux 5.12
-        done => done.at(Step::Copy),
+    let mut becomes_read_only = false;
+    if !cage.writes_volumes {
+        attributes |= libc::MOUNT_ATTR_RDONLY;
+        let flags = statvfs(c".").at(Step::Volumes)?.flags();
+        becomes_read_only = !flags.contains(FsFlags::ST_RDONLY);
     }
+    match super::restrict_tree_here(attributes) {
+        // Before Linux 5.12.
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            restrict_here(cage)?;
+            if cage.writes_volumes {
+                return Ok(());
+            }
+            return volumes::make_read_only(cage.descriptors).at(Step::Volumes);
+        }
+        done => done.at(Step::Copy)?,
+    }
+    if becomes_read_only {
+        super::make_writable_here().at(Step::Volumes)?;
+    }
+    Ok(())
 }
 
 /// Restricts the one mount that the working directory is the root of; those below it keep what they have.
@@ -279,21 +302,15 @@ fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
     mount_at(Some(c"tmpfs"), c".", Some(c"tmpfs"), flags, data).at(Step::Mask)
 }
 
-/// Drops all capabilities but those that the program keeps, and becomes the container's owner.
+/// Drops all capabilities but those that the program keeps, and becomes the container's owner, in its user namespace if it
+/// has one.
 ///
 /// It keeps CAP_DAC_OVERRIDE, since images have directories that their owner cannot write, and a shield: once it is
 /// executed the program is dumpable, and has nothing else that a container's root has not.
-fn become_owner(owner: Option<(u32, u32)>) -> Result<(), Failure> {
+fn become_owner(cage: &Cage<'_>) -> Result<(), Failure> {
     let shield = shield();
-    let kept = [Some(DAC_OVERRIDE), shield];
-    for capability in (0..64).filter(|capability| !kept.contains(&Some(*capability))) {
-        // EINVAL: past the last one. EPERM: no CAP_SETPCAP, and then no_new_privs alone keeps an execution from gaining
-        // what the set still holds.
-        if drop_bounding(capability).is_err() {
-            break;
-        }
-    }
-    if let Some((user, group)) = owner {
+    drop_bounding_set(shield);
+    if let Some((user, group)) = cage.owner {
         // Not SECBIT_NO_SETUID_FIXUP, which needs CAP_SETPCAP and would outlive the execution.
         prctl::set_keepcaps(true).at(Step::User)?;
         match super::set_groups(&[group]) {
@@ -306,6 +323,19 @@ fn become_owner(owner: Option<(u32, u32)>) -> Result<(), Failure> {
         // With fs.suid_dumpable=1 the change of user has undone it. Until now this process has all its capabilities.
         prctl::set_dumpable(false).at(Step::User)?;
     }
+    if let Some(namespace) = cage.user_namespace {
+        let entering = Capabilities {
+            effective: only(SYS_ADMIN),
+            permitted: only(SYS_ADMIN),
+            inheritable: 0,
+        };
+        entering.set().at(Step::UserNamespace)?;
+        super::enter_user_namespace(namespace).at(Step::UserNamespace)?;
+        // It comes with full sets, and perhaps with a memory that can be looked into.
+        drop_bounding_set(shield);
+        prctl::set_dumpable(false).at(Step::UserNamespace)?;
+    }
+    let is_ambient = cage.owner.is_some() || cage.user_namespace.is_some();
     let shields = shield.map_or(0, only);
     // Without a shield the program is a file that its user cannot read. Executing such a file leaves a process
     // undumpable, unless it has the capability to read it.
@@ -316,10 +346,10 @@ fn become_owner(owner: Option<(u32, u32)>) -> Result<(), Failure> {
         done => done.map(|()| true),
     };
     // Ambient, since for a user other than 0 an execution drops the rest.
-    if overrides.at(Step::Capabilities)? && owner.is_some() {
+    if overrides.at(Step::Capabilities)? && is_ambient {
         raise_ambient(DAC_OVERRIDE).at(Step::Capabilities)?;
     }
-    if let (Some(capability), Some(_)) = (shield, owner) {
+    if let Some(capability) = shield.filter(|_| is_ambient) {
         raise_ambient(capability).at(Step::Capabilities)?;
     }
     Ok(())
@@ -333,6 +363,18 @@ fn keep(set: Set, effective: bool) -> Result<(), Errno> {
         inheritable: set,
     };
     capabilities.set()
+}
+
+/// Leaves in the bounding set what the program keeps.
+fn drop_bounding_set(shield: Option<u32>) {
+    let kept = [Some(DAC_OVERRIDE), shield];
+    for capability in (0..64).filter(|capability| !kept.contains(&Some(*capability))) {
+        // EINVAL: past the last one. EPERM: no CAP_SETPCAP, and then no_new_privs alone keeps an execution from gaining
+        // what the set still holds.
+        if drop_bounding(capability).is_err() {
+            break;
+        }
+    }
 }
 
 /// Bounds what a damaged or hostile library can make ldconfig do.

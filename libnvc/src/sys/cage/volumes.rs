@@ -1,0 +1,196 @@
+//! Makes every mount but the root's own read-only by name, on kernels that cannot do it for a tree (before Linux 5.12).
+//!
+//! The table of mounts says what there is and what is done already; it is read again until it says that all is done. A
+//! name that leads elsewhere meanwhile, because somebody renames directories in another mount namespace, makes a mount
+//! read-only that is read-only already, and is found out by the next reading. Nothing is allocated, since this runs in
+//! the child.
+
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::mount::{MsFlags, mount};
+use nix::sys::stat::Mode;
+use nix::unistd::read;
+
+/// Readings of the table. The second finds nothing left to do, unless somebody interferes.
+const MOST_READINGS: usize = 8;
+/// The longest line that is understood: two names of the longest sort, with all their bytes escaped, have not more.
+const LONGEST_LINE: usize = 40 << 10;
+
+/// Makes all mounts of this mount namespace read-only but the one at `/`. `descriptors` is a directory
+/// `/proc/PID/task/TID/fd`, through which this process's own table is found.
+///
+/// `EBUSY` if a mount stays writable, one below another at the same name for instance.
+pub(super) fn make_read_only(descriptors: BorrowedFd<'_>) -> Result<(), Errno> {
+    for _ in 0..MOST_READINGS {
+        if change_all(descriptors)? == 0 {
+            return Ok(());
+        }
+    }
+    Err(Errno::EBUSY)
+}
+
+/// Goes through the table once; returns how many mounts were writable.
+fn change_all(descriptors: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let table = openat(
+        descriptors,
+        c"../../../../self/mountinfo",
+        flags,
+        Mode::empty(),
+    )?;
+    let mut lines = Lines::new(table);
+    let mut writable = 0;
+    while let Some(line) = lines.next()? {
+        let Some(Entry { point, flags }) = Entry::parse(line) else {
+            return Err(Errno::EINVAL);
+        };
+        if point == b"/" || flags.contains(MsFlags::MS_RDONLY) {
+            continue;
+        }
+        writable += 1;
+        let mut name = [0; libc::PATH_MAX as usize];
+        let name = unescape(point, &mut name).ok_or(Errno::ENAMETOOLONG)?;
+        let none = None::<&CStr>;
+        let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        // What cannot be changed is found out by the next reading.
+        let _ = mount(none, name, none, flags, none);
+    }
+    Ok(writable)
+}
+
+/// A mount as its line in the table has it.
+struct Entry<'a> {
+    point: &'a [u8],
+    /// Those that a remount must repeat.
+    flags: MsFlags,
+}
+
+impl<'a> Entry<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut fields = line.split(|byte| *byte == b' ').skip(4);
+        let point = fields.next()?;
+        let mut flags = MsFlags::empty();
+        for option in fields.next()?.split(|byte| *byte == b',') {
+            flags |= match option {
+                b"ro" => MsFlags::MS_RDONLY,
+                b"nosuid" => MsFlags::MS_NOSUID,
+                b"nodev" => MsFlags::MS_NODEV,
+                b"noexec" => MsFlags::MS_NOEXEC,
+                b"noatime" => MsFlags::MS_NOATIME,
+                b"nodiratime" => MsFlags::MS_NODIRATIME,
+                b"relatime" => MsFlags::MS_RELATIME,
+                _ => MsFlags::empty(),
+            };
+        }
+        Some(Self { point, flags })
+    }
+}
+
+/// Writes a name without its escapes, three octal digits each, and ends it with a NUL.
+fn unescape<'a>(name: &[u8], into: &'a mut [u8]) -> Option<&'a CStr> {
+    let mut rest = name;
+    let mut length = 0;
+    while let Some((first, others)) = rest.split_first() {
+        let mut byte = *first;
+        rest = others;
+        if byte == b'\\'
+            && let [
+                a @ b'0'..=b'3',
+                b @ b'0'..=b'7',
+                c @ b'0'..=b'7',
+                others @ ..,
+            ] = others
+        {
+            byte = (a - b'0') << 6 | (b - b'0') << 3 | (c - b'0');
+            rest = others;
+        }
+        *into.get_mut(length)? = byte;
+        length += 1;
+    }
+    *into.get_mut(length)? = 0;
+    CStr::from_bytes_until_nul(into).ok()
+}
+
+/// Lines of a file, one at a time, in a buffer that does not grow.
+struct Lines {
+    file: OwnedFd,
+    buffer: [u8; LONGEST_LINE],
+    start: usize,
+    end: usize,
+}
+
+impl Lines {
+    fn new(file: OwnedFd) -> Self {
+        Self {
+            file,
+            buffer: [0; LONGEST_LINE],
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// The next line without its end; none after the last.
+    fn next(&mut self) -> Result<Option<&[u8]>, Errno> {
+        loop {
+            let unread = self.buffer.get(self.start..self.end).unwrap_or(&[]);
+            if let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
+                let start = self.start;
+                self.start += length + 1;
+                return Ok(self.buffer.get(start..start + length));
+            }
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            let free = self.buffer.get_mut(self.end..).unwrap_or(&mut []);
+            if free.is_empty() {
+                return Err(Errno::E2BIG);
+            }
+            match read(&self.file, free) {
+                Ok(0) if self.end == 0 => return Ok(None),
+                Ok(0) => return Err(Errno::EINVAL),
+                Ok(length) => self.end += length,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn entries_are_read() {
+        let line = b"36 35 98:0 /mnt1 /a\\040b rw,noatime,nosuid master:1 - ext3 /dev/root rw";
+        let entry = Entry::parse(line).unwrap();
+        assert_eq!(entry.point, b"/a\\040b");
+        assert_eq!(entry.flags, MsFlags::MS_NOATIME | MsFlags::MS_NOSUID);
+        let mut name = [0; 16];
+        assert_eq!(unescape(entry.point, &mut name), Some(c"/a b"));
+        assert_eq!(unescape(b"\\12", &mut name), Some(c"\\12"));
+        assert_eq!(unescape(b"0123456789abcdef", &mut name), None);
+        assert!(Entry::parse(b"36 35 98:0 /").is_none());
+    }
+
+    #[test]
+    fn lines_are_taken_from_a_stream() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"one\n\nthree\n").unwrap();
+        drop(writer);
+        let mut lines = Lines::new(reader.into());
+        for wanted in [&b"one"[..], b"", b"three"] {
+            assert_eq!(lines.next(), Ok(Some(wanted)));
+        }
+        assert_eq!(lines.next(), Ok(None));
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"cut").unwrap();
+        drop(writer);
+        assert_eq!(Lines::new(reader.into()).next(), Err(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,419 @@
+//! Volumes: what is mounted in a container from outside is the host's, or another container's. Nothing is made, replaced or
+//! put back there with rights that the container's own root has not, whatever the image's links say.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nvc_testkit::cli::{self, Run};
+use nvc_testkit::container::{self, Container};
+use nvc_testkit::harness::Need::Root;
+use nvc_testkit::machine::{self, Scratch};
+use nvc_testkit::tree::Tree;
+use nvc_testkit::{files, harness, rootfs};
+use nvc_tests::{
+    command_line, configure, debian_root, failing_ldconfig_with, host_ldconfig, start,
+};
+
+fn main() -> ExitCode {
+    let mut tests = nvc_testkit::tests![&[Root];
+        a_library_directory_on_a_volume,
+        a_library_directory_on_a_volume_that_is_prepared,
+        a_link_to_a_volume_for_a_device,
+        the_hosts_cache_stays,
+        the_hosts_cache_stays_with_the_builtin_ldconfig,
+        the_hosts_cache_stays_for_an_ordinary_user,
+        links_on_a_volume_stay,
+        another_tenants_links_stay,
+        the_hosts_run,
+        the_hosts_dev,
+        a_tmpfs_of_the_hosts_in_part,
+        a_tmpfs_for_the_profile,
+        a_file_over_the_profile,
+    ];
+    for kernel in ["linux-4.18", "linux-5.10"] {
+        let name = format!("links_on_a_volume_stay_on_{kernel}");
+        tests.push(harness::test(name, &[Root], move || {
+            links_on_a_volume(Some(kernel));
+        }));
+    }
+    harness::main(tests)
+}
+
+const USUAL: [&str; 3] = ["--utility", "--compute", "--device=0"];
+
+/// A directory of the host's, laid out like one that would be worth changing, and a container that has it as a volume.
+struct Shared {
+    scratch: Scratch,
+    container: Container,
+}
+
+impl Shared {
+    /// The root is without its programs; the volume is at this place.
+    fn at(place: &'static str, edit: impl Fn(rootfs::Builder) -> rootfs::Builder) -> Self {
+        Self::owned(0, place, edit)
+    }
+
+    fn owned(
+        owner: u32,
+        place: &'static str,
+        edit: impl Fn(rootfs::Builder) -> rootfs::Builder,
+    ) -> Self {
+        let root = edit(debian_root().no_programs().directory(place));
+        let shared = Self {
+            scratch: Scratch::new().unwrap(),
+            container: start(container::Builder::new(root).owner(owner)),
+        };
+        fs::create_dir(shared.volume()).unwrap();
+        shared.mount(&["--bind"], &shared.volume(), place);
+        shared
+    }
+
+    /// The host's directory.
+    fn volume(&self) -> PathBuf {
+        self.scratch.join("volume")
+    }
+
+    fn mount(&self, flags: &[&str], source: &Path, place: &str) {
+        let at = self.container.point(place);
+        let mut mount = self.container.enter("mount");
+        let done = mount.args(flags).arg(source).arg(at).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// `configure` fails with this text, and leaves the host's directory alone.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str], expected: &str) {
+        let before = Tree::of(&self.volume()).unwrap();
+        let message = configure(&self.container, arguments).fails();
+        assert!(message.contains(expected), "{message}");
+        self.unchanged(&before);
+    }
+
+    #[track_caller]
+    fn unchanged(&self, before: &Tree) {
+        let after = Tree::of(&self.volume()).unwrap();
+        assert_eq!(after.changes_since(before), [""; 0]);
+    }
+}
+
+/// The user who puts /usr/lib on a volume learns which mount is in the way, and what to do.
+fn a_library_directory_on_a_volume() {
+    let shared = Shared::at("usr/lib/x86_64-linux-gnu", |root| root);
+    let line = configure(&shared.container, &USUAL).outcome().unwrap();
+    assert_eq!(line.status, Some(1), "{line:?}");
+    let volume = "/usr/lib/x86_64-linux-gnu is a volume, which may not be changed";
+    assert!(line.stderr.contains(volume), "{line:?}");
+    assert!(line.stderr.contains("hint: on a volume"), "{line:?}");
+    shared.refused(&USUAL, volume);
+}
+
+/// With all mount points there, nothing must be made, and the container gets its GPU.
+fn a_library_directory_on_a_volume_that_is_prepared() {
+    let place = "usr/lib/x86_64-linux-gnu";
+    let shared = Shared::at(place, |root| root);
+    // What another container's run has left there.
+    let other = start(container::Builder::new(debian_root().no_programs()));
+    configure(&other, &USUAL).succeeds();
+    let made = other.root().join(place);
+    for entry in fs::read_dir(made).unwrap().map(Result::unwrap) {
+        let to = shared.volume().join(entry.file_name());
+        match fs::read_link(entry.path()) {
+            Ok(text) => symlink(text, to).unwrap(),
+            Err(_) if entry.path().is_file() => fs::write(to, "").unwrap(),
+            Err(_) => {}
+        }
+    }
+    let before = Tree::of(&shared.volume()).unwrap();
+    configure(&shared.container, &USUAL).succeeds();
+    shared.unchanged(&before);
+    let table = shared.container.mounts().unwrap();
+    let at = shared.container.point(place);
+    let libraries = table
+        .iter()
+        .filter(|mount| mount.point.starts_with(&at) && mount.point != at);
+    assert!(libraries.count() > 3, "{table:#?}");
+}
+
+/// Finding 3a: where files go is the image's choice, by a link on the way.
+fn a_link_to_a_volume_for_a_device() {
+    let shared = Shared::at("data", |root| {
+        root.link(
+            "usr/bin/nvidia-smi",
+            "/data/systemd/cron.service.d/owned.conf",
+        )
+    });
+    shared.refused(&USUAL, "/data is a volume, which may not be changed");
+}
+
+/// Finding 3b: /etc leads to a volume that has the host's ld.so.cache.
+fn the_hosts_cache_stays() {
+    hosts_cache(0, &USUAL);
+}
+
+fn the_hosts_cache_stays_with_the_builtin_ldconfig() {
+    hosts_cache(
+        0,
+        &["--ldconfig=builtin", "--utility", "--compute", "--device=0"],
+    );
+}
+
+/// Finding 3c: the container's process is an ordinary user, who could not write there.
+fn the_hosts_cache_stays_for_an_ordinary_user() {
+    hosts_cache(1000, &USUAL);
+    hosts_cache(
+        1000,
+        &["--ldconfig=builtin", "--utility", "--compute", "--device=0"],
+    );
+}
+
+#[track_caller]
+fn hosts_cache(owner: u32, arguments: &[&str]) {
+    let shared = Shared::owned(owner, "hostetc", |root| {
+        root.edit(|root| {
+            // As `/etc -> /hostetc` in the image; its own /etc is what the tests' volume has.
+            fs::rename(root.join("etc"), root.join("etc.image"))?;
+            symlink("hostetc", root.join("etc"))
+        })
+    });
+    for entry in fs::read_dir(shared.container.root().join("etc.image")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.path().is_file() {
+            fs::copy(entry.path(), shared.volume().join(entry.file_name())).unwrap();
+        }
+    }
+    let cache = shared.volume().join("ld.so.cache");
+    if !cache.exists() {
+        fs::write(&cache, "the host's").unwrap();
+    }
+    shared.refused(arguments, "hostetc is a volume, which may not be changed");
+}
+
+/// ldconfig makes links in the directories that the image's configuration names: on a volume it makes none.
+fn links_on_a_volume_stay() {
+    links_on_a_volume(None);
+}
+
+fn links_on_a_volume(kernel: Option<&'static str>) {
+    let shared = Shared::at("vol", |root| {
+        root.file("etc/ld.so.conf", "/vol\n", 0o644)
+            .file("deep/er/file", "", 0o644)
+    });
+    let library = machine::driver().fill("LIB/libnvidia-ml.so.VER");
+    let library = machine::driver().path(library);
+    fs::copy(library, shared.volume().join("libnvidia-ml.so.99")).unwrap();
+    symlink("libgone.so.2", shared.volume().join("libgone.so.1")).unwrap();
+    // A second volume in the first one, a blank in its name.
+    let inner = shared.scratch.join("inner");
+    fs::create_dir(&inner).unwrap();
+    fs::create_dir(shared.volume().join("in ner")).unwrap();
+    shared.mount(&["--bind"], &inner, "vol/in ner");
+    let before = Tree::of(&shared.volume()).unwrap();
+    match kernel {
+        None => drop(configure(&shared.container, &USUAL).succeeds()),
+        Some(kernel) => {
+            let pid = format!("--pid={}", shared.container.pid());
+            let ldconfig = host_ldconfig();
+            let words = ["configure", &ldconfig, "--no-cgroups", &pid];
+            let mut line = command_line(machine::driver(), &[&words[..], &USUAL[..]].concat());
+            line.push(shared.container.root().into());
+            let mut shim = Command::new(cli::beside("nvc-without").unwrap());
+            shim.args([kernel, "--"]);
+            Run::within(shim, line).succeeds();
+        }
+    }
+    shared.unchanged(&before);
+    // The root's own were made.
+    let made = machine::driver().fill("LIB/libnvidia-ml.so.1");
+    assert!(fs::symlink_metadata(shared.container.point(made)).is_ok());
+}
+
+/// Finding 5: what another tenant does on a shared volume while ldconfig runs is not undone when that fails.
+fn another_tenants_links_stay() {
+    let shared = Shared::at("vol", |root| root.file("etc/ld.so.conf", "/vol\n", 0o644));
+    let volume = shared.volume();
+    let lines = tenant(&shared, &volume);
+    assert_eq!(lines, ["current v2", "libx.so.1 libx.so.1.2", "new v2"]);
+    // In the root itself, where ldconfig writes: what cannot be its doing stays too.
+    let image = Shared::at("vol", |root| {
+        root.file("etc/ld.so.conf", "/opt/own\n", 0o644)
+            .directory("opt/own")
+    });
+    let own = image.container.root().join("opt/own");
+    let lines = tenant(&image, &own);
+    assert_eq!(lines, ["current v2", "libx.so.1 libx.so.1.1", "new v2"]);
+}
+
+/// Changes links while ldconfig runs, which then fails; gives the links that are left.
+fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
+    for (name, text) in [
+        ("current", "v1"),
+        ("old", "v1"),
+        ("libx.so.1", "libx.so.1.1"),
+    ] {
+        symlink(text, directory.join(name)).unwrap();
+    }
+    let scratch = Scratch::new().unwrap();
+    let ldconfig = failing_ldconfig_with(&scratch, &["-DBUSY=2".into()]);
+    let pid = format!("--pid={}", shared.container.pid());
+    let words = [&["configure", &ldconfig, "--no-cgroups", &pid][..], &USUAL].concat();
+    let mut line = command_line(machine::driver(), &words);
+    line.push(shared.container.root().into());
+    let running = thread::spawn(move || Run::cli(line).fails());
+    let cache = shared.container.root().join("etc/ld.so.cache");
+    let runs = || fs::read(&cache).is_ok_and(|content| content == b"useless");
+    let started = Instant::now();
+    while !runs() {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "it did not run"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+    for (name, text) in [
+        ("current", "v2"),
+        ("new", "v2"),
+        ("libx.so.1", "libx.so.1.2"),
+    ] {
+        let _ = fs::remove_file(directory.join(name));
+        symlink(text, directory.join(name)).unwrap();
+    }
+    fs::remove_file(directory.join("old")).unwrap();
+    let message = running.join().unwrap();
+    assert!(message.contains("failed with error code"), "{message}");
+    let mut lines: Vec<_> = fs::read_dir(directory)
+        .unwrap()
+        .filter_map(|entry| {
+            let entry = entry.unwrap();
+            let text = fs::read_link(entry.path()).ok()?;
+            Some(format!(
+                "{} {}",
+                entry.file_name().to_string_lossy(),
+                text.display()
+            ))
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// -v /run:/run is the host's, also where the host's /run is a tmpfs; what is there already is enough.
+fn the_hosts_run() {
+    let host = HostTmpfs::new();
+    let container = start(container::Builder::new(
+        debian_root().no_programs().directory("run"),
+    ));
+    host.bind(&container, "", "run");
+    let before = Tree::of(&host.path()).unwrap();
+    let message = configure(&container, &USUAL).fails();
+    assert!(message.contains("/run is a volume"), "{message}");
+    assert_eq!(
+        Tree::of(&host.path()).unwrap().changes_since(&before),
+        [""; 0]
+    );
+    for socket in ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"] {
+        files::file(&host.path().join(socket), "", 0o644).unwrap();
+    }
+    configure(&container, &USUAL).succeeds();
+}
+
+/// -v /dev:/dev is the host's.
+fn the_hosts_dev() {
+    let host = HostTmpfs::new();
+    let container = start(container::Builder::new(debian_root().no_programs()));
+    host.bind(&container, "", "dev");
+    let message = configure(&container, &USUAL).fails();
+    assert!(message.contains("/dev is a volume"), "{message}");
+    assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
+}
+
+/// A directory of a tmpfs is a volume even if the caller does not have that mounted (any more).
+fn a_tmpfs_of_the_hosts_in_part() {
+    let host = HostTmpfs::new();
+    let container = start(container::Builder::new(debian_root().no_programs()));
+    fs::create_dir(host.path().join("part")).unwrap();
+    let held = fs::File::open(host.path().join("part")).unwrap();
+    host.bind(&container, "part", "dev");
+    drop(host);
+    let message = configure(&container, &USUAL).fails();
+    assert!(message.contains("/dev is a volume"), "{message}");
+    let name = format!("/proc/self/fd/{}", held.as_raw_fd());
+    assert_eq!(fs::read_dir(name).unwrap().count(), 0);
+}
+
+/// A tmpfs of the host's that looks like one that an earlier run left is not written into: another is mounted on it.
+fn a_tmpfs_for_the_profile() {
+    let place = "etc/nvidia/nvidia-application-profiles-rc.d";
+    let host = HostTmpfs::new();
+    let container = start(container::Builder::new(
+        debian_root().no_programs().directory(place),
+    ));
+    host.bind(&container, "", place);
+    configure(&container, &["--graphics", "--device=0"]).succeeds();
+    assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
+    let profile = container.inside(place).join("10-container.conf");
+    assert!(profile.exists());
+}
+
+/// A file of the host's in the place of one that an earlier run left.
+fn a_file_over_the_profile() {
+    let place = "etc/nvidia/nvidia-application-profiles-rc.d";
+    let container = start(container::Builder::new(debian_root().no_programs()));
+    configure(&container, &["--graphics", "--device=0"]).succeeds();
+    let scratch = Scratch::new().unwrap();
+    let file = scratch.join("file");
+    fs::write(&file, "the host's").unwrap();
+    let mut mount = container.enter("mount");
+    mount.arg("--bind").arg(&file);
+    mount.arg(container.point(place).join("10-container.conf"));
+    assert!(mount.status().unwrap().success());
+    // With another GPU it would be rewritten.
+    let _ = configure(&container, &["--graphics", "--device=1"]).outcome();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "the host's");
+}
+
+/// A tmpfs that is mounted on the host.
+struct HostTmpfs(Scratch);
+
+impl HostTmpfs {
+    fn new() -> Self {
+        let scratch = Scratch::new().unwrap();
+        let at = scratch.join("tmpfs");
+        fs::create_dir(&at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "nosuid,nodev,noexec,mode=755", "tmpfs"]);
+        assert!(mount.arg(&at).status().unwrap().success());
+        Self(scratch)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("tmpfs")
+    }
+
+    /// Binds it, or a directory of it, in a container that was started later.
+    fn bind(&self, container: &Container, part: &str, place: &str) {
+        let mut mount = container.enter("mount");
+        mount.arg("--bind").arg(self.path().join(part));
+        assert!(
+            mount
+                .arg(container.point(place))
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+}
+
+impl Drop for HostTmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .args(["-l"])
+            .arg(self.path())
+            .status();
+    }
+}
