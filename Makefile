@@ -1,6 +1,7 @@
 # Shortcuts; each is one command or one script that can be run without make. `make` alone lists them.
 
 CARGO ?= cargo
+export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
 .PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
@@ -16,8 +17,7 @@ demo: ## Play the manual container, with the real driver or a simulated one.
 build: ## Build what is shipped: nvidia-container-cli, the C library, manual pages, completions.
 	@scripts/build.sh
 
-export DESTDIR PREFIX LIBDIR
-install: ## Install what was built; DESTDIR=, PREFIX=/usr/local and LIBDIR= say where.
+install: ## Install what was built; DESTDIR= and LIBDIR= say where; PREFIX= is the build's.
 	@scripts/install.sh
 
 uninstall: ## Remove what `make install` with the same variables installed.

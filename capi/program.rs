@@ -18,7 +18,7 @@ const NAME: &str = "nvc-query";
 /// Where it is installed if nothing else was said at build time.
 const LIBEXEC: &str = match option_env!("NVC_LIBEXECDIR") {
     Some(directory) => directory,
-    None => "/usr/libexec/libnvidia-container",
+    None => "/usr/local/libexec/libnvidia-container", // as scripts/place.sh has it
 };
 
 /// From the shared object's directory: a prefix with lib, a private directory, a prefix with multiarch directories, and

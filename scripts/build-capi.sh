@@ -7,8 +7,9 @@
 # symbols versions. Results, in target/release (or target/debug, as the tests use it):
 #
 #   libnvidia-container.so.VERSION  with links .so.1 and .so    libnvidia-container.a    libnvidia-container.pc    nvc-query
+#   libnvidia-container-go.so.VERSION  with a link .so.1: empty, for installers that copy upstream's two libraries by name
 #
-# Environment: PREFIX (/usr), LIBDIR ($PREFIX/lib), INCLUDEDIR ($PREFIX/include), LIBEXECDIR ($PREFIX/libexec): what the
+# Environment: PREFIX (/usr/local), LIBDIR ($PREFIX/lib), INCLUDEDIR ($PREFIX/include), LIBEXECDIR ($PREFIX/libexec): what the
 # .pc file says, and where the archive's users have $LIBEXECDIR/libnvidia-container/nvc-query.
 #              CC, OBJCOPY, STRIP; SOURCE_DATE_EPOCH (the commit's date); CARGO_TARGET_DIR
 set -eu
@@ -20,8 +21,7 @@ export PATH
 
 profile=release
 [ "${1:-}" != --debug ] || profile=debug
-: "${PREFIX:=/usr}"
-: "${LIBDIR:=$PREFIX/lib}" "${INCLUDEDIR:=$PREFIX/include}" "${LIBEXECDIR:=$PREFIX/libexec}"
+. scripts/place.sh
 : "${CC:=cc}" "${OBJCOPY:=objcopy}" "${STRIP:=strip}"
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 soname=libnvidia-container.so.${version%%.*}
@@ -63,6 +63,13 @@ trap 'rm -rf "$work"' EXIT
 "$STRIP" --strip-unneeded "$work/so"
 chmod 755 "$work/so"
 
+# ---- a library of upstream's that is part of the other one here: nothing but its name -------------------------------------
+
+"$CC" -shared -nostdlib -o "$work/go" -Wl,-soname,"libnvidia-container-go.so.${version%%.*}" \
+  -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--build-id=sha1 -Wl,--hash-style=gnu -x c /dev/null
+"$STRIP" --strip-unneeded "$work/go"
+chmod 755 "$work/go"
+
 # ---- archive: one object with nothing but the interface, so that it gets on with any other Rust in the program ---------
 
 roots=
@@ -83,12 +90,14 @@ ar rcsD "$work/a" "$work/libnvidia-container.o"
 # ---- together --------------------------------------------------------------------------------------------------------
 
 sed -e "s|@PREFIX@|$PREFIX|; s|@LIBDIR@|$LIBDIR|; s|@INCLUDEDIR@|$INCLUDEDIR|; s|@VERSION@|$version|" \
-  -e "s|@LIBS_PRIVATE@|$system|" pkg/libnvidia-container.pc.in > "$work/pc"
+  -e "s|@LIBEXECDIR@|$LIBEXECDIR|; s|@LIBS_PRIVATE@|$system|" pkg/libnvidia-container.pc.in > "$work/pc"
 scripts/check-elf.sh "$work/so" "$version"
 # Renamed into place: a program that has the old one open keeps it.
 place() { mv "$1" "$out/$2.new" && mv "$out/$2.new" "$out/$2"; }
 place "$work/so" "libnvidia-container.so.$version"
 place "$work/a" libnvidia-container.a
 place "$work/pc" libnvidia-container.pc
+place "$work/go" "libnvidia-container-go.so.$version"
+ln -sf "libnvidia-container-go.so.$version" "$out/libnvidia-container-go.so.${version%%.*}"
 ln -sf "libnvidia-container.so.$version" "$out/$soname"
 ln -sf "$soname" "$out/libnvidia-container.so"

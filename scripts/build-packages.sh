@@ -35,7 +35,7 @@ stage() {
 # The files of each package, as patterns below the staged root.
 deb_files() {
   case $1 in
-    libnvidia-container1) echo "$2/libnvidia-container.so.* usr/libexec/*/*" ;;
+    libnvidia-container1) echo "$2/libnvidia-container.so.* $2/libnvidia-container-go.so.* usr/libexec/*/*" ;;
     libnvidia-container-tools)
       echo "usr/bin/* usr/share/man/man1/* usr/share/bash-completion/completions/* usr/share/zsh/*/*" \
         "usr/share/fish/vendor_completions.d/*" ;;

@@ -8,7 +8,6 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 . scripts/release.sh
 
 target=${CARGO_TARGET_DIR:-target}
-export PREFIX="${PREFIX:-/usr/local}"
 
 # The same bytes wherever crates, sources and target directory are; the last that fits counts. Encoded since they may have
 # spaces in their names.

@@ -68,6 +68,7 @@ replaced() {
   done
   [[ $(version_of nvidia-container-toolkit) == "ii 1.17.8-1" ]] || { echo "the toolkit is gone"; return 1; }
   [[ $(version_of libnvidia-container1-dbg) != ii* ]] || { echo "debug symbols of another library"; return 1; }
+  [ -e "/$libdir/libnvidia-container-go.so.1" ] || { echo "no libnvidia-container-go.so.1"; return 1; }
   [ ! -e "/$libdir/libnvidia-container-go.so.1.17.8" ] || { echo "an old file is left"; return 1; }
   dpkg --audit && apt-get check
 }
@@ -76,7 +77,7 @@ without_driver() {
   local text status=0
   text=$(nvidia-container-cli info 2>&1) || status=$?
   printf '%s\n' "$text"
-  [ $status = 1 ] && [[ $text == 'nvidia-container-cli: initialization error: '*$'\n''hint: '* ]]
+  [ $status = 1 ] && [[ $text == 'hint: '*$'\n''nvidia-container-cli: initialization error: '* ]]
 }
 
 # The command line, and a C program, both see the GPUs of the simulated driver.
@@ -205,9 +206,9 @@ rpms() {
 installs_and_uninstalls() {
   local root=$work/install
   env BUILD="$target/package/release" DESTDIR="$root" scripts/install.sh
-  "$root/usr/local/bin/nvidia-container-cli" --version | grep -Fx "cli-version: $version"
-  cc -o "$work/devices" pkg/check/devices.c "-I$root/usr/local/include" "-L$root/usr/local/lib" -lnvidia-container
-  LD_LIBRARY_PATH=$root/usr/local/lib "$work/devices" "$work/debian/sim" | grep '^gpu '
+  "$root/usr/bin/nvidia-container-cli" --version | grep -Fx "cli-version: $version"
+  cc -o "$work/devices" pkg/check/devices.c "-I$root/usr/include" "-L$root/usr/lib" -lnvidia-container
+  LD_LIBRARY_PATH=$root/usr/lib "$work/devices" "$work/debian/sim" | grep '^gpu '
   env BUILD="$target/package/release" DESTDIR="$root" scripts/install.sh --uninstall
   [ -z "$(find "$root" ! -type d)" ]
 }

@@ -1,21 +1,20 @@
 #!/bin/sh
 # Installs what scripts/build.sh built, or with --uninstall removes the same files again.
 #
-#   [DESTDIR=…] [PREFIX=/usr/local] [LIBDIR=…] [...] scripts/install.sh [--uninstall]
+#   [DESTDIR=…] [PREFIX=…] [LIBDIR=…] [...] scripts/install.sh [--uninstall]
 #
-# BUILD is where the built files are, target/release unless told.
+# BUILD is where the built files are, target/release unless told. PREFIX is what it was built for.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
-. scripts/release.sh
-
-DESTDIR=${DESTDIR:-} PREFIX=${PREFIX:-/usr/local}
 BUILD=${BUILD:-${CARGO_TARGET_DIR:-target}/release}
+DESTDIR=${DESTDIR:-}
+# Unless told, where it was built for.
+built() { sed -n "s|^$1=||p" "$BUILD/libnvidia-container.pc" 2>/dev/null || true; }
+. scripts/release.sh
+PREFIX=${PREFIX:-$(built prefix)}
+. scripts/place.sh
 BINDIR=${BINDIR:-$PREFIX/bin}
-LIBDIR=${LIBDIR:-$PREFIX/lib}
-# Where the library looks for its helper, from its own place.
-LIBEXECDIR=${LIBEXECDIR:-$PREFIX/libexec}
-INCLUDEDIR=${INCLUDEDIR:-$PREFIX/include}
 MANDIR=${MANDIR:-$PREFIX/share/man}
 DOCDIR=${DOCDIR:-$PREFIX/share/doc/libnvidia-container-$version}
 BASHDIR=${BASHDIR:-$PREFIX/share/bash-completion/completions}
@@ -28,6 +27,13 @@ case "${1:-}" in
   --uninstall) uninstall=yes ;;
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
+
+# Programs that are linked with the static library look for nvc-query in one place, which was compiled in.
+if [ ! "$uninstall" ] && [ "$(built libexecdir)" != "$LIBEXECDIR" ]; then
+  echo "install: the static library was built for $(built libexecdir), and not for $LIBEXECDIR;" \
+    "build it for that place: make build PREFIX=$PREFIX LIBEXECDIR=$LIBEXECDIR" >&2
+  exit 1
+fi
 
 # put MODE SOURCE DESTINATION
 put() {
@@ -47,6 +53,8 @@ link() {
 soname=libnvidia-container.so.${version%%.*}
 put 755 "$BUILD/libnvidia-container.so.$version" "$LIBDIR/libnvidia-container.so.$version"
 link "libnvidia-container.so.$version" "$LIBDIR/$soname"
+put 755 "$BUILD/libnvidia-container-go.so.$version" "$LIBDIR/libnvidia-container-go.so.$version"
+link "libnvidia-container-go.so.$version" "$LIBDIR/libnvidia-container-go.so.${version%%.*}"
 put 755 "$BUILD/nvc-query" "$LIBEXECDIR/libnvidia-container/nvc-query"
 
 put 755 "$BUILD/nvidia-container-cli" "$BINDIR/nvidia-container-cli"

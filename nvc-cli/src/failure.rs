@@ -1,4 +1,4 @@
-//! Prints failures: the program's name, what sort of thing failed, the library's message, and the way out.
+//! Prints failures: the way out, then the program's name, what sort of thing failed, and the library's message.
 
 use std::io::Write as _;
 
@@ -45,15 +45,17 @@ impl Failure {
 
     pub(crate) fn text(&self, program: &str) -> String {
         let Self { category, error } = self;
-        let message = error.message();
-        let mut text = format!("{program}: {category}: {}\n", printable(&message));
-        if let Some(advice) = error.advice() {
-            text += &format!("hint: {}\n", printable(advice));
-        }
+        let mut text = String::new();
         for error in error.cleanup() {
             let message = error.message();
             text += &format!("{program}: while cleaning up: {}\n", printable(&message));
         }
+        if let Some(advice) = error.advice() {
+            text += &format!("hint: {}\n", printable(advice));
+        }
+        // Last: docker ends its account of a failed hook with this text and ": unknown.".
+        let message = error.message();
+        text += &format!("{program}: {category}: {}\n", printable(&message));
         text
     }
 }
@@ -89,7 +91,7 @@ mod tests {
         };
         assert_eq!(
             failure.text("cli.real"),
-            "cli.real: mount error: x\nhint: do y\ncli.real: while cleaning up: unmount failed\n"
+            "cli.real: while cleaning up: unmount failed\nhint: do y\ncli.real: mount error: x\n"
         );
     }
 
@@ -106,7 +108,7 @@ mod tests {
         let shown = "lib?cli: all is well?[31m??";
         assert_eq!(
             failure.text("cli"),
-            format!("cli: mount error: {shown}\nhint: {shown}\ncli: while cleaning up: {shown}\n")
+            format!("cli: while cleaning up: {shown}\nhint: {shown}\ncli: mount error: {shown}\n")
         );
     }
 }

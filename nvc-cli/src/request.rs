@@ -466,7 +466,7 @@ mod tests {
         ] {
             let error = request(line).unwrap_err();
             assert_eq!(
-                error.lines().next().unwrap(),
+                error.lines().last().unwrap(),
                 format!("cli: {text}"),
                 "{line:?}"
             );

@@ -33,6 +33,16 @@ pub struct Outcome {
     pub orphans: Vec<String>,
 }
 
+impl Outcome {
+    /// The message of a failure: the first line of standard error that is not a hint, which comes before it.
+    pub fn message(&self) -> &str {
+        let mut lines = self.stderr.lines();
+        lines
+            .find(|line| !line.starts_with("hint: "))
+            .unwrap_or_default()
+    }
+}
+
 /// The program: `$NVC_CLI`, or the one built beside the running test.
 ///
 /// # Errors
@@ -187,8 +197,8 @@ impl Run {
         outcome.stdout
     }
 
-    /// Runs it; it must fail with status 1, print nothing but errors and leave nothing behind. Gives the first line of
-    /// standard error.
+    /// Runs it; it must fail with status 1, print nothing but errors and leave nothing behind. Gives its
+    /// message.
     ///
     /// # Panics
     /// It does not.
@@ -203,7 +213,7 @@ impl Run {
             outcome.status == Some(1) && quiet,
             "{command}: {outcome:#?}"
         );
-        outcome.stderr.lines().next().unwrap_or_default().to_owned()
+        outcome.message().to_owned()
     }
 }
 

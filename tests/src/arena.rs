@@ -256,7 +256,7 @@ struct Seen {
 /// # Errors
 /// It did not.
 pub fn ending(outcome: &Outcome) -> Result<Ending, String> {
-    let text = outcome.stderr.strip_prefix("nvidia-container-cli: ");
+    let text = outcome.message().strip_prefix("nvidia-container-cli: ");
     match (outcome.status, text) {
         _ if !outcome.orphans.is_empty() => Err(format!("left behind: {outcome:#?}")),
         (Some(0), _) => Ok(Ending::Done),

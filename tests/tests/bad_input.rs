@@ -217,7 +217,7 @@ fn odd_target(what: &'static str) {
         Some(1) => {
             assert!(
                 outcome
-                    .stderr
+                    .message()
                     .starts_with("nvidia-container-cli: mount error: "),
                 "{outcome:#?}"
             );

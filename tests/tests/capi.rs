@@ -411,7 +411,11 @@ fn the_archive_works() {
     let seen = "570.124.06 2\n570.124.06 2\n";
     assert_eq!(run("1").stdout, seen);
     let outcome = run("2");
-    let built_for = "/usr/libexec/libnvidia-container";
+    let file = fs::read_to_string(library_dir().join("libnvidia-container.pc")).unwrap();
+    let place = file
+        .lines()
+        .find_map(|line| line.strip_prefix("libexecdir="));
+    let built_for = &format!("{}/libnvidia-container", place.unwrap());
     if fs::exists(format!("{built_for}/nvc-query")).unwrap() {
         assert_eq!(outcome.stdout, seen, "{outcome:#?}");
         return;
@@ -420,7 +424,7 @@ fn the_archive_works() {
     assert_eq!(outcome.stderr, text);
     // Shown to a copy of this namespace alone.
     let script = format!(
-        "mount -t tmpfs tmpfs /usr/libexec && mkdir {built_for} && cp \"$1\" {built_for}/ && shift && exec \"$@\""
+        "mount -t tmpfs tmpfs /usr/local && mkdir -p {built_for} && cp \"$1\" {built_for}/ && shift && exec \"$@\""
     );
     let text = Run::other("unshare")
         .args(["-m", "--propagation", "private", "sh", "-c", &script, "sh"])

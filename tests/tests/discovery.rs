@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             } else {
                 assert_eq!(outcome.status, Some(1), "{outcome:#?}");
                 assert!(
-                    outcome.stderr.starts_with("nvidia-container-cli: "),
+                    outcome.message().starts_with("nvidia-container-cli: "),
                     "{outcome:#?}"
                 );
                 assert!(outcome.stderr.contains("driver rpc error"), "{outcome:#?}");

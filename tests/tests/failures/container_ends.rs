@@ -61,7 +61,7 @@ fn it_ends_while_nvml_is_asked() {
         container.pid()
     );
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
-    assert_eq!(outcome.stderr.lines().next(), Some(text.as_str()));
+    assert_eq!(outcome.message(), text);
     assert!(outcome.stderr.contains("ended meanwhile"), "{outcome:#?}");
     let changes = Tree::of(container.root()).unwrap().changes_since(&files);
     assert_eq!(changes, [""; 0]);
@@ -90,7 +90,7 @@ fn it_ends_at_any_time() {
             Some(1) => {
                 failed += 1;
                 assert!(
-                    outcome.stderr.starts_with("nvidia-container-cli: "),
+                    outcome.message().starts_with("nvidia-container-cli: "),
                     "{outcome:#?}"
                 );
                 let changes = Tree::of(container.root()).unwrap().changes_since(&files);

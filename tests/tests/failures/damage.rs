@@ -124,7 +124,7 @@ impl Subject {
     fn check(&self, outcome: &Outcome) {
         let fine = match outcome.status {
             Some(0) => true,
-            Some(1) => outcome.stderr.starts_with("nvidia-container-cli: "),
+            Some(1) => outcome.message().starts_with("nvidia-container-cli: "),
             _ => false,
         };
         assert!(
@@ -297,7 +297,7 @@ fn nvml_with_any_damage() {
         // What a damaged one answers may be wrong; that is not for us to see.
         let fine = match outcome.status {
             Some(0) => true,
-            Some(1) => outcome.stderr.starts_with("nvidia-container-cli: "),
+            Some(1) => outcome.message().starts_with("nvidia-container-cli: "),
             _ => false,
         };
         assert!(

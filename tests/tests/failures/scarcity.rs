@@ -111,7 +111,7 @@ fn one_directory_is_read_only() {
 }
 
 fn assert_failed(outcome: &Outcome, text: &str) {
-    let line = outcome.stderr.lines().next().unwrap_or_default();
+    let line = outcome.message();
     assert!(
         outcome.status == Some(1)
             && line.starts_with("nvidia-container-cli: ")

@@ -133,12 +133,12 @@ fn library_changes(change: &str, message: &str) {
     shell.args(["-c", change, "sh"]).arg(&library);
     assert!(shell.status().unwrap().success());
     let outcome = paused.resume(&Profile::default());
-    let first = outcome.stderr.lines().next().unwrap_or_default();
+    let last = outcome.message();
     let message = message.replace("LIBRARY", library.to_str().unwrap());
     let expected = format!("nvidia-container-cli: mount error: {message}");
     let (start, end) = expected.split_once('…').unwrap_or((&expected, ""));
     assert!(
-        outcome.status == Some(1) && first.starts_with(start) && first.ends_with(end),
+        outcome.status == Some(1) && last.starts_with(start) && last.ends_with(end),
         "{outcome:#?}"
     );
     assert_eq!(outcome.orphans, [""; 0]);
@@ -204,7 +204,7 @@ fn a_new_module_before_its_libraries() {
     let text =
         "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch";
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
-    assert_eq!(outcome.stderr.lines().next(), Some(text), "{outcome:#?}");
+    assert_eq!(outcome.message(), text, "{outcome:#?}");
     machine.before.assert_unchanged(&machine.container);
 }
 
@@ -214,11 +214,11 @@ fn everything_is_new() {
     let paused = machine.pause();
     machine.install_next();
     let outcome = paused.resume(&Profile::default());
-    let first = outcome.stderr.lines().next().unwrap_or_default();
+    let last = outcome.message();
     assert!(
         outcome.status == Some(1)
-            && first.starts_with("nvidia-container-cli: mount error: stat failed: ")
-            && first.ends_with(": no such file or directory"),
+            && last.starts_with("nvidia-container-cli: mount error: stat failed: ")
+            && last.ends_with(": no such file or directory"),
         "{outcome:#?}"
     );
     machine.before.assert_unchanged(&machine.container);
@@ -242,6 +242,6 @@ fn a_device_node_is_made_again() {
         node.display()
     );
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
-    assert_eq!(outcome.stderr.lines().next(), Some(text.as_str()));
+    assert_eq!(outcome.message(), text);
     machine.before.assert_unchanged(&machine.container);
 }
