@@ -3,10 +3,10 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-old-kernel fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what the other targets need (Debian and Ubuntu, as root), or say what is missing.
 	@scripts/setup.sh
@@ -43,6 +43,9 @@ test-long: ## Run all tests with many more cases: hostile trees, races, faults, 
 
 test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (root, debootstrap, network; an hour).
 	@scripts/test-fresh.sh
+
+test-old-kernel: ## Run end-to-end tests on a real Linux 5.10 in an emulator (x86_64, root, slow).
+	@scripts/test-old-kernel.sh
 
 fuzz: ## Run each fuzz target for 20 s; `scripts/fuzz.sh SECONDS TARGET...` for more.
 	@scripts/fuzz.sh

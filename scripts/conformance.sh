@@ -22,7 +22,16 @@ cli() {
   [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
   build -p nvc-cli
   $suite/fixture.sh
-  $suite/run.sh -b "$built/nvidia-container-cli" --accepted docs/conformance-accepted "$@"
+  # Mounts that are read-only here on purpose. Accepting that these cases differ would hide any other difference of their
+  # mounts. So the recorded results are changed instead, and nothing else about the mounts is accepted.
+  local work status=0
+  work=$(mktemp -d)
+  cp -r $suite/expected "$work/expected"
+  sed -i -E '/^\+ ROOTFS\/(.*\/socket|dev\/nvidia-caps) type=/ s/opts=rw,/opts=ro,/' "$work"/expected/*/mounts
+  grep -v ' mounts sockets and /dev/nvidia-caps are read-only$' docs/conformance-accepted > "$work/accepted"
+  $suite/run.sh -b "$built/nvidia-container-cli" --expected "$work/expected" --accepted "$work/accepted" "$@" || status=$?
+  rm -rf "$work"
+  return $status
 }
 
 # nvidia-container-runtime-hook and nvidia-container-runtime

@@ -2,7 +2,7 @@
 # Installs what building, testing and the demo need, on Debian and Ubuntu, if it is missing and we are root; otherwise
 # says what to install. Does nothing when all is there.
 #
-#   scripts/setup.sh [tests|packages]   also what all tests, or building and checking packages, needs
+#   scripts/setup.sh [tests|packages|old-kernel]   also what all tests, or building and checking packages, needs
 set -eu
 
 # program  Debian package  what it is for
@@ -26,6 +26,11 @@ g++ g++ the C header as C++
 clang clang the C library with another compiler
 go golang-go the Go example
 valgrind valgrind the C library under valgrind
+END
+  [ "$1" != old-kernel ] || cat <<'END'
+qemu-system-x86_64 qemu-system-x86 the old kernel
+busybox busybox-static the old kernel
+cpio cpio the old kernel
 END
   [ "$1" != packages ] || cat <<'END'
 git git packages

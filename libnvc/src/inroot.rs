@@ -14,7 +14,14 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, o
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{AccessFlags, faccessat};
 
+use crate::error::errno_of;
 use crate::stream;
+
+mod kernel_files;
+
+/// How often a look-up is tried that renames elsewhere on the machine made uncertain. One is rare; a process that renames
+/// all the time can make every one of a path with very many `..` so.
+const MOST_TRIES: usize = 4096;
 
 /// More than any file that is read whole has; the largest are loader caches. A device can be endless.
 const LARGEST: u64 = 64 << 20;
@@ -92,7 +99,7 @@ impl RootDir {
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        loop {
+        for _ in 0..MOST_TRIES {
             match openat2(&self.0, path, how) {
                 // A rename or mount elsewhere made the kernel unsure of a `..`: ask again.
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -100,6 +107,7 @@ impl RootDir {
                 done => return done,
             }
         }
+        Err(Errno::EBUSY)
     }
 
     /// The same in user space.
@@ -160,13 +168,19 @@ pub(crate) fn name_of(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
 /// Between looking at a file and opening it by name, the container can put another in its place, and opening a device or
 /// a fifo can be enough to do harm. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc was the
 /// caller's own.
+///
+/// Never blocks: `EOPNOTSUPP` for a file that the kernel makes up, `EAGAIN` while another process holds a lease on it.
 pub(crate) fn reopen(
     descriptors: BorrowedFd<'_>,
     fd: BorrowedFd<'_>,
     flags: OFlag,
 ) -> Result<OwnedFd, Errno> {
+    if kernel_files::is_one(fd).map_err(|errno| errno_of(&errno.into()))? {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let name = fd.as_raw_fd().to_string();
-    let flags = flags | OFlag::O_CLOEXEC;
+    // Otherwise this waits for whoever holds a lease on the file, as long as the system permits them to keep it.
+    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     openat(descriptors, name.as_str(), flags, Mode::empty())
 }
 
@@ -220,7 +234,7 @@ pub(crate) fn identity(stat: &FileStat) -> Identity {
 
 /// Opens a directory to be listed that was opened by reference, or from its start again.
 pub(crate) fn open_to_list(directory: impl AsFd) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     openat(directory, ".", flags, Mode::empty())
 }
 
@@ -265,6 +279,32 @@ mod tests {
         assert_eq!(root.resolve(Path::new("magic")).unwrap_err(), Errno::ENOENT);
         assert!(root.resolve_nofollow(Path::new("loop")).is_ok());
         assert!(!root.exists(Path::new("/nowhere")).unwrap());
+    }
+
+    /// Each `..` makes the kernel ask whether anything was renamed meanwhile, anywhere.
+    #[test]
+    fn renames_elsewhere_cannot_hold_up_a_look_up() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let (dir, root) = tree();
+        let path = format!("a/{}file", "b/../".repeat(800));
+        let stop = AtomicBool::new(false);
+        let begin = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+                std::fs::create_dir(&one).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    std::fs::rename(&one, &other).unwrap();
+                    std::fs::rename(&other, &one).unwrap();
+                }
+            });
+            for _ in 0..3 {
+                let found = root.resolve(Path::new(&path));
+                assert!([Errno::ENOENT, Errno::EBUSY].contains(&found.unwrap_err()));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
     }
 
     #[test]

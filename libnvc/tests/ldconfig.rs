@@ -16,6 +16,8 @@ use nvc_testkit::harness::{self, Need};
 use nvc_testkit::helper::Helper;
 use nvc_testkit::{tests, tree::Tree};
 
+#[path = "ldconfig/bounds.rs"]
+mod bounds;
 #[path = "ldconfig/memory.rs"]
 mod memory;
 #[cfg(target_arch = "x86_64")]
@@ -60,6 +62,15 @@ fn main() -> ExitCode {
         fifos_are_told_of,
         a_huge_configuration_is_not_read_to_its_end,
         a_hostile_root_is_only_looked_at,
+    ]);
+    use bounds::*;
+    tests.extend(tests![&[Need::Root];
+        large_files_are_not_kept,
+        a_file_that_grows_is_not_copied,
+        the_kernels_files_are_not_read,
+    ]);
+    tests.extend(tests![&[Need::Root, Need::Command("python3")];
+        leases_are_not_waited_for,
     ]);
     use walls::*;
     tests.extend(tests![&[Need::Root, Need::Command("cc")];

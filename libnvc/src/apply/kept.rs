@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -17,6 +17,9 @@ use crate::apply::target::open_child;
 use crate::error::errno_of;
 use crate::inroot::{self, kind};
 use crate::sys::xattr;
+
+/// Most bytes of a file that is kept: putting it back can mean to copy it, and holes become blocks.
+pub(super) const LARGEST: u64 = 16 << 20;
 
 /// A name in a directory, and what was there.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ enum Was {
     Link(OsString),
     /// Something that no copy can replace; ldconfig fails on a directory and replaces the rest.
     Other(FileStat),
+    /// A file that has more than [`LARGEST`] bytes.
+    TooLarge(FileStat),
 }
 
 impl Kept {
@@ -88,7 +93,17 @@ impl Kept {
 
     /// Whether what was there can be put back.
     pub(super) fn can_come_back(&self) -> bool {
-        !matches!(self.was, Was::Other(_)) && !matches!(self.temporary, Was::Other(_))
+        let can = |was: &Was| !matches!(was, Was::Other(_) | Was::TooLarge(_));
+        can(&self.was) && can(&self.temporary)
+    }
+
+    /// The name of a file that is too large to be put back, if one is.
+    pub(super) fn too_large(&self) -> Option<String> {
+        match (&self.was, &self.temporary) {
+            (Was::TooLarge(_), _) => Some(self.name.to_owned()),
+            (_, Was::TooLarge(_)) => Some(temporary(self.name)),
+            _ => None,
+        }
     }
 
     /// Whether reading the file would wait for a writer that never comes.
@@ -155,7 +170,7 @@ impl Kept {
                 symlinkat(target.as_os_str(), &self.parent, temporary)?;
                 self.rename(temporary)
             }
-            Was::Other(old) => match now {
+            Was::Other(old) | Was::TooLarge(old) => match now {
                 Some(now) if same(&now, old) => Ok(()),
                 _ => Err(Errno::EOPNOTSUPP),
             },
@@ -169,7 +184,7 @@ impl Kept {
             Was::Link(target) => {
                 Ok(readlinkat(&self.parent, temporary).is_ok_and(|now| now == *target))
             }
-            Was::Other(obstacle) => {
+            Was::Other(obstacle) | Was::TooLarge(obstacle) => {
                 let now = look(&self.parent, temporary)?;
                 Ok(now.is_some_and(|now| same(&now, obstacle)))
             }
@@ -195,8 +210,12 @@ impl Kept {
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
         let mut new = File::from(openat(&self.parent, name, flags, mode)?);
         old.seek(SeekFrom::Start(0)).map_err(|e| errno_of(&e))?;
-        std::io::copy(&mut old, &mut new).map_err(|e| errno_of(&e))?;
-        Ok(new)
+        // It may have grown since it was looked at.
+        let copied = std::io::copy(&mut old.take(LARGEST + 1), &mut new);
+        match copied.map_err(|e| errno_of(&e))? {
+            0..=LARGEST => Ok(new),
+            _ => Err(Errno::EFBIG),
+        }
     }
 
     fn rename(&self, temporary: &str) -> Result<(), Errno> {
@@ -215,9 +234,10 @@ impl Was {
         let stat = inroot::stat(found.as_fd())?;
         match kind(&stat) {
             SFlag::S_IFREG => match inroot::reopen(descriptors, found.as_fd(), OFlag::O_RDONLY) {
+                Ok(_) if stat.st_size.cast_unsigned() > LARGEST => Ok(Self::TooLarge(stat)),
                 Ok(file) => Ok(Self::File(file.into())),
-                // Of an owner that is not mapped in this user namespace: no reason not to run ldconfig.
-                Err(Errno::EACCES | Errno::EPERM) => Ok(Self::Other(stat)),
+                // Of an owner that is not mapped in this user namespace, or the kernel's: no reason not to run ldconfig.
+                Err(Errno::EACCES | Errno::EPERM | Errno::EOPNOTSUPP) => Ok(Self::Other(stat)),
                 Err(errno) => Err(errno),
             },
             SFlag::S_IFLNK => readlinkat(&found, "").map(Self::Link),

@@ -35,6 +35,8 @@ mod search;
 
 /// Libraries of a directory that is searched whole; discovery has refused an eighth of this.
 const MOST_LIBRARIES: usize = 1 << 12;
+/// Names in such a directory, other files too.
+const MOST_NAMES: usize = 1 << 17;
 
 /// What the loader is to be told.
 #[derive(Clone, Debug)]
@@ -168,7 +170,7 @@ fn directories<'a>(
 fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let fd = inroot::open_to_list(fd)?;
     let mut names = Vec::new();
-    directory::list(fd.as_fd(), |entry| {
+    directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
         if library::is_name(entry.name.as_bytes()) && names.len() <= MOST_LIBRARIES {
             names.push(entry.name.to_owned());
         }

@@ -6,36 +6,51 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 
-use nix::dir::Dir;
 use nix::errno::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
+use crate::sys::directory;
 
 /// Each becomes a mount; NVIDIA's packages have some twenty.
 const MOST: usize = 512;
+/// Names in the directory, other files too.
+const MOST_NAMES: usize = 1 << 16;
+/// How long it may take to find what they lead to.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Real paths of `compat/lib*.so.*` below the image's CUDA directory, each once.
 pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Vec<ContainerPath>> {
     let directory = cudart_dir.join("compat");
     let failed = |errno| Error::file("glob search failed", directory.as_path(), errno);
+    let too_many = |what| {
+        let text = format!("too many {what} in {directory}");
+        Error::new(ErrorKind::Malformed, text)
+    };
     let names = match open(root, &directory) {
-        Ok(directory) => names(directory).map_err(failed)?,
+        Ok(directory) => names(&directory).map_err(|errno| match errno {
+            Errno::ENOBUFS => too_many("files"),
+            errno => failed(errno),
+        })?,
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Vec::new()),
         Err(errno) => return Err(failed(errno)),
     };
     if names.len() > MOST {
-        let text = format!("too many libraries in {directory}: {}", names.len());
-        return Err(Error::new(ErrorKind::Malformed, text));
+        return Err(too_many("libraries").because(format!("more than {MOST}")));
     }
+    let until = Instant::now() + LONGEST;
     let mut found = Vec::new();
     let mut known = HashSet::new();
     for name in names {
         let path = directory.join(&name);
+        if Instant::now() > until {
+            return Err(failed(Errno::ETIMEDOUT));
+        }
         match root.real_path(path.as_path()) {
             Ok((_, real)) => {
                 let real = ContainerPath::new(real);
@@ -55,16 +70,15 @@ fn open(root: &RootDir, directory: &ContainerPath) -> Result<OwnedFd, Errno> {
     inroot::open_to_list(found)
 }
 
-/// The sorted names of libraries in a directory.
-fn names(directory: OwnedFd) -> Result<BTreeSet<OsString>, Errno> {
+/// The sorted names of libraries in a directory, one more than [`MOST`] at most.
+fn names(directory: &OwnedFd) -> Result<BTreeSet<OsString>, Errno> {
     let mut names = BTreeSet::new();
-    let mut dir = Dir::from_fd(directory)?;
-    for entry in dir.iter() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name.starts_with(b"lib") && name.windows(4).any(|part| part == b".so.") {
-            names.insert(std::ffi::OsStr::from_bytes(name).to_owned());
+    directory::list(directory.as_fd(), &mut { MOST_NAMES }, |entry| {
+        let name = entry.name.as_bytes();
+        let is_library = name.starts_with(b"lib") && name.windows(4).any(|part| part == b".so.");
+        if is_library && names.len() <= MOST {
+            names.insert(entry.name.to_owned());
         }
-    }
+    })?;
     Ok(names)
 }

@@ -11,6 +11,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -18,7 +19,7 @@ use nix::sys::stat::{FileStat, Mode};
 
 use crate::error::{errno_of, errno_text};
 use crate::inroot::{self, Identity, Image, RootDir, identity, open_to_list};
-use crate::ldcache::configured::{Configuration, Fifo, Time};
+use crate::ldcache::configured::{Blocks, Configuration, KERNEL, LEASE, Time};
 use crate::ldcache::listing::Listing;
 use crate::ldcache::write::Line;
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
@@ -33,6 +34,10 @@ use contents::Listed;
 const LARGEST: u64 = 16 << 20;
 /// Libraries of a directory that the cache does not know, each of which will be looked into.
 const MOST_LIBRARIES: usize = 512;
+/// Names in one directory.
+const MOST_NAMES: usize = 1 << 16;
+/// How long it may take to look at all of them.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// How the image finds libraries.
 #[derive(Debug)]
@@ -110,6 +115,8 @@ pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loa
         }
         Err(Errno::EFBIG) => return Err(unusable(&"it is too large")),
         Err(Errno::EINVAL) => return Err(unusable(&"it is not a regular file")),
+        Err(Errno::EOPNOTSUPP) => return Err(unusable(&KERNEL)),
+        Err(Errno::EAGAIN) => return Err(unusable(&LEASE)),
         Err(errno) => return Err(unusable(&errno_text(errno))),
     };
     let listing = Listing::parse(&bytes).map_err(|why| unusable(&why))?;
@@ -117,6 +124,7 @@ pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loa
         image,
         written: file.modified,
         known: HashSet::new(),
+        until: Instant::now() + LONGEST,
     };
     let configured = survey.configuration()?;
     let mut listed = survey.listed(&listing)?;
@@ -164,6 +172,7 @@ struct Survey<'a> {
     written: Time,
     /// Directories that were judged.
     known: HashSet<Identity>,
+    until: Instant,
 }
 
 type Found<'a> = (&'a Path, OwnedFd, FileStat);
@@ -172,7 +181,7 @@ impl Survey<'_> {
     /// The directories of ld.so.conf as far as they are there, each once.
     fn configuration(&self) -> Result<Vec<(PathBuf, Identity)>, Unusable> {
         let configuration = Configuration::read(self.image)
-            .map_err(|Fifo(path)| format!("{} is a fifo", path.display()))?;
+            .map_err(|Blocks { path, why }| format!("{}: {why}", path.display()))?;
         if configuration.too_large {
             return Err("/etc/ld.so.conf is too large".into());
         }
@@ -289,7 +298,7 @@ impl Survey<'_> {
         let mut libraries = 0;
         let mut subdirectories = false;
         let listed = open_to_list(fd).and_then(|fd| {
-            directory::list(fd.as_fd(), |entry| {
+            directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
                 let can_be_file = entry.kind != libc::DT_DIR;
                 libraries += usize::from(can_be_file && library::is_name(entry.name.as_bytes()));
                 let known = FOR_FEATURES_BEFORE.iter().chain([&FOR_FEATURES]);
@@ -324,8 +333,9 @@ impl Survey<'_> {
             return Ok(());
         };
         let opened = open_to_list(&fd).map_err(|errno| unreadable(&path, errno))?;
-        let listed = directory::list(opened.as_fd(), |entry| {
-            if entry.name != ".." && entry.kind != libc::DT_REG {
+        let listed = directory::list(opened.as_fd(), &mut { MOST_NAMES }, |entry| {
+            let has_room = below.len() <= MOST_LIBRARIES;
+            if has_room && entry.name != ".." && entry.kind != libc::DT_REG {
                 below.push(entry.name.to_owned());
             }
         });
@@ -343,6 +353,9 @@ impl Survey<'_> {
 
     /// A directory, if it is there and is one.
     fn find<'p>(&self, path: &'p Path) -> Result<Option<Found<'p>>, Unusable> {
+        if Instant::now() > self.until {
+            return Err("looking at the image's directories takes too long".into());
+        }
         let fd = match self.image.root.resolve_directory(path) {
             Ok(fd) => fd,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),

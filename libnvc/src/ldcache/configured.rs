@@ -8,7 +8,9 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag};
 
 use super::conf::{self, Line};
@@ -19,6 +21,8 @@ const MOST_FILES: usize = 256;
 const MOST_BYTES: u64 = 64 << 10;
 /// Limit for all files together; real images have a few dozen.
 const MOST_LINES: usize = 4096;
+/// How long all of this may take.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Limit of directory entries examined, all directories together.
 const MOST_NAMES: usize = 1 << 16;
 
@@ -60,15 +64,24 @@ pub(crate) struct Configuration {
     pub(crate) too_large: bool,
 }
 
-/// A configuration file is a fifo: ldconfig would block on it.
+/// A configuration file at which ldconfig would wait, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fifo(pub(crate) PathBuf);
+pub(crate) struct Blocks {
+    pub(crate) path: PathBuf,
+    pub(crate) why: &'static str,
+}
+
+/// Why a file blocks.
+pub(crate) const FIFO: &str = "it is a fifo";
+pub(crate) const KERNEL: &str = "it is a file that the kernel makes up";
+pub(crate) const LEASE: &str = "another process holds a lease on it";
 
 impl Configuration {
     /// Reads ld.so.conf. Includes of included files are not followed.
-    pub(crate) fn read(image: Image<'_>) -> Result<Self, Fifo> {
+    pub(crate) fn read(image: Image<'_>) -> Result<Self, Blocks> {
         let mut all = Self::default();
         let mut names = MOST_NAMES;
+        let until = Instant::now() + LONGEST;
         let (mut files, mut seen) = (0, 0);
         for line in all.lines(image, Path::new("/etc/ld.so.conf"))? {
             seen += 1;
@@ -84,13 +97,14 @@ impl Configuration {
                                 Line::Directory(path) => Some(path),
                                 Line::Include(..) => None,
                             }));
-                        if files > MOST_FILES || seen > MOST_LINES {
+                        if files > MOST_FILES || seen > MOST_LINES || Instant::now() > until {
                             break;
                         }
                     }
                 }
             }
-            if files > MOST_FILES || seen > MOST_LINES || names == 0 {
+            let too_many = files > MOST_FILES || seen > MOST_LINES || names == 0;
+            if too_many || Instant::now() > until {
                 all.too_large = true;
                 break;
             }
@@ -117,9 +131,10 @@ impl Configuration {
         let mut files = Vec::new();
         if let Ok(fd) = inroot::open_to_list(&found) {
             // If the listing fails midway, keep the entries found so far.
-            let _ = directory::list(fd.as_fd(), |entry| {
-                *names = names.saturating_sub(1);
-                if *names > 0 && conf::matches(pattern, entry.name.as_bytes()) {
+            let _ = directory::list(fd.as_fd(), names, |entry| {
+                // One more than will be read.
+                let has_room = files.len() <= MOST_FILES;
+                if has_room && conf::matches(pattern, entry.name.as_bytes()) {
                     files.push(directory.join(entry.name));
                 }
             });
@@ -128,15 +143,24 @@ impl Configuration {
     }
 
     /// Reads the lines of a file; no lines if it is not a file or unreadable, like ldconfig.
-    fn lines(&mut self, image: Image<'_>, path: &Path) -> Result<Vec<Line>, Fifo> {
+    fn lines(&mut self, image: Image<'_>, path: &Path) -> Result<Vec<Line>, Blocks> {
         let mut text = Vec::new();
         if let Ok(found) = image.root.resolve(path) {
+            let blocks = |why| {
+                let path = path.to_owned();
+                Err(Blocks { path, why })
+            };
             if self.note(found.as_fd()) == Some(SFlag::S_IFIFO) {
-                return Err(Fifo(path.to_owned()));
+                return blocks(FIFO);
             }
-            if let Ok((file, _)) = image.open_file(found.as_fd()) {
-                text.reserve(4096);
-                let _ = file.take(MOST_BYTES).read_to_end(&mut text);
+            match image.open_file(found.as_fd()) {
+                Ok((file, _)) => {
+                    text.reserve(4096);
+                    let _ = file.take(MOST_BYTES).read_to_end(&mut text);
+                }
+                Err(Errno::EOPNOTSUPP) => return blocks(KERNEL),
+                Err(Errno::EAGAIN) => return blocks(LEASE),
+                Err(_) => {}
             }
         }
         self.too_large |= text.len() as u64 >= MOST_BYTES;

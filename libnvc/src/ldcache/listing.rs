@@ -3,6 +3,8 @@
 //! Stricter than [`Cache::parse`](super::format::Cache::parse): anything that cannot be preserved or is invalid is a reason
 //! not to touch the cache, not something to leave out.
 
+use std::collections::HashSet;
+
 use super::format::{BYTE_ORDER, Cache, EXTENSIONS, count, number};
 use super::order::SUBDIRECTORY;
 use super::write::{Form, Line};
@@ -96,13 +98,14 @@ impl<'a> Listing<'a> {
     /// More directories than any real cache has.
     pub(crate) fn directories(&self) -> Result<Vec<Directory<'a>>, &'static str> {
         let mut found: Vec<(&'a [u8], u64)> = Vec::new();
+        let mut known = HashSet::new();
         let mut last: &[u8] = b"\0";
         for line in &self.lines {
             if line.directory == last {
                 continue;
             }
             last = line.directory;
-            if found.iter().any(|(path, _)| *path == last) {
+            if !known.insert(last) {
                 continue;
             }
             if found.len() >= MOST_DIRECTORIES {

@@ -3,7 +3,7 @@
 //! Among libraries of one name, those directories come first, in their order, under the names that ldconfig's command line
 //! uses. All others keep their order, since ld.so.conf has not changed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::listing::{Directory, Listing};
 use super::order;
@@ -151,10 +151,16 @@ fn rerouted<'a>(
     let names = |searched: &'a Searched| searched.found.iter().map(Found::soname).collect();
     let found: Vec<HashSet<&[u8]>> = searched.iter().map(names).collect();
     let is_found = |rank: usize, key| found.get(rank).is_some_and(|found| found.contains(key));
+    // The image chooses how many entries there are, and in which order.
+    let of_directory: HashMap<&[u8], &Route<'a>> = routes
+        .iter()
+        .map(|route| (route.from.path, route))
+        .collect();
     let mut last = None::<&Route<'a>>;
     let ranked = listing.lines.iter().filter_map(|&line| {
         let is_of = |route: &&Route<'_>| route.from.path == line.directory;
-        let route = last.filter(is_of).or_else(|| routes.iter().find(is_of))?;
+        let route = last.filter(is_of);
+        let route = route.or_else(|| of_directory.get(line.directory).copied())?;
         last = Some(route);
         match route.fate {
             Fate::Keep => Some(Ranked {

@@ -14,8 +14,11 @@ pub(crate) struct Entry<'a> {
 }
 
 /// Calls `each` with every entry from the descriptor's position on, `.` and `..` among them.
+///
+/// `ENOBUFS` if there are more names than `most`, from which each one is taken away. A directory can have millions.
 pub(crate) fn list(
     directory: BorrowedFd<'_>,
+    most: &mut usize,
     mut each: impl FnMut(Entry<'_>),
 ) -> Result<(), Errno> {
     let mut buffer = Vec::with_capacity(32 << 10);
@@ -26,6 +29,7 @@ pub(crate) fn list(
             return Ok(());
         }
         while let Some((entry, rest)) = split(records) {
+            *most = most.checked_sub(1).ok_or(Errno::ENOBUFS)?;
             each(entry);
             records = rest;
         }
@@ -88,17 +92,28 @@ mod tests {
         }
         let file = std::fs::File::open(dir.path()).unwrap();
         let mut found: BTreeMap<OsString, u8> = BTreeMap::new();
-        list(file.as_fd(), |entry| {
+        let mut most = 2004;
+        list(file.as_fd(), &mut most, |entry| {
             assert_eq!(found.insert(entry.name.to_owned(), entry.kind), None);
         })
         .unwrap();
-        assert_eq!(found.len(), 2004);
+        assert_eq!((found.len(), most), (2004, 0));
         assert_eq!(found[OsStr::new("link")], libc::DT_LNK);
         assert_eq!(found[OsStr::new("directory")], libc::DT_DIR);
         assert_eq!(
             found[OsStr::new("a file with a longer name 7")],
             libc::DT_REG
         );
+    }
+
+    #[test]
+    fn a_list_has_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let file = std::fs::File::open(dir.path()).unwrap();
+        let mut seen = 0;
+        let listed = list(file.as_fd(), &mut 2, |_| seen += 1);
+        assert_eq!((listed, seen), (Err(Errno::ENOBUFS), 2));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
@@ -20,7 +21,7 @@ use crate::apply::authority::{Authority, Reach};
 use crate::apply::kept::{self, Kept};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, Identity, Image, RootDir};
-use crate::ldcache::configured::{Configuration, Fifo};
+use crate::ldcache::configured::{Blocks, Configuration, FIFO, LEASE};
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library};
 use crate::path::ContainerPath;
 use crate::sys::{directory, mount};
@@ -28,6 +29,12 @@ use crate::sys::{directory, mount};
 /// Bounds on what an image can make this remember.
 const MOST_DIRECTORIES: usize = 256;
 const MOST_LINKS: usize = 1 << 16;
+/// Bytes of all links' names and targets.
+const MOST_BYTES: usize = 16 << 20;
+/// Names in all directories.
+const MOST_NAMES: usize = 1 << 19;
+/// How long it may take to find and list them.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// What there was before ldconfig.
 #[derive(Debug)]
@@ -98,7 +105,10 @@ impl Memory {
                     reach.and_then(|reach| Kept::take(parent, reach, name, descriptors).map(Some))
                 }
             }
-            .map_err(|errno| failed("remembering", &path.join(name), errno))
+            .map_err(|errno| match errno {
+                Errno::EAGAIN => would_wait(&path.join(name), LEASE),
+                errno => failed("remembering", &path.join(name), errno),
+            })
         };
         let cache = keep("/etc", "ld.so.cache")?;
         if let Some(cache) = cache
@@ -111,9 +121,18 @@ impl Memory {
         }
         let notes = keep("/var/cache/ldconfig", NOTES)?;
         let waits = |kept: &Option<Kept>, why: fn(&Kept) -> bool, path: &str| match kept {
-            Some(kept) if why(kept) => Err(would_wait(Path::new(path))),
+            Some(kept) if why(kept) => Err(would_wait(Path::new(path), FIFO)),
             _ => Ok(()),
         };
+        for (kept, path) in [
+            (&cache, "/etc/ld.so.cache"),
+            (&notes, "/var/cache/ldconfig/aux-cache"),
+        ] {
+            if let Some(name) = kept.as_ref().and_then(Kept::too_large) {
+                let path = Path::new(path).with_file_name(name);
+                return Err(too_large(&path));
+            }
+        }
         waits(&cache, Kept::is_obstructed_by_fifo, "/etc/ld.so.cache~")?;
         waits(&notes, Kept::is_fifo, "/var/cache/ldconfig/aux-cache")?;
         waits(
@@ -168,7 +187,12 @@ impl Memory {
         paths.extend(configured(&self.root, descriptors)?);
 
         let mut known = BTreeSet::new();
-        let mut budget = MOST_LINKS;
+        let mut budget = Budget {
+            links: MOST_LINKS,
+            bytes: MOST_BYTES,
+            names: MOST_NAMES,
+            until: Instant::now() + LONGEST,
+        };
         let mut named = BTreeSet::new();
         for path in paths {
             if !named.insert(path.clone()) {
@@ -182,7 +206,7 @@ impl Memory {
             match taken {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(Errno::ENOBUFS) => {
-                    log::warn!("the image has too many links: not all would be put back");
+                    log::warn!("the image has too many files: not all links would be put back");
                     self.is_complete = false;
                     break;
                 }
@@ -201,8 +225,11 @@ impl Memory {
         found: &OwnedFd,
         authority: &Authority,
         known: &mut BTreeSet<Identity>,
-        budget: &mut usize,
+        budget: &mut Budget,
     ) -> Result<(), Errno> {
+        if Instant::now() > budget.until {
+            return Err(Errno::ENOBUFS);
+        }
         let stat = inroot::stat(found.as_fd())?;
         if !known.insert(inroot::identity(&stat)) {
             return Ok(());
@@ -218,22 +245,38 @@ impl Memory {
         let fd = inroot::open_to_list(found)?;
         let mut links = BTreeMap::new();
         let mut below = Vec::new();
-        directory::list(fd.as_fd(), |entry| match entry.kind {
-            libc::DT_DIR if has_libraries(path, entry.name) => below.push(entry.name.to_owned()),
+        let most = MOST_DIRECTORIES.saturating_sub(self.directories.len());
+        // Counted as they come: what is too much is not kept, and the list ends.
+        let mut names = budget.names;
+        let mut enough = false;
+        directory::list(fd.as_fd(), &mut names, |entry| match entry.kind {
+            _ if enough => {}
+            libc::DT_DIR if has_libraries(path, entry.name) => {
+                enough |= below.len() > most;
+                below.push(entry.name.to_owned());
+            }
             // File systems that do not tell types: readlinkat finds out.
             libc::DT_LNK | libc::DT_UNKNOWN => {
+                enough |= budget.take_link(entry.name).is_none();
                 links.insert(entry.name.to_owned(), OsString::new());
             }
             _ => {}
         })?;
-        *budget = budget.checked_sub(links.len()).ok_or(Errno::ENOBUFS)?;
+        budget.names = names;
+        if enough {
+            return Err(Errno::ENOBUFS);
+        }
         links.retain(|name, target| match readlinkat(&fd, name.as_os_str()) {
             Ok(text) => {
-                *target = text;
+                enough |= budget.take_bytes(&text).is_none();
+                *target = if enough { OsString::new() } else { text };
                 true
             }
             Err(_) => false,
         });
+        if enough {
+            return Err(Errno::ENOBUFS);
+        }
         self.directories.push(Directory {
             path: path.to_owned(),
             fd,
@@ -289,9 +332,10 @@ impl Directory {
     fn put_back(&self) -> Result<(), Errno> {
         let mut made = Vec::new();
         lseek(&self.fd, 0, Whence::SeekSet)?;
-        directory::list(self.fd.as_fd(), |entry| {
+        directory::list(self.fd.as_fd(), &mut { MOST_NAMES }, |entry| {
             let is_link = matches!(entry.kind, libc::DT_LNK | libc::DT_UNKNOWN);
-            if is_link && !self.links.contains_key(entry.name) {
+            let can_be_its = is_link && library::is_name(entry.name.as_bytes());
+            if can_be_its && made.len() < MOST_LINKS && !self.links.contains_key(entry.name) {
                 made.push(entry.name.to_owned());
             }
         })?;
@@ -367,17 +411,45 @@ fn remove_notes(parent: &OwnedFd) -> Result<(), Errno> {
 /// The directories of /etc/ld.so.conf and of what it includes.
 fn configured(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     let configuration = Configuration::read(Image { root, descriptors });
-    let configuration = configuration.map_err(|Fifo(path)| would_wait(&path))?;
+    let configuration = configuration.map_err(|Blocks { path, why }| would_wait(&path, why))?;
     if configuration.too_large {
         log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
     }
     Ok(configuration.directories)
 }
 
-/// What is wrong with a fifo in a file's place.
-fn would_wait(path: &Path) -> Error {
+/// What is left of the bounds.
+struct Budget {
+    links: usize,
+    bytes: usize,
+    names: usize,
+    until: Instant,
+}
+
+impl Budget {
+    fn take_link(&mut self, name: &OsStr) -> Option<()> {
+        self.links = self.links.checked_sub(1)?;
+        self.take_bytes(name)
+    }
+
+    fn take_bytes(&mut self, text: &OsStr) -> Option<()> {
+        self.bytes = self.bytes.checked_sub(text.len())?;
+        Some(())
+    }
+}
+
+/// What is wrong with a fifo, or another file that blocks, in a file's place.
+fn would_wait(path: &Path, why: &str) -> Error {
     let text = format!("ldconfig would wait for ever: {}", path.display());
-    Error::new(ErrorKind::LdCache, text).because("it is a fifo")
+    Error::new(ErrorKind::LdCache, text).because(why)
+}
+
+/// What is wrong with a file that cannot be put back in a bounded time.
+fn too_large(path: &Path) -> Error {
+    let text = format!("remembering failed: {}", path.display());
+    let error = Error::new(ErrorKind::LdCache, text);
+    let error = error.because(format!("it has more than {} bytes", kept::LARGEST));
+    error.hint("it is no loader cache: remove it from the image")
 }
 
 /// Whether ldconfig looks into a subdirectory too.

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
-use super::{Unusable, unreadable};
+use super::{MOST_NAMES, Unusable, unreadable};
 use crate::elf;
 use crate::inroot::{Image, open_to_list};
 use crate::ldcache::library;
@@ -46,7 +46,7 @@ pub(super) fn check(
     let mut present = 0;
     let mut strangers: Vec<OsString> = Vec::new();
     let opened = open_to_list(fd).map_err(|errno| unreadable(path, errno))?;
-    let done = directory::list(opened.as_fd(), |entry| {
+    let done = directory::list(opened.as_fd(), &mut { MOST_NAMES }, |entry| {
         let name = entry.name.as_bytes();
         if entry.kind == libc::DT_DIR {
             return;

@@ -1,0 +1,133 @@
+//! Files of an image that would take without end to read, open or copy.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use libnvc::Error;
+use nvc_testkit::helper::Helper;
+use nvc_testkit::tree::Tree;
+
+use super::support::{Root, Run};
+
+/// More than is kept of a file.
+const TOO_MUCH: u64 = (16 << 20) + 1;
+
+/// Long enough for anything that is bounded.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Takes the memory of a root and puts it back, in a thread that is left alone if it does not come to an end.
+fn remembering(root: Root) -> (Result<(), Error>, Root) {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let done = Run::default().restoring(&root, || {});
+        tell.send((done, root))
+    });
+    told.recv_timeout(PATIENCE).expect("it does not end")
+}
+
+/// Refused with this error, and nothing changed.
+fn is_refused(root: Root, text: &str) {
+    let before = Tree::of(&root.path).unwrap();
+    let (done, root) = remembering(root);
+    assert_eq!(done.unwrap_err().message(), text);
+    let after = Tree::of(&root.path).unwrap();
+    assert_eq!(after.changes_since(&before), [""; 0]);
+}
+
+/// Copied, each hole would become a block.
+pub(crate) fn large_files_are_not_kept() {
+    for name in [
+        "/etc/ld.so.cache",
+        "/etc/ld.so.cache~",
+        "/var/cache/ldconfig/aux-cache",
+        "/var/cache/ldconfig/aux-cache~",
+    ] {
+        let root = Root::new();
+        fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
+        File::create(root.join(name))
+            .unwrap()
+            .set_len(TOO_MUCH)
+            .unwrap();
+        let text = "it has more than 16777216 bytes";
+        is_refused(root, &format!("remembering failed: {name}: {text}"));
+    }
+}
+
+/// What was small when it was looked at.
+pub(crate) fn a_file_that_grows_is_not_copied() {
+    let root = Root::new();
+    let cache = root.join("/etc/ld.so.cache");
+    let replaced = || {
+        let old = File::options().write(true).open(&cache).unwrap();
+        fs::remove_file(&cache).unwrap();
+        fs::write(&cache, "new").unwrap();
+        old.set_len(TOO_MUCH).unwrap();
+    };
+    let failed = Run::default().restoring(&root, replaced).unwrap_err();
+    assert_eq!(
+        failed.message(),
+        "putting back failed: /etc/ld.so.cache: file too large"
+    );
+    assert!(!root.join("/etc/ld.so.cache~").exists());
+}
+
+/// Reading /proc/kmsg blocks, and takes messages away from the host's log daemon.
+pub(crate) fn the_kernels_files_are_not_read() {
+    for file in ["/proc/kmsg", "/proc/version", "/sys/kernel/uevent_seqnum"] {
+        for name in ["/etc/ld.so.conf", "/etc/ld.so.conf.d/a.conf"] {
+            let root = Root::new();
+            fs::create_dir_all(root.join("/etc/ld.so.conf.d")).unwrap();
+            let text = "include /etc/ld.so.conf.d/*.conf\n";
+            fs::write(root.join("/etc/ld.so.conf"), text).unwrap();
+            let _ = fs::remove_file(root.join(name)); // one is not there
+            symlink(file, root.join(name)).unwrap();
+            let why = "it is a file that the kernel makes up";
+            is_refused(
+                root,
+                &format!("ldconfig would wait for ever: {name}: {why}"),
+            );
+        }
+    }
+}
+
+/// Whoever owns a file can take one, and each open that conflicts waits 45 seconds for it to be given back.
+pub(crate) fn leases_are_not_waited_for() {
+    for name in [
+        "/etc/ld.so.conf",
+        "/etc/ld.so.cache",
+        "/etc/ld.so.cache~",
+        "/var/cache/ldconfig/aux-cache",
+    ] {
+        let root = Root::new();
+        fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
+        let path = root.join(name);
+        // On what is found first.
+        if name.ends_with('~') {
+            let _ = fs::remove_file(root.join("/etc/ld.so.cache"));
+        }
+        if !path.exists() {
+            fs::write(&path, "").unwrap();
+        }
+        let mut holder = Command::new("python3");
+        holder.args(["-c", LEASE]).arg(&path);
+        let holder = Helper::start(&mut holder, "ready").unwrap();
+        let why = "another process holds a lease on it";
+        let (done, _root) = remembering(root);
+        let text = format!("ldconfig would wait for ever: {name}: {why}");
+        assert_eq!(done.unwrap_err().message(), text);
+        drop(holder);
+    }
+}
+
+/// Takes a lease and does not give it back when it is asked to.
+const LEASE: &str = "
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = open(sys.argv[1], 'r+')
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('ready', flush=True)
+sys.stdin.read()
+";

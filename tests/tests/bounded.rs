@@ -1,0 +1,202 @@
+//! Images that would take time, memory or disk without end: each `configure` ends soon, in little memory.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use nvc_testkit::cli::Run;
+use nvc_testkit::container::{Builder, Container};
+use nvc_testkit::harness::{self, Need};
+use nvc_testkit::helper::Helper;
+use nvc_testkit::machine;
+use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
+
+/// Address space of every process that takes part. An ordinary container needs two thirds of it.
+const MEMORY: &str = "--as=33554432";
+/// Many times what each of these takes, and less than a lease, which is held for 45 seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    let mut tests = nvc_testkit::tests![&[Need::Root];
+        an_ordinary_container,
+        many_links,
+        many_compat_libraries,
+        many_files_beside_the_compat_libraries,
+        many_files_of_configuration,
+        a_sparse_cache,
+        links_to_the_kernels_log,
+    ];
+    tests.extend(nvc_testkit::tests![&[Need::Root, Need::Command("python3")]; leases]);
+    harness::main(tests)
+}
+
+/// `configure` in little memory.
+fn configure(container: &Container, ldconfig: &str) -> Run {
+    let pid = format!("--pid={}", container.pid());
+    let words = [
+        "configure",
+        ldconfig,
+        "--no-cgroups",
+        &pid,
+        "--compute",
+        "--device=0",
+    ];
+    let mut line = command_line(machine::driver(), &words);
+    line.push(container.root().into());
+    let mut command = Command::new("prlimit");
+    command.args([MEMORY, "--"]);
+    Run::within(command, line)
+}
+
+/// Both ways of updating the cache.
+fn ldconfigs() -> [String; 2] {
+    [host_ldconfig(), "--ldconfig=builtin".into()]
+}
+
+fn in_time<T>(run: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let done = run();
+    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    done
+}
+
+/// It fails soon, and nothing is changed.
+fn is_refused(container: &Container, ldconfig: &str) -> String {
+    let before = State::of(container);
+    let text = in_time(|| configure(container, ldconfig).fails());
+    before.assert_unchanged(container);
+    text
+}
+
+/// The limit on memory is not what the other tests see.
+fn an_ordinary_container() {
+    for ldconfig in ldconfigs() {
+        let container = start(Builder::new(debian_root().no_programs()));
+        in_time(|| configure(&container, &ldconfig).succeeds());
+    }
+}
+
+/// Names of the longest sort.
+fn long_name(number: usize, before: &str, after: &str) -> String {
+    format!("{before}{number:0width$}{after}", width = 220)
+}
+
+/// All would be remembered. ldconfig itself leaves names alone that are no library's.
+fn many_links() {
+    let root = debian_root().no_programs().edit(|root| {
+        let directory = root.join("usr/lib");
+        (0..70_000).try_for_each(|number| symlink("x", directory.join(long_name(number, "", ""))))
+    });
+    let container = start(Builder::new(root));
+    for ldconfig in ldconfigs() {
+        let outcome = in_time(|| configure(&container, &ldconfig).outcome().unwrap());
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        let mut lines = outcome.stderr.lines();
+        let warning =
+            |line: &str| line.ends_with("too many files: not all links would be put back");
+        assert!(lines.all(warning), "{outcome:?}");
+    }
+}
+
+fn compat(names: impl Fn(usize) -> String + Send + Sync + 'static) -> Container {
+    let compat = "/usr/local/cuda/compat";
+    let root = debian_root().no_programs().directory(compat);
+    start(Builder::new(root.edit(move |root| {
+        let directory = root.join("usr/local/cuda/compat");
+        (0..70_000).try_for_each(|number| symlink("x", directory.join(names(number))))
+    })))
+}
+
+fn many_compat_libraries() {
+    let container = compat(|number| long_name(number, "lib", ".so.1"));
+    let text = is_refused(&container, &host_ldconfig());
+    assert!(text.contains("container error: too many "), "{text}");
+}
+
+fn many_files_beside_the_compat_libraries() {
+    let container = compat(|number| long_name(number, "other", ""));
+    let text = is_refused(&container, &host_ldconfig());
+    assert!(
+        text.contains("container error: too many files in "),
+        "{text}"
+    );
+}
+
+/// Each matches.
+fn many_files_of_configuration() {
+    let root = debian_root().no_programs().edit(|root| {
+        let below = "d".repeat(250);
+        let directory = root.join("etc").join(&below).join(&below).join(&below);
+        fs::create_dir_all(&directory)?;
+        for number in 0..60_000 {
+            symlink("x", directory.join(format!("{number}.conf")))?;
+        }
+        let line = format!("include /etc/{below}/{below}/{below}/*.conf\n");
+        fs::write(root.join("etc/ld.so.conf"), line)
+    });
+    let container = start(Builder::new(root));
+    for ldconfig in ldconfigs() {
+        let outcome = in_time(|| configure(&container, &ldconfig).outcome().unwrap());
+        // ldconfig itself may find it too much.
+        assert!([Some(0), Some(1)].contains(&outcome.status), "{outcome:?}");
+        assert!(!outcome.stderr.contains("memory allocation"), "{outcome:?}");
+    }
+}
+
+/// Six gigabytes of holes, which would be copied as blocks when it is put back.
+fn a_sparse_cache() {
+    for name in ["etc/ld.so.cache", "etc/ld.so.cache~"] {
+        let container = start(Builder::new(debian_root().no_programs()));
+        let path = container.root().join(name);
+        File::create(&path).unwrap().set_len(6 << 30).unwrap();
+        let text = in_time(|| configure(&container, &host_ldconfig()).fails());
+        let expected = format!("/{name}: it has more than 16777216 bytes");
+        assert!(text.ends_with(&expected), "{text}");
+        assert_eq!(fs::metadata(&path).unwrap().len(), 6 << 30);
+    }
+}
+
+fn links_to_the_kernels_log() {
+    let root = debian_root().no_programs().edit(|root| {
+        fs::write(root.join("etc/ld.so.conf"), "include a.conf\n")?;
+        symlink("/proc/kmsg", root.join("etc/a.conf"))
+    });
+    let container = start(Builder::new(root));
+    for ldconfig in ldconfigs() {
+        let text = is_refused(&container, &ldconfig);
+        let expected = "/etc/a.conf: it is a file that the kernel makes up";
+        assert!(text.ends_with(expected), "{text}");
+    }
+}
+
+/// Of the file's owner, which needs no privilege.
+fn leases() {
+    for name in ["etc/ld.so.conf", "etc/ld.so.cache"] {
+        let root = debian_root().no_programs();
+        let container = start(Builder::new(root));
+        let path = container.root().join(name);
+        if !path.exists() {
+            fs::write(&path, "").unwrap();
+        }
+        let mut holder = Command::new("python3");
+        let holder = Helper::start(holder.args(["-c", LEASE]).arg(&path), "ready").unwrap();
+        for ldconfig in ldconfigs() {
+            let text = in_time(|| configure(&container, &ldconfig).fails());
+            let expected = format!("/{name}: another process holds a lease on it");
+            assert!(text.ends_with(&expected), "{text}");
+        }
+        drop(holder);
+    }
+}
+
+/// Takes a lease and does not give it back when it is asked to.
+const LEASE: &str = "
+import fcntl, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = open(sys.argv[1], 'r+')
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('ready', flush=True)
+sys.stdin.read()
+";
