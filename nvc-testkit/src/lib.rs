@@ -22,7 +22,6 @@ pub mod rootfs;
 pub mod cli;
 pub mod faults;
 pub mod mounts;
-pub mod snapshot;
 pub mod tree;
 
 // used everywhere

@@ -1,13 +1,16 @@
 //! Takes snapshots of directory trees and compares them.
 //!
-//! What must not change where nothing may change is all of this: names, types, modes, owners, sizes, link texts,
-//! device numbers, contents, extended attributes. Times are left out: looking at a file changes one.
+//! What must not change where nothing may change is all of this: names, types, modes, owners, sizes, symlink targets,
+//! device numbers, contents, extended attributes. [`Tree::with_traces`] also tells whether something was changed and put
+//! back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
+
+use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, statfs};
 
 use crate::files::extended_attributes;
 
@@ -36,16 +39,42 @@ pub struct Entry {
     content: Option<u64>,
     /// Extended attributes, sorted: names and hashes.
     attributes: Vec<(String, u64)>,
+    /// What shows a change that was put back, if asked for.
+    traces: Option<Traces>,
 }
 
+/// Device, inode number and links of a file, and its times of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Traces {
+    inode: (u64, u64, u64),
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// A path at which two trees differ: what was there, what is.
+pub type Difference<'a> = (&'a Path, Option<&'a Entry>, Option<&'a Entry>);
+
 impl Tree {
-    /// All below `root`; a procfs or sysfs mounted there is not entered, but `proc/driver` is.
+    /// All at and below `root`. A procfs or sysfs that is mounted there is not entered, but what is mounted at `driver` in
+    /// it, as runtimes do.
     ///
     /// # Errors
     /// Something cannot be read.
     pub fn of(root: &Path) -> io::Result<Self> {
+        Self::look(root, false)
+    }
+
+    /// The same with inode numbers, numbers of links and times of change.
+    ///
+    /// # Errors
+    /// Something cannot be read.
+    pub fn with_traces(root: &Path) -> io::Result<Self> {
+        Self::look(root, true)
+    }
+
+    fn look(root: &Path, traces: bool) -> io::Result<Self> {
         let mut tree = Self(BTreeMap::new());
-        tree.add(root, Path::new(""))?;
+        tree.add(root, Path::new(""), traces)?;
         Ok(tree)
     }
 
@@ -58,19 +87,25 @@ impl Tree {
         Self::of(&crate::files::below(&seen, root))
     }
 
-    fn add(&mut self, root: &Path, directory: &Path) -> io::Result<()> {
-        for entry in fs::read_dir(root.join(directory))? {
-            let entry = entry?;
-            let path = directory.join(entry.file_name());
-            if is_kernels(&path) {
-                continue;
-            }
-            let found = Entry::of(&entry.path())?;
-            let enter = found.kind == 'd';
-            self.0.insert(path.clone(), found);
-            if enter {
-                self.add(root, &path)?;
-            }
+    fn add(&mut self, root: &Path, path: &Path, traces: bool) -> io::Result<()> {
+        let full = root.join(path);
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", full.display()));
+        let entry = Entry::of(&full, traces).map_err(named)?;
+        let enter = entry.kind == 'd';
+        self.0.insert(path.to_owned(), entry);
+        if !enter {
+            return Ok(());
+        }
+        if is_kernels(&full)? {
+            let driver = path.join("driver");
+            return match is_kernels(&root.join(&driver)) {
+                Ok(false) => self.add(root, &driver, traces),
+                _ => Ok(()),
+            };
+        }
+        for entry in fs::read_dir(&full).map_err(named)? {
+            self.add(root, &path.join(entry?.file_name()), traces)?;
         }
         Ok(())
     }
@@ -81,42 +116,40 @@ impl Tree {
         self.0.get(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Lines `+ entry`, `- entry` and `~ entry (was entry)` for what `self` has, lacks and has otherwise than `before`.
+    /// What differs between this tree and one taken before, by path.
+    pub fn differences<'a>(&'a self, before: &'a Self) -> Vec<Difference<'a>> {
+        let paths: BTreeSet<_> = self.0.keys().chain(before.0.keys()).collect();
+        let both = |path: &'a PathBuf| (path.as_path(), before.0.get(path), self.0.get(path));
+        let all = paths.into_iter().map(both);
+        all.filter(|(_, was, is)| was != is).collect()
+    }
+
+    /// Lines `+ entry` and `~ entry (was entry)`, then `- entry`, for what `self` has, has otherwise, and lacks.
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
-        let mut lines = Vec::new();
-        for (path, entry) in &self.0 {
-            let path_text = path.display();
-            match before.0.get(path) {
-                None => lines.push(format!("+ {path_text} {entry}")),
-                Some(old) if old != entry => {
-                    lines.push(format!("~ {path_text} {entry} (was {old})"));
-                }
-                Some(_) => {}
+        let (mut lines, mut gone) = (Vec::new(), Vec::new());
+        for (path, was, is) in self.differences(before) {
+            let path = path.display();
+            match (was, is) {
+                (None, Some(is)) => lines.push(format!("+ {path} {is}")),
+                (Some(was), Some(is)) => lines.push(format!("~ {path} {is} (was {was})")),
+                (Some(was), None) => gone.push(format!("- {path} {was}")),
+                (None, None) => {}
             }
         }
-        for (path, entry) in &before.0 {
-            if !self.0.contains_key(path) {
-                lines.push(format!("- {} {entry}", path.display()));
-            }
-        }
+        lines.extend(gone);
         lines
     }
 }
 
-/// Paths of a root where a procfs or sysfs shows other processes and the machine.
-fn is_kernels(path: &Path) -> bool {
-    let mut components = path.iter();
-    let (first, second) = (components.next(), components.next());
-    let is = |part: Option<&std::ffi::OsStr>, text: &str| part.is_some_and(|part| part == text);
-    second.is_some() && (is(first, "sys") || (is(first, "proc") && !is(second, "driver")))
+/// Whether a directory shows processes or the machine.
+fn is_kernels(path: &Path) -> io::Result<bool> {
+    let kind = statfs(path)?.filesystem_type();
+    Ok(kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC)
 }
 
 impl Entry {
     /// What is at a path, links not followed.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn of(path: &Path) -> io::Result<Self> {
+    fn of(path: &Path, traces: bool) -> io::Result<Self> {
         let stat = fs::symlink_metadata(path)?;
         let kind = stat.file_type();
         let letter = match kind {
@@ -148,6 +181,11 @@ impl Entry {
                 .into_iter()
                 .map(|(name, value)| (name, hash(&value)))
                 .collect(),
+            traces: traces.then(|| Traces {
+                inode: (stat.dev(), stat.ino(), stat.nlink()),
+                modified: (stat.mtime(), stat.mtime_nsec()),
+                changed: (stat.ctime(), stat.ctime_nsec()),
+            }),
         })
     }
 }
@@ -180,7 +218,9 @@ impl fmt::Display for Entry {
                 write!(f, " {major}:{minor}")
             }
             _ => Ok(()),
-        }
+        }?;
+        self.traces
+            .map_or(Ok(()), |traces| write!(f, " {traces:?}"))
     }
 }
 
@@ -200,9 +240,7 @@ mod tests {
         files::file(&at("mode"), "", 0o644).unwrap();
         files::file(&at("gone"), "", 0o644).unwrap();
         files::link(&at("link"), "a").unwrap();
-        files::file(&at("proc/1/x"), "", 0o644).unwrap();
         let before = Tree::of(root).unwrap();
-        assert!(before.get("proc/1").is_none());
         assert_eq!(before.changes_since(&before), [""; 0]);
 
         fs::write(at("content"), "abd").unwrap();
@@ -210,7 +248,7 @@ mod tests {
         fs::remove_file(at("gone")).unwrap();
         fs::remove_file(at("link")).unwrap();
         files::link(&at("link"), "b").unwrap();
-        files::file(&at("proc/driver/nvidia/new"), "", 0o444).unwrap();
+        files::file(&at("new/x"), "", 0o444).unwrap();
         let lines = Tree::of(root).unwrap().changes_since(&before);
         let starts: Vec<_> = lines
             .iter()
@@ -222,11 +260,35 @@ mod tests {
                 "~ content",
                 "~ link",
                 "~ mode",
-                "+ proc/driver",
-                "+ proc/driver/nvidia",
-                "+ proc/driver/nvidia/new",
+                "+ new",
+                "+ new/x",
                 "- gone"
             ]
         );
+    }
+
+    #[test]
+    fn traces_are_seen_when_all_is_put_back() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/file");
+        files::file(&path, "text", 0o644).unwrap();
+        let plain = Tree::of(root.path()).unwrap();
+        let traces = Tree::with_traces(root.path()).unwrap();
+        files::mode(&path, 0o600).unwrap();
+        files::mode(&path, 0o644).unwrap();
+        assert_eq!(Tree::of(root.path()).unwrap().differences(&plain), []);
+        let now = Tree::with_traces(root.path()).unwrap();
+        let paths: Vec<_> = now
+            .differences(&traces)
+            .iter()
+            .map(|(path, ..)| *path)
+            .collect();
+        assert_eq!(paths, [Path::new("a/file")]);
+    }
+
+    #[test]
+    fn a_procfs_is_not_entered() {
+        let tree = Tree::of(Path::new("/proc")).unwrap();
+        assert!(tree.get("").is_some() && tree.get("self").is_none());
     }
 }

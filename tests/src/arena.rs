@@ -16,7 +16,7 @@ use nvc_testkit::hostile::{self, Place, Root};
 use nvc_testkit::inside::Inside;
 use nvc_testkit::machine::{self, Scratch, scratch_base};
 use nvc_testkit::mounts::{self, Mount};
-use nvc_testkit::snapshot::{Look, Snapshot};
+use nvc_testkit::tree::Tree;
 use serde_json::Value;
 
 use crate::{command_line, host_ldconfig};
@@ -44,7 +44,7 @@ pub enum Ending {
 pub struct Arena {
     inside: Inside,
     scratch: Scratch,
-    canary: Snapshot,
+    canary: Tree,
     host: Vec<(u64, Mount)>,
     namespaces: Vec<PathBuf>,
     /// Device of the file system of the scratch directories: the driver's files and the canary's.
@@ -69,7 +69,7 @@ impl Arena {
         let own = table.iter().rfind(|mount| mount.point == base);
         let device = own.map(|mount| mount.device.clone());
         Ok(Self {
-            canary: Snapshot::of(&scratch.join("canary"), Look::ForTraces)?,
+            canary: Tree::with_traces(&scratch.join("canary"))?,
             host: mounts::numbered("self")?,
             namespaces: own_namespaces()?,
             device: device.ok_or_else(|| io::Error::other("no file system of the tests' own"))?,
@@ -200,7 +200,7 @@ impl Arena {
     }
 
     fn look(&self, root: &Path) -> Result<Seen, String> {
-        let files = self.inside.run(|| Snapshot::of(root, Look::AtWhatIsThere));
+        let files = self.inside.run(|| Tree::of(root));
         Ok(Seen {
             mounts: told(mounts::numbered(self.inside.pid()))?,
             files: told(told(files)?)?,
@@ -212,7 +212,7 @@ impl Arena {
     /// # Errors
     /// Text of what changed.
     pub fn host_is_unchanged(&self) -> Result<(), String> {
-        let canary = told(Snapshot::of(&self.canary(), Look::ForTraces))?;
+        let canary = told(Tree::with_traces(&self.canary()))?;
         let changes = canary.changes_since(&self.canary);
         if !changes.is_empty() {
             return Err(format!("the canary: {changes:#?}"));
@@ -248,7 +248,7 @@ impl Arena {
 #[derive(Debug)]
 struct Seen {
     mounts: Vec<(u64, Mount)>,
-    files: Snapshot,
+    files: Tree,
 }
 
 /// How the program ended, if it did so in an orderly way.

@@ -10,7 +10,7 @@ use nix::unistd::{chdir, chroot};
 use nvc_testkit::files::below;
 use nvc_testkit::machine::{self, scratch_base};
 use nvc_testkit::mounts::Mount;
-use nvc_testkit::snapshot::{Look, Snapshot};
+use nvc_testkit::tree::{Difference, Entry, Tree};
 use serde_json::Value;
 
 use super::{Arena, Mode, Seen, difference, told};
@@ -107,10 +107,10 @@ impl Arena {
                 let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
                 umount2(&mount.point, flags).map_err(|errno| format!("{mount}: {errno}"))?;
             }
-            told(Snapshot::of(root, Look::AtWhatIsThere))
+            told(Tree::of(root))
         });
         let left = told(left)??;
-        let changes = left.changes_since(&before.files);
+        let changes = left.differences(&before.files);
         if let Some(hidden) = hidden
             && !changes.iter().any(is_redirected)
         {
@@ -118,7 +118,7 @@ impl Arena {
         }
         let surplus: Vec<_> = changes
             .into_iter()
-            .filter(|(path, was, is)| !is_expected(path, *was, *is))
+            .filter(|change| !is_expected(change))
             .collect();
         if surplus.is_empty() {
             return Ok(());
@@ -231,9 +231,9 @@ fn visible(root: &Path, paired: &[(&Step, &Mount)]) -> Result<Option<String>, St
 
 /// Whether a change is that ldconfig, which is right to do so, has replaced or removed a link of the image: a library's, or
 /// one in the place of its own files.
-fn is_redirected((path, was, _): &(&Path, Option<&str>, Option<&str>)) -> bool {
+fn is_redirected((path, was, _): &Difference<'_>) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    (name.contains(".so") || name == "aux-cache") && was.is_some_and(|was| was.starts_with("12"))
+    (name.contains(".so") || name == "aux-cache") && was.is_some_and(|was| was.kind == 'l')
 }
 
 fn same_but_for_propagation(was: &Mount, is: &Mount) -> bool {
@@ -243,17 +243,16 @@ fn same_but_for_propagation(was: &Mount, is: &Mount) -> bool {
 }
 
 /// Whether a change is a mount point, one of the plan's links, or ldconfig's work.
-fn is_expected(path: &Path, was: Option<&str>, is: Option<&str>) -> bool {
+fn is_expected((path, was, is): &Difference<'_>) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_link = |text: &str| text.starts_with("12");
-    let is_link_beside = |text: &str| {
-        let target = text.split_once(" -> ").map(|(_, target)| target);
-        is_link(text) && target.is_some_and(|target| !target.contains('/'))
+    let is_link = |entry: &Entry| entry.kind == 'l';
+    let is_link_beside = |entry: &Entry| {
+        let parent = entry.link.as_deref().and_then(Path::parent);
+        parent.is_some_and(|parent| parent == Path::new(""))
     };
-    let is_mount_point =
-        |text: &str| text.starts_with("04") || text.starts_with("10") && text.contains(" 0 bytes ");
+    let is_mount_point = |entry: &Entry| entry.kind == 'd' || entry.kind == 'f' && entry.size == 0;
     let of_ldconfig = name == "ld.so.cache" || name == "aux-cache";
-    let is_removed = |was: &str| {
+    let is_removed = |was: &Entry| {
         matches!(&*name, "ld.so.cache~" | "aux-cache~") || is_link(was) && name.contains(".so.")
     };
     match (was, is) {
