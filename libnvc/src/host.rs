@@ -47,6 +47,25 @@ pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
 
+/// The SONAME of a library; none if it has none, or is no library.
+pub fn soname(library: std::fs::File) -> Option<String> {
+    let library = crate::elf::Library::open(library).ok()?;
+    String::from_utf8(library.soname().ok()??).ok()
+}
+
+/// The directories that a loader's cache names, in the order in which they come; none for bytes of another format.
+pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let listing = crate::ldcache::listing::Listing::parse(cache);
+    let directories = listing.as_ref().map(|listing| listing.directories());
+    let directories = directories.ok().and_then(Result::ok).unwrap_or_default();
+    let path = |bytes: &[u8]| std::path::PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
+    directories
+        .iter()
+        .map(|directory| path(directory.path))
+        .collect()
+}
+
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
 pub const NVIDIA_MAJOR: u32 = 195;
 

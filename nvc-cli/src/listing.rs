@@ -220,7 +220,12 @@ mod tests {
             })
             .collect();
         let failed = Vec::new();
-        (driver, DeviceInfo { gpus, failed })
+        let devices = DeviceInfo {
+            gpus,
+            failed,
+            divided: Vec::new(),
+        };
+        (driver, devices)
     }
 
     /// Capabilities as device nodes, or, if false, not.

@@ -14,6 +14,7 @@ use crate::line::Line;
 /// Runs the command of a line; returns the exit status.
 pub(crate) fn run(line: &Line) -> Result<u8> {
     match line.path.as_slice() {
+        ["cdi", "generate"] => cdi::generate::run(line),
         ["cdi", "list"] => cdi::list::run(line),
         ["cdi", "transform", "root"] => cdi::transform::run(line),
         ["config"] => config::run(line),

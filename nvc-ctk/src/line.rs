@@ -157,7 +157,8 @@ fn collect(
         line.rest = rest.cloned().collect();
     }
     for opt in table::options(node) {
-        let is_global = table::GLOBAL.iter().any(|global| std::ptr::eq(global, opt));
+        let is = |other: &Opt| other.long == opt.long;
+        let is_global = table::GLOBAL.iter().any(is) && !node.options.iter().any(is);
         let places = if is_global {
             outer
         } else {

@@ -22,6 +22,8 @@ pub mod platform;
 pub mod cdi;
 #[cfg(feature = "engine")]
 pub mod engine;
+#[cfg(feature = "generate")]
+pub mod generate;
 pub mod oci;
 
 // used everywhere

@@ -24,6 +24,8 @@ pub struct DeviceInfo {
     pub gpus: Vec<Gpu>,
     /// Those that NVML lists but fails on. They matter only to who asks for one by name.
     pub failed: Vec<FailedGpu>,
+    /// The indices of those that are divided by MIG, also of those without MIG devices.
+    pub divided: Vec<u32>,
 }
 
 /// A GPU that is left out because NVML fails on it.
@@ -52,6 +54,9 @@ impl DeviceInfo {
     pub(crate) fn from_reports(reports: &[Result<GpuReport, GpuFault>]) -> Result<Self> {
         let mut info = Self::default();
         for (index, report) in (0..).zip(reports) {
+            if report.as_ref().is_ok_and(|report| report.mig_enabled) {
+                info.divided.push(index);
+            }
             let (uuid, pci, result) = match report {
                 Ok(report) => (Some(&report.uuid), Some(report.pci), gpu(index, report)),
                 Err(failed) => (
@@ -327,6 +332,7 @@ mod tests {
             brand: 14,
             minor,
             mig_capable: true,
+            mig_enabled: true,
             mig_devices: vec![MigReport {
                 slot: 2,
                 uuid: "MIG-1d2e3f40-5a6b-57c8-9d0e-1f2a3b4c5d11".into(),

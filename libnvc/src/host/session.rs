@@ -213,6 +213,14 @@ impl DriverSession {
         Ok(versions)
     }
 
+    /// Waits for the version of the kernel driver, whatever is there of its files.
+    ///
+    /// # Errors
+    /// Those of [`Query::versions`].
+    pub fn driver_version(&mut self) -> Result<String> {
+        Ok(self.query.versions()?.driver)
+    }
+
     /// Waits for the driver's versions and finds its files.
     ///
     /// # Errors

@@ -148,6 +148,10 @@ fn adapter(query: Query, handle: u32) -> Option<Adapter> {
         output: [0; 2 * MAX_PATH],
     });
     ask(query, handle, REGISTRY, &mut *registry)?;
+    // Some versions only say how much room they need if they are told of none.
+    if registry.output_size > 0 && registry.output.first() == Some(&0) {
+        ask(query, handle, REGISTRY, &mut *registry)?;
+    }
     if registry.status != REGISTRY_SUCCESS {
         return None;
     }

@@ -1,5 +1,6 @@
 //! Makes, lists, checks and changes CDI specifications.
 
+pub(super) mod generate;
 pub(super) mod list;
 pub(super) mod transform;
 

@@ -77,18 +77,17 @@ fn unquoted(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The name and format that an `--output` means: one without a known ending gets that of the format.
+/// The name and format that an `--output` means: a name without a known ending gets that of the format, and the ending
+/// decides about the format, since engines go by it.
 pub fn output(path: &Path, format: Option<Format>) -> (PathBuf, Format) {
     let name = path.as_os_str().to_string_lossy();
-    let by_name = match Path::new(&*name).extension().and_then(|e| e.to_str()) {
-        Some("json") => Some(Format::Json),
-        Some("yaml" | "yml") => Some(Format::Yaml),
-        _ => None,
-    };
-    let format = format.or(by_name).unwrap_or(Format::Yaml);
-    if name.ends_with(".json") || name.ends_with(".yaml") {
-        return (path.into(), format);
+    if name.ends_with(".json") {
+        return (path.into(), Format::Json);
     }
+    if name.ends_with(".yaml") {
+        return (path.into(), Format::Yaml);
+    }
+    let format = format.unwrap_or(Format::Yaml);
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(format.extension());
@@ -233,7 +232,7 @@ mod tests {
         assert_eq!(name("/x.json", None), ("/x.json".into(), Format::Json));
         assert_eq!(
             name("/x.json", Some(Format::Yaml)),
-            ("/x.json".into(), Format::Yaml)
+            ("/x.json".into(), Format::Json)
         );
         assert_eq!(name("/etc", None), ("/etc.yaml".into(), Format::Yaml));
     }

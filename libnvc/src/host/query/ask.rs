@@ -85,11 +85,14 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
             brand,
             minor: None,
             mig_capable: false,
+            mig_enabled: false,
             mig_devices: Vec::new(),
         };
         if !wsl {
             report.minor = Some(nvml.minor(device).map_err(of_nvml)?);
             (report.mig_capable, report.mig_devices) = mig(nvml, device)?;
+            let is_on = || matches!(nvml.mig_mode(device), Ok((MIG_ENABLED, _)));
+            report.mig_enabled = !report.mig_devices.is_empty() || report.mig_capable && is_on();
         }
         Ok(report)
     };

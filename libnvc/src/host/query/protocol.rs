@@ -85,6 +85,8 @@ pub(crate) struct GpuReport {
     /// None under WSL2.
     pub(crate) minor: Option<u32>,
     pub(crate) mig_capable: bool,
+    /// It is divided, perhaps into nothing yet.
+    pub(crate) mig_enabled: bool,
     pub(crate) mig_devices: Vec<MigReport>,
 }
 
@@ -185,6 +187,7 @@ mod tests {
             brand: 14,
             minor: Some(minor),
             mig_capable: true,
+            mig_enabled: true,
             mig_devices: (0..7)
                 .map(|slot| MigReport {
                     slot,

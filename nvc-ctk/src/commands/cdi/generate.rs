@@ -1,0 +1,251 @@
+//! Writes specifications of this machine.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use libnvc::{Error, ErrorKind, Result};
+use log::{info, warn};
+use nvc_toolkit::cdi::emit::{Format, text};
+use nvc_toolkit::cdi::{Spec, file, names, version};
+use nvc_toolkit::config;
+use nvc_toolkit::generate::{Flags, HookProgram, Hooks, Made, Mode, Naming, Options, generate};
+
+use crate::commands::invalid;
+use crate::line::Line;
+use crate::logging::print;
+
+/// The hooks that can be disabled and enabled.
+const HOOKS: [&str; 8] = [
+    "chmod",
+    "create-symlinks",
+    "create-soname-symlinks",
+    "disable-device-node-modification",
+    "enable-cuda-compat",
+    "filter-driver-proc",
+    "update-application-profile",
+    "update-ldcache",
+];
+
+pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+    let options = options(line)?;
+    let format = format(line)?;
+    let output = line.text("output");
+    let target = (!output.is_empty()).then(|| file::output(Path::new(output), format));
+    let most = most_recent(line)?;
+    let made = match (generate(&options), &target) {
+        (Err(error), Some((path, _))) if error.kind() == ErrorKind::NotFound => {
+            return Err(without_devices(error, path));
+        }
+        (made, _) => made?,
+    };
+    report(&made);
+    if let Some(most) = most {
+        within(&made.spec, most)?;
+    }
+    let comment = file::comment(&line.words);
+    let Some((path, format)) = target else {
+        let format = format.unwrap_or(Format::Yaml);
+        return print(&text(&made.spec, format, Some(&comment)));
+    };
+    file::check_siblings(&path, &made.spec)?;
+    file::write(&path, &made.spec, format, Some(&comment))?;
+    info!("Generated CDI spec with version {}", made.spec.cdi_version);
+    Ok(())
+}
+
+/// The options of a line, and what the environment and config.toml say besides.
+pub(super) fn options(line: &Line) -> Result<Options> {
+    let mode = line.text("mode");
+    let mode =
+        Mode::named(mode).ok_or_else(|| invalid(format!("invalid discovery mode: {mode}")))?;
+    let (vendor, class) = (line.text("vendor"), line.text("class"));
+    names::vendor(vendor).map_err(|text| invalid(format!("invalid CDI vendor name: {text}")))?;
+    names::class(class).map_err(|text| invalid(format!("invalid CDI class name: {text}")))?;
+    let root = |name: &str| {
+        line.given(name)
+            .filter(|root| !root.is_empty())
+            .map(PathBuf::from)
+    };
+    let driver_root = root("driver-root").unwrap_or_else(|| configured_root(line));
+    let dev_root = root("dev-root").unwrap_or_else(|| driver_root.clone());
+    let naming = match line.list("device-name-strategy") {
+        [] => vec![Naming::Index, Naming::Uuid],
+        words => words
+            .iter()
+            .map(|word| naming(word))
+            .collect::<Result<_>>()?,
+    };
+    Ok(Options {
+        mode,
+        naming,
+        ids: line.list("device-id").to_vec(),
+        no_all: line.flag("no-all-device"),
+        vendor: vendor.into(),
+        class: class.into(),
+        hooks: hooks(line)?,
+        ldconfig: line
+            .given("ldconfig-path")
+            .filter(|path| !path.is_empty())
+            .map(String::from),
+        config_search: absolute(line, "config-search-path")?,
+        library_search: absolute(line, "library-search-path")?,
+        csv_files: line.list("csv.file").iter().map(PathBuf::from).collect(),
+        csv_ignore: line.list("csv.ignore-pattern").to_vec(),
+        gids: line.flag("gids"),
+        flags: flags(line)?,
+        path: std::env::var("PATH").unwrap_or_default(),
+        data_dirs: std::env::var("XDG_DATA_DIRS").unwrap_or_default(),
+        driver_root,
+        dev_root,
+    })
+}
+
+/// `nvidia-container-cli.root` of config.toml; one that cannot be read says nothing.
+fn configured_root(line: &Line) -> PathBuf {
+    let given = line
+        .given("config")
+        .filter(|path| !path.is_empty())
+        .map(Path::new);
+    let place = config::lookup::place(given, |name| std::env::var_os(name));
+    let root = match config::lookup::load(&place, false) {
+        Ok(loaded) => loaded.config.cli.root,
+        Err(error) => {
+            warn!("{}: {error}", place.file.display());
+            String::new()
+        }
+    };
+    PathBuf::from(if root.is_empty() { "/" } else { &root })
+}
+
+fn naming(word: &str) -> Result<Naming> {
+    Naming::named(word).ok_or_else(|| invalid(format!("invalid device name strategy: {word}")))
+}
+
+fn absolute(line: &Line, name: &str) -> Result<Vec<PathBuf>> {
+    let paths = line.list(name).iter().filter(|path| !path.is_empty());
+    let checked = paths.map(|path| match path.starts_with('/') {
+        true => Ok(PathBuf::from(path)),
+        false => Err(invalid(format!(
+            "--{name} {path:?} is not an absolute path"
+        ))),
+    });
+    checked.collect()
+}
+
+fn hooks(line: &Line) -> Result<Hooks> {
+    let (disabled, enabled) = (line.list("disable-hook"), line.list("enable-hook"));
+    if enabled.iter().any(|name| name == "all") {
+        return Err(invalid("enabling all hooks is not supported"));
+    }
+    for name in disabled.iter().chain(enabled) {
+        if name != "all" && !HOOKS.contains(&name.as_str()) {
+            warn!("there is no hook {name}; there are {}", HOOKS.join(", "));
+        }
+    }
+    let merged = match line.text("hooks") {
+        "merged" => true,
+        "separate" => false,
+        other => return Err(invalid(format!("invalid --hooks value: {other}"))),
+    };
+    let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+    Ok(Hooks {
+        program: HookProgram {
+            path: hook_path(line.given("nvidia-cdi-hook-path")),
+        },
+        disabled: set(disabled),
+        enabled: set(enabled),
+        merged,
+    })
+}
+
+/// The hook program: a path as it is, a name where PATH has it.
+fn hook_path(given: Option<&str>) -> String {
+    let name = given
+        .filter(|name| !name.is_empty())
+        .unwrap_or("nvidia-cdi-hook");
+    if name.contains('/') {
+        return name.into();
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let found = path
+        .split(':')
+        .filter(|directory| directory.starts_with('/'))
+        .find_map(|directory| {
+            let path = Path::new(directory).join(name);
+            path.is_file().then(|| path.display().to_string())
+        });
+    found.unwrap_or_else(|| format!("/usr/bin/{name}"))
+}
+
+fn flags(line: &Line) -> Result<Flags> {
+    let mut flags = Flags::default();
+    for name in line.list("feature-flag") {
+        match name.as_str() {
+            // Our query never asks that library, and there is one GPU layout for each Jetson.
+            "disable-nvsandboxutils"
+            | "disable-nvsandbox-utils"
+            | "disable-multiple-csv-devices" => {}
+            "enable-explicit-driver-libraries" => flags.explicit_driver_libraries = true,
+            "enable-coherent-annotations" => flags.coherent_annotations = true,
+            "no-additional-gids-for-device-nodes" => flags.no_additional_gids = true,
+            "disable-ipc-discoverer" => flags.no_ipc = true,
+            other => warn!("unknown feature flag {other}"),
+        }
+    }
+    if flags.coherent_annotations {
+        return Err(
+            invalid("feature flag enable-coherent-annotations is not supported")
+                .hint("leave it out: all devices are in the one specification"),
+        );
+    }
+    Ok(flags)
+}
+
+fn format(line: &Line) -> Result<Option<Format>> {
+    let Some(word) = line.given("format") else {
+        return Ok(None);
+    };
+    let format = Format::named(word);
+    format
+        .map(Some)
+        .ok_or_else(|| invalid(format!("invalid output format: {word}")))
+}
+
+/// The rank of the latest version that is allowed.
+fn most_recent(line: &Line) -> Result<Option<&str>> {
+    let Some(most) = line.given("cdi-version") else {
+        return Ok(None);
+    };
+    match version::rank(most) {
+        Some(_) => Ok(Some(most)),
+        None => Err(invalid(format!(
+            "unknown CDI version {most:?}: there are {}",
+            version::KNOWN.join(", ")
+        ))),
+    }
+}
+
+fn within(spec: &Spec, most: &str) -> Result<()> {
+    let (least, feature) = version::minimum(spec);
+    if version::rank(least) <= version::rank(most) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the specification needs CDI {least} for {feature}, and --cdi-version allows {most}"
+    )))
+}
+
+fn report(made: &Made) {
+    for warning in &made.warnings {
+        warn!("{warning}");
+    }
+}
+
+/// A specification of devices that are gone must not stay: a MIG capability's number may be another tenant's by now.
+fn without_devices(error: Error, path: &Path) -> Error {
+    match file::remove_own(path) {
+        Ok(true) => error.context(format!("{} was removed", path.display())),
+        Ok(false) => error,
+        Err(cleanup) => error.with_cleanup([cleanup]),
+    }
+}
