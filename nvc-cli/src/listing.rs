@@ -223,7 +223,7 @@ mod tests {
         let devices = DeviceInfo {
             gpus,
             failed,
-            divided: Vec::new(),
+            ..DeviceInfo::default()
         };
         (driver, devices)
     }

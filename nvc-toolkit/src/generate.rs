@@ -148,6 +148,8 @@ pub struct Options {
 pub struct Made {
     /// The one that was asked for.
     pub spec: Spec,
+    /// Further ones, of some of the devices: what is added to the class and to the file's name, and the specification.
+    pub parts: Vec<(&'static str, Spec)>,
     /// What goes on past, in the order in which it was found.
     pub warnings: Vec<String>,
 }
@@ -157,6 +159,8 @@ pub struct Made {
 struct Found {
     devices: Vec<Device>,
     common: Edits,
+    /// Some of the devices again, by the name of the part.
+    parts: Vec<(&'static str, Vec<Device>)>,
     warnings: Vec<String>,
 }
 
@@ -166,15 +170,32 @@ struct Found {
 /// The driver does not answer, something of a device is missing ([`ErrorKind::NotFound`] if there is no usable device at
 /// all), or an option does not fit the machine.
 pub fn generate(options: &Options) -> Result<Made> {
-    let mut found = modes::find(options)?;
-    found.common.env.push("NVIDIA_VISIBLE_DEVICES=void".into());
-    let kind = format!("{}/{}", options.vendor, options.class);
+    let found = modes::find(options)?;
+    let make = |class: &str, devices: Vec<Device>| spec(options, class, devices, &found);
+    let mut parts = Vec::new();
+    for (part, devices) in &found.parts {
+        let class = format!("{}.{part}", options.class);
+        parts.push((*part, make(&class, devices.clone())?));
+    }
+    let spec = make(&options.class, found.devices.clone())?;
+    Ok(Made {
+        spec,
+        parts,
+        warnings: found.warnings,
+    })
+}
+
+/// A checked specification of some devices.
+fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> Result<Spec> {
     let mut spec = Spec {
-        kind,
-        devices: found.devices,
-        container_edits: found.common,
+        kind: format!("{}/{class}", options.vendor),
+        devices,
+        container_edits: found.common.clone(),
         ..Spec::default()
     };
+    spec.container_edits
+        .env
+        .push("NVIDIA_VISIBLE_DEVICES=void".into());
     let none_chosen = options.ids.iter().any(|id| id == "none");
     simplify::simplify(&mut spec, !options.no_all && !none_chosen);
     if !options.gids {
@@ -183,11 +204,8 @@ pub fn generate(options: &Options) -> Result<Made> {
     if options.hooks.merged {
         simplify::merge_hooks(&mut spec, &options.hooks);
     }
-    if spec
-        .devices
-        .iter()
-        .all(|device| device.name == "all" && device.container_edits.is_empty())
-    {
+    let is_nothing = |device: &Device| device.name == "all" && device.container_edits.is_empty();
+    if spec.devices.iter().all(is_nothing) {
         let error = Error::new(
             ErrorKind::NotFound,
             "there is no device that a container could use",
@@ -199,13 +217,10 @@ pub fn generate(options: &Options) -> Result<Made> {
         .iter()
         .find(|device| device.container_edits.is_empty())
     {
-        let missing = found.warnings.join("; ");
-        let text = format!(
-            "device {:?} has nothing that a container could use: {missing}",
-            empty.name
-        );
-        let error = Error::new(ErrorKind::Malformed, text);
-        return Err(error.hint("nvidia-ctk system create-device-nodes --control-devices, or nvidia-modprobe, makes nodes"));
+        let (name, missing) = (&empty.name, found.warnings.join("; "));
+        let text = format!("device {name:?} has nothing that a container could use: {missing}");
+        let hint = "nvidia-ctk system create-device-nodes --control-devices, or nvidia-modprobe, makes nodes";
+        return Err(Error::new(ErrorKind::Malformed, text).hint(hint));
     }
     spec.cdi_version = version::minimum(&spec).0.into();
     crate::cdi::validate::spec(&spec).map_err(|text| {
@@ -214,8 +229,5 @@ pub fn generate(options: &Options) -> Result<Made> {
             format!("the specification is not valid: {text}"),
         )
     })?;
-    Ok(Made {
-        spec,
-        warnings: found.warnings,
-    })
+    Ok(spec)
 }

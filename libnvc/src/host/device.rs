@@ -26,6 +26,8 @@ pub struct DeviceInfo {
     pub failed: Vec<FailedGpu>,
     /// The indices of those that are divided by MIG, also of those without MIG devices.
     pub divided: Vec<u32>,
+    /// The indices of those of which it is known whether they address the host's memory coherently.
+    pub coherent: Vec<(u32, bool)>,
 }
 
 /// A GPU that is left out because NVML fails on it.
@@ -54,8 +56,9 @@ impl DeviceInfo {
     pub(crate) fn from_reports(reports: &[Result<GpuReport, GpuFault>]) -> Result<Self> {
         let mut info = Self::default();
         for (index, report) in (0..).zip(reports) {
-            if report.as_ref().is_ok_and(|report| report.mig_enabled) {
-                info.divided.push(index);
+            if let Ok(report) = report {
+                info.divided.extend(report.mig_enabled.then_some(index));
+                info.coherent.extend(report.coherent.map(|is| (index, is)));
             }
             let (uuid, pci, result) = match report {
                 Ok(report) => (Some(&report.uuid), Some(report.pci), gpu(index, report)),
@@ -333,6 +336,7 @@ mod tests {
             minor,
             mig_capable: true,
             mig_enabled: true,
+            coherent: Some(false),
             mig_devices: vec![MigReport {
                 slot: 2,
                 uuid: "MIG-1d2e3f40-5a6b-57c8-9d0e-1f2a3b4c5d11".into(),

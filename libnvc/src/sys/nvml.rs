@@ -271,6 +271,18 @@ impl Nvml {
         check(function, code).map(|()| (current, pending))
     }
 
+    /// How a GPU addresses the host's memory, by NVML's number; 2 is coherently, by the processor's page tables.
+    pub(crate) fn addressing_mode(&self, device: Device) -> Result<u32, Failure> {
+        let function = c"nvmlDeviceGetAddressingMode";
+        // SAFETY: the name has this type in NVML's interface.
+        let get = unsafe { self.find::<DeviceNumber>(function) }?;
+        // A structure of two integers: its size and version, and the mode.
+        let mut answer: [c_uint; 2] = [8 | 1 << 24, 0];
+        // SAFETY: takes a device of this library, writes to a structure of the size that its first member says.
+        let code = unsafe { get(device.0, answer.as_mut_ptr()) };
+        check(function, code).map(|()| answer[1])
+    }
+
     /// How many MIG slots a GPU has.
     pub(crate) fn mig_slots(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetMaxMigDeviceCount", device)

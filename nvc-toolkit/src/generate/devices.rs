@@ -52,6 +52,33 @@ pub(super) fn devices(
     Ok(found)
 }
 
+/// The whole GPUs among some devices, parted by whether they address memory coherently: the coherent ones first.
+pub(super) fn by_coherence(
+    options: &Options,
+    info: &DeviceInfo,
+    devices: &[Device],
+) -> [Vec<Device>; 2] {
+    [true, false].map(|wanted| {
+        let gpus = info.gpus.iter().filter(|gpu| {
+            let known = info.coherent.iter().find(|(index, _)| *index == gpu.index);
+            known.is_some_and(|(_, coherent)| *coherent == wanted)
+        });
+        let names: Vec<String> = gpus
+            .flat_map(|gpu| options.naming.iter().map(|naming| gpu_name(gpu, *naming)))
+            .collect();
+        let is_one = |device: &&Device| names.contains(&device.name);
+        devices.iter().filter(is_one).cloned().collect()
+    })
+}
+
+fn gpu_name(gpu: &Gpu, naming: Naming) -> String {
+    match naming {
+        Naming::Index => gpu.index.to_string(),
+        Naming::TypeIndex => format!("gpu{}", gpu.index),
+        Naming::Uuid => gpu.uuid.clone(),
+    }
+}
+
 /// The device `none`: it says that no GPU was asked for.
 fn empty_device() -> Device {
     Device {
@@ -111,11 +138,7 @@ impl Maker<'_> {
         self.node(&format!("/dev/nvidia{}", gpu.minor), &mut edits);
         self.display(gpu, &mut edits);
         self.permissions(&mut edits);
-        self.named(&edits, |naming| match naming {
-            Naming::Index => gpu.index.to_string(),
-            Naming::TypeIndex => format!("gpu{}", gpu.index),
-            Naming::Uuid => gpu.uuid.clone(),
-        })
+        self.named(&edits, |naming| gpu_name(gpu, naming))
     }
 
     fn mig(&mut self, gpu: &Gpu, slot: usize) -> Result<Vec<Device>> {
@@ -132,7 +155,6 @@ impl Maker<'_> {
             let minor = self.minor(&name)?;
             self.node(&format!("/dev/nvidia-caps/nvidia-cap{minor}"), &mut edits);
         }
-        self.permissions(&mut edits);
         Ok(self.named(&edits, |naming| match naming {
             Naming::Index => format!("{}:{}", gpu.index, mig.index),
             Naming::TypeIndex => format!("mig{}:{}", gpu.index, mig.index),

@@ -101,7 +101,9 @@ pub(super) fn edits(
     }
     files::firmware(&tree, &version, &mut edits);
     files::programs(&tree, &options.path, &mut edits);
-    hooks.add("update-application-profile", Vec::new(), &mut edits);
+    if whose == For::Users {
+        hooks.add("update-application-profile", Vec::new(), &mut edits);
+    }
     Ok(edits)
 }
 
@@ -120,6 +122,7 @@ pub(super) fn add_library_path(options: &Options, libraries: &[HostPath], edits:
     if folders.is_empty() {
         return;
     }
+    folders.sort();
     let ldconfig = options
         .ldconfig
         .iter()

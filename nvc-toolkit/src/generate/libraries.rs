@@ -163,7 +163,7 @@ impl<'a> Libraries<'a> {
                 Some("libcuda") => add("libcuda.so.1", "libcuda.so"),
                 Some("libGLX_nvidia") => add(&name, "libGLX_indirect.so.0"),
                 Some("libnvidia-opticalflow") => {
-                    add("libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so")
+                    add("libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so");
                 }
                 _ => {}
             }

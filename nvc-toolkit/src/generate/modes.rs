@@ -69,9 +69,20 @@ fn nvml(options: &Options) -> Result<Found> {
     let mut warnings = Vec::new();
     let devices = devices::devices(options, &info, &mut warnings)?;
     let common = driver::edits(options, version.as_deref(), For::Users, &mut warnings)?;
+    let mut parts = Vec::new();
+    if options.flags.coherent_annotations {
+        let names = ["coherent", "noncoherent"];
+        parts.extend(
+            names
+                .into_iter()
+                .zip(devices::by_coherence(options, &info, &devices)),
+        );
+        parts.retain(|(_, devices)| !devices.is_empty());
+    }
     Ok(Found {
         devices,
         common,
+        parts,
         warnings,
     })
 }
@@ -106,6 +117,7 @@ fn management(options: &Options) -> Result<Found> {
         devices: vec![all(edits)],
         common,
         warnings,
+        ..Found::default()
     })
 }
 
@@ -222,7 +234,7 @@ fn wsl(options: &Options) -> Result<Found> {
     Ok(Found {
         devices: vec![all(edits)],
         common,
-        warnings: Vec::new(),
+        ..Found::default()
     })
 }
 
@@ -271,6 +283,13 @@ fn csv(options: &Options) -> Result<Found> {
     common
         .env
         .retain(|variable| !variable.starts_with("NVIDIA_VISIBLE_DEVICES="));
+    let links = usual_links(&common);
+    if !links.is_empty() {
+        let hook = super::hooks::repeated("--link", &links);
+        common
+            .hooks
+            .insert(0, options.hooks.program.hook("create-symlinks", hook));
+    }
     common.hooks.retain(|hook| {
         let name = hook
             .args
@@ -300,7 +319,25 @@ fn csv(options: &Options) -> Result<Found> {
         devices: devices.collect(),
         common,
         warnings,
+        ..Found::default()
     })
+}
+
+/// Links that programs look for beside mounted libraries.
+fn usual_links(edits: &Edits) -> Vec<String> {
+    let link = |mount: &crate::cdi::Mount| {
+        let (directory, name) = mount.container_path.rsplit_once('/')?;
+        let (target, link) = match name {
+            name if name.starts_with("libcuda.so.") => ("libcuda.so.1", "libcuda.so"),
+            name if name.starts_with("libGLX_nvidia.so.") => (name, "libGLX_indirect.so.0"),
+            name if name.starts_with("libnvidia-opticalflow.so.") => {
+                ("libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so")
+            }
+            _ => return None,
+        };
+        Some(format!("{target}::{directory}/{link}"))
+    };
+    edits.mounts.iter().filter_map(link).collect()
 }
 
 /// Whether a link fits a pattern: `**/X` means its name, anything else the whole path.

@@ -14,6 +14,9 @@ const MOST_GPUS: u32 = 4096;
 /// More MIG devices than any GPU has.
 const MOST_MIG_SLOTS: u32 = 256;
 
+/// Addressing mode that means "coherently".
+const ADDRESSES_COHERENTLY: u32 = 2;
+
 /// Current MIG mode that means "on".
 const MIG_ENABLED: u32 = 1;
 
@@ -86,6 +89,7 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
             minor: None,
             mig_capable: false,
             mig_enabled: false,
+            coherent: coherent(nvml, device),
             mig_devices: Vec::new(),
         };
         if !wsl {
@@ -101,6 +105,18 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
         pci: known.1,
         fault,
     })
+}
+
+/// Whether a GPU addresses the host's memory coherently; one that knows no modes does not.
+fn coherent(nvml: &Nvml, gpu: Device) -> Option<bool> {
+    match nvml.addressing_mode(gpu) {
+        Ok(mode) => Some(mode == ADDRESSES_COHERENTLY),
+        Err(Failure {
+            reason: Reason::Code(FUNCTION_NOT_FOUND | NOT_SUPPORTED),
+            ..
+        }) => Some(false),
+        Err(_) => None,
+    }
 }
 
 /// Whether a GPU knows MIG, and its MIG devices.

@@ -87,6 +87,8 @@ pub(crate) struct GpuReport {
     pub(crate) mig_capable: bool,
     /// It is divided, perhaps into nothing yet.
     pub(crate) mig_enabled: bool,
+    /// Whether it addresses the host's memory coherently, if NVML could say.
+    pub(crate) coherent: Option<bool>,
     pub(crate) mig_devices: Vec<MigReport>,
 }
 
@@ -188,6 +190,7 @@ mod tests {
             minor: Some(minor),
             mig_capable: true,
             mig_enabled: true,
+            coherent: Some(false),
             mig_devices: (0..7)
                 .map(|slot| MigReport {
                     slot,

@@ -45,12 +45,37 @@ pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     let comment = file::comment(&line.words);
     let Some((path, format)) = target else {
         let format = format.unwrap_or(Format::Yaml);
-        return print(&text(&made.spec, format, Some(&comment)));
+        let parts = made.parts.iter().map(|(_, spec)| spec);
+        let texts = std::iter::once(&made.spec)
+            .chain(parts)
+            .map(|spec| text(spec, format, Some(&comment)));
+        return print(&texts.collect::<String>());
     };
-    file::check_siblings(&path, &made.spec)?;
-    file::write(&path, &made.spec, format, Some(&comment))?;
-    info!("Generated CDI spec with version {}", made.spec.cdi_version);
+    let parts = made
+        .parts
+        .iter()
+        .map(|(part, spec)| (with_infix(&path, part), spec));
+    let files: Vec<(PathBuf, &Spec)> = std::iter::once((path.clone(), &made.spec))
+        .chain(parts)
+        .collect();
+    for (path, spec) in &files {
+        file::check_siblings(path, spec)?;
+    }
+    for (path, spec) in &files {
+        file::write(path, spec, format, Some(&comment))?;
+        info!("Generated CDI spec with version {}", spec.cdi_version);
+    }
     Ok(())
+}
+
+/// A file's name with a word before its ending.
+fn with_infix(path: &Path, infix: &str) -> PathBuf {
+    let ending = path
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    path.with_extension(format!("{infix}.{ending}"))
 }
 
 /// The options of a line, and what the environment and config.toml say besides.
@@ -191,12 +216,6 @@ fn flags(line: &Line) -> Result<Flags> {
             "disable-ipc-discoverer" => flags.no_ipc = true,
             other => warn!("unknown feature flag {other}"),
         }
-    }
-    if flags.coherent_annotations {
-        return Err(
-            invalid("feature flag enable-coherent-annotations is not supported")
-                .hint("leave it out: all devices are in the one specification"),
-        );
     }
     Ok(flags)
 }
