@@ -1,7 +1,7 @@
 #!/bin/bash
 # Compares release binaries with recorded results of upstream, but for the differences that are on purpose.
 #
-#   scripts/conformance.sh [cli|hook] [ARGUMENTS OF run.sh]
+#   scripts/conformance.sh [cli|hook|docker1] [ARGUMENTS OF run.sh]
 #
 # Without a suite's name all suites that are there are run. Needs ../shared/conformance* and root; the first run of
 # `cli` fetches 300 MB of Debian packages. NVC_PROFILE=debug compares unoptimised binaries.
@@ -42,15 +42,23 @@ hook() {
   $suite/run.sh -b "$built" --agreed --accepted docs/conformance-hook-accepted "$@"
 }
 
+# nvidia-docker and nvidia-docker-plugin
+docker1() {
+  local suite=../shared/conformance-docker1
+  [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
+  build -p nvc-docker
+  $suite/run.sh -b "$built" --accepted docs/conformance-docker1-accepted "$@"
+}
+
 case ${1:-} in
-  cli | hook)
+  cli | hook | docker1)
     suite=$1
     shift
     "$suite" "$@"
     ;;
   *)
     status=0
-    for suite in cli hook; do
+    for suite in cli hook docker1; do
       "$suite" "$@" || status=$?
     done
     exit $status

@@ -26,6 +26,10 @@ g++ g++ the C header as C++
 clang clang the C library with another compiler
 go golang-go the Go example
 valgrind valgrind the C library under valgrind
+dockerd docker.io containers of docker
+curl curl nvidia-docker-plugin
+ip iproute2 nvidia-docker-plugin
+chromium chromium the status page
 END
   [ "$1" != old-kernel ] || cat <<'END'
 qemu-system-x86_64 qemu-system-x86 the old kernel

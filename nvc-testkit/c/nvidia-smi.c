@@ -22,7 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PROC "/proc/driver/nvidia"
+/* The driver's procfs. Where containers share no procfs with the simulated driver, NVIDIA_SIM_PROC says where it is. */
+static const char *proc = "/proc/driver/nvidia";
 
 static int no_nodes;
 
@@ -83,7 +84,7 @@ static void list_mig_devices(const char *minor)
     char dir[128], path[512], name[96], uuid[96];
     int index = 0, gi_count, ci_count;
 
-    snprintf(dir, sizeof dir, PROC "/capabilities/gpu%.8s/mig", minor);
+    snprintf(dir, sizeof dir, "%.64s/capabilities/gpu%.8s/mig", proc, minor);
     gi_count = scandir(dir, &gis, visible, versionsort);
     for (int i = 0; i < gi_count; i++) {
         snprintf(path, sizeof path, "%s/%.32s/access", dir, gis[i]->d_name);
@@ -105,10 +106,12 @@ static int list_gpus(void)
 {
     struct dirent **gpus;
     char path[512], name[96], uuid[96], minor[32], node[64];
-    int index = 0, count = scandir(PROC "/gpus", &gpus, visible, alphasort);
+    int index = 0, count;
 
+    snprintf(path, sizeof path, "%.64s/gpus", proc);
+    count = scandir(path, &gpus, visible, alphasort);
     for (int i = 0; i < count; i++) {
-        snprintf(path, sizeof path, PROC "/gpus/%.64s/information", gpus[i]->d_name);
+        snprintf(path, sizeof path, "%.64s/gpus/%.64s/information", proc, gpus[i]->d_name);
         if (!value_of(path, "Model", name, sizeof name) || !value_of(path, "GPU UUID", uuid, sizeof uuid) ||
             !value_of(path, "Device Minor", minor, sizeof minor))
             continue;
@@ -123,8 +126,8 @@ static int list_gpus(void)
 
 int main(int argc, char **argv)
 {
-    char version[256];
-    const char *switched_off = getenv("NVIDIA_SIM_NO_NODES");
+    char version[256], path[256];
+    const char *switched_off = getenv("NVIDIA_SIM_NO_NODES"), *other_proc = getenv("NVIDIA_SIM_PROC");
     void *nvml;
 
     if (argc != 2 || strcmp(argv[1], "-L")) {
@@ -135,10 +138,13 @@ int main(int argc, char **argv)
         printf("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. (%s)\n", dlerror());
         return 12;
     }
+    if (other_proc)
+        proc = other_proc;
     no_nodes = switched_off && *switched_off && strcmp(switched_off, "0");
     if (no_nodes)
-        fputs("nvidia-smi (simulated): device nodes are not looked at, only " PROC "\n", stderr);
-    if (!value_of(PROC "/version", "NVRM version", version, sizeof version)) {
+        fprintf(stderr, "nvidia-smi (simulated): device nodes are not looked at, only %s\n", proc);
+    snprintf(path, sizeof path, "%.64s/version", proc);
+    if (!value_of(path, "NVRM version", version, sizeof version)) {
         puts("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.");
         return 9;
     }

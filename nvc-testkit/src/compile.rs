@@ -13,6 +13,8 @@ use std::{fs, io};
 pub enum Source {
     /// The fake libnvidia-ml.so.1.
     Nvml,
+    /// The fake libcuda.so.1, for those who ask it and do not only mount it.
+    Cuda,
     /// The fake nvidia-smi.
     NvidiaSmi,
     /// A static program that replaces the linker cache and fails, to stand in for ldconfig.
@@ -29,6 +31,7 @@ impl Source {
     fn text(self) -> &'static str {
         match self {
             Self::Nvml => include_str!("../c/nvml.c"),
+            Self::Cuda => include_str!("../c/cuda.c"),
             Self::NvidiaSmi => include_str!("../c/nvidia-smi.c"),
             Self::Failure => include_str!("../c/failure.c"),
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
@@ -40,6 +43,7 @@ impl Source {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Nvml => &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
+            Self::Cuda => &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
             // glibc before 2.34 keeps dlopen in a library of its own.
             Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],

@@ -53,6 +53,7 @@ pub struct Builder {
     capability_nodes: bool,
     imex_channels: Vec<u32>,
     libc: bool,
+    cuda: bool,
     edits: Vec<Edit>,
 }
 
@@ -93,6 +94,7 @@ impl Builder {
             capability_nodes: true,
             imex_channels: vec![0, 1, 2047],
             libc: true,
+            cuda: false,
             edits: Vec::new(),
         }
     }
@@ -151,6 +153,13 @@ impl Builder {
     #[must_use]
     pub fn no_libc(mut self) -> Self {
         self.libc = false;
+        self
+    }
+
+    /// With a libcuda.so.1 that answers, for programs that ask it.
+    #[must_use]
+    pub fn answering_cuda(mut self) -> Self {
+        self.cuda = true;
         self
     }
 
@@ -215,6 +224,9 @@ impl Builder {
             let path = native.join(library.file_name(version));
             if library.stem == "libnvidia-ml" {
                 files::file(&path, self.nvml()?.as_slice(), 0o755)?;
+            } else if library.stem == "libcuda" && self.cuda {
+                let program = compiled(Source::Cuda, &[])?;
+                files::file(&path, program.as_slice(), 0o644)?;
             } else {
                 files::file(&path, library.object(NATIVE.1, version).bytes(), 0o644)?;
             }

@@ -59,9 +59,9 @@ fn work(options: &Options) -> Result<()> {
     let keeper = Keeper::start(volumes)?;
     say("Loading NVIDIA management library");
     let gpus = Arc::new(Gpus::new()?);
-    let runtime = runtime()?;
     say("Discovering GPU devices");
-    let (_, problems) = runtime.block_on(gpus.discover())?;
+    // Its threads have capabilities still, and end with it.
+    let (_, problems) = runtime()?.block_on(gpus.discover())?;
     for problem in problems {
         say(&format!("Warning: {problem}"));
     }
@@ -72,7 +72,7 @@ fn work(options: &Options) -> Result<()> {
     say(&format!("Serving remote API at {}", options.listen));
     let listeners = Listeners::open(&options.listen, Path::new(&options.sockets))?;
     give_up_capabilities();
-    runtime.block_on(answer(&listeners, keeper, gpus, host_names(options)))?;
+    runtime()?.block_on(answer(&listeners, keeper, gpus, host_names(options)))?;
     drop(listeners);
     say("Successfully terminated");
     Ok(())

@@ -62,7 +62,7 @@ fn build(directory: &str, options: &[&str]) -> Result<(), String> {
         }
     }
     let directory = empty(directory)?;
-    let mut builder = driver::Builder::new(profile);
+    let mut builder = driver::Builder::new(profile).answering_cuda();
     if !nodes {
         builder = builder.no_nodes();
     }

@@ -1,0 +1,145 @@
+//! Containers get GPUs: by the driver volume, and as newer engines have it.
+
+use nvc_testkit::harness::Need::{Command, Root};
+use nvc_testkit::harness::Test;
+
+use crate::world::run;
+
+pub(crate) fn tests() -> Vec<Test> {
+    nvc_testkit::tests![&[Root, Command("dockerd")];
+        containers_get_the_gpus_that_they_ask_for,
+        the_volume_is_read_only_and_goes_with_the_last_container,
+        a_remote_plugin_is_asked,
+        an_engine_with_the_runtime_gets_no_volume,
+        a_dry_run_explains_itself]
+}
+
+/// The GPUs that `nvidia-smi -L` lists.
+const LISTS: &str = r#"
+gpus() { grep '^GPU'; }
+both='GPU 0: NVIDIA L4 (simulated) (UUID: GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10)
+GPU 1: NVIDIA H100 PCIe (simulated) (UUID: GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21)'
+second='GPU 0: NVIDIA H100 PCIe (simulated) (UUID: GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21)'
+"#;
+
+fn with_lists(script: &str) -> String {
+    run(&format!("{LISTS}\n{script}"))
+}
+
+fn containers_get_the_gpus_that_they_ask_for() {
+    with_lists(
+        r#"
+        start_docker; import_images; start_plugin
+        same all "$both" "$(nvidia-docker run --rm cuda nvidia-smi -L | gpus)"
+        same index "$second" "$(NV_GPU=1 nvidia-docker run --rm cuda nvidia-smi -L | gpus)"
+        same uuid "$second" "$(NV_GPU=GPU-9e0b nvidia-docker run --rm cuda nvidia-smi -L | gpus)"
+        same created c1 "$(nvidia-docker create --name c1 cuda nvidia-smi -L > /dev/null; docker inspect -f '{{slice .Name 1}}' c1)"
+        same started "$both" "$(nvidia-docker start -a c1 | gpus)"
+        has ps c1 "$(nvidia-docker ps -a)"
+        has version "NVIDIA Docker: " "$(nvidia-docker version)"
+        same status 7 "$(nvidia-docker run --rm cuda sh -c 'exit 7' || echo $?)"
+        refused=$(NV_GPU=9 nvidia-docker run --rm cuda true 2>&1) && exit 1
+        has refused 'Error: invalid device: 9' "$refused"
+        refused=$(nvidia-docker run --rm plain nvidia-smi -L 2>&1) && exit 1
+        has unchanged nvidia-smi "$refused"
+        too_new=$(docker import -c 'LABEL com.nvidia.volumes.needed=nvidia_driver' \
+          -c 'LABEL com.nvidia.cuda.version=99.1' /tmp/image.tar new)
+        refused=$(nvidia-docker run --rm new true 2>&1) && exit 1
+        has 'too new' 'unsupported CUDA version: driver 12.8 < image 99.1' "$refused"
+        "#,
+    );
+}
+
+fn the_volume_is_read_only_and_goes_with_the_last_container() {
+    run(r#"
+        start_docker; import_images; start_plugin
+        volume=/var/lib/nvidia-docker/volumes/nvidia_driver/570.124.06
+        mounts() { grep -c " $volume" /proc/self/mountinfo || true; }
+        nvidia-docker run -d --name one cuda sleep 1000 > /dev/null
+        [ "$(mounts)" -gt 20 ]
+        nvidia-docker run -d --name two cuda sleep 1000 > /dev/null
+        written=$(docker exec one sh -c ': > /usr/local/nvidia/bin/nvidia-smi' 2>&1) && exit 1
+        has file 'Read-only file system' "$written"
+        written=$(docker exec one sh -c ': > /usr/local/nvidia/bin/new' 2>&1) && exit 1
+        has directory 'Read-only file system' "$written"
+        # Also where the user asks for a volume that can be written.
+        written=$(docker run --rm -v nvidia_driver_570.124.06:/n plain sh -c ': > /n/bin/nvidia-smi; : > /n/new' 2>&1) && exit 1
+        has 'writable volume' 'Read-only file system' "$written"
+        docker rm -f one > /dev/null
+        [ "$(mounts)" -gt 20 ]
+        docker rm -f two > /dev/null
+        same unmounted 0 "$(mounts)"
+        has listed nvidia_driver_570.124.06 "$(docker volume ls -q)"
+        docker volume rm nvidia_driver_570.124.06 > /dev/null
+        [ ! -e $volume ]
+    "#);
+}
+
+fn a_remote_plugin_is_asked() {
+    with_lists(
+        r#"
+        start_docker -H tcp://127.0.0.1:2375 -H unix:///run/docker.sock; import_images; address=127.0.0.1:8080 start_plugin -l 127.0.0.1:8080
+        export DOCKER_HOST=tcp://127.0.0.1:2375 NV_HOST=http://localhost:8080
+        same remote "$second" "$(NV_GPU=1 nvidia-docker run --rm cuda nvidia-smi -L | gpus)"
+        refused=$(NV_GPU=7 nvidia-docker run --rm cuda true 2>&1) && exit 1
+        has refused 'invalid device: 7' "$refused"
+        refused=$(NV_HOST=: nvidia-docker run --rm cuda true 2>&1) && exit 1
+        has 'nobody there' 'is nvidia-docker-plugin running there' "$refused"
+        # An answer that asks for more than devices and the driver's volume.
+        line='{"VolumeDriver":"nvidia-docker","Volumes":["/:/host:rw"],"Devices":["/dev/nvidia0"]}'
+        python3 - "$line" <<'END' &
+import http.server, sys
+class Evil(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = (b'{"Version":{"Driver":"570.124.06","CUDA":"12.8"}}' if 'info' in self.path else sys.argv[1].encode())
+        self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers()
+        self.wfile.write(body)
+http.server.HTTPServer(('127.0.0.1', 9000), Evil).serve_forever()
+END
+        until_true 10 curl -fs http://127.0.0.1:9000/info
+        refused=$(NV_HOST=http://127.0.0.1:9000 nvidia-docker run --rm cuda true 2>&1) && exit 1
+        has evil 'asks for --volume=/:/host:rw, which is refused' "$refused"
+        "#,
+    );
+}
+
+fn an_engine_with_the_runtime_gets_no_volume() {
+    run(r#"
+        start_docker --add-runtime nvidia=/usr/sbin/runc; import_images
+        nvidia-docker create --name c1 cuda true > /dev/null
+        same runtime nvidia "$(docker inspect -f '{{.HostConfig.Runtime}}' c1)"
+        has all NVIDIA_VISIBLE_DEVICES=all "$(docker inspect -f '{{.Config.Env}}' c1)"
+        same volumes '[]' "$(docker inspect -f '{{.HostConfig.Binds}}{{.HostConfig.Devices}}' c1 | tr -d '\n' | sed 's/\[\]\[\]/[]/')"
+        NV_GPU='1 GPU-51a2' nvidia-docker create --name c2 cuda true > /dev/null
+        has chosen NVIDIA_VISIBLE_DEVICES=1,GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10 "$(docker inspect -f '{{.Config.Env}}' c2)"
+        nvidia-docker create --name c3 modern true > /dev/null
+        same 'by environment' nvidia "$(docker inspect -f '{{.HostConfig.Runtime}}' c3)"
+        nvidia-docker create --name c4 plain true > /dev/null
+        same plain runc "$(docker inspect -f '{{.HostConfig.Runtime}}' c4)"
+        NV_GPU=0 nvidia-docker create --name c5 plain true > /dev/null
+        same 'by NV_GPU' nvidia "$(docker inspect -f '{{.HostConfig.Runtime}}' c5)"
+        nvidia-docker create --runtime=runc --name c6 cuda true > /dev/null
+        same "the user's own" runc "$(docker inspect -f '{{.HostConfig.Runtime}}' c6)"
+    "#);
+}
+
+fn a_dry_run_explains_itself() {
+    run(r#"
+        start_docker; import_images
+        export NV_DRY_RUN=1
+        same volume "docker run --rm --device=/dev/nvidiactl --device=/dev/nvidia-uvm --device=/dev/nvidia-uvm-tools --device=/dev/nvidia0 --volume-driver=nvidia-docker --volume=nvidia_driver_570.124.06:/usr/local/nvidia:ro cuda 'a b'" \
+          "$(NV_GPU=0 nvidia-docker run --rm cuda 'a b' 2> /tmp/why)"
+        has why 'back end volume: the image asks for the volume nvidia_driver' "$(cat /tmp/why)"
+        same gpus 'docker run --gpus=all modern' "$(nvidia-docker run modern 2> /tmp/why)"
+        has why "back end gpus: the engine's interface is 1.41" "$(cat /tmp/why)"
+        same device "docker run '--gpus=\"device=1\"' modern" "$(NV_GPU=1 nvidia-docker run modern 2> /dev/null)"
+        same cdi 'docker run --device=nvidia.com/gpu=0 modern' "$(NV_BACKEND=cdi NV_GPU=0 nvidia-docker run modern 2> /tmp/why)"
+        has why 'NV_BACKEND says so' "$(cat /tmp/why)"
+        same plain 'docker run plain' "$(nvidia-docker run plain 2> /tmp/why)"
+        has why 'unchanged: NV_GPU is not set' "$(cat /tmp/why)"
+        same dashes 'docker run --gpus=all -- modern -x' "$(nvidia-docker run -- modern -x 2> /dev/null)"
+        same other 'docker ps -a' "$(nvidia-docker ps -a 2> /dev/null)"
+        same attached 'docker run -p80:80 --gpus=all modern x' "$(nvidia-docker run -p80:80 modern x 2> /dev/null)"
+        same "the user's own" 'docker run --gpus 1 modern' "$(nvidia-docker run --gpus 1 modern 2> /dev/null)"
+    "#);
+}

@@ -1,0 +1,282 @@
+//! The plugin stays up: crashes, restarts, a new driver, a full disk, slow and many clients.
+
+use nvc_testkit::harness::Need::{Command, Root};
+use nvc_testkit::harness::Test;
+
+use crate::world::run;
+
+pub(crate) fn tests() -> Vec<Test> {
+    let mut tests = nvc_testkit::tests![&[Root, Command("dockerd")];
+        a_plugin_that_was_killed_goes_on,
+        docker_may_be_restarted,
+        the_driver_may_be_updated];
+    tests.extend(nvc_testkit::tests![&[Root];
+        two_plugins_do_not_meet,
+        a_full_disk_harms_no_container,
+        slow_clients_are_cut_off,
+        many_clients_are_served,
+        one_gpu_harms_no_other,
+        other_sites_are_refused,
+        an_unprivileged_user_with_one_capability_is_enough,
+        systemd_may_open_the_sockets]);
+    tests
+}
+
+/// What docker sends to the plugin.
+const ASK: &str = r#"
+socket=/run/docker/plugins/nvidia-docker.sock volume=/var/lib/nvidia-docker/volumes/nvidia_driver/570.124.06
+ask() {
+  curl -sS --unix-socket $socket -H 'Accept: application/vnd.docker.plugins.v1.2+json' \
+    -d "{\"Name\":\"nvidia_driver_${3:-570.124.06}\",\"ID\":\"${2:-}\"}" "http://plugin/VolumeDriver.$1"
+}
+mounts() { grep -c " $volume" /proc/self/mountinfo || true; }
+"#;
+
+fn with_ask(script: &str) -> String {
+    run(&format!("{ASK}\n{script}"))
+}
+
+fn a_plugin_that_was_killed_goes_on() {
+    with_ask(
+        r#"
+        start_docker; import_images; start_plugin
+        nvidia-docker run -d --name one cuda sleep 1000 > /dev/null
+        nvidia-docker run -d --name two cuda sleep 1000 > /dev/null
+        kill -9 $plugin_pid; wait $plugin_pid || true
+        [ "$(mounts)" -gt 20 ]
+        docker exec one nvidia-smi -L > /dev/null
+        start_plugin
+        docker rm -f one > /dev/null
+        [ "$(mounts)" -gt 20 ]
+        docker rm -f two > /dev/null
+        same 'last one' 0 "$(mounts)"
+        # Killed in the middle of making the volume: what is there is not taken for whole.
+        kill -9 $plugin_pid; wait $plugin_pid || true
+        mount -t tmpfs half $volume
+        start_plugin
+        same half 0 "$(mounts)"
+        nvidia-docker run --rm cuda nvidia-smi -L > /dev/null
+        # A plugin that is stopped in order leaves no socket behind.
+        kill $plugin_pid; wait $plugin_pid
+        [ ! -e $socket ]
+        "#,
+    );
+}
+
+fn docker_may_be_restarted() {
+    with_ask(
+        r#"
+        start_docker; import_images; start_plugin
+        nvidia-docker run -d --name one cuda sleep 1000 > /dev/null
+        kill $docker_pid; wait $docker_pid || true
+        start_docker
+        docker start one > /dev/null
+        has again GPU- "$(docker exec one nvidia-smi -L)"
+        nvidia-docker run --rm cuda nvidia-smi -L > /dev/null
+        docker rm -f one > /dev/null
+        same left 0 "$(mounts)"
+        "#,
+    );
+}
+
+fn the_driver_may_be_updated() {
+    with_ask(
+        r#"
+        start_docker; import_images; start_plugin
+        nvidia-docker run -d --name one cuda sleep 1000 > /dev/null
+        # Another version: the files have other names, NVML says another number.
+        sed -i 's/^driver=.*/driver=580.10/' /etc/nvidia-sim/profile
+        for library in /usr/lib/x86_64-linux-gnu/*.so.570.124.06; do mv "$library" "${library%570.124.06}580.10"; done
+        ldconfig 2> /dev/null
+        sleep 2
+        has info 580.10 "$(curl -s http://localhost:3476/gpu/info)"
+        has cli nvidia_driver_580.10 "$(curl -s http://localhost:3476/docker/cli)"
+        docker exec one sh -c 'cat /usr/local/nvidia/lib64/libcuda.so.1' > /dev/null
+        has new GPU- "$(nvidia-docker run --rm cuda nvidia-smi -L)"
+        docker stop -t 0 one > /dev/null
+        refused=$(docker start one 2>&1) && exit 1
+        has old 'the driver is 580.10 now' "$refused"
+        docker rm -f one > /dev/null
+        same left 0 "$(mounts)"
+        "#,
+    );
+}
+
+fn two_plugins_do_not_meet() {
+    with_ask(
+        r#"
+        start_plugin
+        has first '"Err":null' "$(ask Create)"
+        second=$(nvidia-docker-plugin -l localhost:4000 2>&1) && exit 1
+        has volumes 'another nvidia-docker-plugin keeps the volumes' "$second"
+        second=$(nvidia-docker-plugin -l localhost:4000 -d /var/lib/other 2>&1) && exit 1
+        has socket 'another plugin answers there' "$second"
+        second=$(nvidia-docker-plugin -d /var/lib/other -s /run/other 2>&1) && exit 1
+        has port 'listen tcp 127.0.0.1:3476: ' "$second"
+        has 'first still' '"Err":null' "$(ask Create)"
+        "#,
+    );
+}
+
+fn a_full_disk_harms_no_container() {
+    with_ask(
+        r#"
+        mkdir -p /var/lib/nvidia-docker
+        mount -t tmpfs -o size=64k,nr_inodes=12 tmpfs /var/lib/nvidia-docker
+        start_plugin
+        has create '"Err":null' "$(ask Create)"
+        dd if=/dev/zero of=/var/lib/nvidia-docker/fill bs=4k 2> /dev/null || true
+        has mount '"Err":null' "$(ask Mount one)"
+        has warned 'Warning: ' "$(cat /run/plugin.log)"
+        [ -s $volume/bin/nvidia-smi ]
+        has unmount '"Err":null' "$(ask Unmount one)"
+        same left 0 "$(mounts)"
+        has remove '"Err":null' "$(ask Remove)"
+        i=0; while touch /var/lib/nvidia-docker/file$i 2> /dev/null; do i=$((i + 1)); done
+        has 'no room' 'internal error' "$(ask Create)"
+        rm /var/lib/nvidia-docker/file*
+        has 'room again' '"Err":null' "$(ask Create)"
+        curl -fsS http://localhost:3476/healthz
+        "#,
+    );
+}
+
+fn slow_clients_are_cut_off() {
+    with_ask(
+        r#"
+        start_plugin
+        slowly() {
+          local start=$SECONDS byte
+          trap '' PIPE
+          exec 3<>/dev/tcp/localhost/3476
+          for byte in G E T ' ' / g p u / i n f o ' ' H T T P; do
+            printf %s "$byte" >&3 2> /dev/null || break
+            sleep 1
+          done
+          exec 3>&-
+          echo $((SECONDS - start))
+        }
+        slowly > /tmp/slow 2> /dev/null &
+        slow=$!
+        curl -fsS -m 5 http://localhost:3476/gpu/status/json > /dev/null
+        wait $slow
+        [ "$(cat /tmp/slow)" -lt 10 ]
+        # A head and a body that are too long.
+        same head 431 "$(curl -s -o /dev/null -w '%{http_code}' -H "X: $(head -c 60000 /dev/zero | tr '\0' x)" http://localhost:3476/gpu/info)"
+        head -c 200000 /dev/zero > /tmp/long
+        same body 413 "$(curl -s -o /dev/null -w '%{http_code}' --unix-socket $socket -H 'Expect:' \
+          -H 'Accept: application/vnd.docker.plugins.v1.2+json' --data-binary @/tmp/long http://plugin/VolumeDriver.Create)"
+        curl -fsS http://localhost:3476/healthz
+        "#,
+    );
+}
+
+fn many_clients_are_served() {
+    with_ask(
+        r#"
+        start_plugin
+        ulimit -n 4096
+        # Idle ones do not keep others out.
+        for i in $(seq 100); do exec {fd}<>/dev/tcp/localhost/3476; done
+        curl --parallel --parallel-immediate --parallel-max 500 -s -m 60 -w '%{http_code}\n' -o /dev/null \
+          'http://localhost:3476/gpu/status/json?[1-500]' > /tmp/codes
+        same count 500 "$(wc -l < /tmp/codes)"
+        same answers 500 "$(grep -c '^200$' /tmp/codes)"
+        # Too many are told so, and docker is not kept out.
+        for i in $(seq 700); do exec {fd}<>/dev/tcp/localhost/3476; done
+        has docker '"Err":null' "$(ask Create)"
+        has refused 503 "$(curl -s -m 4 -o /dev/null -w '%{http_code}' http://localhost:3476/gpu/info || true)"
+        sleep 6
+        same 'again there' 200 "$(curl -s -o /dev/null -w '%{http_code}' http://localhost:3476/gpu/info)"
+        "#,
+    );
+}
+
+fn one_gpu_harms_no_other() {
+    with_ask(
+        r#"
+        start_plugin
+        power() { curl -s http://localhost:3476/gpu/status/json | python3 -c 'import json, sys; print([d["Power"] for d in json.load(sys.stdin)["Devices"]])'; }
+        set_readings() { printf '%s\n' "$@" > /etc/nvidia-sim/readings; sleep 2; }
+        same both '[61, 61]' "$(power)"
+        set_readings 'temperature.0=!15'
+        same lost '[None, 61]' "$(power)"
+        has named 'nvml: GPU is lost' "$(curl -s http://localhost:3476/v2)"
+        has metric 'nvidia_gpu_up{gpu="0",uuid="GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10",model="NVIDIA L4 (simulated)"} 0' \
+          "$(curl -s http://localhost:3476/metrics)"
+        set_readings 'power.1=crash'
+        same crashed '[61, None]' "$(power)"
+        set_readings 'power.0=hang'
+        same hangs '[None, 61]' "$(power)"
+        set_readings 'power=70000'
+        same 'well again' '[70, 70]' "$(power)"
+        set_readings 'processes.1=1:104857600' 'process.1=/bin/sh'
+        has processes '"Processes":[{"PID":1,"Name":"/bin/sh","MemoryUsed":100}]' "$(curl -s http://localhost:3476/gpu/status/json)"
+        "#,
+    );
+}
+
+fn other_sites_are_refused() {
+    with_ask(
+        r#"
+        start_plugin -allow-host node7.example.org
+        code() { curl -s -o /dev/null -w '%{http_code}' "$@" http://localhost:3476/gpu/info; }
+        same plain 200 "$(code)"
+        same rebound 403 "$(code -H 'Host: evil.example.org')"
+        same allowed 200 "$(code -H 'Host: node7.example.org')"
+        same origin 403 "$(code -H 'Origin: http://evil.example.org')"
+        same own 200 "$(code -H "Host: $(hostname)")"
+        "#,
+    );
+}
+
+fn an_unprivileged_user_with_one_capability_is_enough() {
+    with_ask(
+        r#"
+        mkdir -p /run/docker/plugins /var/lib/nvidia-docker
+        chown 65534:65534 /run/docker/plugins /var/lib/nvidia-docker
+        setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all,+sys_admin --ambient-caps=-all,+sys_admin \
+          --bounding-set=-all,+sys_admin --no-new-privs nvidia-docker-plugin -no-modprobe > /run/plugin.log 2>&1 &
+        plugin_pid=$!
+        until_true 20 curl -fsS http://localhost:3476/healthz || { cat /run/plugin.log; exit 1; }
+        # Only the thread that mounts has it.
+        grep -h CapEff /proc/$plugin_pid/task/*/status | sort | uniq -c > /tmp/caps
+        same holders 1 "$(grep -c 0000000000200000 /tmp/caps)"
+        same number 1 "$(awk '/0000000000200000/ { print $1 }' /tmp/caps)"
+        same main 0000000000000000 "$(awk '/CapEff/ { print $2 }' /proc/$plugin_pid/status)"
+        has create '"Err":null' "$(ask Create)"
+        has mount '"Err":null' "$(ask Mount one)"
+        [ -s $volume/bin/nvidia-smi ]
+        has unmount '"Err":null' "$(ask Unmount one)"
+        same left 0 "$(mounts)"
+        has remove '"Err":null' "$(ask Remove)"
+        "#,
+    );
+}
+
+fn systemd_may_open_the_sockets() {
+    with_ask(
+        r#"
+        mkdir -p /run/docker/plugins
+        python3 - > /run/plugin.log 2>&1 <<'END' &
+import os, socket
+tcp = socket.create_server(('127.0.0.1', 3476))
+unix = socket.socket(socket.AF_UNIX)
+unix.bind('/run/docker/plugins/nvidia-docker.sock')
+unix.listen(16)
+for wanted, s in ((3, unix), (4, tcp)):
+    os.dup2(os.dup(os.dup(s.fileno())), wanted + 20)
+for wanted in (3, 4):
+    os.dup2(wanted + 20, wanted, inheritable=True)
+os.environ.update(LISTEN_FDS='2', LISTEN_PID=str(os.getpid()))
+os.execvp('nvidia-docker-plugin', ['nvidia-docker-plugin'])
+END
+        plugin_pid=$!
+        until_true 20 curl -fsS http://localhost:3476/healthz || { cat /run/plugin.log; exit 1; }
+        has volumes '"Err":null' "$(ask Create)"
+        kill $plugin_pid; wait $plugin_pid
+        # The sockets are systemd's.
+        [ -S $socket ]
+        "#,
+    );
+}
