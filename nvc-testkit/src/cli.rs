@@ -85,6 +85,12 @@ fn without() -> Vec<OsString> {
         .collect()
 }
 
+/// How many times slower than others this machine is, as `NVC_TEST_SLOW` says: an emulator is.
+fn slowness() -> u32 {
+    let text = env::var("NVC_TEST_SLOW").unwrap_or_default();
+    text.parse().unwrap_or(1)
+}
+
 /// Another program of this workspace, built beside the running test.
 ///
 /// # Errors
@@ -116,6 +122,9 @@ impl Run {
         let program = program().unwrap_or_else(|error| panic!("{error}"));
         command.args(without()).arg(program).args(arguments);
         command.env_clear().env("PATH", PATH).env("LANG", "C");
+        if slowness() > 1 {
+            command.env("NVC_DRIVER_TIMEOUT", (30 * slowness()).to_string());
+        }
         command.current_dir("/").stdin(Stdio::null());
         Self { command }
     }
@@ -160,7 +169,7 @@ impl Run {
         self.command.stdout(fs::File::create(&out)?);
         self.command.stderr(fs::File::create(&err)?);
         let mut child = self.command.process_group(0).spawn()?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE * slowness();
         let mut status = child.try_wait()?;
         while status.is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
