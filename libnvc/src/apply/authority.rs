@@ -24,14 +24,14 @@ use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::stream;
-use crate::sys::mount::{self, Described};
+use crate::sys::mount::{self, Described, MountAttributes};
 use crate::sys::{cage, namespace};
 
 /// Inode number of the first user namespace (`PROC_USER_INIT_INO`).
 const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Where runtimes mount a tmpfs for a container alone.
-const PLACES: [&str; 4] = ["/dev", "/run", "/proc", "/tmp"];
+/// Where runtimes mount a tmpfs for a container alone, and where an earlier call of ours did.
+const PLACES: [&str; 5] = ["/dev", "/run", "/proc", "/proc/driver/nvidia", "/tmp"];
 
 /// With whose rights something may be made on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,6 @@ pub(super) struct Callers {
 pub(super) struct Authority {
     callers: Option<Callers>,
     elsewhere: Elsewhere,
-    owner: (u32, u32),
     root: RootDir,
     root_mount: u64,
     /// The root's name in its mount table, for messages.
@@ -156,7 +155,6 @@ impl Authority {
         let mut authority = Self::of_root_alone(root, descriptors.as_fd())?;
         authority.elsewhere = elsewhere;
         authority.callers = Some(callers);
-        authority.owner = container.process.owner();
         authority.rootfs = container.rootfs().to_owned();
         Ok(authority)
     }
@@ -171,7 +169,6 @@ impl Authority {
         Ok(Self {
             callers: None,
             elsewhere: Elsewhere::Nothing,
-            owner: (0, 0),
             root_mount: mount_id(root.as_fd(), descriptors).map_err(failed)?,
             root: RootDir::from_fd(copy(root.as_fd())?),
             rootfs: PathBuf::from("/"),
@@ -256,18 +253,10 @@ impl Authority {
             Elsewhere::AsOwner => Reach::AsOwner,
             Elsewhere::Nothing => Reach::Nothing,
         };
-        if !is_tmpfs(directory)? {
-            return Ok(otherwise);
+        if is_tmpfs(directory)? && self.is_place(id)? && self.is_private_tmpfs(directory)? {
+            return Ok(Reach::Full);
         }
-        // The owner needs no other rights in what is its own, and then there is no table to be read.
-        let is_owners = inroot::stat(directory)?.st_uid == self.owner.0;
-        if otherwise == Reach::AsOwner && is_owners || !self.is_place(id)? {
-            return Ok(otherwise);
-        }
-        Ok(match self.is_private_tmpfs(directory)? {
-            true => Reach::Full,
-            false => otherwise,
-        })
+        Ok(otherwise)
     }
 
     /// Whether a mount is at a place where runtimes mount what is the container's alone.
@@ -313,8 +302,11 @@ impl Authority {
         stream::read(File::from(table), u64::MAX)
     }
 
-    /// A failure because a directory is on a volume, which it names.
+    /// A failure because a directory is on a volume, which it names unless nobody may write there.
     pub(super) fn refusal(&self, operation: &str, path: &Path, directory: BorrowedFd<'_>) -> Error {
+        if mount::attributes(directory).is_ok_and(|has| has.contains(MountAttributes::RDONLY)) {
+            return Error::file(operation, path, Errno::EROFS);
+        }
         let point = self.mount_point(directory);
         let point = point.unwrap_or_else(|| "its directory".into());
         let text = format!(

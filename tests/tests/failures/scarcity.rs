@@ -1,13 +1,15 @@
 //! Machines that run out: of space, of inodes, of descriptors, of memory. Everything or nothing is done.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
 use nvc_testkit::cli::{Outcome, Run};
 use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::harness::Need::{Command as Program, Root};
 use nvc_testkit::harness::{Test, cases};
-use nvc_testkit::{machine, userland};
+use nvc_testkit::machine::Scratch;
+use nvc_testkit::{machine, rootfs, userland};
 use nvc_tests::{State, capi, command_line, configure, debian_root, host_ldconfig, start};
 
 const ARGUMENTS: &[&str] = &["--utility", "--compute", "--graphics", "--device=all"];
@@ -27,11 +29,12 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 fn container() -> Container {
-    let root = debian_root()
-        .no_programs()
-        .directory("/usr/lib/x86_64-linux-gnu")
-        .directory("/small");
-    start(Builder::new(root))
+    start(Builder::new(root()))
+}
+
+fn root() -> rootfs::Builder {
+    let root = debian_root().no_programs();
+    root.directory("/usr/lib/x86_64-linux-gnu")
 }
 
 /// Mounts a small file system in a container, over a directory that is empty there.
@@ -44,13 +47,15 @@ fn mount_small(container: &Container, directory: &str, options: &str) {
     assert!(status.unwrap().success());
 }
 
-/// With one inode more each time, until they suffice: every file that must be made is the one too many once.
+/// With one inode more each time, until they suffice: every file that must be made is the one too many once. On a volume
+/// mount points are made for its owner.
 fn no_inode_is_left() {
     let directory = machine::driver().fill("/LIB");
     let mut inodes = 1;
     loop {
-        let container = container();
-        mount_small(&container, &directory, &format!("nr_inodes={inodes}"));
+        let container = start(Builder::new(root()).owner(1000));
+        let options = format!("nr_inodes={inodes},uid=1000,gid=1000,mode=755");
+        mount_small(&container, &directory, &options);
         let before = State::of(&container);
         let outcome = configure(&container, ARGUMENTS).outcome().unwrap();
         if outcome.status == Some(0) {
@@ -64,21 +69,23 @@ fn no_inode_is_left() {
     assert!(inodes > 20, "{inodes}");
 }
 
-/// ldconfig is the one that fails: it cannot make its file, or not fill it.
+/// ldconfig is the one that fails: it cannot make its file, or not fill it. The rest is there from an earlier container.
 fn no_space_for_the_cache() {
     for (options, filler) in [
-        ("nr_inodes=64", ": > filler$i"),
-        ("size=128k", "head -c 4096 /dev/zero > filler$i"),
+        ("nr_inodes=4096", ": > filler$i"),
+        ("size=8m", "head -c 4096 /dev/zero > filler$i"),
     ] {
-        let container = container();
-        mount_small(&container, "/small", options);
+        let small = Small::mount(options);
+        let root = root().build(small.path().join("root")).unwrap();
+        configure(&start(Builder::on(&root)), ARGUMENTS).succeeds();
+        let container = start(Builder::on(&root));
         let script = format!(
-            "cd \"$1\" && cp -a etc/. small/ && mount --bind small etc && cd etc || exit 1
+            "cd \"$1/etc\" || exit 1
              i=0; while ({filler}) 2>/dev/null; do i=$((i+1)); done; true"
         );
-        let mut shell = container.enter("sh");
-        let status = shell.args(["-c", &script, "sh"]).arg(container.root());
-        assert!(status.status().unwrap().success());
+        let mut shell = Command::new("sh");
+        let status = shell.args(["-c", &script, "sh"]).arg(&root).status();
+        assert!(status.unwrap().success());
         let before = State::of(&container);
         let words = &["--utility", "--compute", "--device=0"];
         let outcome = configure(&container, words).outcome().unwrap();
@@ -86,6 +93,31 @@ fn no_space_for_the_cache() {
         let hint = "the file system of the container's root is full";
         assert!(outcome.stderr.contains(hint), "{outcome:#?}");
         before.assert_unchanged(&container);
+    }
+}
+
+/// A small file system of the host's, for a root.
+struct Small(Scratch);
+
+impl Small {
+    fn mount(options: &str) -> Self {
+        let small = Self(Scratch::new().unwrap());
+        std::fs::create_dir(small.path()).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "small"]);
+        assert!(mount.arg(small.path()).status().unwrap().success());
+        small
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.join("small")
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Lazily, since containers of other tests began with a copy of this namespace.
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
 
