@@ -198,7 +198,7 @@ fn no_memory_is_left() {
     let mut container = container();
     let mut before = State::of(&container);
     let (mut failures, mut ends) = (0, 0);
-    for limit in (6 << 20..1 << 30).step_by(cases(1 << 20, 32 << 10)) {
+    for limit in (6 << 20..1 << 30).step_by(cases(256 << 10, 32 << 10)) {
         let outcome = limited("as", limit, &container);
         assert_eq!(outcome.orphans, [""; 0], "{limit}");
         match outcome.status {
@@ -218,7 +218,7 @@ fn no_memory_is_left() {
             }
         }
     }
-    // Steps of a megabyte can miss all limits at which there is enough for a message, and not for the work.
+    // Coarse steps can miss all limits at which there is enough for a message, and not for the work.
     assert!(failures + ends > 0);
     println!("{failures} failures, {ends} ends by a signal");
     assert_complete(&container, &before);
