@@ -26,10 +26,16 @@ g++ g++ the C header as C++
 clang clang the C library with another compiler
 go golang-go the Go example
 valgrind valgrind the C library under valgrind
-dockerd docker.io containers of docker
+dockerd docker.io containers of docker: the hook, the runtime, nvidia-docker
 curl curl nvidia-docker-plugin
 ip iproute2 nvidia-docker-plugin
 chromium chromium the status page
+runc runc the runtime under engines
+crun crun the runtime under engines
+containerd containerd the runtime under engines
+docker docker.io the hook and the runtime under engines
+podman podman the hook and the runtime under engines
+tar tar images for engines
 END
   [ "$1" != old-kernel ] || cat <<'END'
 qemu-system-x86_64 qemu-system-x86 the old kernel

@@ -79,6 +79,13 @@ impl Builder {
         self
     }
 
+    /// With more programs of this machine.
+    #[must_use]
+    pub fn programs(mut self, names: &[&'static str]) -> Self {
+        self.programs.extend_from_slice(names);
+        self
+    }
+
     /// With a CUDA forward-compatibility package of this driver version.
     #[must_use]
     pub fn compat(mut self, version: &str) -> Self {

@@ -1,0 +1,125 @@
+//! `nvc-simruntime`: a real OCI runtime on a kernel where the simulated driver's modules are loaded.
+//!
+//! Such a kernel shows /proc/driver/nvidia in every procfs; here a first prestart hook mounts it. Called as `sim-NAME`
+//! it puts that hook into the bundle's config.json and executes NAME. `NVC_SIM_PROC` in the hook's arguments is the
+//! directory that is shown.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+use serde_json::{Value, json};
+
+/// The word that asks for the hook.
+const HOOK: &str = "--hook";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().collect();
+    let done = match words.get(1).map(String::as_str) {
+        Some(HOOK) => hook(&words[2..]),
+        _ => runtime(&words),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("nvc-simruntime: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Mounts the simulated part of procfs in the container of the state on standard input.
+fn hook(words: &[String]) -> Result<(), String> {
+    let [shown, root] = words else {
+        return Err("usage: nvc-simruntime --hook SHOWN ROOT".into());
+    };
+    let mut state = String::new();
+    let read = std::io::stdin().read_to_string(&mut state);
+    read.map_err(|error| error.to_string())?;
+    let state: Value = serde_json::from_str(&state).map_err(|error| error.to_string())?;
+    let pid = state["pid"].as_u64().ok_or("no pid in the state")?;
+    let failed = |what: &'static str| move |error: nix::Error| format!("{what}: {error}");
+    for (name, flag) in [
+        ("user", CloneFlags::CLONE_NEWUSER),
+        ("mnt", CloneFlags::CLONE_NEWNS),
+    ] {
+        let path = format!("/proc/{pid}/ns/{name}");
+        let own = fs::read_link(format!("/proc/self/ns/{name}"));
+        if fs::read_link(&path).ok() == own.ok() {
+            continue;
+        }
+        let file = fs::File::open(path).map_err(|error| error.to_string())?;
+        setns(file, flag).map_err(failed("setns"))?;
+    }
+    let target = Path::new(root).join("proc/driver");
+    let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+    mount(
+        Some(shown.as_str()),
+        &target,
+        None::<&str>,
+        bind,
+        None::<&str>,
+    )
+    .map_err(failed("mount"))
+}
+
+/// Puts the hook into config.json, where one is, and becomes the real runtime.
+fn runtime(words: &[String]) -> Result<(), String> {
+    let name = Path::new(&words[0])
+        .file_name()
+        .and_then(|name| name.to_str());
+    let real = name
+        .and_then(|name| name.strip_prefix("sim-"))
+        .ok_or("call it sim-NAME")?;
+    let verbs = words.iter().any(|word| word == "create" || word == "run");
+    if verbs {
+        edit(&bundle(words).join("config.json"))?;
+    }
+    if real == "crun" {
+        // crun of Debian 12 knows no machine with both versions of cgroups.
+        let unified = Path::new("/sys/fs/cgroup/unified");
+        if unified.exists() && unshare(CloneFlags::CLONE_NEWNS).is_ok() {
+            let private = MsFlags::MS_REC | MsFlags::MS_SLAVE;
+            let _ = mount(None::<&str>, "/", None::<&str>, private, None::<&str>);
+            let _ = umount2(unified, MntFlags::MNT_DETACH);
+        }
+    }
+    Err(Command::new(real).args(&words[1..]).exec().to_string())
+}
+
+fn bundle(words: &[String]) -> PathBuf {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == "--bundle" || word == "-b" {
+            return words.next().map(PathBuf::from).unwrap_or_default();
+        }
+        if let Some(bundle) = word.strip_prefix("--bundle=") {
+            return bundle.into();
+        }
+    }
+    PathBuf::from(".")
+}
+
+fn edit(file: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let mut spec: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let own = env::current_exe().map_err(|error| error.to_string())?;
+    let root = spec["root"]["path"].as_str().unwrap_or_default().to_owned();
+    let root = file.parent().unwrap_or(Path::new("/")).join(root);
+    let root = fs::canonicalize(root).map_err(|error| error.to_string())?;
+    let shown = env::var("NVC_SIM_PROC").unwrap_or_else(|_| "/proc/driver".into());
+    let hook = json!({
+        "path": own, "args": ["nvc-simruntime", HOOK, shown, root],
+    });
+    let hooks = &mut spec["hooks"]["prestart"];
+    match hooks {
+        Value::Array(list) => list.insert(0, hook),
+        other => *other = json!([hook]),
+    }
+    let mut out = fs::File::create(file).map_err(|error| error.to_string())?;
+    write!(out, "{spec}").map_err(|error| error.to_string())
+}

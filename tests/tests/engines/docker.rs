@@ -1,0 +1,223 @@
+//! Runs containers by dockerd: with `--gpus`, and with our runtime.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::world::{World, archive, complaint, look, printed, sight};
+
+/// Name and body of each test.
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("docker_gives_gpus_by_the_hook", by_the_hook),
+    ("docker_gives_gpus_by_the_runtime", by_the_runtime),
+    ("docker_shows_what_is_wrong", shows_what_is_wrong),
+    ("docker_keeps_gpus", keeps_gpus),
+    ("docker_starts_thirty_at_once", thirty_at_once),
+];
+
+/// A running dockerd with an image; ends with the value.
+struct Docker {
+    daemon: Child,
+    world: World,
+}
+
+impl Docker {
+    fn start() -> Self {
+        let world = World::new("runc", "legacy", "");
+        let mut daemon = world.command("dockerd");
+        let dir = |name: &str| world.path(name).display().to_string();
+        daemon
+            .args([
+                "--iptables=false",
+                "--ip6tables=false",
+                "--bridge=none",
+                "--storage-driver=vfs",
+            ])
+            .args([
+                "--data-root",
+                &dir("docker"),
+                "--exec-root",
+                &dir("docker-exec"),
+            ])
+            .args([
+                "--pidfile",
+                &dir("docker.pid"),
+                "--host",
+                &format!("unix://{}", dir("d.sock")),
+            ])
+            .args([
+                "--config-file",
+                &dir("daemon.json"),
+                "--cgroup-parent",
+                "/nvc-test-docker",
+            ]);
+        let bin = world.bin();
+        let configuration = serde_json::json!({
+            "default-runtime": "plain",
+            "runtimes": {
+                "plain": {"path": bin.join("sim-runc")},
+                "nvidia": {"path": bin.join("nvidia-container-runtime")},
+            },
+        });
+        fs::write(world.path("daemon.json"), configuration.to_string())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let log =
+            fs::File::create(world.path("dockerd.log")).unwrap_or_else(|error| panic!("{error}"));
+        daemon
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        let daemon = daemon
+            .spawn()
+            .unwrap_or_else(|error| panic!("dockerd: {error}"));
+        let docker = Self { daemon, world };
+        docker.wait();
+        archive(
+            &docker.world.rootfs("image"),
+            &docker.world.path("image.tar"),
+        );
+        printed(
+            docker
+                .client(&["import"])
+                .arg(docker.world.path("image.tar"))
+                .arg("image"),
+        );
+        docker
+    }
+
+    fn wait(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            let answer = self.client(&["version"]).output();
+            if answer.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        let log = fs::read_to_string(self.world.path("dockerd.log")).unwrap_or_default();
+        panic!("dockerd did not start: {log}");
+    }
+
+    fn client(&self, words: &[&str]) -> Command {
+        let mut command = self.world.command("docker");
+        let socket = format!("unix://{}", self.world.path("d.sock").display());
+        command.args(["--host", &socket]).args(words);
+        command
+    }
+
+    /// `docker run` without a network.
+    fn run(&self, options: &[&str], script: &str) -> Command {
+        let mut command = self.client(&["run", "--net=none"]);
+        command.args(options).args(["image", "sh", "-c", script]);
+        command
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        // A container that is left behind would keep the scratch space busy.
+        let all = self.client(&["ps", "-aq"]).output();
+        let ids = all.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        for id in ids.unwrap_or_default().split_whitespace() {
+            let _ = self.client(&["rm", "-f", id]).output();
+        }
+        let _ = Command::new("kill")
+            .arg(self.daemon.id().to_string())
+            .status();
+        let _ = self.daemon.wait();
+    }
+}
+
+fn by_the_hook() {
+    let docker = Docker::start();
+    for index in [0, 1] {
+        let device = format!("device={index}");
+        let seen = printed(&mut docker.run(&["--rm", "--gpus", &device], &look()));
+        assert_eq!(seen, sight(docker.world.driver, index));
+    }
+    let seen = printed(&mut docker.run(&["--rm"], "ls /dev"));
+    assert!(!seen.contains("nvidia"), "{seen}");
+}
+
+fn by_the_runtime() {
+    let docker = Docker::start();
+    for index in [0, 1] {
+        let device = format!("NVIDIA_VISIBLE_DEVICES={index}");
+        let seen = printed(&mut docker.run(&["--rm", "--runtime=nvidia", "-e", &device], &look()));
+        assert_eq!(seen, sight(docker.world.driver, index));
+    }
+    // Both ways at once: the hook is there once.
+    let seen =
+        printed(&mut docker.run(&["--rm", "--runtime=nvidia", "--gpus", "device=0"], &look()));
+    assert_eq!(seen, sight(docker.world.driver, 0));
+    // A node that the container makes itself stays closed.
+    let script = "mknod /tmp/n c 195 1; (: </tmp/n) 2>&1; mknod /tmp/m c 195 0; (: </tmp/m) 2>&1";
+    let options = [
+        "--rm",
+        "--runtime=nvidia",
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=0",
+        "--cap-add=MKNOD",
+    ];
+    let output = docker
+        .run(&options, script)
+        .output()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = seen.lines().collect();
+    assert!(lines[0].contains("Operation not permitted"), "{seen}");
+    assert!(lines[1].contains("No such device or address"), "{seen}");
+}
+
+fn shows_what_is_wrong() {
+    let docker = Docker::start();
+    let said = complaint(&mut docker.run(&["--rm", "--gpus", "device=7"], "true"));
+    assert!(said.contains("7: unknown device"), "{said}");
+    let options = [
+        "--rm",
+        "--runtime=nvidia",
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=0",
+        "-e",
+        "NVIDIA_DRIVER_CAPABILITIES=frob",
+    ];
+    let said = complaint(&mut docker.run(&options, "true"));
+    assert!(
+        said.contains("unsupported capabilities found in 'frob'"),
+        "{said}"
+    );
+}
+
+fn keeps_gpus() {
+    let docker = Docker::start();
+    let script = format!("{}; exec sleep 1000", look());
+    let options = [
+        "-d",
+        "--name=kept",
+        "--runtime=nvidia",
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=1",
+    ];
+    printed(&mut docker.run(&options, &script));
+    let expected = sight(docker.world.driver, 1);
+    let look_again = || printed(&mut docker.client(&["exec", "kept", "sh", "-c", &look()]));
+    assert_eq!(look_again(), expected);
+    printed(&mut docker.client(&["restart", "-t", "0", "kept"]));
+    assert_eq!(look_again(), expected);
+    printed(&mut docker.client(&["update", "--cpu-shares", "512", "kept"]));
+    assert_eq!(look_again(), expected);
+}
+
+fn thirty_at_once() {
+    let docker = Docker::start();
+    let expected = sight(docker.world.driver, 0);
+    thread::scope(|scope| {
+        for _ in 0..30 {
+            scope.spawn(|| {
+                let options = ["--rm", "--runtime=nvidia", "-e", "NVIDIA_VISIBLE_DEVICES=0"];
+                assert_eq!(printed(&mut docker.run(&options, &look())), expected);
+            });
+        }
+    });
+}

@@ -1,0 +1,123 @@
+//! Runs containers by podman: with a hooks.d file, and with our runtime.
+
+use std::fs;
+use std::process::Command;
+
+use super::world::{World, archive, complaint, look, printed, sight};
+
+/// Name and body of each test.
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("podman_gives_gpus_by_the_hook", by_the_hook),
+    ("podman_gives_gpus_by_the_runtime", by_the_runtime),
+];
+
+struct Podman {
+    world: World,
+}
+
+impl Podman {
+    fn new() -> Self {
+        let world = World::new("runc", "legacy", "");
+        let podman = Self { world };
+        let hook = podman.world.bin().join("nvidia-container-runtime-hook");
+        let hooks = podman.world.path("hooks.d");
+        fs::create_dir(&hooks).unwrap_or_else(|error| panic!("{error}"));
+        let config = format!(
+            "NVIDIA_CTK_CONFIG_FILE_PATH={}",
+            podman.world.path("config.toml").display()
+        );
+        let file = serde_json::json!({
+            "version": "1.0.0",
+            "hook": {
+                "path": hook,
+                "args": ["nvidia-container-runtime-hook", "prestart"],
+                "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", config],
+            },
+            "when": {"always": true},
+            "stages": ["prestart"],
+        });
+        fs::write(hooks.join("oci-nvidia-hook.json"), file.to_string())
+            .unwrap_or_else(|error| panic!("{error}"));
+        archive(
+            &podman.world.rootfs("image"),
+            &podman.world.path("image.tar"),
+        );
+        let image = podman.world.path("image.tar");
+        printed(
+            podman
+                .client("sim-runc")
+                .arg("import")
+                .arg(image)
+                .arg("image"),
+        );
+        podman
+    }
+
+    fn client(&self, runtime: &str) -> Command {
+        let mut command = self.world.command("podman");
+        let dir = |name: &str| self.world.path(name).display().to_string();
+        command
+            .args([
+                "--root",
+                &dir("storage"),
+                "--runroot",
+                &dir("run"),
+                "--tmpdir",
+                &dir("tmp"),
+            ])
+            .args([
+                "--storage-driver=vfs",
+                "--cgroup-manager=cgroupfs",
+                "--events-backend=file",
+            ])
+            .arg("--runtime")
+            .arg(self.world.bin().join(runtime));
+        command
+    }
+
+    fn run(&self, runtime: &str, global: &[&str], options: &[&str], script: &str) -> Command {
+        let mut command = self.client(runtime);
+        command
+            .args(global)
+            .args([
+                "run",
+                "--rm",
+                "--net=none",
+                "--ulimit=nofile=20000:20000",
+                "--ulimit=nproc=4096:4096",
+            ])
+            .args(options)
+            .args(["image", "sh", "-c", script]);
+        command
+    }
+}
+
+fn by_the_hook() {
+    let podman = Podman::new();
+    let hooks = podman.world.path("hooks.d").display().to_string();
+    let global = ["--hooks-dir", hooks.as_str()];
+    for index in [0, 1] {
+        let device = format!("NVIDIA_VISIBLE_DEVICES={index}");
+        let mut command = podman.run("sim-runc", &global, &["-e", &device], &look());
+        assert_eq!(printed(&mut command), sight(podman.world.driver, index));
+    }
+    let seen = printed(&mut podman.run("sim-runc", &global, &[], "ls /dev"));
+    assert!(!seen.contains("nvidia"), "{seen}");
+    let said = complaint(&mut podman.run(
+        "sim-runc",
+        &global,
+        &["-e", "NVIDIA_VISIBLE_DEVICES=7"],
+        "true",
+    ));
+    assert!(said.contains("7: unknown device"), "{said}");
+}
+
+fn by_the_runtime() {
+    let podman = Podman::new();
+    podman.world.wrapped_runtime();
+    for index in [0, 1] {
+        let device = format!("NVIDIA_VISIBLE_DEVICES={index}");
+        let mut command = podman.run("wrapped-runtime", &[], &["-e", &device], &look());
+        assert_eq!(printed(&mut command), sight(podman.world.driver, index));
+    }
+}

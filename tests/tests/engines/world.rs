@@ -1,0 +1,185 @@
+//! Makes the surroundings of an engine: our programs in a directory, a configuration, an image, the driver.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{fs, io};
+
+use nvc_testkit::driver::Driver;
+use nvc_testkit::machine::{self, Scratch};
+use nvc_testkit::rootfs::{self, Layout};
+use nvc_testkit::{cli, files};
+
+/// Nodes of the simulated machine: two GPUs, control nodes, the second GPU's first MIG device.
+pub(crate) const NODES: [&str; 4] = [
+    "/dev/nvidia0",
+    "/dev/nvidia1",
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+];
+
+/// What a shell says of a node that may be opened: no driver answers behind it.
+pub(crate) const GRANTED: &str = "No such device or address";
+
+/// The surroundings.
+#[derive(Debug)]
+pub(crate) struct World {
+    scratch: Scratch,
+    pub driver: &'static Driver,
+}
+
+impl World {
+    /// With this mode, and these lines more in the configuration.
+    pub(crate) fn new(runtime: &str, mode: &str, more: &str) -> Self {
+        let world = Self {
+            scratch: Scratch::new().unwrap_or_else(|error| panic!("{error}")),
+            driver: machine::driver(),
+        };
+        world
+            .fill(runtime, mode, more)
+            .unwrap_or_else(|error| panic!("{error}"));
+        world
+    }
+
+    fn fill(&self, runtime: &str, mode: &str, more: &str) -> io::Result<()> {
+        let bin = self.bin();
+        files::directory(&bin)?;
+        for name in [
+            "nvidia-container-cli",
+            "nvidia-container-runtime",
+            "nvidia-container-runtime-hook",
+        ] {
+            files::copy_program(&cli::beside(name)?, &bin.join(name))?;
+        }
+        for name in ["nvidia-cdi-hook", "nvidia-ctk"] {
+            let built = cli::beside(name)?;
+            if built.exists() {
+                files::copy_program(&built, &bin.join(name))?;
+            }
+        }
+        for name in ["sim-runc", "sim-crun"] {
+            files::copy_program(&cli::beside("nvc-simruntime")?, &bin.join(name))?;
+        }
+        let (bin, root) = (bin.display(), self.driver.root().display());
+        let config = format!(
+            "{more}\n[nvidia-container-cli]\nroot = \"{root}\"\npath = \"{bin}/nvidia-container-cli\"\n\
+             [nvidia-container-runtime]\nmode = \"{mode}\"\nruntimes = [\"{bin}/sim-{runtime}\"]\n\
+             debug = \"{}\"\n[nvidia-container-runtime-hook]\npath = \"{bin}/nvidia-container-runtime-hook\"\n",
+            self.path("runtime.log").display()
+        );
+        files::file(&self.path("config.toml"), config, 0o644)
+    }
+
+    /// A path in the scratch space.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    /// A name that no other test has.
+    pub(crate) fn name(&self) -> String {
+        let own = self.scratch.path().file_name().unwrap_or_default();
+        format!("nvc-test{}-{}", own.to_string_lossy(), std::process::id())
+    }
+
+    /// Our runtime for engines that keep their environment from it.
+    pub(crate) fn wrapped_runtime(&self) -> PathBuf {
+        let (bin, config) = (self.bin(), self.path("config.toml"));
+        let script = format!(
+            "#!/bin/sh\nNVIDIA_CTK_CONFIG_FILE_PATH={} exec {}/nvidia-container-runtime \"$@\"\n",
+            config.display(),
+            bin.display()
+        );
+        let wrapper = bin.join("wrapped-runtime");
+        files::file(&wrapper, script, 0o755).unwrap_or_else(|error| panic!("{error}"));
+        wrapper
+    }
+
+    /// The directory of our programs.
+    pub(crate) fn bin(&self) -> PathBuf {
+        self.path("bin")
+    }
+
+    /// A program of ours, or of the machine, with the configuration in its environment.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let own = self.bin().join(program);
+        let mut command = Command::new(if own.exists() { own } else { program.into() });
+        let path = format!("{}:{}", self.bin().display(), cli::PATH);
+        command
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", self.scratch.path())
+            .env("NVC_SIM_PROC", self.driver.path("/proc/driver"))
+            .env("NVIDIA_CTK_CONFIG_FILE_PATH", self.path("config.toml"));
+        command
+    }
+
+    /// A root that containers are made of.
+    pub(crate) fn rootfs(&self, name: &str) -> PathBuf {
+        let root = self.path(name);
+        let layout = rootfs::Builder::new(Layout::Debian).programs(&["mknod", "rm", "grep"]);
+        layout
+            .build(&root)
+            .unwrap_or_else(|error| panic!("rootfs: {error}"))
+    }
+
+    /// The log of our runtime.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("runtime.log")).unwrap_or_default()
+    }
+}
+
+/// Shell text that tells what a container has: `NODE: WHAT OPENING IT SAYS`, then the GPUs.
+pub(crate) fn look() -> String {
+    let nodes = NODES.join(" ");
+    format!(
+        "for n in {nodes}; do e=$( (exec 3<$n) 2>&1 ); echo \"$n: ${{e##*: }}\"; done; \
+         ldconfig -p | grep -c libcuda.so.1; nvidia-smi -L"
+    )
+}
+
+/// What [`look`] prints in a container that has GPU `index` alone.
+pub(crate) fn sight(driver: &Driver, index: usize) -> String {
+    let mut text = String::new();
+    for node in NODES {
+        let other = node == format!("/dev/nvidia{}", 1 - index);
+        let word = if other { "No such file" } else { GRANTED };
+        text += &format!("{node}: {word}\n");
+    }
+    format!("{text}1\n{}", driver.listing(index, &[]))
+}
+
+/// What a command printed; it must succeed.
+#[track_caller]
+pub(crate) fn printed(command: &mut Command) -> String {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(status.success(), "{command:?}: {status}\n{out}\n{err}");
+    out
+}
+
+/// What a command says on failing; it must fail.
+#[track_caller]
+pub(crate) fn complaint(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(!output.status.success(), "{command:?} succeeded");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A tar archive of a directory.
+pub(crate) fn archive(root: &Path, file: &Path) {
+    printed(
+        Command::new("tar")
+            .arg("-C")
+            .arg(root)
+            .arg("-cf")
+            .arg(file)
+            .arg("."),
+    );
+}
