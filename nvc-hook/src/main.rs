@@ -4,19 +4,21 @@
 //! nvidia-container-cli with the words that [`call`] puts together.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 mod arguments;
 mod call;
 mod input;
 mod prestart;
 
-use std::process::ExitCode;
-
 use arguments::{Command, Line, Mistake};
 
 const NAME: &str = "nvidia-container-runtime-hook";
 
-fn main() -> ExitCode {
+libnvc::main!(main_with_status);
+
+/// The whole program; returns its exit status.
+fn main_with_status() -> u8 {
     let words = std::env::args_os().skip(1);
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())
@@ -24,24 +26,24 @@ fn main() -> ExitCode {
     match arguments::read(&words) {
         Ok(Line { command, options }) => match command {
             Command::Prestart => match prestart::run(&options) {
-                Ok(()) => ExitCode::SUCCESS,
+                Ok(()) => 0,
                 Err(failure) => {
                     eprintln!("{failure}");
-                    ExitCode::FAILURE
+                    1
                 }
             },
-            Command::Nothing => ExitCode::SUCCESS,
+            Command::Nothing => 0,
             Command::Version => {
                 println!(
                     "NVIDIA Container Runtime Hook version {}",
                     env!("CARGO_PKG_VERSION")
                 );
                 println!("commit: {}", env!("NVC_BUILD_REVISION"));
-                ExitCode::SUCCESS
+                0
             }
             Command::Help => {
                 eprint!("{}", usage());
-                ExitCode::SUCCESS
+                0
             }
         },
         Err(Mistake(text)) => {
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
                 eprintln!("{text}");
             }
             eprint!("{}", usage());
-            ExitCode::from(2)
+            2
         }
     }
 }

@@ -82,10 +82,16 @@ pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Er
     let container = facts
         .container()
         .map_err(|error| not_constructed(error.to_string()))?;
-    let (mode, wish) = decide(&container, config, policy, log).map_err(not_constructed)?;
+    let (mode, wish) = decide(&container, config, &policy, log).map_err(not_constructed)?;
     let mut spec = Spec::new(value);
     let before = spec.clone();
-    modify(&mut spec, mode, wish.as_ref(), &container, config, log)
+    let asked = Asked {
+        mode,
+        wish: wish.as_ref(),
+        container: &container,
+        policy: &policy,
+    };
+    modify(&mut spec, &asked, config, log)
         .map_err(|Failure { text, hint }| Error::Modification(text, hint))?;
     if spec == before {
         return Ok(());
@@ -149,10 +155,10 @@ fn mentions_gpus(text: &[u8], policy: &Policy) -> bool {
 fn decide(
     container: &Container,
     config: &Config,
-    policy: Policy,
+    policy: &Policy,
     log: &mut Log,
 ) -> Result<(Mode, Option<Wish>), String> {
-    let (wish, mut warnings) = image::devices::wish(container, &policy);
+    let (wish, mut warnings) = image::devices::wish(container, policy);
     let setting = Setting::of(config);
     let mode = match (&setting, &wish) {
         (Setting::Unknown(word), _) => return Err(format!("invalid mode {word:?}")),
@@ -169,7 +175,7 @@ fn decide(
         let annotation_prefixes = Vec::new();
         let policy = Policy {
             annotation_prefixes,
-            ..policy
+            ..policy.clone()
         };
         (wish, warnings) = image::devices::wish(container, &policy);
     }
@@ -201,27 +207,39 @@ fn decide(
     Ok((mode, wish))
 }
 
+/// What a container asks for, and how it gets it.
+struct Asked<'a> {
+    mode: Mode,
+    wish: Option<&'a Wish>,
+    container: &'a Container,
+    policy: &'a Policy,
+}
+
 /// Puts what the container gets into its specification.
 fn modify(
     spec: &mut Spec,
-    mode: Mode,
-    wish: Option<&Wish>,
-    container: &Container,
+    asked: &Asked<'_>,
     config: &Config,
     log: &mut Log,
 ) -> Result<(), Failure> {
-    match (mode, wish) {
-        (Mode::Legacy, None) => Ok(()),
-        (Mode::Legacy, Some(wish)) => legacy::modify(spec, wish, container, config, log),
-        // Also where no GPU is asked for: an engine may have put the hook in.
-        (_, None) => injection::remove(spec).map_err(Into::into),
-        (Mode::Csv, Some(wish)) => {
+    let container = asked.container;
+    let Some(wish) = asked.wish else {
+        // Also where no GPU is asked for an engine may have put the hook in.
+        return match asked.mode {
+            Mode::Legacy => Ok(()),
+            Mode::Csv | Mode::Cdi | Mode::JitCdi => injection::remove(spec).map_err(Into::into),
+        };
+    };
+    match asked.mode {
+        Mode::Legacy => legacy::modify(spec, wish, container, config, log),
+        Mode::Csv => {
             injection::remove(spec)?;
             jetson::modify(spec, wish, container, config, log)
         }
-        (Mode::Cdi | Mode::JitCdi, Some(wish)) => {
+        Mode::Cdi | Mode::JitCdi => {
             injection::remove(spec)?;
-            devices::modify(spec, mode, wish, container, config, log)
+            let policy = asked.policy;
+            devices::modify(spec, asked.mode, wish, container, policy, config, log)
         }
     }
 }

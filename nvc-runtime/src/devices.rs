@@ -2,13 +2,14 @@
 
 use nvc_toolkit::cdi::Registry;
 use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{Container, Devices, Wish, qualified};
+use nvc_toolkit::image::{Container, Devices, Policy, Wish, qualified};
 use nvc_toolkit::mode::Mode;
 use nvc_toolkit::nodes;
 use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
+use crate::automatic;
 use crate::create::Failure;
 use crate::log::Log;
 
@@ -21,6 +22,7 @@ pub(crate) fn modify(
     mode: Mode,
     wish: &Wish,
     container: &Container,
+    policy: &Policy,
     config: &Config,
     log: &mut Log,
 ) -> Result<(), Failure> {
@@ -42,7 +44,7 @@ pub(crate) fn modify(
         )
         .into());
     }
-    made_now(&automatic, container)
+    automatic::modify(spec, &automatic, container, policy, config, log)
 }
 
 /// Every name with its kind, none of them twice.
@@ -78,15 +80,8 @@ fn from_files(
         }
         Failure::of("failed to inject CDI devices: ", &error)
     })?;
-    edits::apply(spec, &edits, &nodes::look_up)
+    edits::apply(spec, &[edits], &nodes::look_up)
         .map_err(|what| format!("failed to inject CDI devices: {what}").into())
-}
-
-fn made_now(_ids: &[&str], _container: &Container) -> Result<(), Failure> {
-    Err(
-        String::from("failed to create the automatic CDI modifier: mode jit-cdi is not there yet")
-            .into(),
-    )
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
+use crate::automatic::VOID;
 use crate::create::Failure;
 use crate::legacy::{hook_program, tree_of_nodes};
 use crate::log::Log;
@@ -45,7 +46,10 @@ pub(crate) fn modify(
             true
         }
     };
-    crate::legacy::gated_features(spec, container, config)?;
+    let mut given = crate::legacy::gated_features(container, config);
+    for edits in &mut given {
+        edits.env.push(VOID.into());
+    }
 
     let directory = Path::new(&config.runtime.csv_mount_spec_path);
     let all = environment.get(JETPACK) == Some("csv-mounts=all");
@@ -58,8 +62,8 @@ pub(crate) fn modify(
         let text = std::fs::read(file).map_err(|error| failed(error, file))?;
         entries.extend(list::parse(&String::from_utf8_lossy(&text)));
     }
-    let mut given = nvc_toolkit::cdi::Edits {
-        env: vec!["NVIDIA_VISIBLE_DEVICES=void".into()],
+    let mut files = nvc_toolkit::cdi::Edits {
+        env: vec![VOID.into()],
         ..Default::default()
     };
     if !lists.is_empty() {
@@ -70,10 +74,11 @@ pub(crate) fn modify(
             hook: hook_program(config),
         };
         let warnings;
-        (given, warnings) = tree.edits(&entries, with_devices);
+        (files, warnings) = tree.edits(&entries, with_devices);
         for warning in warnings {
             log.write(Level::Warning, &warning);
         }
     }
+    given.push(files);
     edits::apply(spec, &given, &nodes::look_up).map_err(Into::into)
 }

@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{Container, Wish, features};
+use nvc_toolkit::generate::{self, Mode};
+use nvc_toolkit::image::{Container, Wish, capabilities, features};
 use nvc_toolkit::nodes::{self, Nodes};
 use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::{driver_files, gated};
 
+use crate::automatic;
 use crate::create::Failure;
 use crate::injection;
 use crate::log::Log;
@@ -17,52 +19,50 @@ use crate::log::Log;
 /// Edits the specification of a GPU container.
 pub(crate) fn modify(
     spec: &mut Spec,
-    _wish: &Wish,
+    wish: &Wish,
     container: &Container,
     config: &Config,
     _log: &mut Log,
 ) -> Result<(), Failure> {
-    gated_features(spec, container, config)?;
-    cuda_compat(spec, config)?;
+    let mut all = gated_features(container, config);
+    if capabilities::asks_for_graphics(&container.environment) {
+        let options = automatic::options(Mode::Nvml, Vec::new(), config);
+        let displays = generate::displays(&options, &wish.devices)
+            .map_err(|error| Failure::of("failed to create mounts discoverer: ", &error))?;
+        all.push(displays);
+    }
+    all.extend(cuda_compat(config)?);
+    edits::apply(spec, &all, &nodes::look_up)?;
     injection::add(spec, &injection::hook_path(config))?;
     Ok(())
 }
 
-/// Gives the devices that have switches of their own.
+/// The devices that have switches of their own.
 ///
 /// They do not stop the hook, as a specification of all devices does: it has still to give the GPUs.
-pub(crate) fn gated_features(
-    spec: &mut Spec,
-    container: &Container,
-    config: &Config,
-) -> Result<(), Failure> {
+pub(crate) fn gated_features(container: &Container, config: &Config) -> Vec<Edits> {
     let nodes = tree_of_nodes(config);
-    let mut all = Edits::default();
-    for feature in features::of(&container.environment) {
-        all.append(&gated::edits(feature, &nodes, &nodes.root));
-    }
-    edits::apply(spec, &all, &nodes::look_up).map_err(Into::into)
+    let asked = features::of(&container.environment).into_iter();
+    asked
+        .map(|feature| gated::edits(feature, &nodes, &nodes.root))
+        .collect()
 }
 
-/// Adds the hook for the image's CUDA compatibility libraries, where that is configured.
-fn cuda_compat(spec: &mut Spec, config: &Config) -> Result<(), Failure> {
+/// The hook for the image's CUDA compatibility libraries, where that is configured.
+fn cuda_compat(config: &Config) -> Result<Option<Edits>, Failure> {
     let is_wanted = config.runtime.legacy_cuda_compat_mode == "hook"
         && !config.features.disable_cuda_compat_lib_hook;
     if !is_wanted {
-        return Ok(());
+        return Ok(None);
     }
     let version = driver_files::version(&tree_of_nodes(config).root)
         .map_err(|what| format!("failed to get driver version: {what}"))?;
-    let hook = hook_of(
-        config,
-        "enable-cuda-compat",
-        [format!("--host-driver-version={version}")],
-    );
-    let edits = Edits {
+    let version = format!("--host-driver-version={version}");
+    let hook = hook_of(config, "enable-cuda-compat", [version]);
+    Ok(Some(Edits {
         hooks: vec![hook],
         ..Edits::default()
-    };
-    edits::apply(spec, &edits, &nodes::look_up).map_err(Into::into)
+    }))
 }
 
 /// A createContainer hook of the toolkit.

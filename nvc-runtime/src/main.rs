@@ -6,12 +6,14 @@
 //! becomes the real runtime with the words that it was called with.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 mod arguments;
 mod log;
 mod lowlevel;
 
 // what containers get
+mod automatic;
 mod create;
 mod devices;
 mod injection;
@@ -22,9 +24,10 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use arguments::Line;
+use libnvc::host::query::serve_if_asked;
 use log::Log;
 use nvc_toolkit::cause;
 use nvc_toolkit::config::{Config, Loaded, lookup};
@@ -33,7 +36,13 @@ use nvc_toolkit::record::{Format, Level, line};
 /// The version of the runtime specification that is understood; parts of newer ones are kept as they are.
 const SPECIFICATION: &str = "1.2.1";
 
-fn main() -> ExitCode {
+libnvc::main!(main_with_status);
+
+/// The whole program; returns its exit status.
+fn main_with_status() -> u8 {
+    // The NVML query is this program, executed once more.
+    serve_if_asked();
+    libnvc::await_children();
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     let words: Vec<OsString> = words.collect();
@@ -42,7 +51,7 @@ fn main() -> ExitCode {
     if let Some(hint) = hint {
         eprintln!("hint: {hint}");
     }
-    ExitCode::FAILURE
+    1
 }
 
 /// Why the real runtime was not reached.

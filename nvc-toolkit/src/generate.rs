@@ -5,6 +5,7 @@
 //! each boot; groups only on request, since they need a later version of the format than many engines know.
 
 mod devices;
+mod displays;
 mod driver;
 mod files;
 mod graphics;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use libnvc::{Error, ErrorKind, Result};
 
 use crate::cdi::{Device, Edits, Spec, version};
+pub use displays::displays;
 pub use hooks::{HookProgram, Hooks};
 
 /// What sort of devices a specification is of.

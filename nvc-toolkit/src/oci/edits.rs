@@ -26,30 +26,34 @@ pub struct HostNode {
     pub mode: u32,
 }
 
-/// Applies all of `edits`; `look_up` describes the node at a path of the host.
+/// Applies edits, those of one specification after those of another; `look_up` describes the node at a path of the host.
 ///
 /// # Errors
 /// A node that is missing or of another type than the edits say, a member of config.json of another type than the
 /// specification has.
 pub fn apply(
     spec: &mut Spec,
-    edits: &Edits,
+    all: &[Edits],
     look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
 ) -> Result<(), String> {
-    environment(spec, &edits.env)?;
-    device_nodes(spec, &edits.device_nodes, look_up)?;
-    for device in &edits.net_devices {
+    environment(spec, all)?;
+    let nodes: Vec<&DeviceNode> = all.iter().flat_map(|edits| &edits.device_nodes).collect();
+    device_nodes(spec, &nodes, look_up)?;
+    for device in all.iter().flat_map(|edits| &edits.net_devices) {
         let devices = spec.object(&["linux", "netDevices"])?;
         let name = json!({ "name": device.name });
         devices.insert(device.host_interface_name.clone(), name);
     }
-    mounts(spec, &edits.mounts)?;
-    hooks(spec, &edits.hooks)?;
-    if let Some(rdt) = &edits.intel_rdt {
+    let new: Vec<&Mount> = all.iter().flat_map(|edits| &edits.mounts).collect();
+    mounts(spec, &new)?;
+    let new: Vec<&Hook> = all.iter().flat_map(|edits| &edits.hooks).collect();
+    hooks(spec, &new)?;
+    if let Some(rdt) = all.iter().rev().find_map(|edits| edits.intel_rdt.as_ref()) {
         let value = serde_json::to_value(rdt).map_err(|error| error.to_string())?;
         spec.object(&["linux"])?.insert("intelRdt".into(), value);
     }
-    for gid in edits.additional_gids.iter().filter(|gid| **gid != 0) {
+    let gids = all.iter().flat_map(|edits| &edits.additional_gids);
+    for gid in gids.filter(|gid| **gid != 0) {
         let gids = spec.list(&["process", "user", "additionalGids"])?;
         if !gids.contains(&json!(gid)) {
             gids.push(json!(gid));
@@ -59,30 +63,31 @@ pub fn apply(
 }
 
 /// Appends variables. Those of the container stay, also of the same name: consumers take the last one. A variable that
-/// these edits set twice is there once.
-fn environment(spec: &mut Spec, entries: &[String]) -> Result<(), String> {
-    if entries.is_empty() {
+/// one specification sets twice is there once.
+fn environment(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
+    if all.iter().all(|edits| edits.env.is_empty()) {
         return Ok(());
     }
     let env = spec.list(&["process", "env"])?;
     let name_of = |entry: &str| entry.split('=').next().unwrap_or_default().to_owned();
-    let mut last: HashMap<String, usize> = HashMap::new();
-    for (index, entry) in env.iter().enumerate() {
-        last.insert(name_of(entry.as_str().unwrap_or_default()), index);
+    // What was said last before: an application of the same edits before this one.
+    let mut said: HashMap<String, String> = HashMap::new();
+    for entry in env.iter().filter_map(Value::as_str) {
+        said.insert(name_of(entry), entry.to_owned());
     }
-    let mut wanted: Vec<(String, &String)> = Vec::new();
-    for entry in entries {
-        let name = name_of(entry);
-        match wanted.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, value)) => *value = entry,
-            None => wanted.push((name, entry)),
+    for edits in all {
+        let mut wanted: Vec<(String, &String)> = Vec::new();
+        for entry in &edits.env {
+            let name = name_of(entry);
+            match wanted.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, value)) => *value = entry,
+                None => wanted.push((name, entry)),
+            }
         }
-    }
-    for (name, entry) in wanted {
-        // The same may have been said by an application before this one.
-        let said = last.get(&name).map(|index| &env[*index]);
-        if said.and_then(Value::as_str) != Some(entry) {
-            env.push(json!(entry));
+        for (name, entry) in wanted {
+            if said.get(&name) != Some(entry) {
+                env.push(json!(entry));
+            }
         }
     }
     Ok(())
@@ -90,7 +95,7 @@ fn environment(spec: &mut Spec, entries: &[String]) -> Result<(), String> {
 
 fn device_nodes(
     spec: &mut Spec,
-    nodes: &[DeviceNode],
+    nodes: &[&DeviceNode],
     look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
 ) -> Result<(), String> {
     if nodes.is_empty() {
@@ -207,7 +212,7 @@ fn process_id(spec: &Spec, name: &str) -> Option<u64> {
         .filter(|id| *id != 0)
 }
 
-fn mounts(spec: &mut Spec, new: &[Mount]) -> Result<(), String> {
+fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
     if new.is_empty() {
         return Ok(());
     }
@@ -233,7 +238,7 @@ fn mounts(spec: &mut Spec, new: &[Mount]) -> Result<(), String> {
     Ok(())
 }
 
-fn hooks(spec: &mut Spec, hooks: &[Hook]) -> Result<(), String> {
+fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
     let mut there: HashMap<&str, Vec<Value>> = HashMap::new();
     for hook in hooks {
         let list = spec.list(&["hooks", &hook.hook_name])?;
@@ -331,7 +336,7 @@ mod tests {
     #[test]
     fn everything_goes_where_engines_put_it() {
         let mut spec = spec();
-        apply(&mut spec, &edits(), &look_up).unwrap();
+        apply(&mut spec, &[edits()], &look_up).unwrap();
         let value = spec.value();
         assert_eq!(
             value["process"]["env"],
@@ -367,9 +372,9 @@ mod tests {
     #[test]
     fn a_second_time_changes_nothing() {
         let mut once = spec();
-        apply(&mut once, &edits(), &look_up).unwrap();
+        apply(&mut once, &[edits()], &look_up).unwrap();
         let mut twice = once.clone();
-        apply(&mut twice, &edits(), &look_up).unwrap();
+        apply(&mut twice, &[edits()], &look_up).unwrap();
         assert_eq!(once, twice);
     }
 
@@ -383,7 +388,7 @@ mod tests {
             device_nodes: vec![node("/dev/nv0", "")],
             ..Edits::default()
         };
-        apply(&mut spec, &edits, &look_up).unwrap();
+        apply(&mut spec, &[edits], &look_up).unwrap();
         let rules = &spec.value()["linux"]["resources"]["devices"];
         assert_eq!(rules[2], allowed);
     }
@@ -396,7 +401,7 @@ mod tests {
                 device_nodes: vec![node],
                 ..Edits::default()
             };
-            apply(&mut spec, &edits, &look_up).map(|()| spec.value()["linux"].clone())
+            apply(&mut spec, &[edits], &look_up).map(|()| spec.value()["linux"].clone())
         };
         assert_eq!(
             apply_node(node("/dev/none", "")),
@@ -427,7 +432,7 @@ mod tests {
     fn members_of_another_type_are_errors() {
         let mut spec = Spec::new(json!({"process": {"env": "A=1"}}));
         assert_eq!(
-            apply(&mut spec, &edits(), &look_up),
+            apply(&mut spec, &[edits()], &look_up),
             Err("process.env: expected a list".into())
         );
     }

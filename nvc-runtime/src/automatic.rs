@@ -1,0 +1,173 @@
+//! Gives a container GPUs by a CDI specification that is made at the moment and never written.
+
+use std::collections::BTreeSet;
+
+use nvc_toolkit::cdi::{Device, Edits};
+use nvc_toolkit::config::Config;
+use nvc_toolkit::gated;
+use nvc_toolkit::generate::{self, Flags, HookProgram, Hooks, Made, Mode, Naming, Options};
+use nvc_toolkit::image::{Container, Policy, devices, features};
+use nvc_toolkit::nodes;
+use nvc_toolkit::oci::edits;
+use nvc_toolkit::oci::spec::Spec;
+use nvc_toolkit::record::Level;
+
+use crate::create::Failure;
+use crate::legacy::{hook_program, tree_of_nodes};
+use crate::log::Log;
+
+/// What tells other programs to leave the container alone; every specification says it.
+pub(crate) const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
+
+/// The node without which no GPU can be used; /dev/dxg is that of Windows.
+const CONTROL: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
+
+/// Gives GPUs, and what else the container asks for beside GPUs.
+pub(crate) fn modify(
+    spec: &mut Spec,
+    ids: &[&str],
+    container: &Container,
+    policy: &Policy,
+    config: &Config,
+    log: &mut Log,
+) -> Result<(), Failure> {
+    // A mount can be called like a word of the variable; it is no device.
+    let ids: Vec<String> = match ids.contains(&"none") {
+        true => vec!["none".into()],
+        false => ids.iter().map(|&id| id.to_owned()).collect(),
+    };
+    let wants_gpus = ids.first().is_some_and(|id| id != "none");
+    let mut given = Vec::new();
+    given.push(made(Mode::Auto, ids, wants_gpus, config, log)?);
+
+    let nodes = tree_of_nodes(config);
+    for feature in features::of(&container.environment) {
+        let mut edits = gated::edits(feature, &nodes, &nodes.root);
+        edits.env.push(VOID.into());
+        given.push(edits);
+    }
+    let (channels, ignored) = devices::imex_channels(container, policy);
+    if let Some(warning) = ignored {
+        log.write(Level::Warning, &warning);
+    }
+    if !channels.is_empty() {
+        given.push(made(Mode::Imex, channels, false, config, log)?);
+    }
+    edits::apply(spec, &given, &nodes::look_up)
+        .map_err(|what| format!("failed to inject CDI devices: {what}").into())
+}
+
+/// The edits for devices of one mode: each device's own, then those of all.
+fn made(
+    mode: Mode,
+    ids: Vec<String>,
+    with_nodes: bool,
+    config: &Config,
+    log: &mut Log,
+) -> Result<Edits, Failure> {
+    let name = match mode {
+        Mode::Imex => "imex",
+        _ => "auto",
+    };
+    let failed = |error: &libnvc::Error| {
+        let what =
+            "failed to create the automatic CDI modifier: failed to generate CDI spec for mode";
+        Failure::of(&format!("{what} {name:?}: "), error)
+    };
+    let Made { spec, warnings } =
+        generate::generate(&options(mode, ids, config)).map_err(|error| failed(&error))?;
+    for warning in &warnings {
+        log.write(Level::Warning, warning);
+    }
+    if with_nodes {
+        for device in &spec.devices {
+            check_node(device, &warnings)?;
+        }
+        let control = &spec.container_edits.device_nodes;
+        let has_control = spec
+            .devices
+            .iter()
+            .any(|device| has(&device.container_edits, &CONTROL))
+            || control
+                .iter()
+                .any(|node| CONTROL.contains(&node.path.as_str()));
+        if !has_control {
+            return Err(Failure::with_hint(
+                format!("the driver's node {} is missing", CONTROL[0]),
+                "nvidia-modprobe or nvidia-ctk system create-device-nodes --control-devices makes it",
+            ));
+        }
+    }
+    let mut edits = Edits::default();
+    for device in &spec.devices {
+        edits.append(&device.container_edits);
+    }
+    edits.append(&spec.container_edits);
+    Ok(edits)
+}
+
+fn has(edits: &Edits, paths: &[&str]) -> bool {
+    let mut nodes = edits.device_nodes.iter();
+    nodes.any(|node| paths.contains(&node.path.as_str()))
+}
+
+/// Refuses to start a container that would have the driver's libraries and no device.
+fn check_node(device: &Device, warnings: &[String]) -> Result<(), Failure> {
+    let is_gpu = |path: &str| {
+        path == "/dev/dxg"
+            || path.strip_prefix("/dev/nvidia").is_some_and(|rest| {
+                !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
+            })
+    };
+    let mut nodes = device.container_edits.device_nodes.iter();
+    if nodes.any(|node| is_gpu(&node.path)) {
+        return Ok(());
+    }
+    let name = &device.name;
+    let text = format!("GPU {name} has no node in /dev: {}", warnings.join("; "));
+    let hint = "nvidia-modprobe or nvidia-ctk system create-device-nodes makes it";
+    Err(Failure::with_hint(text, hint))
+}
+
+/// How specifications are made here.
+pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options {
+    let nodes = tree_of_nodes(config);
+    let runtime = &config.runtime;
+    let flag = |name: &str| runtime.jit_feature_flags.iter().any(|flag| flag == name);
+    let variable = |name: &str| {
+        let value = std::env::var_os(name).unwrap_or_default();
+        value.to_string_lossy().into_owned()
+    };
+    Options {
+        mode,
+        driver_root: nodes.root.clone(),
+        dev_root: nodes.root.clone(),
+        naming: vec![Naming::Index],
+        ids,
+        no_all: true,
+        vendor: "runtime.nvidia.com".into(),
+        class: "gpu".into(),
+        hooks: Hooks {
+            program: HookProgram {
+                path: hook_program(config).to_string_lossy().into_owned(),
+            },
+            disabled: runtime.jit_disable_hooks.iter().cloned().collect(),
+            enabled: BTreeSet::new(),
+            merged: false,
+        },
+        ldconfig: None,
+        config_search: Vec::new(),
+        library_search: Vec::new(),
+        csv_files: Vec::new(),
+        csv_ignore: Vec::new(),
+        gids: true,
+        flags: Flags {
+            explicit_driver_libraries: flag("enable-explicit-driver-libraries"),
+            coherent_annotations: false,
+            no_additional_gids: !nodes.groups || flag("no-additional-gids-for-device-nodes"),
+            no_ipc: flag("disable-ipc-discoverer"),
+        },
+        path: variable("PATH"),
+        data_dirs: variable("XDG_DATA_DIRS"),
+    }
+}

@@ -1,0 +1,168 @@
+//! Finds what graphics needs beside what the prestart hook gives: the chosen GPUs' nodes for displays and rendering,
+//! platform libraries and configuration files. The driver is not asked: procfs tells which GPU has which node.
+
+use std::fs;
+use std::path::Path;
+
+use libnvc::{Error, ErrorKind, Result};
+
+use super::driver::nodes;
+use super::libraries::Libraries;
+use super::tree::Tree;
+use super::{Options, graphics};
+use crate::cdi::Edits;
+use crate::driver_files;
+use crate::image::Devices;
+
+/// The kernel's directory of GPUs.
+const GPUS: &str = "/proc/driver/nvidia/gpus";
+
+/// The edits for a container with these devices.
+///
+/// # Errors
+/// There is no driver.
+pub fn displays(options: &Options, devices: &Devices) -> Result<Edits> {
+    let tree = Tree::open(&options.driver_root)?;
+    let libraries = Libraries::new(&tree, &options.library_search);
+    let version = libraries.version().ok_or_else(|| {
+        let found = driver_files::version(&options.driver_root);
+        let what = found.err().unwrap_or_default();
+        let text = format!("failed to construct discoverer for graphics libraries: failed to get driver version: {what}");
+        Error::new(ErrorKind::NotFound, text)
+    })?;
+    let directories = libraries.directories_of(&version)?;
+    let mut edits = Edits::default();
+    for gpu in gpus(Path::new(GPUS)) {
+        if gpu.is_chosen(devices) {
+            nodes_of(&gpu.bus, options, &mut edits);
+        }
+    }
+    graphics::add(
+        options,
+        &tree,
+        &libraries,
+        &directories,
+        &version,
+        &mut edits,
+    );
+    Ok(edits)
+}
+
+/// A GPU as procfs describes it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Gpu {
+    bus: String,
+    minor: String,
+    uuid: String,
+}
+
+impl Gpu {
+    fn read(text: &str) -> Self {
+        let field = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let found = lines.find(|(key, _)| key.trim() == name);
+            found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+        };
+        Self {
+            bus: field("Bus Location").to_ascii_lowercase(),
+            minor: field("Device Minor"),
+            uuid: field("GPU UUID"),
+        }
+    }
+
+    fn is_chosen(&self, devices: &Devices) -> bool {
+        match devices {
+            Devices::None => false,
+            Devices::All => true,
+            Devices::Names(names) => names.iter().any(|name| {
+                name == "all" || *name == self.minor || *name == self.uuid || *name == self.bus
+            }),
+        }
+    }
+}
+
+fn gpus(directory: &Path) -> Vec<Gpu> {
+    let mut found: Vec<Gpu> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| fs::read(entry.path().join("information")).ok())
+        .map(|text| Gpu::read(&String::from_utf8_lossy(&text)))
+        .filter(|gpu| is_bus(&gpu.bus))
+        .collect();
+    found.sort_by(|one, other| one.bus.cmp(&other.bus));
+    found
+}
+
+/// Whether this is a place on the PCI bus, and so one name of a directory.
+fn is_bus(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_hexdigit() || ":.".contains(c))
+        && text != ".."
+}
+
+/// Adds the nodes of the GPU at a place, and the links to them by that place.
+fn nodes_of(bus: &str, options: &Options, edits: &mut Edits) {
+    let nodes = nodes(options);
+    let entries = fs::read_dir(format!("/sys/bus/pci/devices/{bus}/drm"));
+    let mut names: Vec<String> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("card") || name.starts_with("renderD"))
+        .collect();
+    names.sort();
+    // Without the display's node there is no link to it either.
+    names.retain(|name| nodes.add(&format!("/dev/dri/{name}"), edits).is_ok());
+    let links: Vec<String> = ["card", "render"]
+        .iter()
+        .filter_map(|kind| {
+            let link = format!("/dev/dri/by-path/pci-{bus}-{kind}");
+            let target = fs::read_link(options.dev_root.join(&link[1..])).ok()?;
+            let leads_to = target.file_name()?.to_str()?;
+            names
+                .iter()
+                .any(|name| name == leads_to)
+                .then(|| format!("{}::{link}", target.display()))
+        })
+        .collect();
+    options.hooks.add_links(&links, edits);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_chosen_by_minor_uuid_and_place() {
+        let text = "Model: \t\t NVIDIA A10\nGPU UUID: \t GPU-a\nBus Location: \t 0000:01:00.0\nDevice Minor: \t 0\n";
+        let gpu = Gpu::read(text);
+        assert_eq!(gpu.bus, "0000:01:00.0");
+        let chosen = |name: &str| gpu.is_chosen(&Devices::Names(vec![name.to_owned()]));
+        for name in ["0", "GPU-a", "0000:01:00.0", "all"] {
+            assert!(chosen(name), "{name}");
+        }
+        assert!(!chosen("1") && !chosen(""));
+        assert!(gpu.is_chosen(&Devices::All) && !gpu.is_chosen(&Devices::None));
+    }
+
+    #[test]
+    fn odd_places_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, bus) in [
+            ("a", "0000:02:00.0"),
+            ("b", "../../etc"),
+            ("c", "0000:01:00.0"),
+        ] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            let text = format!("Bus Location: {bus}\n");
+            fs::write(dir.path().join(name).join("information"), text).unwrap();
+        }
+        let places: Vec<String> = gpus(dir.path()).into_iter().map(|gpu| gpu.bus).collect();
+        assert_eq!(places, ["0000:01:00.0", "0000:02:00.0"]);
+    }
+}
