@@ -74,7 +74,7 @@ fn made(
             "failed to create the automatic CDI modifier: failed to generate CDI spec for mode";
         Failure::of(&format!("{what} {name:?}: "), error)
     };
-    let Made { spec, warnings } =
+    let Made { spec, warnings, .. } =
         generate::generate(&options(mode, ids, config)).map_err(|error| failed(&error))?;
     for warning in &warnings {
         log.write(Level::Warning, warning);
