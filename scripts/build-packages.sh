@@ -70,9 +70,9 @@ deb_package() {
 
   rm -f "$work/debian/substvars"
   if [ "$package" = libnvidia-container1 ]; then
-    # A symbol that is missing, or one too many, is an error.
-    (cd "$work" && dpkg-gensymbols -q -c4 "-p$package" "-P$root" "-I$repository/pkg/debian/$package.symbols" \
-      "-O$root/DEBIAN/symbols")
+    # A symbol that is missing, or one too many, is an error. The empty library has none.
+    (cd "$work" && dpkg-gensymbols -q -c4 "-e$root$libdir/libnvidia-container.so.$version" "-p$package" "-P$root" \
+      "-I$repository/pkg/debian/$package.symbols" "-O$root/DEBIAN/symbols")
     echo "libnvidia-container ${version%%.*} $package (>= 1.17.0)" > "$root/DEBIAN/shlibs"
     echo "activate-noawait ldconfig" > "$root/DEBIAN/triggers"
   fi
