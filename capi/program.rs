@@ -133,6 +133,17 @@ mod tests {
         assert_eq!(directories(program), [Path::new(LIBEXEC)]);
     }
 
+    /// The place of a build without scripts is that of the scripts.
+    #[test]
+    fn the_scripts_have_the_same_place() {
+        let place = include_str!("../scripts/place.sh");
+        assert!(place.contains("PREFIX=${PREFIX:-/usr/local}"));
+        assert!(place.contains("LIBEXECDIR=${LIBEXECDIR:-$PREFIX/libexec}"));
+        let built_for = option_env!("NVC_LIBEXECDIR");
+        let usual = "/usr/local/libexec/libnvidia-container";
+        assert_eq!(LIBEXEC, built_for.unwrap_or(usual));
+    }
+
     #[test]
     fn the_kernel_knows_the_file() {
         let maps = b"1000-2000 r--p 00000000 fe:00 7                 /opt/a b/lib/x.so.1\n\
