@@ -4,7 +4,9 @@ mod application_profile;
 mod chmod;
 mod cuda_compat;
 mod device_node_modification;
+mod driver_proc;
 mod symlinks;
+mod tmpfs;
 
 use crate::arguments::{EVERY, Given, Opt};
 use crate::report::Report;
@@ -75,6 +77,12 @@ const HOOKS: &[Hook] = &[
         about: "Tell programs in the container not to make device nodes",
         options: &[],
         run: device_node_modification::run,
+    },
+    Hook {
+        name: "filter-driver-proc",
+        about: "Hide other GPUs in the container's /proc/driver/nvidia",
+        options: &[],
+        run: driver_proc::run,
     },
     Hook {
         name: "update-application-profile",

@@ -15,6 +15,7 @@ use crate::line::Line;
 pub(crate) fn run(line: &Line) -> Result<u8> {
     match line.path.as_slice() {
         ["cdi", "generate"] => cdi::generate::run(line),
+        ["cdi", "verify"] => return cdi::verify::run(line),
         ["cdi", "list"] => cdi::list::run(line),
         ["cdi", "transform", "root"] => cdi::transform::run(line),
         ["config"] => config::run(line),

@@ -26,8 +26,6 @@ pub(crate) enum Read {
 pub(crate) struct Line {
     /// The command's words, without the program.
     pub(crate) path: Vec<&'static str>,
-    /// The words as they were given, with the program.
-    pub(crate) words: Vec<String>,
     /// What follows the options.
     pub(crate) rest: Vec<String>,
     texts: HashMap<&'static str, Vec<String>>,
@@ -52,6 +50,26 @@ impl Line {
     /// The value of an option that was given, on the command line or in the environment.
     pub(crate) fn given(&self, name: &str) -> Option<&str> {
         self.given.contains(&name).then(|| self.text(name))
+    }
+
+    /// The command line that says all that was said, by the environment too: for a file's comment.
+    pub(crate) fn spelled_out(&self) -> Vec<String> {
+        let mut words: Vec<String> = std::iter::once(table::PROGRAM)
+            .chain(self.path.iter().copied())
+            .map(String::from)
+            .collect();
+        for name in &self.given {
+            if let Some(flag) = self.flags.get(name) {
+                words.push(if *flag {
+                    format!("--{name}")
+                } else {
+                    format!("--{name}=false")
+                });
+            } else if let Some(values) = self.texts.get(name) {
+                words.extend(values.iter().map(|value| format!("--{name}={value}")));
+            }
+        }
+        words
     }
 
     /// The values of a list.
@@ -100,10 +118,6 @@ pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsStrin
     match collect(node, &outer, &off, variable) {
         Ok(mut line) => {
             line.path = path;
-            line.words = words
-                .iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect();
             Read::Line(line)
         }
         Err(error) => Read::Mistake {
@@ -146,7 +160,6 @@ fn collect(
 ) -> Result<Line, String> {
     let mut line = Line {
         path: Vec::new(),
-        words: Vec::new(),
         rest: Vec::new(),
         texts: HashMap::new(),
         flags: HashMap::new(),

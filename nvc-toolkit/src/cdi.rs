@@ -5,6 +5,7 @@
 //! [text](emit) and then a [file](file). Reading follows the Go reference library, since that is what engines read with:
 //! what it refuses, this refuses, and what it reads as a number or a boolean, this does too.
 
+pub mod compare;
 pub mod emit;
 pub mod file;
 pub mod inject;

@@ -8,15 +8,11 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_remount, move_mount,
-    open_tree, unmount,
-};
 
+use super::tmpfs;
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::{Root, own_name, read};
+use crate::root::{Root, read};
 use crate::{Failure, Result, container};
 
 const PARAMS: &str = "/proc/driver/nvidia/params";
@@ -57,50 +53,29 @@ fn changed(text: &str) -> Option<String> {
 fn cover(root: &Root, target: BorrowedFd<'_>, text: &[u8]) -> Result<(), Errno> {
     let directory = Path::new(PARAMS).parent().unwrap_or(Path::new("/"));
     let below = root.find(directory).ok().flatten().ok_or(Errno::NOENT)?;
-    let tmpfs = new_tmpfs()?;
+    let tmpfs = tmpfs::new(4)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o444);
-    let file = openat(&tmpfs, "params", flags, mode)?;
+    let file = openat(&tmpfs, "params", flags, Mode::from_raw_mode(0o444))?;
     let mut rest = text;
     while !rest.is_empty() {
         let written = rustix::io::write(&file, rest)?;
         rest = rest.get(written..).unwrap_or_default();
     }
     drop(file);
-    let by_descriptor =
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     // Only a mount that is attached can be cloned.
-    move_mount(&tmpfs, "", &below, "", by_descriptor)?;
+    tmpfs::attach(tmpfs.as_fd(), below.as_fd())?;
     let clone = restrict_and_clone(&tmpfs);
-    let detached = unmount(own_name(tmpfs.as_fd()), UnmountFlags::DETACH);
+    let detached = tmpfs::detach(&tmpfs);
     let clone = clone?;
     detached?;
-    move_mount(&clone, "", target, "", by_descriptor)
+    tmpfs::attach(clone.as_fd(), target)
 }
 
 fn restrict_and_clone(tmpfs: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let flags = MountFlags::BIND
-        | MountFlags::RDONLY
-        | MountFlags::NOSUID
-        | MountFlags::NODEV
-        | MountFlags::NOEXEC;
-    mount_remount(own_name(tmpfs.as_fd()), flags, "")?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    open_tree(tmpfs, "params", flags)
-}
-
-fn new_tmpfs() -> Result<OwnedFd, Errno> {
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "mode", "0555")?;
-    fsconfig_set_string(&context, "size", "64k")?;
-    fsconfig_set_string(&context, "nr_inodes", "4")?;
-    fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    tmpfs::seal(tmpfs.as_fd())?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(tmpfs, "params", flags, Mode::empty())?;
+    tmpfs::clone(file.as_fd())
 }
 
 #[cfg(test)]

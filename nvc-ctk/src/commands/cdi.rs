@@ -3,6 +3,7 @@
 pub(super) mod generate;
 pub(super) mod list;
 pub(super) mod transform;
+pub(super) mod verify;
 
 use std::path::PathBuf;
 

@@ -42,7 +42,7 @@ pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     if let Some(most) = most {
         within(&made.spec, most)?;
     }
-    let comment = file::comment(&line.words);
+    let comment = file::comment(&line.spelled_out());
     let Some((path, format)) = target else {
         let format = format.unwrap_or(Format::Yaml);
         let parts = made.parts.iter().map(|(_, spec)| spec);

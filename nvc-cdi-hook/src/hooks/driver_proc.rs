@@ -1,0 +1,250 @@
+//! Hides other GPUs and MIG capabilities in the container's /proc/driver/nvidia.
+//!
+//! Which ones the container has is seen from the nodes in its /dev: numbers count, names do not. What the container's
+//! /proc shows is covered by a tmpfs with only those, but where somebody else has covered it already.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, fstat, fstatfs, major, minor, mkdirat, openat, statat,
+};
+use rustix::io::Errno;
+
+use super::tmpfs;
+use crate::arguments::Given;
+use crate::report::Report;
+use crate::root::Root;
+use crate::{Result, container};
+
+const GPUS: &str = "/proc/driver/nvidia/gpus";
+const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
+const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+/// Minor numbers from here on are control nodes.
+const FIRST_CONTROL: u32 = 254;
+/// How deep the tree of capabilities is: gpu, mig, gi, ci.
+const DEEPEST: usize = 8;
+
+pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
+    let root = container(given)?;
+    let shown = Shown::of(&root)?;
+    for (path, wanted) in [
+        (GPUS, shown.gpu_directories()),
+        (CAPABILITIES, shown.capability_files()),
+    ] {
+        let path = Path::new(path);
+        let Some(target) = root.find(path)? else {
+            continue;
+        };
+        let failed = |errno| root.failure("hiding GPUs failed", path, errno);
+        if !is_the_drivers(path, target.as_fd()).map_err(failed)? {
+            report.step(&format!("{} is not the driver's: it stays", path.display()));
+            continue;
+        }
+        if wanted.is_all {
+            continue;
+        }
+        cover(&root, path, target.as_fd(), &wanted.paths).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// The devices that a container has, by their minor numbers.
+#[derive(Debug, Default)]
+struct Shown {
+    gpus: HashSet<u32>,
+    capabilities: HashSet<u32>,
+}
+
+/// What a directory is to show.
+#[derive(Debug)]
+struct Wanted {
+    /// Paths below it.
+    paths: Vec<String>,
+    /// Whether that is everything.
+    is_all: bool,
+}
+
+impl Shown {
+    fn of(root: &Root) -> Result<Self> {
+        let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
+        let mut shown = Self::default();
+        for (directory, drivers) in [
+            ("/dev", &["nvidia", "nvidia-frontend"][..]),
+            ("/dev/nvidia-caps", &["nvidia-caps"][..]),
+        ] {
+            let path = Path::new(directory);
+            let (Some(found), majors) = (root.directory(path)?, majors(&devices, drivers)) else {
+                continue;
+            };
+            let minors = minors(&found, &majors)
+                .map_err(|errno| root.failure("reading failed", path, errno))?;
+            match drivers {
+                ["nvidia-caps"] => shown.capabilities = minors,
+                _ => {
+                    shown.gpus = minors
+                        .into_iter()
+                        .filter(|&minor| minor < FIRST_CONTROL)
+                        .collect()
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    /// The directories of the container's GPUs.
+    fn gpu_directories(&self) -> Wanted {
+        let mut wanted = Wanted {
+            paths: Vec::new(),
+            is_all: true,
+        };
+        for entry in fs::read_dir(GPUS).into_iter().flatten().flatten() {
+            let text = fs::read_to_string(entry.path().join("information")).unwrap_or_default();
+            let is_shown =
+                number(&text, "Device Minor").is_some_and(|minor| self.gpus.contains(&minor));
+            match entry.file_name().into_string() {
+                Ok(name) if is_shown => wanted.paths.push(name),
+                _ => wanted.is_all = false,
+            }
+        }
+        wanted
+    }
+
+    /// The files of the container's capabilities.
+    fn capability_files(&self) -> Wanted {
+        let mut wanted = Wanted {
+            paths: Vec::new(),
+            is_all: true,
+        };
+        self.collect(Path::new(CAPABILITIES), "", 0, &mut wanted);
+        wanted
+    }
+
+    fn collect(&self, directory: &Path, below: &str, depth: usize, wanted: &mut Wanted) {
+        if depth > DEEPEST {
+            wanted.is_all = false;
+            return;
+        }
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let path = format!("{below}{name}");
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                self.collect(&entry.path(), &format!("{path}/"), depth + 1, wanted);
+                continue;
+            }
+            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            let minor = number(&text, "DeviceFileMinor");
+            match minor.is_some_and(|minor| self.capabilities.contains(&minor)) {
+                true => wanted.paths.push(path),
+                false => wanted.is_all = false,
+            }
+        }
+    }
+}
+
+/// The number behind a name in a text of the driver's.
+fn number(text: &str, name: &str) -> Option<u32> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+    line?.trim_start().strip_prefix(':')?.trim().parse().ok()
+}
+
+/// The major numbers of character drivers.
+fn majors(devices: &str, drivers: &[&str]) -> Vec<u32> {
+    let characters = devices
+        .lines()
+        .take_while(|line| !line.starts_with("Block"));
+    let pairs = characters.filter_map(|line| line.trim().split_once(' '));
+    let known = pairs.filter(|(_, name)| drivers.contains(&name.trim()));
+    known.filter_map(|(major, _)| major.parse().ok()).collect()
+}
+
+/// The minor numbers of a directory's character devices of some drivers.
+fn minors(directory: &OwnedFd, majors: &[u32]) -> Result<HashSet<u32>, Errno> {
+    let mut minors = HashSet::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let Ok(stat) = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
+            continue;
+        };
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        if is_device && majors.contains(&major(stat.st_rdev)) {
+            minors.insert(minor(stat.st_rdev));
+        }
+    }
+    Ok(minors)
+}
+
+/// Whether a directory of the container is the driver's own: in procfs, or the very one of the host.
+fn is_the_drivers(path: &Path, target: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let kind = u64::try_from(fstatfs(target)?.f_type).unwrap_or_default();
+    let (own, host) = (fstat(target)?, rustix::fs::stat(path));
+    let is_same = host.is_ok_and(|host| (host.st_dev, host.st_ino) == (own.st_dev, own.st_ino));
+    Ok(kind == PROC_SUPER_MAGIC || is_same)
+}
+
+/// Covers a directory with a tmpfs in which only some of it is seen.
+fn cover(root: &Root, path: &Path, target: BorrowedFd<'_>, wanted: &[String]) -> Result<(), Errno> {
+    let tmpfs = tmpfs::new(wanted.len() * DEEPEST + 16)?;
+    let mut mounts = Vec::new();
+    for name in wanted {
+        // What vanished meanwhile is not shown.
+        let Ok(Some(found)) = root.find(&path.join(name)) else {
+            continue;
+        };
+        let is_directory = FileType::from_raw_mode(fstat(&found)?.st_mode) == FileType::Directory;
+        let place = make(&tmpfs, name, is_directory)?;
+        mounts.push((tmpfs::clone(found.as_fd())?, place));
+    }
+    tmpfs::attach(tmpfs.as_fd(), target)?;
+    let fill = || {
+        for (mount, place) in &mounts {
+            tmpfs::attach(mount.as_fd(), place.as_fd())?;
+        }
+        tmpfs::seal(tmpfs.as_fd())
+    };
+    fill().inspect_err(|_| {
+        let _ = tmpfs::detach(&tmpfs);
+    })
+}
+
+/// Makes a mount point in the tmpfs, with the directories above it.
+fn make(tmpfs: &OwnedFd, name: &str, is_directory: bool) -> Result<OwnedFd, Errno> {
+    let mode = Mode::from_raw_mode(0o555);
+    let by_reference = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut directory = openat(tmpfs, ".", by_reference, Mode::empty())?;
+    let mut parts = name.split('/').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() && !is_directory {
+            let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            return openat(&directory, part, flags, Mode::from_raw_mode(0o444));
+        }
+        match mkdirat(&directory, part, mode) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        directory = openat(&directory, part, by_reference, Mode::empty())?;
+    }
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_majors_are_read() {
+        assert_eq!(
+            number("Model: \tx\nDevice Minor: \t 3\n", "Device Minor"),
+            Some(3)
+        );
+        assert_eq!(number("DeviceFileMinor: 12\n", "DeviceFileMinor"), Some(12));
+        assert_eq!(number("DeviceFileMinor 12\n", "DeviceFileMinor"), None);
+        let text =
+            "Character devices:\n195 nvidia\n234 nvidia-caps\n\nBlock devices:\n  8 nvidia\n";
+        assert_eq!(majors(text, &["nvidia", "nvidia-frontend"]), [195]);
+    }
+}

@@ -1,0 +1,222 @@
+//! Says in what two specifications differ, and what of a specification is not on this host any more.
+//!
+//! The order of entries does not matter, for it does not matter to engines, but for hooks and variables, which are
+//! compared with their rank among their like.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::model::{DeviceNode, Edits, Spec};
+
+/// The differences, a line each; nothing if the two say the same.
+pub fn differences(old: &Spec, new: &Spec) -> Vec<String> {
+    let mut lines = Vec::new();
+    if old.kind != new.kind {
+        lines.push(format!("kind: {} is now {}", old.kind, new.kind));
+    }
+    for device in &old.devices {
+        match new.device(&device.name) {
+            None => lines.push(format!("device {}: gone", device.name)),
+            Some(other) => {
+                let place = format!("device {}", device.name);
+                edits(
+                    &place,
+                    &device.container_edits,
+                    &other.container_edits,
+                    &mut lines,
+                );
+            }
+        }
+    }
+    for device in new
+        .devices
+        .iter()
+        .filter(|device| old.device(&device.name).is_none())
+    {
+        lines.push(format!("device {}: new", device.name));
+    }
+    edits(
+        "all devices",
+        &old.container_edits,
+        &new.container_edits,
+        &mut lines,
+    );
+    lines
+}
+
+fn edits(place: &str, old: &Edits, new: &Edits, lines: &mut Vec<String>) {
+    let (old, new) = (facts(old), facts(new));
+    for gone in old.difference(&new) {
+        lines.push(format!("{place}: no longer {gone}"));
+    }
+    for added in new.difference(&old) {
+        lines.push(format!("{place}: now {added}"));
+    }
+}
+
+/// Edits as a set of texts.
+fn facts(edits: &Edits) -> BTreeSet<String> {
+    let mut facts = BTreeSet::new();
+    for (n, variable) in edits.env.iter().enumerate() {
+        let rank = edits.env[..n]
+            .iter()
+            .filter(|other| name(other) == name(variable))
+            .count();
+        facts.insert(format!("variable {variable}{}", times(rank)));
+    }
+    for node in &edits.device_nodes {
+        facts.insert(format!("device node {}", node_text(node)));
+    }
+    for (n, hook) in edits.hooks.iter().enumerate() {
+        let rank = edits.hooks[..n]
+            .iter()
+            .filter(|other| *other == hook)
+            .count();
+        let line = hook.args.join(" ");
+        facts.insert(format!(
+            "{} hook {} as {line}{}",
+            hook.hook_name,
+            hook.path,
+            times(rank)
+        ));
+    }
+    for mount in &edits.mounts {
+        let options = mount.options.join(",");
+        facts.insert(format!(
+            "mount of {} at {} ({options})",
+            mount.host_path, mount.container_path
+        ));
+    }
+    for gid in &edits.additional_gids {
+        facts.insert(format!("group {gid}"));
+    }
+    for device in &edits.net_devices {
+        facts.insert(format!(
+            "network device {} as {}",
+            device.host_interface_name, device.name
+        ));
+    }
+    if let Some(rdt) = &edits.intel_rdt {
+        facts.insert(format!(
+            "intelRdt {}",
+            serde_json::to_string(rdt).unwrap_or_default()
+        ));
+    }
+    facts
+}
+
+fn name(variable: &str) -> &str {
+    variable.split_once('=').map_or(variable, |(name, _)| name)
+}
+
+fn times(rank: usize) -> String {
+    if rank == 0 {
+        String::new()
+    } else {
+        format!(" (number {})", rank + 1)
+    }
+}
+
+fn node_text(node: &DeviceNode) -> String {
+    let mut text = node.path.clone();
+    if !node.host_path.is_empty() {
+        text += &format!(" of {}", node.host_path);
+    }
+    if node.major != 0 {
+        text += &format!(" with number {}:{}", node.major, node.minor);
+    }
+    if let Some(mode) = node.file_mode {
+        text += &format!(", mode {mode:o}");
+    }
+    if let Some(gid) = node.gid {
+        text += &format!(", group {gid}");
+    }
+    text + &format!(", access {}", node.permissions)
+}
+
+/// What a specification names that is not on this host, or is another device than it says.
+pub fn missing(spec: &Spec) -> Vec<String> {
+    let mut lines = BTreeSet::new();
+    let devices = spec.devices.iter().map(|device| &device.container_edits);
+    for edits in devices.chain([&spec.container_edits]) {
+        for mount in edits
+            .mounts
+            .iter()
+            .filter(|mount| mount.kind.is_empty() || mount.kind == "bind")
+        {
+            if !Path::new(&mount.host_path).exists() {
+                lines.insert(format!("{} is missing", mount.host_path));
+            }
+        }
+        for hook in edits
+            .hooks
+            .iter()
+            .filter(|hook| hook.hook_name != "startContainer")
+        {
+            if !Path::new(&hook.path).exists() {
+                lines.insert(format!("hook program {} is missing", hook.path));
+            }
+        }
+        for node in &edits.device_nodes {
+            let path = if node.host_path.is_empty() {
+                &node.path
+            } else {
+                &node.host_path
+            };
+            match super::inject::host_node(Path::new(path)) {
+                Err(error) => {
+                    lines.insert(error.message());
+                }
+                Ok(found) => {
+                    let recorded = (node.major.unsigned_abs(), node.minor.unsigned_abs());
+                    if node.major != 0 && recorded != (found.major, found.minor) {
+                        let (major, minor) = recorded;
+                        let now = format!("{}:{}", found.major, found.minor);
+                        lines.insert(format!(
+                            "{path} is recorded as {major}:{minor} and is {now}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    lines.into_iter().collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> Spec {
+        crate::cdi::parse(text.as_bytes()).unwrap()
+    }
+
+    const OLD: &str = r#"{"cdiVersion": "0.5.0", "kind": "v.com/gpu", "devices": [
+        {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}},
+        {"name": "1", "containerEdits": {"env": ["A=1", "B=2"]}}],
+        "containerEdits": {"mounts": [{"hostPath": "/no/lib.so.1", "containerPath": "/lib.so.1"}]}}"#;
+
+    #[test]
+    fn differences_are_named() {
+        let old = spec(OLD);
+        assert!(differences(&old, &old).is_empty());
+        let mut new = spec(&OLD.replace("lib.so.1", "lib.so.2"));
+        new.devices.remove(0);
+        new.devices[0].container_edits.env.reverse();
+        let lines = differences(&old, &new);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines[0], "device 0: gone");
+        assert!(
+            lines[1].contains("no longer mount of /no/lib.so.1"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(missing(&spec(OLD)), ["/no/lib.so.1 is missing"]);
+        let wrong = OLD.replace("\"/dev/null\"", "\"/dev/null\", \"major\": 7, \"minor\": 3");
+        assert!(missing(&spec(&wrong))[0].contains("is recorded as 7:3 and is 1:3"));
+    }
+}
