@@ -1,7 +1,7 @@
 #!/bin/bash
 # Compares release binaries with recorded results of upstream, but for the differences that are on purpose.
 #
-#   scripts/conformance.sh [cli|hook|docker1] [ARGUMENTS OF run.sh]
+#   scripts/conformance.sh [cli|hook|docker1|ctk] [ARGUMENTS OF run.sh]
 #
 # Without a suite's name all suites that are there are run. Needs ../shared/conformance* and root; the first run of
 # `cli` fetches 300 MB of Debian packages. NVC_PROFILE=debug compares unoptimised binaries.
@@ -50,15 +50,30 @@ docker1() {
   $suite/run.sh -b "$built" --accepted docs/conformance-docker1-accepted "$@"
 }
 
+# nvidia-ctk and nvidia-cdi-hook
+ctk() {
+  local suite=../shared/conformance-ctk work status=0
+  [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
+  build -p nvc-ctk -p nvc-cdi-hook
+  ../shared/conformance/fixture.sh
+  # As above: what differs on purpose in specifications is changed in the recorded results, and nothing else is accepted.
+  work=$(mktemp -d)
+  cp -r $suite/expected "$work/expected"
+  scripts/conformance-ctk.py "$work/expected"
+  $suite/run.sh -b "$built" --agreed --expected "$work/expected" --accepted docs/conformance-ctk-accepted "$@" || status=$?
+  rm -rf "$work"
+  return $status
+}
+
 case ${1:-} in
-  cli | hook | docker1)
+  cli | hook | docker1 | ctk)
     suite=$1
     shift
     "$suite" "$@"
     ;;
   *)
     status=0
-    for suite in cli hook docker1; do
+    for suite in cli hook docker1 ctk; do
       "$suite" "$@" || status=$?
     done
     exit $status

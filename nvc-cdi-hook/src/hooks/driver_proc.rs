@@ -81,14 +81,11 @@ impl Shown {
             };
             let minors = minors(&found, &majors)
                 .map_err(|errno| root.failure("reading failed", path, errno))?;
-            match drivers {
-                ["nvidia-caps"] => shown.capabilities = minors,
-                _ => {
-                    shown.gpus = minors
-                        .into_iter()
-                        .filter(|&minor| minor < FIRST_CONTROL)
-                        .collect()
-                }
+            if directory == "/dev" {
+                shown.gpus = minors;
+                shown.gpus.retain(|&minor| minor < FIRST_CONTROL);
+            } else {
+                shown.capabilities = minors;
             }
         }
         Ok(shown)
