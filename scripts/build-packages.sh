@@ -36,6 +36,9 @@ stage() {
 deb_files() {
   case $1 in
     libnvidia-container1) echo "$2/libnvidia-container.so.* $2/libnvidia-container-go.so.* usr/libexec/*/*" ;;
+    nvidia-docker)
+      echo "usr/bin/nvidia-docker* usr/share/man/man[18]/nvidia-docker* usr/lib/systemd/system/* usr/lib/sysusers.d/*" ;;
+    nvidia-docker2) ;;
     libnvidia-container-tools)
       echo "usr/bin/* usr/share/man/man1/* usr/share/bash-completion/completions/* usr/share/zsh/*/*" \
         "usr/share/fish/vendor_completions.d/*" ;;
@@ -56,7 +59,7 @@ deb_documents() {
 
 # deb_package NAME: makes $work/NAME of the staged files, and the package of that
 deb_package() {
-  local package=$1 root=$work/$1 file pattern programs
+  local package=$1 root=$work/$1 file pattern programs script
   for pattern in $(deb_files "$package" "${libdir#/}"); do
     # shellcheck disable=SC2086 # a pattern
     for file in "$work/stage/"$pattern; do
@@ -67,6 +70,9 @@ deb_package() {
   done
   deb_documents "$root/usr/share/doc/$package"
   install -d "$root/DEBIAN"
+  for script in postinst prerm postrm; do
+    [ ! -e "pkg/debian/$package.$script" ] || install -m 755 "pkg/debian/$package.$script" "$root/DEBIAN/$script"
+  done
 
   rm -f "$work/debian/substvars"
   if [ "$package" = libnvidia-container1 ]; then
@@ -102,7 +108,8 @@ END
   rm -r "$work/stage/usr/share/doc"
   rm -f "$packages"/*.deb
   local package
-  for package in libnvidia-container1 libnvidia-container-tools libnvidia-container-dev; do
+  # The first takes its files before the patterns of the others.
+  for package in libnvidia-container1 nvidia-docker libnvidia-container-tools libnvidia-container-dev nvidia-docker2; do
     deb_package $package
   done
   nothing_left_over

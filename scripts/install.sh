@@ -19,6 +19,8 @@ MANDIR=${MANDIR:-$PREFIX/share/man}
 DOCDIR=${DOCDIR:-$PREFIX/share/doc/libnvidia-container-$version}
 BASHDIR=${BASHDIR:-$PREFIX/share/bash-completion/completions}
 ZSHDIR=${ZSHDIR:-$PREFIX/share/zsh/site-functions}
+UNITDIR=${UNITDIR:-$PREFIX/lib/systemd/system}
+SYSUSERSDIR=${SYSUSERSDIR:-$PREFIX/lib/sysusers.d}
 FISHDIR=${FISHDIR:-$PREFIX/share/fish/vendor_completions.d}
 
 uninstall=
@@ -76,6 +78,16 @@ if [ ! "$uninstall" ]; then
     s|^libdir=.*|libdir=$LIBDIR|; s|^includedir=.*|includedir=$INCLUDEDIR|" \
     "$DESTDIR$LIBDIR/pkgconfig/libnvidia-container.pc"
 fi
+
+put 755 "$BUILD/nvidia-docker" "$BINDIR/nvidia-docker"
+put 755 "$BUILD/nvidia-docker-plugin" "$BINDIR/nvidia-docker-plugin"
+put 644 "$BUILD/share/man/man1/nvidia-docker.1" "$MANDIR/man1/nvidia-docker.1"
+put 644 "$BUILD/share/man/man8/nvidia-docker-plugin.8" "$MANDIR/man8/nvidia-docker-plugin.8"
+for unit in nvidia-docker-plugin.service nvidia-docker-plugin.socket; do
+  put 644 "pkg/systemd/$unit" "$UNITDIR/$unit"
+  [ "$uninstall" ] || sed -i "s|=/usr/bin/nvidia-docker|=$BINDIR/nvidia-docker|" "$DESTDIR$UNITDIR/$unit"
+done
+put 644 pkg/systemd/nvidia-docker.sysusers "$SYSUSERSDIR/nvidia-docker.conf"
 
 for file in LICENSE README.md CHANGELOG.md; do put 644 $file "$DOCDIR/$file"; done
 put 644 "$BUILD/share/doc/THIRD-PARTY" "$DOCDIR/THIRD-PARTY"

@@ -18,6 +18,10 @@ pub mod modprobe;
 pub mod plugin;
 pub mod wrapper;
 
+// for fuzzing
+#[doc(hidden)]
+pub mod testing;
+
 /// The name under which docker knows the plugin.
 pub const VOLUME_DRIVER: &str = "nvidia-docker";
 

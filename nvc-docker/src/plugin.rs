@@ -14,3 +14,11 @@ mod stall;
 pub mod volume;
 
 pub use run::run;
+
+/// Gives foreign bytes to the parsers, for fuzzing.
+pub(crate) fn parse(bytes: &[u8], text: &str) {
+    let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    let _ = options::read("plugin", &words);
+    rest::parse(text);
+    volume::parse(bytes);
+}

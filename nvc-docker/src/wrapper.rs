@@ -19,3 +19,20 @@ mod selection;
 
 pub(crate) use local::control_devices;
 pub use run::run;
+
+/// Gives foreign bytes to the parsers, for fuzzing.
+pub(crate) fn parse(bytes: &[u8], text: &str) {
+    let _ = host::place(Some(text), None);
+    let _ = host::place(None, Some(text));
+    let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    let takes =
+        |scope, name: &str| Ok(options::known(scope, name).unwrap_or(options::Takes::Value));
+    if let Ok(line) = line::read(&words, takes) {
+        assert!(line.globals <= words.len());
+        assert!(line.image.is_none_or(|at| at < words.len()));
+    }
+    let _ = options::in_help(text, "rm");
+    let _ = docker::engine(bytes, Some(bytes));
+    let _ = docker::configuration(bytes);
+    remote::parse(bytes);
+}

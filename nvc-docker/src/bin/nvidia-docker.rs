@@ -10,6 +10,7 @@ use nvc_docker::{log_line, wrapper};
 fn main() -> ExitCode {
     // The question to NVML is this program, executed once more.
     serve_if_asked();
+    libnvc::await_children();
     log_line::take_warnings();
     ExitCode::from(wrapper::run())
 }

@@ -15,3 +15,14 @@ mod v2_types;
 
 pub(super) use answer::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
 pub(super) use router::Rest;
+
+/// Gives a foreign text to the parsers, for fuzzing.
+pub(super) fn parse(text: &str) {
+    if let query::Path::Moved(clean) = query::path(text) {
+        assert!(
+            matches!(query::path(&clean), query::Path::Plain(_)),
+            "{clean}"
+        );
+    }
+    let _ = query::list(text, "dev");
+}

@@ -12,3 +12,8 @@ mod tree;
 
 pub(super) use keeper::{Keeper, give_up_capabilities};
 pub(super) use protocol::Volumes;
+
+/// Gives a foreign body to the parser, for fuzzing.
+pub(super) fn parse(bytes: &[u8]) {
+    let _ = protocol::Request::read(bytes);
+}

@@ -347,6 +347,19 @@ fn chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// Gives an answer to the parsers, for fuzzing.
+pub(super) fn parse(bytes: &[u8]) {
+    let _ = is_whole(bytes);
+    let body = body(bytes);
+    for body in [body.as_deref().unwrap_or(bytes), bytes] {
+        let line = serde_json::from_slice(body).map_err(|error| Failure::new(error.to_string()));
+        if let Ok(classic) = line.and_then(vetted) {
+            assert!(classic.devices.iter().all(|path| is_device(path)));
+            assert!(classic.volumes.iter().all(|v| driver_volume::is_version(v)));
+        }
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

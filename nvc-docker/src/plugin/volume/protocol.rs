@@ -33,7 +33,7 @@ pub(crate) struct Volumes {
 
 /// A request that names a volume.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Request {
+pub(super) struct Request {
     name: String,
     /// Who mounts or unmounts; docker makes one for each container.
     id: String,
@@ -276,7 +276,7 @@ impl Request {
     ///
     /// # Errors
     /// That the body is not an object with texts.
-    fn read(body: &[u8]) -> Result<Self> {
+    pub(super) fn read(body: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(body);
         let malformed = |why: String| Failure::new(format!("malformed request: {why}"));
         let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
