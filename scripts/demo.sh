@@ -91,8 +91,9 @@ build() {
   cli=${NVC_CLI:-} simdriver=${NVC_SIMDRIVER:-}
   [ "$cli" ] && [ "$simdriver" ] && return
   title "Building"
-  (cd "$repository" && cargo build -p nvc-cli -p nvc-testkit)
+  (cd "$repository" && cargo build -p nvc-cli -p nvc-docker -p nvc-testkit)
   target=${CARGO_TARGET_DIR:-$repository/target}
+  programs=$target/debug
   cli=${cli:-$target/debug/nvidia-container-cli}
   simdriver=${simdriver:-$target/debug/nvc-simdriver}
 }
@@ -208,6 +209,33 @@ if [ -s "$work/mig" ]; then
 else
   title "Left out: a container with a MIG device. This machine has none."
 fi
+
+# docker with the simulated driver, in namespaces of its own; with the real one the machine's own docker is left alone.
+with_docker() {
+  if [ ! "$privileged" ] || [ ! "$driver" ] || [ ! -x "${programs:-}/nvidia-docker" ] ||
+    ! command -v dockerd >/dev/null || ! command -v curl >/dev/null; then
+    title "Left out: nvidia-docker. It is shown with the simulated driver, as root, where dockerd and curl are."
+    return
+  fi
+  title "nvidia-docker, its plugin and a docker daemon"
+  "$simdriver" rootfs "$work/image"
+  mkdir "$work/docker"
+  # shellcheck disable=SC2016 # for the shell in there
+  status=0
+  unshare --mount --pid --net --fork --kill-child --propagation private bash \
+    "$repository/tests/tests/nvidia_docker/world.sh" "$driver" "$work/image" "$work/docker" "$programs" '
+      show() { printf "  # %s\n" "$*"; "$@" 2>&1 | sed "s/^/  /"; }
+      start_docker; import_images; start_plugin
+      show nvidia-docker run --rm cuda nvidia-smi -L
+      show env NV_GPU=1 nvidia-docker run --rm cuda nvidia-smi -L
+      show env NV_GPU=1 NV_DRY_RUN=1 nvidia-docker run --rm cuda nvidia-smi -L
+      show curl -s http://localhost:3476/gpu/status/json
+      has "GPU 1" "GPU-9e0b7d54" "$(NV_GPU=1 nvidia-docker run --rm cuda nvidia-smi -L)"
+    ' > "$work/log" 2>&1 || status=$?
+  cat "$work/log"
+  verdict $status "containers of docker got their GPUs by the driver's volume (status $status)"
+}
+with_docker
 
 title "Afterwards"
 [ "$mounts_before" = "$(cat /proc/self/mountinfo)" ] && same=0 || same=1
