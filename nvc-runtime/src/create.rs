@@ -13,7 +13,7 @@ use nvc_toolkit::record::Level;
 
 use crate::arguments::{Bundle, Line};
 use crate::log::Log;
-use crate::{devices, injection, jetson, legacy};
+use crate::{char_links, devices, injection, jetson, legacy};
 
 /// Why a container is not made.
 #[derive(Debug)]
@@ -96,6 +96,7 @@ pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Er
     if spec == before {
         return Ok(());
     }
+    char_links::make(&spec, Path::new("/dev"));
     let written = bundle::replace(file, &spec.text());
     written.map_err(|error| {
         let (file, cause) = (file.display(), cause::text(&error));

@@ -9,7 +9,7 @@ use nvc_toolkit::image::{Container, Wish, capabilities, features};
 use nvc_toolkit::nodes::{self, Nodes};
 use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::{driver_files, gated};
+use nvc_toolkit::{driver_files, gated, programs};
 
 use crate::automatic;
 use crate::create::Failure;
@@ -88,9 +88,16 @@ pub(crate) fn hook_of(
     }
 }
 
-/// The program that createContainer hooks are.
+/// The program that createContainer hooks are: ours beside this program, unless another is configured.
+///
+/// nvidia-cdi-hook is made for what surrounds it there; nvidia-ctk does the same work with more baggage.
 pub(crate) fn hook_program(config: &Config) -> PathBuf {
-    injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk")
+    let own = std::env::current_exe().ok();
+    let beside = own.map(|own| own.with_file_name("nvidia-cdi-hook"));
+    match beside {
+        Some(hook) if config.ctk_path == "nvidia-ctk" && programs::is_executable(&hook) => hook,
+        _ => injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk"),
+    }
 }
 
 /// Where the device nodes are.

@@ -14,6 +14,7 @@ mod lowlevel;
 
 // what containers get
 mod automatic;
+mod char_links;
 mod create;
 mod devices;
 mod injection;

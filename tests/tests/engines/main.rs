@@ -5,6 +5,7 @@
 
 mod containerd;
 mod docker;
+mod isolation;
 mod podman;
 mod runtimes;
 mod world;
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
     let mut tests = Vec::new();
     for runtime in ["runc", "crun"] {
         let needs = [Need::Root, Need::CgroupV1, Need::Command(runtime)];
-        for (name, run) in runtimes::TESTS {
+        for (name, run) in runtimes::TESTS.iter().chain(isolation::TESTS) {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {
                 run(runtime);
             }));

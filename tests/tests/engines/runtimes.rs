@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::world::{World, complaint, look, printed, sight};
 
 /// A test; the argument is the low-level runtime.
-type Body = fn(&str);
+pub(crate) type Body = fn(&str);
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[
@@ -19,13 +19,13 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
 ];
 
 /// A bundle whose process runs a shell text.
-struct Bundle {
-    world: World,
+pub(crate) struct Bundle {
+    pub world: World,
     path: PathBuf,
 }
 
 impl Bundle {
-    fn new(world: World, env: &[&str], script: &str) -> Self {
+    pub(crate) fn new(world: World, env: &[&str], script: &str) -> Self {
         let path = world.path("bundle");
         fs::create_dir(&path).unwrap_or_else(|error| panic!("{error}"));
         world.rootfs("bundle/rootfs");
@@ -42,18 +42,35 @@ impl Bundle {
         bundle
     }
 
-    fn spec(&self) -> Value {
+    pub(crate) fn spec(&self) -> Value {
         let text = fs::read_to_string(self.path.join("config.json")).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn write(&self, spec: &Value) {
+    /// Lets the process make nodes.
+    pub(crate) fn allow_mknod(&self) {
+        let mut spec = self.spec();
+        for set in ["bounding", "effective", "permitted"] {
+            if let Some(list) = spec["process"]["capabilities"][set].as_array_mut() {
+                list.push(json!("CAP_MKNOD"));
+            }
+        }
+        self.write(&spec);
+    }
+
+    pub(crate) fn write(&self, spec: &Value) {
         fs::write(self.path.join("config.json"), spec.to_string())
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    fn run(&self) -> Command {
-        let mut command = self.world.command("nvidia-container-runtime");
+    /// A run of the bundle by our runtime.
+    pub(crate) fn run(&self) -> Command {
+        self.run_with("nvidia-container-runtime")
+    }
+
+    /// A run of the bundle by some runtime.
+    pub(crate) fn run_with(&self, program: &str) -> Command {
+        let mut command = self.world.command(program);
         // It is the name of a cgroup too, which all tests share.
         let name = self.world.name();
         command

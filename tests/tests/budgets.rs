@@ -1,0 +1,50 @@
+//! Programs that start with every container stay small: how many crates they link, and which they do not.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// The crates that a package links: procedural macros and what only they need are not linked.
+fn linked(package: &str) -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args([
+            "tree",
+            "--offline",
+            "--locked",
+            "-e",
+            "normal,no-proc-macro",
+            "--prefix",
+            "none",
+        ])
+        .args(["-p", package])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .expect("cargo runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines()
+        .filter_map(|line| Some(line.split_once(" v")?.0.to_owned()))
+        .collect()
+}
+
+#[test]
+fn programs_that_start_with_containers_link_few_crates() {
+    for package in ["nvc-hook", "nvc-runtime", "nvc-cdi-hook"] {
+        let crates = linked(package);
+        let count = crates.len();
+        assert!(count > 5, "cargo tree printed something else: {crates:?}");
+        assert!(count <= 40, "{package} links {count} crates: {crates:?}");
+        for heavy in ["clap", "tokio", "regex", "env_logger"] {
+            assert!(!crates.contains(heavy), "{package} links {heavy}");
+        }
+    }
+}
+
+#[test]
+fn only_the_runtime_reads_yaml() {
+    assert!(linked("nvc-runtime").contains("saphyr-parser"));
+    for package in ["nvc-hook", "nvc-cdi-hook", "nvc-cli"] {
+        assert!(!linked(package).contains("saphyr-parser"), "{package}");
+    }
+}
