@@ -18,7 +18,7 @@ use nvc_testkit::machine::{self, Scratch};
 use nvc_tests::{debian, debian_root, start};
 
 use super::words::{dry_run, dry_run_line};
-use super::{EVERYTHING, builtin, fallback, ldconfig, listed, native};
+use super::{EVERYTHING, automatic, builtin, fallback, ldconfig, listed, native};
 
 pub(crate) fn tests() -> Vec<Test> {
     nvc_testkit::tests![&[Root];
@@ -26,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         times_that_prove_nothing,
         names_that_explain_themselves,
         unusable_caches,
+        a_huge_cache_is_refused,
         things_in_the_place_of_the_cache,
         a_cache_that_is_a_device_by_turns,
         a_cache_cut_or_garbled,
@@ -211,16 +212,22 @@ fn unusable_caches() {
     falls_back(write(b""), "another format");
     falls_back(write(b"glibc-ld.so.cache1.1"), "another format");
     falls_back(write(&[0xff; 9000]), "another format");
-    falls_back(
-        |root| {
-            fs::File::create(place(root))
-                .unwrap()
-                .set_len(1 << 40)
-                .unwrap();
-        },
-        "too large",
-    );
     falls_back(|root| ldconfig(root, &["-c", "old"]), "another format");
+}
+
+/// ldconfig would replace it, and a failure after that could not bring it back.
+fn a_huge_cache_is_refused() {
+    let container = debian();
+    let place = container.root().join("etc/ld.so.cache");
+    File::create(&place).unwrap().set_len(1 << 40).unwrap();
+    let before = container.mounts().unwrap();
+    let message = automatic(&container, &["--utility", "--device=0"]).fails();
+    assert!(
+        message.contains("/etc/ld.so.cache: it has more than"),
+        "{message}"
+    );
+    assert_eq!(place.metadata().unwrap().len(), 1 << 40);
+    assert_eq!(container.mounts().unwrap(), before);
 }
 
 fn things_in_the_place_of_the_cache() {
