@@ -39,6 +39,13 @@ deb_files() {
     nvidia-docker)
       echo "usr/bin/nvidia-docker* usr/share/man/man[18]/nvidia-docker* usr/lib/systemd/system/* usr/lib/sysusers.d/*" ;;
     nvidia-docker2) ;;
+    nvidia-container-toolkit)
+      echo "usr/bin/nvidia-container-runtime-hook usr/bin/nvidia-container-toolkit" \
+        "usr/share/man/man8/nvidia-container-runtime-hook.8.gz usr/share/nvidia-container-toolkit/hooks.d/*" ;;
+    nvidia-container-toolkit-base)
+      echo "usr/bin/nvidia-container-runtime usr/bin/nvidia-cdi-hook usr/bin/nvidia-ctk" \
+        "usr/share/man/man8/nvidia-container-runtime.8.gz" ;;
+    nvidia-container-toolkit-operator-extensions) echo "usr/bin/nvidia-container-runtime.*" ;;
     libnvidia-container-tools)
       echo "usr/bin/* usr/share/man/man1/* usr/share/bash-completion/completions/* usr/share/zsh/*/*" \
         "usr/share/fish/vendor_completions.d/*" ;;
@@ -109,7 +116,8 @@ END
   rm -f "$packages"/*.deb
   local package
   # The first takes its files before the patterns of the others.
-  for package in libnvidia-container1 nvidia-docker libnvidia-container-tools libnvidia-container-dev nvidia-docker2; do
+  for package in libnvidia-container1 nvidia-docker nvidia-container-toolkit-operator-extensions \
+    nvidia-container-toolkit-base nvidia-container-toolkit libnvidia-container-tools libnvidia-container-dev nvidia-docker2; do
     deb_package $package
   done
   nothing_left_over

@@ -55,18 +55,22 @@ libnvidia-container1 - $libdir/libnvidia-container-go.so.1.17.8
 libnvidia-container1-dbg libnvidia-container1_(=_$version) usr/lib/debug/$libdir/libnvidia-container.so.1
 libnvidia-container-tools libnvidia-container1_(>=_$version) usr/bin/nvidia-container-cli
 libnvidia-container-dev libnvidia-container1_(=_$version) usr/include/nvc.h
-nvidia-container-toolkit libnvidia-container-tools_(>=_$version) usr/bin/nvidia-container-runtime-hook
+nvidia-container-toolkit-base - usr/bin/nvidia-container-runtime
+nvidia-container-toolkit-operator-extensions nvidia-container-toolkit-base_(=_$version) usr/bin/nvidia-container-runtime.cdi
+nvidia-container-toolkit libnvidia-container-tools_(>=_$version),_nvidia-container-toolkit-base_(=_$version) usr/bin/nvidia-container-runtime-hook
 END
 }
+
+toolkit="nvidia-container-toolkit nvidia-container-toolkit-base nvidia-container-toolkit-operator-extensions"
+config=/etc/nvidia-container-runtime/config.toml
 
 version_of() { dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$1" 2>/dev/null; }
 
 replaced() {
   local package
-  for package in libnvidia-container1 libnvidia-container-tools libnvidia-container-dev; do
-    [[ $(version_of $package) == "ii $version"* ]] || { echo "$package: $(version_of $package)"; return 1; }
+  for package in libnvidia-container1 libnvidia-container-tools libnvidia-container-dev $toolkit; do
+    [[ $(version_of "$package") == "ii $version"* ]] || { echo "$package: $(version_of "$package")"; return 1; }
   done
-  [[ $(version_of nvidia-container-toolkit) == "ii 1.17.8-1" ]] || { echo "the toolkit is gone"; return 1; }
   [[ $(version_of libnvidia-container1-dbg) != ii* ]] || { echo "debug symbols of another library"; return 1; }
   [ -e "/$libdir/libnvidia-container-go.so.1" ] || { echo "no libnvidia-container-go.so.1"; return 1; }
   [ ! -e "/$libdir/libnvidia-container-go.so.1.17.8" ] || { echo "an old file is left"; return 1; }
@@ -104,18 +108,45 @@ compile_example() {
 }
 needed_names() { [[ $(readelf -d /tmp/devices) == *'[libnvidia-container.so.1]'* ]]; }
 remove_all() {
-  apt purge libnvidia-container1 libnvidia-container-tools libnvidia-container-dev nvidia-container-toolkit &&
+  # shellcheck disable=SC2086 # several words
+  apt purge libnvidia-container1 libnvidia-container-tools libnvidia-container-dev nvidia-docker nvidia-docker2 $toolkit &&
     files > /tmp/after && diff /tmp/before /tmp/after && ! ldconfig -p | grep libnvidia-container
+}
+
+# Every program of the toolkit is there and answers, by each of its names.
+toolkit_answers() {
+  local program
+  for program in nvidia-container-runtime-hook nvidia-container-toolkit nvidia-cdi-hook nvidia-ctk; do
+    "$program" --version | grep -F " version $version" || { echo "$program"; return 1; }
+  done
+  printf '#!/bin/sh\necho "low-level $*"\n' > /usr/local/bin/runc
+  chmod 755 /usr/local/bin/runc
+  for program in nvidia-container-runtime nvidia-container-runtime.cdi nvidia-container-runtime.legacy; do
+    "$program" state x | grep -Fx 'low-level state x' || { echo "$program"; return 1; }
+  done
+  rm /usr/local/bin/runc
+}
+keeps_configuration() { [ "$(cat $config)" = '# mine' ]; }
+# And back: the stand-ins for upstream's packages take the place of ours again.
+goes_back() {
+  dpkg -i /tmp/predecessor/*.deb && [[ $(version_of nvidia-container-toolkit-base) == "ii 1.17.8-1" ]] &&
+    apt install --allow-downgrades /packages/*.deb
 }
 
 inside() {
   version=$1
   libdir=usr/lib/$(cc -print-multiarch)
+  install -d ${config%/*}
+  echo '# mine' > $config
   files > /tmp/before
   make_predecessors > /dev/null
   check "packages to replace, and a toolkit that needs them, are installed" dpkg -i /tmp/predecessor/*.deb
   check "apt installs the packages" apt install /packages/*.deb
-  check "they took the others' place, and the toolkit is content" replaced
+  check "they took the others' place" replaced
+  check "the toolkit's programs answer by all their names" toolkit_answers
+  check "the administrator's config.toml is as it was" keeps_configuration
+  check "upstream's packages can be installed again, and ours over them" goes_back
+  check "the administrator's config.toml is still as it was" keeps_configuration
   check "the files are those of the packages" dpkg --verify libnvidia-container1 libnvidia-container-tools \
     libnvidia-container-dev
   check "the loader knows the library" bash -c 'ldconfig -p | grep -F "libnvidia-container.so.1 "'
@@ -132,6 +163,7 @@ inside() {
   check "the example of nvc(3) compiles" compile_example
   check "the completions load in bash" bash -c '. /usr/share/bash-completion/completions/nvidia-container-cli'
   check "removal leaves nothing" remove_all
+  check "but the administrator's config.toml" keeps_configuration
   [ $failures = 0 ]
 }
 

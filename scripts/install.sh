@@ -67,6 +67,21 @@ put 644 "$BUILD/share/bash-completion/completions/nvidia-container-cli" "$BASHDI
 put 644 "$BUILD/share/zsh/site-functions/_nvidia-container-cli" "$ZSHDIR/_nvidia-container-cli"
 put 644 "$BUILD/share/fish/vendor_completions.d/nvidia-container-cli.fish" "$FISHDIR/nvidia-container-cli.fish"
 
+# The toolkit. Old and other names are links: the runtime looks at the name that it is called by.
+for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-cdi-hook nvidia-ctk; do
+  put 755 "$BUILD/$program" "$BINDIR/$program"
+done
+link nvidia-container-runtime-hook "$BINDIR/nvidia-container-toolkit"
+link nvidia-container-runtime "$BINDIR/nvidia-container-runtime.cdi"
+link nvidia-container-runtime "$BINDIR/nvidia-container-runtime.legacy"
+for page in nvidia-container-runtime nvidia-container-runtime-hook; do
+  put 644 "$BUILD/share/man/man8/$page.8" "$MANDIR/man8/$page.8"
+done
+# Where podman does not look by itself: it would run the hook for every container.
+hooks=$PREFIX/share/nvidia-container-toolkit/hooks.d
+put 644 pkg/hooks/oci-nvidia-hook.json "$hooks/oci-nvidia-hook.json"
+[ "$uninstall" ] || sed -i "s|/usr/bin/nvidia|$BINDIR/nvidia|" "$DESTDIR$hooks/oci-nvidia-hook.json"
+
 link "$soname" "$LIBDIR/libnvidia-container.so"
 put 644 "$BUILD/libnvidia-container.a" "$LIBDIR/libnvidia-container.a"
 put 644 include/nvc.h "$INCLUDEDIR/nvc.h"
@@ -93,7 +108,7 @@ for file in LICENSE README.md CHANGELOG.md; do put 644 $file "$DOCDIR/$file"; do
 put 644 "$BUILD/share/doc/THIRD-PARTY" "$DOCDIR/THIRD-PARTY"
 
 if [ "$uninstall" ]; then
-  for directory in "$LIBEXECDIR/libnvidia-container" "$DOCDIR"; do
+  for directory in "$LIBEXECDIR/libnvidia-container" "$DOCDIR" "$hooks" "${hooks%/*}"; do
     [ ! -d "$DESTDIR$directory" ] || rmdir "$DESTDIR$directory"
   done
 fi
