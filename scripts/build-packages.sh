@@ -37,14 +37,18 @@ deb_files() {
   case $1 in
     libnvidia-container1) echo "$2/libnvidia-container.so.* $2/libnvidia-container-go.so.* usr/libexec/*/*" ;;
     nvidia-docker)
-      echo "usr/bin/nvidia-docker* usr/share/man/man[18]/nvidia-docker* usr/lib/systemd/system/* usr/lib/sysusers.d/*" ;;
+      echo "usr/bin/nvidia-docker* usr/share/man/man[18]/nvidia-docker* usr/lib/systemd/system/nvidia-docker*" \
+        "usr/lib/sysusers.d/*" ;;
     nvidia-docker2) ;;
     nvidia-container-toolkit)
       echo "usr/bin/nvidia-container-runtime-hook usr/bin/nvidia-container-toolkit" \
         "usr/share/man/man8/nvidia-container-runtime-hook.8.gz usr/share/nvidia-container-toolkit/hooks.d/*" ;;
     nvidia-container-toolkit-base)
       echo "usr/bin/nvidia-container-runtime usr/bin/nvidia-cdi-hook usr/bin/nvidia-ctk" \
-        "usr/share/man/man8/nvidia-container-runtime.8.gz" ;;
+        "usr/share/man/man8/nvidia-container-runtime.8.gz usr/share/man/man1/nvidia-ctk.1.gz usr/share/man/man8/nvidia-cdi-hook.8.gz" \
+        "usr/share/bash-completion/completions/nvidia-ctk usr/share/zsh/*/_nvidia-ctk" \
+        "usr/share/fish/vendor_completions.d/nvidia-ctk.fish usr/lib/systemd/system/nvidia-cdi-*" \
+        "usr/lib/systemd/system-preset/* usr/lib/udev/rules.d/*" ;;
     nvidia-container-toolkit-operator-extensions) echo "usr/bin/nvidia-container-runtime.*" ;;
     libnvidia-container-tools)
       echo "usr/bin/* usr/share/man/man1/* usr/share/bash-completion/completions/* usr/share/zsh/*/*" \

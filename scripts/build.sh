@@ -16,7 +16,12 @@ CARGO_ENCODED_RUSTFLAGS=$(printf -- '--remap-path-prefix=%s=%s\037' "${CARGO_HOM
 export CARGO_ENCODED_RUSTFLAGS="${CARGO_ENCODED_RUSTFLAGS%?}"
 unset RUSTFLAGS
 
-cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-cdi-hook -p nvc-ctk
+cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-ctk
+# It runs in containers' namespaces as root, so it depends on nothing there: all of it is in one file.
+machine=$(rustc -vV | sed -n 's/^host: //p')
+CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037-Ctarget-feature=+crt-static' "$CARGO_ENCODED_RUSTFLAGS") \
+  cargo build --release --locked -p nvc-cdi-hook --bin nvidia-cdi-hook --target "$machine"
+cp "$target/$machine/release/nvidia-cdi-hook" "$target/release/nvidia-cdi-hook"
 scripts/build-capi.sh
 
 # Optimised without need, but with another profile clap would be compiled once more.
@@ -27,7 +32,7 @@ rm -rf "$share"
 mkdir -p "$share/man/man3" "$share/doc"
 sed "s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)/; s/@VERSION@/$version/" pkg/man/nvc.3 > "$share/man/man3/nvc.3"
 mkdir -p "$share/man/man8"
-for page in nvidia-docker.1 nvidia-docker-plugin.8 nvidia-container-runtime.8 nvidia-container-runtime-hook.8; do
+for page in nvidia-cdi-hook.8 nvidia-docker.1 nvidia-docker-plugin.8 nvidia-container-runtime.8 nvidia-container-runtime-hook.8; do
   sed "s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)/; s/@VERSION@/$version/" "pkg/man/$page" > "$share/man/man${page##*.}/$page"
 done
 scripts/third-party.sh > "$share/doc/THIRD-PARTY"

@@ -94,6 +94,18 @@ if [ ! "$uninstall" ]; then
     "$DESTDIR$LIBDIR/pkgconfig/libnvidia-container.pc"
 fi
 
+put 644 "$BUILD/share/man/man1/nvidia-ctk.1" "$MANDIR/man1/nvidia-ctk.1"
+put 644 "$BUILD/share/man/man8/nvidia-cdi-hook.8" "$MANDIR/man8/nvidia-cdi-hook.8"
+put 644 "$BUILD/share/bash-completion/completions/nvidia-ctk" "$BASHDIR/nvidia-ctk"
+put 644 "$BUILD/share/zsh/site-functions/_nvidia-ctk" "$ZSHDIR/_nvidia-ctk"
+put 644 "$BUILD/share/fish/vendor_completions.d/nvidia-ctk.fish" "$FISHDIR/nvidia-ctk.fish"
+for unit in nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.service nvidia-cdi-verify.timer; do
+  put 644 "pkg/systemd/$unit" "$UNITDIR/$unit"
+  [ "$uninstall" ] || sed -i "s|/usr/bin/nvidia-ctk|$BINDIR/nvidia-ctk|g" "$DESTDIR$UNITDIR/$unit"
+done
+put 644 pkg/systemd/90-nvidia-cdi-refresh.preset "${UNITDIR%/*}/system-preset/90-nvidia-cdi-refresh.preset"
+put 644 pkg/udev/99-nvidia-cdi-refresh.rules "$PREFIX/lib/udev/rules.d/99-nvidia-cdi-refresh.rules"
+
 put 755 "$BUILD/nvidia-docker" "$BINDIR/nvidia-docker"
 put 755 "$BUILD/nvidia-docker-plugin" "$BINDIR/nvidia-docker-plugin"
 put 644 "$BUILD/share/man/man1/nvidia-docker.1" "$MANDIR/man1/nvidia-docker.1"

@@ -3,6 +3,7 @@
 mod cdi;
 mod config;
 mod configure;
+mod doctor;
 mod hook;
 mod info;
 mod system;
@@ -23,6 +24,7 @@ pub(crate) fn run(line: &Line) -> Result<u8> {
         ["runtime", "configure"] => configure::run(line),
         ["system", "create-device-nodes"] => system::nodes::run(line),
         ["system", "create-dev-char-symlinks"] => system::links::run(line),
+        ["doctor"] => return doctor::run(line),
         ["hook"] => return Ok(hook::run(line)),
         ["info"] => info::run(),
         other => Err(Error::new(ErrorKind::InvalidArgument, format!("{other:?}"))),

@@ -1,4 +1,4 @@
-//! Writes the manual pages and shell completions of nvidia-container-cli, laid out as below `<prefix>/share`.
+//! Writes the manual pages and shell completions of nvidia-container-cli and nvidia-ctk, laid out as below `<prefix>/share`.
 //!
 //!     nvc-generate DIRECTORY [DATE]
 //!
@@ -12,10 +12,14 @@
 #[path = "../../../nvc-cli/src/args.rs"]
 mod args;
 mod completions;
+#[allow(dead_code, reason = "parts of it are for the program alone")]
+#[path = "../../../nvc-ctk/src/table.rs"]
+mod ctk;
 #[allow(dead_code, reason = "one part of it is for the program alone")]
 #[path = "../../../nvc-cli/src/help.rs"]
 mod help;
 mod manual;
+mod toolkit;
 
 use std::io;
 use std::path::PathBuf;
@@ -29,7 +33,8 @@ fn main() -> ExitCode {
     };
     let date = words.next().unwrap_or_default();
     let written = manual::write(&share.join("man/man1"), &date.to_string_lossy())
-        .and_then(|()| completions::write(&share));
+        .and_then(|()| completions::write(&share))
+        .and_then(|()| toolkit::write(&share, &date.to_string_lossy()));
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

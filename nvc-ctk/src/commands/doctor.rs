@@ -1,0 +1,167 @@
+//! Looks for what is wrong on this machine, and says of each thing how it shows and how it is repaired.
+
+mod driver;
+mod engines;
+mod settings;
+mod specifications;
+
+use libnvc::Result;
+use serde_json::json;
+
+use super::invalid;
+use crate::line::Line;
+use crate::logging::print;
+
+/// What was looked at, and what is wrong with it.
+#[derive(Debug)]
+struct Check {
+    name: &'static str,
+    faults: Vec<Fault>,
+}
+
+/// Something that is wrong.
+#[derive(Debug, PartialEq, Eq)]
+struct Fault {
+    /// What.
+    what: String,
+    /// How users notice.
+    shows: &'static str,
+    /// The command or step that repairs it.
+    repair: String,
+}
+
+impl Fault {
+    fn new(what: impl Into<String>, shows: &'static str, repair: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            shows,
+            repair: repair.into(),
+        }
+    }
+}
+
+/// The exit status is 1 if anything is wrong.
+pub(super) fn run(line: &Line) -> Result<u8> {
+    let as_json = match line.text("format") {
+        "text" => false,
+        "json" => true,
+        other => return Err(invalid(format!("invalid --format value: {other}"))),
+    };
+    let checks = [
+        Check {
+            name: "kernel module",
+            faults: driver::module(),
+        },
+        Check {
+            name: "device nodes",
+            faults: driver::nodes(),
+        },
+        Check {
+            name: "libraries",
+            faults: driver::libraries(),
+        },
+        Check {
+            name: "management library",
+            faults: driver::nvml(),
+        },
+        Check {
+            name: "persistence daemon",
+            faults: driver::persistence(),
+        },
+        Check {
+            name: "config.toml",
+            faults: settings::config(line),
+        },
+        Check {
+            name: "SELinux",
+            faults: settings::selinux(),
+        },
+        Check {
+            name: "docker",
+            faults: engines::docker(),
+        },
+        Check {
+            name: "containerd",
+            faults: engines::containerd(),
+        },
+        Check {
+            name: "runc",
+            faults: engines::runc(),
+        },
+        Check {
+            name: "CDI specifications",
+            faults: specifications::all(),
+        },
+        Check {
+            name: "hook program",
+            faults: specifications::hook_program(),
+        },
+    ];
+    print(&if as_json {
+        to_json(&checks)
+    } else {
+        to_text(&checks)
+    })?;
+    Ok(u8::from(
+        checks.iter().any(|check| !check.faults.is_empty()),
+    ))
+}
+
+fn to_text(checks: &[Check]) -> String {
+    let mut text = String::new();
+    for check in checks {
+        if check.faults.is_empty() {
+            text += &format!("ok       {}\n", check.name);
+        }
+        for fault in &check.faults {
+            text += &format!("WRONG    {}: {}\n", check.name, fault.what);
+            text += &format!(
+                "         shows as: {}\n         repair: {}\n",
+                fault.shows, fault.repair
+            );
+        }
+    }
+    text
+}
+
+fn to_json(checks: &[Check]) -> String {
+    let fault =
+        |fault: &Fault| json!({ "what": fault.what, "shows": fault.shows, "repair": fault.repair });
+    let check = |check: &Check| {
+        let faults: Vec<_> = check.faults.iter().map(fault).collect();
+        json!({ "check": check.name, "ok": faults.is_empty(), "faults": faults })
+    };
+    format!(
+        "{:#}\n",
+        json!({ "checks": checks.iter().map(check).collect::<Vec<_>>() })
+    )
+}
+
+/// A file's text, if it can be read.
+fn read(path: &str) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// The first number of the form `1.2.3` in a text.
+fn version_in(text: &str) -> Option<Vec<u32>> {
+    let word = text
+        .split([' ', '\n', ',', '-', '+', '~'])
+        .find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(
+        word.split('.')
+            .map_while(|part| part.parse().ok())
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_in;
+
+    #[test]
+    fn versions_are_found() {
+        assert_eq!(version_in("runc version 1.1.5+ds1\n"), Some(vec![1, 1, 5]));
+        assert_eq!(version_in("podman version 4.3.1"), Some(vec![4, 3, 1]));
+        assert_eq!(version_in("none"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! Looks at container engines and their configuration.
+
+use std::path::Path;
+use std::process::Command;
+
+use nvc_toolkit::engine::change::read;
+use nvc_toolkit::engine::{containerd as containerd_config, docker as docker_config};
+use serde_json::Value;
+
+use super::{Fault, version_in};
+
+/// Versions of runc that forget devices without a link in /dev/char when systemd reloads.
+const FORGETFUL: [u32; 4] = [3, 4, 5, 6];
+
+pub(super) fn docker() -> Vec<Fault> {
+    let path = Path::new(docker_config::CONFIG);
+    let shows = "dockerd does not start, or containers with --runtime=nvidia fail";
+    let text = match read(path) {
+        Ok(None) => return Vec::new(),
+        Ok(Some(text)) => text,
+        Err(error) => {
+            return vec![Fault::new(
+                error.message(),
+                shows,
+                format!("correct {}", path.display()),
+            )];
+        }
+    };
+    let value: Value = match serde_json::from_str(&text) {
+        Ok(value) => value,
+        Err(error) => {
+            let what = format!("{}: {error}", path.display());
+            return vec![Fault::new(
+                what,
+                shows,
+                format!("correct {}", path.display()),
+            )];
+        }
+    };
+    let mut faults = Vec::new();
+    for (name, entry) in value
+        .get("runtimes")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        let program = entry
+            .get("path")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if name.starts_with("nvidia") && !is_program(program) {
+            let what = format!(
+                "{}: runtime {name} is {program}, which is missing",
+                path.display()
+            );
+            faults.push(Fault::new(
+                what,
+                shows,
+                "nvidia-ctk runtime configure --runtime=docker, and restart docker",
+            ));
+        }
+    }
+    let default = value
+        .get("default-runtime")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let is_known = value
+        .get("runtimes")
+        .is_some_and(|runtimes| runtimes.get(default).is_some());
+    if default.starts_with("nvidia") && !is_known {
+        let what = format!(
+            "{}: the default runtime {default} is not registered",
+            path.display()
+        );
+        faults.push(Fault::new(
+            what,
+            "dockerd does not start",
+            "nvidia-ctk runtime configure --runtime=docker, and restart docker",
+        ));
+    }
+    faults
+}
+
+/// Whether a path, or a name in PATH, is a program.
+fn is_program(name: &str) -> bool {
+    if name.contains('/') {
+        return Path::new(name).is_file();
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let more = [
+        "/usr/local/sbin",
+        "/usr/local/bin",
+        "/usr/sbin",
+        "/usr/bin",
+        "/sbin",
+        "/bin",
+    ];
+    !name.is_empty()
+        && path
+            .split(':')
+            .chain(more)
+            .any(|directory| Path::new(directory).join(name).is_file())
+}
+
+pub(super) fn containerd() -> Vec<Fault> {
+    let path = Path::new(containerd_config::CONFIG);
+    let shows = "pods with the runtime class nvidia do not start";
+    let text = match read(path) {
+        Ok(None) => return Vec::new(),
+        Ok(Some(text)) => text,
+        Err(error) => {
+            return vec![Fault::new(
+                error.message(),
+                shows,
+                format!("correct {}", path.display()),
+            )];
+        }
+    };
+    if let Err(error) = containerd_config::has(path, &text, "nvidia") {
+        let repair = format!("correct {}, and restart containerd", path.display());
+        return vec![Fault::new(
+            error.message(),
+            "containerd does not start",
+            repair,
+        )];
+    }
+    let drop_in = Path::new(containerd_config::DROP_IN);
+    let is_imported = text.contains("/etc/containerd/conf.d/");
+    if drop_in.exists() && !is_imported {
+        let what = format!("{} does not import {}", path.display(), drop_in.display());
+        return vec![Fault::new(
+            what,
+            shows,
+            "nvidia-ctk runtime configure --runtime=containerd, and restart containerd",
+        )];
+    }
+    Vec::new()
+}
+
+pub(super) fn runc() -> Vec<Fault> {
+    let Ok(output) = Command::new("runc").arg("--version").output() else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let is_forgetful = match version_in(&text).as_deref() {
+        Some([1, 1, patch, ..]) => FORGETFUL.contains(patch),
+        _ => false,
+    };
+    let uses_systemd = Path::new("/run/systemd/system").exists();
+    if !is_forgetful || !uses_systemd || !Path::new("/dev/nvidiactl").exists() {
+        return Vec::new();
+    }
+    if Path::new("/dev/char/195:255").exists() {
+        return Vec::new();
+    }
+    let what = "this runc forgets devices that have no link in /dev/char";
+    let shows = "containers lose their GPUs at systemctl daemon-reload: NVML: Unknown Error";
+    vec![Fault::new(
+        what,
+        shows,
+        "nvidia-ctk system create-dev-char-symlinks --create-all, at each boot",
+    )]
+}

@@ -1,0 +1,95 @@
+//! Looks at CDI specifications, and at the program that their hooks are.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use nvc_toolkit::cdi::{Registry, STANDARD_DIRECTORIES, version};
+
+use super::{Fault, version_in};
+use crate::commands::cdi::verify;
+
+pub(super) fn all() -> Vec<Fault> {
+    let registry = Registry::load(&STANDARD_DIRECTORIES);
+    let mut faults = Vec::new();
+    for finding in verify::findings(&registry) {
+        let what = format!("{}: {}", finding.file.display(), finding.text);
+        let repair = finding
+            .repair
+            .unwrap_or_else(|| "remove the file, or have its maker write it again".into());
+        faults.push(Fault::new(
+            what,
+            "CDI devices are missing, or containers with them do not start",
+            repair,
+        ));
+    }
+    for file in registry.files() {
+        let mode = std::fs::metadata(&file.path).map_or(0o644, |facts| facts.permissions().mode());
+        if mode & 0o004 == 0 {
+            let what = format!("{} can be read by root only", file.path.display());
+            let repair = format!("chmod 644 {}", file.path.display());
+            faults.push(Fault::new(
+                what,
+                "rootless containers do not find its devices",
+                repair,
+            ));
+        }
+    }
+    faults.extend(too_new(&registry));
+    faults
+}
+
+/// Podman before version 5 knows no format after 0.5.0, and skips files of later ones.
+fn too_new(registry: &Registry) -> Vec<Fault> {
+    let Ok(output) = Command::new("podman").arg("--version").output() else {
+        return Vec::new();
+    };
+    let found = version_in(&String::from_utf8_lossy(&output.stdout));
+    let Some([major, ..]) = found.as_deref() else {
+        return Vec::new();
+    };
+    if *major >= 5 {
+        return Vec::new();
+    }
+    let files = registry
+        .files()
+        .iter()
+        .filter(|file| version::rank(&file.spec.cdi_version) > version::rank("0.5.0"));
+    let fault = |file: &nvc_toolkit::cdi::registry::SpecFile| {
+        let (path, version) = (file.path.display(), &file.spec.cdi_version);
+        let what = format!("{path} is of CDI {version}, and podman {major} knows 0.5.0");
+        Fault::new(
+            what,
+            "podman: unresolvable CDI devices",
+            "nvidia-ctk cdi generate without --gids, and a class without a dot",
+        )
+    };
+    files.map(fault).collect()
+}
+
+pub(super) fn hook_program() -> Vec<Fault> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let directories = path.split(':').chain(["/usr/bin", "/usr/local/bin"]);
+    let found = directories
+        .map(|directory| Path::new(directory).join("nvidia-cdi-hook"))
+        .find(|path| path.exists());
+    let Some(found) = found else {
+        let what = "nvidia-cdi-hook is not in PATH";
+        return vec![Fault::new(
+            what,
+            "containers with CDI devices do not start",
+            "install nvidia-container-toolkit-base",
+        )];
+    };
+    let mode = std::fs::metadata(&found).map_or(0, |facts| facts.permissions().mode());
+    if mode & 0o111 == 0 {
+        let what = format!("{} is not executable", found.display());
+        let repair = format!("chmod 755 {}", found.display());
+        return vec![Fault::new(
+            what,
+            "containers with CDI devices do not start",
+            repair,
+        )];
+    }
+    Vec::new()
+}

@@ -1,0 +1,120 @@
+//! Writes the manual page and the completions of nvidia-ctk, from its own table of commands and options.
+
+use std::io;
+use std::path::Path;
+
+use clap::Command;
+use clap_complete::{Shell, generate};
+use clap_mangen::Man;
+
+use crate::ctk::{PROGRAM, clap};
+
+/// What a table cannot say.
+const SECTIONS: &str = include_str!("../../man/nvidia-ctk.sections");
+
+/// Writes below `share`.
+pub(crate) fn write(share: &Path, date: &str) -> io::Result<()> {
+    crate::save(&share.join(format!("man/man1/{PROGRAM}.1")), &page(date)?)?;
+    for (shell, file) in [
+        (
+            Shell::Bash,
+            format!("bash-completion/completions/{PROGRAM}"),
+        ),
+        (Shell::Zsh, format!("zsh/site-functions/_{PROGRAM}")),
+        (
+            Shell::Fish,
+            format!("fish/vendor_completions.d/{PROGRAM}.fish"),
+        ),
+    ] {
+        let mut text = Vec::new();
+        generate(shell, &mut clap(), PROGRAM, &mut text);
+        crate::save(&share.join(file), &text)?;
+    }
+    Ok(())
+}
+
+/// One page: the program, then each command with its options.
+fn page(date: &str) -> io::Result<Vec<u8>> {
+    let version = env!("CARGO_PKG_VERSION");
+    let program = clap();
+    let about = program
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let man = Man::new(program.clone().about(about.to_lowercase()))
+        .title(PROGRAM.to_uppercase())
+        .section("1")
+        .date(date)
+        .source(format!("nvidia-container-toolkit {version}"))
+        .manual("NVIDIA containers");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    text.extend_from_slice(b".SH COMMANDS\n");
+    commands(&program, PROGRAM, &mut text);
+    text.extend_from_slice(SECTIONS.as_bytes());
+    Ok(text)
+}
+
+/// A command's subcommands, each with its options, and theirs.
+fn commands(of: &Command, path: &str, text: &mut Vec<u8>) {
+    for command in of.get_subcommands() {
+        let path = format!("{path} {}", command.get_name());
+        let is_group = command.get_subcommands().next().is_some() && command.get_name() != "config";
+        if !is_group {
+            let about = command
+                .get_about()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let mut lines = format!(".SS {path}\n{}.\n", escaped(&about));
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let Some(long) = arg.get_long() else {
+                    continue;
+                };
+                let value = arg
+                    .get_value_names()
+                    .filter(|_| arg.get_action().takes_values());
+                let value = value
+                    .and_then(<[_]>::first)
+                    .map(|name| format!(" \\fI{name}\\fR"));
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                lines += &format!(
+                    ".TP\n\\fB\\-\\-{}\\fR{}\n{}\n",
+                    escaped(long),
+                    value.unwrap_or_default(),
+                    escaped(&help)
+                );
+            }
+            text.extend_from_slice(lines.as_bytes());
+        }
+        commands(command, &path, text);
+    }
+}
+
+/// A text as roff shows it unchanged.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_every_command_and_option() {
+        let page = String::from_utf8(page("2026-01-01").unwrap())
+            .unwrap()
+            .replace('\\', "");
+        for word in [
+            "nvidia-ctk cdi transform root",
+            "--nvidia-cdi-hook-path",
+            "nvidia-ctk config default",
+            "--remove",
+        ] {
+            assert!(page.contains(word), "{word}");
+        }
+    }
+}
