@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::generate::{self, Mode};
-use nvc_toolkit::image::{Container, Wish, capabilities, features};
+use nvc_toolkit::image::{Container, Devices, Wish, capabilities, features};
 use nvc_toolkit::nodes::{self, Nodes};
 use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
+use nvc_toolkit::record::Level;
 use nvc_toolkit::{driver_files, gated, programs};
 
 use crate::automatic;
@@ -22,7 +23,7 @@ pub(crate) fn modify(
     wish: &Wish,
     container: &Container,
     config: &Config,
-    _log: &mut Log,
+    log: &mut Log,
 ) -> Result<(), Failure> {
     let mut all = gated_features(container, config);
     if capabilities::asks_for_graphics(&container.environment) {
@@ -32,9 +33,39 @@ pub(crate) fn modify(
         all.push(displays);
     }
     all.extend(cuda_compat(config)?);
+    all.extend(device_nodes(wish, config, log));
     edits::apply(spec, &all, &nodes::look_up)?;
     injection::add(spec, &injection::hook_path(config))?;
     Ok(())
+}
+
+/// The nodes of the chosen GPUs. The hook gives them too, but what is not in config.json is forgotten when systemd
+/// reloads, or when the container is updated. If the driver cannot be asked, they are left to the hook.
+fn device_nodes(wish: &Wish, config: &Config, log: &mut Log) -> Option<Edits> {
+    let ids: Vec<String> = match &wish.devices {
+        Devices::None => vec!["none".into()],
+        some => some.names().into_iter().map(str::to_owned).collect(),
+    };
+    match generate::generate(&automatic::options(Mode::Nvml, ids, config)) {
+        Ok(made) => {
+            let devices = made.spec.devices.into_iter();
+            let parts = devices.map(|device| device.container_edits);
+            let mut edits = Edits::default();
+            for part in parts.chain([made.spec.container_edits]) {
+                let nodes = part.device_nodes.into_iter();
+                // Displays are for those who ask for graphics.
+                let nodes = nodes.filter(|node| node.path.starts_with("/dev/nvidia"));
+                edits.device_nodes.extend(nodes);
+            }
+            Some(edits)
+        }
+        Err(error) => {
+            let text = format!("devices are left to the hook: {}", error.message());
+            // The hook says what is wrong, if anything is.
+            log.write(Level::Info, &text);
+            None
+        }
+    }
 }
 
 /// The devices that have switches of their own.

@@ -87,6 +87,27 @@ fn gives_one_gpu(runtime: &str) {
     let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
     let seen = printed(&mut bundle.run());
     assert_eq!(seen, sight(bundle.world.driver, 1));
+    // Also in config.json: what is only in the cgroup is forgotten when systemd reloads.
+    let spec = bundle.spec();
+    let devices = spec["linux"]["devices"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let mut paths: Vec<&str> = devices
+        .iter()
+        .filter_map(|device| device["path"].as_str())
+        .collect();
+    paths.sort_unstable();
+    let expected = [
+        "/dev/nvidia-modeset",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+        "/dev/nvidia1",
+        "/dev/nvidiactl",
+    ];
+    assert_eq!(paths, expected);
+    let rules = spec["linux"]["resources"]["devices"].to_string();
+    assert!(rules.contains("195"), "{rules}");
     let log = bundle.world.log();
     assert!(
         log.contains("devices 1 by NVIDIA_VISIBLE_DEVICES; mode legacy"),
