@@ -55,7 +55,7 @@ fn words(step: Step) -> &'static str {
         Step::Attach => "attaching the container's root",
         Step::Pivot => "changing the root",
         Step::Volumes => "making the container's volumes read-only",
-        Step::Mask => "masking /proc and /sys",
+        Step::Mask => "masking /proc, /sys and /dev",
         Step::Limits => "limiting its resources",
         Step::User => "becoming the container's owner",
         Step::UserNamespace => "entering the container's user namespace",

@@ -256,7 +256,7 @@ impl Memory {
                 below.push(entry.name.to_owned());
             }
             // File systems that do not tell types: readlinkat finds out.
-            libc::DT_LNK | libc::DT_UNKNOWN => {
+            libc::DT_LNK | libc::DT_UNKNOWN if library::is_name(entry.name.as_bytes()) => {
                 enough |= budget.take_link(entry.name).is_none();
                 links.insert(entry.name.to_owned(), OsString::new());
             }

@@ -4,7 +4,7 @@
 //! and the ambient capabilities, and after the system-call filter only the execution is left to do.
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
 
 use super::{Cage, NAME, volumes};
@@ -138,8 +138,9 @@ fn wall_in(cage: &Cage<'_>, arguments: &[*const libc::c_char]) -> Result<Infalli
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount_at(None, c"/", None, private, None).at(Step::Private)?;
     enter_root(cage)?;
-    mask(c"/proc")?;
-    mask(c"/sys")?;
+    mask(c"/proc", MsFlags::MS_RDONLY)?;
+    mask(c"/sys", MsFlags::MS_RDONLY)?;
+    name_program(cage)?;
     chdir(c"/").at(Step::Pivot)?;
 
     if super::close_on_execution().is_err() {
@@ -288,18 +289,66 @@ fn restrict_here(cage: &Cage<'_>) -> Result<(), Failure> {
 
 /// Puts an empty read-only directory over one of the root's, if it is a directory: no kernel interface for the program.
 ///
-/// Leaves the working directory there, since mount(2) takes names and the descriptor's is `.` there.
-fn mask(name: &std::ffi::CStr) -> Result<(), Failure> {
+/// Leaves the working directory there, since mount(2) takes names and the descriptor's is `.` there. Returns None if there
+/// is no such directory, and otherwise a reference to it, below the mount.
+fn mask(name: &std::ffi::CStr, read_only: MsFlags) -> Result<Option<OwnedFd>, Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
         Ok(directory) => directory,
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
         Err(errno) => return Err(errno).at(Step::Mask),
     };
     fchdir(&directory).at(Step::Mask)?;
-    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let data = Some(c"mode=555");
-    mount_at(Some(c"tmpfs"), c".", Some(c"tmpfs"), flags, data).at(Step::Mask)
+    let flags = MASK | read_only;
+    mount_at(Some(c"tmpfs"), c".", Some(c"tmpfs"), flags, data).at(Step::Mask)?;
+    Ok(Some(directory))
+}
+
+const MASK: MsFlags = MsFlags::MS_NOSUID
+    .union(MsFlags::MS_NODEV)
+    .union(MsFlags::MS_NOEXEC);
+
+/// Masks /dev, but for the name that the kernel has for a program that is executed by descriptor: /dev/fd/N.
+///
+/// TOMOYO, a security module that Debian's kernels have switched on, looks that name up, and without it nothing can be
+/// executed. The program needs no devices. Where the image has no /dev, nothing can be done about it.
+fn name_program(cage: &Cage<'_>) -> Result<(), Failure> {
+    let Some(below) = mask(c"/dev", MsFlags::empty())? else {
+        return Ok(());
+    };
+    chdir(c"/dev").at(Step::Mask)?;
+    let here = nix::sys::stat::stat(c".").at(Step::Mask)?;
+    // A process in another mount namespace can rename what is a mount point here.
+    if here.st_dev == fstat(&below).at(Step::Mask)?.st_dev {
+        return Err(Errno::EXDEV).at(Step::Mask);
+    }
+    let cwd = nix::fcntl::AT_FDCWD;
+    mkdirat(cwd, c"fd", Mode::from_bits_truncate(0o555)).at(Step::Mask)?;
+    chdir(c"fd").at(Step::Mask)?;
+    let mut digits = [0; 12];
+    let number = decimal(cage.program.as_raw_fd(), &mut digits);
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    openat(cwd, number, flags, Mode::from_bits_truncate(0o444)).at(Step::Mask)?;
+    chdir(c"..").at(Step::Mask)?;
+    let flags = MASK | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount_at(None, c".", None, flags, None).at(Step::Mask)
+}
+
+/// Writes a number into a buffer, without memory of its own: this process may share its parent's.
+fn decimal(number: i32, digits: &mut [u8; 12]) -> &std::ffi::CStr {
+    let mut rest = number.unsigned_abs();
+    let mut start = digits.len() - 1;
+    for (at, digit) in digits.iter_mut().enumerate().rev().skip(1) {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        start = at;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let text = digits.get(start..).unwrap_or_default();
+    std::ffi::CStr::from_bytes_until_nul(text).unwrap_or_default()
 }
 
 /// Drops all capabilities but those that the program keeps, and becomes the container's owner, in its user namespace if it
@@ -416,6 +465,13 @@ fn forbid_calls(cage: &Cage<'_>) -> Result<(), Failure> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_written() {
+        for (number, text) in [(0, c"0"), (7, c"7"), (10, c"10"), (i32::MAX, c"2147483647")] {
+            assert_eq!(decimal(number, &mut [0; 12]), text);
+        }
+    }
 
     #[test]
     fn failures_survive_the_pipe() {
