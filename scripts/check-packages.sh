@@ -36,7 +36,7 @@ apt() { apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
 # All files but those in which package managers take notes.
 files() {
   find / -xdev \( -path /proc -o -path /tmp -o -path /packages -o -path /sim -o -path /var/lib/dpkg -o -path /var/lib/apt \
-    -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache \) -prune -o -print | sort
+    -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache -o -path '/etc/*-' -o -path /etc/.pwd.lock \) -prune -o -print | sort
 }
 
 # Packages of the names and relations of those that are replaced, of an older version.
@@ -141,7 +141,7 @@ inside() {
   files > /tmp/before
   make_predecessors > /dev/null
   check "packages to replace, and a toolkit that needs them, are installed" dpkg -i /tmp/predecessor/*.deb
-  check "apt installs the packages" apt install /packages/*.deb
+  check "apt installs the packages" apt install --no-install-recommends /packages/*.deb
   check "they took the others' place" replaced
   check "the toolkit's programs answer by all their names" toolkit_answers
   check "the administrator's config.toml is as it was" keeps_configuration
@@ -161,6 +161,8 @@ inside() {
   check "it compiles with the static library" compile_statically
   check "and then sees the GPUs too" c_program /tmp/devices-static
   check "the example of nvc(3) compiles" compile_example
+  check "nvidia-docker-plugin -v" bash -c "nvidia-docker-plugin -v | grep -Fx 'NVIDIA Docker plugin: $version'"
+  check "nvidia-docker belongs to a user of its own" bash -c '[ "$(stat -c %U /var/lib/nvidia-docker)" = nvidia-docker ]'
   check "the completions load in bash" bash -c '. /usr/share/bash-completion/completions/nvidia-container-cli'
   check "removal leaves nothing" remove_all
   check "but the administrator's config.toml" keeps_configuration

@@ -53,10 +53,12 @@ fn of_entry(entry: Listed) -> Option<Library> {
         return None;
     }
     let width = match entry.flags & 0xff00 {
-        // x86-64, ppc64le, AArch64
-        0x0300 | 0x0500 | 0x0a00 => Width::Wide,
-        // i386 and what has no architecture of its own, x32, ARM with and without hardware floating point
-        0x0000 | 0x0800 | 0x0900 | 0x0b00 => Width::Narrow,
+        // x86-64, ppc64le; AArch64
+        0x0300 | 0x0500 => Width::Wide,
+        0x0a00 if cfg!(target_arch = "aarch64") => Width::Wide,
+        // i386 and what has no architecture of its own, x32; ARM with and without hardware floating point
+        0x0000 | 0x0800 => Width::Narrow,
+        0x0900 | 0x0b00 if cfg!(target_arch = "aarch64") => Width::Narrow,
         _ => return None,
     };
     Some(Library {

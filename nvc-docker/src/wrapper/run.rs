@@ -254,18 +254,16 @@ impl Invocation<'_> {
             _ => Vec::new(),
         };
         let is_checked = !image.cuda.is_empty() || !requirements.is_empty();
-        if is_local && selection != Selection::Nothing && (is_checked || selection.has_prefixes()) {
-            let local = Local::ask()?;
-            let gpus = local.candidates();
-            selection = selection.complete(&gpus)?;
-            check_cuda(CudaVersion::parse(&local.versions.cuda)?, image)?;
-            local.require(&requirements, |index| match &selection {
-                Selection::These(names) => gpus.iter().any(|gpu| {
-                    gpu.index == index
-                        && (names.contains(&gpu.uuid) || names.contains(&index.to_string()))
-                }),
-                _ => true,
-            })?;
+        let asks = is_checked || selection.has_prefixes();
+        if is_local && selection != Selection::Nothing && asks {
+            match Local::ask() {
+                Ok(local) => selection = checked(&local, selection, image, &requirements)?,
+                Err(failure) if selection.has_prefixes() => return Err(failure),
+                // The engine may find a driver where this program does not look.
+                Err(failure) => say(&format!(
+                    "Warning: the image's requirements are not checked: {failure}"
+                )),
+            }
         }
         // What the user or the image says already needs no repetition.
         let sets_visible = !items(nv_gpu).is_empty()
@@ -354,6 +352,25 @@ impl Invocation<'_> {
         }
         Ok(of_other_machine(&remote.classic(ids, volumes)?, mounting))
     }
+}
+
+/// Completes a selection and checks an image's requirements on it.
+fn checked(
+    local: &Local,
+    selection: Selection,
+    image: &Image,
+    requirements: &[&str],
+) -> Result<Selection> {
+    let gpus = local.candidates();
+    let selection = selection.complete(&gpus)?;
+    check_cuda(CudaVersion::parse(&local.versions.cuda)?, image)?;
+    local.require(requirements, |index| match &selection {
+        Selection::These(names) => gpus.iter().any(|gpu| {
+            gpu.index == index && (names.contains(&gpu.uuid) || names.contains(&index.to_string()))
+        }),
+        _ => true,
+    })?;
+    Ok(selection)
 }
 
 /// Checks an image's CUDA label, or only warns where the image says that requirements do not count.

@@ -135,6 +135,11 @@ fn a_dry_run_explains_itself() {
         same device "docker run '--gpus=\"device=1\"' modern" "$(NV_GPU=1 nvidia-docker run modern 2> /dev/null)"
         same cdi 'docker run --device=nvidia.com/gpu=0 modern' "$(NV_BACKEND=cdi NV_GPU=0 nvidia-docker run modern 2> /tmp/why)"
         has why 'NV_BACKEND says so' "$(cat /tmp/why)"
+        docker import -c 'ENV NVIDIA_REQUIRE_CUDA=cuda>=99.0' -c 'ENV CUDA_VERSION=99.0' /tmp/image.tar picky > /dev/null
+        refused=$(NV_BACKEND=cdi nvidia-docker run picky 2>&1) && exit 1
+        has picky 'unsatisfied condition: cuda>=99.0' "$refused"
+        same 'on purpose' 'docker run -e NVIDIA_DISABLE_REQUIRE=1 --device=nvidia.com/gpu=all picky' \
+          "$(NV_BACKEND=cdi nvidia-docker run -e NVIDIA_DISABLE_REQUIRE=1 picky 2> /dev/null)"
         same plain 'docker run plain' "$(nvidia-docker run plain 2> /tmp/why)"
         has why 'unchanged: NV_GPU is not set' "$(cat /tmp/why)"
         same dashes 'docker run --gpus=all -- modern -x' "$(nvidia-docker run -- modern -x 2> /dev/null)"
