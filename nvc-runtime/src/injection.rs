@@ -13,10 +13,13 @@ const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-too
 /// Adds the hook behind the others, unless it is there.
 pub(crate) fn add(spec: &mut Spec, hook: &Path) -> Result<(), String> {
     let hooks = spec.list(&["hooks", "prestart"])?;
-    if !hooks.iter().any(is_ours) {
+    let path = hook.to_string_lossy();
+    // A hook that is configured can have any name.
+    let is_there = |entry: &Value| is_ours(entry) || entry["path"] == *path;
+    if !hooks.iter().any(is_there) {
         let name = hook.file_name().unwrap_or(hook.as_os_str());
         hooks.push(json!({
-            "path": hook.to_string_lossy(),
+            "path": path,
             "args": [name.to_string_lossy(), "prestart"],
         }));
     }

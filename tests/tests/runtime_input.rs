@@ -1,0 +1,252 @@
+//! Gives our runtime what engines, images and accidents can give it: nothing is lost, and who asks for no GPU does not notice it.
+//!
+//! The real runtime is a script that tells how it was called.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+
+use nvc_testkit::cli;
+use serde_json::{Value, json};
+
+/// A directory with a configuration, a stand-in for runc, and a bundle.
+struct World {
+    directory: tempfile::TempDir,
+}
+
+impl World {
+    fn new(mode: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let world = Self { directory };
+        let runc = world.path("runc");
+        fs::write(&runc, "#!/bin/sh\necho \"executed $*\"\n").expect("a script");
+        fs::set_permissions(&runc, fs::Permissions::from_mode(0o755)).expect("a mode");
+        // A driver root that would fail whoever looks at it.
+        let config = format!(
+            "[nvidia-container-cli]\nroot = \"/no/such/driver\"\n[nvidia-container-runtime]\nmode = \"{mode}\"\n\
+             runtimes = [\"{}\"]\n[nvidia-container-runtime-hook]\npath = \"/opt/hook\"\n",
+            runc.display()
+        );
+        fs::write(world.path("config.toml"), config).expect("a configuration");
+        fs::create_dir(world.path("bundle")).expect("a bundle");
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn spec(&self) -> PathBuf {
+        self.path("bundle/config.json")
+    }
+
+    fn write(&self, text: impl AsRef<[u8]>) {
+        fs::write(self.spec(), text).expect("a config.json");
+    }
+
+    fn read(&self) -> Vec<u8> {
+        fs::read(self.spec()).expect("a config.json")
+    }
+
+    fn value(&self) -> Value {
+        serde_json::from_slice(&self.read()).expect("JSON")
+    }
+
+    fn create_at(&self, bundle: &Path) -> Output {
+        let program = cli::beside("nvidia-container-runtime").expect("it is beside the tests");
+        Command::new(program)
+            .args(["create", "--bundle"])
+            .arg(bundle)
+            .arg("name")
+            .env("NVIDIA_CTK_CONFIG_FILE_PATH", self.path("config.toml"))
+            .output()
+            .expect("cargo build -p nvc-runtime comes first")
+    }
+
+    #[track_caller]
+    fn is_executed(&self) {
+        let output = self.create_at(&self.path("bundle"));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && text.starts_with("executed create"),
+            "{output:?}"
+        );
+    }
+
+    #[track_caller]
+    fn is_refused(&self) -> String {
+        let output = self.create_at(&self.path("bundle"));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+}
+
+fn spec(env: &[&str]) -> Value {
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {"env": env, "args": ["sh"], "cwd": "/"},
+        "root": {"path": "rootfs"},
+    })
+}
+
+/// The hook that a GPU container gets in legacy mode, whatever the driver says.
+fn has_hook(value: &Value) -> bool {
+    value["hooks"]["prestart"][0]["path"] == "/opt/hook"
+}
+
+#[test]
+fn containers_without_gpus_do_not_notice_us() {
+    for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
+        let world = World::new(mode);
+        // Not as a writer of JSON would write it.
+        let text = "{ \"ociVersion\":\"1.0.2\", \"process\": {\"env\":[\"A=1\"]},\n \"root\":{\"path\":\"r\"}, \"x\": 1.50 }  ";
+        world.write(text);
+        let before = fs::metadata(world.spec()).expect("metadata");
+        world.is_executed();
+        let after = fs::metadata(world.spec()).expect("metadata");
+        assert_eq!(world.read(), text.as_bytes(), "{mode}");
+        assert_eq!(
+            (before.ino(), before.mtime_nsec()),
+            (after.ino(), after.mtime_nsec()),
+            "{mode}"
+        );
+    }
+}
+
+#[test]
+fn text_that_is_no_json_is_left_to_the_real_runtime_unless_it_mentions_gpus() {
+    let world = World::new("legacy");
+    let deep = "[".repeat(100_000);
+    for text in ["", "{", "[]", "\u{feff}{}", "{\"process\": 7}", &deep] {
+        world.write(text);
+        world.is_executed();
+        assert_eq!(world.read(), text.as_bytes());
+    }
+    for text in [
+        "{\"process\": {\"env\": [\"NVIDIA_VISIBLE_DEVICES=0\"]",
+        "{\"process\": \"NVIDIA_\"}",
+    ] {
+        world.write(text);
+        let said = world.is_refused();
+        assert!(said.contains("error reading OCI specification: "), "{said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused() {
+    let world = World::new("legacy");
+    world.write(vec![b' '; (16 << 20) + 1]);
+    let said = world.is_refused();
+    assert!(said.contains("larger than 16 MiB"), "{said}");
+}
+
+#[test]
+fn what_is_not_ours_stays() {
+    let world = World::new("legacy");
+    let mut value = spec(&["NVIDIA_VISIBLE_DEVICES=0", "A=\u{fffd}"]);
+    value["annotations"] =
+        json!({"long": "x".repeat(1 << 20), "$serde_json::private::Number": "7"});
+    value["vendor"] = json!({"$serde_json::private::RawValue": "[1]", "list": [1, 1.5, -1, u64::MAX, null, false, ""]});
+    value["linux"] =
+        json!({"resources": {"devices": [{"allow": false, "access": "rwm"}]}, "empty": {}});
+    world.write(value.to_string());
+    world.is_executed();
+    let mut after = world.value();
+    assert!(has_hook(&after));
+    after.as_object_mut().expect("an object").remove("hooks");
+    assert_eq!(after, value);
+    // The order of members, too: people read these files.
+    let before = value.to_string();
+    let after = String::from_utf8_lossy(&world.read()).into_owned();
+    let prefix = &before[..before.len() - 1];
+    assert!(after.starts_with(prefix), "members have moved");
+}
+
+#[test]
+fn a_second_create_changes_nothing_more() {
+    let world = World::new("legacy");
+    world.write(spec(&["NVIDIA_VISIBLE_DEVICES=all"]).to_string());
+    world.is_executed();
+    let once = world.read();
+    world.is_executed();
+    assert_eq!(
+        world.value(),
+        serde_json::from_slice::<Value>(&once).expect("JSON")
+    );
+}
+
+#[test]
+fn the_file_keeps_its_mode_and_its_links() {
+    let world = World::new("legacy");
+    let elsewhere = world.path("elsewhere.json");
+    fs::write(&elsewhere, spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string()).expect("a file");
+    fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o600)).expect("a mode");
+    symlink("../elsewhere.json", world.spec()).expect("a link");
+    symlink("bundle", world.path("linked")).expect("a link");
+    let output = world.create_at(&world.path("linked"));
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        fs::symlink_metadata(world.spec())
+            .expect("it is there")
+            .is_symlink()
+    );
+    assert_eq!(
+        fs::metadata(&elsewhere).expect("metadata").mode() & 0o7777,
+        0o600
+    );
+    assert!(has_hook(&world.value()));
+    let left: Vec<_> = fs::read_dir(world.path("bundle"))
+        .expect("a directory")
+        .collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn what_a_killed_one_left_behind_does_not_matter() {
+    let world = World::new("legacy");
+    world.write(spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string());
+    // Every name that a process can have chosen; the process ids of tests are small numbers.
+    let left = world.path("bundle/.config.json.nvidia-1");
+    fs::write(&left, "half").expect("a file");
+    world.is_executed();
+    assert!(has_hook(&world.value()));
+}
+
+#[test]
+fn the_image_cannot_choose_devices_with_words_of_others() {
+    let world = World::new("legacy");
+    for env in [
+        &["nvidia_visible_devices=all"][..],
+        &["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_VISIBLE_DEVICES=void"],
+        &["NVIDIA_VISIBLE_DEVICES="],
+        &[
+            "NVIDIA_CTK_CONFIG_FILE_PATH=/tmp/x",
+            "LD_PRELOAD=/evil.so",
+            "NVIDIA_MOFED=enabled",
+        ],
+    ] {
+        let value = spec(env);
+        world.write(value.to_string());
+        world.is_executed();
+        assert_eq!(world.value(), value);
+    }
+}
+
+#[test]
+fn two_hundred_at_once_get_what_they_ask_for() {
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let world = World::new("legacy");
+                    world.write(spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string());
+                    world.is_executed();
+                    assert!(has_hook(&world.value()));
+                }
+            });
+        }
+    });
+}
