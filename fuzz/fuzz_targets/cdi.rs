@@ -1,0 +1,32 @@
+//! CDI specifications of others: any text is refused with a reason, or is read; what is valid is written and read again as
+//! the same, and can be compared, transformed and injected.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use nvc_toolkit::cdi::emit::{Format, text};
+use nvc_toolkit::cdi::inject::{HostNode, inject};
+use nvc_toolkit::cdi::transform::{Side, Transform};
+use nvc_toolkit::cdi::{compare, parse, validate, version};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(spec) = parse(bytes) else {
+        return;
+    };
+    if validate::spec(&spec).is_err() {
+        return;
+    }
+    for format in [Format::Yaml, Format::Json] {
+        let text = text(&spec, format, Some("fuzz\ned"));
+        let again = parse(text.as_bytes()).expect("what is written is read");
+        assert!(spec == again, "{text}");
+    }
+    assert!(compare::differences(&spec, &spec).is_empty());
+    assert!(version::rank(version::minimum(&spec).0) <= version::rank(&spec.cdi_version));
+    let mut moved = spec.clone();
+    Transform::new("/a", "/b", Side::Host).apply(&mut moved);
+    let mut config = serde_json::json!({ "process": { "user": { "uid": 1 } } });
+    let node = |_: &std::path::Path| Ok(HostNode { kind: 'c', major: 1, minor: 3 });
+    for device in &spec.devices {
+        let _ = inject(&mut config, &device.container_edits, &node);
+    }
+});
