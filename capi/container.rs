@@ -4,11 +4,13 @@ use std::cell::UnsafeCell;
 use std::ffi::{OsStr, c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use libc::pid_t;
-use libnvc::container::{CgroupVersion, ContainerConfig, ContainerFacts};
-use libnvc::options::{ContainerOptions, CudaCompatMode};
-use libnvc::{ContainerPath, Result, plan};
+use libnvc::container::{CgroupVersion, ContainerConfig};
+use libnvc::options::CudaCompatMode;
+use libnvc::request::{Capability, ImageOptions, Request};
+use libnvc::{ContainerPath, Result, Target, plan};
 
 use crate::boundary::{call, guard};
 use crate::context::{State, nvc_context};
@@ -18,6 +20,7 @@ use crate::memory::{
     array, invalid_argument, one, optional_path, path, release, release_strings, slice, text,
     value, words,
 };
+use crate::options::ContainerOptions;
 
 /// A container. Made by nvc_container_new.
 #[derive(Debug)]
@@ -67,13 +70,28 @@ pub(crate) struct Front {
 pub(crate) struct Container {
     pub(crate) front: UnsafeCell<Front>,
     pub(crate) found: libnvc::container::Container,
+    /// What the container's options ask for; the devices are named by later calls.
+    pub(crate) request: Request,
+    /// Files and links that calls have put into it.
+    placed: Mutex<Vec<ContainerPath>>,
 }
 
 impl Container {
-    fn find(config: &ContainerConfig, options: ContainerOptions) -> Result<Self> {
-        let found = libnvc::container::Container::discover(config, options)?;
-        let front = UnsafeCell::new(Front::of(&found, config));
-        Ok(Self { front, found })
+    fn find(config: &Config, options: ContainerOptions) -> Result<Self> {
+        let request = options.request()?;
+        let found = libnvc::container::Container::discover(config.to_container(options, &request))?;
+        let front = UnsafeCell::new(Front::of(
+            &found,
+            config,
+            options,
+            request.policy.cuda_compat,
+        ));
+        Ok(Self {
+            front,
+            found,
+            request,
+            placed: Mutex::default(),
+        })
     }
 
     /// The container that C means.
@@ -89,10 +107,10 @@ impl Container {
         unsafe { container.as_ref() }.ok_or_else(invalid_argument)
     }
 
-    /// What plans are made from: with the compatibility libraries that upstream's command line left in place.
-    pub(crate) fn facts(&self) -> Result<ContainerFacts> {
-        let mut facts = self.found.facts.clone();
-        if facts.compat_mode == CudaCompatMode::Mount {
+    /// The compatibility libraries that upstream's command line left in place.
+    pub(crate) fn compat_libraries(&self) -> Result<Vec<ContainerPath>> {
+        let mut found = self.found.image.compat_libraries.clone();
+        if self.request.policy.cuda_compat == CudaCompatMode::Mount {
             let front = self.front.get();
             // SAFETY: inside the container, which is alive; C writes between calls.
             let libs = unsafe { (*front).libs };
@@ -102,22 +120,33 @@ impl Container {
             let libs = unsafe { slice(libs, count) }?.iter();
             // SAFETY: as above.
             let libs = libs.filter_map(|lib| unsafe { text(*lib) });
-            facts.compat_libraries = libs.map(ContainerPath::new).collect();
+            found = libs.map(ContainerPath::new).collect();
         }
-        Ok(facts)
+        Ok(found)
+    }
+
+    /// Remembers what a call has put into the container.
+    pub(crate) fn note_placed(&self, paths: Vec<ContainerPath>) {
+        let placed = self.placed.lock();
+        placed.unwrap_or_else(PoisonError::into_inner).extend(paths);
+    }
+
+    /// What calls have put into the container.
+    pub(crate) fn placed(&self) -> Vec<ContainerPath> {
+        let placed = self.placed.lock();
+        placed.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Front {
-    fn of(found: &libnvc::container::Container, config: &ContainerConfig) -> Self {
-        let ContainerFacts {
-            options,
-            layout,
-            compat_libraries,
-            compat_mode,
-            ..
-        } = &found.facts;
-        let mode = match compat_mode {
+    fn of(
+        found: &libnvc::container::Container,
+        config: &Config,
+        options: ContainerOptions,
+        compat: CudaCompatMode,
+    ) -> Self {
+        let layout = &found.image.layout;
+        let mode = match compat {
             CudaCompatMode::Mount => ContainerOptions::CUDA_COMPAT_MOUNT,
             CudaCompatMode::Ldconfig => ContainerOptions::CUDA_COMPAT_LDCONFIG,
             CudaCompatMode::Disabled => ContainerOptions::CUDA_COMPAT_DISABLED,
@@ -126,12 +155,16 @@ impl Front {
             true => config.rootfs.join("proc"),
             false => PathBuf::from("/proc"),
         };
-        let libs = compat_libraries.iter().map(|lib| path(lib.as_path()));
+        let libs = found
+            .image
+            .compat_libraries
+            .iter()
+            .map(|lib| path(lib.as_path()));
         let (libs, nlibs) = array(libs.collect());
         let (uid, gid) = found.owner();
         let cgroup = found.device_cgroup();
         Self {
-            flags: (*options | mode).bits(),
+            flags: (options | mode).bits(),
             cfg: nvc_container_config {
                 pid: config.pid,
                 rootfs: path(&config.rootfs),
@@ -139,7 +172,7 @@ impl Front {
                 libs_dir: path(layout.libs_dir.as_path()),
                 libs32_dir: path(layout.libs32_dir.as_path()),
                 cudart_dir: path(layout.cudart_dir.as_path()),
-                ldconfig: optional_path(config.ldconfig.as_ref()),
+                ldconfig: optional_path(config.image.ldconfig.as_ref()),
             },
             uid,
             gid,
@@ -184,24 +217,58 @@ impl Drop for Container {
 ///
 /// # Safety
 /// Unless NULL, `config` is as the header demands.
-unsafe fn container_config(config: *const nvc_container_config) -> Result<ContainerConfig> {
+unsafe fn container_config(config: *const nvc_container_config) -> Result<Config> {
     // SAFETY: the caller's promise.
     let config = unsafe { value(config) }?;
     // SAFETY: the caller's promise.
     let text = |at: *mut c_char| unsafe { text(at) };
     let directory = |at| text(at).map(PathBuf::from);
-    Ok(ContainerConfig {
+    Ok(Config {
         pid: config.pid,
         rootfs: text(config.rootfs)
             .map(Path::new)
             .ok_or_else(invalid_argument)?
             .into(),
-        bins_dir: directory(config.bins_dir),
-        libs_dir: directory(config.libs_dir),
-        libs32_dir: directory(config.libs32_dir),
-        cudart_dir: directory(config.cudart_dir),
-        ldconfig: text(config.ldconfig).map(OsStr::to_owned),
+        image: ImageOptions {
+            bins_dir: directory(config.bins_dir),
+            libs_dir: directory(config.libs_dir),
+            libs32_dir: directory(config.libs32_dir),
+            cudart_dir: directory(config.cudart_dir),
+            ldconfig: text(config.ldconfig).map(OsStr::to_owned),
+        },
     })
+}
+
+/// What C's configuration says, in Rust's types.
+#[derive(Debug)]
+struct Config {
+    pid: pid_t,
+    rootfs: PathBuf,
+    image: ImageOptions,
+}
+
+impl Config {
+    /// Checks what can be checked without looking at the container.
+    fn check(&self) -> Result<()> {
+        let options = ContainerOptions::empty();
+        self.to_container(options, &Request::default()).check()
+    }
+
+    fn to_container(&self, options: ContainerOptions, request: &Request) -> ContainerConfig {
+        let (pid, rootfs) = (self.pid, self.rootfs.clone());
+        ContainerConfig {
+            target: match options.contains(ContainerOptions::STANDALONE) {
+                true => Target::Inside { pid, rootfs },
+                false => Target::Process { pid, rootfs },
+            },
+            image: self.image.clone(),
+            compat: match request.capabilities.include(Capability::Compute) {
+                true => request.policy.cuda_compat,
+                false => CudaCompatMode::Disabled,
+            },
+            device_cgroup: request.policy.device_rules,
+        }
+    }
 }
 
 /// Makes the configuration of a container. rootfs is not copied; all other fields are NULL.
@@ -298,9 +365,15 @@ pub unsafe extern "C" fn nvc_ldcache_update(
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
         let container = container()?;
-        let facts = &container.found.facts;
-        let plan = plan::ldcache(&outline(session, facts)?, facts);
-        state.apply(container, &plan)
+        let request = &container.request;
+        let driver = outline(session, request)?;
+        // In the other mode, nvc_driver_mount has mounted them.
+        let searches = request.policy.cuda_compat == CudaCompatMode::Ldconfig;
+        let compat = plan::cuda_compat(&driver, request).filter(|_| searches);
+        let intents = compat
+            .into_iter()
+            .chain([plan::library_path(&driver, request)]);
+        state.apply(container, &intents.collect::<Vec<_>>())
     };
     // SAFETY: the header's demands on the caller.
     unsafe { call(ctx, body) }

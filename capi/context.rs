@@ -14,7 +14,7 @@ use libnvc::debuglog::printable;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DriverConfig, DriverSession, Identity};
 use libnvc::options::LibraryOptions;
-use libnvc::plan::Plan;
+use libnvc::plan::Intent;
 use libnvc::{Error, ErrorKind, HostPath, Result};
 
 use crate::boundary::{call, guard};
@@ -181,17 +181,21 @@ impl State {
     }
 
     /// Carries a plan out in a container.
-    pub(crate) fn apply(&mut self, container: &Container, plan: &Plan) -> Result<()> {
+    pub(crate) fn apply(&mut self, container: &Container, intents: &[Intent]) -> Result<()> {
+        let (compat_libraries, placed) = (container.compat_libraries()?, container.placed());
         let options = ApplyOptions {
             no_pivot: self.no_pivot,
             stay: false,
+            compat_libraries: Some(&compat_libraries),
+            placed: &placed,
         };
-        apply(
-            plan,
-            self.driver()?.session.root(),
-            &container.found,
-            options,
-        )
+        let root = self.driver()?.session.root();
+        let report = apply(intents, root, &container.found, options)?;
+        for reason in &report.skipped {
+            log::warn!("going on without it: {}", reason.message());
+        }
+        container.note_placed(report.placed);
+        Ok(())
     }
 
     fn init(&mut self, config: impl FnOnce() -> Result<DriverConfig>, options: &str) -> Result<()> {

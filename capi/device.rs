@@ -9,7 +9,7 @@ use libnvc::{HostPath, Result, plan};
 use crate::boundary::{call, guard};
 use crate::container::{Container, nvc_container};
 use crate::context::{Question, State, nvc_context};
-use crate::driver::{device_id, nvc_device_node, outline};
+use crate::driver::{device_id, nvc_device_node};
 use crate::handles::{self, Kind};
 use crate::memory::{
     array, invalid_argument, one, optional_path, release, slice, string, text, value,
@@ -98,18 +98,10 @@ impl nvc_device {
         // SAFETY: the caller's promise.
         let node = unsafe { device.node.to_node() }.ok();
         Ok(Gpu {
-            index: 0,
-            model: String::new(),
-            uuid: String::new(),
             busid: busid.to_string_lossy().into_owned(),
-            arch: String::new(),
-            brand: String::new(),
             minor: node.as_ref().map_or(0, |node| node.number.minor),
             node,
-            proc_dir: None,
-            mig_capable: false,
-            mig_caps_path: None,
-            mig_devices: Vec::new(),
+            ..Gpu::default()
         })
     }
 }
@@ -196,12 +188,12 @@ pub unsafe extern "C" fn nvc_device_mount(
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
         let (container, mut gpu) = (container()?, gpu()?);
-        let facts = &container.found.facts;
-        if session.wsl().is_none() {
+        let wsl = session.wsl().cloned();
+        if wsl.is_none() {
             gpu = look_up(gpu, session)?;
         }
-        let plan = plan::device(&gpu, &outline(session, facts)?, facts);
-        state.apply(container, &plan)
+        let intents = plan::gpu(&gpu, wsl.as_ref(), &container.request);
+        state.apply(container, &intents)
     };
     // SAFETY: the header's demands on the caller.
     unsafe { call(ctx, body) }
@@ -230,7 +222,7 @@ pub unsafe extern "C" fn nvc_device_mig_caps_mount(
             return Ok(());
         }
         let nodes = capabilities.of_gpus(&[gpu.minor])?.concat();
-        state.apply(container, &plan::mig_caps(&nodes, &container.found.facts))
+        state.apply(container, &plan::capabilities(&nodes, &container.request))
     };
     // SAFETY: the header's demands on the caller.
     unsafe { call(ctx, body) }

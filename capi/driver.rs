@@ -1,12 +1,17 @@
 //! Finds the driver's files and gives them to containers.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::path::Path;
 use std::ptr;
 
 use libc::dev_t;
-use libnvc::container::ContainerFacts;
-use libnvc::host::{DeviceNode, DeviceNumber, DriverInfo, DriverSession, DriverVersions, procfs};
+use libnvc::host::catalogue::{self, Pattern};
+use libnvc::host::{
+    Abi, DeviceNode, DeviceNumber, DeviceRole, DriverFile, DriverInfo, DriverSession,
+    DriverVersions, FileClass, NVIDIA_MAJOR, SharedDevice,
+};
 use libnvc::options::{CudaCompatMode, DriverOptions};
+use libnvc::request::{Capability, Request};
 use libnvc::{HostPath, Result, plan};
 
 use crate::boundary::{call, guard};
@@ -77,12 +82,12 @@ pub(crate) fn device_id(number: DeviceNumber) -> dev_t {
 
 impl nvc_driver_info {
     fn new(info: &DriverInfo) -> Self {
-        let paths = |paths: &[HostPath]| array(paths.iter().map(|at| path(at.as_path())).collect());
-        let (bins, nbins) = paths(&info.binaries);
-        let (libs, nlibs) = paths(&info.libraries);
-        let (libs32, nlibs32) = paths(&info.libraries32);
-        let (ipcs, nipcs) = paths(&info.ipcs);
-        let (firmwares, nfirmwares) = paths(&info.firmwares);
+        let of_class = |class| strings(info.of_class(class));
+        let (bins, nbins) = of_class(FileClass::Program);
+        let (libs, nlibs) = strings(info.libraries(Abi::Native));
+        let (libs32, nlibs32) = strings(info.libraries(Abi::Compat32));
+        let (ipcs, nipcs) = of_class(FileClass::Socket);
+        let (firmwares, nfirmwares) = of_class(FileClass::Firmware);
         let (devs, ndevs) = array(info.devices.iter().filter_map(shared_device).collect());
         Self {
             nvrm_version: string(&info.versions.driver),
@@ -116,31 +121,105 @@ impl nvc_driver_info {
         };
         // SAFETY: the caller's promise.
         let devices = unsafe { slice(info.devs, info.ndevs) }?.iter();
+        // SAFETY: the caller's promise.
+        let bins = unsafe { paths(info.bins, info.nbins) }?;
+        // SAFETY: the caller's promise.
+        let libs = unsafe { paths(info.libs, info.nlibs) }?;
+        // SAFETY: the caller's promise.
+        let libs32 = unsafe { paths(info.libs32, info.nlibs32) }?;
+        // SAFETY: the caller's promise.
+        let ipcs = unsafe { paths(info.ipcs, info.nipcs) }?;
+        // SAFETY: the caller's promise.
+        let firmwares = unsafe { paths(info.firmwares, info.nfirmwares) }?;
         Ok(DriverInfo {
             versions: DriverVersions {
                 driver: version(info.nvrm_version)?,
                 cuda: version(info.cuda_version)?,
             },
-            // SAFETY: the caller's promise.
-            binaries: unsafe { paths(info.bins, info.nbins) }?,
-            // SAFETY: the caller's promise.
-            libraries: unsafe { paths(info.libs, info.nlibs) }?,
-            // SAFETY: the caller's promise.
-            libraries32: unsafe { paths(info.libs32, info.nlibs32) }?,
-            // SAFETY: the caller's promise.
-            ipcs: unsafe { paths(info.ipcs, info.nipcs) }?,
-            // SAFETY: the caller's promise.
-            firmwares: unsafe { paths(info.firmwares, info.nfirmwares) }?,
+            files: [
+                program(bins),
+                library(libs, Abi::Native),
+                library(libs32, Abi::Compat32),
+                of_class(firmwares, FileClass::Firmware),
+                socket(ipcs),
+            ]
+            .concat(),
             devices: devices
                 .map(|node| {
                     // SAFETY: the caller's promise.
-                    unsafe { node.to_node() }
+                    let node = unsafe { node.to_node() }?;
+                    let role = role(&node);
+                    Ok(SharedDevice::new(node, role))
                 })
                 .collect::<Result<_>>()?,
-            // Not of C's concern: `nvc_driver_mount` looks.
-            proc_files: Vec::new(),
-            wsl: None,
+            // Not of C's concern.
+            ..DriverInfo::default()
         })
+    }
+}
+
+/// Paths of files, for C.
+fn strings<'a>(files: impl Iterator<Item = &'a DriverFile>) -> (*mut *mut c_char, usize) {
+    array(files.map(|file| path(file.path.as_path())).collect())
+}
+
+// C hands in bare paths. What each is, is found out here, once: by its name.
+
+fn program(paths: Vec<HostPath>) -> Vec<DriverFile> {
+    by_name(paths, catalogue::program_of, Abi::Native)
+}
+
+fn library(paths: Vec<HostPath>, abi: Abi) -> Vec<DriverFile> {
+    by_name(paths, catalogue::library_of, abi)
+}
+
+/// The files that the catalogue knows; no capability is a wish for others.
+fn by_name(
+    paths: Vec<HostPath>,
+    find: fn(&std::ffi::OsStr) -> Option<&'static Pattern>,
+    abi: Abi,
+) -> Vec<DriverFile> {
+    let file = |path: HostPath| {
+        let file = find(path.file_name())?.file(path);
+        Some(DriverFile { abi, ..file })
+    };
+    paths.into_iter().filter_map(file).collect()
+}
+
+fn of_class(paths: Vec<HostPath>, class: FileClass) -> Vec<DriverFile> {
+    let file = |path| DriverFile::new(path, class);
+    paths.into_iter().map(file).collect()
+}
+
+/// The daemons' sockets are for monitoring; anything else, the MPS directory, is for computing.
+fn socket(paths: Vec<HostPath>) -> Vec<DriverFile> {
+    let daemons = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
+    let file = |path: HostPath| {
+        let is_daemons = daemons.iter().any(|tail| path.as_path().ends_with(tail));
+        let capability = match is_daemons {
+            true => Capability::Utility,
+            false => Capability::Compute,
+        };
+        DriverFile::new(path, FileClass::Socket).of(Some(capability))
+    };
+    paths.into_iter().map(file).collect()
+}
+
+/// What a device is for: by its number, and by its path where the number is not fixed.
+fn role(node: &DeviceNode) -> DeviceRole {
+    const MODESET: DeviceNumber = DeviceNumber {
+        major: NVIDIA_MAJOR,
+        minor: 254,
+    };
+    let known = DeviceRole::ALL;
+    let by_path = known
+        .into_iter()
+        .find(|role| node.path.as_path() == Path::new(role.path()));
+    match (node.number, by_path) {
+        (MODESET, _) => DeviceRole::Modeset,
+        (number, _) if number.major == NVIDIA_MAJOR => DeviceRole::Control,
+        (_, Some(role)) if role != DeviceRole::Control && role != DeviceRole::Modeset => role,
+        _ => DeviceRole::Uvm,
     }
 }
 
@@ -155,11 +234,13 @@ impl nvc_device_node {
         Ok(DeviceNode {
             path: HostPath::new(path),
             number: DeviceNumber::from_rdev(self.id),
+            owner: None,
         })
     }
 }
 
-fn shared_device(node: &DeviceNode) -> Option<nvc_device_node> {
+fn shared_device(device: &SharedDevice) -> Option<nvc_device_node> {
+    let node = &device.node;
     let bytes = node.path.as_path().as_os_str().as_encoded_bytes();
     let path = SHARED_DEVICES
         .iter()
@@ -185,11 +266,8 @@ unsafe fn paths(array: *mut *mut c_char, count: usize) -> Result<Vec<HostPath>> 
 }
 
 /// A driver of which nothing but what all plans ask about is known.
-pub(crate) fn outline(
-    session: &mut DriverSession,
-    container: &ContainerFacts,
-) -> Result<DriverInfo> {
-    let needs_version = container.compat_mode == CudaCompatMode::Ldconfig;
+pub(crate) fn outline(session: &mut DriverSession, request: &Request) -> Result<DriverInfo> {
+    let needs_version = request.policy.cuda_compat == CudaCompatMode::Ldconfig;
     let unknown = || DriverVersions {
         driver: String::new(),
         cuda: String::new(),
@@ -200,14 +278,8 @@ pub(crate) fn outline(
         } else {
             unknown()
         },
-        binaries: Vec::new(),
-        libraries: Vec::new(),
-        libraries32: Vec::new(),
-        ipcs: Vec::new(),
-        devices: Vec::new(),
-        firmwares: Vec::new(),
-        proc_files: Vec::new(),
         wsl: session.wsl().cloned(),
+        ..DriverInfo::default()
     })
 }
 
@@ -294,11 +366,8 @@ pub unsafe extern "C" fn nvc_driver_mount(
         let session = &mut state.driver()?.session;
         let (container, mut driver) = (container()?, driver()?);
         driver.wsl = session.wsl().cloned();
-        if driver.wsl.is_none() {
-            driver.proc_files = procfs::files(session.root());
-        }
-        let plan = plan::driver(&driver, &container.facts()?, &[]);
-        state.apply(container, &plan)
+        let intents = plan::common(&driver, &container.request);
+        state.apply(container, &intents)
     };
     // SAFETY: the header's demands on the caller.
     unsafe { call(ctx, body) }

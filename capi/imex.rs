@@ -58,10 +58,7 @@ pub unsafe extern "C" fn nvc_imex_channel_mount(
         let session = &mut state.driver()?.session;
         let container = container()?;
         let node = session.imex_channel(number(*channel()?)?)?;
-        state.apply(
-            container,
-            &plan::imex_channel(&node, &container.found.facts),
-        )
+        state.apply(container, &plan::imex_channel(&node, &container.request))
     };
     // SAFETY: the header's demands on the caller.
     unsafe { call(ctx, body) }

@@ -22,6 +22,7 @@ mod boundary;
 mod handles;
 mod layout;
 mod memory;
+mod options;
 
 // the shared object's surroundings
 mod entry;

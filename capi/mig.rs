@@ -118,10 +118,7 @@ pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
         let session = &mut state.driver()?.session;
         let container = container()?;
         let access = session.mig_access(&mig()?)?;
-        state.apply(
-            container,
-            &plan::mig_access(&access, &container.found.facts),
-        )
+        state.apply(container, &plan::mig_access(&access, &container.request))
     };
     // SAFETY: the header's demands on the caller.
     unsafe { call(ctx, body) }
@@ -167,6 +164,6 @@ fn mount_global<'a>(
     let nodes = node.map(|node| vec![node]);
     state.apply(
         container,
-        &plan::mig_global(nodes.as_deref(), &container.found.facts),
+        &plan::mig_global(nodes.as_deref(), &container.request),
     )
 }

@@ -5,10 +5,9 @@
 use std::env::args;
 use std::error::Error;
 
-use libnvc::container::{Container, ContainerConfig};
-use libnvc::host::{DriverConfig, DriverSession, query};
-use libnvc::options::{ContainerOptions, DriverOptions};
-use libnvc::plan::{self, Plan};
+use libnvc::host::query::{self, QueryProcess};
+use libnvc::request::{Capabilities, DeviceRequest, Policy, Request};
+use libnvc::{Configuration, Target, render};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // NVML is asked by a process of its own: this program, executed once more.
@@ -20,32 +19,28 @@ fn main() -> Result<(), Box<dyn Error>> {
         [pid, rootfs, gpu, root] => (pid, rootfs, gpu, root.as_str()),
         _ => return Err("usage: plan PID ROOTFS GPU [DRIVER-ROOT]".into()),
     };
-    let config = ContainerConfig {
+    let mut policy = Policy {
+        device_rules: false,
+        ..Policy::default()
+    };
+    policy.driver.root = root.into();
+    let request = Request {
+        devices: DeviceRequest {
+            ids: gpu.clone(),
+            ..DeviceRequest::default()
+        },
+        capabilities: Capabilities::UTILITY | Capabilities::COMPUTE,
+        policy,
+        ..Request::default()
+    };
+    let target = Target::Process {
         pid: pid.parse()?,
         rootfs: rootfs.into(),
-        ..ContainerConfig::default()
     };
 
-    // discover
-    let mut session = DriverSession::open(&DriverConfig {
-        root: root.into(),
-        ..DriverConfig::default()
-    })?;
-    let options = ContainerOptions::parse("supervised no-cgroups utility compute")?;
-    let container = Container::discover(&config, options)?;
-    let driver = session.info(DriverOptions::empty())?;
-    let devices = session.devices()?;
-    let position: usize = gpu.parse()?;
-    let gpu = devices.gpus.get(position).ok_or("no such GPU")?;
-
-    // plan
-    let plan: Plan = [
-        plan::driver(&driver, &container.facts, &[gpu.minor]),
-        plan::device(gpu, &driver, &container.facts),
-        plan::ldcache(&driver, &container.facts),
-    ]
-    .into_iter()
-    .collect();
-    println!("{}", serde_json::to_string_pretty(&plan)?);
+    let query = QueryProcess::start(&request.policy.driver.program);
+    let (plan, image) = Configuration::begin(&request, query)?.plan(target)?;
+    let json = render::json(&plan, Some(&image));
+    println!("{}", serde_json::to_string_pretty(&json)?);
     Ok(())
 }

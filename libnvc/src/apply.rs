@@ -1,19 +1,21 @@
 //! Carries a plan out by descriptor, all or nothing.
 //!
-//! Host sources are opened, checked and cloned in the caller's mount namespace, all of them before the first effect. A
-//! short-lived thread then enters the container's namespace, opens the container's root there and works through the
-//! steps; the caller's threads never move, unless the caller [says](ApplyOptions::stay) that its only one may. Each effect
-//! is recorded, and on any failure everything is undone in reverse.
+//! First, intents become [steps]: what they come to in this image. Host sources are opened, checked and cloned in the
+//! caller's mount namespace, all of them before the first effect. A short-lived thread then enters the container's
+//! namespace, opens the container's root there and works through the steps; the caller's threads never move, unless the
+//! caller [says](ApplyOptions::stay) that its only one may. Each effect is recorded. If something fails that the
+//! container cannot do without, everything is undone in reverse; of anything else, its own effects.
 
 #![forbid(unsafe_code)]
 
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Sender};
 
-use crate::container::Container;
+use crate::container::{Container, Ldconfig};
 use crate::error::{Error, Result, errno_of};
 use crate::host::DriverRoot;
-use crate::plan::{Ldconfig, Plan};
+use crate::path::ContainerPath;
+use crate::plan::Intent;
 use crate::sys;
 
 pub(crate) mod attach;
@@ -30,6 +32,7 @@ mod legacy;
 mod mount_table;
 mod session;
 mod source;
+mod steps;
 mod target;
 mod tmpfs;
 mod turn;
@@ -38,22 +41,37 @@ mod work;
 pub use cgroup::{DeviceRules, allow as allow_devices};
 
 use session::{Order, Session};
-use work::Work;
+use steps::Step;
+use work::{GivenUp, Preparation, Work};
 
 /// Descriptors beside those of the steps: the caller's, the cage's, directories.
 const USUAL_DESCRIPTORS: usize = 64;
 
 /// What the caller can say about how a plan is carried out.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ApplyOptions {
+pub struct ApplyOptions<'a> {
     /// Confine ldconfig with a move and chroot instead of pivot_root, for roots on a ramdisk.
     pub no_pivot: bool,
-    /// The process has nothing more to do than to say how it went, and to end. Then its thread, if it is the only one,
-    /// enters the container itself and **stays there**, with the container's root as its root and working directory, and
-    /// without umask (unless files of the image are to be mounted, which takes somebody on either side); and the process
-    /// that becomes ldconfig need not be a copy of it, for which it gives up being dumpable. To start a thread and to copy
-    /// a process takes a tenth of a whole configuration.
+    /// The process will only report the result and exit. Then its thread, if it is the only one, enters the container
+    /// itself and **stays there**, with the container's root as its root and working directory, and without umask (unless
+    /// files of the image are mounted, which takes a thread on either side). The process that becomes ldconfig need not be
+    /// a copy of it either, and it gives up being dumpable for that. Starting a thread and copying a process take a tenth
+    /// of a whole configuration.
     pub stay: bool,
+    /// The image's CUDA compatibility libraries, if they are others than were found.
+    pub compat_libraries: Option<&'a [ContainerPath]>,
+    /// Files and links that earlier plans have put into the container: what a builtin update of the library path looks at
+    /// besides those of this plan.
+    pub placed: &'a [ContainerPath],
+}
+
+/// What became of a plan.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Why the container must do without some of what it should have had.
+    pub skipped: Vec<Error>,
+    /// Files and links that were put into the container and that can be libraries.
+    pub placed: Vec<ContainerPath>,
 }
 
 /// What carrying out a plan needs but can be made before there is one, while NVML is waited for.
@@ -66,7 +84,7 @@ impl Ahead {
     /// Opens, checks and copies the host's ldconfig, if the container is to have it. To be called in the caller's
     /// namespaces. What is wrong with it is kept until a plan runs it.
     pub fn prepare(container: &Container) -> Self {
-        let ldconfig = &container.facts.ldconfig;
+        let ldconfig = &container.image.ldconfig;
         let is_ours = matches!(ldconfig, Ldconfig::Host(_));
         Self {
             ldconfig: is_ours.then(|| (ldconfig.clone(), ldconfig::Program::open(ldconfig))),
@@ -85,15 +103,16 @@ impl Ahead {
 /// Carries out a plan in a container.
 ///
 /// # Errors
-/// The first failure, after everything that was done is undone; failures of the undoing accompany it
-/// ([`Error::cleanup`]). Failures of ldconfig have the kind [`LdCache`](crate::ErrorKind::LdCache).
+/// The first failure of something that the container cannot do without, after everything that was done is undone;
+/// failures of the undoing accompany it ([`Error::cleanup`]). Failures of ldconfig have the kind
+/// [`LdCache`](crate::ErrorKind::LdCache).
 pub fn apply(
-    plan: &Plan,
+    intents: &[Intent],
     root: &DriverRoot,
     container: &Container,
-    options: ApplyOptions,
-) -> Result<()> {
-    apply_prepared(plan, root, container, options, Ahead::default())
+    options: ApplyOptions<'_>,
+) -> Result<Report> {
+    apply_prepared(intents, root, container, options, Ahead::default())
 }
 
 /// The same with what was prepared ahead.
@@ -101,35 +120,51 @@ pub fn apply(
 /// # Errors
 /// Those of [`apply`], in the same order.
 pub fn apply_prepared(
-    plan: &Plan,
+    intents: &[Intent],
     root: &DriverRoot,
     container: &Container,
-    options: ApplyOptions,
+    options: ApplyOptions<'_>,
     mut ahead: Ahead,
-) -> Result<()> {
+) -> Result<Report> {
     let _turn = turn::Turn::take(&container.process)?;
-    if options.stay && !work::needs_image(plan) && sys::process::is_alone() {
-        let work = Work::prepare(plan, root, container, options, &mut ahead, None)?;
-        Session::enter(container)?.carry_out(work, root)?;
+    let steps = match options.compat_libraries {
+        None => steps::expand(intents, &container.image, root),
+        Some(libraries) => {
+            let mut image = container.image.clone();
+            image.compat_libraries = libraries.to_vec();
+            steps::expand(intents, &image, root)
+        }
+    };
+    let preparation = Preparation {
+        steps: &steps,
+        root,
+        container,
+        options,
+    };
+    let given_up = if options.stay && !work::needs_image(&steps) && sys::process::is_alone() {
+        let work = preparation.prepare(&mut ahead, None)?;
+        Session::enter(container)?.carry_out(work, root)?
     } else {
-        in_a_thread(plan, root, container, |orders| {
-            Work::prepare(plan, root, container, options, &mut ahead, Some(orders))
-        })?;
-    }
-    work::note_placed(plan, container);
-    Ok(())
+        in_a_thread(steps.len(), root, container, |orders| {
+            preparation.prepare(&mut ahead, Some(orders))
+        })?
+    };
+    let done = |step: &&Step| !given_up.has(step.intent);
+    Ok(Report {
+        placed: work::placed_by(steps.iter().filter(done)).collect(),
+        skipped: given_up.reasons,
+    })
 }
 
 /// Carries work out on a thread of its own, which enters the container while the work is prepared.
 fn in_a_thread<'a>(
-    plan: &Plan,
+    steps: usize,
     root: &DriverRoot,
     container: &'a Container,
     prepare: impl FnOnce(&Sender<Order<'a>>) -> Result<Work<'a>>,
-) -> Result<()> {
+) -> Result<GivenUp> {
     // Each step keeps a descriptor or two until the end. Without room for them the first look-up that misses says so.
     // Threads wait for each other when their table of descriptors grows.
-    let steps = plan.steps.len();
     let room = sys::descriptors::reserve(
         container.namespace.fd.as_fd(),
         2 * steps + USUAL_DESCRIPTORS,
@@ -158,8 +193,8 @@ fn in_a_thread<'a>(
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (result, failed) {
-            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
-            (Ok(()), None) => Ok(()),
+            (Err(error), _) | (Ok(_), Some(error)) => Err(error),
+            (Ok(given_up), None) => Ok(given_up),
         }
     })
 }

@@ -8,14 +8,14 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
-use crate::options::{ContainerOptions, CudaCompatMode};
+use crate::options::CudaCompatMode;
 use crate::path::ContainerPath;
+use crate::request::ImageOptions;
 use crate::stream;
 
 pub(crate) mod cgroup;
@@ -28,24 +28,47 @@ pub use cgroup::DeviceCgroup;
 use loader::Loader;
 pub(crate) use process::{MountNamespace, Process};
 
+/// Which container is meant, and how it is reached.
+#[derive(Debug)]
+pub enum Target {
+    /// The container of a process that the caller's own /proc names: an engine's hook, or `--pid`.
+    Process {
+        /// Any process that is in its mount namespace.
+        pid: i32,
+        /// Its root directory, absolute, as that namespace names it.
+        rootfs: PathBuf,
+    },
+    /// The container of a process that the /proc below its root names: the caller sees its file systems already.
+    Inside {
+        /// Any process that is in its mount namespace.
+        pid: i32,
+        /// Its root directory, absolute.
+        rootfs: PathBuf,
+    },
+    /// The same for the process that started the caller.
+    Parent {
+        /// Its root directory, absolute.
+        rootfs: PathBuf,
+    },
+    /// The container in whose mount namespace the caller is: a createContainer hook. There is no process to be found,
+    /// no namespace to be entered, and no cgroup to be changed.
+    Here {
+        /// Its root directory.
+        root: OwnedFd,
+    },
+}
+
 /// What the caller says about a container.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub struct ContainerConfig {
-    /// Its process: any that is in its mount namespace.
-    pub pid: i32,
-    /// Its root directory, absolute, as that namespace names it.
-    pub rootfs: PathBuf,
-    /// Where programs go; detected if none.
-    pub bins_dir: Option<PathBuf>,
-    /// Where native libraries go; detected if none.
-    pub libs_dir: Option<PathBuf>,
-    /// Where 32-bit libraries go; detected if none.
-    pub libs32_dir: Option<PathBuf>,
-    /// Where the image keeps CUDA; /usr/local/cuda if none.
-    pub cudart_dir: Option<PathBuf>,
-    /// Which ldconfig updates its cache: `@/path` on the host, `/path` in the image, or `auto`, which is also the default:
-    /// none where the image's cache can be updated without a program, else the host's.
-    pub ldconfig: Option<OsString>,
+    /// Which it is.
+    pub target: Target,
+    /// What is known of its image.
+    pub image: ImageOptions,
+    /// How its CUDA compatibility libraries are used, and so whether they are looked for.
+    pub compat: CudaCompatMode,
+    /// Whether its device cgroup is looked for.
+    pub device_cgroup: bool,
 }
 
 /// Where things go in the container.
@@ -82,26 +105,22 @@ pub enum Ldconfig {
     Builtin,
 }
 
-/// What planning needs to know of a container: plain data.
+/// What an image says about itself: plain data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerFacts {
-    /// How it is reached and what it gets.
-    pub options: ContainerOptions,
+pub struct ImageFacts {
     /// Where things go.
     pub layout: Layout,
-    /// CUDA compatibility libraries in the image: real paths.
+    /// Its CUDA compatibility libraries, if they were looked for: real paths.
     pub compat_libraries: Vec<ContainerPath>,
-    /// How those are used.
-    pub compat_mode: CudaCompatMode,
-    /// Which ldconfig updates its cache.
+    /// What updates its loader's cache.
     pub ldconfig: Ldconfig,
 }
 
 /// A container that was found, with the descriptors that pin it.
 #[derive(Debug)]
 pub struct Container {
-    /// What planning needs to know.
-    pub facts: ContainerFacts,
+    /// What was found in its image.
+    pub image: ImageFacts,
     /// Its root directory as the caller named it.
     pub(crate) rootfs: PathBuf,
     pub(crate) process: Process,
@@ -109,8 +128,6 @@ pub struct Container {
     device_cgroup: Option<DeviceCgroup>,
     /// How the image finds libraries; only known where no program updates its cache.
     pub(crate) loader: Option<Loader>,
-    /// Files and links that were put into it.
-    placed: Mutex<Vec<ContainerPath>>,
 }
 
 /// The host's ldconfig, which runs where the image's cache cannot be updated without a program.
@@ -125,62 +142,40 @@ impl Container {
     /// # Errors
     /// `invalid argument` for a pid that is not positive, a root that is not absolute, or an empty path; upstream's
     /// texts for a process, root or cgroup that is not there.
-    pub fn discover(config: &ContainerConfig, options: ContainerOptions) -> Result<Self> {
-        let compat_mode = options.checked_cuda_compat()?;
+    pub fn discover(config: ContainerConfig) -> Result<Self> {
         config.check()?;
-        let process = Process::find(config.pid, &config.rootfs, options)?;
+        let is_here = matches!(config.target, Target::Here { .. });
+        let (rootfs, process) = Process::find(config.target)?;
         let namespace = process.mount_namespace()?;
-        let layout = layout::detect(config, process.root())?;
-        let wants_compat =
-            options.contains(ContainerOptions::COMPUTE) && compat_mode != CudaCompatMode::Disabled;
-        let compat_libraries = if wants_compat {
-            compat::libraries(process.root(), &layout.cudart_dir)?
-        } else {
-            Vec::new()
+        let layout = layout::detect(&config.image, process.root())?;
+        let compat_libraries = match config.compat {
+            CudaCompatMode::Disabled => Vec::new(),
+            _ => compat::libraries(process.root(), &layout.cudart_dir)?,
         };
-        let device_cgroup = if options.contains(ContainerOptions::NO_CGROUPS) {
-            None
-        } else {
-            // Below which mount point the cgroup is found is a matter of whoever opens it: us, or the container.
-            let mountinfo = if process.is_standalone() {
-                process.read("mountinfo")?
-            } else {
-                own_mountinfo()?
-            };
-            Some(cgroup::locate(&process.read("cgroup")?, &mountinfo)?)
+        let device_cgroup = match config.device_cgroup && !is_here {
+            true => Some(find_device_cgroup(&process)?),
+            false => None,
         };
-        let ldconfig = match &config.ldconfig {
+        let ldconfig = match &config.image.ldconfig {
             None => Ldconfig::Builtin,
             Some(path) => parse_ldconfig(path),
         };
-        let (ldconfig, loader) = match ldconfig {
-            Ldconfig::Builtin => {
-                let compat = compat_libraries.iter().map(ContainerPath::parent);
-                let compat: Vec<_> = match compat_mode {
-                    CudaCompatMode::Ldconfig => compat.collect(),
-                    _ => Vec::new(),
-                };
-                let mut directories: Vec<_> = compat.iter().collect();
-                directories.dedup();
-                directories.extend([&layout.libs_dir, &layout.libs32_dir]);
-                in_process(process.root(), &directories)
-            }
-            program => (program, None),
+        let mut image = ImageFacts {
+            layout,
+            compat_libraries,
+            ldconfig,
+        };
+        let loader = match image.ldconfig {
+            Ldconfig::Builtin => in_process(process.root(), &mut image, config.compat),
+            Ldconfig::Host(_) | Ldconfig::Image(_) => None,
         };
         Ok(Self {
-            facts: ContainerFacts {
-                options,
-                layout,
-                compat_libraries,
-                compat_mode,
-                ldconfig,
-            },
-            rootfs: config.rootfs.clone(),
+            image,
+            rootfs,
             process,
             namespace,
             device_cgroup,
             loader,
-            placed: Mutex::default(),
         })
     }
 
@@ -197,18 +192,6 @@ impl Container {
         cgroup::open_directory(cgroup, base)
     }
 
-    /// Remembers what was put into the container: a later plan may have to tell the loader.
-    pub(crate) fn note_placed(&self, paths: impl Iterator<Item = ContainerPath>) {
-        let placed = self.placed.lock();
-        placed.unwrap_or_else(PoisonError::into_inner).extend(paths);
-    }
-
-    /// What was put into the container.
-    pub(crate) fn placed(&self) -> Vec<ContainerPath> {
-        let placed = self.placed.lock();
-        placed.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// User and group that the container's files belong to: its root, as its user namespace maps it.
     pub fn owner(&self) -> (u32, u32) {
         self.process.owner()
@@ -218,6 +201,16 @@ impl Container {
     pub fn rootfs(&self) -> &std::path::Path {
         &self.rootfs
     }
+}
+
+fn find_device_cgroup(process: &Process) -> Result<DeviceCgroup> {
+    // Below which mount point the cgroup is found is a matter of whoever opens it: us, or the container.
+    let mountinfo = if process.is_standalone() {
+        process.read("mountinfo")?
+    } else {
+        own_mountinfo()?
+    };
+    cgroup::locate(&process.read("cgroup")?, &mountinfo)
 }
 
 fn own_mountinfo() -> Result<Vec<u8>> {
@@ -235,18 +228,25 @@ impl ContainerConfig {
             path.as_ref()
                 .is_some_and(|path| path.as_os_str().is_empty())
         };
+        let image = &self.image;
         let dirs = [
-            &self.bins_dir,
-            &self.libs_dir,
-            &self.libs32_dir,
-            &self.cudart_dir,
+            &image.bins_dir,
+            &image.libs_dir,
+            &image.libs32_dir,
+            &image.cudart_dir,
         ];
-        let no_ldconfig = self
+        let no_ldconfig = image
             .ldconfig
             .as_ref()
             .is_some_and(|path| path.is_empty() || path == "@");
-        if self.pid <= 0 || !self.rootfs.is_absolute() || dirs.into_iter().any(empty) || no_ldconfig
-        {
+        let no_target = match &self.target {
+            Target::Process { pid, rootfs } | Target::Inside { pid, rootfs } => {
+                *pid <= 0 || !rootfs.is_absolute()
+            }
+            Target::Parent { rootfs } => !rootfs.is_absolute(),
+            Target::Here { .. } => false,
+        };
+        if no_target || dirs.into_iter().any(empty) || no_ldconfig {
             return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
         }
         Ok(())
@@ -254,12 +254,26 @@ impl ContainerConfig {
 }
 
 /// The cache is altered in this process if it can be, or else by the host's ldconfig.
-fn in_process(root: &RootDir, directories: &[&ContainerPath]) -> (Ldconfig, Option<Loader>) {
-    match loader::look(root, directories) {
-        Ok(loader) => (Ldconfig::Builtin, Some(loader)),
+fn in_process(root: &RootDir, image: &mut ImageFacts, compat: CudaCompatMode) -> Option<Loader> {
+    let mut directories: Vec<_> = match compat {
+        CudaCompatMode::Ldconfig => image
+            .compat_libraries
+            .iter()
+            .map(ContainerPath::parent)
+            .collect(),
+        _ => Vec::new(),
+    };
+    directories.dedup();
+    directories.extend([
+        image.layout.libs_dir.clone(),
+        image.layout.libs32_dir.clone(),
+    ]);
+    match loader::look(root, &directories) {
+        Ok(loader) => Some(loader),
         Err(reason) => {
             log::info!("using {HOST_LDCONFIG} of the host, not the builtin ldconfig: {reason}");
-            (Ldconfig::Host(HOST_LDCONFIG.into()), None)
+            image.ldconfig = Ldconfig::Host(HOST_LDCONFIG.into());
+            None
         }
     }
 }

@@ -35,6 +35,29 @@ pub enum ErrorKind {
     System,
 }
 
+/// Which part of a configuration failed. Front ends print it, each in its own words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The driver was opened.
+    Initialization,
+    /// The container was looked at.
+    Container,
+    /// The driver's files and GPUs were looked for.
+    Detection,
+    /// Devices were chosen.
+    Device,
+    /// GPUs whose MIG configuration may be changed were chosen.
+    MigConfig,
+    /// GPUs whose MIG instances may be watched were chosen.
+    MigMonitor,
+    /// Requirements were checked.
+    Requirement,
+    /// The plan was made or carried out.
+    Mount,
+    /// The container's library path was updated.
+    LibraryPath,
+}
+
 /// A failure: operation, object, cause and, if known, what to do about it.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
@@ -42,6 +65,7 @@ pub struct Error(Box<Inner>);
 #[derive(Clone, Debug)]
 struct Inner {
     kind: ErrorKind,
+    phase: Option<Phase>,
     what: String,
     cause: Option<Cause>,
     hint: Option<String>,
@@ -62,6 +86,7 @@ impl Error {
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
+            phase: None,
             what: what.into(),
             cause: None,
             hint: None,
@@ -114,6 +139,18 @@ impl Error {
     pub fn with_cleanup(mut self, errors: impl IntoIterator<Item = Error>) -> Self {
         self.0.cleanup.extend(errors);
         self
+    }
+
+    /// The same failure, which happened in a phase, unless an earlier caller has named one.
+    #[must_use]
+    pub fn during(mut self, phase: Phase) -> Self {
+        self.0.phase.get_or_insert(phase);
+        self
+    }
+
+    /// The phase in which this happened, if it happened in a whole configuration.
+    pub fn phase(&self) -> Option<Phase> {
+        self.0.phase
     }
 
     /// Returns the category.

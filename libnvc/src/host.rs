@@ -4,6 +4,7 @@
 //! of upstream come from its tables of names and its selection rules; see docs/differences.md for where we deviate.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,8 @@ mod root;
 mod arch;
 pub mod binaries;
 pub mod catalogue;
+mod everything;
+mod file;
 pub mod firmware;
 pub mod ipc;
 mod libraries;
@@ -33,19 +36,27 @@ pub mod wsl;
 
 // its GPUs
 pub(crate) mod device;
+mod drm;
 pub mod monitor;
 pub mod query;
 
 // all of it
 mod driver;
 mod session;
+mod survey;
 
+pub use arch::Abi;
 pub use device::{DeviceInfo, FailedGpu};
-pub use driver::{DriverEnvironment, Unversioned, check, discover};
+pub use driver::{DriverEnvironment, Unversioned, check};
+pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
+pub use nodes::{DeviceRole, SharedDevice};
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
+pub use survey::{
+    Content, GlobalGrant, Grants, Host, MigGrant, SearchPaths, Wants, survey as discover,
+};
 
 /// The SONAME of a library; none if it has none, or is no library.
 pub fn soname(library: std::fs::File) -> Option<String> {
@@ -101,10 +112,45 @@ pub struct DeviceNode {
     pub path: HostPath,
     /// The number the node must have.
     pub number: DeviceNumber,
+    /// Permissions and owner of the node, if it was looked at.
+    pub owner: Option<NodeOwner>,
+}
+
+/// Permissions and owner of a device node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct NodeOwner {
+    /// Permission bits.
+    pub mode: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl NodeOwner {
+    /// What a `stat` says.
+    pub(crate) fn of(stat: &nix::sys::stat::FileStat) -> Self {
+        Self {
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+        }
+    }
+}
+
+impl DeviceNode {
+    /// A node that was not looked at.
+    pub fn new(path: impl AsRef<std::path::Path>, major: u32, minor: u32) -> Self {
+        Self {
+            path: HostPath::new(path),
+            number: DeviceNumber { major, minor },
+            owner: None,
+        }
+    }
 }
 
 /// The driver's versions, as NVML reports them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DriverVersions {
     /// Version of the kernel driver, e.g. `535.261.03`.
     pub driver: String,
@@ -113,26 +159,35 @@ pub struct DriverVersions {
 }
 
 /// The driver's files, sockets and common devices.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DriverInfo {
     /// The driver's versions.
     pub versions: DriverVersions,
-    /// Programs.
-    pub binaries: Vec<HostPath>,
-    /// Native libraries, real files.
-    pub libraries: Vec<HostPath>,
-    /// 32-bit libraries, real files.
-    pub libraries32: Vec<HostPath>,
-    /// Sockets and the MPS pipe directory.
-    pub ipcs: Vec<HostPath>,
+    /// Programs, libraries, firmware and sockets: real files, in the order of the catalogue.
+    pub files: Vec<DriverFile>,
+    /// What graphics needs besides, if all files were asked for.
+    pub graphics: Vec<DriverFile>,
+    /// Links that graphics needs, if all files were asked for.
+    pub graphics_links: Vec<HostLink>,
     /// Devices that all GPUs share.
-    pub devices: Vec<DeviceNode>,
-    /// GSP firmware files.
-    pub firmwares: Vec<HostPath>,
+    pub devices: Vec<SharedDevice>,
     /// Text files of /proc/driver/nvidia that containers get a copy of.
     pub proc_files: Vec<ProcFile>,
     /// Set under WSL2, where the driver store replaces most of the above.
     pub wsl: Option<WslDriver>,
+}
+
+impl DriverInfo {
+    /// The files of one class.
+    pub fn of_class(&self, class: FileClass) -> impl Iterator<Item = &DriverFile> {
+        self.files.iter().filter(move |file| file.class == class)
+    }
+
+    /// The libraries of one set.
+    pub fn libraries(&self, abi: Abi) -> impl Iterator<Item = &DriverFile> {
+        let libraries = self.of_class(FileClass::Library);
+        libraries.filter(move |file| file.abi == abi)
+    }
 }
 
 /// A small text file of /proc/driver/nvidia.
@@ -156,7 +211,7 @@ pub struct WslDriver {
 }
 
 /// One GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gpu {
     /// Position in NVML's order, counting GPUs that were skipped: what `--device N` means.
     pub index: u32,
@@ -174,6 +229,10 @@ pub struct Gpu {
     pub minor: u32,
     /// The device node; none under WSL2.
     pub node: Option<DeviceNode>,
+    /// Its nodes for displays and rendering, if they were asked for.
+    pub drm_nodes: Vec<DeviceNode>,
+    /// Links to those by its address, if they were asked for.
+    pub drm_links: Vec<HostLink>,
     /// Its directory in /proc/driver/nvidia/gpus, if there.
     pub proc_dir: Option<HostPath>,
     /// Whether the driver knows MIG on this GPU.
@@ -182,6 +241,15 @@ pub struct Gpu {
     pub mig_caps_path: Option<HostPath>,
     /// MIG devices; empty unless MIG mode is on.
     pub mig_devices: Vec<MigDevice>,
+}
+
+/// A symbolic link of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostLink {
+    /// The link.
+    pub at: HostPath,
+    /// Its text.
+    pub target: PathBuf,
 }
 
 /// One MIG device: a compute instance of a GPU instance.

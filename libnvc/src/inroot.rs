@@ -38,6 +38,11 @@ impl RootDir {
         Ok(Self(fd))
     }
 
+    /// Another descriptor of the same directory.
+    pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
+        self.0.try_clone().map(Self).map_err(|_| Errno::EMFILE)
+    }
+
     /// Takes a directory that is open already.
     pub(crate) fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)

@@ -1,256 +1,175 @@
-//! Decides what a container gets: a flat, ordered list of steps, plain data.
+//! Decides what a container gets: a plan of intents, plain data.
 //!
-//! Planning is pure. A step needs no other step's result, and its paths are lexical; only [`apply`](crate::apply) turns
-//! them into descriptors. A plan can be printed (`configure --dry-run`), compared in tests, or carried out.
+//! An [`Intent`] says *what* must be so in the container, never how. So one plan can be carried out by
+//! [`apply`](crate::apply), or written into a container's configuration or a CDI specification by
+//! [`render`](crate::render). Planning is pure. Paths are lexical, and what only the image can tell, such as where its
+//! loader looks for libraries, is left open ([`Place`]).
 
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
-use std::fmt;
-use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::container::ContainerFacts;
-pub use crate::container::Ldconfig;
-use crate::host::{DeviceNode, DeviceNumber, DriverInfo};
-use crate::options::ContainerOptions;
-use crate::path::{ContainerPath, HostPath};
+use crate::error::{Phase, Result};
+use crate::host::{Grants, Host, MigGrant};
+use crate::request::Request;
+use crate::require;
 
+mod compat;
 mod device;
 mod driver;
+mod intent;
 pub(crate) mod profile;
 
-pub use device::{device, imex_channel, mig_access, mig_caps, mig_global};
-pub use driver::driver;
+pub use device::{capabilities, gpu, imex_channel, mig_access, mig_global};
+use driver::library_directories;
+pub use driver::{common, cuda_compat, library_path};
+pub use intent::{
+    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglProfile, Env, Intent,
+    LibraryPath, Link, Mount, Need, Place, What,
+};
 
-/// Where the driver's part of procfs is.
-const PROC_DRIVER: &str = "/proc/driver/nvidia";
-
-/// Ordered steps.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+/// What a container gets, shaped like the host: a part for all containers, and one for each device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In the order in which they are carried out.
-    pub steps: Vec<Step>,
+    /// What every container with a device gets.
+    pub common: Vec<Intent>,
+    /// What each device adds.
+    pub devices: Vec<Part>,
 }
 
-/// One thing done to a container.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(tag = "step", rename_all = "kebab-case")]
-pub enum Step {
-    /// Mount a tmpfs that already holds some files.
-    MountTmpfs {
-        /// Mount point.
-        at: ContainerPath,
-        /// Permission bits of its root.
-        mode: u32,
-        /// Make the mount point if it is missing, instead of failing.
-        create: bool,
-        /// What is in it when it appears.
-        files: Vec<TmpfsFile>,
-    },
-    /// Bind a file or directory, restricted as its kind demands.
-    Bind {
-        /// What is bound.
-        source: Source,
-        /// Mount point; made with the type and mode of the source if missing.
-        at: ContainerPath,
-        /// What sort of thing it is: decides the mount's attributes and the checks on the source.
-        kind: BindKind,
-    },
-    /// Bind a device node after checking its number.
-    BindDevice {
-        /// The node below the driver root.
-        source: HostPath,
-        /// The number it must have.
-        number: DeviceNumber,
-        /// Mount point.
-        at: ContainerPath,
-    },
-    /// Create a symbolic link unless something of that name is there.
-    Symlink {
-        /// The link.
-        at: ContainerPath,
-        /// Its text.
-        target: PathBuf,
-    },
-    /// Make a GPU visible to EGL through the application profile.
-    ShowInProfile {
-        /// Directory of the profile.
-        directory: ContainerPath,
-        /// Minor number of the GPU.
-        minor: u32,
-    },
-    /// Let the container's cgroup open a character device for reading and writing.
-    AllowDevice {
-        /// The device.
-        number: DeviceNumber,
-    },
-    /// Tell the container's dynamic loader of the libraries.
-    UpdateLdCache {
-        /// The program that does it in the container's root, if one does.
-        ldconfig: Ldconfig,
-        /// Directories for its command line, or to be taken for such.
-        directories: Vec<ContainerPath>,
-    },
+/// What one device adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What sort of device it is.
+    pub kind: PartKind,
+    /// Names it goes by: first its index, such as `0` or `1:0`, then its UUID.
+    pub names: Vec<String>,
+    /// What a container gets with it.
+    pub intents: Vec<Intent>,
 }
 
-/// A file of a new tmpfs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct TmpfsFile {
-    /// Its name.
-    pub name: String,
-    /// Permission bits.
-    pub mode: u32,
-    /// Its text.
-    pub content: String,
-}
-
-/// Where the source of a bind mount is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    /// Below the driver root.
-    Host(HostPath),
-    /// In the image itself (CUDA compatibility libraries).
-    Image(ContainerPath),
-}
-
-/// What sort of thing is bound.
+/// What sort of device a part of a plan is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum BindKind {
-    /// A library, program, firmware or driver-store file: read-only, no devices, no set-uid.
-    File,
-    /// A socket or the MPS directory: no devices, no set-uid, no programs; read-only unless it is a directory.
-    Ipc,
-    /// Something of procfs: read-only, no devices, no set-uid, no programs.
-    Proc,
-    /// A directory of device nodes: read-only, no set-uid, no programs.
-    DeviceDirectory,
+pub enum PartKind {
+    /// A whole GPU.
+    Gpu,
+    /// A GPU that is divided into MIG devices.
+    MigParent,
+    /// A MIG device, with the node of its GPU.
+    MigDevice,
+    /// The right to change or watch the MIG devices of the machine.
+    MigCapability,
+    /// An IMEX channel.
+    ImexChannel,
+}
+
+/// Plans what a request gets on a host: the common part, and a part for each chosen device.
+///
+/// # Errors
+/// If the host does not meet a requirement, or if something of a chosen device is not there; with their phase.
+pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
+    require::check(
+        &request.requirements,
+        &host.driver.versions,
+        &host.targets(),
+    )
+    .map_err(|error| error.during(Phase::Requirement))?;
+    let grants = host.grants.as_ref();
+    let grants = grants.map_err(|error| error.clone().during(Phase::Mount))?;
+    let mut plan = Plan {
+        common: common(&host.driver, request),
+        devices: parts(host, grants, request),
+    };
+    plan.common.push(library_path(&host.driver, request));
+    if request.policy.environment {
+        plan.common
+            .extend(library_directories(&host.driver, request));
+        plan.common.push(Intent::void());
+    }
+    Ok(plan)
+}
+
+fn parts(host: &Host, grants: &Grants, request: &Request) -> Vec<Part> {
+    let wsl = host.driver.wsl.as_ref();
+    let gpus = host.chosen.iter().map(|chosen| Part {
+        kind: match chosen.mig_devices.is_empty() {
+            true => PartKind::Gpu,
+            false => PartKind::MigParent,
+        },
+        names: names(chosen.index.to_string(), &chosen.uuid),
+        intents: gpu(chosen, wsl, request),
+    });
+    let migs = grants.migs.iter().map(
+        |MigGrant {
+             parent,
+             device,
+             access,
+         }| Part {
+            kind: PartKind::MigDevice,
+            names: names(format!("{}:{}", parent.index, device.index), &device.uuid),
+            intents: [gpu(parent, wsl, request), mig_access(access, request)].concat(),
+        },
+    );
+    let global = grants.global.iter().map(|grant| Part {
+        kind: PartKind::MigCapability,
+        names: vec![grant.name.to_owned()],
+        intents: mig_global(grant.nodes.as_deref(), request),
+    });
+    let channels = grants.imex_channels.iter().map(|channel| Part {
+        kind: PartKind::ImexChannel,
+        names: names(channel.path.file_name().to_string_lossy().into_owned(), ""),
+        intents: imex_channel(channel, request),
+    });
+    gpus.chain(migs).chain(global).chain(channels).collect()
+}
+
+fn names(first: String, uuid: &str) -> Vec<String> {
+    let uuid = Some(uuid.to_owned()).filter(|uuid| !uuid.is_empty());
+    [Some(first), uuid].into_iter().flatten().collect()
 }
 
 impl Plan {
-    /// Appends another plan's steps; a step that is there already is not repeated.
-    pub fn append(&mut self, other: Self) {
-        self.steps.extend(other.steps);
-        let mut seen = HashSet::with_capacity(self.steps.len());
-        let keep: Vec<bool> = self.steps.iter().map(|step| seen.insert(step)).collect();
-        let mut keep = keep.into_iter();
-        self.steps.retain(|_| keep.next().unwrap_or(true));
+    /// The plan of a container that gets some of the devices: a part goes in if one of `names` is among its names.
+    #[must_use]
+    pub fn select(&self, names: &[&str]) -> Vec<Intent> {
+        let is_chosen = |part: &&Part| part.names.iter().any(|name| names.contains(&name.as_str()));
+        flatten(&self.common, self.devices.iter().filter(is_chosen))
+    }
+
+    /// The plan of a container that gets all of the devices.
+    #[must_use]
+    pub fn flattened(&self) -> Vec<Intent> {
+        flatten(&self.common, self.devices.iter())
     }
 }
 
-impl FromIterator<Plan> for Plan {
-    /// One plan of several, each step once.
-    fn from_iter<T: IntoIterator<Item = Plan>>(plans: T) -> Self {
-        let mut all = Self {
-            steps: plans.into_iter().flat_map(|plan| plan.steps).collect(),
-        };
-        all.append(Self::default());
-        all
-    }
-}
-
-/// Plans the update of the container's ld.so.cache.
-pub fn ldcache(driver: &DriverInfo, container: &ContainerFacts) -> Plan {
-    let layout = &container.layout;
-    let mut directories = driver::compat_directories(driver, container);
-    directories.extend([layout.libs_dir.clone(), layout.libs32_dir.clone()]);
-    Plan {
-        steps: vec![Step::UpdateLdCache {
-            ldconfig: container.ldconfig.clone(),
-            directories,
-        }],
-    }
-}
-
-/// A device's node, and the right to open it.
-fn device_steps(device: &DeviceNode, options: ContainerOptions, plan: &mut Plan) {
-    if !options.contains(ContainerOptions::NO_DEVBIND) {
-        plan.steps.push(Step::BindDevice {
-            source: device.path.clone(),
-            number: device.number,
-            at: ContainerPath::from(&device.path),
-        });
-    }
-    if !options.contains(ContainerOptions::NO_CGROUPS) {
-        plan.steps.push(Step::AllowDevice {
-            number: device.number,
-        });
-    }
-}
-
-impl fmt::Display for Plan {
-    /// One step a line.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MountTmpfs {
-                at, mode, files, ..
-            } => {
-                write!(f, "mount tmpfs (mode {mode:o}) at {at}")?;
-                let names: Vec<_> = files.iter().map(|file| file.name.as_str()).collect();
-                if names.is_empty() {
-                    Ok(())
-                } else {
-                    write!(f, " with {}", names.join(", "))
+/// One list: the common part, then the devices', each intent once. What several say of the application profile becomes
+/// one intent.
+fn flatten<'a>(common: &[Intent], parts: impl Iterator<Item = &'a Part>) -> Vec<Intent> {
+    let devices = parts.flat_map(|part| &part.intents);
+    let mut all: Vec<Intent> = Vec::with_capacity(common.len());
+    let mut seen = HashSet::new();
+    let mut profile = None;
+    for intent in common.iter().chain(devices) {
+        match (&intent.what, profile) {
+            (What::EglProfile(more), Some(at)) => {
+                if let Some(What::EglProfile(first)) =
+                    all.get_mut(at).map(|found: &mut Intent| &mut found.what)
+                {
+                    first.add(&more.minors);
                 }
+                continue;
             }
-            Self::Bind {
-                source: Source::Host(source),
-                at,
-                kind,
-            } => write!(f, "bind {kind} {source} at {at}"),
-            Self::Bind {
-                source: Source::Image(source),
-                at,
-                kind,
-            } => {
-                write!(f, "bind {kind} {source} (of the image) at {at}")
-            }
-            Self::BindDevice { source, number, at } => {
-                write!(f, "bind device {source} ({number}) at {at}")
-            }
-            Self::Symlink { at, target } => write!(f, "link {at} to {}", target.display()),
-            Self::ShowInProfile { directory, minor } => {
-                write!(f, "show GPU minor {minor} in {directory}")
-            }
-            Self::AllowDevice { number } => write!(f, "allow device c {number} rw"),
-            Self::UpdateLdCache {
-                ldconfig,
-                directories,
-            } => {
-                match ldconfig {
-                    Ldconfig::Host(path) => {
-                        write!(f, "run ldconfig {} (of the host) for", path.display())?;
-                    }
-                    Ldconfig::Image(path) => write!(f, "run ldconfig {path} (of the image) for")?,
-                    Ldconfig::Builtin => f.write_str("update ld.so.cache (builtin) for")?,
-                }
-                directories
-                    .iter()
-                    .try_for_each(|directory| write!(f, " {directory}"))
-            }
+            (What::EglProfile(_), None) => profile = Some(all.len()),
+            _ if !seen.insert(intent) => continue,
+            _ => {}
         }
+        all.push(intent.clone());
     }
-}
-
-impl fmt::Display for BindKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::File => "file",
-            Self::Ipc => "socket",
-            Self::Proc => "procfs",
-            Self::DeviceDirectory => "devices",
-        })
-    }
+    all
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Chooses devices: turns the lists of `--device`, `--mig-config`, `--mig-monitor` and `--imex-channel` into indices.
+//! Chooses devices: finds those that the lists of `--device`, `--mig-config` and `--mig-monitor` name, and reads
+//! `--imex-channel`.
 //!
 //! The grammar is upstream's, quirks included, since schedulers and scripts pass whatever once worked: partial PCI
 //! addresses, trailing garbage after a MIG index. A GPU that could not be read is an error only if it is requested by
@@ -6,8 +7,9 @@
 
 use std::fmt::Write as _;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::host::{FailedGpu, Gpu};
+use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::host::{DeviceInfo, FailedGpu, Gpu, MigDevice};
+use crate::request::DeviceRequest;
 
 /// Number of IMEX channels: they are minor numbers, and Linux has this many.
 const IMEX_CHANNELS: u32 = 1 << 20;
@@ -15,36 +17,36 @@ const IMEX_CHANNELS: u32 = 1 << 20;
 /// Longest list of devices in a hint.
 const LISTED: usize = 24;
 
-/// Selected devices, each once, in the requested order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Indices into the list of GPUs.
-    pub gpus: Vec<usize>,
-    /// Index of the GPU and index of the MIG device in it. The GPU is in `gpus` too.
-    pub migs: Vec<(usize, usize)>,
-    /// True if `all` was requested, not just a list that happens to name every device.
+/// Chosen devices, in the order in which they were asked for, each once.
+#[derive(Clone, Debug, Default)]
+pub struct Selection<'a> {
+    /// GPUs, those of the MIG devices among them.
+    pub gpus: Vec<&'a Gpu>,
+    /// MIG devices, each with its GPU.
+    pub migs: Vec<(&'a Gpu, &'a MigDevice)>,
+    /// Whether everything was asked for, and not some devices that happen to be all.
     pub all: bool,
 }
 
-impl Selection {
-    fn add_gpu(&mut self, gpu: usize) {
-        if !self.gpus.contains(&gpu) {
+impl<'a> Selection<'a> {
+    fn add_gpu(&mut self, gpu: &'a Gpu) {
+        if !self.gpus.iter().any(|known| std::ptr::eq(*known, gpu)) {
             self.gpus.push(gpu);
         }
     }
 
-    fn add_mig(&mut self, gpu: usize, mig: usize) {
+    fn add_mig(&mut self, gpu: &'a Gpu, mig: &'a MigDevice) {
         self.add_gpu(gpu);
-        if !self.migs.contains(&(gpu, mig)) {
+        if !self.migs.iter().any(|(_, known)| std::ptr::eq(*known, mig)) {
             self.migs.push((gpu, mig));
         }
     }
 
-    fn add_all(&mut self, gpus: &[Gpu]) {
-        for (g, gpu) in gpus.iter().enumerate() {
-            self.add_gpu(g);
-            for m in 0..gpu.mig_devices.len() {
-                self.add_mig(g, m);
+    fn add_all(&mut self, gpus: &'a [Gpu]) {
+        for gpu in gpus {
+            self.add_gpu(gpu);
+            for mig in &gpu.mig_devices {
+                self.add_mig(gpu, mig);
             }
         }
         self.all = true;
@@ -70,20 +72,62 @@ impl MigCapability {
     }
 }
 
-/// The GPUs for which a global MIG capability was requested.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MigSelection {
-    /// True if it was requested; the files of single MIG devices are then left out, even if no GPU supports MIG.
+/// The GPUs for which a global MIG capability is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct MigSelection<'a> {
+    /// Whether it was asked for; then the files of single MIG devices are left out, even if no GPU knows MIG.
     pub all: bool,
-    /// Indices of the selected GPUs that support MIG.
-    pub gpus: Vec<usize>,
+    /// The selected GPUs that know MIG.
+    pub gpus: Vec<&'a Gpu>,
+}
+
+/// All devices that a request names.
+#[derive(Clone, Debug, Default)]
+pub struct Choice<'a> {
+    /// GPUs and MIG devices.
+    pub selection: Selection<'a>,
+    /// GPUs whose MIG configuration may be changed.
+    pub mig_config: MigSelection<'a>,
+    /// GPUs whose MIG instances may be watched.
+    pub mig_monitor: MigSelection<'a>,
+}
+
+impl<'a> Choice<'a> {
+    /// The devices that `wanted` names.
+    ///
+    /// # Errors
+    /// Those of [`select_devices`] and [`select_mig_capability`], each with its phase.
+    pub fn make(devices: &'a DeviceInfo, wanted: &DeviceRequest) -> Result<Self> {
+        let selection = select_devices(&devices.gpus, &devices.failed, &wanted.ids)
+            .map_err(|error| error.during(Phase::Device))?;
+        let mig_config =
+            select_mig_capability(&selection, MigCapability::Config, &wanted.mig_config)
+                .map_err(|error| error.during(Phase::MigConfig))?;
+        let mig_monitor =
+            select_mig_capability(&selection, MigCapability::Monitor, &wanted.mig_monitor)
+                .map_err(|error| error.during(Phase::MigMonitor))?;
+        Ok(Self {
+            mig_config,
+            mig_monitor,
+            selection,
+        })
+    }
+
+    /// Whether single MIG devices get their own files; a global capability stands for all of them.
+    pub fn wants_single_migs(&self) -> bool {
+        !self.mig_config.all && !self.mig_monitor.all
+    }
 }
 
 /// Selects the devices that `list` names, e.g. `0,GPU-…,1:0`. On a machine without GPUs every list is accepted.
 ///
 /// # Errors
-/// `<item>: unknown device`, and for a lost GPU NVML's error.
-pub fn select_devices(gpus: &[Gpu], lost: &[FailedGpu], list: &str) -> Result<Selection> {
+/// `<item>: unknown device`, and for a GPU that is lost what NVML said about it.
+pub fn select_devices<'a>(
+    gpus: &'a [Gpu],
+    lost: &[FailedGpu],
+    list: &str,
+) -> Result<Selection<'a>> {
     let mut selection = Selection::default();
     if gpus.is_empty() && lost.is_empty() {
         return Ok(selection);
@@ -112,12 +156,11 @@ pub fn select_devices(gpus: &[Gpu], lost: &[FailedGpu], list: &str) -> Result<Se
 /// # Errors
 /// `<item>: only 'all' devices are currently supported` and, if single MIG devices are selected, `all: cannot enable
 /// mig-config with specific MIG devices selected`.
-pub fn select_mig_capability(
-    gpus: &[Gpu],
-    selection: &Selection,
+pub fn select_mig_capability<'a>(
+    selection: &Selection<'a>,
     capability: MigCapability,
     list: &str,
-) -> Result<MigSelection> {
+) -> Result<MigSelection<'a>> {
     let Some(item) = items(list).next() else {
         return Ok(MigSelection::default());
     };
@@ -134,10 +177,10 @@ pub fn select_mig_capability(
             format!("{item}: cannot enable mig-{name} with specific MIG devices selected"),
         ));
     }
-    let knows_mig = |&gpu: &usize| gpus.get(gpu).is_some_and(|gpu| gpu.mig_capable);
+    let selected = selection.gpus.iter().copied();
     Ok(MigSelection {
         all: true,
-        gpus: selection.gpus.iter().copied().filter(knows_mig).collect(),
+        gpus: selected.filter(|gpu| gpu.mig_capable).collect(),
     })
 }
 
@@ -168,16 +211,16 @@ fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').filter(|item| !item.is_empty())
 }
 
-/// Finds the GPU that `item` names by UUID, PCI address or index.
-fn find_gpu(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<usize>> {
+/// The GPU that `item` names by UUID, PCI address or index.
+fn find_gpu<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<&'a Gpu>> {
     let busid = pci_address(item);
     let index = decimal(item);
     let by_uuid = |uuid: &str| has_prefix(item, "GPU-") && uuid.eq_ignore_ascii_case(item);
     let by_busid = |text: &str| busid.as_ref().is_some_and(|b| b.eq_ignore_ascii_case(text));
 
-    let found = (gpus.iter().position(|gpu| by_uuid(&gpu.uuid)))
-        .or_else(|| gpus.iter().position(|gpu| by_busid(&gpu.busid)))
-        .or_else(|| gpus.iter().position(|gpu| index == Some(gpu.index)));
+    let found = (gpus.iter().find(|gpu| by_uuid(&gpu.uuid)))
+        .or_else(|| gpus.iter().find(|gpu| by_busid(&gpu.busid)))
+        .or_else(|| gpus.iter().find(|gpu| index == Some(gpu.index)));
     if found.is_some() {
         return Ok(found);
     }
@@ -189,15 +232,19 @@ fn find_gpu(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<usize
     gone.map_or(Ok(None), |gpu| Err(lost_error(item, gpu)))
 }
 
-/// Finds the MIG device that `item` names by UUID or as `GPU:MIG`.
-fn find_mig(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<(usize, usize)>> {
+/// The MIG device that `item` names by UUID or as `GPU:MIG`, with its GPU.
+fn find_mig<'a>(
+    gpus: &'a [Gpu],
+    lost: &[FailedGpu],
+    item: &str,
+) -> Result<Option<(&'a Gpu, &'a MigDevice)>> {
+    let find = |gpu: &'a Gpu, is_meant: &dyn Fn(&MigDevice) -> bool| {
+        let mut migs = gpu.mig_devices.iter();
+        migs.find(|mig| is_meant(mig)).map(|mig| (gpu, mig))
+    };
     if has_prefix(item, "MIG-") {
-        let found = gpus.iter().enumerate().find_map(|(g, gpu)| {
-            let mut migs = gpu.mig_devices.iter();
-            let m = migs.position(|mig| mig.uuid.eq_ignore_ascii_case(item))?;
-            Some((g, m))
-        });
-        return Ok(found);
+        let by_uuid = |mig: &MigDevice| mig.uuid.eq_ignore_ascii_case(item);
+        return Ok(gpus.iter().find_map(|gpu| find(gpu, &by_uuid)));
     }
     let Some((gpu_index, mig_index)) = mig_indices(item) else {
         return Ok(None);
@@ -205,11 +252,8 @@ fn find_mig(gpus: &[Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<(usiz
     if let Some(gpu) = lost.iter().find(|gpu| gpu.index == gpu_index) {
         return Err(lost_error(item, gpu));
     }
-    let found = gpus.iter().position(|gpu| gpu.index == gpu_index);
-    Ok(found.and_then(|g| {
-        let mut migs = gpus.get(g)?.mig_devices.iter();
-        Some((g, migs.position(|mig| mig.index == mig_index)?))
-    }))
+    let gpu = gpus.iter().find(|gpu| gpu.index == gpu_index);
+    Ok(gpu.and_then(|gpu| find(gpu, &|mig| mig.index == mig_index)))
 }
 
 fn has_prefix(text: &str, prefix: &str) -> bool {
@@ -313,7 +357,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::host::MigDevice;
     use crate::path::HostPath;
 
     fn gpu(index: u32, busid: &str, uuid: &str, migs: &[&str]) -> Gpu {
@@ -333,12 +376,23 @@ mod tests {
             arch: "8.6".to_owned(),
             brand: "Nvidia".to_owned(),
             minor: index,
-            node: None,
-            proc_dir: None,
             mig_capable: !migs.is_empty(),
-            mig_caps_path: None,
             mig_devices: mig_devices.collect(),
+            ..Gpu::default()
         }
+    }
+
+    /// The places of chosen devices in the machine.
+    fn positions(machine: &[Gpu], selection: &Selection<'_>) -> (Vec<usize>, Vec<(usize, usize)>) {
+        let gpu = |gpu: &Gpu| machine.iter().position(|known| known == gpu).unwrap();
+        let mig = |(parent, mig): &(&Gpu, &MigDevice)| {
+            let mut known = parent.mig_devices.iter();
+            (gpu(parent), known.position(|known| known == *mig).unwrap())
+        };
+        (
+            selection.gpus.iter().map(|chosen| gpu(chosen)).collect(),
+            selection.migs.iter().map(mig).collect(),
+        )
     }
 
     fn machine() -> Vec<Gpu> {
@@ -385,12 +439,10 @@ mod tests {
             ("1,all,nonsense", &[1, 0], &[(1, 0), (1, 1)]),
         ];
         for (list, gpus, migs) in table {
-            let selection = select_devices(&machine(), &[], list).unwrap();
-            assert_eq!(
-                (&selection.gpus[..], &selection.migs[..]),
-                (*gpus, *migs),
-                "{list}"
-            );
+            let machine = machine();
+            let selection = select_devices(&machine, &[], list).unwrap();
+            let (chosen, instances) = positions(&machine, &selection);
+            assert_eq!((&chosen[..], &instances[..]), (*gpus, *migs), "{list}");
             assert_eq!(selection.all, list.to_lowercase().contains("all"), "{list}");
         }
     }
@@ -431,13 +483,14 @@ mod tests {
     #[test]
     fn nothing_is_looked_at_without_gpus() {
         let selection = select_devices(&[], &[], "99,nonsense,all").unwrap();
-        assert_eq!(selection, Selection::default());
+        assert!(selection.gpus.is_empty() && selection.migs.is_empty() && !selection.all);
     }
 
     #[test]
     fn lost_gpu_stops_only_those_who_name_it() {
-        let select = |list| select_devices(&machine(), &lost(), list);
-        assert_eq!(select("all").unwrap().gpus, [0, 1]);
+        let machine = machine();
+        let select = |list| select_devices(&machine, &lost(), list);
+        assert_eq!(select("all").unwrap().gpus.len(), 2);
         for item in ["2", "GPU-DEAD", "0:d8:0", "2:0"] {
             let error = select(item).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::DriverFailed);
@@ -453,7 +506,7 @@ mod tests {
     #[test]
     fn index_counts_lost_gpus() {
         let gpus = [gpu(1, "00000000:af:00.0", "GPU-2", &[])];
-        assert_eq!(select_devices(&gpus, &[], "1").unwrap().gpus, [0]);
+        assert_eq!(select_devices(&gpus, &[], "1").unwrap().gpus.len(), 1);
         assert!(select_devices(&gpus, &[], "0").is_err());
     }
 
@@ -474,16 +527,14 @@ mod tests {
         let gpus = machine();
         let select = |devices, list| {
             let selection = select_devices(&gpus, &[], devices).unwrap();
-            select_mig_capability(&gpus, &selection, MigCapability::Config, list)
+            let selected = select_mig_capability(&selection, MigCapability::Config, list)?;
+            let indices: Vec<_> = selected.gpus.iter().map(|gpu| gpu.index).collect();
+            Ok::<_, Error>((selected.all, indices))
         };
-        assert_eq!(select("all", "").unwrap(), MigSelection::default());
-        let wanted = |gpus: &[usize]| MigSelection {
-            all: true,
-            gpus: gpus.to_vec(),
-        };
-        assert_eq!(select("all", ",All").unwrap(), wanted(&[1]));
-        assert_eq!(select("1", "all").unwrap(), wanted(&[1]));
-        assert_eq!(select("0", "all").unwrap(), wanted(&[]));
+        assert_eq!(select("all", "").unwrap(), (false, vec![]));
+        assert_eq!(select("all", ",All").unwrap(), (true, vec![1]));
+        assert_eq!(select("1", "all").unwrap(), (true, vec![1]));
+        assert_eq!(select("0", "all").unwrap(), (true, vec![]));
         assert_eq!(
             select("all", "x").unwrap_err().message(),
             "x: only 'all' devices are currently supported"

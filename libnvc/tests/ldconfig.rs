@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use libnvc::apply::ldconfig::Prepared;
-use libnvc::plan::Ldconfig;
+use libnvc::container::Ldconfig;
 use libnvc::{ContainerPath, Error, ErrorKind};
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::helper::Helper;

@@ -1,15 +1,17 @@
 //! Carries out the commands: each discovers, then prints or applies.
 
-use nix::unistd::geteuid;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
 
-use libnvc::host::Identity;
+use libnvc::HostPath;
 use libnvc::host::query::{QueryProcess, QueryProgram};
+use libnvc::host::{DriverConfig, DriverSession, Identity};
+use nix::unistd::geteuid;
 
 use crate::failure::{Categorise, Failure, category};
 use crate::logging;
 use crate::privileges::Privileges;
 use crate::request::{Global, Request, Task};
-use crate::session::{Session, Settings};
 
 mod configure;
 mod info;
@@ -43,13 +45,26 @@ enum Power {
     Changes,
 }
 
-/// Gives up what is not needed, and opens the driver root.
+/// Opens the driver root.
 fn open(
     global: &Global,
     power: Power,
     imex_channels: &[u32],
     query: Query,
-) -> Result<Session, Failure> {
+) -> Result<DriverSession, Failure> {
+    let config = driver_config(global, power, imex_channels)?;
+    let mut session =
+        DriverSession::open_with(&config, query).category(category::INITIALIZATION)?;
+    tell_if_slow(&mut session);
+    Ok(session)
+}
+
+/// Gives up privileges that are not needed, and says how the driver is reached.
+fn driver_config(
+    global: &Global,
+    power: Power,
+    imex_channels: &[u32],
+) -> Result<DriverConfig, Failure> {
     let root = geteuid().is_root();
     if root || power == Power::Changes {
         let mut found = Privileges::read().category(category::PERMISSION)?;
@@ -66,12 +81,47 @@ fn open(
         }
         None => Identity::caller(),
     };
-    let settings = Settings {
-        root: &global.root,
-        ldcache: global.ldcache.as_deref(),
-        identity,
+    let standard = DriverConfig::default();
+    Ok(DriverConfig {
+        root: global.root.clone(),
+        ldcache: global.ldcache.as_ref().map(HostPath::new),
+        uid: identity.uid,
+        gid: identity.gid,
         options: global.options,
-        imex_channels,
+        imex_channels: imex_channels.to_vec(),
+        program: standard.program,
+        deadline: deadline(standard.deadline),
+    })
+}
+
+/// Shows on a terminal that the driver is being waited for.
+fn tell_if_slow(session: &mut DriverSession) {
+    if std::io::stderr().is_terminal() {
+        session.when_slow(|elapsed| {
+            let line = format!(
+                "still waiting for the driver after {} s ...\n",
+                elapsed.as_secs()
+            );
+            // Progress is a courtesy: if it cannot be shown, the work goes on.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        });
+    }
+}
+
+/// `NVC_DRIVER_TIMEOUT` in seconds, or what is usual.
+fn deadline(usual: Duration) -> Duration {
+    let Some(text) = std::env::var_os("NVC_DRIVER_TIMEOUT") else {
+        return usual;
     };
-    Session::open(&settings, query).category(category::INITIALIZATION)
+    match text.to_str().and_then(|text| text.parse::<u64>().ok()) {
+        Some(seconds @ 1..=86400) => Duration::from_secs(seconds),
+        _ => {
+            log::warn!(
+                "NVC_DRIVER_TIMEOUT={}: not a number of seconds from 1 to 86400, using {}",
+                text.display(),
+                usual.as_secs()
+            );
+            usual
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use libnvc::debuglog::printable;
-use libnvc::{Error, ErrorKind};
+use libnvc::{Error, ErrorKind, Phase};
 
 /// What failed, as upstream calls it; runtimes and people search logs for these words.
 pub(crate) mod category {
@@ -63,6 +63,24 @@ impl Failure {
 /// Says what sort of thing failed.
 pub(crate) trait Categorise<T> {
     fn category(self, category: &'static str) -> Result<T, Failure>;
+}
+
+impl From<Error> for Failure {
+    /// A failure that knows its phase.
+    fn from(error: Error) -> Self {
+        let category = match error.phase() {
+            Some(Phase::Initialization) => category::INITIALIZATION,
+            Some(Phase::Container) => category::CONTAINER,
+            Some(Phase::Detection) => category::DETECTION,
+            Some(Phase::Device) => category::DEVICE,
+            Some(Phase::MigConfig) => category::MIG_CONFIG,
+            Some(Phase::MigMonitor) => category::MIG_MONITOR,
+            Some(Phase::Requirement) => category::REQUIREMENT,
+            Some(Phase::LibraryPath) => category::LDCACHE,
+            Some(Phase::Mount) | None => category::MOUNT,
+        };
+        Self { category, error }
+    }
 }
 
 impl<T> Categorise<T> for libnvc::Result<T> {

@@ -2,12 +2,11 @@
 //!
 //! Container engines without a hook of their own turn these lines into mounts, one by one, so order and spelling count.
 
-use libnvc::host::{DeviceInfo, DriverInfo, Gpu, MigDevice};
-use libnvc::select::{MigCapability, MigSelection};
+use libnvc::host::{Abi, DeviceNode, DriverFile, DriverInfo, DriverSession, FileClass, MigDevice};
+use libnvc::select::{Choice, MigCapability, MigSelection};
 use libnvc::{HostPath, Result};
 use serde::Serialize;
 
-use crate::choice::Choice;
 use crate::failure::{Categorise, Failure, category};
 use crate::request::List;
 
@@ -25,6 +24,24 @@ pub(crate) trait CapabilityNodes {
     /// # Errors
     /// If the driver's table of them cannot be read.
     fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>>;
+}
+
+impl CapabilityNodes for DriverSession {
+    fn node(&self, access: &HostPath) -> Option<HostPath> {
+        // Upstream leaves out what it cannot determine, without a word.
+        let node = self.capability_node(access).ok().flatten();
+        node.map(|node| node.path)
+    }
+
+    fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
+        let capabilities = self.capabilities();
+        if !capabilities.has_devices() {
+            return Ok(None);
+        }
+        let paths = |nodes: Vec<DeviceNode>| nodes.into_iter().map(|node| node.path).collect();
+        let of_gpus = capabilities.of_gpus(minors)?;
+        Ok(Some(of_gpus.into_iter().map(paths).collect()))
+    }
 }
 
 /// What `list` prints. Sections that were not asked for are not there.
@@ -55,30 +72,31 @@ impl Listing {
     pub(crate) fn collect(
         wanted: &List,
         driver: &DriverInfo,
-        devices: &DeviceInfo,
-        choice: &Choice,
+        choice: &Choice<'_>,
         nodes: &impl CapabilityNodes,
     ) -> Result<Self, Failure> {
-        let mig = |selection: &MigSelection, capability| -> Result<_> {
+        let mig = |selection: &MigSelection<'_>, capability| -> Result<_> {
             (!selection.gpus.is_empty())
-                .then(|| mig_files(selection, capability, &devices.gpus, nodes))
+                .then(|| mig_files(selection, capability, nodes))
                 .transpose()
         };
-        let some = |wanted: bool, paths: &[HostPath]| wanted.then(|| paths.to_vec());
+        let of_class = |wanted: bool, class| wanted.then(|| paths(driver.of_class(class)));
+        let libraries = |wanted: bool, abi| wanted.then(|| paths(driver.libraries(abi)));
         let channels = &wanted.devices.imex_channels;
         Ok(Self {
-            devices: (wanted.devices.ids.is_some())
-                .then(|| device_nodes(driver, &devices.gpus, choice, nodes)),
+            devices: wanted
+                .lists_devices
+                .then(|| device_nodes(driver, choice, nodes)),
             imex_channels: (!channels.is_empty()).then(|| imex_nodes(channels)),
             mig_config: mig(&choice.mig_config, MigCapability::Config)
                 .category(category::MIG_CONFIG)?,
             mig_monitor: mig(&choice.mig_monitor, MigCapability::Monitor)
                 .category(category::MIG_MONITOR)?,
-            binaries: some(wanted.binaries, &driver.binaries),
-            libraries: some(wanted.libraries, &driver.libraries),
-            libraries32: some(wanted.libraries && wanted.compat32, &driver.libraries32),
-            ipcs: some(wanted.ipcs, &driver.ipcs),
-            firmwares: some(wanted.firmwares, &driver.firmwares),
+            binaries: of_class(wanted.binaries, FileClass::Program),
+            libraries: libraries(wanted.libraries, Abi::Native),
+            libraries32: libraries(wanted.libraries && wanted.compat32, Abi::Compat32),
+            ipcs: of_class(wanted.ipcs, FileClass::Socket),
+            firmwares: of_class(wanted.firmwares, FileClass::Firmware),
         })
     }
 
@@ -99,24 +117,22 @@ impl Listing {
     }
 }
 
+fn paths<'a>(files: impl Iterator<Item = &'a DriverFile>) -> Vec<HostPath> {
+    files.map(|file| file.path.clone()).collect()
+}
+
 fn device_nodes(
     driver: &DriverInfo,
-    gpus: &[Gpu],
-    choice: &Choice,
+    choice: &Choice<'_>,
     nodes: &impl CapabilityNodes,
 ) -> Vec<HostPath> {
     let selection = &choice.selection;
-    let mut paths: Vec<HostPath> = driver
-        .devices
-        .iter()
-        .map(|node| node.path.clone())
-        .collect();
-    let chosen = selection.gpus.iter().filter_map(|&gpu| gpus.get(gpu));
-    paths.extend(chosen.filter_map(|gpu| gpu.node.as_ref().map(|node| node.path.clone())));
+    let shared = driver.devices.iter().map(|device| &device.node);
+    let gpus = selection.gpus.iter().filter_map(|gpu| gpu.node.as_ref());
+    let mut paths: Vec<HostPath> = shared.chain(gpus).map(|node| node.path.clone()).collect();
     if choice.wants_single_migs() {
-        let chosen = selection.migs.iter();
-        let migs = chosen.filter_map(|&(gpu, mig)| gpus.get(gpu)?.mig_devices.get(mig));
-        paths.extend(migs.flat_map(|mig| mig_device_files(mig, nodes)));
+        let migs = selection.migs.iter();
+        paths.extend(migs.flat_map(|(_, mig)| mig_device_files(mig, nodes)));
     }
     paths
 }
@@ -135,19 +151,17 @@ fn imex_nodes(channels: &[u32]) -> Vec<HostPath> {
 
 /// What managing MIG on the chosen GPUs takes: the global capability, and everything of each GPU.
 fn mig_files(
-    selection: &MigSelection,
+    selection: &MigSelection<'_>,
     capability: MigCapability,
-    gpus: &[Gpu],
     nodes: &impl CapabilityNodes,
 ) -> Result<Vec<HostPath>> {
     let file = HostPath::new(format!("{CAPABILITIES}/mig/{}", capability.name()));
     let node = nodes.node(&file);
     let mut paths = vec![file];
     paths.extend(node);
-    let chosen = selection.gpus.iter().filter_map(|&gpu| gpus.get(gpu));
-    let minors: Vec<u32> = chosen.clone().map(|gpu| gpu.minor).collect();
+    let minors: Vec<u32> = selection.gpus.iter().map(|gpu| gpu.minor).collect();
     let mut of_gpus = nodes.nodes_of_gpus(&minors)?.map(Vec::into_iter);
-    for gpu in chosen {
+    for gpu in &selection.gpus {
         paths.extend(gpu.mig_caps_path.clone());
         if let Some(of_gpus) = &mut of_gpus {
             paths.push(HostPath::new(CAPABILITY_NODES));
@@ -161,49 +175,52 @@ fn mig_files(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use libnvc::ErrorKind;
-    use libnvc::host::{DeviceNode, DeviceNumber, DriverVersions};
+    use libnvc::host::{DeviceInfo, DeviceRole, DriverVersions, Gpu, SharedDevice};
     use libnvc::options::DriverOptions;
+    use libnvc::request::DeviceRequest;
 
     use super::*;
-    use crate::request::{self, Format};
+    use crate::request::Format;
 
     /// A machine like the one upstream was recorded on, cut down.
     fn machine() -> (DriverInfo, DeviceInfo) {
-        let node = |path: &str, minor| DeviceNode {
-            path: HostPath::new(path),
-            number: DeviceNumber { major: 195, minor },
+        let shared = |role: DeviceRole, minor| {
+            SharedDevice::new(DeviceNode::new(role.path(), 195, minor), role)
         };
-        let paths = |names: &[&str]| names.iter().map(HostPath::new).collect();
+        let file = |path: &str, class, abi| DriverFile {
+            abi,
+            ..DriverFile::new(HostPath::new(path), class)
+        };
+        let library = |path: &str, abi| file(path, FileClass::Library, abi);
+        let native = |path: &str, class| file(path, class, Abi::Native);
         let driver = DriverInfo {
             versions: DriverVersions {
                 driver: "535.261.03".to_owned(),
                 cuda: "12.2".to_owned(),
             },
-            binaries: paths(&["/usr/bin/nvidia-smi"]),
-            libraries: paths(&["/usr/lib/libcuda.so.535.261.03"]),
-            libraries32: paths(&["/usr/lib32/libcuda.so.535.261.03"]),
-            ipcs: paths(&["/tmp/nvidia-mps"]),
-            devices: vec![
-                node("/dev/nvidiactl", 255),
-                node("/dev/nvidia-modeset", 254),
+            files: vec![
+                native("/usr/bin/nvidia-smi", FileClass::Program),
+                library("/usr/lib/libcuda.so.535.261.03", Abi::Native),
+                library("/usr/lib32/libcuda.so.535.261.03", Abi::Compat32),
+                native(
+                    "/lib/firmware/nvidia/535.261.03/gsp_tu10x.bin",
+                    FileClass::Firmware,
+                ),
+                native("/tmp/nvidia-mps", FileClass::Socket),
             ],
-            firmwares: paths(&["/lib/firmware/nvidia/535.261.03/gsp_tu10x.bin"]),
-            proc_files: Vec::new(),
-            wsl: None,
+            devices: vec![
+                shared(DeviceRole::Control, 255),
+                shared(DeviceRole::Modeset, 254),
+            ],
+            ..DriverInfo::default()
         };
         let gpu = |index: u32| Gpu {
             index,
-            model: String::new(),
-            uuid: String::new(),
-            busid: String::new(),
-            arch: String::new(),
-            brand: String::new(),
             minor: index,
-            node: Some(node(&format!("/dev/nvidia{index}"), index)),
-            proc_dir: None,
+            node: Some(DeviceNode::new(format!("/dev/nvidia{index}"), 195, index)),
             mig_capable: index == 1,
             mig_caps_path: Some(HostPath::new(format!("{CAPABILITIES}/gpu{index}"))),
-            mig_devices: Vec::new(),
+            ..Gpu::default()
         };
         let mut gpus = vec![gpu(0), gpu(1)];
         gpus[1].mig_devices = (0..2)
@@ -254,11 +271,12 @@ mod tests {
 
     fn wanted(ids: Option<&str>, mig_config: &str) -> List {
         List {
-            devices: request::Devices {
-                ids: ids.map(str::to_owned),
+            devices: DeviceRequest {
+                ids: ids.unwrap_or_default().to_owned(),
                 mig_config: mig_config.to_owned(),
-                ..request::Devices::default()
+                ..DeviceRequest::default()
             },
+            lists_devices: ids.is_some(),
             libraries: false,
             compat32: false,
             binaries: false,
@@ -272,7 +290,7 @@ mod tests {
     fn lines(wanted: &List, nodes: &impl CapabilityNodes) -> Vec<String> {
         let (driver, devices) = machine();
         let choice = Choice::make(&devices, &wanted.devices).unwrap();
-        let listing = Listing::collect(wanted, &driver, &devices, &choice, nodes).unwrap();
+        let listing = Listing::collect(wanted, &driver, &choice, nodes).unwrap();
         listing.paths().map(ToString::to_string).collect()
     }
 
@@ -368,7 +386,7 @@ mod tests {
         let list = wanted(Some("all"), "all");
         let (driver, devices) = machine();
         let choice = Choice::make(&devices, &list.devices).unwrap();
-        let failure = Listing::collect(&list, &driver, &devices, &choice, &Broken).unwrap_err();
+        let failure = Listing::collect(&list, &driver, &choice, &Broken).unwrap_err();
         assert_eq!(failure.text("cli"), "cli: mig-config error: no table\n");
     }
 }

@@ -1,8 +1,7 @@
 //! `nvidia-container-cli`: puts NVIDIA GPUs and their driver into Linux containers.
 //!
 //! The way of a command line: [`getopt`] reads it as argp would, [`args`] is the table it is read against, [`help`] shows
-//! that table, [`request`] turns the line into typed wishes, [`commands`] carries them out through a [`session`] with
-//! libnvc, [`output`] prints.
+//! that table, [`request`] turns the line into typed wishes, [`commands`] carries them out with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -15,11 +14,9 @@ mod request;
 mod user;
 
 // what is done
-mod choice;
 mod commands;
 mod listing;
 mod privileges;
-mod session;
 
 // what is said
 mod failure;

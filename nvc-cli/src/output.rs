@@ -7,8 +7,10 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use libnvc::Error;
+use libnvc::container::ImageFacts;
 use libnvc::host::{DeviceInfo, DriverVersions, Gpu};
 use libnvc::plan::Plan;
+use libnvc::render;
 use nix::errno::Errno;
 use serde::Serialize;
 
@@ -17,7 +19,6 @@ use crate::listing::Listing;
 use crate::request::Format;
 
 mod hardware;
-mod steps;
 
 /// Prints the driver's versions and the GPUs.
 pub(crate) fn info(
@@ -46,11 +47,11 @@ pub(crate) fn list(format: Format, listing: &Listing) -> Result<(), Failure> {
     write(&lines)
 }
 
-/// Prints what would be done, one step a line, or as a list of objects.
-pub(crate) fn plan(format: Format, plan: &Plan) -> Result<(), Failure> {
+/// Prints what would be done, one intent a line, or as an object.
+pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<(), Failure> {
     let text = match format {
-        Format::Json => json(plan),
-        Format::Text | Format::Csv => steps::text(plan),
+        Format::Json => json(&render::json(plan, Some(image))),
+        Format::Text | Format::Csv => render::text(plan, Some(image)),
     };
     write(text.as_bytes())
 }
@@ -143,11 +144,7 @@ mod tests {
             arch: "8.6".to_owned(),
             brand: "Nvidia".to_owned(),
             minor: 3,
-            node: None,
-            proc_dir: None,
-            mig_capable: false,
-            mig_caps_path: None,
-            mig_devices: Vec::new(),
+            ..Gpu::default()
         }
     }
 

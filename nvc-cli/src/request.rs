@@ -3,11 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use libnvc::Error;
 use libnvc::host::Identity;
-use libnvc::options::{ContainerOptions, DriverOptions, LibraryOptions};
+use libnvc::options::{CudaCompatMode, DriverOptions, LibraryOptions};
+use libnvc::request::{Capabilities, Capability, DeviceRequest};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
+use libnvc::{Error, Target};
 use nix::errno::Errno;
 
 use crate::failure::{Categorise, Failure, category};
@@ -60,20 +61,12 @@ pub(crate) struct Info {
     pub(crate) format: Format,
 }
 
-/// The devices a command is about.
-#[derive(Debug, Default)]
-pub(crate) struct Devices {
-    /// `None` if there was no such option, which is not the same as an empty list.
-    pub(crate) ids: Option<String>,
-    pub(crate) mig_config: String,
-    pub(crate) mig_monitor: String,
-    pub(crate) imex_channels: Vec<u32>,
-}
-
 /// What `list` prints.
 #[derive(Debug)]
 pub(crate) struct List {
-    pub(crate) devices: Devices,
+    pub(crate) devices: DeviceRequest,
+    /// Whether there was an option for devices, perhaps with an empty list.
+    pub(crate) lists_devices: bool,
     pub(crate) libraries: bool,
     pub(crate) compat32: bool,
     pub(crate) binaries: bool,
@@ -89,14 +82,29 @@ pub(crate) struct Configure {
     /// A process in the container; if `None`, the caller's parent, found through the container's own /proc.
     pub(crate) pid: Option<i32>,
     pub(crate) rootfs: PathBuf,
-    pub(crate) devices: Devices,
+    pub(crate) devices: DeviceRequest,
     pub(crate) requirements: Vec<Requirement>,
     /// `None` if there was no such option.
     pub(crate) ldconfig: Option<OsString>,
-    pub(crate) container: ContainerOptions,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) compat32: bool,
+    pub(crate) device_nodes: bool,
+    pub(crate) device_rules: bool,
+    pub(crate) cuda_compat: CudaCompatMode,
     pub(crate) driver: DriverOptions,
     /// Print the plan instead of carrying it out.
     pub(crate) dry_run: Option<Format>,
+}
+
+impl Configure {
+    /// The container.
+    pub(crate) fn target(&self) -> Target {
+        let rootfs = self.rootfs.clone();
+        match self.pid {
+            Some(pid) => Target::Process { pid, rootfs },
+            None => Target::Parent { rootfs },
+        }
+    }
 }
 
 /// Reads what getopt left over.
@@ -155,6 +163,7 @@ fn list(given: &Given, command_words: usize) -> Result<List, Failure> {
             || given.place("firmwares") > given.place("no-gsp-firmware"));
     let mut list = List {
         devices: devices(given)?,
+        lists_devices: given.has("device"),
         libraries: given.has("libraries"),
         compat32: given.has("compat32"),
         binaries: given.has("binaries"),
@@ -165,7 +174,8 @@ fn list(given: &Given, command_words: usize) -> Result<List, Failure> {
     };
     // Upstream counts words: `list --imex-channel=3` lists everything, `list --imex-channel 3` only the channel.
     if command_words == 1 || (command_words == 2 && given.has("imex-channel")) {
-        list.devices.ids = Some("all".to_owned());
+        list.devices.ids = "all".to_owned();
+        list.lists_devices = true;
         list.libraries = true;
         list.compat32 = true;
         list.binaries = true;
@@ -207,7 +217,11 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Failur
         devices: devices(given)?,
         requirements,
         ldconfig: given.last("ldconfig").map(OsStr::to_owned),
-        container: container_options(given, pid.is_some())?,
+        capabilities: capabilities(given),
+        compat32: given.has("compat32"),
+        device_nodes: !given.has("no-devbind"),
+        device_rules: !given.has("no-cgroups"),
+        cuda_compat: cuda_compat(given)?,
         driver: driver_options(given),
         dry_run: given
             .has("dry-run")
@@ -234,12 +248,12 @@ fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
     }
 }
 
-fn devices(given: &Given) -> Result<Devices, Failure> {
-    let imex = joined(given, "imex-channel").unwrap_or_default();
-    Ok(Devices {
+fn devices(given: &Given) -> Result<DeviceRequest, Failure> {
+    let imex = joined(given, "imex-channel");
+    Ok(DeviceRequest {
         ids: joined(given, "device"),
-        mig_config: joined(given, "mig-config").unwrap_or_default(),
-        mig_monitor: joined(given, "mig-monitor").unwrap_or_default(),
+        mig_config: joined(given, "mig-config"),
+        mig_monitor: joined(given, "mig-monitor"),
         imex_channels: parse_imex_channels(&imex).category(category::IMEX)?,
     })
 }
@@ -256,39 +270,31 @@ fn driver_options(given: &Given) -> DriverOptions {
     options
 }
 
-fn container_options(given: &Given, has_pid: bool) -> Result<ContainerOptions, Failure> {
-    // The library reads the words, since some stand for more than one option.
-    let mut words = vec![if has_pid { "supervised" } else { "standalone" }];
-    for name in [
-        "compute",
-        "utility",
-        "video",
-        "graphics",
-        "display",
-        "ngx",
-        "compat32",
-        "no-cgroups",
-        "no-devbind",
-        "no-cntlibs",
-    ] {
-        if given.has(name) {
-            words.push(name);
-        }
-    }
-    if let Some(mode) = given.last("cuda-compat-mode") {
-        words.push(match mode.to_str() {
-            Some("mount") => "cuda-compat-mode=mount",
-            Some("ldconfig") => "cuda-compat-mode=ldconfig",
-            Some("disabled") => "cuda-compat-mode=disabled",
+fn capabilities(given: &Given) -> Capabilities {
+    let named = Capability::ALL.into_iter();
+    let named = named.filter(|capability| given.has(capability.word()));
+    named.map(Capabilities::of).collect()
+}
+
+fn cuda_compat(given: &Given) -> Result<CudaCompatMode, Failure> {
+    let mode = match given.last("cuda-compat-mode") {
+        None => CudaCompatMode::Mount,
+        Some(mode) => match mode.to_str() {
+            Some("mount") => CudaCompatMode::Mount,
+            Some("ldconfig") => CudaCompatMode::Ldconfig,
+            Some("disabled") => CudaCompatMode::Disabled,
             _ => {
                 return Err(Failure::input(
                     format!("unsupported CUDA compatibility mode: {}", mode.display()),
                     "use mount, ldconfig or disabled",
                 ));
             }
-        });
-    }
-    ContainerOptions::parse(&words.join(" ")).category(category::INPUT)
+        },
+    };
+    Ok(match given.has("no-cntlibs") {
+        true => CudaCompatMode::Disabled,
+        false => mode,
+    })
 }
 
 fn format(given: &Given) -> Result<Option<Format>, Failure> {
@@ -305,10 +311,10 @@ fn format(given: &Given) -> Result<Option<Format>, Failure> {
     }
 }
 
-/// The values of a repeatable option as one list; `None` if it was not given.
-fn joined(given: &Given, name: &str) -> Option<String> {
+/// The values of a repeatable option as one list.
+fn joined(given: &Given, name: &str) -> String {
     let values: Vec<_> = given.all(name).map(|v| v.to_string_lossy()).collect();
-    (!values.is_empty()).then(|| values.join(","))
+    values.join(",")
 }
 
 #[cfg(test)]
@@ -371,7 +377,7 @@ mod tests {
         for line in [&[][..], &["--imex-channel=3"], &["--format=json"]] {
             let list = list_of(line);
             assert!(everything(&list), "{line:?}");
-            assert_eq!(list.devices.ids.as_deref(), Some("all"));
+            assert!(list.lists_devices && list.devices.ids == "all");
         }
         for line in [
             &["--imex-channel", "3"][..],
@@ -380,16 +386,17 @@ mod tests {
         ] {
             let list = list_of(line);
             assert!(!everything(&list), "{line:?}");
-            assert_eq!(list.devices.ids, None);
+            assert!(!list.lists_devices && list.devices.ids.is_empty());
         }
     }
 
     #[test]
     fn lists_are_joined() {
         let list = list_of(&["-d", "0", "-d", "1,2", "--mig-config="]);
-        assert_eq!(list.devices.ids.as_deref(), Some("0,1,2"));
+        assert_eq!(list.devices.ids, "0,1,2");
         assert_eq!(list.devices.mig_config, "");
-        assert_eq!(list_of(&["-d", ""]).devices.ids.as_deref(), Some(""));
+        let list = list_of(&["-d", ""]);
+        assert!(list.lists_devices && list.devices.ids.is_empty());
         let channels = list_of(&["--imex-channel=0,1", "--imex-channel=7"]);
         assert_eq!(channels.devices.imex_channels, [0, 1, 7]);
     }
@@ -403,17 +410,16 @@ mod tests {
     }
 
     #[test]
-    fn container_options() {
+    fn what_a_container_gets() {
         let configure = configure_of(&["-gp5", "--no-cntlibs", "--cuda-compat-mode=mount", "/x"]);
-        assert_eq!(configure.pid, Some(5));
-        let wanted = "supervised graphics no-cntlibs cuda-compat-mode=mount";
-        assert_eq!(
-            configure.container,
-            ContainerOptions::parse(wanted).unwrap()
-        );
-        let configure = configure_of(&["-p", "-3", "/x"]);
-        assert_eq!(configure.pid, None);
-        assert!(configure.container.contains(ContainerOptions::STANDALONE));
+        assert!(matches!(configure.target(), Target::Process { pid: 5, .. }));
+        assert_eq!(configure.capabilities, Capabilities::GRAPHICS);
+        assert_eq!(configure.cuda_compat, CudaCompatMode::Disabled);
+        assert!(configure.device_nodes && configure.device_rules && !configure.compat32);
+        let configure = configure_of(&["-p", "-3", "--no-devbind", "--no-cgroups", "/x"]);
+        assert!(matches!(configure.target(), Target::Parent { .. }));
+        assert!(!configure.device_nodes && !configure.device_rules);
+        assert_eq!(configure.cuda_compat, CudaCompatMode::Mount);
     }
 
     #[test]

@@ -197,9 +197,9 @@ static void bad_mounts(struct nvc_context *ctx, struct nvc_container *cnt)
     /* A driver of a caller's own making, with next to nothing in it, and a file that is not there. */
     no_driver.nvrm_version = no_driver.cuda_version = version;
     odd = no_driver;
-    odd.nfirmwares = 1;
-    odd.firmwares = info->bins;
-    odd.firmwares[0] = (free(info->bins[0]), strdup(gone));
+    odd.nlibs = 1;
+    odd.libs = info->libs;
+    odd.libs[0] = (free(info->libs[0]), strdup("/nowhere/libdxcore.so"));
     CHECK(nvc_driver_mount(ctx, cnt, &odd) == -1);
     CHECK(nvc_driver_mount(ctx, cnt, &no_driver) == 0);
     nvc_driver_info_free(info);

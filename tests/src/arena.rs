@@ -175,8 +175,8 @@ impl Arena {
         let dry = told(self.configure(mode, root, &dry))?;
         let plan = match ending(&dry)? {
             Ending::Done => {
-                let steps: Value = told(serde_json::from_str(&dry.stdout))?;
-                Some(steps.as_array().cloned().unwrap_or_default())
+                let plan: Value = told(serde_json::from_str(&dry.stdout))?;
+                Some(plan)
             }
             Ending::Refused(_) => None,
         };

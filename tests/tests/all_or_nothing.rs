@@ -26,19 +26,21 @@ const EVERYTHING: &[&str] = &[
 
 fn main() -> ExitCode {
     // A directory where a file must go, one after the other in the order of the steps.
+    let named = |path: &str| format!("directory_at{}", path.replace(['/', '.', '-'], "_"));
     let mut tests: Vec<_> = [
-        "/usr/bin/nvidia-smi",
         "/LIB/libnvidia-ml.so.VER",
         "/LIB/libnvidia-glvkspirv.so.VER",
-        "/usr/lib/firmware/nvidia/VER/gsp_tu10x.bin",
-        "/run/nvidia-fabricmanager/socket",
     ]
     .into_iter()
-    .map(|path| {
-        let name = format!("directory_at{}", path.replace(['/', '.', '-'], "_"));
-        test(name, &[Root], move || obstacle(path))
-    })
+    .map(|path| test(named(path), &[Root], move || obstacle(path)))
     .collect();
+    // What a container can do without.
+    let optional = [
+        "/usr/bin/nvidia-smi",
+        "/usr/lib/firmware/nvidia/VER/gsp_tu10x.bin",
+        "/run/nvidia-fabricmanager/socket",
+    ];
+    tests.extend(optional.map(|path| test(named(path), &[Root], move || goes_on_without(path))));
     tests.extend(nvc_testkit::tests![&[Root];
         a_file_where_a_directory_must_go,
         ldconfig_fails,
@@ -71,16 +73,60 @@ fn obstacle(path: &str) {
     before.assert_unchanged(&container);
 }
 
+/// The container gets everything else, with a warning.
+fn goes_on_without(path: &str) {
+    let path: &'static str = machine::driver().fill(path).leak();
+    let container = start(Builder::new(debian_root().no_programs().directory(path)));
+    let run = configure(&container, EVERYTHING).outcome().unwrap();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let end = format!("{}: is a directory\n", path.trim_start_matches("/usr"));
+    let start = "nvidia-container-cli: warning: going on without it: file creation failed: ";
+    assert!(
+        run.stderr.starts_with(start) && run.stderr.ends_with(&end),
+        "{run:?}"
+    );
+    let points: Vec<_> = container
+        .mounts()
+        .unwrap()
+        .into_iter()
+        .map(|mount| mount.point)
+        .collect();
+    let has = |place: &str| {
+        let place = machine::driver().fill(place);
+        points
+            .iter()
+            .any(|point| point.ends_with(place.trim_start_matches('/')))
+    };
+    assert!(!has(path), "{points:#?}");
+    let others = [
+        "/usr/bin/nvidia-debugdump",
+        "/LIB/libcuda.so.VER",
+        "nvidia/VER/gsp_ga10x.bin",
+        "/run/nvidia-persistenced/socket",
+        "/dev/nvidia0",
+    ];
+    assert!(others.into_iter().all(has), "{points:#?}");
+}
+
+/// What is made on the way to something that cannot be mounted is removed; what comes next is made all the same.
 fn a_file_where_a_directory_must_go() {
     let builder = debian_root()
         .no_programs()
-        .file("/usr/lib/firmware", "no directory", 0o644);
+        .file("/usr/lib/firmware", "no directory", 0o644)
+        .file("/etc/nvidia", "no directory", 0o644);
     let container = start(Builder::new(builder));
-    let before = State::of(&container);
-    let message = configure(&container, EVERYTHING).fails();
+    let run = configure(&container, EVERYTHING).outcome().unwrap();
+    assert_eq!(run.status, Some(0), "{run:?}");
     // As upstream, the whole path is named, not the part of it that is wrong.
-    assert!(message.ends_with(".bin: not a directory"), "{message}");
-    before.assert_unchanged(&container);
+    let warnings: Vec<_> = run.stderr.lines().collect();
+    let about = |text: &str| warnings.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(warnings.len(), 3, "{run:?}");
+    assert_eq!(about(".bin: not a directory"), 2, "{run:?}");
+    assert_eq!(
+        about("nvidia-application-profiles-rc.d: not a directory"),
+        1,
+        "{run:?}"
+    );
 }
 
 fn ldconfig_fails() {

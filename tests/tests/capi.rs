@@ -533,7 +533,7 @@ fn the_rust_example() {
         .args([machine::driver().root()])
         .succeeds();
     assert!(
-        text.trim_start().starts_with('[') && text.contains("\"/dev/nvidia0\""),
+        text.contains("\"version\": 1") && text.contains("\"/dev/nvidia0\""),
         "{text}"
     );
 }

@@ -54,9 +54,14 @@ fn names_of_files_cannot_forge_lines() {
     let root = root.directory("/usr/local/cuda/compat");
     let root = root.edit(move |root| fs::create_dir(root.join("usr/local/cuda/compat").join(name)));
     let container = start(Builder::new(root));
-    let message = configure(&container, &["--compute", "--device=0"]).fails();
-    assert!(message.ends_with("all is well?[31m"), "{message:?}");
-    assert!(!message.contains(char::is_control), "{message:?}");
+    // The container can do without the library.
+    let run = configure(&container, &["--compute", "--device=0"])
+        .outcome()
+        .unwrap();
+    assert_eq!(run.status, Some(0), "{run:?}");
+    let warning = run.stderr.strip_suffix('\n').unwrap_or_default();
+    assert!(warning.ends_with("all is well?[31m"), "{warning:?}");
+    assert!(!warning.contains(char::is_control), "{warning:?}");
 }
 
 /// Compared in the obvious way, this takes longer than there is time.

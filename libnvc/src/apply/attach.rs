@@ -45,6 +45,12 @@ impl<'a> Attacher<'a> {
         }
     }
 
+    /// Forgets what was found out about mounts: it was undone.
+    pub(super) fn forget(&mut self) {
+        self.confined.clear();
+        self.ids.clear();
+    }
+
     /// Whether a source is mounted on a target already, as restricted as it must be.
     pub(super) fn is_mounted(&self, source: &ReadySource, target: &Target) -> bool {
         let same = target

@@ -95,7 +95,7 @@ impl Callers {
             let stat = inroot::stat(owning.as_fd());
             stat.is_ok_and(|stat| inroot::identity(&stat) != inroot::identity(&own))
         });
-        let is_rootless = container.namespace.is_ours && own.st_ino != FIRST_USER_NAMESPACE;
+        let is_rootless = container.namespace.is_callers && own.st_ino != FIRST_USER_NAMESPACE;
         let is_other = Some(container.process.owner().0) != Some(nix::unistd::geteuid().as_raw());
         let elsewhere = match (is_rootless, user_namespace.is_some() || is_other) {
             (true, _) => Elsewhere::Everything,

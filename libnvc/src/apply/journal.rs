@@ -30,6 +30,10 @@ pub(super) struct Journal<'a> {
     descriptors: &'a OwnedFd,
 }
 
+/// A point in time, as the number of effects before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark(usize);
+
 /// Undoes something that keeps its own record.
 pub(super) type Undo = Box<dyn FnOnce() -> Result<(), Error>>;
 
@@ -41,6 +45,8 @@ enum Effect {
     MadeSlave(OwnedFd),
     /// Something that knows how to undo itself.
     Other(Undo),
+    /// Something that is undone in any case.
+    Temporary(Undo),
 }
 
 /// A file, link or directory was created.
@@ -87,25 +93,50 @@ impl<'a> Journal<'a> {
         self.effects.push(Effect::Other(undo));
     }
 
-    /// Forgets everything: the effects stay.
-    pub(super) fn commit(mut self) {
+    /// Something that is undone when everything is done, too.
+    pub(super) fn temporary(&mut self, undo: Undo) {
+        self.effects.push(Effect::Temporary(undo));
+    }
+
+    /// The point that [`undo_to`](Self::undo_to) goes back to.
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.effects.len())
+    }
+
+    /// Undoes what was done since a mark, the latest first; returns what could not be undone.
+    pub(super) fn undo_to(&mut self, mark: Mark) -> Vec<Error> {
+        self.take_back(mark)
+    }
+
+    /// Forgets everything: the effects stay, but for temporary ones.
+    ///
+    /// # Errors
+    /// A temporary effect cannot be undone.
+    pub(super) fn commit(mut self) -> Result<(), Error> {
         let effects = mem::take(&mut self.effects);
-        let mounts = effects.into_iter().filter_map(|effect| match effect {
-            Effect::Mounted(mount) => Some(mount),
-            _ => None,
-        });
-        descriptors::close_all(mounts.collect());
+        let mut mounts = Vec::new();
+        let mut result = Ok(());
+        for effect in effects.into_iter().rev() {
+            match effect {
+                Effect::Mounted(mount) => mounts.push(mount),
+                Effect::Temporary(undo) => result = result.and(undo()),
+                Effect::Created(_) | Effect::MadeSlave(_) | Effect::Other(_) => {}
+            }
+        }
+        descriptors::close_all(mounts);
+        result
     }
 
     /// Undoes everything, the latest first; returns what could not be undone.
     pub(super) fn undo(mut self) -> Vec<Error> {
-        self.take_back()
+        self.take_back(Mark(0))
     }
 
-    fn take_back(&mut self) -> Vec<Error> {
+    fn take_back(&mut self, mark: Mark) -> Vec<Error> {
         let mut errors = Vec::new();
         let mut in_use = Vec::new();
-        for effect in mem::take(&mut self.effects).into_iter().rev() {
+        let since = mark.0.min(self.effects.len());
+        for effect in self.effects.split_off(since).into_iter().rev() {
             match effect.undo(self.descriptors) {
                 Ok(left) => in_use.extend(left),
                 Err(error) => errors.push(error),
@@ -119,7 +150,7 @@ impl<'a> Journal<'a> {
 
 impl Drop for Journal<'_> {
     fn drop(&mut self) {
-        for error in self.take_back() {
+        for error in self.take_back(Mark(0)) {
             log::warn!("{}", error.message());
         }
     }
@@ -152,7 +183,7 @@ impl Effect {
                 }
                 .map_err(|errno| Error::system("sharing a mount again failed", errno))
             }
-            Self::Other(undo) => undo(),
+            Self::Other(undo) | Self::Temporary(undo) => undo(),
         }
         .map(|()| None)
     }
@@ -198,6 +229,44 @@ mod tests {
     use std::fs::{self, File};
 
     use super::*;
+
+    #[test]
+    fn what_came_before_a_mark_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let descriptors = File::open("/proc/thread-self/fd").unwrap().into();
+        let directory: Rc<OwnedFd> = Rc::new(File::open(scratch.path()).unwrap().into());
+        let mut journal = Journal::new(&descriptors);
+        let make = |journal: &mut Journal<'_>, name: &str| {
+            fs::create_dir(scratch.path().join(name)).unwrap();
+            journal.created(&directory, OsStr::new(name), SFlag::S_IFDIR, Reach::Full);
+        };
+        make(&mut journal, "before");
+        let mark = journal.mark();
+        make(&mut journal, "after");
+        assert!(journal.undo_to(mark).is_empty());
+        make(&mut journal, "later");
+        let there = |name: &str| scratch.path().join(name).exists();
+        assert!(there("before") && !there("after") && there("later"));
+        assert!(journal.undo_to(mark).is_empty());
+        assert!(there("before") && !there("later"));
+        assert!(journal.undo().is_empty());
+        assert!(!there("before"));
+    }
+
+    #[test]
+    fn what_is_temporary_does_not_stay() {
+        let scratch = tempfile::tempdir().unwrap();
+        let descriptors = File::open("/proc/thread-self/fd").unwrap().into();
+        let mut journal = Journal::new(&descriptors);
+        let file = scratch.path().join("file");
+        fs::write(&file, "").unwrap();
+        let in_it = file.clone();
+        journal.temporary(Box::new(move || {
+            fs::remove_file(in_it).map_err(|_| Error::system("removal", Errno::EIO))
+        }));
+        journal.commit().unwrap();
+        assert!(!file.exists());
+    }
 
     #[test]
     fn directories_that_others_used_go_when_those_are_gone() {

@@ -18,10 +18,10 @@ use nix::sys::stat::SFlag;
 use nix::unistd::{pipe2, read};
 use seccompiler::BpfProgram;
 
+use crate::container::Ldconfig;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
-use crate::plan;
 use crate::sys::cage::{self, Cage, Failure, Process};
 use crate::sys::capabilities::shield;
 
@@ -89,16 +89,16 @@ impl Program {
     ///
     /// # Errors
     /// Those of [`Prepared::new`] that are about the program.
-    pub(super) fn open(ldconfig: &plan::Ldconfig) -> Result<Self> {
+    pub(super) fn open(ldconfig: &Ldconfig) -> Result<Self> {
         Ok(match ldconfig {
-            plan::Ldconfig::Host(path) => {
+            Ldconfig::Host(path) => {
                 // One that can be traced after its execution shows the container's root to other containers.
                 let unreadable = shield().is_none();
                 Self::Host(program::seal(path, unreadable)?)
             }
-            plan::Ldconfig::Image(path) => Self::Image(path.clone()),
+            Ldconfig::Image(path) => Self::Image(path.clone()),
             // Only a plan that was not made for this container says so: discovery found that a program must run.
-            plan::Ldconfig::Builtin => {
+            Ldconfig::Builtin => {
                 let text = "the container's ld.so.cache cannot be updated without a program";
                 return Err(Error::new(ErrorKind::LdCache, text));
             }
@@ -114,11 +114,7 @@ impl Prepared {
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as upstream; the program is a script or dynamically
     /// linked; the system cannot make sealed copies.
-    pub fn new(
-        ldconfig: &plan::Ldconfig,
-        directories: &[ContainerPath],
-        no_pivot: bool,
-    ) -> Result<Self> {
+    pub fn new(ldconfig: &Ldconfig, directories: &[ContainerPath], no_pivot: bool) -> Result<Self> {
         Self::with(Program::open(ldconfig)?, directories, no_pivot)
     }
 

@@ -17,18 +17,19 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use super::attach::Attacher;
 use super::authority::{self, Authority, Callers};
 use super::cgroup;
-use super::journal::Journal;
+use super::journal::{Journal, Mark};
 use super::ldconfig::{Bounds, Memory, Prepared, Running};
 use super::source::ReadySource;
+use super::steps::BindKind;
 use super::target::{Leaf, Target, Tree, replaced};
-use super::work::{CacheUpdate, Task, Work};
-use super::{ldcache, legacy, tmpfs};
+use super::work::{CacheUpdate, Deed, DeviceRules, GivenUp, Task, Work};
+use super::{ldcache, legacy};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverRoot;
 use crate::inroot::{self, Identity, Image, RootDir};
 use crate::path::ContainerPath;
-use crate::plan::BindKind;
+use crate::sys::mount::{self, MountAttributes};
 
 /// What the namespace thread is asked to do.
 pub(super) enum Order<'a> {
@@ -66,7 +67,11 @@ impl<'a> Session<'a> {
     }
 
     /// Obeys orders until the work is done or nobody gives any more.
-    pub(super) fn obey(self, orders: &Receiver<Order<'_>>, driver_root: &DriverRoot) -> Result<()> {
+    pub(super) fn obey(
+        self,
+        orders: &Receiver<Order<'_>>,
+        driver_root: &DriverRoot,
+    ) -> Result<GivenUp> {
         for order in orders {
             match order {
                 Order::CloneFromImage { path, kind, reply } => {
@@ -78,11 +83,11 @@ impl<'a> Session<'a> {
                 Order::CarryOut(work) => return self.carry_out(*work, driver_root),
             }
         }
-        Ok(())
+        Ok(GivenUp::default())
     }
 
-    /// Carries everything out, or undoes what was done.
-    pub(super) fn carry_out(self, work: Work<'_>, driver_root: &DriverRoot) -> Result<()> {
+    /// Carries everything out, or undoes what was done; returns what the container must do without.
+    pub(super) fn carry_out(self, work: Work<'_>, driver_root: &DriverRoot) -> Result<GivenUp> {
         let descriptors = &self.descriptors;
         let mut journal = Journal::new(descriptors);
         let done = all_steps(
@@ -94,9 +99,9 @@ impl<'a> Session<'a> {
             &mut journal,
         );
         match done {
-            Ok(()) => {
-                journal.commit();
-                Ok(())
+            Ok(given_up) => {
+                journal.commit()?;
+                Ok(given_up)
             }
             Err(error) => {
                 log::info!("undoing what was done, because of: {}", error.message());
@@ -113,54 +118,163 @@ fn all_steps(
     driver_root: &DriverRoot,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
-) -> Result<()> {
-    let mut attacher = Attacher::new(container.namespace.is_ours, descriptors);
+) -> Result<GivenUp> {
+    let is_read_only = open_for_writing(&tree, container, journal);
+    let mut attempts = Attempts {
+        attacher: Attacher::new(!container.namespace.is_containers, descriptors),
+        driver_root,
+        marks: Marks::default(),
+        given_up: work.given_up,
+    };
     for task in work.tasks {
-        carry_out_task(task, &mut tree, &mut attacher, driver_root, journal)?;
+        attempts.make(task, &mut tree, journal)?;
     }
     let early = begin_early(work.cache, &tree, container, descriptors, journal)?;
     let mut meanwhile = Vec::new();
     for task in work.further {
-        if let Task::Bind { source, at } = &task {
-            meanwhile.push((*at, source.identity));
+        let mounted = match &task.deed {
+            Deed::Bind { source, at } => Some((task.intent, *at, source.identity)),
+            _ => None,
+        };
+        if attempts.make(task, &mut tree, journal)? {
+            meanwhile.extend(mounted);
         }
-        carry_out_task(task, &mut tree, &mut attacher, driver_root, journal)?;
     }
+    let mut given_up = attempts.given_up;
     if let Some(rules) = work.devices {
-        let undo = cgroup::allow(
-            rules.directory.as_fd(),
-            rules.version,
-            &rules.devices,
-            &rules.name,
-        )?;
-        journal.other(Box::new(|| undo.undo()));
+        allow(&rules, &given_up, journal)?;
     }
-    match early {
-        Early::Begun(ldconfig) => {
-            ldconfig.map_or(Ok(()), Running::finish)?;
-            for (at, identity) in meanwhile {
-                still_there(at, identity, &tree)?;
-            }
+    match finish_update(early, &tree, container, descriptors, journal) {
+        // Nothing can have been changed either.
+        Err(error) if is_read_only => given_up.reasons.push(error),
+        done => done?,
+    }
+    for (intent, at, identity) in meanwhile {
+        if !given_up.has(intent) {
+            still_there(at, identity, &tree)?;
         }
+    }
+    // The namespace outlives its processes as long as it is held here: nothing else would tell.
+    container.process.check_alive()?;
+    Ok(given_up)
+}
+
+/// Carries tasks out, and gives up those that the container can do without.
+struct Attempts<'a> {
+    attacher: Attacher<'a>,
+    driver_root: &'a DriverRoot,
+    marks: Marks,
+    given_up: GivenUp,
+}
+
+impl Attempts<'_> {
+    /// Whether a task was carried out.
+    ///
+    /// # Errors
+    /// It was not, and the container cannot do without it.
+    fn make(
+        &mut self,
+        task: Task<'_>,
+        tree: &mut Tree<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<bool> {
+        let (intent, need) = (task.intent, task.need);
+        if self.given_up.has(intent) {
+            return Ok(false);
+        }
+        let mark = self.marks.of(intent, journal);
+        let done = carry_out_task(task, tree, &mut self.attacher, self.driver_root, journal);
+        let Err(error) = done else {
+            return Ok(true);
+        };
+        self.given_up.add(intent, need, error)?;
+        self.given_up.reasons.extend(journal.undo_to(mark));
+        tree.forget();
+        self.attacher.forget();
+        Ok(false)
+    }
+}
+
+/// Makes a read-only root writable until everything is done; whether it stays read-only.
+///
+/// Some runtimes make it read-only before they run createContainer hooks.
+fn open_for_writing(tree: &Tree<'_>, container: &Container, journal: &mut Journal<'_>) -> bool {
+    let nothing = MountAttributes::empty();
+    let read_only = MountAttributes::RDONLY;
+    let root = tree.root.as_fd();
+    let is_read_only = container.process.directory().is_none()
+        && mount::attributes(root).is_ok_and(|found| found.contains(read_only));
+    if !is_read_only {
+        return false;
+    }
+    let opened = mount::set_attributes(root, nothing, read_only, None)
+        .and_then(|()| root.try_clone_to_owned().map_err(|_| Errno::EMFILE));
+    match opened {
+        Ok(root) => {
+            journal.temporary(Box::new(move || {
+                mount::set_attributes(root.as_fd(), read_only, nothing, None)
+                    .map_err(|errno| Error::system("making the root read-only again failed", errno))
+            }));
+            false
+        }
+        Err(errno) => {
+            log::info!("the container's root stays read-only: {errno}");
+            true
+        }
+    }
+}
+
+/// Sets the device rules, but for those of devices that are not there.
+fn allow(rules: &DeviceRules, given_up: &GivenUp, journal: &mut Journal<'_>) -> Result<()> {
+    let devices = rules.devices.iter();
+    let devices = devices.filter(|(intent, _)| !given_up.has(*intent));
+    let devices: Vec<_> = devices.map(|(_, number)| *number).collect();
+    let directory = rules.directory.as_fd();
+    let undo = cgroup::allow(directory, rules.version, &devices, &rules.name)?;
+    journal.other(Box::new(|| undo.undo()));
+    Ok(())
+}
+
+/// Waits for the update of the library path, or makes it.
+fn finish_update(
+    early: Early<'_>,
+    tree: &Tree<'_>,
+    container: &Container,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    match early {
+        Early::Begun(ldconfig) => ldconfig.map_or(Ok(()), Running::finish),
         Early::Not(Some(CacheUpdate::Builtin(loader, news))) => {
             log_update(container);
             let image = Image {
                 root: &tree.root,
                 descriptors: descriptors.as_fd(),
             };
-            let layout = &container.facts.layout;
-            ldcache::update(image, &tree.authority, loader, layout, &news, journal)?;
+            let layout = &container.image.layout;
+            ldcache::update(image, &tree.authority, loader, layout, &news, journal)
         }
         Early::Not(Some(CacheUpdate::Run(ldconfig, directories))) => {
-            let memory = remember(&tree, descriptors, directories)?;
+            let memory = remember(tree, descriptors, directories)?;
             let ldconfig =
-                start_ldconfig(&ldconfig, memory, &tree, container, descriptors, journal)?;
-            ldconfig.map_or(Ok(()), Running::finish)?;
+                start_ldconfig(&ldconfig, memory, tree, container, descriptors, journal)?;
+            ldconfig.map_or(Ok(()), Running::finish)
         }
-        Early::Not(None) => {}
+        Early::Not(None) => Ok(()),
     }
-    // The namespace outlives its processes as long as it is held here: nothing else would tell.
-    container.process.check_alive()
+}
+
+/// Where the effects of each intent begin; the steps of one follow each other.
+#[derive(Default)]
+struct Marks(Option<(usize, Mark)>);
+
+impl Marks {
+    fn of(&mut self, intent: usize, journal: &Journal<'_>) -> Mark {
+        match self.0 {
+            Some((last, mark)) if last == intent => mark,
+            _ => self.0.insert((intent, journal.mark())).1,
+        }
+    }
 }
 
 /// Whether ldconfig runs beside the last steps.
@@ -242,18 +356,19 @@ fn carry_out_task(
     driver_root: &DriverRoot,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
-    match task {
-        Task::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
-        Task::MountTmpfs { tmpfs, create, at } => {
+    match task.deed {
+        Deed::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
+        Deed::MountTmpfs { tmpfs, at } => {
             let place = at.below(tree.rootfs);
-            let target = if create {
-                tree.mount_point(at, Leaf::Directory(tmpfs.mode), journal)?
-            } else {
-                existing_directory(tree, at, &place)?
-            };
+            let target = existing_directory(tree, at, &place)?;
             tmpfs.mount(&target, &place, tree, attacher, journal)
         }
-        Task::Symlink { at, target } => {
+        Deed::MountProfile { profile, at } => {
+            let place = at.below(tree.rootfs);
+            let target = tree.mount_point(at, Leaf::Directory(profile.mode()), journal)?;
+            profile.mount(&target, &place, tree, attacher, journal)
+        }
+        Deed::Symlink { at, target } => {
             if tree.symlink(at, target, journal)? {
                 log::info!(
                     "linking {} to {}",
@@ -262,11 +377,6 @@ fn carry_out_task(
                 );
             }
             Ok(())
-        }
-        Task::ShowInProfile { directory, minor } => {
-            let place = directory.below(tree.rootfs);
-            let target = existing_directory(tree, directory, &place)?;
-            tmpfs::show_in_profile(&target, minor, &place, tree, attacher, journal)
         }
     }
 }
@@ -282,7 +392,7 @@ fn own_descriptors() -> Result<OwnedFd> {
 /// Takes this thread into the container's mount namespace; returns its root and the caller's umask.
 fn enter(container: &Container) -> Result<(RootDir, u32)> {
     let namespace = &container.namespace;
-    if !namespace.is_ours {
+    if !namespace.is_callers {
         setns(&namespace.fd, CloneFlags::CLONE_NEWNS).map_err(|errno| {
             Error::file(
                 "namespace association failed",
@@ -294,7 +404,12 @@ fn enter(container: &Container) -> Result<(RootDir, u32)> {
     // Only this thread's: file-system state was unshared.
     let umask = umask(Mode::empty()).bits();
     let rootfs = container.rootfs();
-    let root = RootDir::open(rootfs).map_err(|errno| Error::file("open failed", rootfs, errno))?;
+    let failed = |errno| Error::file("open failed", rootfs, errno);
+    let root = match container.process.directory() {
+        Some(_) => RootDir::open(rootfs),
+        None => container.process.root().try_clone(),
+    };
+    let root = root.map_err(failed)?;
     let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat));
     if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
         let text = format!(

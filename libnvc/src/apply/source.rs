@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag};
 
+use super::steps::BindKind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceNumber, DriverRoot};
 use crate::inroot::{self, Identity, RootDir};
 use crate::path::{ContainerPath, HostPath};
-use crate::plan::BindKind;
 use crate::sys::mount::{self, MountAttributes};
 
 /// A source that passed its checks.

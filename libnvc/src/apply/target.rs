@@ -78,7 +78,7 @@ impl<'a> Tree<'a> {
         container: &'a Container,
         umask: u32,
     ) -> Self {
-        let layout = &container.facts.layout;
+        let layout = &container.image.layout;
         Self {
             root,
             rootfs: container.rootfs(),
@@ -184,6 +184,11 @@ impl<'a> Tree<'a> {
             Some(directory) => self.authority.refusal(operation, &place, directory.as_fd()),
             None => Error::file(operation, place, errno),
         }
+    }
+
+    /// Forgets directories: some were removed.
+    pub(super) fn forget(&mut self) {
+        self.directories.clear();
     }
 
     /// Permission bits for something new.

@@ -1,5 +1,6 @@
 //! Mounts small tmpfs file systems that are complete when they appear, and extends the ones of an earlier run.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,10 +16,11 @@ use super::attach::Attacher;
 use super::authority::Reach;
 use super::journal::Journal;
 use super::legacy;
+use super::steps::TmpfsFile;
 use super::target::{Target, Tree, open_child};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, kind};
-use crate::plan::{TmpfsFile, profile};
+use crate::plan::profile;
 use crate::stream;
 use crate::sys::mount::{self, MountAttributes};
 
@@ -36,16 +38,60 @@ pub(super) struct NewTmpfs<'a> {
     mount: Option<OwnedFd>,
     /// Permission bits of its root.
     pub(super) mode: u32,
-    files: &'a [TmpfsFile],
+    files: Cow<'a, [TmpfsFile]>,
+}
+
+/// A tmpfs with an application profile that waits to be attached.
+pub(super) struct NewProfile<'a> {
+    tmpfs: NewTmpfs<'a>,
+    minors: &'a [u32],
+}
+
+impl<'a> NewProfile<'a> {
+    /// Makes it; it has a profile only if GPUs are known.
+    pub(super) fn detached(minors: &'a [u32]) -> Result<Self, Errno> {
+        let files = match minors {
+            [] => Vec::new(),
+            _ => vec![profile_file(profile::text(&profile::mask(minors)))],
+        };
+        let tmpfs = NewTmpfs::detached(profile::MODE, files)?;
+        Ok(Self { tmpfs, minors })
+    }
+
+    /// Permission bits of its root.
+    pub(super) fn mode(&self) -> u32 {
+        self.tmpfs.mode
+    }
+
+    /// Mounts it on a target, or shows the GPUs in the one that an earlier run mounted there.
+    pub(super) fn mount(
+        self,
+        target: &Target,
+        place: &Path,
+        tree: &Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        let is_there = is_ours(target, tree, attacher).map_err(failed(place))?;
+        match (is_there, self.minors) {
+            (false, _) => self.tmpfs.mount(target, place, tree, attacher, journal),
+            (true, []) => Ok(()),
+            (true, minors) => show_in_profile(target, minors, place, tree, attacher, journal),
+        }
+    }
 }
 
 impl<'a> NewTmpfs<'a> {
     /// Makes it, empty.
-    pub(super) fn detached(mode: u32, files: &'a [TmpfsFile]) -> Result<Self, Errno> {
+    pub(super) fn detached(
+        mode: u32,
+        files: impl Into<Cow<'a, [TmpfsFile]>>,
+    ) -> Result<Self, Errno> {
         let mount = match mount::new_tmpfs(mode, ATTRIBUTES) {
             Err(Errno::ENOSYS) => None,
             done => Some(done?),
         };
+        let files = files.into();
         Ok(Self { mount, mode, files })
     }
 
@@ -106,10 +152,10 @@ impl<'a> NewTmpfs<'a> {
     }
 }
 
-/// Shows one more GPU in the application profile.
-pub(super) fn show_in_profile(
+/// Shows GPUs in the application profile of an earlier run.
+fn show_in_profile(
     target: &Target,
-    minor: u32,
+    minors: &[u32],
     place: &Path,
     tree: &Tree<'_>,
     attacher: &Attacher<'_>,
@@ -124,10 +170,13 @@ pub(super) fn show_in_profile(
         Err(errno) => return Err(Error::file("open failed", place.join(profile::FILE), errno)),
     };
     let content = if old.is_empty() {
-        profile::text(&profile::mask(&[minor]))
+        profile::text(&profile::mask(minors))
     } else {
-        let old = std::str::from_utf8(&old).ok();
-        let new = old.and_then(|old| profile::with_visible(old, minor));
+        let old = String::from_utf8(old).ok();
+        let mut minors = minors.iter();
+        let new = old.and_then(|old| {
+            minors.try_fold(old, |text, minor| profile::with_visible(&text, *minor))
+        });
         new.ok_or_else(|| {
             let text = format!(
                 "invalid application profile: {}",
@@ -136,16 +185,21 @@ pub(super) fn show_in_profile(
             Error::new(ErrorKind::Malformed, text)
         })?
     };
-    let file = TmpfsFile {
-        name: profile::FILE.into(),
-        mode: profile::MODE,
-        content,
-    };
+    let file = profile_file(content);
     put(&directory, reach, &file, place, tree, attacher, journal)
 }
 
 fn failed(place: &Path) -> impl Fn(Errno) -> Error {
     move |errno| Error::file("mount operation failed", place, errno)
+}
+
+/// The file with an application profile.
+pub(super) fn profile_file(content: String) -> TmpfsFile {
+    TmpfsFile {
+        name: profile::FILE.into(),
+        mode: profile::MODE,
+        content,
+    }
 }
 
 impl Target {

@@ -30,8 +30,18 @@ impl Turn {
     /// Waits for our turn. Who may not open the file, in a container that restricts tracing, goes on without.
     pub(super) fn take(process: &Process) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let name = process.path().join("environ");
-        let file = match openat(process.directory(), "environ", flags, Mode::empty()) {
+        let (name, found) = match process.directory() {
+            Some(directory) => (
+                process.path().join("environ"),
+                openat(directory, "environ", flags, Mode::empty()),
+            ),
+            // The root itself, which only those can open who are in the namespace already.
+            None => (
+                process.path().join("root"),
+                openat(process.root(), ".", flags, Mode::empty()),
+            ),
+        };
+        let file = match found {
             Ok(fd) => fd,
             Err(errno) => {
                 log::debug!("not taking turns: open {}: {errno}", name.display());

@@ -1,5 +1,6 @@
-//! Prepares a plan outside the container: every source opened, checked and cloned before the first effect.
+//! Prepares steps outside the container: every source opened, checked and cloned before the first effect.
 
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
@@ -10,52 +11,61 @@ use super::ldcache::News;
 use super::ldconfig::Prepared;
 use super::session::Order;
 use super::source::{Expected, HostSources, ReadySource};
-use super::tmpfs::NewTmpfs;
+use super::steps::{Action, BindKind, Source, Step};
+use super::tmpfs::{NewProfile, NewTmpfs};
 use super::{Ahead, ApplyOptions};
 use crate::container::loader::Loader;
-use crate::container::{CgroupVersion, Container};
+use crate::container::{CgroupVersion, Container, Ldconfig};
 use crate::error::{Error, Result};
 use crate::host::{DeviceNumber, DriverRoot};
 use crate::path::ContainerPath;
-use crate::plan::{BindKind, Ldconfig, Plan, Source, Step};
+use crate::plan::Need;
 
-/// A plan whose sources are checked and open: what can be found wrong without touching the container is found.
+/// Steps whose sources are checked and open: what can be found wrong without touching the container is found.
 pub(super) struct Work<'a> {
     /// In the order in which they are carried out; first those after which the ld.so.cache can be updated.
     pub(super) tasks: Vec<Task<'a>>,
     pub(super) cache: Option<CacheUpdate<'a>>,
-    /// Those with nothing that the update looks at: devices, sockets, what is in procfs. They need not wait for it.
+    /// Those that the update does not depend on: devices, sockets, procfs. They need not wait for it.
     pub(super) further: Vec<Task<'a>>,
     /// All at once, so that each device program is replaced once.
     pub(super) devices: Option<DeviceRules>,
+    /// Intents that were given up.
+    pub(super) given_up: GivenUp,
 }
 
-/// How the container's loader is told of new libraries.
+/// How the container's loader learns of new libraries.
 pub(super) enum CacheUpdate<'a> {
-    /// By ldconfig, for these directories.
+    /// From ldconfig, for these directories.
     Run(Prepared, &'a [ContainerPath]),
     /// In this process.
     Builtin(&'a Loader, News<'a>),
 }
 
 /// A step with what it needs from the caller's namespaces.
-pub(super) enum Task<'a> {
+pub(super) struct Task<'a> {
+    pub(super) intent: usize,
+    pub(super) need: Need,
+    pub(super) deed: Deed<'a>,
+}
+
+/// What is done.
+pub(super) enum Deed<'a> {
     Bind {
         source: ReadySource,
         at: &'a ContainerPath,
     },
     MountTmpfs {
         tmpfs: NewTmpfs<'a>,
-        create: bool,
+        at: &'a ContainerPath,
+    },
+    MountProfile {
+        profile: NewProfile<'a>,
         at: &'a ContainerPath,
     },
     Symlink {
         at: &'a ContainerPath,
         target: &'a Path,
-    },
-    ShowInProfile {
-        directory: &'a ContainerPath,
-        minor: u32,
     },
 }
 
@@ -65,130 +75,98 @@ pub(super) struct DeviceRules {
     pub(super) version: CgroupVersion,
     /// How messages name the cgroup.
     pub(super) name: PathBuf,
-    pub(super) devices: Vec<DeviceNumber>,
+    /// Each with its intent.
+    pub(super) devices: Vec<(usize, DeviceNumber)>,
 }
 
-impl<'a> Work<'a> {
+/// Intents that the container must do without, and why.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp {
+    intents: HashSet<usize>,
+    pub(super) reasons: Vec<Error>,
+}
+
+impl GivenUp {
+    /// Gives an intent up if the container can do without it.
+    ///
+    /// # Errors
+    /// The reason, if it cannot.
+    pub(super) fn add(&mut self, intent: usize, need: Need, reason: Error) -> Result<()> {
+        match need {
+            Need::Required => Err(reason),
+            Need::BestEffort => {
+                self.intents.insert(intent);
+                self.reasons.push(reason);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn has(&self, intent: usize) -> bool {
+        self.intents.contains(&intent)
+    }
+}
+
+/// What preparation needs to know.
+pub(super) struct Preparation<'a, 'o> {
+    pub(super) steps: &'a [Step],
+    pub(super) root: &'o DriverRoot,
+    pub(super) container: &'a Container,
+    pub(super) options: ApplyOptions<'o>,
+}
+
+impl<'a> Preparation<'a, '_> {
     /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image are
-    /// ordered from the namespace thread, without which there must be none.
+    /// ordered from the namespace thread; without one there must be none.
     ///
     /// Mounts are made in the plan's order, which is the order in which the mount table will show them, and attached in
     /// that order too.
     pub(super) fn prepare(
-        plan: &'a Plan,
-        driver_root: &DriverRoot,
-        container: &'a Container,
-        options: ApplyOptions,
+        &self,
         ahead: &mut Ahead,
         orders: Option<&Sender<Order<'a>>>,
-    ) -> Result<Self> {
-        let mut work = Self {
-            tasks: Vec::with_capacity(plan.steps.len()),
+    ) -> Result<Work<'a>> {
+        let mut work = Work {
+            tasks: Vec::with_capacity(self.steps.len()),
             cache: None,
             further: Vec::new(),
             devices: None,
+            given_up: GivenUp::default(),
         };
-        let mut sources = HostSources::new(driver_root);
+        let mut sources = HostSources::new(self.root);
         let mut before_cache = 0;
         let mut devices = Vec::new();
-        for step in &plan.steps {
-            let task = match step {
-                Step::Bind {
-                    source: Source::Host(path),
-                    at,
-                    kind,
-                } => Task::Bind {
-                    source: sources.open(path, Expected::Kind(*kind))?,
-                    at,
-                },
-                Step::Bind {
-                    source: Source::Image(path),
-                    at,
-                    kind,
-                } => {
-                    let gone = || Error::system("namespace association failed", Errno::ESRCH);
-                    let (reply, answer) = mpsc::channel();
-                    let order = Order::CloneFromImage {
-                        path,
-                        kind: *kind,
-                        reply,
-                    };
-                    let sent = orders.and_then(|orders| orders.send(order).ok());
-                    sent.ok_or_else(gone)?;
-                    Task::Bind {
-                        source: answer.recv().map_err(|_| gone())??,
-                        at,
-                    }
-                }
-                Step::BindDevice { source, number, at } => Task::Bind {
-                    source: sources.open(source, Expected::Device(*number))?,
-                    at,
-                },
-                Step::MountTmpfs {
-                    at,
-                    mode,
-                    create,
-                    files,
-                } => {
-                    let tmpfs = NewTmpfs::detached(*mode, files).map_err(|errno| {
-                        Error::file(
-                            "mount operation failed",
-                            at.below(container.rootfs()),
-                            errno,
-                        )
-                    })?;
-                    Task::MountTmpfs {
-                        tmpfs,
-                        create: *create,
-                        at,
-                    }
-                }
-                Step::Symlink { at, target } => Task::Symlink { at, target },
-                Step::ShowInProfile { directory, minor } => Task::ShowInProfile {
-                    directory,
-                    minor: *minor,
-                },
-                Step::AllowDevice { number } => {
-                    devices.push(*number);
+        for step in self.steps {
+            let Step { intent, need, .. } = *step;
+            if work.given_up.has(intent) {
+                continue;
+            }
+            let deed = match &step.action {
+                Action::AllowDevice { number } => {
+                    devices.push((intent, *number));
                     continue;
                 }
-                Step::UpdateLdCache {
-                    ldconfig,
-                    directories,
-                } => {
-                    work.cache = Some(match (ldconfig, &container.loader) {
-                        (Ldconfig::Builtin, Some(loader)) => {
-                            let mut placed = container.placed();
-                            placed.extend(placed_by(plan));
-                            CacheUpdate::Builtin(
-                                loader,
-                                News {
-                                    directories,
-                                    placed,
-                                },
-                            )
-                        }
-                        _ => {
-                            let program = ahead.take_ldconfig(ldconfig)?;
-                            let mut prepared =
-                                Prepared::with(program, directories, options.no_pivot)?;
-                            if options.stay {
-                                prepared = prepared.sharing_memory();
-                            }
-                            CacheUpdate::Run(prepared, directories)
-                        }
-                    });
+                Action::UpdateLdCache { directories } => {
+                    work.cache = Some(self.cache_update(directories, ahead)?);
                     continue;
                 }
+                action => self.deed(action, &mut sources, orders),
             };
-            work.tasks.push(task);
+            match deed {
+                Ok(deed) => work.tasks.push(Task { intent, need, deed }),
+                Err(error) => {
+                    work.given_up.add(intent, need, error)?;
+                    work.tasks.retain(|task| task.intent != intent);
+                    before_cache = before_cache.min(work.tasks.len());
+                }
+            }
             if library(step).is_some() {
                 before_cache = work.tasks.len();
             }
         }
         work.further = work.tasks.split_off(before_cache);
-        if let (false, Some(cgroup)) = (devices.is_empty(), container.device_cgroup()) {
-            let directory = container.open_device_cgroup(cgroup)?;
+        if let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) {
+            let directory = self.container.open_device_cgroup(cgroup)?;
             let (version, name) = (cgroup.version, cgroup.directory.clone());
             work.devices = Some(DeviceRules {
                 directory,
@@ -199,43 +177,113 @@ impl<'a> Work<'a> {
         }
         Ok(work)
     }
+
+    fn deed(
+        &self,
+        action: &'a Action,
+        sources: &mut HostSources<'_>,
+        orders: Option<&Sender<Order<'a>>>,
+    ) -> Result<Deed<'a>> {
+        let mount_failed = |at: &ContainerPath, errno| {
+            let place = at.below(self.container.rootfs());
+            Error::file("mount operation failed", place, errno)
+        };
+        Ok(match action {
+            Action::Bind { source, at, kind } => Deed::Bind {
+                source: match source {
+                    Source::Host(path) => sources.open(path, Expected::Kind(*kind))?,
+                    Source::Image(path) => clone_from_image(path, *kind, orders)?,
+                },
+                at,
+            },
+            Action::BindDevice { source, number, at } => Deed::Bind {
+                source: sources.open(source, Expected::Device(*number))?,
+                at,
+            },
+            Action::MountTmpfs { at, mode, files } => Deed::MountTmpfs {
+                tmpfs: NewTmpfs::detached(*mode, files.as_slice())
+                    .map_err(|errno| mount_failed(at, errno))?,
+                at,
+            },
+            Action::ShowInProfile { at, minors } => Deed::MountProfile {
+                profile: NewProfile::detached(minors).map_err(|errno| mount_failed(at, errno))?,
+                at,
+            },
+            Action::Symlink { at, target } => Deed::Symlink { at, target },
+            Action::AllowDevice { .. } | Action::UpdateLdCache { .. } => {
+                unreachable!("collected by the caller")
+            }
+        })
+    }
+
+    fn cache_update(
+        &self,
+        directories: &'a [ContainerPath],
+        ahead: &mut Ahead,
+    ) -> Result<CacheUpdate<'a>> {
+        let ldconfig = &self.container.image.ldconfig;
+        if let (Ldconfig::Builtin, Some(loader)) = (ldconfig, &self.container.loader) {
+            let placed = self.options.placed.iter().cloned();
+            let news = News {
+                directories,
+                placed: placed.chain(placed_by(self.steps)).collect(),
+            };
+            return Ok(CacheUpdate::Builtin(loader, news));
+        }
+        let program = ahead.take_ldconfig(ldconfig)?;
+        let mut prepared = Prepared::with(program, directories, self.options.no_pivot)?;
+        if self.options.stay {
+            prepared = prepared.sharing_memory();
+        }
+        Ok(CacheUpdate::Run(prepared, directories))
+    }
 }
 
-/// Whether a plan mounts files of the image, which only who is in the container's namespace can open.
-pub(super) fn needs_image(plan: &Plan) -> bool {
+/// Has the namespace thread open and clone a file of the image.
+fn clone_from_image<'a>(
+    path: &'a ContainerPath,
+    kind: BindKind,
+    orders: Option<&Sender<Order<'a>>>,
+) -> Result<ReadySource> {
+    let gone = || Error::system("namespace association failed", Errno::ESRCH);
+    let (reply, answer) = mpsc::channel();
+    let order = Order::CloneFromImage { path, kind, reply };
+    let sent = orders.and_then(|orders| orders.send(order).ok());
+    sent.ok_or_else(gone)?;
+    answer.recv().map_err(|_| gone())?
+}
+
+/// Whether steps mount files of the image, which only those who are in the container's namespace can open.
+pub(super) fn needs_image(steps: &[Step]) -> bool {
     let is_image = |step: &Step| {
         matches!(
-            step,
-            Step::Bind {
+            step.action,
+            Action::Bind {
                 source: Source::Image(_),
                 ..
             }
         )
     };
-    plan.steps.iter().any(is_image)
+    steps.iter().any(is_image)
 }
 
-/// The files and links that a plan puts into the container and that can be libraries.
-fn placed_by(plan: &Plan) -> impl Iterator<Item = ContainerPath> {
-    plan.steps.iter().filter_map(|step| library(step).cloned())
+/// The files and links that steps put into the container and that can be libraries.
+pub(super) fn placed_by<'s>(
+    steps: impl IntoIterator<Item = &'s Step>,
+) -> impl Iterator<Item = ContainerPath> {
+    let places = steps.into_iter().filter_map(library);
+    places.cloned()
 }
 
 /// Where a step puts what can be a library, or a link to one.
 fn library(step: &Step) -> Option<&ContainerPath> {
-    match step {
-        Step::Bind {
+    match &step.action {
+        Action::Bind {
             at,
             kind: BindKind::File,
             ..
         }
-        | Step::Symlink { at, .. } => Some(at),
+        | Action::Symlink { at, .. } => Some(at),
         _ => None,
-    }
-}
-
-/// Remembers for a later plan what this one has put into the container, if that plan will ask.
-pub(super) fn note_placed(plan: &Plan, container: &Container) {
-    if container.loader.is_some() {
-        container.note_placed(placed_by(plan));
     }
 }

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::{ContainerConfig, Layout};
+use super::Layout;
 use crate::error::{Error, Result};
 use crate::inroot::{self, RootDir};
 use crate::ldcache::musl;
 use crate::path::ContainerPath;
+use crate::request::ImageOptions;
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
@@ -26,9 +27,9 @@ mod arch {
 }
 
 /// Where things go in the image below `root`; what the caller says wins.
-pub(super) fn detect(config: &ContainerConfig, root: &RootDir) -> Result<Layout> {
+pub(super) fn detect(options: &ImageOptions, root: &RootDir) -> Result<Layout> {
     let given = |path: &Option<PathBuf>| path.as_ref().map(ContainerPath::new);
-    let (libs_dir, libs32_dir) = match (given(&config.libs_dir), given(&config.libs32_dir)) {
+    let (libs_dir, libs32_dir) = match (given(&options.libs_dir), given(&options.libs32_dir)) {
         (Some(libs), Some(libs32)) => (libs, libs32),
         (libs, libs32) => {
             let found = library_directories(root)?;
@@ -36,10 +37,10 @@ pub(super) fn detect(config: &ContainerConfig, root: &RootDir) -> Result<Layout>
         }
     };
     Ok(Layout {
-        bins_dir: given(&config.bins_dir).unwrap_or_else(|| ContainerPath::new("/usr/bin")),
+        bins_dir: given(&options.bins_dir).unwrap_or_else(|| ContainerPath::new("/usr/bin")),
         libs_dir,
         libs32_dir,
-        cudart_dir: given(&config.cudart_dir)
+        cudart_dir: given(&options.cudart_dir)
             .unwrap_or_else(|| ContainerPath::new("/usr/local/cuda")),
     })
 }
@@ -102,7 +103,7 @@ mod tests {
             symlink(target, dir.path().join(link)).unwrap();
         }
         let layout = detect(
-            &ContainerConfig::default(),
+            &ImageOptions::default(),
             &RootDir::open(dir.path()).unwrap(),
         )
         .unwrap();

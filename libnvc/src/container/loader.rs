@@ -95,7 +95,7 @@ type Unusable = String;
 ///
 /// # Errors
 /// Why ldconfig must make the cache.
-pub(super) fn look(root: &RootDir, directories: &[&ContainerPath]) -> Result<Loader, Unusable> {
+pub(super) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Loader, Unusable> {
     let descriptors = inroot::own_descriptors()
         .map_err(|errno| unreadable(Path::new(inroot::OWN_DESCRIPTORS), errno))?;
     let image = Image {

@@ -13,9 +13,9 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag};
 use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 
+use super::Target;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
-use crate::options::ContainerOptions;
 use crate::stream;
 use crate::sys::mount;
 
@@ -27,7 +27,8 @@ const PROC_ROOT_INODE: u64 = 1;
 pub(crate) struct Process {
     /// `/proc/<pid>`, as messages name it.
     path: PathBuf,
-    directory: OwnedFd,
+    /// None for the container that the caller is in.
+    directory: Option<OwnedFd>,
     root: RootDir,
     owner: (u32, u32),
     standalone: bool,
@@ -37,18 +38,57 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct MountNamespace {
     pub(crate) fd: OwnedFd,
-    /// Whether it is the caller's own.
-    pub(crate) is_ours: bool,
+    /// Whether the caller is in it already.
+    pub(crate) is_callers: bool,
+    /// Whether it is the container's alone, so that nothing mounted in it may show elsewhere. In a namespace that the
+    /// caller shares with others, whether mounts propagate is the caller's wish.
+    pub(crate) is_containers: bool,
 }
 
 impl Process {
     /// Finds the process and opens the container's root as it sees it.
-    pub(super) fn find(pid: i32, rootfs: &Path, options: ContainerOptions) -> Result<Self> {
-        if options.contains(ContainerOptions::STANDALONE) {
-            Self::find_standalone(pid, rootfs)
-        } else {
-            Self::find_supervised(pid, rootfs)
+    pub(super) fn find(target: Target) -> Result<(PathBuf, Self)> {
+        match target {
+            Target::Process { pid, rootfs } => {
+                let process = Self::find_supervised(pid, &rootfs)?;
+                Ok((rootfs, process))
+            }
+            Target::Inside { pid, rootfs } => {
+                let process = Self::find_standalone(pid, &rootfs)?;
+                Ok((rootfs, process))
+            }
+            Target::Parent { rootfs } => {
+                let pid = nix::unistd::getppid().as_raw();
+                Self::find(Target::Inside { pid, rootfs })
+            }
+            Target::Here { root } => Self::here(root),
         }
+    }
+
+    /// No process, but the container that the caller is in: files that are made are the caller's.
+    fn here(root: OwnedFd) -> Result<(PathBuf, Self)> {
+        let failed = |errno| Error::system("invalid rootfs directory", errno);
+        let rootfs = inroot::name_of(root.as_fd()).map_err(failed)?;
+        let stat = inroot::stat(root.as_fd()).map_err(failed)?;
+        let top = nix::sys::stat::stat("/").map_err(failed)?;
+        if inroot::kind(&stat) != SFlag::S_IFDIR
+            || inroot::identity(&stat) == inroot::identity(&top)
+        {
+            let text = format!("invalid rootfs directory: {}", rootfs.display());
+            let error = Error::new(ErrorKind::InvalidArgument, text);
+            return Err(error.hint("it must be a directory other than `/'"));
+        }
+        let process = Self {
+            path: PathBuf::from("/proc/thread-self"),
+            directory: None,
+            root: RootDir::from_fd(root),
+            owner: (
+                nix::unistd::geteuid().as_raw(),
+                nix::unistd::getegid().as_raw(),
+            ),
+            standalone: false,
+        };
+        Ok((rootfs, process))
     }
 
     fn find_supervised(pid: i32, rootfs: &Path) -> Result<Self> {
@@ -109,7 +149,7 @@ impl Process {
         let root = RootDir::from_fd(root);
         Ok(Self {
             path,
-            directory,
+            directory: Some(directory),
             root,
             owner: (stat.st_uid, stat.st_gid),
             standalone,
@@ -121,9 +161,9 @@ impl Process {
         &self.root
     }
 
-    /// Its directory in /proc.
-    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
+    /// Its directory in /proc; none for the container that the caller is in.
+    pub(crate) fn directory(&self) -> Option<BorrowedFd<'_>> {
+        self.directory.as_ref().map(AsFd::as_fd)
     }
 
     /// Its directory in /proc, as messages name it.
@@ -143,7 +183,10 @@ impl Process {
 
     /// Fails if the process has ended, waited for or not; whoever has its number now does not count.
     pub(crate) fn check_alive(&self) -> Result<()> {
-        match nix::fcntl::readlinkat(&self.directory, "ns/mnt") {
+        let Some(directory) = &self.directory else {
+            return Ok(());
+        };
+        match nix::fcntl::readlinkat(directory, "ns/mnt") {
             Err(Errno::ENOENT | Errno::ESRCH) => {
                 let error = Error::file("stat failed", &self.path, Errno::ESRCH);
                 Err(error.hint("the container's process ended meanwhile"))
@@ -156,7 +199,16 @@ impl Process {
     /// Opens the mount namespace of the process.
     pub(super) fn mount_namespace(&self) -> Result<MountNamespace> {
         let failed = |errno| Error::file("open failed", self.path.join("ns/mnt"), errno);
-        let ns = child(self.directory.as_fd(), "ns").map_err(failed)?;
+        let Some(directory) = &self.directory else {
+            let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+            let fd = nix::fcntl::open("/proc/thread-self/ns/mnt", flags, Mode::empty());
+            return Ok(MountNamespace {
+                fd: fd.map_err(failed)?,
+                is_callers: true,
+                is_containers: true,
+            });
+        };
+        let ns = child(directory.as_fd(), "ns").map_err(failed)?;
         let link = openat(
             &ns,
             "mnt",
@@ -180,7 +232,8 @@ impl Process {
         let ours = nix::sys::stat::stat("/proc/thread-self/ns/mnt").map_err(failed)?;
         Ok(MountNamespace {
             fd,
-            is_ours: ours.st_ino == inode,
+            is_callers: ours.st_ino == inode,
+            is_containers: ours.st_ino != inode,
         })
     }
 
@@ -189,15 +242,16 @@ impl Process {
         let path = self.path.join(name);
         let failed = |errno| Error::file("open failed", &path, errno);
         let open = || {
+            let directory = self.directory.as_ref().ok_or(Errno::ESRCH)?;
             if !self.standalone {
                 let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-                return openat(&self.directory, name, flags, Mode::empty());
+                return openat(directory, name, flags, Mode::empty());
             }
             // By reference first: something may be mounted over the file where the container's own /proc is asked, and
             // opening a device can be enough to do harm.
             let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            let found = openat(&self.directory, name, flags, Mode::empty())?;
-            if same_mount(self.directory.as_fd(), found.as_fd())? {
+            let found = openat(directory, name, flags, Mode::empty())?;
+            if same_mount(directory.as_fd(), found.as_fd())? {
                 open_for_reading(found.as_fd())
             } else {
                 Err(Errno::EXDEV)

@@ -3,10 +3,15 @@
 //! A driver installation has up to two sets of libraries: those of the machine and those of its 32-bit predecessor. Which
 //! numbers mark them depends on the machine this program is compiled for.
 
+use serde::Serialize;
+
 /// One of the two sets of libraries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Abi {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Abi {
+    /// The machine's own.
     Native,
+    /// The machine's 32-bit predecessor's.
     Compat32,
 }
 

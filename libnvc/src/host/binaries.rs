@@ -9,7 +9,7 @@ use nix::sys::stat::SFlag;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::realpath::RealPaths;
-use crate::host::{DriverRoot, WslDriver, catalogue};
+use crate::host::{DriverFile, DriverRoot, WslDriver, catalogue};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
@@ -25,21 +25,22 @@ pub fn find(
     path: Option<&OsStr>,
     options: DriverOptions,
     wsl: &[WslDriver],
-) -> Result<Vec<HostPath>> {
+) -> Result<Vec<DriverFile>> {
     let path = checked(path)?;
-    let names = catalogue::programs(options);
-    let mut slots = vec![None; names.len()];
+    let patterns = catalogue::programs(options, false);
+    let mut slots = vec![None; patterns.len()];
     let mut paths = RealPaths::new(root);
     // The last adapter's driver store wins, as with upstream.
     let stores = wsl.iter().rev().map(|driver| driver.store.clone());
     let directories = path.as_bytes().split(|&byte| byte == b':');
     for directory in stores.chain(directories.map(|text| HostPath::new(OsStr::from_bytes(text)))) {
-        let missing = names.iter().zip(&mut slots);
-        for (name, slot) in missing.filter(|(_, slot)| slot.is_none()) {
+        let missing = patterns.iter().zip(&mut slots);
+        for (pattern, slot) in missing.filter(|(_, slot)| slot.is_none()) {
+            let name = pattern.name;
             match paths.resolve_with_kind(&directory.join(name)) {
                 Ok((real, SFlag::S_IFREG)) => {
                     debug!("selecting {real}");
-                    *slot = Some(real);
+                    *slot = Some(pattern.file(real));
                 }
                 Ok((real, _)) => {
                     let path = root.join(&real);
@@ -60,8 +61,10 @@ pub fn find(
             }
         }
     }
-    for (name, _) in names.iter().zip(&slots).filter(|(_, slot)| slot.is_none()) {
-        info!("missing program {name}");
+    for (pattern, slot) in patterns.iter().zip(&slots) {
+        if slot.is_none() {
+            info!("missing program {}", pattern.name);
+        }
     }
     Ok(slots.into_iter().flatten().collect())
 }
@@ -107,7 +110,7 @@ mod tests {
 
     fn search(root: &DriverRoot, path: &str, options: DriverOptions) -> Vec<String> {
         let found = find(root, Some(OsStr::new(path)), options, &[]).unwrap();
-        found.iter().map(HostPath::to_string).collect()
+        found.iter().map(|file| file.path.to_string()).collect()
     }
 
     #[test]
@@ -161,7 +164,8 @@ mod tests {
         };
         let path = Some(OsStr::new("/usr/bin"));
         let found = find(&root, path, DriverOptions::NO_MPS, &[store]).unwrap();
-        assert_eq!(found, [HostPath::new("/store/nvidia-smi")]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, HostPath::new("/store/nvidia-smi"));
     }
 
     #[test]

@@ -1,149 +1,325 @@
-//! Lists the names of the driver's libraries and programs, and the capability that each belongs to.
+//! Lists the names of the driver's files: what each is, the capability it belongs to, the links that go with it.
 //!
-//! The order of the names is the order of `list` and of the mounts. Names of libraries are beginnings: versions follow.
-//! Deliberately absent, as with upstream: GLVND's dispatch libraries, which images bring themselves, and what only an X
-//! server on the host loads.
+//! One table for everything that is looked up by name. Its order is the order of `list` and of the mounts. Names of
+//! libraries are beginnings: versions follow. Absent on purpose, as with upstream: GLVND's dispatch libraries, which
+//! images bring themselves.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use crate::options::{ContainerOptions, DriverOptions};
+use super::file::{DriverFile, FileClass, FileLink};
+use crate::capability::{Capabilities, Capability};
+use crate::options::DriverOptions;
+use crate::path::HostPath;
 
-const UTILITY: &[&str] = &["libnvidia-ml.so", "libnvidia-cfg.so", "libnvidia-nscq.so"];
-
-const COMPUTE: &[&str] = &[
-    "libcuda.so",
-    "libcudadebugger.so",
-    "libnvidia-opencl.so",
-    "libnvidia-gpucomp.so",
-    "libnvidia-ptxjitcompiler.so",
-    "libnvidia-fatbinaryloader.so",
-    "libnvidia-allocator.so",
-    "libnvidia-compiler.so",
-    "libnvidia-pkcs11.so",
-    "libnvidia-pkcs11-openssl3.so",
-    "libnvidia-nvvm.so",
-    "libnvidia-tileiras.so",
-];
-
-const NGX: &[&str] = &["libnvidia-ngx.so"];
-
-const VIDEO: &[&str] = &[
-    "libvdpau_nvidia.so",
-    "libnvidia-encode.so",
-    "libnvidia-opticalflow.so",
-    "libnvcuvid.so",
-];
-
-const GRAPHICS: &[&str] = &[
-    "libnvidia-eglcore.so",
-    "libnvidia-glcore.so",
-    "libnvidia-tls.so",
-    "libnvidia-glsi.so",
-    "libnvidia-fbc.so",
-    "libnvidia-ifr.so",
-    "libnvidia-rtcore.so",
-    "libnvoptix.so",
-];
-
-const GRAPHICS_GLVND: &[&str] = &[
-    "libGLX_nvidia.so",
-    "libEGL_nvidia.so",
-    "libGLESv2_nvidia.so",
-    "libGLESv1_CM_nvidia.so",
-    "libnvidia-glvkspirv.so",
-    "libnvidia-cbl.so",
-];
-
-/// The names Mesa uses too: see [`is_legacy_gl`].
-const GRAPHICS_LEGACY: &[&str] = &["libGL.so", "libEGL.so", "libGLESv1_CM.so", "libGLESv2.so"];
-
-const DXCORE: &[&str] = &["libdxcore.so"];
-
-const UTILITY_PROGRAMS: &[&str] = &[
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nv-fabricmanager",
-];
-
-const COMPUTE_PROGRAMS: &[&str] = &["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
-
-/// What belongs to which capability; libraries of no capability always go in.
-const LIBRARIES: &[(ContainerOptions, &[&[&str]])] = &[
-    (ContainerOptions::UTILITY, &[UTILITY]),
-    (ContainerOptions::COMPUTE, &[COMPUTE]),
-    (ContainerOptions::NGX, &[NGX]),
-    (ContainerOptions::VIDEO, &[VIDEO]),
-    (
-        ContainerOptions::GRAPHICS,
-        &[GRAPHICS, GRAPHICS_GLVND, GRAPHICS_LEGACY],
-    ),
-    (ContainerOptions::empty(), &[DXCORE]),
-];
-
-const PROGRAMS: &[(ContainerOptions, &[&[&str]])] = &[
-    (ContainerOptions::UTILITY_BINS, &[UTILITY_PROGRAMS]),
-    (ContainerOptions::COMPUTE_BINS, &[COMPUTE_PROGRAMS]),
-];
-
-/// Whether a container with these options gets the library of this name.
-pub fn library_wanted(basename: &OsStr, options: ContainerOptions) -> bool {
-    wanted(LIBRARIES, basename, options)
+/// What is looked up by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern {
+    /// The file's name, or for a library the part of it before the version.
+    pub name: &'static str,
+    /// What it is.
+    pub class: FileClass,
+    /// The capability it belongs to; none: every container.
+    pub capability: Option<Capability>,
+    /// Links beside it that ldconfig does not make.
+    pub links: &'static [(&'static str, LinkTarget)],
+    when: When,
 }
 
-/// Whether a container with these options gets the program of this name.
-pub fn binary_wanted(basename: &OsStr, options: ContainerOptions) -> bool {
-    wanted(PROGRAMS, basename, options)
+/// What a link of the catalogue leads to.
+#[derive(Clone, Copy, Debug)]
+pub enum LinkTarget {
+    /// A fixed name.
+    Name(&'static str),
+    /// The file itself, version included.
+    TheFile,
 }
+
+/// Under which circumstances a name is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Always,
+    /// With GLVND's vendor libraries.
+    Glvnd,
+    /// Without GLVND: the names that Mesa uses too, see [`is_legacy_gl`].
+    LegacyGl,
+    /// On WSL2 hosts.
+    Wsl,
+    /// Unless MPS is left out.
+    Mps,
+    /// When all files of the driver are asked for.
+    Everything,
+}
+
+const fn library(name: &'static str, capability: Capability) -> Pattern {
+    Pattern {
+        name,
+        class: FileClass::Library,
+        capability: Some(capability),
+        links: &[],
+        when: When::Always,
+    }
+}
+
+const fn program(name: &'static str, capability: Capability) -> Pattern {
+    Pattern {
+        class: FileClass::Program,
+        ..library(name, capability)
+    }
+}
+
+const fn when(when: When, pattern: Pattern) -> Pattern {
+    Pattern { when, ..pattern }
+}
+
+const fn linked(links: &'static [(&'static str, LinkTarget)], pattern: Pattern) -> Pattern {
+    Pattern { links, ..pattern }
+}
+
+/// Every library.
+pub const LIBRARIES: &[Pattern] = {
+    use Capability::{Compute, Graphics, Ngx, Utility, Video};
+    use LinkTarget::{Name, TheFile};
+    &[
+        library("libnvidia-ml.so", Utility),
+        library("libnvidia-cfg.so", Utility),
+        library("libnvidia-nscq.so", Utility),
+        linked(
+            &[("libcuda.so", Name("libcuda.so.1"))],
+            library("libcuda.so", Compute),
+        ),
+        library("libcudadebugger.so", Compute),
+        library("libnvidia-opencl.so", Compute),
+        library("libnvidia-gpucomp.so", Compute),
+        library("libnvidia-ptxjitcompiler.so", Compute),
+        library("libnvidia-fatbinaryloader.so", Compute),
+        library("libnvidia-allocator.so", Compute),
+        library("libnvidia-compiler.so", Compute),
+        library("libnvidia-pkcs11.so", Compute),
+        library("libnvidia-pkcs11-openssl3.so", Compute),
+        library("libnvidia-nvvm.so", Compute),
+        library("libnvidia-tileiras.so", Compute),
+        library("libnvidia-ngx.so", Ngx),
+        library("libvdpau_nvidia.so", Video),
+        library("libnvidia-encode.so", Video),
+        linked(
+            &[(
+                "libnvidia-opticalflow.so",
+                Name("libnvidia-opticalflow.so.1"),
+            )],
+            library("libnvidia-opticalflow.so", Video),
+        ),
+        library("libnvcuvid.so", Video),
+        library("libnvidia-eglcore.so", Graphics),
+        library("libnvidia-glcore.so", Graphics),
+        library("libnvidia-tls.so", Graphics),
+        library("libnvidia-glsi.so", Graphics),
+        library("libnvidia-fbc.so", Graphics),
+        library("libnvidia-ifr.so", Graphics),
+        library("libnvidia-rtcore.so", Graphics),
+        library("libnvoptix.so", Graphics),
+        // GLVND's fallback for indirect rendering must be the vendor's library.
+        linked(
+            &[("libGLX_indirect.so.0", TheFile)],
+            when(When::Glvnd, library("libGLX_nvidia.so", Graphics)),
+        ),
+        when(When::Glvnd, library("libEGL_nvidia.so", Graphics)),
+        when(When::Glvnd, library("libGLESv2_nvidia.so", Graphics)),
+        when(When::Glvnd, library("libGLESv1_CM_nvidia.so", Graphics)),
+        when(When::Glvnd, library("libnvidia-glvkspirv.so", Graphics)),
+        when(When::Glvnd, library("libnvidia-cbl.so", Graphics)),
+        when(When::LegacyGl, library("libGL.so", Graphics)),
+        when(When::LegacyGl, library("libEGL.so", Graphics)),
+        when(When::LegacyGl, library("libGLESv1_CM.so", Graphics)),
+        when(When::LegacyGl, library("libGLESv2.so", Graphics)),
+        Pattern {
+            capability: None,
+            ..when(When::Wsl, library("libdxcore.so", Compute))
+        },
+    ]
+};
+
+/// Every program.
+pub const PROGRAMS: &[Pattern] = {
+    use Capability::{Compute, Utility};
+    &[
+        program("nvidia-smi", Utility),
+        program("nvidia-debugdump", Utility),
+        program("nvidia-persistenced", Utility),
+        program("nv-fabricmanager", Utility),
+        when(When::Mps, program("nvidia-cuda-mps-control", Compute)),
+        when(When::Mps, program("nvidia-cuda-mps-server", Compute)),
+        when(When::Everything, program("nvidia-imex", Utility)),
+        when(When::Everything, program("nvidia-imex-ctl", Utility)),
+        when(When::Everything, program("nvidia-xconfig", Utility)),
+    ]
+};
+
+/// A file that is looked up below directories for shared data, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct DataFile {
+    /// Its path below such a directory.
+    pub path: &'static str,
+    /// The directory that it belongs to in a container.
+    pub standard: &'static str,
+    /// What it is.
+    pub class: FileClass,
+    /// Whether it may lie in the root of the driver as well.
+    pub in_root: bool,
+}
+
+const fn config(path: &'static str) -> DataFile {
+    DataFile {
+        path,
+        standard: "/usr/share",
+        class: FileClass::Config,
+        in_root: false,
+    }
+}
+
+const fn vulkan(path: &'static str) -> DataFile {
+    DataFile {
+        standard: "/etc",
+        in_root: true,
+        ..config(path)
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+const VULKAN_ICD: &str = "vulkan/icd.d/nvidia_icd.aarch64.json";
+#[cfg(not(target_arch = "aarch64"))]
+const VULKAN_ICD: &str = "vulkan/icd.d/nvidia_icd.x86_64.json";
+
+/// The configuration and data of the graphics libraries.
+pub const GRAPHICS_FILES: &[DataFile] = &[
+    config("glvnd/egl_vendor.d/10_nvidia.json"),
+    config("egl/egl_external_platform.d/15_nvidia_gbm.json"),
+    config("egl/egl_external_platform.d/10_nvidia_wayland.json"),
+    config("egl/egl_external_platform.d/09_nvidia_wayland2.json"),
+    config("egl/egl_external_platform.d/20_nvidia_xcb.json"),
+    config("egl/egl_external_platform.d/20_nvidia_xlib.json"),
+    DataFile {
+        class: FileClass::Data,
+        ..config("nvidia/nvoptix.bin")
+    },
+    config("X11/xorg.conf.d/10-nvidia.conf"),
+    config("X11/xorg.conf.d/nvidia-drm-outputclass.conf"),
+    DataFile {
+        standard: "/etc",
+        ..config("OpenCL/vendors/nvidia.icd")
+    },
+    vulkan("vulkan/icd.d/nvidia_icd.json"),
+    vulkan(VULKAN_ICD),
+    vulkan("vulkan/icd.d/nvidia_layers.json"),
+    vulkan("vulkan/implicit_layer.d/nvidia_layers.json"),
+];
+
+/// Libraries of EGL's platforms, which have versions of their own.
+pub const EGL_PLATFORMS: &[&str] = &[
+    "libnvidia-egl-gbm.so",
+    "libnvidia-egl-wayland.so",
+    "libnvidia-egl-wayland2.so",
+    "libnvidia-egl-xcb.so",
+    "libnvidia-egl-xlib.so",
+];
+
+/// Libraries that belong to the driver but carry its version in no name that can be searched for.
+pub const UNVERSIONED: &[&str] = &["libnvidia-nvvm70.so"];
 
 /// The libraries to look for, in order.
-pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static str> {
-    let gl = if options.contains(DriverOptions::NO_GLVND) {
-        GRAPHICS_LEGACY
-    } else {
-        GRAPHICS_GLVND
+pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Pattern> {
+    let glvnd = !options.contains(DriverOptions::NO_GLVND);
+    let wanted = |pattern: &&Pattern| match pattern.when {
+        When::Glvnd => glvnd,
+        When::LegacyGl => !glvnd,
+        When::Wsl => wsl,
+        _ => true,
     };
-    let dxcore = if wsl { DXCORE } else { &[] };
-    [UTILITY, COMPUTE, NGX, VIDEO, GRAPHICS, gl, dxcore].concat()
+    LIBRARIES.iter().filter(wanted).collect()
 }
 
 /// The programs to look for, in order.
-pub(super) fn programs(options: DriverOptions) -> Vec<&'static str> {
-    let mps = if options.contains(DriverOptions::NO_MPS) {
-        &[]
-    } else {
-        COMPUTE_PROGRAMS
+pub(super) fn programs(options: DriverOptions, everything: bool) -> Vec<&'static Pattern> {
+    let wanted = |pattern: &&Pattern| match pattern.when {
+        When::Mps => !options.contains(DriverOptions::NO_MPS),
+        When::Everything => everything,
+        _ => true,
     };
-    [UTILITY_PROGRAMS, mps].concat()
+    PROGRAMS.iter().filter(wanted).collect()
 }
 
-/// Which of `names` a library's name begins with.
-pub(super) fn position(names: &[&str], library: &[u8]) -> Option<usize> {
+/// The library that a bare name is, wherever it comes from: an image, or a caller of the C library.
+pub fn library_of(basename: &OsStr) -> Option<&'static Pattern> {
+    let begins = |pattern: &&Pattern| basename.as_bytes().starts_with(pattern.name.as_bytes());
+    LIBRARIES.iter().find(begins)
+}
+
+/// The program that a bare name is.
+pub fn program_of(basename: &OsStr) -> Option<&'static Pattern> {
+    let begins = |pattern: &&Pattern| basename.as_bytes().starts_with(pattern.name.as_bytes());
+    PROGRAMS.iter().find(begins)
+}
+
+impl Pattern {
+    /// A file that was found by this pattern.
+    pub fn file(&self, path: HostPath) -> DriverFile {
+        let target = |target: &LinkTarget| match target {
+            LinkTarget::Name(name) => PathBuf::from(name),
+            LinkTarget::TheFile => PathBuf::from(path.file_name()),
+        };
+        let links = self.links.iter().map(|(name, leads_to)| FileLink {
+            name: Path::new(name).to_owned(),
+            target: target(leads_to),
+        });
+        DriverFile {
+            links: links.collect(),
+            ..DriverFile::new(path, self.class).of(self.capability)
+        }
+    }
+
+    /// Whether a container that asks for these capabilities gets it.
+    pub fn is_wanted(&self, capabilities: Capabilities) -> bool {
+        is_wanted(self.class, self.capability, capabilities)
+    }
+}
+
+/// Whether a container that asks for some capabilities gets a file of this class and capability.
+pub fn is_wanted(
+    class: FileClass,
+    capability: Option<Capability>,
+    capabilities: Capabilities,
+) -> bool {
+    capability.is_none_or(|capability| match class {
+        FileClass::Program => capabilities.include_programs(capability),
+        _ => capabilities.include(capability),
+    })
+}
+
+/// Which of `patterns` a library's name begins with.
+pub(super) fn position(patterns: &[&Pattern], library: &[u8]) -> Option<usize> {
+    let stem = stem(library)?;
+    patterns
+        .iter()
+        .position(|pattern| pattern.name.as_bytes() == stem)
+}
+
+/// A library's name without its version.
+fn stem(library: &[u8]) -> Option<&[u8]> {
     // The names end with their only ".so", so that a prefix test is an equality test of the part up to there.
-    let stem = library.get(..library.windows(3).position(|part| part == b".so")? + 3)?;
-    names.iter().position(|name| name.as_bytes() == stem)
+    library.get(..library.windows(3).position(|part| part == b".so")? + 3)
 }
 
 /// Whether a library of this name may be Mesa's as well.
 pub(super) fn is_legacy_gl(basename: &OsStr) -> bool {
-    position(GRAPHICS_LEGACY, basename.as_bytes()).is_some()
+    let stem = stem(basename.as_bytes());
+    let mut legacy = LIBRARIES.iter().filter(|p| p.when == When::LegacyGl);
+    legacy.any(|pattern| Some(pattern.name.as_bytes()) == stem)
 }
 
 /// Whether this is the library that comes in a variant for each way threads keep their storage.
 pub(super) fn is_tls(basename: &OsStr) -> bool {
-    position(&["libnvidia-tls.so"], basename.as_bytes()).is_some()
-}
-
-fn wanted(
-    table: &[(ContainerOptions, &[&[&str]])],
-    basename: &OsStr,
-    options: ContainerOptions,
-) -> bool {
-    let begins = |name: &&str| basename.as_bytes().starts_with(name.as_bytes());
-    table.iter().any(|(capability, groups)| {
-        options.contains(*capability) && groups.iter().copied().flatten().any(begins)
-    })
+    stem(basename.as_bytes()) == Some(b"libnvidia-tls.so")
 }
 
 #[cfg(test)]
@@ -151,21 +327,34 @@ fn wanted(
 mod tests {
     use super::*;
 
-    fn all_libraries() -> Vec<&'static str> {
-        let groups = LIBRARIES.iter().flat_map(|(_, groups)| groups.iter());
-        groups.copied().flatten().copied().collect()
-    }
-
     #[test]
     fn a_name_ends_with_its_only_so() {
-        for name in all_libraries() {
+        for Pattern { name, .. } in LIBRARIES {
             assert_eq!(name.find(".so"), Some(name.len() - 3), "{name}");
         }
     }
 
     #[test]
+    fn no_name_begins_with_another() {
+        // Else a bare name could be taken for the wrong entry.
+        for table in [LIBRARIES, PROGRAMS] {
+            for (at, pattern) in table.iter().enumerate() {
+                let before = table.iter().take(at);
+                let taken = before.filter(|earlier| pattern.name.starts_with(earlier.name));
+                let names: Vec<_> = taken.map(|earlier| earlier.name).collect();
+                // Both belong to the same capability, so which of them is found first makes no difference.
+                assert!(
+                    names.is_empty() || names == ["nvidia-imex"],
+                    "{}: {names:?}",
+                    pattern.name
+                );
+            }
+        }
+    }
+
+    #[test]
     fn names_are_found_by_their_beginning() {
-        let names = all_libraries();
+        let patterns: Vec<&Pattern> = LIBRARIES.iter().collect();
         for (library, name) in [
             ("libcuda.so", Some("libcuda.so")),
             ("libcuda.so.1", Some("libcuda.so")),
@@ -176,45 +365,66 @@ mod tests {
             ("libcudart.so.12", None),
             ("", None),
         ] {
-            let found = position(&names, library.as_bytes()).map(|at| names[at]);
+            let found = position(&patterns, library.as_bytes()).map(|at| patterns[at].name);
             assert_eq!(found, name, "{library}");
         }
     }
 
     #[test]
     fn capabilities_choose() {
-        let lib = |name: &str, words: &str| {
-            let options = ContainerOptions::parse(&format!("supervised {words}")).unwrap();
-            library_wanted(OsStr::new(name), options)
+        let lib = |name: &str, capabilities| {
+            library_of(OsStr::new(name)).is_some_and(|found| found.is_wanted(capabilities))
         };
-        assert!(lib("libcuda.so.550.1", "compute"));
-        assert!(lib("libcuda.so.550.1", "video"));
-        assert!(!lib("libcuda.so.550.1", "utility"));
-        assert!(lib("libnvidia-ml.so.550.1", "utility"));
-        assert!(lib("libGLX_nvidia.so.0", "display"));
-        assert!(lib("libGL.so.1", "graphics"));
-        assert!(lib("libdxcore.so", ""));
-        assert!(!lib("libfoo.so", "compute utility graphics video ngx"));
+        let all = Capabilities::all();
+        assert!(lib("libcuda.so.550.1", Capabilities::COMPUTE));
+        assert!(lib("libcuda.so.550.1", Capabilities::VIDEO));
+        assert!(!lib("libcuda.so.550.1", Capabilities::UTILITY));
+        assert!(lib("libnvidia-ml.so.550.1", Capabilities::UTILITY));
+        assert!(lib("libGLX_nvidia.so.0", Capabilities::DISPLAY));
+        assert!(lib("libGL.so.1", Capabilities::GRAPHICS));
+        assert!(lib("libdxcore.so", Capabilities::empty()));
+        assert!(!lib("libfoo.so", all));
 
-        let bin = |name: &str, words: &str| {
-            let options = ContainerOptions::parse(&format!("supervised {words}")).unwrap();
-            binary_wanted(OsStr::new(name), options)
+        let bin = |name: &str, capabilities| {
+            program_of(OsStr::new(name)).is_some_and(|found| found.is_wanted(capabilities))
         };
-        assert!(bin("nvidia-smi", "utility"));
-        assert!(!bin("nvidia-smi", "compute"));
-        assert!(bin("nvidia-cuda-mps-server", "compute"));
-        assert!(!bin("nvidia-cuda-mps-server", "video"));
+        assert!(bin("nvidia-smi", Capabilities::UTILITY));
+        assert!(!bin("nvidia-smi", Capabilities::COMPUTE));
+        assert!(bin("nvidia-cuda-mps-server", Capabilities::COMPUTE));
+        assert!(!bin("nvidia-cuda-mps-server", Capabilities::VIDEO));
     }
 
     #[test]
     fn look_up_lists() {
-        let names = libraries(DriverOptions::empty(), false);
-        assert_eq!(names.first(), Some(&"libnvidia-ml.so"));
-        assert_eq!(names.last(), Some(&"libnvidia-cbl.so"));
-        let names = libraries(DriverOptions::NO_GLVND, true);
-        assert!(names.ends_with(&["libGLESv2.so", "libdxcore.so"]));
-        assert!(!names.contains(&"libGLX_nvidia.so"));
-        assert_eq!(programs(DriverOptions::NO_MPS).len(), 4);
-        assert_eq!(programs(DriverOptions::empty()).len(), 6);
+        let names = |patterns: Vec<&Pattern>| -> Vec<_> {
+            patterns.iter().map(|pattern| pattern.name).collect()
+        };
+        let list = names(libraries(DriverOptions::empty(), false));
+        assert_eq!(list.first(), Some(&"libnvidia-ml.so"));
+        assert_eq!(list.last(), Some(&"libnvidia-cbl.so"));
+        let list = names(libraries(DriverOptions::NO_GLVND, true));
+        assert!(list.ends_with(&["libGLESv2.so", "libdxcore.so"]));
+        assert!(!list.contains(&"libGLX_nvidia.so"));
+        assert_eq!(programs(DriverOptions::NO_MPS, false).len(), 4);
+        assert_eq!(programs(DriverOptions::empty(), false).len(), 6);
+        assert_eq!(programs(DriverOptions::empty(), true).len(), 9);
+    }
+
+    #[test]
+    fn links_go_with_files() {
+        let links = |name: &str| {
+            let path = HostPath::new("/usr/lib").join(name);
+            let file = library_of(path.file_name()).unwrap().file(path);
+            let links = file.links.into_iter();
+            let text =
+                |link: FileLink| format!("{} -> {}", link.name.display(), link.target.display());
+            links.map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(links("libcuda.so.550.1"), ["libcuda.so -> libcuda.so.1"]);
+        assert_eq!(
+            links("libGLX_nvidia.so.550.1"),
+            ["libGLX_indirect.so.0 -> libGLX_nvidia.so.550.1"]
+        );
+        assert!(links("libnvidia-ml.so.550.1").is_empty());
     }
 }

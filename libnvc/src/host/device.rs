@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use super::query::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
-use super::{DeviceNode, DeviceNumber, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR};
+use super::{DeviceNode, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR};
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::HostPath;
 
@@ -154,13 +154,11 @@ fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
         },
         brand: brand(report.brand).into(),
         minor: report.minor.unwrap_or(0),
-        node: report.minor.map(|minor| DeviceNode {
-            path: HostPath::new(format!("/dev/nvidia{minor}")),
-            number: DeviceNumber {
-                major: NVIDIA_MAJOR,
-                minor,
-            },
-        }),
+        node: report
+            .minor
+            .map(|minor| DeviceNode::new(format!("/dev/nvidia{minor}"), NVIDIA_MAJOR, minor)),
+        drm_nodes: Vec::new(),
+        drm_links: Vec::new(),
         // procfs is looked at by who has the driver root open.
         proc_dir: None,
         mig_capable: report.mig_capable,

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use crate::error::Result;
 use crate::host::{
-    DeviceNode, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, ProcFile, WslDriver,
-    binaries, firmware, ipc, libraries, nodes, procfs,
+    DriverFile, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, ProcFile, SharedDevice,
+    WslDriver, binaries, firmware, ipc, libraries, nodes, procfs,
 };
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -52,9 +52,9 @@ pub fn check(
 /// What does not depend on the driver's version, and so is looked for while NVML is busy finding that out.
 #[derive(Debug)]
 pub struct Unversioned {
-    binaries: Result<Vec<HostPath>>,
-    ipcs: Vec<HostPath>,
-    devices: Result<Vec<DeviceNode>>,
+    binaries: Result<Vec<DriverFile>>,
+    ipcs: Vec<DriverFile>,
+    devices: Result<Vec<SharedDevice>>,
     proc_files: Vec<ProcFile>,
 }
 
@@ -88,7 +88,7 @@ impl Unversioned {
 ///
 /// # Errors
 /// `environment variable PATH not found`; under WSL2 `stat failed: /dev/dxg: <cause>`.
-pub fn discover(
+pub(super) fn discover(
     root: &DriverRoot,
     options: DriverOptions,
     candidates: &LibraryCandidates,
@@ -96,18 +96,17 @@ pub fn discover(
     versions: DriverVersions,
     wsl: &[WslDriver],
 ) -> Result<DriverInfo> {
-    let (libraries, libraries32) = candidates.select(&versions.driver);
-    let gsp = wsl.is_empty() && !options.contains(DriverOptions::NO_GSP_FIRMWARE);
+    let libraries = candidates.select(&versions.driver);
+    let mut files = unversioned.binaries.clone()?;
+    files.extend(libraries);
+    if wsl.is_empty() && !options.contains(DriverOptions::NO_GSP_FIRMWARE) {
+        files.extend(firmware::find(root, &versions.driver));
+    }
+    files.extend(unversioned.ipcs.iter().cloned());
     Ok(DriverInfo {
-        binaries: unversioned.binaries.clone()?,
-        libraries,
-        libraries32,
-        firmwares: if gsp {
-            firmware::find(root, &versions.driver)
-        } else {
-            Vec::new()
-        },
-        ipcs: unversioned.ipcs.clone(),
+        files,
+        graphics: Vec::new(),
+        graphics_links: Vec::new(),
         devices: unversioned.devices.clone()?,
         proc_files: unversioned.proc_files.clone(),
         wsl: wsl.first().cloned(),

@@ -10,12 +10,12 @@ use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
 use crate::error::errno_text;
-use crate::host::DriverRoot;
+use crate::host::{DriverFile, DriverRoot, FileClass};
 use crate::inroot;
 use crate::path::HostPath;
 
 /// The firmware of a version of the driver, sorted by name; a directory that is missing or unreadable has none.
-pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<HostPath> {
+pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<DriverFile> {
     let directory = HostPath::new("/lib/firmware/nvidia").join(driver_version);
     match names(root, &directory) {
         Ok(names) => {
@@ -26,7 +26,8 @@ pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<HostPath> {
             if found.is_empty() {
                 info!("missing firmware {directory}/gsp*.bin");
             }
-            found
+            let file = |path| DriverFile::new(path, FileClass::Firmware);
+            found.into_iter().map(file).collect()
         }
         Err(Errno::ENOENT) => {
             info!("missing firmware {directory}/gsp*.bin");
@@ -87,8 +88,11 @@ mod tests {
         std::os::unix::fs::symlink("/nowhere", firmware.join("gsp_dangling.bin")).unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
         let found = find(&root, "550.1");
-        let path = |name: &str| HostPath::new(format!("/lib/firmware/nvidia/550.1/{name}"));
-        assert_eq!(found, [path("gsp_ga10x.bin"), path("gsp_tu10x.bin")]);
+        let file = |name: &str| {
+            let path = HostPath::new(format!("/lib/firmware/nvidia/550.1/{name}"));
+            DriverFile::new(path, FileClass::Firmware)
+        };
+        assert_eq!(found, [file("gsp_ga10x.bin"), file("gsp_tu10x.bin")]);
         assert!(find(&root, "535.9").is_empty());
         assert!(find(&root, "550.1/gsp.txt").is_empty());
     }

@@ -6,9 +6,10 @@ use log::{debug, info, warn};
 use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
+use crate::capability::Capability;
 use crate::error::errno_text;
-use crate::host::DriverRoot;
 use crate::host::realpath::RealPaths;
+use crate::host::{DriverFile, DriverRoot, FileClass};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
@@ -17,7 +18,7 @@ const FABRICMANAGER: &str = "/var/run/nvidia-fabricmanager/socket";
 const MPS: &str = "/tmp/nvidia-mps";
 
 /// What is there, with links resolved; `mps` is the value of the caller's `CUDA_MPS_PIPE_DIRECTORY`.
-pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Vec<HostPath> {
+pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Vec<DriverFile> {
     let socket = SFlag::S_IFSOCK;
     let mps = mps.unwrap_or(Path::new(MPS));
     let places = [
@@ -25,23 +26,30 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
             DriverOptions::NO_PERSISTENCED,
             Path::new(PERSISTENCED),
             socket,
+            Capability::Utility,
         ),
         (
             DriverOptions::NO_FABRICMANAGER,
             Path::new(FABRICMANAGER),
             socket,
+            Capability::Utility,
         ),
-        (DriverOptions::NO_MPS, mps, SFlag::S_IFDIR),
+        (
+            DriverOptions::NO_MPS,
+            mps,
+            SFlag::S_IFDIR,
+            Capability::Compute,
+        ),
     ];
     let mut paths = RealPaths::new(root);
     let wanted = places.into_iter().filter(|(no, ..)| !options.contains(*no));
     wanted
-        .filter_map(|(_, path, expected)| {
+        .filter_map(|(_, path, expected, capability)| {
             let path = HostPath::new(path);
             match paths.resolve_with_kind(&path) {
                 Ok((real, kind)) if kind == expected => {
                     debug!("selecting {real}");
-                    return Some(real);
+                    return Some(DriverFile::new(real, FileClass::Socket).of(Some(capability)));
                 }
                 Ok((real, _)) => {
                     let what = match expected {
@@ -91,7 +99,10 @@ mod tests {
         let root = DriverRoot::open(dir.path()).unwrap();
         let find = |mps: Option<&str>, options| {
             let found = find(&root, mps.map(Path::new), options);
-            found.iter().map(HostPath::to_string).collect::<Vec<_>>()
+            found
+                .iter()
+                .map(|file| file.path.to_string())
+                .collect::<Vec<_>>()
         };
         let all = DriverOptions::empty();
         let socket = "/run/nvidia-persistenced/socket";

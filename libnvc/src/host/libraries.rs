@@ -16,10 +16,10 @@ use nix::sys::stat::SFlag;
 
 use crate::elf::{Library, Oddity};
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::DriverRoot;
 use crate::host::arch::Abi;
-use crate::host::catalogue;
+use crate::host::catalogue::{self, Pattern};
 use crate::host::realpath::RealPaths;
+use crate::host::{DriverFile, DriverRoot};
 use crate::ldcache::format::Cache;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -36,7 +36,7 @@ const GL_CORES: &[&str] = &["libnvidia-glcore.so", "libnvidia-eglcore.so"];
 /// Libraries that may be the driver's, of any version, in the order of the cache.
 #[derive(Debug)]
 pub struct LibraryCandidates {
-    names: Vec<&'static str>,
+    patterns: Vec<&'static Pattern>,
     wsl: bool,
     candidates: Vec<Candidate>,
 }
@@ -44,7 +44,7 @@ pub struct LibraryCandidates {
 #[derive(Debug)]
 struct Candidate {
     abi: Abi,
-    /// Which of the names it has.
+    /// Which of the patterns it fits.
     name: usize,
     place: Place,
 }
@@ -94,18 +94,21 @@ impl LibraryCandidates {
             Ok(()) => {}
         }
         Ok(Self {
-            names: search.names,
+            patterns: search.patterns,
             wsl,
             candidates: search.candidates,
         })
     }
 
-    /// The native and the 32-bit libraries for a version of the driver, in the order of the catalogue.
-    pub fn select(&self, driver_version: &str) -> (Vec<HostPath>, Vec<HostPath>) {
+    /// The libraries for a version of the driver: the native ones, then the 32-bit ones, in the order of the catalogue.
+    pub fn select(&self, driver_version: &str) -> Vec<DriverFile> {
         let mut selection = Selection {
             version: driver_version,
             wsl: self.wsl,
-            slots: [vec![None; self.names.len()], vec![None; self.names.len()]],
+            slots: [
+                vec![None; self.patterns.len()],
+                vec![None; self.patterns.len()],
+            ],
         };
         for candidate in &self.candidates {
             selection.offer(candidate);
@@ -126,13 +129,21 @@ impl LibraryCandidates {
             );
         }
         for (kind, slots) in [("", &native), ("compat32 ", &compat32)] {
-            let pairs = self.names.iter().zip(slots);
-            for (name, _) in pairs.filter(|(_, slot)| slot.is_none()) {
-                debug!("missing {kind}library {name}");
+            let pairs = self.patterns.iter().zip(slots);
+            for (pattern, _) in pairs.filter(|(_, slot)| slot.is_none()) {
+                debug!("missing {kind}library {}", pattern.name);
             }
         }
-        let found = |slots: Vec<Option<&HostPath>>| slots.into_iter().flatten().cloned().collect();
-        (found(native), found(compat32))
+        let mut files = Vec::new();
+        for (abi, slots) in Abi::ALL.into_iter().zip([native, compat32]) {
+            for (pattern, path) in self.patterns.iter().zip(slots) {
+                files.extend(path.map(|path| DriverFile {
+                    abi,
+                    ..pattern.file(path.clone())
+                }));
+            }
+        }
+        files
     }
 
     /// Versions of the native libraries that talk to the kernel module, in the order of the cache.
@@ -142,7 +153,7 @@ impl LibraryCandidates {
             let Place::Real(path) = &candidate.place else {
                 return None;
             };
-            let name = *self.names.get(candidate.name)?;
+            let name = self.patterns.get(candidate.name)?.name;
             if candidate.abi != Abi::Native || !talks(name) {
                 return None;
             }
@@ -156,16 +167,16 @@ impl LibraryCandidates {
 /// The first phase.
 struct Search<'r> {
     root: &'r DriverRoot,
-    names: Vec<&'static str>,
+    patterns: Vec<&'static Pattern>,
     paths: RealPaths<'r>,
     candidates: Vec<Candidate>,
 }
 
 impl<'r> Search<'r> {
-    fn new(root: &'r DriverRoot, names: Vec<&'static str>) -> Self {
+    fn new(root: &'r DriverRoot, patterns: Vec<&'static Pattern>) -> Self {
         Self {
             root,
-            names,
+            patterns,
             paths: RealPaths::new(root),
             candidates: Vec::new(),
         }
@@ -176,7 +187,7 @@ impl<'r> Search<'r> {
         let bytes = read_cache(self.root, path)?;
         let cache = Cache::parse(&bytes).ok_or_else(|| unsupported(self.root, path))?;
         for entry in cache.entries() {
-            let Some(name) = catalogue::position(&self.names, entry.key) else {
+            let Some(name) = catalogue::position(&self.patterns, entry.key) else {
                 continue;
             };
             let Some(abi) = Abi::of_cache_entry(entry.flags) else {

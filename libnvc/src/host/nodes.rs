@@ -5,9 +5,10 @@ use std::os::fd::AsFd;
 use log::{info, warn};
 use nix::errno::Errno;
 use nix::sys::stat::SFlag;
+use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::{DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR};
+use crate::host::{DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner};
 use crate::inroot;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -23,40 +24,107 @@ pub const MODESET: &str = "/dev/nvidia-modeset";
 /// Directory of the IMEX channels.
 pub const IMEX_DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
 /// The only device of a WSL2 host.
-const DXG: &str = "/dev/dxg";
+pub const DXG: &str = "/dev/dxg";
 
 pub(super) const CONTROL_MINOR: u32 = 255;
 pub(super) const MODESET_MINOR: u32 = 254;
 
+/// What a device that all GPUs share is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceRole {
+    /// Opens the driver.
+    Control,
+    /// Unified memory.
+    Uvm,
+    /// Unified memory for debuggers.
+    UvmTools,
+    /// Mode setting for displays.
+    Modeset,
+    /// Everything, on a WSL2 host.
+    Dxg,
+}
+
+/// A device that all GPUs share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SharedDevice {
+    /// Its node.
+    pub node: DeviceNode,
+    /// What it is for.
+    pub role: DeviceRole,
+}
+
+impl DeviceRole {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Control,
+        Self::Uvm,
+        Self::UvmTools,
+        Self::Modeset,
+        Self::Dxg,
+    ];
+
+    /// Where its node is.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Control => CONTROL,
+            Self::Uvm => UVM,
+            Self::UvmTools => UVM_TOOLS,
+            Self::Modeset => MODESET,
+            Self::Dxg => DXG,
+        }
+    }
+}
+
+impl SharedDevice {
+    /// A device with this role.
+    pub fn new(node: DeviceNode, role: DeviceRole) -> Self {
+        Self { node, role }
+    }
+}
+
 /// The devices that all GPUs share; those that are not there are left out.
-pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<DeviceNode> {
-    let control = DeviceNode {
-        path: HostPath::new(CONTROL),
-        number: DeviceNumber {
-            major: NVIDIA_MAJOR,
-            minor: CONTROL_MINOR,
-        },
-    };
+pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
+    let control = DeviceNode::new(CONTROL, NVIDIA_MAJOR, CONTROL_MINOR);
+    let control = SharedDevice::new(control, DeviceRole::Control);
     let others = [
-        (DriverOptions::NO_UVM, UVM),
-        (DriverOptions::NO_UVM, UVM_TOOLS),
-        (DriverOptions::NO_MODESET, MODESET),
+        (DriverOptions::NO_UVM, DeviceRole::Uvm),
+        (DriverOptions::NO_UVM, DeviceRole::UvmTools),
+        (DriverOptions::NO_MODESET, DeviceRole::Modeset),
     ];
     let others = others.into_iter().filter(|(no, _)| !options.contains(*no));
-    let others = others.filter_map(|(_, path)| optional(root, &HostPath::new(path)));
+    let others = others.filter_map(|(_, role)| {
+        let node = optional(root, &HostPath::new(role.path()))?;
+        Some(SharedDevice::new(node, role))
+    });
     [control].into_iter().chain(others).collect()
+}
+
+/// The same with the permissions of all nodes: the control device, too, is left out if it is not there.
+pub(super) fn all(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
+    let mut found = find(root, options);
+    found.retain_mut(|device| match optional(root, &device.node.path) {
+        Some(node) => {
+            device.node = node;
+            true
+        }
+        None => false,
+    });
+    found
 }
 
 /// The device of a WSL2 host, which is the caller's whatever the driver root is.
 ///
 /// # Errors
 /// `stat failed: /dev/dxg: <cause>`.
-pub fn find_dxg() -> Result<DeviceNode> {
+pub fn find_dxg() -> Result<SharedDevice> {
     let stat = nix::sys::stat::stat(DXG).map_err(|errno| Error::file("stat failed", DXG, errno))?;
-    Ok(DeviceNode {
+    let node = DeviceNode {
         path: HostPath::new(DXG),
         number: DeviceNumber::from_rdev(stat.st_rdev),
-    })
+        owner: Some(NodeOwner::of(&stat)),
+    };
+    Ok(SharedDevice::new(node, DeviceRole::Dxg))
 }
 
 /// The node of an IMEX channel.
@@ -72,7 +140,7 @@ pub fn imex_channel(root: &DriverRoot, channel: u32) -> Result<DeviceNode> {
     })
 }
 
-fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
+pub(super) fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
     match lookup(root, path) {
         Ok(node) => Some(node),
         Err(Errno::ENOENT) => {
@@ -88,7 +156,7 @@ fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
 }
 
 /// The character device that a path leads to inside the root.
-fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
+pub(super) fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
     let stat = inroot::stat(root.resolve(path)?.as_fd())?;
     if inroot::kind(&stat) != SFlag::S_IFCHR {
         return Err(Errno::ENODEV);
@@ -96,6 +164,7 @@ fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
     Ok(DeviceNode {
         path: path.clone(),
         number: DeviceNumber::from_rdev(stat.st_rdev),
+        owner: Some(NodeOwner::of(&stat)),
     })
 }
 
@@ -111,7 +180,7 @@ mod tests {
         let found = find(&root, DriverOptions::empty());
         assert_eq!(found.len(), 1);
         assert_eq!(
-            found[0].number,
+            found[0].node.number,
             DeviceNumber {
                 major: 195,
                 minor: 255

@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::{DeviceNode, DeviceNumber, DriverRoot, procfs};
+use crate::host::{DeviceNode, DriverRoot, procfs};
 use crate::path::HostPath;
 use crate::stream;
 
@@ -112,13 +112,8 @@ impl Capabilities {
     }
 
     fn node(self, minor: u32) -> Option<DeviceNode> {
-        Some(DeviceNode {
-            path: HostPath::new(format!("{DEVICES}/nvidia-cap{minor}")),
-            number: DeviceNumber {
-                major: self.major?,
-                minor,
-            },
-        })
+        let path = format!("{DEVICES}/nvidia-cap{minor}");
+        Some(DeviceNode::new(path, self.major?, minor))
     }
 }
 
@@ -228,7 +223,7 @@ mod tests {
         assert_eq!(node.path, HostPath::new("/dev/nvidia-caps/nvidia-cap1"));
         assert_eq!(
             node.number,
-            DeviceNumber {
+            crate::host::DeviceNumber {
                 major: 234,
                 minor: 1
             }

@@ -6,15 +6,17 @@
 //!
 //! [`look_ahead`]: DriverSession::look_ahead
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::driver::discover;
 use super::nvcaps::Capabilities;
 use super::query::{Query, QueryProcess, QueryProgram, QueryRequest, Wanted};
 use super::{
     DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
-    MigDevice, Unversioned, WslDriver, discover, kmods, procfs, wsl,
+    MigDevice, Unversioned, WslDriver, kmods, procfs, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
@@ -260,6 +262,11 @@ impl DriverSession {
     /// The driver store that stands in for the driver's files under WSL2.
     pub fn wsl(&self) -> Option<&WslDriver> {
         self.wsl.first()
+    }
+
+    /// The value of `PATH` in the caller's environment.
+    pub(super) fn path(&self) -> Option<&OsStr> {
+        self.environment.path.as_deref()
     }
 
     /// The driver root.

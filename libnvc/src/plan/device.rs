@@ -1,87 +1,113 @@
 //! Plans what one GPU, one MIG device or one IMEX channel adds to a container.
 
-use super::{BindKind, PROC_DRIVER, Plan, Source, Step, device_steps, profile};
-use crate::container::ContainerFacts;
-use crate::host::{DeviceNode, DriverInfo, Gpu, MigAccess};
-use crate::options::ContainerOptions;
+use super::{CapabilityFiles, Device, DriverProc, EglProfile, Intent, Need, Place, What};
+use crate::capability::Capability;
+use crate::host::{DeviceNode, FileClass, Gpu, MigAccess, WslDriver, nvcaps};
 use crate::path::{ContainerPath, HostPath};
+use crate::request::Request;
 
 /// Plans a GPU: its node, its entry in /proc/driver/nvidia/gpus, its bit in the application profile.
 ///
-/// Under WSL2 there is no node; the driver store is mounted instead, as often as this is called, once.
-pub fn device(gpu: &Gpu, driver: &DriverInfo, container: &ContainerFacts) -> Plan {
-    let mut plan = Plan::default();
-    if let Some(wsl) = &driver.wsl {
-        for component in &wsl.components {
-            plan.steps
-                .push(same_place(&wsl.store.join(component), BindKind::File));
-        }
-        return plan;
+/// Under WSL2 there is no node. The files of the driver store take its place, the same ones for every GPU.
+pub fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent> {
+    if let Some(wsl) = wsl {
+        let file = |component: &String| {
+            let path = wsl.store.join(component);
+            let place = Place::same(&path);
+            Intent::mount(path, place, FileClass::Library)
+        };
+        return wsl.components.iter().map(file).collect();
     }
+    let mut intents = Vec::new();
     if let Some(node) = &gpu.node {
-        device_steps(node, container.options, &mut plan);
+        intents.extend(device(node, Need::Required, request));
+    }
+    for node in &gpu.drm_nodes {
+        intents.extend(device(node, Need::BestEffort, request));
+    }
+    for link in &gpu.drm_links {
+        intents.push(Intent::best_effort(What::Link(super::Link {
+            at: Place::same(&link.at),
+            target: link.target.clone(),
+        })));
     }
     if let Some(directory) = &gpu.proc_dir {
-        plan.steps.push(same_place(directory, BindKind::Proc));
+        let name = directory.file_name().to_string_lossy().into_owned();
+        intents.push(driver_proc(vec![name], CapabilityFiles::None));
     }
-    profile::show(gpu, container.options, &mut plan);
-    plan
+    if gpu.node.is_some() && request.capabilities.include(Capability::Graphics) {
+        let shown = EglProfile {
+            minors: vec![gpu.minor],
+        };
+        intents.push(Intent::best_effort(What::EglProfile(shown)));
+    }
+    intents
 }
 
 /// Plans access to one MIG device: the access files of its GPU instance and compute instance, and their nodes.
-pub fn mig_access(access: &[MigAccess], container: &ContainerFacts) -> Plan {
-    let mut plan = Plan::default();
+pub fn mig_access(access: &[MigAccess], request: &Request) -> Vec<Intent> {
+    let mut intents = Vec::new();
     for instance in access {
-        plan.steps.push(same_place(&instance.file, BindKind::Proc));
+        let files = CapabilityFiles::Some(vec![instance.file.clone()]);
+        intents.push(driver_proc(Vec::new(), files));
         if let Some(node) = &instance.node {
-            device_steps(node, container.options, &mut plan);
+            intents.extend(device(node, Need::Required, request));
         }
     }
-    plan
+    intents
 }
 
 /// Plans the right to configure or monitor MIG: all capabilities, and the nodes `nodes` of the granted ones.
 ///
 /// `nodes` is none where the driver has no nvidia-caps devices.
-pub fn mig_global(nodes: Option<&[DeviceNode]>, container: &ContainerFacts) -> Plan {
-    let mut plan = Plan::default();
-    plan.steps.push(same_place(
-        &HostPath::new(PROC_DRIVER).join("capabilities"),
-        BindKind::Proc,
-    ));
+pub fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec<Intent> {
+    let mut intents = vec![driver_proc(Vec::new(), CapabilityFiles::All)];
     if let Some(nodes) = nodes {
-        plan.steps.push(same_place(
-            &HostPath::new("/dev/nvidia-caps"),
-            BindKind::DeviceDirectory,
-        ));
-        plan.append(mig_caps(nodes, container));
+        let directory = HostPath::new(nvcaps::DEVICES);
+        let place = Place::same(&directory);
+        intents.push(Intent::mount(directory, place, FileClass::DeviceDir));
+        intents.extend(capabilities(nodes, request));
     }
-    plan
+    intents
 }
 
 /// Plans the right to open capability devices whose nodes are in the container already, such as all those of a GPU.
-pub fn mig_caps(nodes: &[DeviceNode], container: &ContainerFacts) -> Plan {
-    let mut plan = Plan::default();
-    if !container.options.contains(ContainerOptions::NO_CGROUPS) {
-        plan.steps
-            .extend(nodes.iter().map(|node| Step::AllowDevice {
-                number: node.number,
-            }));
-    }
-    plan
+pub fn capabilities(nodes: &[DeviceNode], request: &Request) -> Vec<Intent> {
+    let allowed = nodes.iter().map(|node| Device {
+        bind: false,
+        ..of_node(node, request)
+    });
+    let allowed = allowed.filter(|device| device.allow);
+    allowed
+        .map(|device| Intent::required(What::Device(device)))
+        .collect()
 }
 
 /// Plans an IMEX channel.
-pub fn imex_channel(node: &DeviceNode, container: &ContainerFacts) -> Plan {
-    let mut plan = Plan::default();
-    device_steps(node, container.options, &mut plan);
-    plan
+pub fn imex_channel(node: &DeviceNode, request: &Request) -> Vec<Intent> {
+    device(node, Need::Required, request).into_iter().collect()
 }
 
-fn same_place(path: &HostPath, kind: BindKind) -> Step {
-    Step::Bind {
-        source: Source::Host(path.clone()),
-        at: ContainerPath::from(path),
-        kind,
+/// A device's node and the right to open it, as far as policy says.
+pub(super) fn device(node: &DeviceNode, need: Need, request: &Request) -> Option<Intent> {
+    let device = of_node(node, request);
+    (device.bind || device.allow).then_some(Intent {
+        need,
+        what: What::Device(device),
+    })
+}
+
+fn of_node(node: &DeviceNode, request: &Request) -> Device {
+    Device {
+        source: node.path.clone(),
+        number: node.number,
+        owner: node.owner,
+        at: ContainerPath::from(&node.path),
+        bind: request.policy.device_nodes,
+        allow: request.policy.device_rules,
     }
+}
+
+pub(super) fn driver_proc(gpus: Vec<String>, capabilities: CapabilityFiles) -> Intent {
+    Intent::required(What::DriverProc(DriverProc { gpus, capabilities }))
 }

@@ -1,48 +1,14 @@
-//! Plans the application profile that limits EGL to the container's GPUs, and writes its text.
+//! Writes the application profile that limits EGL to the container's GPUs.
 //!
 //! EGL enumerates every GPU of the machine; the setting `EGLVisibleDGPUDevices`, a bit mask of minor numbers, hides the
 //! ones a container has no node for.
 
-use super::{Plan, Step, TmpfsFile};
-use crate::host::Gpu;
-use crate::options::ContainerOptions;
-use crate::path::ContainerPath;
-
 /// The directory that takes precedence over the image's own profiles.
-const DIRECTORY: &str = "/etc/nvidia/nvidia-application-profiles-rc.d";
+pub(crate) const DIRECTORY: &str = "/etc/nvidia/nvidia-application-profiles-rc.d";
 /// Our profile's file in it.
 pub(crate) const FILE: &str = "10-container.conf";
 /// Permission bits of directory and file.
 pub(crate) const MODE: u32 = 0o555;
-
-/// The step that mounts the directory, with the profile in it if GPUs are known already.
-pub(super) fn directory(visible: &[u32]) -> Step {
-    let file = || TmpfsFile {
-        name: FILE.into(),
-        mode: MODE,
-        content: text(&mask(visible)),
-    };
-    Step::MountTmpfs {
-        at: ContainerPath::new(DIRECTORY),
-        mode: MODE,
-        create: true,
-        files: if visible.is_empty() {
-            Vec::new()
-        } else {
-            vec![file()]
-        },
-    }
-}
-
-/// Adds the step that shows a GPU, where profiles are used at all.
-pub(super) fn show(gpu: &Gpu, options: ContainerOptions, plan: &mut Plan) {
-    if options.contains(ContainerOptions::GRAPHICS) && gpu.node.is_some() {
-        plan.steps.push(Step::ShowInProfile {
-            directory: ContainerPath::new(DIRECTORY),
-            minor: gpu.minor,
-        });
-    }
-}
 
 /// A profile's text with one more GPU visible; none if the text has no mask.
 ///

@@ -1,292 +1,456 @@
-//! Golden plans: facts in, the text of the plan out.
+//! Golden plans: requests and hosts in, the text of the plan out.
 
 #![allow(clippy::unwrap_used)]
 
-use super::*;
-use crate::container::Layout;
-use crate::host::{DriverVersions, Gpu, MigAccess, ProcFile, WslDriver};
-use crate::options::CudaCompatMode;
+use std::path::PathBuf;
 
-fn node(path: &str, major: u32, minor: u32) -> DeviceNode {
-    DeviceNode {
-        path: HostPath::new(path),
-        number: DeviceNumber { major, minor },
+use super::*;
+use crate::error::{Error, ErrorKind};
+use crate::host::{
+    Abi, DeviceInfo, DeviceNode, DeviceRole, DriverFile, DriverInfo, DriverVersions, FileClass,
+    GlobalGrant, Gpu, MigAccess, MigDevice, SharedDevice, WslDriver, catalogue,
+};
+use crate::options::CudaCompatMode;
+use crate::path::{ContainerPath, HostPath};
+use crate::render;
+use crate::request::{Capabilities, Capability, Placement, Policy};
+use crate::require::Requirement;
+
+fn library(path: &str, abi: Abi) -> DriverFile {
+    let path = HostPath::new(path);
+    let pattern = catalogue::library_of(path.file_name()).unwrap();
+    DriverFile {
+        abi,
+        ..pattern.file(path)
     }
 }
 
-fn paths(prefix: &str, names: &[&str]) -> Vec<HostPath> {
-    names
-        .iter()
-        .map(|name| HostPath::new(prefix).join(name))
-        .collect()
+fn program(path: &str) -> DriverFile {
+    let path = HostPath::new(path);
+    catalogue::program_of(path.file_name()).unwrap().file(path)
 }
 
-fn facts() -> DriverInfo {
+fn socket(path: &str, capability: Capability) -> DriverFile {
+    DriverFile::new(HostPath::new(path), FileClass::Socket).of(Some(capability))
+}
+
+fn shared(role: DeviceRole, major: u32, minor: u32) -> SharedDevice {
+    SharedDevice::new(DeviceNode::new(role.path(), major, minor), role)
+}
+
+fn driver() -> DriverInfo {
+    let native = |name: &str| library(&format!("/usr/lib/x86_64-linux-gnu/{name}"), Abi::Native);
+    let firmware = HostPath::new("/lib/firmware/nvidia/535.1/gsp_tu10x.bin");
     DriverInfo {
         versions: DriverVersions {
             driver: "535.1".into(),
             cuda: "12.2".into(),
         },
-        binaries: paths("/usr/bin", &["nvidia-smi", "nvidia-cuda-mps-control"]),
-        libraries: paths(
-            "/usr/lib/x86_64-linux-gnu",
-            &[
-                "libnvidia-ml.so.535.1",
-                "libcuda.so.535.1",
-                "libGLX_nvidia.so.535.1",
-            ],
-        ),
-        libraries32: paths("/usr/lib/i386-linux-gnu", &["libcuda.so.535.1"]),
-        ipcs: paths("/", &["run/nvidia-persistenced/socket", "tmp/nvidia-mps"]),
-        devices: vec![
-            node("/dev/nvidiactl", 195, 255),
-            node("/dev/nvidia-uvm", 510, 0),
-            node("/dev/nvidia-modeset", 195, 254),
+        files: vec![
+            program("/usr/bin/nvidia-smi"),
+            program("/usr/bin/nvidia-cuda-mps-control"),
+            native("libnvidia-ml.so.535.1"),
+            native("libcuda.so.535.1"),
+            native("libGLX_nvidia.so.535.1"),
+            library("/usr/lib/i386-linux-gnu/libcuda.so.535.1", Abi::Compat32),
+            DriverFile::new(firmware, FileClass::Firmware),
+            socket("/run/nvidia-persistenced/socket", Capability::Utility),
+            socket("/tmp/nvidia-mps", Capability::Compute),
         ],
-        firmwares: paths("/lib/firmware/nvidia/535.1", &["gsp_tu10x.bin"]),
-        proc_files: vec![ProcFile {
-            name: "params".into(),
-            mode: 0o444,
-            content: "ModifyDeviceFiles: 0\n".into(),
-        }],
-        wsl: None,
+        devices: vec![
+            shared(DeviceRole::Control, 195, 255),
+            shared(DeviceRole::Uvm, 510, 0),
+            shared(DeviceRole::UvmTools, 510, 1),
+            shared(DeviceRole::Modeset, 195, 254),
+        ],
+        ..DriverInfo::default()
     }
 }
 
-fn container(words: &str) -> ContainerFacts {
-    ContainerFacts {
-        options: ContainerOptions::parse(words).unwrap(),
-        layout: Layout {
-            bins_dir: ContainerPath::new("/usr/bin"),
-            libs_dir: ContainerPath::new("/usr/lib64"),
-            libs32_dir: ContainerPath::new("/usr/lib"),
-            cudart_dir: ContainerPath::new("/usr/local/cuda"),
-        },
-        compat_libraries: Vec::new(),
-        compat_mode: ContainerOptions::parse(words)
-            .unwrap()
-            .checked_cuda_compat()
-            .unwrap(),
-        ldconfig: Ldconfig::Host("/sbin/ldconfig".into()),
-    }
-}
-
-fn gpu() -> Gpu {
+fn gpu(index: u32) -> Gpu {
     Gpu {
-        index: 0,
-        model: "NVIDIA A10".into(),
-        uuid: "GPU-1".into(),
-        busid: "00000000:3b:00.0".into(),
+        index,
+        uuid: format!("GPU-{index}"),
         arch: "8.6".into(),
         brand: "Nvidia".into(),
-        minor: 3,
-        node: Some(node("/dev/nvidia3", 195, 3)),
-        proc_dir: Some(HostPath::new("/proc/driver/nvidia/gpus/0000:3b:00.0")),
-        mig_capable: false,
-        mig_caps_path: None,
-        mig_devices: Vec::new(),
+        minor: index + 3,
+        node: Some(DeviceNode::new(
+            format!("/dev/nvidia{}", index + 3),
+            195,
+            index + 3,
+        )),
+        proc_dir: Some(HostPath::new(format!(
+            "/proc/driver/nvidia/gpus/0000:3{index}:00.0"
+        ))),
+        ..Gpu::default()
     }
+}
+
+fn host(chosen: &[Gpu]) -> Host {
+    Host {
+        root: PathBuf::from("/"),
+        driver: driver(),
+        devices: DeviceInfo::default(),
+        chosen: chosen.to_vec(),
+        grants: Ok(Grants::default()),
+    }
+}
+
+fn request(capabilities: Capabilities) -> Request {
+    Request {
+        capabilities,
+        ..Request::default()
+    }
+}
+
+fn without_rules(capabilities: Capabilities) -> Request {
+    let mut request = request(capabilities);
+    request.policy.device_rules = false;
+    request
+}
+
+fn planned(request: &Request, host: &Host) -> String {
+    render::text(&plan(request, host).unwrap(), None)
 }
 
 #[test]
-fn utility_without_cgroups() {
-    let container = container("supervised no-cgroups utility");
-    let plan: Plan = [
-        driver(&facts(), &container, &[3]),
-        device(&gpu(), &facts(), &container),
-        ldcache(&facts(), &container),
-    ]
-    .into_iter()
-    .collect();
+fn utility_without_rules() {
     assert_eq!(
-        plan.to_string(),
+        planned(&without_rules(Capabilities::UTILITY), &host(&[gpu(0)])),
         "\
-mount tmpfs (mode 555) at /proc/driver/nvidia with params
-bind file /usr/bin/nvidia-smi at /usr/bin/nvidia-smi
-bind file /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 at /usr/lib64/libnvidia-ml.so.535.1
-bind file /lib/firmware/nvidia/535.1/gsp_tu10x.bin at /lib/firmware/nvidia/535.1/gsp_tu10x.bin
-bind socket /run/nvidia-persistenced/socket at /run/nvidia-persistenced/socket
-bind device /dev/nvidiactl (195:255) at /dev/nvidiactl
-bind device /dev/nvidia3 (195:3) at /dev/nvidia3
-bind procfs /proc/driver/nvidia/gpus/0000:3b:00.0 at /proc/driver/nvidia/gpus/0000:3b:00.0
-run ldconfig /sbin/ldconfig (of the host) for /usr/lib64 /usr/lib
+driver proc   /proc/driver/nvidia
+program       /usr/bin/nvidia-smi -> <programs>/nvidia-smi ?
+library       /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 -> <libraries>/libnvidia-ml.so.535.1
+firmware      /lib/firmware/nvidia/535.1/gsp_tu10x.bin ?
+socket        /run/nvidia-persistenced/socket ?
+device        /dev/nvidiactl (195:255) node only
+device        /dev/nvidia3 (195:3) node only
+driver proc   /proc/driver/nvidia with gpus/0000:30:00.0
+library path  <libraries>, <libraries32>
 "
     );
 }
 
 #[test]
-fn everything_with_cgroups() {
-    let container = container("supervised utility compute graphics display compat32");
-    let plan: Plan = [
-        driver(&facts(), &container, &[3]),
-        device(&gpu(), &facts(), &container),
-    ]
-    .into_iter()
-    .collect();
+fn everything_with_rules() {
+    let mut request = request(
+        Capabilities::UTILITY
+            | Capabilities::COMPUTE
+            | Capabilities::GRAPHICS
+            | Capabilities::DISPLAY,
+    );
+    request.policy.compat32 = true;
+    request.policy.environment = true;
     assert_eq!(
-        plan.to_string(),
+        planned(&request, &host(&[gpu(0), gpu(1)])),
         "\
-mount tmpfs (mode 555) at /proc/driver/nvidia with params
-mount tmpfs (mode 555) at /etc/nvidia/nvidia-application-profiles-rc.d with 10-container.conf
-bind file /usr/bin/nvidia-smi at /usr/bin/nvidia-smi
-bind file /usr/bin/nvidia-cuda-mps-control at /usr/bin/nvidia-cuda-mps-control
-bind file /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 at /usr/lib64/libnvidia-ml.so.535.1
-bind file /usr/lib/x86_64-linux-gnu/libcuda.so.535.1 at /usr/lib64/libcuda.so.535.1
-bind file /usr/lib/x86_64-linux-gnu/libGLX_nvidia.so.535.1 at /usr/lib64/libGLX_nvidia.so.535.1
-link /usr/lib64/libcuda.so to libcuda.so.1
-link /usr/lib64/libGLX_indirect.so.0 to libGLX_nvidia.so.535.1
-bind file /usr/lib/i386-linux-gnu/libcuda.so.535.1 at /usr/lib/libcuda.so.535.1
-link /usr/lib/libcuda.so to libcuda.so.1
-bind file /lib/firmware/nvidia/535.1/gsp_tu10x.bin at /lib/firmware/nvidia/535.1/gsp_tu10x.bin
-bind socket /run/nvidia-persistenced/socket at /run/nvidia-persistenced/socket
-bind socket /tmp/nvidia-mps at /tmp/nvidia-mps
-bind device /dev/nvidiactl (195:255) at /dev/nvidiactl
-allow device c 195:255 rw
-bind device /dev/nvidia-uvm (510:0) at /dev/nvidia-uvm
-allow device c 510:0 rw
-bind device /dev/nvidia-modeset (195:254) at /dev/nvidia-modeset
-allow device c 195:254 rw
-bind device /dev/nvidia3 (195:3) at /dev/nvidia3
-allow device c 195:3 rw
-bind procfs /proc/driver/nvidia/gpus/0000:3b:00.0 at /proc/driver/nvidia/gpus/0000:3b:00.0
-show GPU minor 3 in /etc/nvidia/nvidia-application-profiles-rc.d
+driver proc   /proc/driver/nvidia
+egl profile   shows /dev/nvidia3, /dev/nvidia4 ?
+program       /usr/bin/nvidia-smi -> <programs>/nvidia-smi ?
+program       /usr/bin/nvidia-cuda-mps-control -> <programs>/nvidia-cuda-mps-control ?
+library       /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.1 -> <libraries>/libnvidia-ml.so.535.1
+library       /usr/lib/x86_64-linux-gnu/libcuda.so.535.1 -> <libraries>/libcuda.so.535.1
+library       /usr/lib/x86_64-linux-gnu/libGLX_nvidia.so.535.1 -> <libraries>/libGLX_nvidia.so.535.1
+link          <libraries>/libcuda.so -> libcuda.so.1 ?
+link          <libraries>/libGLX_indirect.so.0 -> libGLX_nvidia.so.535.1 ?
+library       /usr/lib/i386-linux-gnu/libcuda.so.535.1 -> <libraries32>/libcuda.so.535.1
+link          <libraries32>/libcuda.so -> libcuda.so.1 ?
+cuda compat   mounted if for another driver than 535.1 ?
+firmware      /lib/firmware/nvidia/535.1/gsp_tu10x.bin ?
+socket        /run/nvidia-persistenced/socket ?
+socket        /tmp/nvidia-mps ?
+device        /dev/nvidiactl (195:255)
+device        /dev/nvidia-uvm (510:0)
+device        /dev/nvidia-uvm-tools (510:1) ?
+device        /dev/nvidia-modeset (195:254) ?
+environment   NVIDIA_VISIBLE_DEVICES=void
+device        /dev/nvidia3 (195:3)
+driver proc   /proc/driver/nvidia with gpus/0000:30:00.0
+device        /dev/nvidia4 (195:4)
+driver proc   /proc/driver/nvidia with gpus/0000:31:00.0
+library path  <libraries>, <libraries32>
 "
     );
 }
 
 #[test]
 fn no_capability_means_procfs_firmware_and_the_control_device() {
-    let plan = driver(&facts(), &container("standalone no-devbind"), &[]);
+    let mut request = request(Capabilities::empty());
+    request.policy.device_nodes = false;
     assert_eq!(
-        plan.to_string(),
+        planned(&request, &host(&[])),
         "\
-mount tmpfs (mode 555) at /proc/driver/nvidia with params
-bind file /lib/firmware/nvidia/535.1/gsp_tu10x.bin at /lib/firmware/nvidia/535.1/gsp_tu10x.bin
-allow device c 195:255 rw
+driver proc   /proc/driver/nvidia
+firmware      /lib/firmware/nvidia/535.1/gsp_tu10x.bin ?
+device        /dev/nvidiactl (195:255) rule only
+library path  <libraries>, <libraries32>
 "
     );
 }
 
 #[test]
-fn mig_and_imex() {
-    let container = container("supervised utility");
-    let access = |name: &str, minor| MigAccess {
+fn files_stay_at_their_places_where_the_image_is_not_known() {
+    let mut request = without_rules(Capabilities::COMPUTE);
+    request.policy.placement = Placement::AsHost;
+    request.policy.compat32 = true;
+    let text = planned(&request, &host(&[]));
+    let libraries = text
+        .lines()
+        .filter(|line| line.starts_with("l"))
+        .collect::<Vec<_>>();
+    assert_eq!(
+        libraries,
+        [
+            "library       /usr/lib/x86_64-linux-gnu/libcuda.so.535.1",
+            "link          /usr/lib/x86_64-linux-gnu/libcuda.so -> libcuda.so.1 ?",
+            "library       /usr/lib/i386-linux-gnu/libcuda.so.535.1",
+            "link          /usr/lib/i386-linux-gnu/libcuda.so -> libcuda.so.1 ?",
+            "library path  /usr/lib/x86_64-linux-gnu, /usr/lib/i386-linux-gnu",
+        ]
+    );
+}
+
+fn access(name: &str, minor: u32) -> MigAccess {
+    MigAccess {
         file: HostPath::new("/proc/driver/nvidia/capabilities/gpu1/mig")
             .join(name)
             .join("access"),
-        node: Some(node(
-            &format!("/dev/nvidia-caps/nvidia-cap{minor}"),
+        node: Some(DeviceNode::new(
+            format!("/dev/nvidia-caps/nvidia-cap{minor}"),
             234,
             minor,
         )),
+    }
+}
+
+fn mig(index: u32) -> MigDevice {
+    MigDevice {
+        index,
+        uuid: format!("MIG-{index}"),
+        gi: 1,
+        ci: index,
+        gi_caps_path: HostPath::new("gi1"),
+        ci_caps_path: HostPath::new("ci"),
+    }
+}
+
+/// Two MIG devices of one GPU instance.
+fn mig_host() -> Host {
+    let parent = Gpu {
+        mig_devices: vec![mig(0), mig(1)],
+        ..gpu(1)
     };
-    let one = mig_access(&[access("gi1", 138), access("gi1/ci0", 139)], &container);
-    let two = mig_access(&[access("gi1", 138)], &container);
-    let nodes = [node("/dev/nvidia-caps/nvidia-cap1", 234, 1)];
-    let plan: Plan = [
-        one,
-        two,
-        mig_global(Some(&nodes), &container),
-        mig_global(None, &container),
-        imex_channel(
-            &node("/dev/nvidia-caps-imex-channels/channel7", 235, 7),
-            &container,
-        ),
-    ]
-    .into_iter()
-    .collect();
-    // The GPU instance that two devices share, and the capabilities, come once.
+    let grant = |device: u32| MigGrant {
+        parent: parent.clone(),
+        device: mig(device),
+        access: vec![
+            access("gi1", 138),
+            access(&format!("gi1/ci{device}"), 139 + device),
+        ],
+    };
+    Host {
+        grants: Ok(Grants {
+            migs: vec![grant(0), grant(1)],
+            ..Grants::default()
+        }),
+        ..host(std::slice::from_ref(&parent))
+    }
+}
+
+#[test]
+fn mig_devices_share_what_is_common_to_them() {
+    let plan = plan(&request(Capabilities::empty()), &mig_host()).unwrap();
+    let names: Vec<_> = plan
+        .devices
+        .iter()
+        .map(|part| part.names.join(" "))
+        .collect();
+    assert_eq!(names, ["1 GPU-1", "1:0 MIG-0", "1:1 MIG-1"]);
+    let kinds: Vec<_> = plan.devices.iter().map(|part| part.kind).collect();
     assert_eq!(
-        plan.to_string(),
-        "\
-bind procfs /proc/driver/nvidia/capabilities/gpu1/mig/gi1/access at /proc/driver/nvidia/capabilities/gpu1/mig/gi1/access
-bind device /dev/nvidia-caps/nvidia-cap138 (234:138) at /dev/nvidia-caps/nvidia-cap138
-allow device c 234:138 rw
-bind procfs /proc/driver/nvidia/capabilities/gpu1/mig/gi1/ci0/access at /proc/driver/nvidia/capabilities/gpu1/mig/gi1/ci0/access
-bind device /dev/nvidia-caps/nvidia-cap139 (234:139) at /dev/nvidia-caps/nvidia-cap139
-allow device c 234:139 rw
-bind procfs /proc/driver/nvidia/capabilities at /proc/driver/nvidia/capabilities
-bind devices /dev/nvidia-caps at /dev/nvidia-caps
-allow device c 234:1 rw
-bind device /dev/nvidia-caps-imex-channels/channel7 (235:7) at /dev/nvidia-caps-imex-channels/channel7
-allow device c 235:7 rw
-"
+        kinds,
+        [
+            PartKind::MigParent,
+            PartKind::MigDevice,
+            PartKind::MigDevice
+        ]
+    );
+    let common = plan.common.len();
+    let text = render::text(&plan, None);
+    let devices: Vec<_> = text.lines().skip(common - 1).collect();
+    let devices = &devices[..devices.len() - 1];
+    assert_eq!(
+        devices,
+        [
+            "device        /dev/nvidia4 (195:4)",
+            "driver proc   /proc/driver/nvidia with gpus/0000:31:00.0",
+            "driver proc   /proc/driver/nvidia with /proc/driver/nvidia/capabilities/gpu1/mig/gi1/access",
+            "device        /dev/nvidia-caps/nvidia-cap138 (234:138)",
+            "driver proc   /proc/driver/nvidia with /proc/driver/nvidia/capabilities/gpu1/mig/gi1/ci0/access",
+            "device        /dev/nvidia-caps/nvidia-cap139 (234:139)",
+            "driver proc   /proc/driver/nvidia with /proc/driver/nvidia/capabilities/gpu1/mig/gi1/ci1/access",
+            "device        /dev/nvidia-caps/nvidia-cap140 (234:140)",
+        ]
     );
 }
 
 #[test]
-fn compatibility_libraries_by_mode() {
-    let mut container = container("supervised compute no-cgroups");
-    let compat = ContainerPath::new("/usr/local/cuda-12.4/compat");
-    container.compat_libraries = [
-        "libcuda.so.550.1",
-        "libcuda.so.535.9",
-        "libcuda.so.470.1",
-        "libother.so.550.1",
-    ]
-    .map(|name| compat.join(name))
-    .to_vec();
-    let mounted = |container: &ContainerFacts| -> Vec<String> {
-        let plan = driver(&facts(), container, &[]);
-        let from_image = |step: &Step| {
-            matches!(
-                step,
-                Step::Bind {
-                    source: Source::Image(_),
-                    ..
-                }
-            )
-        };
-        plan.steps
-            .iter()
-            .filter(|step| from_image(step))
-            .map(ToString::to_string)
-            .collect()
+fn parts_are_selected_by_any_name() {
+    let plan = plan(&request(Capabilities::empty()), &mig_host()).unwrap();
+    assert_eq!(plan.select(&["1:0"]), plan.select(&["MIG-0"]));
+    assert_eq!(plan.select(&["nonsense"]), plan.common);
+    let both = plan.select(&["1:0", "1:1", "1"]);
+    assert_eq!(both, plan.flattened());
+    assert!(plan.select(&["1:1"]).len() < both.len());
+}
+
+#[test]
+fn rights_over_all_mig_devices_and_imex_channels() {
+    let nodes = vec![DeviceNode::new("/dev/nvidia-caps/nvidia-cap1", 234, 1)];
+    let host = Host {
+        grants: Ok(Grants {
+            global: vec![
+                GlobalGrant {
+                    name: "config",
+                    nodes: Some(nodes),
+                },
+                GlobalGrant {
+                    name: "monitor",
+                    nodes: None,
+                },
+            ],
+            imex_channels: vec![DeviceNode::new(
+                "/dev/nvidia-caps-imex-channels/channel7",
+                235,
+                7,
+            )],
+            ..Grants::default()
+        }),
+        ..host(&[])
     };
-    // Other generations of known libraries, older ones too.
+    let plan = plan(&request(Capabilities::empty()), &host).unwrap();
+    let names: Vec<_> = plan.devices.iter().flat_map(|part| &part.names).collect();
+    assert_eq!(names, ["config", "monitor", "channel7"]);
+    let text = render::text(&plan, None);
+    let devices: Vec<_> = text.lines().skip(plan.common.len() - 1).collect();
+    let devices = &devices[..devices.len() - 1];
+    // Both show all capabilities, once.
     assert_eq!(
-        mounted(&container),
+        devices,
         [
-            "bind file /usr/local/cuda-12.4/compat/libcuda.so.550.1 (of the image) at /usr/lib64/libcuda.so.550.1",
-            "bind file /usr/local/cuda-12.4/compat/libcuda.so.470.1 (of the image) at /usr/lib64/libcuda.so.470.1",
+            "driver proc   /proc/driver/nvidia with all capabilities",
+            "devices       /dev/nvidia-caps",
+            "device        /dev/nvidia-caps/nvidia-cap1 (234:1) rule only",
+            "device        /dev/nvidia-caps-imex-channels/channel7 (235:7)",
         ]
-    );
-    container.compat_mode = CudaCompatMode::Ldconfig;
-    assert!(mounted(&container).is_empty());
-    assert_eq!(
-        ldcache(&facts(), &container).to_string(),
-        "run ldconfig /sbin/ldconfig (of the host) for /usr/local/cuda-12.4/compat /usr/lib64 /usr/lib\n"
     );
 }
 
 #[test]
 fn wsl_mounts_the_driver_store_once() {
-    let mut driver_info = facts();
-    driver_info.wsl = Some(WslDriver {
+    let mut host = host(&[gpu(0), gpu(1)]);
+    host.driver.wsl = Some(WslDriver {
         store: HostPath::new("/usr/lib/wsl/drivers/x"),
         components: vec!["nvidia-smi".into()],
     });
-    driver_info.devices = vec![node("/dev/dxg", 10, 125)];
-    let container = container("supervised utility graphics no-cgroups");
-    let mut plan = driver(&driver_info, &container, &[0]);
-    plan.append(device(&gpu(), &driver_info, &container));
-    plan.append(device(&gpu(), &driver_info, &container));
-    let text = plan.to_string();
-    assert!(!text.contains("tmpfs"), "{text}");
-    let stored =
-        "bind file /usr/lib/wsl/drivers/x/nvidia-smi at /usr/lib/wsl/drivers/x/nvidia-smi\n";
+    host.driver.devices = vec![shared(DeviceRole::Dxg, 10, 125)];
+    let request = without_rules(Capabilities::UTILITY | Capabilities::GRAPHICS);
+    let text = planned(&request, &host);
+    assert!(
+        !text.contains("driver proc") && !text.contains("egl"),
+        "{text}"
+    );
+    let stored = "library       /usr/lib/wsl/drivers/x/nvidia-smi\n";
     assert_eq!(text.matches(stored).count(), 1, "{text}");
     assert!(
-        text.contains("bind device /dev/dxg (10:125) at /dev/dxg\n"),
+        text.contains("device        /dev/dxg (10:125) node only\n"),
         "{text}"
     );
 }
 
 #[test]
+fn requirements_come_before_missing_grants() {
+    let lost = || Error::new(ErrorKind::NotFound, "no such channel");
+    let host = Host {
+        grants: Err(lost()),
+        ..host(&[gpu(0)])
+    };
+    let mut request = request(Capabilities::UTILITY);
+    let error = plan(&request, &host).unwrap_err();
+    assert_eq!(error.phase(), Some(Phase::Mount));
+    request.requirements = vec![Requirement::new("cuda>=99")];
+    let error = plan(&request, &host).unwrap_err();
+    assert_eq!(error.phase(), Some(Phase::Requirement));
+}
+
+#[test]
+fn compatibility_libraries_are_for_those_who_compute() {
+    let compat = |capabilities, mode| {
+        let request = Request {
+            capabilities,
+            policy: Policy {
+                cuda_compat: mode,
+                ..Policy::default()
+            },
+            ..Request::default()
+        };
+        cuda_compat(&driver(), &request)
+    };
+    assert!(compat(Capabilities::UTILITY, CudaCompatMode::Mount).is_none());
+    assert!(compat(Capabilities::COMPUTE, CudaCompatMode::Disabled).is_none());
+    let intent = compat(Capabilities::VIDEO, CudaCompatMode::Ldconfig).unwrap();
+    let What::CudaCompat(compat) = &intent.what else {
+        panic!("{intent:?}");
+    };
+    assert_eq!(compat.how, CompatUse::Search);
+    assert_eq!(intent.need, Need::BestEffort);
+}
+
+#[test]
 fn plans_are_json() {
-    let plan = imex_channel(&node("/dev/x", 235, 7), &container("supervised no-cgroups"));
+    let request = Request {
+        policy: Policy {
+            device_rules: false,
+            ..Policy::default()
+        },
+        ..Request::default()
+    };
+    let node = DeviceNode::new("/dev/x", 235, 7);
+    let plan = Plan {
+        common: vec![
+            Intent::mount(
+                HostPath::new("/usr/lib64/libcuda.so.535.1"),
+                Place::Library("libcuda.so.535.1".into()),
+                FileClass::Library,
+            ),
+            Intent::best_effort(What::Link(Link {
+                at: Place::At(ContainerPath::new("/a")),
+                target: "b".into(),
+            })),
+        ],
+        devices: vec![Part {
+            kind: PartKind::ImexChannel,
+            names: vec!["channel7".into()],
+            intents: imex_channel(&node, &request),
+        }],
+    };
     assert_eq!(
-        serde_json::to_string(&plan).unwrap(),
-        r#"[{"step":"bind-device","source":"/dev/x","number":{"major":235,"minor":7},"at":"/dev/x"}]"#
+        render::json(&plan, None),
+        serde_json::json!({
+            "version": 1,
+            "common": [
+                { "need": "required", "intent": "mount", "source": "/usr/lib64/libcuda.so.535.1",
+                  "place": { "library": "libcuda.so.535.1" }, "class": "library" },
+                { "need": "best-effort", "intent": "link", "at": { "at": "/a" }, "target": "b" },
+            ],
+            "devices": [{
+                "kind": "imex-channel",
+                "names": ["channel7"],
+                "intents": [
+                    { "need": "required", "intent": "device", "source": "/dev/x",
+                      "number": { "major": 235, "minor": 7 }, "at": "/dev/x", "bind": true, "allow": false },
+                ],
+            }],
+        })
     );
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use libnvc::apply::ldconfig::Prepared;
-use libnvc::plan::Ldconfig;
+use libnvc::container::Ldconfig;
 
 use super::support::{LIBRARY_DIR, Root, Run, library_directories, prepare};
 use super::walls::ALLOWED;

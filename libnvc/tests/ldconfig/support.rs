@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use libnvc::apply::ldconfig::{Memory, Prepared};
-use libnvc::plan::Ldconfig;
+use libnvc::container::Ldconfig;
 use libnvc::{ContainerPath, Error};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};

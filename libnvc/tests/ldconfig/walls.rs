@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 use std::time::Duration;
 
-use libnvc::plan::Ldconfig;
+use libnvc::container::Ldconfig;
 use libnvc::{ContainerPath, Error};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};

@@ -1,93 +1,87 @@
-//! Puts the driver and the chosen devices into a container: discovers, plans, and applies or prints the plan.
+//! Puts the driver and the chosen devices into a container, or prints what would be done.
 
-use libnvc::ErrorKind;
-use libnvc::apply::{Ahead, ApplyOptions};
-use libnvc::container::{Container, ContainerConfig};
-use libnvc::host::Gpu;
-use libnvc::require::{self, Target};
-use nix::unistd::getppid;
+use libnvc::request::{ImageOptions, Policy, Request};
+use libnvc::{Configuration, Prepared, Report};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-use super::{Power, Query, open};
-use crate::choice::Choice;
-use crate::failure::{Categorise, Failure, category};
+use super::{Power, Query, driver_config, tell_if_slow};
+use crate::failure::Failure;
 use crate::output;
 use crate::request::{Configure, Global};
-use crate::session::Facts;
+
+/// Plans up to this length need fewer descriptors than the usual soft limit of 1024 allows.
+const INTENTS_WITHIN_LIMITS: usize = 300;
+
+/// Signals by which people and supervisors stop a program that may still clean up.
+const INTERRUPTIONS: [Signal; 4] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
 
 pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Result<(), Failure> {
     let power = match configure.dry_run {
         Some(_) => Power::Reads,
         None => Power::Changes,
     };
-    let imex_channels = &configure.devices.imex_channels;
-
-    // discover: both at once, errors in upstream's order
-    let mut session = open(global, power, imex_channels, query)?;
-    session.look_ahead(configure.driver);
-    let container = Container::discover(
-        &ContainerConfig {
-            pid: configure.pid.unwrap_or_else(|| getppid().as_raw()),
-            rootfs: configure.rootfs.clone(),
-            ldconfig: configure.ldconfig.clone(),
-            ..ContainerConfig::default()
-        },
-        configure.container,
-    );
-    let ahead = match (&container, configure.dry_run) {
-        (Ok(container), None) => Ahead::prepare(container),
-        _ => Ahead::default(),
-    };
-    session.ready().category(category::INITIALIZATION)?;
-    let container = container.category(category::CONTAINER)?;
-    let driver = session
-        .driver_info(configure.driver)
-        .category(category::DETECTION)?;
-    let devices = session.devices().category(category::DETECTION)?;
-
-    // plan
-    let choice = Choice::make(&devices, &configure.devices)?;
-    require::check(
-        &configure.requirements,
-        &driver.versions,
-        &targets(&devices.gpus, &choice),
-    )
-    .category(category::REQUIREMENT)?;
-    let plan = session
-        .plan(&Facts {
-            container: &container,
-            driver: &driver,
-            devices: &devices,
-            choice: &choice,
-            imex_channels,
-        })
-        .category(category::MOUNT)?;
-
-    // apply
+    let request = request(global, configure, power)?;
+    let mut configuration = Configuration::begin(&request, query)?;
+    tell_if_slow(configuration.session());
     if let Some(format) = configure.dry_run {
-        return output::plan(format, &plan);
+        let (plan, image) = configuration.plan(configure.target())?;
+        return output::plan(format, &plan, &image);
     }
-    let options = ApplyOptions {
-        no_pivot: global.no_pivot,
-        stay: true, // all that remains is to say how it went
-    };
-    let applied = session.apply(&container, &plan, options, ahead);
-    let category = match &applied {
-        Err(error) if error.kind() == ErrorKind::LdCache => category::LDCACHE,
-        _ => category::MOUNT,
-    };
-    applied.category(category)
+    let report = carry_out(configuration.prepare(configure.target())?)?;
+    for reason in &report.skipped {
+        log::warn!("going on without it: {}", reason.message());
+    }
+    Ok(())
 }
 
-/// What requirements are held against: the chosen GPUs, and the GPU of each chosen MIG device.
-fn targets<'a>(gpus: &'a [Gpu], choice: &Choice) -> Vec<Target<'a>> {
-    let chosen = &choice.selection;
-    let parents = chosen.migs.iter().map(|(gpu, _)| gpu);
-    let chosen = chosen.gpus.iter().chain(parents);
-    chosen
-        .filter_map(|&gpu| gpus.get(gpu))
-        .map(|gpu| Target {
-            arch: &gpu.arch,
-            brand: &gpu.brand,
-        })
-        .collect()
+fn request(global: &Global, configure: &Configure, power: Power) -> Result<Request, Failure> {
+    Ok(Request {
+        devices: configure.devices.clone(),
+        capabilities: configure.capabilities,
+        requirements: configure.requirements.clone(),
+        policy: Policy {
+            driver: driver_config(global, power, &configure.devices.imex_channels)?,
+            leave_out: configure.driver,
+            compat32: configure.compat32,
+            device_nodes: configure.device_nodes,
+            device_rules: configure.device_rules,
+            cuda_compat: configure.cuda_compat,
+            image: ImageOptions {
+                ldconfig: configure.ldconfig.clone(),
+                ..ImageOptions::default()
+            },
+            no_pivot: global.no_pivot,
+            ..Policy::default()
+        },
+    })
+}
+
+fn carry_out(prepared: Prepared<'_>) -> Result<Report, Failure> {
+    if prepared.plan.flattened().len() > INTENTS_WITHIN_LIMITS {
+        raise_descriptor_limit();
+    }
+    // An interrupted configuration is all or nothing too: the signal arrives when the work is done or undone. That takes
+    // a limited time, ldconfig's deadline above all.
+    let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let result = prepared.apply(true);
+    if let Ok(before) = waiting {
+        // Cannot fail for a mask that was in force.
+        let _ = before.thread_set_mask();
+    }
+    Ok(result?)
+}
+
+/// Takes as many descriptors as the hard limit allows: machines with many GPUs in MIG mode need thousands.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(errno) = limit {
+        log::info!("keeping the limit of descriptors: {errno}");
+    }
 }

@@ -1,7 +1,8 @@
 //! Lists the parts of the driver that a container needs.
 
+use libnvc::select::Choice;
+
 use super::{Power, Query, open};
-use crate::choice::Choice;
 use crate::failure::{Categorise, Failure, category};
 use crate::listing::Listing;
 use crate::output;
@@ -11,11 +12,9 @@ pub(super) fn run(global: &Global, list: &List, query: Query) -> Result<(), Fail
     let mut session = open(global, Power::Reads, &list.devices.imex_channels, query)?;
     session.look_ahead(list.driver);
     session.ready().category(category::INITIALIZATION)?;
-    let driver = session
-        .driver_info(list.driver)
-        .category(category::DETECTION)?;
+    let driver = session.info(list.driver).category(category::DETECTION)?;
     let devices = session.devices().category(category::DETECTION)?;
     let choice = Choice::make(&devices, &list.devices)?;
-    let listing = Listing::collect(list, &driver, &devices, &choice, &session)?;
+    let listing = Listing::collect(list, &driver, &choice, &session)?;
     output::list(list.format, &listing)
 }

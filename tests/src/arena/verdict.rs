@@ -26,8 +26,9 @@ enum Wanted {
     Tmpfs,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
+    is_required: bool,
     at: PathBuf,
     wanted: Wanted,
     options: &'static [&'static str],
@@ -54,11 +55,11 @@ impl Arena {
         &self,
         mode: Mode,
         root: &Path,
-        plan: &[Value],
+        plan: &Value,
         before: &Seen,
         after: &[(u64, Mount)],
     ) -> Result<(), String> {
-        let steps: Vec<Step> = plan.iter().filter_map(step).collect();
+        let steps = steps(plan);
         let mut new = Vec::new();
         let mut old = before.mounts.iter();
         for (id, mount) in after {
@@ -86,9 +87,9 @@ impl Arena {
             if let (true, Some(mount)) = (fits, next) {
                 paired.push((step, *mount));
                 next = made.next();
-            } else if step.wanted != Wanted::Tmpfs {
+            } else if step.is_required && step.wanted != Wanted::Tmpfs {
                 return Err(format!("no mount for {step:#?} but {next:?}"));
-            } // else one that looks like an earlier run's was there
+            } // else one that looks like an earlier run's was there, or the container must do without
         }
         if let Some(mount) = next {
             return Err(format!("not in the plan: {mount}"));
@@ -146,52 +147,126 @@ impl Arena {
     }
 }
 
-/// What a step of the plan mounts, if anything.
-fn step(step: &Value) -> Option<Step> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let at = Path::new("/").join(text(&step["at"]));
-    let of_driver = |path: &Value| {
-        let path = machine::driver().path(text(path));
-        let path = path.canonicalize().unwrap_or(path);
-        let identity = fs::metadata(&path)
-            .map(|stat| (stat.dev(), stat.ino()))
-            .ok();
-        let below = path
-            .strip_prefix(scratch_base())
-            .unwrap_or(&path)
-            .to_owned();
-        (Wanted::Driver(Path::new("/").join(below)), identity)
-    };
-    let source = &step["source"];
-    let (wanted, options, identity): (_, &[_], _) = match step["step"].as_str()? {
-        "mount-tmpfs" => (Wanted::Tmpfs, &["nosuid", "nodev", "noexec"], None),
-        "bind-device" => {
-            let (wanted, identity) = of_driver(source);
-            (wanted, &["ro", "nosuid", "noexec"], identity)
+/// What a plan mounts, in its order, each once.
+fn steps(plan: &Value) -> Vec<Step> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let parts = list(&plan["devices"]);
+    let of_devices = parts.iter().flat_map(|part| list(&part["intents"]));
+    let mut steps: Vec<Step> = Vec::new();
+    for intent in list(&plan["common"]).into_iter().chain(of_devices) {
+        for step in of_intent(&intent, &plan["image"]) {
+            if !steps.contains(&step) {
+                steps.push(step);
+            }
         }
-        "bind" => {
-            let (wanted, identity) = if source["image"].is_string() {
-                let path = PathBuf::from(text(&source["image"]));
-                let name = path.file_name().unwrap_or_default();
-                (Wanted::Image(name.to_string_lossy().into_owned()), None)
-            } else {
-                of_driver(&source["host"])
-            };
-            let options: &[_] = match step["kind"].as_str()? {
-                "ipc" => &["nosuid", "nodev", "noexec"],
-                "proc" => &["ro", "nosuid", "nodev", "noexec"],
+    }
+    steps
+}
+
+/// What an intent mounts.
+fn of_intent(intent: &Value, image: &Value) -> Vec<Step> {
+    const PROC: &[&str] = &["ro", "nosuid", "nodev", "noexec"];
+    const TMPFS: &[&str] = &["nosuid", "nodev", "noexec"];
+    let is_required = intent["need"] == "required";
+    let host = |source: &str, at: String, options| {
+        let (wanted, identity) = of_driver(source);
+        Step {
+            is_required,
+            at: at.into(),
+            wanted,
+            options,
+            identity,
+        }
+    };
+    let tmpfs = |at: &str| Step {
+        is_required,
+        at: at.into(),
+        wanted: Wanted::Tmpfs,
+        options: TMPFS,
+        identity: None,
+    };
+    match text(&intent["intent"]) {
+        "device" if intent["bind"] == true => {
+            let at = text(&intent["at"]).to_owned();
+            vec![host(
+                text(&intent["source"]),
+                at,
+                &["ro", "nosuid", "noexec"],
+            )]
+        }
+        "mount" => {
+            let options: &[_] = match text(&intent["class"]) {
+                "socket" => TMPFS,
+                "device-dir" => &["nosuid", "noexec"],
                 _ => &["ro", "nosuid", "nodev"],
             };
-            (wanted, options, identity)
+            let at = in_image(&intent["place"], &image["layout"]);
+            vec![host(text(&intent["source"]), at, options)]
         }
-        _ => return None,
-    };
-    Some(Step {
-        at,
-        wanted,
-        options,
-        identity,
-    })
+        "cuda-compat" => {
+            let libraries = image["compat_mounted"].as_array().into_iter().flatten();
+            let bind = |library: &Value| {
+                let name = text(library).rsplit('/').next().unwrap_or_default();
+                Step {
+                    is_required,
+                    at: Path::new(text(&image["layout"]["libs_dir"])).join(name),
+                    wanted: Wanted::Image(name.to_owned()),
+                    options: &["ro", "nosuid", "nodev"],
+                    identity: None,
+                }
+            };
+            libraries.map(bind).collect()
+        }
+        "driver-proc" => {
+            const AT: &str = "/proc/driver/nvidia";
+            let gpus = intent["gpus"].as_array().into_iter().flatten();
+            let mut shown: Vec<_> = gpus.map(|gpu| format!("{AT}/gpus/{}", text(gpu))).collect();
+            let capabilities = &intent["capabilities"];
+            if capabilities == "all" {
+                shown.push(format!("{AT}/capabilities"));
+            }
+            let files = capabilities["some"].as_array().into_iter().flatten();
+            shown.extend(files.map(|file| text(file).to_owned()));
+            let shown = shown
+                .into_iter()
+                .map(|path| host(&path, path.clone(), PROC));
+            std::iter::once(tmpfs(AT)).chain(shown).collect()
+        }
+        "egl-profile" => vec![tmpfs("/etc/nvidia/nvidia-application-profiles-rc.d")],
+        _ => Vec::new(),
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Where a place is in an image.
+fn in_image(place: &Value, layout: &Value) -> String {
+    let places = [
+        ("library", "libs_dir"),
+        ("library32", "libs32_dir"),
+        ("program", "bins_dir"),
+    ];
+    let found = places.into_iter().find_map(|(kind, directory)| {
+        let name = place[kind].as_str()?;
+        Some(format!("{}/{name}", text(&layout[directory])))
+    });
+    found.unwrap_or_else(|| text(&place["at"]).to_owned())
+}
+
+/// A file of the driver, and which file it is.
+fn of_driver(path: &str) -> (Wanted, Option<(u64, u64)>) {
+    let path = machine::driver().path(path);
+    let path = path.canonicalize().unwrap_or(path);
+    let identity = fs::metadata(&path)
+        .map(|stat| (stat.dev(), stat.ino()))
+        .ok();
+    let below = path
+        .strip_prefix(scratch_base())
+        .unwrap_or(&path)
+        .to_owned();
+    (Wanted::Driver(Path::new("/").join(below)), identity)
 }
 
 /// Whether a process whose root this is finds each mount where the plan says; it changes the calling thread's root.

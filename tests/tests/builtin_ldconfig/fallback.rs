@@ -333,10 +333,7 @@ fn hostile_surroundings() {
     .unwrap();
     touch(&conf, "-1 hour");
     let text = dry_run(&container, "builtin", "text");
-    assert!(
-        text.contains("run ldconfig  /sbin/ldconfig of the host"),
-        "{text}"
-    );
+    assert!(text.contains(" by /sbin/ldconfig of the host"), "{text}");
     falls_back(
         |root| {
             // The subdirectory is elsewhere, or nowhere if somebody looks for it on the host.

@@ -47,25 +47,19 @@ pub(crate) fn dry_run_line(container: &Container, ldconfig: &str, format: &str) 
 fn plans_say_so() {
     let container = debian();
     let text = dry_run(&container, "builtin", "text");
-    assert!(
-        text.contains("update cache  builtin ldconfig, with /usr/lib/"),
-        "{text}"
-    );
+    assert!(text.contains(" by the builtin ldconfig"), "{text}");
     let json = dry_run(&container, "builtin", "json");
     assert!(json.contains("\"builtin\""), "{json}");
     // What will not be done is not said.
     fs::remove_file(container.root().join("etc/ld.so.cache")).unwrap();
     let text = dry_run(&container, "builtin", "text");
-    assert!(
-        text.contains("run ldconfig  /sbin/ldconfig of the host"),
-        "{text}"
-    );
+    assert!(text.contains(" by /sbin/ldconfig of the host"), "{text}");
 }
 
 fn a_path_of_that_name() {
     let container = debian();
     let message = dry_run(&container, "@builtin", "text");
-    assert!(message.contains("builtin ldconfig, with"), "{message}");
+    assert!(message.contains(" by the builtin ldconfig"), "{message}");
     let message = configure(&container, &["--utility", "--ldconfig=@./builtin"]).fails();
     assert!(
         message.contains("open failed: ./builtin: no such file"),
@@ -89,17 +83,11 @@ fn the_default_is_auto() {
     assert!(log.contains("writing /etc/ld.so.cache"), "{log}");
     for word in ["auto", "@auto", "builtin", "@builtin"] {
         let text = dry_run(&container, word, "text");
-        assert!(
-            text.contains("update cache  builtin ldconfig"),
-            "{word}: {text}"
-        );
+        assert!(text.contains(" by the builtin ldconfig"), "{word}: {text}");
     }
     // Whoever names the program gets the program.
     let text = dry_run(&container, "@/sbin/ldconfig", "text");
-    assert!(
-        text.contains("run ldconfig  /sbin/ldconfig of the host"),
-        "{text}"
-    );
+    assert!(text.contains(" by /sbin/ldconfig of the host"), "{text}");
 }
 
 /// As of images built from scratch: nothing in it reads a cache, but programs may look for libraries by their SONAME.

@@ -83,7 +83,7 @@ impl Search<'_> {
         for entry in Dir::from_fd(fd)?.iter() {
             let entry = entry?;
             let file = entry.file_name().to_bytes();
-            if let Some(name) = catalogue::position(&self.names, file) {
+            if let Some(name) = catalogue::position(&self.patterns, file) {
                 found.push((file.to_vec(), name));
             }
         }

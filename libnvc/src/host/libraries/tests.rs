@@ -38,10 +38,17 @@ impl Tree {
     }
 
     fn select(&self, options: DriverOptions, version: &str) -> [Vec<String>; 2] {
-        let (native, compat32) = self.collect(options, false).unwrap().select(version);
-        let text = |paths: Vec<HostPath>| paths.iter().map(HostPath::to_string).collect();
-        [text(native), text(compat32)]
+        let files = self.collect(options, false).unwrap().select(version);
+        Abi::ALL.map(|abi| {
+            let of = files.iter().filter(|file| file.abi == abi);
+            of.map(|file| file.path.to_string()).collect()
+        })
     }
+}
+
+fn paths(files: Vec<DriverFile>, abi: Abi) -> Vec<HostPath> {
+    let of = files.into_iter().filter(|file| file.abi == abi);
+    of.map(|file| file.path).collect()
 }
 
 fn library() -> Vec<u8> {
@@ -120,7 +127,7 @@ fn broken_entries_stop_nothing() {
     ]);
     let candidates = tree.collect(DriverOptions::empty(), false).unwrap();
     assert_eq!(
-        candidates.select("550.1").0,
+        paths(candidates.select("550.1"), Abi::Native),
         [HostPath::new("/opt/libcuda.so.550.1")]
     );
     let Place::Broken(_, link, why) = &candidates.candidates[3].place else {
@@ -177,10 +184,8 @@ fn wsl_keeps_the_first_of_its_own_directory() {
         (X64, "libcuda.so.1", "/opt/libcuda.so.1"),
         (X64, "libdxcore.so", "/opt/libdxcore.so"),
     ]);
-    let (native, _) = tree
-        .collect(DriverOptions::empty(), true)
-        .unwrap()
-        .select("");
+    let files = tree.collect(DriverOptions::empty(), true).unwrap();
+    let native = paths(files.select(""), Abi::Native);
     let paths = ["/usr/lib/wsl/lib/libcuda.so.1", "/opt/libdxcore.so"];
     assert_eq!(native, paths.map(HostPath::new));
 }

@@ -1,0 +1,240 @@
+//! Turns intents into steps: what they come to in this image.
+//!
+//! Here the last facts go in that a plan leaves open: where the image keeps programs and libraries, and which CUDA
+//! compatibility libraries it has. A step is one effect, at a fixed place.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use crate::container::ImageFacts;
+use crate::host::{DeviceNumber, DriverRoot, FileClass, ProcFile, procfs};
+use crate::path::{ContainerPath, HostPath};
+use crate::plan::{CapabilityFiles, CudaCompat, Intent, Need, What, profile};
+
+/// One effect on a container.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// The intent that it serves, as its position in the plan.
+    pub(super) intent: usize,
+    /// Whether the container can do without that.
+    pub(super) need: Need,
+    /// What is done.
+    pub(super) action: Action,
+}
+
+/// What is done to a container.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    /// Mount a tmpfs that already holds some files, or add them to the one of an earlier run.
+    MountTmpfs {
+        at: ContainerPath,
+        mode: u32,
+        files: Vec<TmpfsFile>,
+    },
+    /// Mount a tmpfs with an application profile, or show more GPUs in the one of an earlier run.
+    ShowInProfile { at: ContainerPath, minors: Vec<u32> },
+    /// Bind a file or directory, restricted as its kind demands.
+    Bind {
+        source: Source,
+        at: ContainerPath,
+        kind: BindKind,
+    },
+    /// Bind a device node after checking its number.
+    BindDevice {
+        source: HostPath,
+        number: DeviceNumber,
+        at: ContainerPath,
+    },
+    /// Create a symbolic link unless something of that name is there.
+    Symlink { at: ContainerPath, target: PathBuf },
+    /// Let the container's cgroup open a character device for reading and writing.
+    AllowDevice { number: DeviceNumber },
+    /// Make the container's dynamic loader find libraries.
+    UpdateLdCache { directories: Vec<ContainerPath> },
+}
+
+/// A file of a new tmpfs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TmpfsFile {
+    pub(super) name: String,
+    /// Permission bits.
+    pub(super) mode: u32,
+    pub(super) content: String,
+}
+
+/// Where the source of a bind mount is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Source {
+    /// Below the driver root.
+    Host(HostPath),
+    /// In the image itself: a CUDA compatibility library.
+    Image(ContainerPath),
+}
+
+/// What sort of thing is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum BindKind {
+    /// A library, program, or file that one of them reads: read-only, no devices, no set-uid.
+    File,
+    /// A socket or a directory of sockets: no devices, no set-uid, no programs.
+    Ipc,
+    /// Something of procfs: read-only, no devices, no set-uid, no programs.
+    Proc,
+    /// A directory of device nodes: no set-uid, no programs.
+    DeviceDirectory,
+}
+
+impl From<FileClass> for BindKind {
+    fn from(class: FileClass) -> Self {
+        match class {
+            FileClass::Library
+            | FileClass::Program
+            | FileClass::Firmware
+            | FileClass::Config
+            | FileClass::Data => Self::File,
+            FileClass::Socket => Self::Ipc,
+            FileClass::DeviceDir => Self::DeviceDirectory,
+        }
+    }
+}
+
+/// The steps of a plan, each once, in the plan's order; the update of the library path comes last.
+pub(super) fn expand(intents: &[Intent], image: &ImageFacts, root: &DriverRoot) -> Vec<Step> {
+    let mut expansion = Expansion {
+        image,
+        root,
+        proc_files: None,
+        searched_first: Vec::new(),
+    };
+    let mut seen = HashSet::new();
+    let mut steps = Vec::with_capacity(intents.len() * 2);
+    for (number, intent) in intents.iter().enumerate() {
+        let actions = expansion.actions(&intent.what).into_iter();
+        let new = actions.filter(|action| seen.insert(action.clone()));
+        steps.extend(new.map(|action| Step {
+            intent: number,
+            need: intent.need,
+            action,
+        }));
+    }
+    for step in &mut steps {
+        if let Action::UpdateLdCache { directories } = &mut step.action {
+            directories.splice(0..0, expansion.searched_first.iter().cloned());
+        }
+    }
+    steps.sort_by_key(|step| matches!(step.action, Action::UpdateLdCache { .. }));
+    steps
+}
+
+struct Expansion<'a> {
+    image: &'a ImageFacts,
+    root: &'a DriverRoot,
+    /// The host's files, read when the first intent needs them.
+    proc_files: Option<Vec<TmpfsFile>>,
+    /// Directories of compatibility libraries that the loader searches first.
+    searched_first: Vec<ContainerPath>,
+}
+
+impl Expansion<'_> {
+    fn actions(&mut self, what: &What) -> Vec<Action> {
+        let layout = &self.image.layout;
+        match what {
+            What::Device(device) => {
+                let bind = device.bind.then(|| Action::BindDevice {
+                    source: device.source.clone(),
+                    number: device.number,
+                    at: device.at.clone(),
+                });
+                let allow = device.allow.then_some(Action::AllowDevice {
+                    number: device.number,
+                });
+                [bind, allow].into_iter().flatten().collect()
+            }
+            What::Mount(mount) => vec![Action::Bind {
+                source: Source::Host(mount.source.clone()),
+                at: mount.place.in_image(layout),
+                kind: mount.class.into(),
+            }],
+            What::Link(link) => vec![Action::Symlink {
+                at: link.at.in_image(layout),
+                target: link.target.clone(),
+            }],
+            What::LibraryPath(libraries) => vec![Action::UpdateLdCache {
+                directories: libraries
+                    .directories
+                    .iter()
+                    .map(|place| place.in_image(layout))
+                    .collect(),
+            }],
+            What::CudaCompat(compat) => self.compat(compat),
+            What::DriverProc(shown) => {
+                let mut actions = vec![self.proc_directory()];
+                let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
+                let gpus = shown.gpus.iter().map(|gpu| gpus.join(gpu));
+                actions.extend(gpus.map(|path| of_proc(&path)));
+                match &shown.capabilities {
+                    CapabilityFiles::None => {}
+                    CapabilityFiles::Some(files) => actions.extend(files.iter().map(of_proc)),
+                    CapabilityFiles::All => {
+                        let all = HostPath::new(procfs::DIRECTORY).join("capabilities");
+                        actions.push(of_proc(&all));
+                    }
+                }
+                actions
+            }
+            What::EglProfile(shown) => vec![Action::ShowInProfile {
+                at: ContainerPath::new(profile::DIRECTORY),
+                minors: shown.minors.clone(),
+            }],
+            What::Env(variable) => {
+                log::debug!("{} is for whoever starts the container", variable.name);
+                Vec::new()
+            }
+        }
+    }
+
+    fn proc_directory(&mut self) -> Action {
+        let root = self.root;
+        let files = self.proc_files.get_or_insert_with(|| {
+            let files = procfs::files(root).into_iter();
+            files.map(TmpfsFile::from).collect()
+        });
+        Action::MountTmpfs {
+            at: ContainerPath::new(procfs::DIRECTORY),
+            mode: 0o555,
+            files: files.clone(),
+        }
+    }
+
+    fn compat(&mut self, compat: &CudaCompat) -> Vec<Action> {
+        let found = &self.image.compat_libraries;
+        self.searched_first.extend(compat.searched(found));
+        let bind = |library: &ContainerPath| Action::Bind {
+            at: self.image.layout.libs_dir.join(library.file_name()),
+            source: Source::Image(library.clone()),
+            kind: BindKind::File,
+        };
+        compat.mounted(found).into_iter().map(bind).collect()
+    }
+}
+
+fn of_proc(path: &HostPath) -> Action {
+    Action::Bind {
+        source: Source::Host(path.clone()),
+        at: ContainerPath::from(path),
+        kind: BindKind::Proc,
+    }
+}
+
+impl From<ProcFile> for TmpfsFile {
+    fn from(file: ProcFile) -> Self {
+        Self {
+            name: file.name,
+            mode: file.mode,
+            content: file.content,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

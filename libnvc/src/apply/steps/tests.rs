@@ -1,0 +1,170 @@
+//! Intents in, steps out.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::capability::Capabilities;
+use crate::container::{Layout, Ldconfig};
+use crate::plan::{CompatUse, DriverProc, EglProfile, LibraryPath, Place};
+
+fn image() -> ImageFacts {
+    ImageFacts {
+        layout: Layout {
+            bins_dir: ContainerPath::new("/usr/bin"),
+            libs_dir: ContainerPath::new("/usr/lib64"),
+            libs32_dir: ContainerPath::new("/usr/lib"),
+            cudart_dir: ContainerPath::new("/usr/local/cuda"),
+        },
+        compat_libraries: Vec::new(),
+        ldconfig: Ldconfig::Builtin,
+    }
+}
+
+fn expanded(intents: &[What], image: &ImageFacts) -> Vec<Action> {
+    let dir = tempfile::tempdir().unwrap();
+    let nvidia = dir.path().join("proc/driver/nvidia");
+    std::fs::create_dir_all(&nvidia).unwrap();
+    std::fs::write(nvidia.join("params"), "ModifyDeviceFiles: 1\n").unwrap();
+    let root = DriverRoot::open(dir.path()).unwrap();
+    let intents: Vec<_> = intents.iter().cloned().map(Intent::required).collect();
+    let steps = expand(&intents, image, &root);
+    steps.into_iter().map(|step| step.action).collect()
+}
+
+fn compat(how: CompatUse) -> What {
+    What::CudaCompat(CudaCompat {
+        host_driver: "535.1".into(),
+        host_cuda: None,
+        root: None,
+        how,
+        capabilities: Capabilities::COMPUTE,
+    })
+}
+
+fn library_path() -> What {
+    What::LibraryPath(LibraryPath {
+        directories: vec![
+            Place::Library(PathBuf::new()),
+            Place::Library32(PathBuf::new()),
+        ],
+    })
+}
+
+fn compat_image() -> ImageFacts {
+    let directory = ContainerPath::new("/usr/local/cuda-12.4/compat");
+    let names = [
+        "libcuda.so.550.1",
+        "libcuda.so.535.9",
+        "libcuda.so.470.1",
+        "libother.so.550.1",
+    ];
+    ImageFacts {
+        compat_libraries: names.map(|name| directory.join(name)).to_vec(),
+        ..image()
+    }
+}
+
+#[test]
+fn compatibility_libraries_are_bound_from_the_image() {
+    let steps = expanded(&[compat(CompatUse::Mount)], &compat_image());
+    let image = compat_image();
+    let bind = |library: &ContainerPath| Action::Bind {
+        source: Source::Image(library.clone()),
+        at: ContainerPath::new("/usr/lib64").join(library.file_name()),
+        kind: BindKind::File,
+    };
+    let [newer, _, older, _] = image.compat_libraries.as_slice() else {
+        panic!("{image:?}");
+    };
+    assert_eq!(steps, [bind(newer), bind(older)]);
+}
+
+#[test]
+fn directories_of_newer_libraries_come_first() {
+    let steps = expanded(
+        &[library_path(), compat(CompatUse::Search)],
+        &compat_image(),
+    );
+    let directories = ["/usr/local/cuda-12.4/compat", "/usr/lib64", "/usr/lib"];
+    assert_eq!(
+        steps,
+        [Action::UpdateLdCache {
+            directories: directories.map(ContainerPath::new).to_vec()
+        }]
+    );
+}
+
+#[test]
+fn procfs_is_covered_once_before_anything_in_it() {
+    let shown = |gpus: &[&str], capabilities| {
+        What::DriverProc(DriverProc {
+            gpus: gpus.iter().map(ToString::to_string).collect(),
+            capabilities,
+        })
+    };
+    let file = HostPath::new("/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access");
+    let steps = expanded(
+        &[
+            shown(&["0000:3b:00.0"], CapabilityFiles::None),
+            shown(&[], CapabilityFiles::Some(vec![file.clone()])),
+            library_path(),
+            shown(&[], CapabilityFiles::All),
+        ],
+        &image(),
+    );
+    let params = TmpfsFile {
+        name: "params".into(),
+        mode: 0o644,
+        content: "ModifyDeviceFiles: 0\n".into(),
+    };
+    assert_eq!(
+        steps[..4],
+        [
+            Action::MountTmpfs {
+                at: ContainerPath::new("/proc/driver/nvidia"),
+                mode: 0o555,
+                files: vec![params],
+            },
+            of_proc(&HostPath::new("/proc/driver/nvidia/gpus/0000:3b:00.0")),
+            of_proc(&file),
+            of_proc(&HostPath::new("/proc/driver/nvidia/capabilities")),
+        ]
+    );
+    assert!(matches!(steps[4..], [Action::UpdateLdCache { .. }]));
+}
+
+#[test]
+fn places_are_those_of_the_image() {
+    let mount = |place, class| {
+        let source = HostPath::new("/opt/x");
+        Intent::mount(source, place, class).what
+    };
+    let steps = expanded(
+        &[
+            mount(Place::Program("x".into()), FileClass::Program),
+            mount(Place::Library("vdpau/x".into()), FileClass::Library),
+            mount(Place::Library32("x".into()), FileClass::Library),
+            mount(Place::same(&HostPath::new("/run/x")), FileClass::Socket),
+            What::EglProfile(EglProfile { minors: vec![3] }),
+        ],
+        &image(),
+    );
+    let places: Vec<_> = steps
+        .iter()
+        .map(|step| match step {
+            Action::Bind { at, kind, .. } => format!("{at} {kind:?}"),
+            Action::ShowInProfile { at, minors } => format!("{at} {minors:?}"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        places,
+        [
+            "/usr/bin/x File",
+            "/usr/lib64/vdpau/x File",
+            "/usr/lib/x File",
+            "/run/x Ipc",
+            "/etc/nvidia/nvidia-application-profiles-rc.d [3]",
+        ]
+    );
+}

@@ -1,0 +1,129 @@
+//! Names the driver's capabilities: the parts of the driver that a container can ask for.
+//!
+//! Each file of the catalogue belongs to one of them or to none; a container asks for a set. The words are those of
+//! `NVIDIA_DRIVER_CAPABILITIES` and of the options of `nvidia-container-cli configure`.
+
+use bitflags::bitflags;
+use serde::Serialize;
+
+/// A part of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Capability {
+    /// Libraries and programs for monitoring.
+    Utility,
+    /// CUDA and OpenCL.
+    Compute,
+    /// DLSS and the like.
+    Ngx,
+    /// Video codecs.
+    Video,
+    /// OpenGL and Vulkan.
+    Graphics,
+    /// X11 displays.
+    Display,
+}
+
+bitflags! {
+    /// The capabilities that a container asks for.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Capabilities: u8 {
+        /// [`Capability::Utility`]
+        const UTILITY = 1 << 0;
+        /// [`Capability::Compute`]
+        const COMPUTE = 1 << 1;
+        /// [`Capability::Ngx`]
+        const NGX = 1 << 2;
+        /// [`Capability::Video`]; includes the compute libraries.
+        const VIDEO = 1 << 3;
+        /// [`Capability::Graphics`]
+        const GRAPHICS = 1 << 4;
+        /// [`Capability::Display`]; includes the graphics libraries.
+        const DISPLAY = 1 << 5;
+    }
+}
+
+impl Capability {
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Utility => "utility",
+            Self::Compute => "compute",
+            Self::Ngx => "ngx",
+            Self::Video => "video",
+            Self::Graphics => "graphics",
+            Self::Display => "display",
+        }
+    }
+
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Utility,
+        Self::Compute,
+        Self::Ngx,
+        Self::Video,
+        Self::Graphics,
+        Self::Display,
+    ];
+}
+
+impl Capabilities {
+    /// The set of one capability.
+    pub fn of(capability: Capability) -> Self {
+        match capability {
+            Capability::Utility => Self::UTILITY,
+            Capability::Compute => Self::COMPUTE,
+            Capability::Ngx => Self::NGX,
+            Capability::Video => Self::VIDEO,
+            Capability::Graphics => Self::GRAPHICS,
+            Capability::Display => Self::DISPLAY,
+        }
+    }
+
+    /// The capability that a word names.
+    pub fn from_word(word: &str) -> Option<Self> {
+        let named = |capability: &Capability| capability.word() == word;
+        Capability::ALL.into_iter().find(named).map(Self::of)
+    }
+
+    /// Whether the container gets libraries, sockets and devices of a capability: video needs the compute libraries,
+    /// displays need the graphics libraries.
+    pub fn include(self, capability: Capability) -> bool {
+        let needed_by = match capability {
+            Capability::Compute => Self::COMPUTE | Self::VIDEO,
+            Capability::Graphics => Self::GRAPHICS | Self::DISPLAY,
+            other => Self::of(other),
+        };
+        self.intersects(needed_by)
+    }
+
+    /// Whether the container gets the programs of a capability: only those of capabilities that it names itself.
+    pub fn include_programs(self, capability: Capability) -> bool {
+        self.contains(Self::of(capability))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn video_and_display_bring_libraries_but_no_programs() {
+        let video = Capabilities::VIDEO;
+        assert!(video.include(Capability::Compute));
+        assert!(!video.include_programs(Capability::Compute));
+        assert!(!video.include(Capability::Graphics));
+        assert!(Capabilities::DISPLAY.include(Capability::Graphics));
+        assert!(!Capabilities::GRAPHICS.include(Capability::Display));
+        assert!(Capabilities::COMPUTE.include_programs(Capability::Compute));
+    }
+
+    #[test]
+    fn words_name_single_capabilities() {
+        for capability in Capability::ALL {
+            let named = Capabilities::from_word(capability.word());
+            assert_eq!(named, Some(Capabilities::of(capability)));
+        }
+        assert_eq!(Capabilities::from_word("all"), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Gives a container what a request asks for: discovers, plans and applies. The library's front door.
+//!
+//! Programs, hooks and examples call [`configure`]; nobody else puts a plan for a container together. Those who want to
+//! see the plan, or to act between its making and its carrying out, take the three steps one by one: [`Configuration`].
+
+use crate::apply::{Ahead, ApplyOptions, Report, apply_prepared};
+use crate::container::{Container, ContainerConfig, ImageFacts, Target};
+use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::host::query::QueryProcess;
+use crate::host::{DriverSession, Wants};
+use crate::options::CudaCompatMode;
+use crate::plan::{Plan, plan};
+use crate::request::{Capability, Request};
+
+/// Gives a container what a request asks for, or nothing.
+///
+/// # Errors
+/// The first failure, with its [phase](Error::phase), in the order in which upstream's tool would have met it.
+pub fn configure(request: &Request, target: Target) -> Result<Report> {
+    let query = QueryProcess::start(&request.policy.driver.program);
+    let mut configuration = Configuration::begin(request, query)?;
+    configuration.prepare(target)?.apply(false)
+}
+
+/// A request whose driver is open and is being asked.
+#[derive(Debug)]
+pub struct Configuration<'r> {
+    request: &'r Request,
+    session: DriverSession,
+}
+
+/// A request that is planned and ready to be carried out.
+#[derive(Debug)]
+pub struct Prepared<'c> {
+    /// What will be done.
+    pub plan: Plan,
+    configuration: &'c Configuration<'c>,
+    container: Container,
+    ahead: Ahead,
+}
+
+impl<'r> Configuration<'r> {
+    /// Opens the driver root and asks NVML; `query` is the process that will be asked.
+    ///
+    /// # Errors
+    /// Those of [`DriverSession::open_with`].
+    pub fn begin(request: &'r Request, query: Result<QueryProcess>) -> Result<Self> {
+        let session = DriverSession::open_with(&request.policy.driver, query);
+        let session = session.map_err(|error| error.during(Phase::Initialization))?;
+        Ok(Self { request, session })
+    }
+
+    /// The open driver.
+    pub fn session(&mut self) -> &mut DriverSession {
+        &mut self.session
+    }
+
+    /// Plans without any intention to carry the plan out; tells what the image makes of it, too.
+    ///
+    /// # Errors
+    /// As [`configure`], up to carrying out.
+    pub fn plan(&mut self, target: Target) -> Result<(Plan, ImageFacts)> {
+        let (plan, container, _) = self.discover(target, false)?;
+        Ok((plan, container.image))
+    }
+
+    /// Plans, and does ahead what the container does not notice.
+    ///
+    /// # Errors
+    /// As [`configure`], up to carrying out.
+    pub fn prepare(&mut self, target: Target) -> Result<Prepared<'_>> {
+        let (plan, container, ahead) = self.discover(target, true)?;
+        Ok(Prepared {
+            plan,
+            configuration: self,
+            container,
+            ahead,
+        })
+    }
+
+    /// Looks at host and container, both at once; the errors come in upstream's order.
+    fn discover(&mut self, target: Target, will_apply: bool) -> Result<(Plan, Container, Ahead)> {
+        let wants = Wants::of(self.request);
+        self.session.look_ahead(wants.options);
+        let container = Container::discover(self.container_config(target));
+        let ahead = match &container {
+            Ok(container) if will_apply => Ahead::prepare(container),
+            _ => Ahead::default(),
+        };
+        let ready = self.session.ready();
+        ready.map_err(|error| error.during(Phase::Initialization))?;
+        let container = container.map_err(|error| error.during(Phase::Container))?;
+        let host = self.session.host(&wants)?;
+        Ok((plan(self.request, &host)?, container, ahead))
+    }
+
+    fn container_config(&self, target: Target) -> ContainerConfig {
+        let policy = &self.request.policy;
+        ContainerConfig {
+            target,
+            image: policy.image.clone(),
+            compat: match self.request.capabilities.include(Capability::Compute) {
+                true => policy.cuda_compat,
+                false => CudaCompatMode::Disabled,
+            },
+            device_cgroup: policy.device_rules,
+        }
+    }
+}
+
+impl Prepared<'_> {
+    /// Carries the plan out, all or nothing. With `stay`, the calling process will only report the result and exit: see
+    /// [`ApplyOptions::stay`].
+    ///
+    /// # Errors
+    /// Those of [`apply`](crate::apply::apply), with their phase.
+    pub fn apply(self, stay: bool) -> Result<Report> {
+        let options = ApplyOptions {
+            no_pivot: self.configuration.request.policy.no_pivot,
+            stay,
+            ..ApplyOptions::default()
+        };
+        let root = self.configuration.session.root();
+        let intents = self.plan.flattened();
+        let done = apply_prepared(&intents, root, &self.container, options, self.ahead);
+        done.map_err(with_phase)
+    }
+}
+
+fn with_phase(error: Error) -> Error {
+    let phase = match error.kind() {
+        ErrorKind::LdCache => Phase::LibraryPath,
+        _ => Phase::Mount,
+    };
+    error.during(phase)
+}

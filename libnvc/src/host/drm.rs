@@ -1,0 +1,75 @@
+//! Finds the nodes by which displays and renderers use a GPU, and the links that name them by its address.
+
+use std::path::{Path, PathBuf};
+
+use log::warn;
+use nix::errno::Errno;
+
+use super::{DeviceNode, DriverRoot, Gpu, HostLink, nodes};
+use crate::error::errno_text;
+use crate::path::HostPath;
+
+/// Where the kernel lists PCI devices.
+const PCI: &str = "/sys/bus/pci/devices";
+const NODES: &str = "/dev/dri";
+
+/// Adds its DRM nodes, and the links to those that are there, to a GPU.
+pub(super) fn complete(gpu: &mut Gpu, dev_root: &DriverRoot) {
+    let address = address(&gpu.busid);
+    for name in names(&Path::new(PCI).join(&address).join("drm")) {
+        let path = HostPath::new(NODES).join(&name);
+        match nodes::lookup(dev_root, &path) {
+            Ok(node) => gpu.drm_nodes.push(node),
+            Err(errno) => {
+                let path = dev_root.join(&path);
+                warn!("skipping {}: {}", path.display(), errno_text(errno));
+            }
+        }
+    }
+    for what in ["card", "render"] {
+        let at = HostPath::new(NODES)
+            .join("by-path")
+            .join(format!("pci-{address}-{what}"));
+        if let Ok(target) = link_text(dev_root, &at)
+            && leads_to_one_of(&target, &gpu.drm_nodes)
+        {
+            gpu.drm_links.push(HostLink { at, target });
+        }
+    }
+}
+
+/// A GPU's PCI address as the kernel names it: the domain has four digits unless it needs more.
+pub(super) fn address(busid: &str) -> String {
+    let short = busid.strip_prefix("0000").filter(|rest| rest.len() == 12);
+    short.unwrap_or(busid).to_ascii_lowercase()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+fn link_text(root: &DriverRoot, path: &HostPath) -> Result<PathBuf, Errno> {
+    let directory = root.resolve_directory(&path.parent())?;
+    nix::fcntl::readlinkat(directory, path.file_name()).map(PathBuf::from)
+}
+
+fn leads_to_one_of(target: &Path, nodes: &[DeviceNode]) -> bool {
+    let name = target.file_name();
+    nodes.iter().any(|node| Some(node.path.file_name()) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_the_kernels() {
+        assert_eq!(address("00000000:3B:00.0"), "0000:3b:00.0");
+        assert_eq!(address("00010000:af:00.0"), "00010000:af:00.0");
+    }
+}

@@ -1,0 +1,141 @@
+//! A driver's files on an imagined host.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::elf;
+
+const LIB: &str = "/usr/lib64";
+
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn file(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = HostPath::new(path).below(self.0.path());
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn link(&self, target: &str, path: &str) {
+        symlink(target, HostPath::new(path).below(self.0.path())).unwrap();
+    }
+
+    fn find(&self) -> DriverInfo {
+        let root = DriverRoot::open(self.0.path()).unwrap();
+        find(
+            &root,
+            "535.1",
+            &Wants::default(),
+            Some(OsStr::new("/opt/bin")),
+        )
+    }
+}
+
+fn lines<'a>(files: impl Iterator<Item = &'a DriverFile>) -> Vec<String> {
+    let line = |file: &DriverFile| {
+        let mut line = file.path.to_string();
+        if let Some(at) = &file.at {
+            line += &format!(" at {at}");
+        }
+        for link in &file.links {
+            line += &format!(" {}->{}", link.name.display(), link.target.display());
+        }
+        line
+    };
+    files.map(line).collect()
+}
+
+#[test]
+fn libraries_of_the_version_with_their_links() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    let at = |name: &str| format!("{LIB}/{name}");
+    for name in [
+        "libcuda.so.535.1",
+        "libnvidia-new.so.535.1",
+        "vdpau/libvdpau_nvidia.so.535.1",
+    ] {
+        tree.file(&at(name), elf::tests::build(None, None));
+    }
+    tree.file(&at("libcuda.so.470.2"), "");
+    tree.file(&at("libnvidia-nvvm70.so.4"), "");
+    tree.link("libcuda.so.535.1", &at("libcuda.so.1"));
+    // Another name for the same directory.
+    tree.link("usr/lib64", "/lib64");
+    assert_eq!(
+        lines(tree.find().of_class(FileClass::Library)),
+        [
+            "/usr/lib64/libcuda.so.535.1 libcuda.so->libcuda.so.1",
+            "/usr/lib64/libnvidia-new.so.535.1",
+            "/usr/lib64/libnvidia-nvvm70.so.4",
+            "/usr/lib64/vdpau/libvdpau_nvidia.so.535.1",
+        ]
+    );
+}
+
+#[test]
+fn graphics_files_go_to_their_standard_places() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    tree.file("/usr/lib64/libcuda.so.535.1", "");
+    tree.file("/usr/lib64/libnvidia-allocator.so.535.1", "");
+    tree.file("/usr/lib64/libnvidia-egl-gbm.so.1.1.0", "");
+    tree.link(
+        "libnvidia-egl-gbm.so.1.1.0",
+        "/usr/lib64/libnvidia-egl-gbm.so.1",
+    );
+    tree.file("/usr/lib64/nvidia/xorg/libglxserver_nvidia.so.535.1", "");
+    tree.file("/usr/lib/xorg/modules/drivers/nvidia_drv.so", "");
+    tree.file("/etc/glvnd/egl_vendor.d/10_nvidia.json", "{}");
+    tree.file("/usr/share/nvidia/nvoptix.bin", "");
+    tree.file("/vulkan/icd.d/nvidia_icd.json", "{}");
+    let info = tree.find();
+    assert_eq!(
+        lines(info.graphics.iter()),
+        [
+            "/usr/lib64/libnvidia-egl-gbm.so.1.1.0",
+            "/usr/lib/xorg/modules/drivers/nvidia_drv.so",
+            "/usr/lib64/nvidia/xorg/libglxserver_nvidia.so.535.1 libglxserver_nvidia.so->libglxserver_nvidia.so.535.1",
+            "/etc/glvnd/egl_vendor.d/10_nvidia.json at /usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+            "/usr/share/nvidia/nvoptix.bin",
+            "/vulkan/icd.d/nvidia_icd.json at /etc/vulkan/icd.d/nvidia_icd.json",
+        ]
+    );
+    let [gbm] = info.graphics_links.as_slice() else {
+        panic!("{info:?}");
+    };
+    assert_eq!(gbm.at, HostPath::new("/usr/lib64/gbm/nvidia-drm_gbm.so"));
+}
+
+#[test]
+fn programs_firmware_and_sockets() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    tree.file("/usr/lib/nvidia/current/nvidia-smi", "");
+    tree.file("/opt/bin/nvidia-imex", "");
+    std::fs::create_dir_all(tree.0.path().join("usr/bin")).unwrap();
+    tree.link("/usr/lib/nvidia/current/nvidia-smi", "/usr/bin/nvidia-smi");
+    tree.file("/lib/firmware/updates/nvidia/535.1/gsp_x.bin", "");
+    tree.file("/lib/firmware/nvidia/535.1/gsp_y.bin", "");
+    tree.file("/lib/firmware/nvidia/535.1/other.bin", "");
+    tree.file("/var/run/nvidia-persistenced/socket", "");
+    std::fs::create_dir_all(tree.0.path().join("run/nvidia-fabricmanager/socket")).unwrap();
+    let info = tree.find();
+    assert_eq!(
+        lines(info.of_class(FileClass::Program)),
+        [
+            "/usr/lib/nvidia/current/nvidia-smi at /usr/bin/nvidia-smi",
+            "/opt/bin/nvidia-imex",
+        ]
+    );
+    assert_eq!(
+        lines(info.of_class(FileClass::Firmware)),
+        [
+            "/lib/firmware/updates/nvidia/535.1/gsp_x.bin",
+            "/lib/firmware/nvidia/535.1/gsp_y.bin",
+        ]
+    );
+    assert_eq!(
+        lines(info.of_class(FileClass::Socket)),
+        ["/var/run/nvidia-persistenced/socket"]
+    );
+}

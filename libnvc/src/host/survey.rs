@@ -1,0 +1,263 @@
+//! Collects everything about the host that planning needs, and no more than a caller wants.
+
+use std::path::PathBuf;
+
+use super::session::DriverSession;
+use super::{
+    DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverRoot, Gpu, MigAccess, MigDevice, drm,
+    everything, nodes, nvcaps,
+};
+use crate::error::{Phase, Result};
+use crate::options::DriverOptions;
+use crate::path::HostPath;
+use crate::request::{DeviceRequest, Request};
+use crate::require::Target;
+use crate::select::Choice;
+
+/// What a caller wants to know.
+#[derive(Clone, Debug, Default)]
+pub struct Wants {
+    /// Parts of the driver that are left out.
+    pub options: DriverOptions,
+    /// Which files are looked for.
+    pub content: Content,
+    /// Where files are looked for, if all are.
+    pub search: SearchPaths,
+    /// Where the device nodes are, if all files are looked for and this is not the driver root.
+    pub dev_root: Option<PathBuf>,
+    /// The devices that are chosen.
+    pub devices: DeviceRequest,
+}
+
+/// Where files are looked for, below the driver root.
+#[derive(Clone, Debug)]
+pub struct SearchPaths {
+    /// Libraries; the usual directories if empty.
+    pub libraries: Vec<HostPath>,
+    /// Configuration and shared data.
+    pub data: Vec<HostPath>,
+}
+
+impl Default for SearchPaths {
+    fn default() -> Self {
+        let data = ["/etc", "/usr/local/share", "/usr/share"];
+        Self {
+            libraries: Vec::new(),
+            data: data.map(HostPath::new).to_vec(),
+        }
+    }
+}
+
+/// Which of the driver's files are looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Content {
+    /// Those that `nvidia-container-cli configure` gives to containers.
+    #[default]
+    Named,
+    /// All that the driver has, with DRM nodes and the permissions of all nodes: what a CDI specification lists.
+    Everything,
+}
+
+/// A host with a driver.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Where the driver is.
+    pub root: PathBuf,
+    /// The driver.
+    pub driver: DriverInfo,
+    /// All GPUs.
+    pub devices: DeviceInfo,
+    /// The chosen GPUs, those of chosen MIG devices among them.
+    pub chosen: Vec<Gpu>,
+    /// What chosen devices give besides. A failure is kept until a plan needs it.
+    pub grants: Result<Grants>,
+}
+
+/// What can be granted besides whole GPUs.
+#[derive(Clone, Debug, Default)]
+pub struct Grants {
+    /// The chosen MIG devices.
+    pub migs: Vec<MigGrant>,
+    /// The chosen rights over the MIG devices of the whole machine.
+    pub global: Vec<GlobalGrant>,
+    /// The chosen IMEX channels.
+    pub imex_channels: Vec<DeviceNode>,
+}
+
+/// A chosen MIG device.
+#[derive(Clone, Debug)]
+pub struct MigGrant {
+    /// The GPU that it is part of.
+    pub parent: Gpu,
+    /// The device.
+    pub device: MigDevice,
+    /// What gives access to it.
+    pub access: Vec<MigAccess>,
+}
+
+/// A right over all MIG devices.
+#[derive(Clone, Debug)]
+pub struct GlobalGrant {
+    /// Its name: `config` or `monitor`.
+    pub name: &'static str,
+    /// The devices of the capabilities that it grants; none where capabilities are not devices.
+    pub nodes: Option<Vec<DeviceNode>>,
+}
+
+/// Finds out what `wants` asks for.
+///
+/// # Errors
+/// With their [phase](crate::Error::phase): those of opening and asking the driver, and of choosing devices.
+pub fn survey(config: &DriverConfig, wants: &Wants) -> Result<Host> {
+    let begin = |error: crate::Error| error.during(Phase::Initialization);
+    let mut session = DriverSession::open(config).map_err(begin)?;
+    session.look_ahead(wants.options);
+    session.ready().map_err(begin)?;
+    session.host(wants)
+}
+
+impl Wants {
+    /// What granting a request takes.
+    pub fn of(request: &Request) -> Self {
+        Self {
+            options: request.policy.leave_out,
+            devices: request.devices.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Grants {
+    /// Looks at the nodes of capabilities; those that are not there are left out.
+    fn look_at_nodes(&mut self, dev_root: &DriverRoot) {
+        for access in self.migs.iter_mut().flat_map(|grant| &mut grant.access) {
+            let node = access.node.take();
+            access.node = node.and_then(|node| nodes::optional(dev_root, &node.path));
+        }
+    }
+}
+
+impl Host {
+    /// The GPUs that requirements are held against.
+    pub fn targets(&self) -> Vec<Target<'_>> {
+        let chosen = self.chosen.iter();
+        chosen
+            .map(|gpu| Target {
+                arch: &gpu.arch,
+                brand: &gpu.brand,
+            })
+            .collect()
+    }
+}
+
+impl DriverSession {
+    /// Waits for NVML's answers and finds out what `wants` asks for.
+    ///
+    /// # Errors
+    /// With their phase: those of [`info`](Self::info), [`devices`](Self::devices) and [`Choice::make`].
+    pub fn host(&mut self, wants: &Wants) -> Result<Host> {
+        let detection = |error: crate::Error| error.during(Phase::Detection);
+        let everything = wants.content == Content::Everything && self.wsl().is_none();
+        let driver = match everything {
+            false => self.info(wants.options),
+            true => self.everything(wants),
+        };
+        let driver = driver.map_err(detection)?;
+        let mut devices = self.devices().map_err(detection)?;
+        if everything {
+            let dev_root = self.dev_root(wants).map_err(detection)?;
+            let dev_root = dev_root.as_ref().unwrap_or(self.root());
+            for gpu in &mut devices.gpus {
+                gpu.node = gpu
+                    .node
+                    .take()
+                    .and_then(|node| nodes::optional(dev_root, &node.path));
+                drm::complete(gpu, dev_root);
+            }
+        }
+        let choice = Choice::make(&devices, &wants.devices)?;
+        let chosen = choice.selection.gpus.iter().copied().cloned().collect();
+        let mut grants = self.grants(&choice, &wants.devices.imex_channels);
+        if let (true, Ok(grants)) = (everything, &mut grants) {
+            let dev_root = self.dev_root(wants).map_err(detection)?;
+            grants.look_at_nodes(dev_root.as_ref().unwrap_or(self.root()));
+        }
+        Ok(Host {
+            root: self.root().path().to_owned(),
+            driver,
+            chosen,
+            grants,
+            devices,
+        })
+    }
+
+    /// All files of the driver, and the shared devices with their permissions.
+    fn everything(&mut self, wants: &Wants) -> Result<DriverInfo> {
+        let versions = self.versions()?;
+        let dev_root = self.dev_root(wants)?;
+        let root = self.root();
+        let mut info = everything::find(root, &versions.driver, wants, self.path());
+        let dev_root = dev_root.as_ref().unwrap_or(root);
+        info.devices = nodes::all(dev_root, wants.options);
+        info.versions = versions;
+        Ok(info)
+    }
+
+    /// Where the device nodes are, if not in the driver root.
+    fn dev_root(&self, wants: &Wants) -> Result<Option<DriverRoot>> {
+        let path = wants.dev_root.as_deref();
+        path.map(DriverRoot::open).transpose()
+    }
+
+    /// What the chosen devices give besides whole GPUs.
+    ///
+    /// # Errors
+    /// For a capability or an IMEX channel that is not there.
+    fn grants(&self, choice: &Choice<'_>, imex_channels: &[u32]) -> Result<Grants> {
+        let mut grants = Grants::default();
+        if choice.wants_single_migs() {
+            for (gpu, mig) in &choice.selection.migs {
+                grants.migs.push(MigGrant {
+                    // Displays and renderers are the whole GPU's.
+                    parent: Gpu {
+                        drm_nodes: Vec::new(),
+                        drm_links: Vec::new(),
+                        ..Gpu::clone(gpu)
+                    },
+                    device: MigDevice::clone(mig),
+                    access: self.mig_access(mig)?,
+                });
+            }
+        }
+        for (name, selection) in [
+            ("config", &choice.mig_config),
+            ("monitor", &choice.mig_monitor),
+        ] {
+            if !selection.gpus.is_empty() {
+                grants.global.push(GlobalGrant {
+                    name,
+                    nodes: self.global_nodes(name, &selection.gpus)?,
+                });
+            }
+        }
+        for channel in imex_channels {
+            grants.imex_channels.push(self.imex_channel(*channel)?);
+        }
+        Ok(grants)
+    }
+
+    /// The nodes that a global MIG capability grants: its own and all of the GPUs'.
+    fn global_nodes(&self, capability: &str, gpus: &[&Gpu]) -> Result<Option<Vec<DeviceNode>>> {
+        let file = HostPath::new(nvcaps::CAPABILITIES)
+            .join("mig")
+            .join(capability);
+        let Some(node) = self.capability_node(&file)? else {
+            return Ok(None);
+        };
+        let mut nodes = vec![node];
+        let minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
+        let of_gpus = self.capabilities().of_gpus(&minors)?;
+        nodes.extend(of_gpus.into_iter().flatten());
+        Ok(Some(nodes))
+    }
+}

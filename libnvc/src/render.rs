@@ -1,0 +1,55 @@
+//! Writes plans down: for people, for programs, into a container's configuration, and as a CDI specification.
+//!
+//! Every function here is pure: a plan goes in, a value comes out. Nothing is read, and nothing is written.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+
+use serde::{Serialize, Serializer};
+
+use crate::host::FileClass;
+use crate::path::HostPath;
+
+pub mod cdi;
+mod json;
+pub mod oci;
+mod text;
+
+pub use json::json;
+pub use text::text;
+
+/// The options of a bind mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MountOptions(FileClass);
+
+impl MountOptions {
+    /// Those of a file of a class.
+    pub fn of(class: FileClass) -> Self {
+        Self(class)
+    }
+
+    /// As of fstab, in upstream's order.
+    pub fn words(self) -> &'static [&'static str] {
+        match self.0 {
+            FileClass::Library
+            | FileClass::Program
+            | FileClass::Firmware
+            | FileClass::Config
+            | FileClass::Data => &["ro", "nosuid", "nodev", "rbind", "rprivate"],
+            FileClass::Socket => &["nosuid", "nodev", "rbind", "rprivate", "noexec"],
+            FileClass::DeviceDir => &["nosuid", "noexec", "rbind", "rprivate"],
+        }
+    }
+}
+
+impl Serialize for MountOptions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.words())
+    }
+}
+
+/// A path below a root, as the host names it.
+fn on_host(root: &Path, path: &HostPath) -> PathBuf {
+    path.below(root)
+}

@@ -1,0 +1,169 @@
+//! Golden specifications.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::host::{self, DeviceRole, FileClass};
+use crate::path::HostPath;
+use crate::plan::{CapabilityFiles, DriverProc, EglProfile, Need, Part};
+
+fn device(path: &str, major: u32, minor: u32) -> Intent {
+    let node = host::DeviceNode::new(path, major, minor);
+    Intent::required(What::Device(Device {
+        at: ContainerPath::from(&node.path),
+        source: node.path,
+        number: node.number,
+        owner: None,
+        bind: true,
+        allow: true,
+    }))
+}
+
+fn mount(path: &str, class: FileClass) -> Intent {
+    let path = HostPath::new(path);
+    let place = Place::same(&path);
+    Intent::mount(path, place, class)
+}
+
+fn link(at: &str, target: &str) -> Intent {
+    Intent::best_effort(What::Link(Link {
+        at: Place::At(ContainerPath::new(at)),
+        target: target.into(),
+    }))
+}
+
+fn proc_of(gpus: &[&str]) -> Intent {
+    Intent::required(What::DriverProc(DriverProc {
+        gpus: gpus.iter().map(ToString::to_string).collect(),
+        capabilities: CapabilityFiles::None,
+    }))
+}
+
+pub(in crate::render) fn plan() -> Plan {
+    Plan {
+        common: vec![
+            proc_of(&[]),
+            Intent::best_effort(What::EglProfile(EglProfile { minors: vec![] })),
+            mount("/usr/bin/nvidia-smi", FileClass::Program),
+            mount("/usr/lib64/libcuda.so.535.1", FileClass::Library),
+            link("/usr/lib64/libcuda.so.1", "libcuda.so.535.1"),
+            link("/usr/lib64/libcuda.so", "libcuda.so.1"),
+            Intent::best_effort(What::CudaCompat(CudaCompat {
+                host_driver: "535.1".into(),
+                host_cuda: None,
+                root: None,
+                how: crate::plan::CompatUse::Search,
+                capabilities: crate::capability::Capabilities::all(),
+            })),
+            mount("/run/nvidia-persistenced/socket", FileClass::Socket),
+            device(DeviceRole::Control.path(), 195, 255),
+            Intent::required(What::LibraryPath(LibraryPath {
+                directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
+            })),
+            Intent::void(),
+        ],
+        devices: vec![Part {
+            kind: PartKind::Gpu,
+            names: vec!["0".into(), "GPU-1".into()],
+            intents: vec![
+                device("/dev/nvidia0", 195, 0),
+                Intent {
+                    need: Need::BestEffort,
+                    ..device("/dev/dri/card1", 226, 1)
+                },
+                link("/dev/dri/by-path/pci-0000:3b:00.0-card", "../card1"),
+                proc_of(&["0000:3b:00.0"]),
+            ],
+        }],
+    }
+}
+
+fn lines(edits: &Edits) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, value) in &edits.env {
+        lines.push(format!("env {name}={value}"));
+    }
+    for node in &edits.device_nodes {
+        let from = node.host_path.as_ref();
+        let from = from.map(|path| format!(" from {}", path.display()));
+        let from = from.unwrap_or_default();
+        lines.push(format!("node {}{from} {}", node.path, node.permissions));
+    }
+    for hook in &edits.hooks {
+        lines.push(format!("hook {} {}", hook.name, hook.arguments.join(" ")));
+    }
+    for mount in &edits.mounts {
+        let options = mount.options.words().join(",");
+        let source = mount.host_path.display();
+        lines.push(format!("mount {source} {} {options}", mount.container_path));
+    }
+    lines
+}
+
+#[test]
+fn separate_hooks() {
+    let content = content(&plan(), &Options::default());
+    assert_eq!(
+        lines(&content.common),
+        [
+            "env NVIDIA_VISIBLE_DEVICES=void",
+            "node /dev/nvidiactl rwm",
+            "hook create-symlinks --link libcuda.so.535.1::/usr/lib64/libcuda.so.1 --link libcuda.so.1::/usr/lib64/libcuda.so",
+            "hook enable-cuda-compat --host-driver-version=535.1",
+            "hook update-ldcache --folder /usr/lib64",
+            "hook disable-device-node-modification ",
+            "hook filter-driver-proc ",
+            "hook update-application-profile ",
+            "mount /usr/bin/nvidia-smi /usr/bin/nvidia-smi ro,nosuid,nodev,rbind,rprivate",
+            "mount /usr/lib64/libcuda.so.535.1 /usr/lib64/libcuda.so.535.1 ro,nosuid,nodev,rbind,rprivate",
+            "mount /run/nvidia-persistenced/socket /run/nvidia-persistenced/socket nosuid,nodev,rbind,rprivate,noexec",
+        ]
+    );
+    let [gpu] = content.devices.as_slice() else {
+        panic!("{content:?}");
+    };
+    assert_eq!(gpu.names, ["0", "GPU-1"]);
+    assert_eq!(
+        lines(&gpu.edits),
+        [
+            "node /dev/nvidia0 rwm",
+            "node /dev/dri/card1 rwm",
+            "hook create-symlinks --link ../card1::/dev/dri/by-path/pci-0000:3b:00.0-card",
+        ]
+    );
+}
+
+#[test]
+fn one_hook_for_everything() {
+    let options = Options {
+        hooks: Hooks::Merged,
+        ldconfig: Some("/sbin/ldconfig".into()),
+        ..Options::default()
+    };
+    let common = content(&plan(), &options).common;
+    let [hook] = common.hooks.as_slice() else {
+        panic!("{common:?}");
+    };
+    assert_eq!(hook.name, MERGED);
+    assert_eq!(
+        hook.arguments.join(" "),
+        "--version=1 --link libcuda.so.535.1::/usr/lib64/libcuda.so.1 --link libcuda.so.1::/usr/lib64/libcuda.so \
+         --host-driver-version=535.1 --ldconfig-path /sbin/ldconfig --folder /usr/lib64 \
+         --disable-device-node-modification --filter-driver-proc --update-application-profile"
+    );
+}
+
+#[test]
+fn roots_are_in_front_of_what_is_on_the_host() {
+    let options = Options {
+        driver_root: "/run/nvidia/driver".into(),
+        dev_root: "/run/nvidia/driver".into(),
+        ..Options::default()
+    };
+    let common = lines(&content(&plan(), &options).common);
+    assert!(
+        common.contains(&"node /dev/nvidiactl from /run/nvidia/driver/dev/nvidiactl rwm".into())
+    );
+    let program = "mount /run/nvidia/driver/usr/bin/nvidia-smi /usr/bin/nvidia-smi ro,nosuid,nodev,rbind,rprivate";
+    assert!(common.contains(&program.into()), "{common:#?}");
+}

@@ -1,0 +1,75 @@
+//! Shows a plan to programs.
+//!
+//! ```json
+//! {
+//!   "version": 1,
+//!   "image": {
+//!     "layout": { "bins_dir": "/usr/bin", "libs_dir": "/usr/lib64", "libs32_dir": "/usr/lib",
+//!                 "cudart_dir": "/usr/local/cuda" },
+//!     "ldconfig": "builtin",
+//!     "compat_mounted": ["/usr/local/cuda-12.4/compat/libcuda.so.550.1"],
+//!     "compat_searched": []
+//!   },
+//!   "common": [
+//!     { "need": "required", "intent": "driver-proc", "gpus": [], "capabilities": "none" },
+//!     { "need": "best-effort", "intent": "egl-profile", "minors": [] },
+//!     { "need": "required", "intent": "mount", "source": "/usr/lib64/libcuda.so.535.1",
+//!       "place": { "library": "libcuda.so.535.1" }, "class": "library" },
+//!     { "need": "best-effort", "intent": "link", "at": { "library": "libcuda.so" }, "target": "libcuda.so.1" },
+//!     { "need": "best-effort", "intent": "cuda-compat", "host_driver": "535.1", "how": "mount",
+//!       "capabilities": ["compute"] },
+//!     { "need": "required", "intent": "device", "source": "/dev/nvidiactl", "number": { "major": 195, "minor": 255 },
+//!       "at": "/dev/nvidiactl", "bind": true, "allow": true },
+//!     { "need": "required", "intent": "library-path", "directories": [{ "library": "" }, { "library32": "" }] },
+//!     { "need": "required", "intent": "env", "name": "NVIDIA_VISIBLE_DEVICES", "value": "void" }
+//!   ],
+//!   "devices": [{ "kind": "gpu", "names": ["0", "GPU-…"], "intents": [] }]
+//! }
+//! ```
+//!
+//! `image` is there if the plan is for a known container: where it keeps things, what updates its loader's cache
+//! (`"builtin"`, `{"host": PATH}` or `{"image": PATH}`), and which of its CUDA compatibility libraries are mounted, or
+//! which directories of them are searched first. A place is `{"at": PATH}`, or a name in one of the image's own directories: `library`, `library32`, `program`. Within
+//! a version, keys, kinds and values are added, never changed or removed.
+
+use serde_json::{Value, json};
+
+use crate::container::ImageFacts;
+use crate::plan::{Part, Plan, What};
+
+/// The version of the form.
+const VERSION: u32 = 1;
+
+/// A plan as a value, for an image if that is known.
+pub fn json(plan: &Plan, image: Option<&ImageFacts>) -> Value {
+    let part =
+        |part: &Part| json!({ "kind": part.kind, "names": part.names, "intents": part.intents });
+    let mut value = json!({
+        "version": VERSION,
+        "common": plan.common,
+        "devices": plan.devices.iter().map(part).collect::<Vec<_>>(),
+    });
+    if let (Some(image), Some(object)) = (image, value.as_object_mut()) {
+        object.insert("image".into(), of_image(plan, image));
+    }
+    value
+}
+
+fn of_image(plan: &Plan, image: &ImageFacts) -> Value {
+    let compat = plan.common.iter().filter_map(|intent| match &intent.what {
+        What::CudaCompat(compat) => Some(compat),
+        _ => None,
+    });
+    let found = &image.compat_libraries;
+    let mounted: Vec<_> = compat
+        .clone()
+        .flat_map(|compat| compat.mounted(found))
+        .collect();
+    let searched: Vec<_> = compat.flat_map(|compat| compat.searched(found)).collect();
+    json!({
+        "layout": image.layout,
+        "ldconfig": image.ldconfig,
+        "compat_mounted": mounted,
+        "compat_searched": searched,
+    })
+}

@@ -1,0 +1,167 @@
+//! Writes a plan into a container's config.json, the value that an OCI runtime reads.
+//!
+//! Only what a plan needs is added. Members that this does not know survive, and a second pass changes nothing. What
+//! cannot be said in config.json (links, library path, procfs) becomes one createContainer hook, [merged](super::cdi::MERGED).
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::cdi::{self, Edits, Hooks};
+use crate::error::{Error, ErrorKind, Result};
+use crate::plan::Intent;
+
+/// How a plan is written into a configuration.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where things are on the host.
+    pub host: cdi::Options,
+    /// The program that is run as a hook, and its leading arguments: its name, then perhaps a subcommand.
+    pub hook: Option<(String, Vec<String>)>,
+    /// Nodes cannot be made, as in a user namespace: those whose path on the host differs are bound.
+    pub bind_nodes: bool,
+}
+
+/// Adds to a configuration what `intents` ask for; whether anything changed.
+///
+/// # Errors
+/// If a member that must be an object or a list is something else. The configuration is then half changed: throw it away.
+pub fn edit(config: &mut Value, intents: &[Intent], options: &Options) -> Result<bool> {
+    let before = config.clone();
+    let host = cdi::Options {
+        hooks: Hooks::Merged,
+        ..options.host.clone()
+    };
+    let edits = cdi::edits(intents, &host);
+    environment(config, &edits)?;
+    devices(config, &edits, options)?;
+    mounts(config, &edits)?;
+    hooks(config, &edits, options)?;
+    Ok(*config != before)
+}
+
+/// A variable replaces those of the same name.
+fn environment(config: &mut Value, edits: &Edits) -> Result<()> {
+    if edits.env.is_empty() {
+        return Ok(());
+    }
+    let env = list(config, &["process", "env"])?;
+    for (name, value) in &edits.env {
+        let entry = json!(format!("{name}={value}"));
+        let is_same = |old: &Value| {
+            let text = old.as_str().unwrap_or_default();
+            text.split_once('=').is_some_and(|(known, _)| known == name)
+        };
+        if env.iter().filter(|old| is_same(old)).collect::<Vec<_>>() != [&entry] {
+            env.retain(|old| !is_same(old));
+            env.push(entry);
+        }
+    }
+    Ok(())
+}
+
+/// Nodes, and the right to read and write them.
+fn devices(config: &mut Value, edits: &Edits, options: &Options) -> Result<()> {
+    for node in &edits.device_nodes {
+        let path = json!(node.path);
+        match (&node.host_path, options.bind_nodes) {
+            (Some(source), true) => bind_node(config, source, &path)?,
+            _ => {
+                let mut device = json!({
+                    "path": path,
+                    "type": "c",
+                    "major": node.number.major,
+                    "minor": node.number.minor,
+                });
+                if let (Some(owner), Some(device)) = (node.owner, device.as_object_mut()) {
+                    device.insert("fileMode".into(), json!(owner.mode & 0o777));
+                    device.insert("uid".into(), json!(owner.uid));
+                    device.insert("gid".into(), json!(owner.gid));
+                }
+                let known = list(config, &["linux", "devices"])?;
+                known.retain(|old| old.get("path") != Some(&path) || *old == device);
+                add(known, device);
+            }
+        }
+        let rule = json!({
+            "allow": true,
+            "type": "c",
+            "major": node.number.major,
+            "minor": node.number.minor,
+            "access": "rw",
+        });
+        add(list(config, &["linux", "resources", "devices"])?, rule);
+    }
+    Ok(())
+}
+
+fn bind_node(config: &mut Value, source: &Path, path: &Value) -> Result<()> {
+    let options = ["ro", "nosuid", "noexec", "bind"];
+    let mount =
+        json!({ "destination": path, "type": "bind", "source": source, "options": options });
+    add(list(config, &["mounts"])?, mount);
+    Ok(())
+}
+
+fn mounts(config: &mut Value, edits: &Edits) -> Result<()> {
+    for mount in &edits.mounts {
+        let mount = json!({
+            "destination": mount.container_path,
+            "type": "bind",
+            "source": mount.host_path,
+            "options": mount.options.words(),
+        });
+        add(list(config, &["mounts"])?, mount);
+    }
+    Ok(())
+}
+
+fn hooks(config: &mut Value, edits: &Edits, options: &Options) -> Result<()> {
+    let Some((program, leading)) = &options.hook else {
+        return Ok(());
+    };
+    for hook in &edits.hooks {
+        let name = [hook.name.to_owned()];
+        let arguments: Vec<_> = leading.iter().chain(&name).chain(&hook.arguments).collect();
+        // An environment of its own: otherwise some runtimes give it the container's.
+        let run = json!({ "path": program, "args": arguments, "env": ["NVIDIA_CTK_DEBUG=false"] });
+        add(list(config, &["hooks", "createContainer"])?, run);
+    }
+    Ok(())
+}
+
+fn add(entries: &mut Vec<Value>, entry: Value) {
+    if !entries.contains(&entry) {
+        entries.push(entry);
+    }
+}
+
+/// A list in the configuration, made if it is missing or null.
+fn list<'v>(value: &'v mut Value, path: &[&str]) -> Result<&'v mut Vec<Value>> {
+    let wrong = |kind: &str| {
+        let text = format!("config.json: {} is no {kind}", path.join("."));
+        Error::new(ErrorKind::Malformed, text)
+    };
+    let (last, objects) = path.split_last().ok_or_else(|| wrong("list"))?;
+    let mut at = value;
+    for name in objects {
+        at = member(at, name, || Value::Object(Map::new())).ok_or_else(|| wrong("object"))?;
+    }
+    let found = member(at, last, || Value::Array(Vec::new())).ok_or_else(|| wrong("object"))?;
+    found.as_array_mut().ok_or_else(|| wrong("list"))
+}
+
+fn member<'v>(
+    value: &'v mut Value,
+    name: &str,
+    empty: impl FnOnce() -> Value,
+) -> Option<&'v mut Value> {
+    let member = value.as_object_mut()?.entry(name).or_insert(Value::Null);
+    if member.is_null() {
+        *member = empty();
+    }
+    Some(member)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Configurations in, configurations out.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::render::cdi::tests::plan;
+
+fn options() -> Options {
+    Options {
+        host: cdi::Options::default(),
+        hook: Some((
+            "/usr/bin/nvidia-cdi-hook".into(),
+            vec!["nvidia-cdi-hook".into()],
+        )),
+        bind_nodes: false,
+    }
+}
+
+#[test]
+fn unknown_members_survive_and_a_second_pass_changes_nothing() {
+    let mut config = json!({
+        "ociVersion": "1.0.2",
+        "x": { "y": [1, null] },
+        "process": { "env": ["A=1", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=0"] },
+        "linux": { "devices": null, "z": true },
+    });
+    let intents = plan().flattened();
+    assert!(edit(&mut config, &intents, &options()).unwrap());
+    assert_eq!(config["x"], json!({ "y": [1, null] }));
+    assert_eq!(config["linux"]["z"], true);
+    assert_eq!(
+        config["process"]["env"],
+        json!(["A=1", "NVIDIA_VISIBLE_DEVICES=void"])
+    );
+    let paths: Vec<_> = config["linux"]["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|device| device["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dri/card1"]);
+    assert_eq!(
+        config["linux"]["resources"]["devices"][1],
+        json!({ "allow": true, "type": "c", "major": 195, "minor": 0, "access": "rw" })
+    );
+    let hooks = config["hooks"]["createContainer"].as_array().unwrap();
+    assert_eq!(hooks.len(), 1);
+    assert_eq!(hooks[0]["args"][1], "merged");
+
+    let once = config.clone();
+    assert!(!edit(&mut config, &intents, &options()).unwrap());
+    assert_eq!(config, once);
+}
+
+#[test]
+fn a_node_that_is_there_is_replaced_if_it_is_another() {
+    let mut config = json!({ "linux": { "devices": [
+        { "path": "/dev/nvidia0", "type": "c", "major": 1, "minor": 3 },
+        { "path": "/dev/other", "type": "c", "major": 1, "minor": 5 },
+    ] } });
+    edit(&mut config, &plan().flattened(), &options()).unwrap();
+    let devices = config["linux"]["devices"].as_array().unwrap();
+    let of_gpu: Vec<_> = devices
+        .iter()
+        .filter(|device| device["path"] == "/dev/nvidia0")
+        .collect();
+    assert_eq!(of_gpu.len(), 1);
+    assert_eq!(of_gpu[0]["major"], 195);
+    assert!(devices.iter().any(|device| device["path"] == "/dev/other"));
+}
+
+#[test]
+fn nodes_of_another_root_are_bound_in_user_namespaces() {
+    let options = Options {
+        host: cdi::Options {
+            dev_root: "/run/nvidia/driver".into(),
+            ..cdi::Options::default()
+        },
+        bind_nodes: true,
+        ..options()
+    };
+    let mut config = json!({});
+    edit(&mut config, &plan().flattened(), &options).unwrap();
+    assert!(config["linux"].get("devices").is_none());
+    let mounts = config["mounts"].as_array().unwrap();
+    let node = json!({
+        "destination": "/dev/nvidia0",
+        "type": "bind",
+        "source": "/run/nvidia/driver/dev/nvidia0",
+        "options": ["ro", "nosuid", "noexec", "bind"],
+    });
+    assert!(mounts.contains(&node), "{mounts:#?}");
+}
+
+#[test]
+fn what_has_another_type_is_an_error() {
+    for config in [
+        json!([]),
+        json!({ "process": [] }),
+        json!({ "process": { "env": {} } }),
+        json!({ "hooks": 1 }),
+    ] {
+        let error = edit(&mut config.clone(), &plan().flattened(), &options()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Malformed, "{config}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Shows a plan to people: one line for each intent, first what it is, then the objects.
+//!
+//! Without a known image, places that depend on it are shown as `<libraries>/NAME`. A question mark at the end of a line
+//! means best effort.
+
+use std::path::Path;
+
+use crate::container::{ImageFacts, Ldconfig};
+use crate::debuglog::printable;
+use crate::host::FileClass;
+use crate::plan::{
+    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, Intent, LibraryPath, Need, Place,
+    Plan, What,
+};
+
+/// What a container gets that gets all devices of the plan, for an image if that is known.
+pub fn text(plan: &Plan, image: Option<&ImageFacts>) -> String {
+    let mut text = String::new();
+    let mut last = Vec::new();
+    let view = View { image };
+    for intent in plan.flattened() {
+        let lines = view.lines(&intent);
+        // As it is carried out.
+        if matches!(intent.what, What::LibraryPath(_)) {
+            last.extend(lines);
+            continue;
+        }
+        text.extend(lines);
+    }
+    text.extend(last);
+    text
+}
+
+struct View<'i> {
+    image: Option<&'i ImageFacts>,
+}
+
+impl View<'_> {
+    fn lines(&self, intent: &Intent) -> Vec<String> {
+        let (kind, objects) = match &intent.what {
+            What::Device(device) => ("device", vec![of_device(device)]),
+            What::Mount(mount) => {
+                let path = arrow(&mount.source.to_string(), &self.place(&mount.place));
+                (class(mount.class), vec![path])
+            }
+            What::Link(link) => {
+                let line = format!("{} -> {}", self.place(&link.at), link.target.display());
+                ("link", vec![line])
+            }
+            What::LibraryPath(libraries) => ("library path", vec![self.libraries(libraries)]),
+            What::CudaCompat(compat) => ("cuda compat", self.compat(compat)),
+            What::DriverProc(shown) => ("driver proc", vec![of_proc(shown)]),
+            What::EglProfile(shown) => {
+                let node = |minor: &u32| format!("/dev/nvidia{minor}");
+                let nodes: Vec<_> = shown.minors.iter().map(node).collect();
+                ("egl profile", vec![format!("shows {}", nodes.join(", "))])
+            }
+            What::Env(variable) => {
+                let line = format!("{}={}", variable.name, variable.value);
+                ("environment", vec![line])
+            }
+        };
+        let mark = match intent.need {
+            Need::Required => "",
+            Need::BestEffort => " ?",
+        };
+        let line = |object| printable(&format!("{kind:<13} {object}{mark}")).to_string() + "\n";
+        objects.into_iter().map(line).collect()
+    }
+
+    fn libraries(&self, libraries: &LibraryPath) -> String {
+        let directories = libraries.directories.iter();
+        let directories: Vec<_> = directories.map(|place| self.place(place)).collect();
+        let directories = directories.join(", ");
+        match self.image.map(|image| &image.ldconfig) {
+            None => directories,
+            Some(Ldconfig::Builtin) => format!("{directories} by the builtin ldconfig"),
+            Some(Ldconfig::Host(path)) => {
+                format!("{directories} by {} of the host", path.display())
+            }
+            Some(Ldconfig::Image(path)) => format!("{directories} by {path} of the container"),
+        }
+    }
+
+    /// One line for each library or directory of a known image.
+    fn compat(&self, compat: &CudaCompat) -> Vec<String> {
+        let Some(image) = self.image else {
+            let verb = match compat.how {
+                CompatUse::Search => "searched first",
+                CompatUse::Mount => "mounted",
+            };
+            let driver = &compat.host_driver;
+            return vec![format!("{verb} if for another driver than {driver}")];
+        };
+        let found = &image.compat_libraries;
+        let mounted = compat.mounted(found).into_iter().map(|library| {
+            let at = image.layout.libs_dir.join(library.file_name());
+            format!("{library} of the container -> {at}")
+        });
+        let searched = compat.searched(found).into_iter();
+        mounted
+            .chain(searched.map(|directory| format!("{directory} is searched first")))
+            .collect()
+    }
+
+    fn place(&self, place: &Place) -> String {
+        if let Some(image) = self.image {
+            return place.in_image(&image.layout).to_string();
+        }
+        let of = |directory: &str, name: &Path| match name.as_os_str().is_empty() {
+            true => directory.to_owned(),
+            false => format!("{directory}/{}", name.display()),
+        };
+        match place {
+            Place::At(path) => path.to_string(),
+            Place::Library(name) => of("<libraries>", name),
+            Place::Library32(name) => of("<libraries32>", name),
+            Place::Program(name) => of("<programs>", name),
+        }
+    }
+}
+
+fn of_device(device: &Device) -> String {
+    let grants = match (device.bind, device.allow) {
+        (true, true) => "",
+        (true, false) => " node only",
+        (false, _) => " rule only",
+    };
+    let path = arrow(&device.source.to_string(), &device.at.to_string());
+    format!("{path} ({}){grants}", device.number)
+}
+
+fn of_proc(shown: &DriverProc) -> String {
+    let mut parts: Vec<_> = shown.gpus.iter().map(|gpu| format!("gpus/{gpu}")).collect();
+    match &shown.capabilities {
+        CapabilityFiles::None => {}
+        CapabilityFiles::Some(files) => parts.extend(files.iter().map(ToString::to_string)),
+        CapabilityFiles::All => parts.push("all capabilities".into()),
+    }
+    match parts.is_empty() {
+        true => "/proc/driver/nvidia".into(),
+        false => format!("/proc/driver/nvidia with {}", parts.join(", ")),
+    }
+}
+
+fn class(class: FileClass) -> &'static str {
+    match class {
+        FileClass::Library => "library",
+        FileClass::Program => "program",
+        FileClass::Firmware => "firmware",
+        FileClass::Config => "configuration",
+        FileClass::Data => "data",
+        FileClass::Socket => "socket",
+        FileClass::DeviceDir => "devices",
+    }
+}
+
+/// From where to where; once, if that is the same.
+fn arrow(from: &str, to: &str) -> String {
+    if from == to {
+        to.to_owned()
+    } else {
+        format!("{from} -> {to}")
+    }
+}
