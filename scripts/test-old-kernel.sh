@@ -102,12 +102,6 @@ ln -s busybox "$first/bin/sh"
 cat > "$work/guest.sh" <<GUEST
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TMPDIR=/tmp
 cp -r $work/programs /run/programs
-# ldconfig is executed from an overlay, which Linux 5.10 does not do above 9p.
-mkdir /run/sbin
-for program in ldconfig ldconfig.real chroot pivot_root; do
-  [ ! -e /usr/sbin/\$program ] || cp /usr/sbin/\$program /run/sbin/
-done
-mount --bind /run/sbin /usr/sbin
 export NVC_CLI=/run/programs/nvidia-container-cli NVC_TEST_SLOW=20
 cd $PWD/tests
 echo "== \$(uname -sr), \$(nproc) processors"
