@@ -181,11 +181,11 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    /// The ids of all mounts of this thread's namespace.
-    pub(super) fn mount_ids(&self) -> Result<HashSet<u64>, Errno> {
-        let text = self.read_sibling("mountinfo")?;
-        let id = |line: &str| line.split(' ').next()?.parse().ok();
-        Ok(text.lines().filter_map(id).collect())
+    /// All mounts of this thread's namespace: by their ids, what else tells one from another.
+    ///
+    /// The kernel uses an id again at once. Where a mount is does not tell, since its mount point can be renamed.
+    pub(super) fn mounts(&self) -> Result<HashMap<u64, String>, Errno> {
+        Ok(marks(&self.read_sibling("mountinfo")?))
     }
 
     /// The id of the mount that a descriptor is on.
@@ -212,6 +212,18 @@ const DIRECTORY: OFlag = OFlag::O_PATH
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_CLOEXEC);
 
+/// Of each mount in a mountinfo: the mount that it is on, the file system, the directory of that, and its own options.
+fn marks(mountinfo: &str) -> HashMap<u64, String> {
+    let mark = |line: &str| {
+        let (id, rest) = line.split_once(' ')?;
+        let mut fields = rest.splitn(6, ' ');
+        let [above, device, root, _, options] = std::array::from_fn(|_| fields.next());
+        let mark = [above?, device?, root?, options?].join(" ");
+        Some((id.parse().ok()?, mark))
+    };
+    mountinfo.lines().filter_map(mark).collect()
+}
+
 /// Ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
 pub(crate) fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
     let id = |line: &str| {
@@ -236,5 +248,17 @@ mod tests {
                     23 21 0:6 / /b rw master:3 shared:4 - tmpfs tmpfs rw\n\
                     garbage\n24\n";
         assert_eq!(shared_mounts(text), HashSet::from([21, 23]));
+    }
+
+    #[test]
+    fn mounts_are_told_apart_without_their_places() {
+        let of = |place: &str, options: &str| {
+            let line = format!("21 1 254:0 /a {place} {options} shared:1 - ext4 /dev/vda rw\n");
+            marks(&line).remove(&21)
+        };
+        assert_eq!(of("/x", "ro"), Some("1 254:0 /a ro".to_owned()));
+        assert_eq!(of("/x", "ro"), of("/y", "ro"));
+        assert_ne!(of("/x", "ro"), of("/x", "rw"));
+        assert!(marks("garbage\n24\n24 1 254:0 /\n").is_empty());
     }
 }
