@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         a_daemons_socket,
         the_directory_of_capability_devices,
         the_directory_of_mps,
+        a_link_in_the_place_of_the_directory_of_mps,
     ])
 }
 
@@ -70,4 +71,25 @@ fn the_directory_of_mps() {
     let file = container.inside("/tmp/nvidia-mps/a-clients-own");
     fs::write(&file, "").unwrap();
     fs::remove_file(file).unwrap();
+}
+
+/// A user of the host, or a container with a volume of /tmp, chooses what all others can write in.
+fn a_link_in_the_place_of_the_directory_of_mps() {
+    let scratch = Scratch::new().unwrap();
+    let driver = driver::Builder::default().build(scratch.path()).unwrap();
+    let (tmp, secrets) = (driver.path("/tmp"), driver.path("/root-only"));
+    fs::set_permissions(&tmp, Permissions::from_mode(0o1777)).unwrap();
+    fs::remove_dir_all(tmp.join("nvidia-mps")).unwrap();
+    fs::create_dir(&secrets).unwrap();
+    fs::write(secrets.join("secret"), "").unwrap();
+    std::os::unix::fs::symlink("/root-only", tmp.join("nvidia-mps")).unwrap();
+    let container = debian();
+    let outcome = configure_on(&driver, &container, &["--compute", "--device=0"])
+        .outcome()
+        .unwrap();
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(outcome.stderr.contains("a link that other users can make"));
+    for place in ["/root-only/secret", "/tmp/nvidia-mps/secret"] {
+        assert!(!container.inside(place).exists(), "{place}");
+    }
 }

@@ -84,9 +84,23 @@ impl<'r> HostSources<'r> {
                 location,
             ));
         }
-        let found = self.root.resolve(path);
+        let found = match expected {
+            Expected::Kind(BindKind::Ipc) => self.without_links(path),
+            _ => self.root.resolve(path),
+        };
         let fd = found.map_err(|errno| Error::file("stat failed", &name, errno))?;
         ReadySource::new(fd.as_fd(), name, expected, location)
+    }
+
+    /// Opens what a real path says, and not what a link leads to that was put there since discovery: the directory of MPS
+    /// lies where all users can write, and containers can write in it.
+    fn without_links(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
+        let (fd, real) = self.root.real_path(path)?;
+        if real == *path {
+            Ok(fd)
+        } else {
+            Err(Errno::ELOOP)
+        }
     }
 
     /// The restricted clone by one call, and what it is of; for Linux 6.15 and paths that do not end in a link.
@@ -281,5 +295,26 @@ pub(super) fn locked(source: &Path) -> String {
 impl fmt::Display for ReadySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.name.display().fmt(f)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_a_directory_for_clients_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        std::fs::create_dir_all(at("tmp")).unwrap();
+        std::fs::create_dir_all(at("etc/pipe")).unwrap();
+        std::os::unix::fs::symlink("/etc", at("tmp/mps")).unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        for path in ["/tmp/mps", "/tmp/mps/pipe"] {
+            let ipc = Expected::Kind(BindKind::Ipc);
+            let error = HostSources::new(&root).open(&HostPath::new(path), ipc);
+            assert_eq!(error.unwrap_err().errno(), Some(Errno::ELOOP), "{path}");
+        }
     }
 }

@@ -1,5 +1,9 @@
 //! Finds the sockets and directories through which containers talk to the driver's daemons.
+//!
+//! The directory of MPS lies in /tmp and is mounted writable. So a link there, which any user or a container with a volume
+//! of /tmp can make, is not followed: it would give all containers a directory of the host.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use log::{debug, info, warn};
@@ -10,6 +14,7 @@ use crate::capability::Capability;
 use crate::error::errno_text;
 use crate::host::realpath::RealPaths;
 use crate::host::{DriverFile, DriverRoot, FileClass};
+use crate::inroot;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
@@ -46,7 +51,11 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
     wanted
         .filter_map(|(_, path, expected, capability)| {
             let path = HostPath::new(path);
-            match paths.resolve_with_kind(&path) {
+            let found = match expected {
+                SFlag::S_IFDIR => Unforged::find(root, &path).and_then(Unforged::with_kind),
+                _ => paths.resolve_with_kind(&path),
+            };
+            match found {
                 Ok((real, kind)) if kind == expected => {
                     debug!("selecting {real}");
                     return Some(DriverFile::new(real, FileClass::Socket).of(Some(capability)));
@@ -65,6 +74,13 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {
                     info!("missing ipc {path}");
                 }
+                Err(Errno::ELOOP) => {
+                    let path = root.join(&path);
+                    warn!(
+                        "skipping {}: a link that other users can make leads to it",
+                        path.display()
+                    );
+                }
                 Err(errno) => {
                     let path = root.join(&path);
                     warn!("skipping {}: {}", path.display(), errno_text(errno));
@@ -73,6 +89,43 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
             None
         })
         .collect()
+}
+
+/// Something in the driver root to which no link leads that another user than the caller and root can have made.
+struct Unforged {
+    fd: OwnedFd,
+    real: HostPath,
+    /// Whether other users can change what is below.
+    is_open: bool,
+}
+
+impl Unforged {
+    /// Resolves a path, one name after the other: `ELOOP` for a link in, or below, a directory of other users.
+    fn find(root: &DriverRoot, path: &HostPath) -> Result<Self, Errno> {
+        let (expected, is_open) = match path.as_path().parent() {
+            None => (HostPath::new("/"), false),
+            Some(above) => {
+                let above = Self::find(root, &HostPath::new(above))?;
+                (above.real.join(path.file_name()), above.is_open)
+            }
+        };
+        let (fd, real) = root.real_path(&expected)?;
+        if is_open && real != expected {
+            return Err(Errno::ELOOP);
+        }
+        let stat = inroot::stat(fd.as_fd())?;
+        let is_ours = stat.st_uid == 0 || stat.st_uid == nix::unistd::geteuid().as_raw();
+        Ok(Self {
+            is_open: is_open || !is_ours || stat.st_mode & 0o002 != 0,
+            fd,
+            real,
+        })
+    }
+
+    fn with_kind(self) -> Result<(HostPath, SFlag), Errno> {
+        let stat = inroot::stat(self.fd.as_fd())?;
+        Ok((self.real, inroot::kind(&stat)))
+    }
 }
 
 #[cfg(test)]
@@ -117,5 +170,48 @@ mod tests {
         std::fs::write(at("run/nvidia-fabricmanager/socket"), "").unwrap();
         std::fs::write(at("file"), "").unwrap();
         assert_eq!(find(Some("/file"), all), [socket]);
+    }
+
+    #[test]
+    fn links_of_other_users_are_not_followed() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        let chmod = |path: &str, mode| {
+            std::fs::set_permissions(at(path), PermissionsExt::from_mode(mode)).unwrap();
+        };
+        for path in ["tmp/own/below", "etc/pipe", "var"] {
+            std::fs::create_dir_all(at(path)).unwrap();
+        }
+        for (target, link) in [
+            ("/etc", "tmp/nvidia-mps"),
+            ("own", "tmp/near"),
+            ("/etc", "tmp/own/link"),
+            ("/etc", "var/mps"),
+        ] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+        }
+        let root = DriverRoot::open(dir.path()).unwrap();
+        let find = |mps: Option<&str>| {
+            let found = find(&root, mps.map(Path::new), DriverOptions::empty());
+            let names = found.iter().map(|file| file.path.to_string());
+            names.collect::<Vec<_>>()
+        };
+        chmod("tmp", 0o755);
+        assert_eq!(find(None), ["/etc"]);
+        chmod("tmp", 0o1777);
+        for path in [
+            None,
+            Some("/tmp/near"),
+            Some("/tmp/near/below"),
+            Some("/tmp/nvidia-mps/pipe"),
+            Some("/tmp/own/link"),
+            Some("/tmp/own/link/pipe"),
+        ] {
+            assert!(find(path).is_empty(), "{path:?}");
+        }
+        assert_eq!(find(Some("/tmp/own/below")), ["/tmp/own/below"]);
+        // An administrator's.
+        assert_eq!(find(Some("/var/mps/pipe")), ["/etc/pipe"]);
     }
 }

@@ -2,15 +2,18 @@
 //!
 //! A node that is right is left alone. systemd and runc find devices by their numbers in /dev/char, where udev, which never
 //! hears of nodes made by hand, puts no links to them.
+//!
+//! A container with a volume of the host's /dev can put links there. So below /dev none is followed, and owner and mode are
+//! given to the very node that was looked at.
 
-use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
 use log::{debug, info};
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, readlinkat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{self, FchmodatFlags, Mode, SFlag, makedev};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, symlinkat, unlinkat};
 
@@ -71,7 +74,7 @@ impl<'r> Nodes<'r> {
     pub(super) fn new(root: &'r DriverRoot) -> Self {
         Self {
             root,
-            char: root.resolve(&HostPath::new("/dev/char")).ok(),
+            char: open_directory(root, &HostPath::new("/dev/char")).ok(),
         }
     }
 
@@ -82,7 +85,10 @@ impl<'r> Nodes<'r> {
             Err(Errno::EEXIST) => Ok(()),
             Err(errno) => Err(errno),
             // Not by mkdirat, which heeds the umask.
-            Ok(()) => chmod(&dev, name, 0o755),
+            Ok(()) => chmod(
+                open_child(dev.as_fd(), name.as_ref(), SFlag::S_IFDIR)?,
+                0o755,
+            ),
         }
     }
 
@@ -98,7 +104,7 @@ impl<'r> Nodes<'r> {
             return Ok(());
         }
         let path = HostPath::new("/dev").join(name);
-        let directory = self.root.resolve(&path.parent())?;
+        let directory = open_directory(self.root, &path.parent())?;
         ensure_node(&directory, &path, number, permissions)?;
         if let Some(char) = &self.char {
             let link = format!("{}:{}", number.major, number.minor);
@@ -124,7 +130,7 @@ fn ensure_node(
                 if has == (permissions.uid, permissions.gid, permissions.mode) {
                     return Ok(());
                 }
-                return own(directory, path, permissions);
+                return own(directory, path, number, permissions);
             }
             _ => {
                 info!("removing {path}, which is another device or none");
@@ -137,29 +143,58 @@ fn ensure_node(
     info!("making device node {path}");
     let device = makedev(number.major.into(), number.minor.into());
     match stat::mknodat(directory, name, SFlag::S_IFCHR, Mode::empty(), device) {
-        Ok(()) => own(directory, path, permissions),
+        Ok(()) => own(directory, path, number, permissions),
         // Another process was faster, and has the same in mind.
         Err(Errno::EEXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-/// Gives a node its owner, then its mode.
-fn own(directory: &OwnedFd, path: &HostPath, permissions: Permissions) -> Result<(), Errno> {
-    let name = path.file_name();
+/// Gives a node its owner, then its mode; `ESTALE` if something else has its name meanwhile.
+fn own(
+    directory: &OwnedFd,
+    path: &HostPath,
+    number: DeviceNumber,
+    permissions: Permissions,
+) -> Result<(), Errno> {
+    let node = open_child(directory.as_fd(), path.file_name(), SFlag::S_IFCHR)?;
+    if DeviceNumber::from_rdev(inroot::stat(node.as_fd())?.st_rdev) != number {
+        return Err(Errno::ESTALE);
+    }
     let (uid, gid) = (
         Uid::from_raw(permissions.uid),
         Gid::from_raw(permissions.gid),
     );
-    let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-    fchownat(directory, name, Some(uid), Some(gid), flags)?;
-    chmod(directory, name, permissions.mode)
+    fchownat(&node, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
+    chmod(node, permissions.mode)
 }
 
-fn chmod(directory: impl AsFd, name: impl AsRef<std::ffi::OsStr>, mode: u32) -> Result<(), Errno> {
+/// Changes the mode of what is open by reference, which only a name in procfs can before Linux 6.6.
+fn chmod(node: OwnedFd, mode: u32) -> Result<(), Errno> {
+    let name = format!("{}/{}", inroot::OWN_DESCRIPTORS, node.as_raw_fd());
     let mode = Mode::from_bits_truncate(mode);
-    let flags = FchmodatFlags::FollowSymlink; // old kernels know nothing else; it is no link
-    stat::fchmodat(directory, name.as_ref(), mode, flags)
+    stat::fchmodat(AT_FDCWD, name.as_str(), mode, FchmodatFlags::FollowSymlink)
+}
+
+/// Opens /dev or a directory in it, which must not be a link.
+fn open_directory(root: &DriverRoot, path: &HostPath) -> Result<OwnedFd, Errno> {
+    let dev = HostPath::new("/dev");
+    let directory = root.resolve_directory(&dev)?;
+    if *path == dev {
+        return Ok(directory);
+    }
+    open_child(directory.as_fd(), path.file_name(), SFlag::S_IFDIR)
+}
+
+/// Opens an entry of a directory by reference; `ENOTDIR` or `ESTALE` if it is of another type.
+fn open_child(directory: BorrowedFd<'_>, name: &OsStr, wanted: SFlag) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let found = openat(directory, name, flags, Mode::empty())?;
+    match inroot::kind(&inroot::stat(found.as_fd())?) {
+        kind if kind == wanted => Ok(found),
+        _ if wanted == SFlag::S_IFDIR => Err(Errno::ENOTDIR),
+        _ => Err(Errno::ESTALE),
+    }
 }
 
 fn ensure_link(directory: &OwnedFd, name: &str, target: &str) -> Result<(), Errno> {
@@ -197,6 +232,30 @@ pub(super) fn directory_names(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Put there by a container that has the host's /dev, between the look and the change.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_link_in_the_place_of_a_node_is_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let shadow = dir.path().join("shadow");
+        std::fs::write(&shadow, "").unwrap();
+        std::fs::set_permissions(&shadow, PermissionsExt::from_mode(0o600)).unwrap();
+        symlink("shadow", dir.path().join("nvidia0")).unwrap();
+        let directory = std::fs::File::open(dir.path()).unwrap().into();
+        let (path, number) = (
+            HostPath::new("/dev/nvidia0"),
+            DeviceNumber {
+                major: 195,
+                minor: 0,
+            },
+        );
+        let done = own(&directory, &path, number, Permissions::DEFAULT);
+        assert_eq!(done, Err(Errno::ESTALE));
+        let mode = shadow.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 
     #[test]
     fn permissions_by_text() {

@@ -150,6 +150,22 @@ fn makes_nodes_and_links() {
     assert_eq!(inode("nvidiactl"), right);
 }
 
+/// A container that has the host's /dev can make them.
+#[test]
+#[ignore = "needs root"]
+fn links_to_other_directories_are_not_followed() {
+    let dir = tree();
+    let (dev, etc) = (dir.path().join("dev"), dir.path().join("etc"));
+    std::fs::create_dir(&etc).unwrap();
+    std::fs::remove_dir_all(dev.join("char")).unwrap();
+    for name in ["char", "nvidia-caps", "nvidia-caps-imex-channels"] {
+        std::os::unix::fs::symlink("../etc", dev.join(name)).unwrap();
+    }
+    // Three capabilities and a channel.
+    assert_eq!(run(dir.path(), &[5]).len(), 4);
+    assert_eq!(nodes(&etc), [""; 0]);
+}
+
 #[test]
 fn the_administrator_can_forbid_it() {
     let dir = tree();
