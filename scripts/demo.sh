@@ -91,7 +91,7 @@ build() {
   cli=${NVC_CLI:-} simdriver=${NVC_SIMDRIVER:-}
   [ "$cli" ] && [ "$simdriver" ] && return
   title "Building"
-  (cd "$repository" && cargo build -p nvc-cli -p nvc-docker -p nvc-testkit)
+  (cd "$repository" && cargo build -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-testkit)
   target=${CARGO_TARGET_DIR:-$repository/target}
   programs=$target/debug
   cli=${cli:-$target/debug/nvidia-container-cli}
@@ -208,6 +208,25 @@ if [ -s "$work/mig" ]; then
   container "$device" "$gpu $mig" "one MIG device"
 else
   title "Left out: a container with a MIG device. This machine has none."
+fi
+
+# runtime DEVICE EXPECTED WHAT: a container of runc, by our runtime
+runtime() {
+  title "The same by nvidia-container-runtime and runc: $3"
+  status=0
+  work=$work driver=$driver cli=$cli programs=$programs unshare --mount --pid --fork --kill-child --propagation private \
+    --mount-proc -- "$here/demo-runtime.sh" "$1" > "$work/log" 2>&1 || status=$?
+  sed 's/^GPU \|^  MIG /    &/' "$work/log"
+  verdict $status "runc started the container (status $status)"
+  found=$(sed -n 's/^\(GPU \|  MIG \).*(UUID: \([^)]*\)).*/\2/p' "$work/log" | tr '\n' ' ')
+  [ "${found% }" = "$2" ] && same=0 || same=1
+  verdict $same "nvidia-smi shows exactly $2"
+}
+if [ "$privileged" ] && [ "$driver" ] && [ -x "${programs:-}/nvidia-container-runtime" ] && command -v runc >/dev/null; then
+  runtime 0 "$(uuid_of 0)" "GPU 0 alone"
+  [ ! -s "$work/mig" ] || runtime "$device" "$gpu $mig" "one MIG device"
+else
+  title "Left out: nvidia-container-runtime. It is shown with the simulated driver, as root, where runc is."
 fi
 
 # docker with the simulated driver, in namespaces of its own; with the real one the machine's own docker is left alone.
