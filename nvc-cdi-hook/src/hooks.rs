@@ -5,12 +5,18 @@ mod chmod;
 mod cuda_compat;
 mod device_node_modification;
 mod driver_proc;
+mod library_path;
+mod merged;
 mod symlinks;
 mod tmpfs;
 
 use crate::arguments::{EVERY, Given, Opt};
 use crate::report::Report;
+use crate::root::Root;
 use crate::{PROGRAM, Result};
+
+/// What a hook does in a container's root.
+type Run = fn(&Given, &Root, &mut Report) -> Result<()>;
 
 /// A hook.
 #[derive(Debug)]
@@ -18,7 +24,8 @@ pub(crate) struct Hook {
     pub(crate) name: &'static str,
     about: &'static str,
     pub(crate) options: &'static [Opt],
-    pub(crate) run: fn(&Given, &mut Report) -> Result<()>,
+    /// None for the hook that does nothing.
+    pub(crate) run: Option<Run>,
 }
 
 const fn text(name: &'static str, value: &'static str, help: &'static str) -> Opt {
@@ -48,7 +55,7 @@ const HOOKS: &[Hook] = &[
             "TARGET::LINK",
             "Make LINK, which leads to TARGET",
         )],
-        run: symlinks::run,
+        run: Some(symlinks::run),
     },
     Hook {
         name: "enable-cuda-compat",
@@ -70,25 +77,25 @@ const HOOKS: &[Hook] = &[
                 "Where the image keeps the libraries",
             ),
         ],
-        run: cuda_compat::run,
+        run: Some(cuda_compat::run),
     },
     Hook {
         name: "disable-device-node-modification",
         about: "Tell programs in the container not to make device nodes",
         options: &[],
-        run: device_node_modification::run,
+        run: Some(device_node_modification::run),
     },
     Hook {
         name: "filter-driver-proc",
         about: "Hide other GPUs in the container's /proc/driver/nvidia",
         options: &[],
-        run: driver_proc::run,
+        run: Some(driver_proc::run),
     },
     Hook {
         name: "update-application-profile",
         about: "Let EGL see the container's GPUs only",
         options: &[],
-        run: application_profile::run,
+        run: Some(application_profile::run),
     },
     Hook {
         name: "chmod",
@@ -97,13 +104,45 @@ const HOOKS: &[Hook] = &[
             text("mode", "OCTAL", "The permissions"),
             list("path", "PATH", "What gets them"),
         ],
-        run: chmod::run,
+        run: Some(chmod::run),
+    },
+    Hook {
+        name: "update-ldcache",
+        about: "Let the loader find the libraries of some directories",
+        options: &[
+            text(
+                "ldconfig-path",
+                "FILE",
+                "The host's ldconfig; by default none runs where that is safe",
+            ),
+            list("folder", "DIR", "A directory with libraries"),
+        ],
+        run: Some(library_path::run),
+    },
+    Hook {
+        name: "create-soname-symlinks",
+        about: "Make the links by which the loader finds the libraries of some directories",
+        options: &[
+            text(
+                "ldconfig-path",
+                "FILE",
+                "The host's ldconfig; by default none runs where that is safe",
+            ),
+            list("folder", "DIR", "A directory with libraries"),
+        ],
+        run: Some(library_path::run),
+    },
+    Hook {
+        name: "merged",
+        about: "Do the work of several hooks in one process",
+        options: merged::OPTIONS,
+        run: Some(merged::run),
     },
     Hook {
         name: "noop",
         about: "Do nothing",
         options: &[],
-        run: |_, _| Ok(()),
+        run: None,
     },
 ];
 

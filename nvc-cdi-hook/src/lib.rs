@@ -36,7 +36,10 @@ const PROGRAM: &str = "nvidia-cdi-hook";
 /// Runs the hook that the words name; returns the exit status.
 pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
     let mut report = Report::new(verbosity);
-    match dispatch(words, &mut report) {
+    let done = dispatch(words, &mut report);
+    // crun takes a hook that leaves the state unread for one that failed.
+    state::drain();
+    match done {
         Ok(()) => 0,
         Err(failure) => {
             report.error(&failure.to_string());
@@ -116,7 +119,10 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     if given.flag("debug") {
         report.debug();
     }
-    (hook.run)(&given, report)
+    let Some(run) = hook.run else {
+        return Ok(());
+    };
+    run(&given, &container(&given)?, report)
 }
 
 /// Opens the root of the container that the state on standard input describes.

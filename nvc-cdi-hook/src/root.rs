@@ -73,6 +73,17 @@ impl Root {
         })
     }
 
+    /// Another descriptor of the root.
+    pub(crate) fn try_clone(&self) -> Result<OwnedFd> {
+        let cloned = self.root.as_fd().try_clone_to_owned();
+        cloned.map_err(|error| Failure::of("dup failed", self.path.display(), error))
+    }
+
+    /// Its path on the host.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Opens what a path leads to, by reference only. None if there is nothing.
     pub(crate) fn find(&self, path: &Path) -> Result<Option<OwnedFd>> {
         match self.root.resolve(path) {

@@ -37,6 +37,15 @@ pub(crate) fn read(from: impl Read) -> Result<State> {
     parse(&text)
 }
 
+/// Reads what is left of standard input, unless a person would have to type it.
+pub(crate) fn drain() {
+    use std::io::IsTerminal;
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        let _ = std::io::copy(&mut input.lock().take(LARGEST), &mut std::io::sink());
+    }
+}
+
 /// Reads a state from a file.
 pub(crate) fn read_file(path: &str) -> Result<State> {
     let file = File::open(path).map_err(|error| Failure::of("open failed", path, error))?;

@@ -6,17 +6,17 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, minor, statat};
 use rustix::io::Errno;
 
+use crate::Result;
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::{Result, container};
+use crate::root::Root;
 
 const PROFILE: &str = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf";
 
 /// The profile's mask has 64 bits.
 const MOST: u32 = 64;
 
-pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
-    let root = container(given)?;
+pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let dev = Path::new("/dev");
     let Some(directory) = root.directory(dev)? else {
         return Ok(());

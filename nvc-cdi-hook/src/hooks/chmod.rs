@@ -7,11 +7,11 @@ use rustix::io::Errno;
 
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::own_name;
-use crate::{Failure, Result, container};
+use crate::root::{Root, own_name};
+use crate::{Failure, Result};
 use std::os::fd::AsFd;
 
-pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
+pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let word = given
         .text("mode")
         .ok_or_else(|| Failure::new("--mode is missing"))?;
@@ -22,7 +22,6 @@ pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
     if paths.is_empty() {
         return Err(Failure::new("--path is missing"));
     }
-    let root = container(given)?;
     for path in paths {
         let path = Path::new("/").join(path);
         let Some(found) = root.find(&path)? else {

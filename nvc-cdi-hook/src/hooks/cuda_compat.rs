@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 
+use crate::Result;
 use crate::arguments::Given;
 use crate::report::Report;
 use crate::root::{Root, read};
-use crate::{Result, container};
 use note::Note;
 use version::{is_newer, major};
 
@@ -25,7 +25,7 @@ const CONF: &str = "/etc/ld.so.conf.d/00-compat-nvidia.conf";
 /// No libcuda is larger.
 const LARGEST: u64 = 256 << 20;
 
-pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
+pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let value = |name: &str| given.text(name).unwrap_or_default().to_string();
     let host = Host {
         driver: value("host-driver-version"),
@@ -34,12 +34,11 @@ pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
     if host.driver.is_empty() && host.cuda.is_empty() {
         return Ok(());
     }
-    let root = container(given)?;
     let directory = given
         .text("cuda-compat-container-root")
         .filter(|directory| !directory.is_empty());
     let path = Path::new("/").join(directory.unwrap_or(DIRECTORY));
-    let Some(library) = find(&root, &path, report)? else {
+    let Some(library) = find(root, &path, report)? else {
         return Ok(());
     };
     if !is_wanted(&host, &library) {

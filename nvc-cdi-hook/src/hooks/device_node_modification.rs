@@ -13,15 +13,14 @@ use super::tmpfs;
 use crate::arguments::Given;
 use crate::report::Report;
 use crate::root::{Root, read};
-use crate::{Failure, Result, container};
+use crate::{Failure, Result};
 
 const PARAMS: &str = "/proc/driver/nvidia/params";
 const ON: &str = "ModifyDeviceFiles: 1";
 const OFF: &str = "ModifyDeviceFiles: 0";
 const LARGEST: u64 = 1 << 20;
 
-pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
-    let root = container(given)?;
+pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let host = match std::fs::read(PARAMS) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         host => host.map_err(|error| Failure::of("open failed", PARAMS, error))?,
@@ -38,7 +37,7 @@ pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
     if read(target.as_fd(), LARGEST).is_ok_and(|now| now == text.as_bytes()) {
         return Ok(());
     }
-    cover(&root, target.as_fd(), text.as_bytes()).map_err(failed)
+    cover(root, target.as_fd(), text.as_bytes()).map_err(failed)
 }
 
 /// The text with the line changed. None if it has no such line.

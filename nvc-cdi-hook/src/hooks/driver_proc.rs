@@ -14,10 +14,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::tmpfs;
+use crate::Result;
 use crate::arguments::Given;
 use crate::report::Report;
 use crate::root::Root;
-use crate::{Result, container};
 
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
@@ -27,9 +27,8 @@ const FIRST_CONTROL: u32 = 254;
 /// How deep the tree of capabilities is: gpu, mig, gi, ci.
 const DEEPEST: usize = 8;
 
-pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
-    let root = container(given)?;
-    let shown = Shown::of(&root)?;
+pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
+    let shown = Shown::of(root)?;
     for (path, wanted) in [
         (GPUS, shown.gpu_directories()),
         (CAPABILITIES, shown.capability_files()),
@@ -46,7 +45,7 @@ pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
         if wanted.is_all {
             continue;
         }
-        cover(&root, path, target.as_fd(), &wanted.paths).map_err(failed)?;
+        cover(root, path, target.as_fd(), &wanted.paths).map_err(failed)?;
     }
     Ok(())
 }

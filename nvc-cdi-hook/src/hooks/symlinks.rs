@@ -5,15 +5,15 @@ use std::path::Path;
 
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::{Failure, Result, container};
+use crate::root::Root;
+use crate::{Failure, Result};
 
-pub(super) fn run(given: &Given, report: &mut Report) -> Result<()> {
+pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let links: Vec<&str> = given.list("link").collect();
     let pairs: Vec<(&str, &str)> = links
         .iter()
         .map(|link| parse(link))
         .collect::<Result<_>>()?;
-    let root = container(given)?;
     let mut seen = HashSet::new();
     for (target, link) in pairs {
         if !seen.insert((target, link)) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
@@ -32,6 +33,9 @@ pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     let output = line.text("output");
     let target = (!output.is_empty()).then(|| file::output(Path::new(output), format));
     let most = most_recent(line)?;
+    if options.hooks.merged {
+        check_merged(&options.hooks.program.path)?;
+    }
     let made = match (generate(&options), &target) {
         (Err(error), Some((path, _))) if error.kind() == ErrorKind::NotFound => {
             return Err(without_devices(error, path));
@@ -76,6 +80,21 @@ fn with_infix(path: &Path, infix: &str) -> PathBuf {
         .to_string_lossy()
         .into_owned();
     path.with_extension(format!("{infix}.{ending}"))
+}
+
+/// Refuses a hook program that does not know the merged hook: it would exit 0 and do nothing.
+pub(super) fn check_merged(program: &str) -> Result<()> {
+    let words: &[&str] = match program.ends_with("/nvidia-ctk") {
+        true => &["hook", "merged", "--help"],
+        false => &["merged", "--help"],
+    };
+    let output = Command::new(program).args(words).stdin(Stdio::null()).output();
+    let knows = output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--filter-driver-proc"));
+    if knows {
+        return Ok(());
+    }
+    Err(invalid(format!("{program} does not know the merged hook"))
+        .hint("leave out --hooks=merged, or name our program with --nvidia-cdi-hook-path"))
 }
 
 /// The options of a line, and what the environment and config.toml say besides.

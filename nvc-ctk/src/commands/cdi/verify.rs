@@ -78,7 +78,14 @@ fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
     let Read::Line(line) = line::read(&line, &|_| None) else {
         return add("the command line in its comment is not understood".into());
     };
-    let made = command::options(&line).and_then(|options| generate(&options));
+    let options = command::options(&line).inspect(|options| {
+        if options.hooks.merged
+            && let Err(error) = command::check_merged(&options.hooks.program.path)
+        {
+            add(error.message());
+        }
+    });
+    let made = options.and_then(|options| generate(&options));
     let made = match made {
         Ok(made) => made,
         Err(error) => return add(format!("cannot be compared: {}", error.message())),

@@ -1,0 +1,178 @@
+//! Lets the loader find the libraries of some directories.
+//!
+//! libnvc does it as for its other callers: without running anything where the image's own cache is sound, else with the
+//! host's ldconfig, which is shut in.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Dir;
+use libnvc::apply::{ApplyOptions, apply};
+use libnvc::container::{Container, ContainerConfig};
+use libnvc::host::DriverRoot;
+use libnvc::options::CudaCompatMode;
+use libnvc::plan::{Intent, LibraryPath, Place, What};
+use libnvc::request::ImageOptions;
+use libnvc::{ContainerPath, Target};
+
+use crate::arguments::Given;
+use crate::report::Report;
+use crate::root::{Root, read};
+use crate::{Failure, Result};
+
+/// A file that names a directory has one line.
+const LARGEST_CONF: u64 = 1 << 14;
+
+pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
+    let mut folders: Vec<&str> = Vec::new();
+    for folder in given.list("folder").filter(|folder| !folder.is_empty()) {
+        if folder.contains(['\n', '\0']) || !folder.starts_with('/') {
+            return Err(Failure::new(format!("invalid --folder {folder:?}")));
+        }
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    if folders.is_empty() {
+        return Ok(());
+    }
+    let ldconfig = given.text("ldconfig-path").filter(|path| !path.is_empty());
+    let ldconfig = match ldconfig {
+        Some(path) => Some(OsString::from(format!("@{}", program(path)?.display()))),
+        None => None,
+    };
+    let failed = |error: libnvc::Error| Failure::new(error.message());
+    let container = Container::discover(ContainerConfig {
+        target: Target::Here {
+            root: root.try_clone()?,
+        },
+        image: ImageOptions {
+            ldconfig,
+            ..ImageOptions::default()
+        },
+        compat: CudaCompatMode::Disabled,
+        device_cgroup: false,
+    })
+    .map_err(failed)?;
+    let compat = compat_directories(root);
+    let directories = compat.iter().map(String::as_str).chain(folders.iter().copied());
+    let what = What::LibraryPath(LibraryPath {
+        directories: directories
+            .map(|folder| Place::At(ContainerPath::new(folder)))
+            .collect(),
+    });
+    let placed = placed(root, &folders);
+    let options = ApplyOptions {
+        placed: &placed,
+        ..ApplyOptions::default()
+    };
+    let host = DriverRoot::open(Path::new("/")).map_err(failed)?;
+    let done = apply(&[Intent::required(what)], &host, &container, options).map_err(failed)?;
+    for skipped in done.skipped {
+        report.warning(&skipped.message());
+    }
+    Ok(())
+}
+
+/// The host's ldconfig, where it is no script.
+fn program(path: &str) -> Result<PathBuf> {
+    let path = path.strip_prefix('@').unwrap_or(path);
+    if !path.starts_with('/') {
+        return Err(Failure::new(format!(
+            "--ldconfig-path {path} is not an absolute path"
+        )));
+    }
+    let plain = path.strip_suffix(".real").unwrap_or(path);
+    let real = PathBuf::from(format!("{plain}.real"));
+    let found = if real.exists() {
+        real
+    } else {
+        PathBuf::from(plain)
+    };
+    match found.metadata() {
+        Ok(_) => Ok(found),
+        Err(error) => Err(Failure::of("stat failed", found.display(), error)),
+    }
+}
+
+/// The directories that enable-cuda-compat, ours or upstream's, has put before all others.
+fn compat_directories(root: &Root) -> Vec<String> {
+    const DIRECTORY: &str = "/etc/ld.so.conf.d";
+    let Ok(Some(found)) = root.directory(Path::new(DIRECTORY)) else {
+        return Vec::new();
+    };
+    let entries = Dir::read_from(&found).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(String::from));
+    let mut names: Vec<String> = names
+        .filter(|name| name.starts_with("00-compat-") && name.ends_with(".conf"))
+        .collect();
+    names.sort();
+    let texts = names.iter().filter_map(|name| {
+        let file = root.find(&Path::new(DIRECTORY).join(name)).ok()??;
+        String::from_utf8(read(file.as_fd(), LARGEST_CONF).ok()?).ok()
+    });
+    let lines = texts.flat_map(|text| text.lines().map(String::from).collect::<Vec<_>>());
+    lines.filter(|line| line.starts_with('/')).collect()
+}
+
+/// The files that are mounted in the folders: what the engine put there.
+fn placed(root: &Root, folders: &[&str]) -> Vec<ContainerPath> {
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let points = text
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(unescaped);
+    let directories: Vec<PathBuf> = folders
+        .iter()
+        .filter_map(|folder| {
+            let found = root.find(Path::new(folder)).ok()??;
+            root.name_of(found.as_fd()).ok()
+        })
+        .collect();
+    let inside =
+        points.filter_map(|point| Some(Path::new("/").join(point.strip_prefix(root.path()).ok()?)));
+    inside
+        .filter(|path| {
+            path.parent()
+                .is_some_and(|parent| directories.iter().any(|directory| directory == parent))
+        })
+        .map(ContainerPath::new)
+        .collect()
+}
+
+/// A path of mountinfo, where blanks and backslashes are octal numbers.
+fn unescaped(text: &str) -> PathBuf {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let code = rest
+            .get(at + 1..at + 4)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code {
+            Some(code) => {
+                out.push(char::from(code));
+                rest = &rest[at + 4..];
+            }
+            None => {
+                out.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_mountinfo_are_read() {
+        assert_eq!(unescaped("/a\\040b"), Path::new("/a b"));
+        assert_eq!(unescaped("/a\\x"), Path::new("/a\\x"));
+    }
+}
