@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Dir;
 use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::{Container, ContainerConfig};
 use libnvc::host::DriverRoot;
@@ -15,6 +14,7 @@ use libnvc::options::CudaCompatMode;
 use libnvc::plan::{Intent, LibraryPath, Place, What};
 use libnvc::request::ImageOptions;
 use libnvc::{ContainerPath, Target};
+use rustix::fs::Dir;
 
 use crate::arguments::Given;
 use crate::report::Report;
@@ -56,7 +56,10 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     })
     .map_err(failed)?;
     let compat = compat_directories(root);
-    let directories = compat.iter().map(String::as_str).chain(folders.iter().copied());
+    let directories = compat
+        .iter()
+        .map(String::as_str)
+        .chain(folders.iter().copied());
     let what = What::LibraryPath(LibraryPath {
         directories: directories
             .map(|folder| Place::At(ContainerPath::new(folder)))

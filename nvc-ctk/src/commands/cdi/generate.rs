@@ -88,8 +88,13 @@ pub(super) fn check_merged(program: &str) -> Result<()> {
         true => &["hook", "merged", "--help"],
         false => &["merged", "--help"],
     };
-    let output = Command::new(program).args(words).stdin(Stdio::null()).output();
-    let knows = output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--filter-driver-proc"));
+    let output = Command::new(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .output();
+    let knows = output.is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout).contains("--filter-driver-proc")
+    });
     if knows {
         return Ok(());
     }
