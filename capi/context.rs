@@ -15,7 +15,7 @@ use libnvc::host::query::QueryProgram;
 use libnvc::host::{DriverConfig, DriverSession, Identity};
 use libnvc::options::LibraryOptions;
 use libnvc::plan::Intent;
-use libnvc::{Error, ErrorKind, HostPath, Result};
+use libnvc::{Error, ErrorKind, HostPath, Result, kmods};
 
 use crate::boundary::{call, guard};
 use crate::container::Container;
@@ -207,6 +207,7 @@ impl State {
         let log = logfile::open();
         config.program = QueryProgram::Helper(program::find());
         let shown = Shown::of(&config);
+        kmods::prepare(&config);
         let mut session = DriverSession::open(&config)?;
         session.ready()?;
         // The query process dies with the thread that started it, which need not be there for the next call.

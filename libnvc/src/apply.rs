@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Sender};
 
 use crate::container::{Container, Ldconfig};
 use crate::error::{Error, Result, errno_of};
-use crate::host::DriverRoot;
+use crate::host::{DriverRoot, ProcFile, procfs};
 use crate::path::ContainerPath;
 use crate::plan::Intent;
 use crate::sys;
@@ -37,6 +37,7 @@ mod target;
 mod tmpfs;
 mod turn;
 mod work;
+mod xattr;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
 
@@ -78,16 +79,21 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Ahead {
     ldconfig: Option<(Ldconfig, Result<ldconfig::Program>)>,
+    /// The host's files of /proc/driver/nvidia.
+    proc_files: Option<Vec<ProcFile>>,
 }
 
 impl Ahead {
     /// Opens, checks and copies the host's ldconfig, if the container is to have it. To be called in the caller's
     /// namespaces. What is wrong with it is kept until a plan runs it.
-    pub fn prepare(container: &Container) -> Self {
+    ///
+    /// And reads the driver's files in procfs, of which the container gets copies.
+    pub fn prepare(container: &Container, root: &DriverRoot) -> Self {
         let ldconfig = &container.image.ldconfig;
         let is_ours = matches!(ldconfig, Ldconfig::Host(_));
         Self {
             ldconfig: is_ours.then(|| (ldconfig.clone(), ldconfig::Program::open(ldconfig))),
+            proc_files: Some(procfs::files(root)),
         }
     }
 
@@ -127,12 +133,13 @@ pub fn apply_prepared(
     mut ahead: Ahead,
 ) -> Result<Report> {
     let _turn = turn::Turn::take(&container.process)?;
+    let proc_files = ahead.proc_files.take();
     let steps = match options.compat_libraries {
-        None => steps::expand(intents, &container.image, root),
+        None => steps::expand(intents, &container.image, root, proc_files),
         Some(libraries) => {
             let mut image = container.image.clone();
             image.compat_libraries = libraries.to_vec();
-            steps::expand(intents, &image, root)
+            steps::expand(intents, &image, root, proc_files)
         }
     };
     let preparation = Preparation {

@@ -3,6 +3,8 @@
 //! Each file of the catalogue belongs to one of them or to none; a container asks for a set. The words are those of
 //! `NVIDIA_DRIVER_CAPABILITIES` and of the options of `nvidia-container-cli configure`.
 
+#![forbid(unsafe_code)]
+
 use bitflags::bitflags;
 use serde::Serialize;
 

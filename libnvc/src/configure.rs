@@ -3,11 +3,14 @@
 //! Programs, hooks and examples call [`configure`]; nobody else puts a plan for a container together. Those who want to
 //! see the plan, or to act between its making and its carrying out, take the three steps one by one: [`Configuration`].
 
+#![forbid(unsafe_code)]
+
 use crate::apply::{Ahead, ApplyOptions, Report, apply_prepared};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::query::QueryProcess;
 use crate::host::{DriverSession, Wants};
+use crate::kmods;
 use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
 use crate::request::{Capability, Request};
@@ -40,11 +43,12 @@ pub struct Prepared<'c> {
 }
 
 impl<'r> Configuration<'r> {
-    /// Opens the driver root and asks NVML; `query` is the process that will be asked.
+    /// Loads kernel modules if policy says so, opens the driver root and asks NVML; `query` is the process that will be asked.
     ///
     /// # Errors
     /// Those of [`DriverSession::open_with`].
     pub fn begin(request: &'r Request, query: Result<QueryProcess>) -> Result<Self> {
+        kmods::prepare(&request.policy.driver);
         let session = DriverSession::open_with(&request.policy.driver, query);
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
         Ok(Self { request, session })
@@ -84,7 +88,7 @@ impl<'r> Configuration<'r> {
         self.session.look_ahead(wants.options);
         let container = Container::discover(self.container_config(target));
         let ahead = match &container {
-            Ok(container) if will_apply => Ahead::prepare(container),
+            Ok(container) if will_apply => Ahead::prepare(container, self.session.root()),
             _ => Ahead::default(),
         };
         let ready = self.session.ready();

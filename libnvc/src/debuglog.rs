@@ -2,6 +2,8 @@
 //!
 //! Writing them is up to the program, which has the logger; a library must not take that from its host.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

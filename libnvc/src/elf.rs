@@ -3,6 +3,8 @@
 //! Driver libraries are up to 100 MB, so this reads only headers, the dynamic segment and notes, each with one small
 //! read. A truncated or malformed file is an error, never a panic.
 
+#![forbid(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -3,6 +3,8 @@
 //! An [`Error`] prints like upstream's messages, `<operation>: <object>: <cause>`, since tools grep for them. Its
 //! [`kind`](Error::kind) is for callers to match on; one table turns it into the C library's numbers.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::path::Path;
 

@@ -3,6 +3,8 @@
 //! Everything is looked up below the *driver root* and named relative to it ([`HostPath`]). Facts about the behaviour
 //! of upstream come from its tables of names and its selection rules; see docs/differences.md for where we deviate.
 
+#![forbid(unsafe_code)]
+
 use std::fmt;
 use std::path::PathBuf;
 
@@ -28,7 +30,6 @@ pub mod ipc;
 mod libraries;
 
 // the kernel's side
-pub mod kmods;
 pub mod nodes;
 pub mod nvcaps;
 pub mod procfs;
@@ -171,8 +172,6 @@ pub struct DriverInfo {
     pub graphics_links: Vec<HostLink>,
     /// Devices that all GPUs share.
     pub devices: Vec<SharedDevice>,
-    /// Text files of /proc/driver/nvidia that containers get a copy of.
-    pub proc_files: Vec<ProcFile>,
     /// Set under WSL2, where the driver store replaces most of the above.
     pub wsl: Option<WslDriver>,
 }

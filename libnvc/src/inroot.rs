@@ -4,6 +4,8 @@
 //! hostile. Each lookup is one openat2(2); if the kernel or a sandbox refuses that call, `pathrs` walks the path in user
 //! space with the same guarantees. `..` at the root stays at the root, as with chroot.
 
+#![forbid(unsafe_code)]
+
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;

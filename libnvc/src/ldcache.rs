@@ -3,6 +3,8 @@
 //! Discovery reads the host's and the image's cache with it; apply writes the image's. Everything is pure except
 //! [`configured`], which reads ld.so.conf in a root.
 
+#![forbid(unsafe_code)]
+
 pub(crate) mod conf;
 pub(crate) mod configured;
 pub(crate) mod format;

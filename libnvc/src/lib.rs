@@ -56,6 +56,9 @@ pub mod request;
 pub mod require;
 pub mod select;
 
+// before discovery
+pub mod kmods;
+
 // discover
 pub mod container;
 pub mod host;
@@ -78,6 +81,7 @@ pub mod library_file;
 pub mod testing;
 
 // used everywhere
+mod directory;
 mod elf;
 mod error;
 mod inroot;

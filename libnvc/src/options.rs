@@ -3,6 +3,8 @@
 //! The words are the C library's interface: a string of words separated by spaces, order irrelevant, duplicates
 //! harmless, at most 255 bytes. Rust callers use the sets directly.
 
+#![forbid(unsafe_code)]
+
 use bitflags::bitflags;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -4,6 +4,8 @@
 //! relative to the driver root, a `ContainerPath` to the container's root. Only discovery (in the driver root) and
 //! apply (in the container's root) turn them into descriptors, at the moment of use.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};

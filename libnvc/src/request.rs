@@ -3,6 +3,8 @@
 //! Front ends read command lines, environments and configuration files and fill in a [`Request`]. Option words and the
 //! bit values of the C library's interface are theirs to know.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 

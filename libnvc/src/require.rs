@@ -5,6 +5,8 @@
 //! in `NVIDIA_REQUIRE_*`, so everything that upstream accepts is accepted, and errors are reported only when reached: a
 //! malformed test after one that failed, or after an alternative that holds, is never evaluated.
 
+#![forbid(unsafe_code)]
+
 use std::cmp::Ordering;
 
 use crate::error::{Error, ErrorKind, Result};

@@ -5,6 +5,8 @@
 //! addresses, trailing garbage after a MIG index. A GPU that could not be read is an error only if it is requested by
 //! name.
 
+#![forbid(unsafe_code)]
+
 use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Phase, Result};

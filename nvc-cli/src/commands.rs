@@ -3,9 +3,9 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use libnvc::HostPath;
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, DriverSession, Identity};
+use libnvc::{HostPath, kmods};
 use nix::unistd::geteuid;
 
 use crate::failure::{Categorise, Failure, category};
@@ -53,6 +53,7 @@ fn open(
     query: Query,
 ) -> Result<DriverSession, Failure> {
     let config = driver_config(global, power, imex_channels)?;
+    kmods::prepare(&config);
     let mut session =
         DriverSession::open_with(&config, query).category(category::INITIALIZATION)?;
     tell_if_slow(&mut session);

@@ -220,46 +220,84 @@ static void make_tmpfs(struct step *step, int driver, char *names)
     }
 }
 
+static struct step *next_step(char *at, int kind)
+{
+    struct step *step = &steps[count++];
+
+    step->at = at + 1;
+    step->kind = kind;
+    return step;
+}
+
+static void bind_same(const char *path, int driver)
+{
+    struct step *step = next_step(strdup(path), BIND);
+
+    clone_source(step, driver, path, 0);
+}
+
+/* What /proc/driver/nvidia shows: the tmpfs once, then what is named after "with". */
+static void driver_proc(char *object, int driver)
+{
+    static int mounted;
+    char path[4096], names[] = "params, version, registry", *save = NULL;
+    char *with = strstr(object, " with ");
+
+    if (with)
+        *with = 0;
+    if (!mounted++)
+        make_tmpfs(next_step(object, TMPFS), driver, names);
+    for (char *name = with ? strtok_r(with + 6, ",", &save) : NULL; name; name = strtok_r(NULL, ",", &save)) {
+        name += *name == ' ';
+        if (!strcmp(name, "all capabilities"))
+            name = "capabilities";
+        snprintf(path, sizeof path, "%s%s", *name == '/' ? "" : "/proc/driver/nvidia/", name);
+        bind_same(path, driver);
+    }
+}
+
 /* A line of the plan; what is of the host is opened. */
 static void read_line(char *line, int driver)
 {
-    struct step *step = &steps[count];
-    char *arrow = strstr(line, " -> "), *end;
+    static const char *files[] = {"program", "library", "firmware", "socket", "device", "devices"};
+    char *object = line + 14, *arrow, *end, *save = NULL;
+    size_t length = strlen(line);
 
-    if (strlen(line) < 14)
+    if (length < 15)
         return;
-    if (!strncmp(line, "run ldconfig", 12)) {
-        char *save = NULL, *list = strstr(line, ", with ");
-        for (char *name = list ? strtok_r(list + 7, ", ", &save) : NULL; name; name = strtok_r(NULL, ", ", &save))
+    if (!strcmp(line + length - 2, " ?"))
+        line[length - 2] = 0;
+    line[13] = 0;
+    line[strcspn(line, " ")] = 0; /* the first word is enough, but for the last two kinds */
+    if (!strcmp(line, "library") && !strncmp(line + 8, "path", 4)) {
+        if ((end = strstr(object, " by ")))
+            *end = 0;
+        for (char *name = strtok_r(object, ", ", &save); name; name = strtok_r(NULL, ", ", &save))
             if (directory_count < 60)
                 directories[directory_count++] = name;
         return;
     }
-    step->at = line + 15;
-    if (!strncmp(line, "bind ", 5)) {
-        step->kind = BIND;
-        if (arrow) {
-            *arrow = 0;
-            step->at = arrow + 5;
-        }
-        if ((end = strstr(line + 14, " (")))
-            *end = 0;
-        clone_source(step, driver, line + 14, !strncmp(line, "bind device", 11) || !strncmp(line, "bind socket", 11));
-        if ((end = strstr(step->at, " (")))
-            *end = 0;
-    } else if (!strncmp(line, "link ", 5) && arrow) {
-        step->kind = LINK;
-        *arrow = 0;
-        step->rest = arrow + 4;
-    } else if (!strncmp(line, "mount tmpfs", 11) && (end = strstr(line, " (mode "))) {
-        char *names = strstr(end, ") with ");
-        *end = 0;
-        step->kind = TMPFS;
-        make_tmpfs(step, driver, names ? names + 7 : NULL);
-    } else {
-        errx(1, "unknown step: %s", line);
+    if (!strcmp(line, "driver")) {
+        driver_proc(object, driver);
+        return;
     }
-    count++;
+    if ((end = strstr(object, " (")))
+        *end = 0;
+    arrow = strstr(object, " -> ");
+    if (arrow)
+        *arrow = 0;
+    if (!strcmp(line, "link") && arrow) {
+        next_step(object, LINK)->rest = arrow + 4;
+        return;
+    }
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (!strcmp(line, files[i])) {
+            int writable = !strncmp(line, "dev", 3) || !strcmp(line, "socket");
+
+            clone_source(next_step(arrow ? arrow + 4 : object, BIND), driver, object, writable);
+            return;
+        }
+    errx(1, "unknown intent: %s %s", line, object);
 }
 
 static void read_plan(const char *file, int driver)

@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod capi;
+pub mod plan;
 
 use std::ffi::OsString;
 use std::path::Path;

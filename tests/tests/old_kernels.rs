@@ -173,11 +173,15 @@ fn a_second_time() {
     assert_eq!(mounts_inside(&container), before);
 }
 
+fn last_library() -> &'static str {
+    machine::driver()
+        .fill("/LIB/libnvidia-glvkspirv.so.VER")
+        .leak()
+}
+
 fn rolls_back() {
-    // Where a socket must go, after the libraries and programs.
-    let builder = debian_root()
-        .no_programs()
-        .directory("/run/nvidia-fabricmanager/socket");
+    // Where the last library must go.
+    let builder = debian_root().no_programs().directory(last_library());
     let container = start(container::Builder::new(builder));
     let before = State::of(&container);
     configure_without(OLDEST, &container, &[]).fails();
@@ -185,9 +189,7 @@ fn rolls_back() {
 }
 
 fn rolls_back_propagation() {
-    let builder = debian_root()
-        .no_programs()
-        .directory("/run/nvidia-fabricmanager/socket");
+    let builder = debian_root().no_programs().directory(last_library());
     let container = start(container::Builder::new(builder).shared());
     let shared = || -> Vec<bool> {
         let mounts = container.mounts().unwrap();

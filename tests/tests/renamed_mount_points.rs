@@ -6,6 +6,7 @@
 //! system-call filter takes the newer calls away; scripts/test-old-kernel.sh runs the same tests on a real Linux 5.10.
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,8 +16,8 @@ use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::faults::{self, Report};
 use nvc_testkit::harness::{self, Need::Root, Need::Tracing};
 use nvc_testkit::machine::{self, Scratch};
+use nvc_tests::plan::{self, Wanted};
 use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
-use serde_json::Value;
 
 /// Linux 4.18, of RHEL 8, and 5.10, of Debian 11: the first without the newer mount calls, the second without one of them.
 const KERNELS: [&str; 2] = ["linux-4.18", "linux-5.10"];
@@ -40,7 +41,9 @@ const CALLS_OF_A_BIND: usize = 3;
 /// A mount of the plan: where, and which of the calls of mount(2) makes it.
 #[derive(Debug)]
 struct Planned {
-    step: String,
+    is_tmpfs: bool,
+    /// Whether it is a bind mount that the container cannot do without.
+    is_required_bind: bool,
     at: PathBuf,
     call: usize,
 }
@@ -65,23 +68,22 @@ fn line(container: &Container, words: &[&str]) -> Vec<std::ffi::OsString> {
 fn planned(kernel: &str) -> Vec<Planned> {
     let container = new_container();
     let json = Run::cli(line(&container, &["--dry-run", "--format=json"])).succeeds();
-    let steps: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let plan = serde_json::from_str(&json).unwrap();
     let mut call = 0;
     let mut planned = Vec::new();
-    for step in steps {
-        let kind = step["step"].as_str().unwrap().to_owned();
-        let calls = match kind.as_str() {
-            "bind" | "bind-device" => CALLS_OF_A_BIND,
-            // Made without a name where there is fsopen(2).
-            "mount-tmpfs" => usize::from(kernel == KERNELS[0]),
-            _ => continue,
-        };
+    for step in plan::steps(&plan) {
+        let is_tmpfs = step.wanted == Wanted::Tmpfs;
         planned.push(Planned {
-            at: step["at"].as_str().unwrap().into(),
-            step: kind,
+            is_required_bind: !is_tmpfs && step.is_required,
+            is_tmpfs,
+            at: step.at,
             call,
         });
-        call += calls;
+        call += match is_tmpfs {
+            // Made without a name where there is fsopen(2).
+            true => usize::from(kernel == KERNELS[0]),
+            false => CALLS_OF_A_BIND,
+        };
     }
     planned
 }
@@ -139,7 +141,7 @@ fn undisturbed() {
 fn a_name_of_an_earlier_mount() {
     for kernel in KERNELS {
         let plan = planned(kernel);
-        let binds: Vec<_> = plan.iter().filter(|mount| mount.step == "bind").collect();
+        let binds: Vec<_> = plan.iter().filter(|mount| mount.is_required_bind).collect();
         exchanged(kernel, binds[1], &binds[0].at);
     }
 }
@@ -148,26 +150,41 @@ fn a_name_of_an_earlier_mount() {
 fn a_name_of_no_mount() {
     for kernel in KERNELS {
         let plan = planned(kernel);
-        let bind = find(&plan, |mount| mount.step == "bind");
+        let bind = find(&plan, |mount| mount.is_required_bind);
         exchanged(kernel, bind, Path::new("/etc/other"));
     }
 }
 
-/// Files would be written into another directory.
+/// Files would be written into another directory. The container does without the profile.
 fn a_directory_under_a_tmpfs() {
     let plan = planned(KERNELS[0]);
     let profile = find(&plan, |mount| {
-        mount.step == "mount-tmpfs" && mount.at.starts_with("/etc")
+        mount.is_tmpfs && mount.at.starts_with("/etc")
     });
     // Where a tmpfs can be made without a name it is: Linux 5.10 has the calls.
-    exchanged(KERNELS[0], profile, Path::new("/etc/nvidia/other"));
+    let container = new_container();
+    let scratch = Scratch::new().unwrap();
+    let report = scratch.join("report");
+    let other = container.point("/etc/nvidia/other");
+    let names = (container.point(&profile.at), other.clone());
+    let before = State::of(&container);
+    let call = ("mount", profile.call);
+    let command = faults::exchanging(call, (&names.0, &names.1), &report).unwrap();
+    let run = traced(KERNELS[0], &container, command).outcome().unwrap();
+    let hit = Report::read(&report).unwrap().hit;
+    assert_eq!(hit, Some(libc::SYS_mount), "no names were exchanged");
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(run.stderr.trim_end().ends_with(REPLACED), "{run:?}");
+    let mut new = before.new_mounts(&container).into_iter();
+    assert!(new.all(|mount| !mount.contains("etc/nvidia")), "{run:?}");
+    assert_eq!(fs::read_dir(other).unwrap().count(), 0);
 }
 
 /// It is unmounted, and all before it.
 fn a_mount_that_cannot_be_restricted() {
     for (kernel, step) in [(KERNELS[0], 1), (KERNELS[0], 2), (KERNELS[1], 1)] {
         let plan = planned(kernel);
-        let bind = plan.iter().filter(|mount| mount.step == "bind").nth(1);
+        let bind = plan.iter().filter(|mount| mount.is_required_bind).nth(1);
         let call = bind.unwrap().call;
         let container = new_container();
         let scratch = Scratch::new().unwrap();
@@ -186,7 +203,7 @@ fn a_racer_as_fast_as_it_can() {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     let plan = planned(KERNELS[0]);
-    let binds: Vec<_> = plan.iter().filter(|mount| mount.step == "bind").collect();
+    let binds: Vec<_> = plan.iter().filter(|mount| mount.is_required_bind).collect();
     let mut endings = [0, 0];
     for number in 0..harness::cases(12, 400) {
         let container = new_container();

@@ -12,11 +12,11 @@ use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, symlinkat, unlinkat};
 
+use super::xattr;
 use crate::apply::authority::Reach;
 use crate::apply::target::open_child;
 use crate::error::errno_of;
 use crate::inroot::{self, kind};
-use crate::sys::xattr;
 
 /// Most bytes of a file that is kept: putting it back can mean to copy it, and holes become blocks.
 pub(super) const LARGEST: u64 = 16 << 20;

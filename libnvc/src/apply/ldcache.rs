@@ -19,6 +19,7 @@ use super::journal::Journal;
 use super::kept::Kept;
 use crate::container::Layout;
 use crate::container::loader::{self, Cache, Loader, Version};
+use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, Image, RootDir, identity};
 use crate::ldcache::configured::Time;
@@ -26,7 +27,6 @@ use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, Fate, Found, Searched};
 use crate::path::ContainerPath;
-use crate::sys::directory;
 
 mod links;
 mod musl;

@@ -99,11 +99,18 @@ impl From<FileClass> for BindKind {
 }
 
 /// The steps of a plan, each once, in the plan's order; the update of the library path comes last.
-pub(super) fn expand(intents: &[Intent], image: &ImageFacts, root: &DriverRoot) -> Vec<Step> {
+///
+/// `proc_files` are the host's files of /proc/driver/nvidia, if they were read already.
+pub(super) fn expand(
+    intents: &[Intent],
+    image: &ImageFacts,
+    root: &DriverRoot,
+    proc_files: Option<Vec<ProcFile>>,
+) -> Vec<Step> {
     let mut expansion = Expansion {
         image,
         root,
-        proc_files: None,
+        proc_files,
         searched_first: Vec::new(),
     };
     let mut seen = HashSet::new();
@@ -130,7 +137,7 @@ struct Expansion<'a> {
     image: &'a ImageFacts,
     root: &'a DriverRoot,
     /// The host's files, read when the first intent needs them.
-    proc_files: Option<Vec<TmpfsFile>>,
+    proc_files: Option<Vec<ProcFile>>,
     /// Directories of compatibility libraries that the loader searches first.
     searched_first: Vec<ContainerPath>,
 }
@@ -195,14 +202,11 @@ impl Expansion<'_> {
 
     fn proc_directory(&mut self) -> Action {
         let root = self.root;
-        let files = self.proc_files.get_or_insert_with(|| {
-            let files = procfs::files(root).into_iter();
-            files.map(TmpfsFile::from).collect()
-        });
+        let files = self.proc_files.get_or_insert_with(|| procfs::files(root));
         Action::MountTmpfs {
             at: ContainerPath::new(procfs::DIRECTORY),
             mode: 0o555,
-            files: files.clone(),
+            files: files.iter().cloned().map(TmpfsFile::from).collect(),
         }
     }
 

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
-use crate::sys::directory;
 
 /// Each becomes a mount; NVIDIA's packages have some twenty.
 const MOST: usize = 512;

@@ -17,6 +17,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode};
 
+use crate::directory;
 use crate::error::{errno_of, errno_text};
 use crate::inroot::{self, Identity, Image, RootDir, identity, open_to_list};
 use crate::ldcache::configured::{Blocks, Configuration, KERNEL, LEASE, Time};
@@ -24,7 +25,6 @@ use crate::ldcache::listing::Listing;
 use crate::ldcache::write::Line;
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
 use crate::path::ContainerPath;
-use crate::sys::directory;
 
 mod contents;
 

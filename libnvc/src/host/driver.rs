@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use crate::error::Result;
 use crate::host::{
-    DriverFile, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, ProcFile, SharedDevice,
-    WslDriver, binaries, firmware, ipc, libraries, nodes, procfs,
+    DriverFile, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, SharedDevice, WslDriver,
+    binaries, firmware, ipc, libraries, nodes,
 };
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -55,7 +55,6 @@ pub struct Unversioned {
     binaries: Result<Vec<DriverFile>>,
     ipcs: Vec<DriverFile>,
     devices: Result<Vec<SharedDevice>>,
-    proc_files: Vec<ProcFile>,
 }
 
 impl Unversioned {
@@ -74,11 +73,6 @@ impl Unversioned {
                 Ok(nodes::find(root, options))
             } else {
                 nodes::find_dxg().map(|node| vec![node])
-            },
-            proc_files: if native {
-                procfs::files(root)
-            } else {
-                Vec::new()
             },
         }
     }
@@ -108,7 +102,6 @@ pub(super) fn discover(
         graphics: Vec::new(),
         graphics_links: Vec::new(),
         devices: unversioned.devices.clone()?,
-        proc_files: unversioned.proc_files.clone(),
         wsl: wsl.first().cloned(),
         versions,
     })

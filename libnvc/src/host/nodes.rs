@@ -26,8 +26,8 @@ pub const IMEX_DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
 /// The only device of a WSL2 host.
 pub const DXG: &str = "/dev/dxg";
 
-pub(super) const CONTROL_MINOR: u32 = 255;
-pub(super) const MODESET_MINOR: u32 = 254;
+pub(crate) const CONTROL_MINOR: u32 = 255;
+pub(crate) const MODESET_MINOR: u32 = 254;
 
 /// What a device that all GPUs share is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

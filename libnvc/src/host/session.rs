@@ -16,7 +16,7 @@ use super::nvcaps::Capabilities;
 use super::query::{Query, QueryProcess, QueryProgram, QueryRequest, Wanted};
 use super::{
     DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
-    MigDevice, Unversioned, WslDriver, kmods, procfs, wsl,
+    MigDevice, Unversioned, WslDriver, procfs, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
@@ -34,7 +34,7 @@ pub struct DriverConfig {
     pub uid: u32,
     /// Group that NVML runs as.
     pub gid: u32,
-    /// Whether kernel modules are loaded and nodes made.
+    /// Whether [`kmods::prepare`](crate::kmods::prepare) loads kernel modules and makes nodes.
     pub options: LibraryOptions,
     /// Channels for which `LOAD_KMODS` makes nodes.
     pub imex_channels: Vec<u32>,
@@ -86,7 +86,7 @@ struct Found {
 }
 
 impl DriverSession {
-    /// Loads kernel modules if asked to, opens the driver root and starts the NVML query.
+    /// Opens the driver root and starts the NVML query.
     ///
     /// # Errors
     /// `invalid argument` for an empty path; `change root failed: <cause>`; what WSL2 detection and
@@ -114,9 +114,6 @@ impl DriverSession {
         }
         let wsl = wsl::detect()?;
         let root = DriverRoot::open(&config.root)?;
-        if config.options.contains(LibraryOptions::LOAD_KMODS) && wsl.is_empty() {
-            kmods::load(&root, &config.imex_channels, config.options);
-        }
         let store = wsl
             .first()
             .map(|driver| driver.store.join("libnvidia-ml.so.1"));

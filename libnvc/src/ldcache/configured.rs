@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag};
 
 use super::conf::{self, Line};
+use crate::directory;
 use crate::inroot::{self, Image};
-use crate::sys::directory;
 
 const MOST_FILES: usize = 256;
 const MOST_BYTES: u64 = 64 << 10;

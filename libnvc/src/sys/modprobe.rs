@@ -1,7 +1,7 @@
 //! Runs a driver root's modprobe, with that root as its own.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -9,12 +9,12 @@ use std::process::{Command, ExitStatus, Stdio};
 use caps::{CapSet, Capability};
 use log::debug;
 
-use crate::host::DriverRoot;
-use crate::path::HostPath;
-
-/// Runs `program <module>` in the root, silently, and waits for its end.
-pub(crate) fn run(root: &DriverRoot, program: &Path, module: &str) -> io::Result<ExitStatus> {
-    let directory = root.resolve(&HostPath::new("/")).map_err(io::Error::from)?;
+/// Runs `program <module>` in a root, or in the caller's own if there is none, silently, and waits for its end.
+pub(crate) fn run(
+    root: Option<BorrowedFd<'_>>,
+    program: &Path,
+    module: &str,
+) -> io::Result<ExitStatus> {
     let mut command = Command::new(program);
     command
         .arg(module)
@@ -23,10 +23,8 @@ pub(crate) fn run(root: &DriverRoot, program: &Path, module: &str) -> io::Result
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let fd = directory.as_fd().as_raw_fd();
-    // Most hosts; it saves those that may load modules but not change roots.
-    let same = root.path() == Path::new("/");
-    let enter = move || if same { Ok(()) } else { change_root(fd) };
+    let root = root.map(|root| root.as_raw_fd());
+    let enter = move || root.map_or(Ok(()), change_root);
     // SAFETY: `pre_exec` requires that the closure do only what is allowed between fork and exec in a process with
     // threads; it makes two raw system calls, allocates nothing and takes no lock.
     unsafe { command.pre_exec(enter) };
@@ -91,14 +89,18 @@ fn check(result: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
     #[ignore = "needs root"]
     fn runs_in_the_root() {
         let dir = tempfile::tempdir().unwrap();
-        let root = DriverRoot::open(dir.path()).unwrap();
-        let error = run(&root, Path::new("/proc/self/exe"), "nvidia").unwrap_err();
+        let root = File::open(dir.path()).unwrap();
+        let root = Some(root.as_fd());
+        let error = run(root, Path::new("/proc/self/exe"), "nvidia").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         // Static, so that it runs in an empty root.
         let source = dir.path().join("p.c");
@@ -115,8 +117,8 @@ mod tests {
         let mut compiler = Command::new("cc");
         compiler.arg("-static").arg("-o").arg(dir.path().join("p"));
         assert!(compiler.arg(source).status().unwrap().success());
-        assert!(run(&root, Path::new("/p"), "nvidia").unwrap().success());
-        assert!(!run(&root, Path::new("/p"), "other").unwrap().success());
+        assert!(run(root, Path::new("/p"), "nvidia").unwrap().success());
+        assert!(!run(root, Path::new("/p"), "other").unwrap().success());
     }
 
     /// It would have no capability that a container's root has not, and the host's root directory.
@@ -124,13 +126,14 @@ mod tests {
     #[ignore = "needs root"]
     fn a_program_that_could_load_nothing_is_not_run() {
         let dir = tempfile::tempdir().unwrap();
-        let root = DriverRoot::open(dir.path()).unwrap();
+        let root = File::open(dir.path()).unwrap();
+        let root = Some(root.as_fd());
         // Tests run on threads of their own, which is what capabilities belong to.
         caps::drop(None, CapSet::Bounding, Capability::CAP_SYS_MODULE).unwrap();
         caps::clear(None, CapSet::Inheritable).unwrap();
         caps::drop(None, CapSet::Effective, Capability::CAP_SYS_MODULE).unwrap();
         caps::drop(None, CapSet::Permitted, Capability::CAP_SYS_MODULE).unwrap();
-        let error = run(&root, Path::new("/missing"), "nvidia").unwrap_err();
+        let error = run(root, Path::new("/missing"), "nvidia").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(error.to_string(), "CAP_SYS_MODULE is missing");
     }

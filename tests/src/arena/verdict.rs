@@ -2,39 +2,18 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::mount::{MntFlags, umount2};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{chdir, chroot};
 use nvc_testkit::files::below;
-use nvc_testkit::machine::{self, scratch_base};
 use nvc_testkit::mounts::Mount;
 use nvc_testkit::tree::{Difference, Entry, Tree};
 use serde_json::Value;
 
 use super::{Arena, Mode, Seen, difference, told};
-
-/// A mount as the plan means it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
-    /// A file of the driver: where it is in the file system of the scratch directories.
-    Driver(PathBuf),
-    /// A file of the image, by its name.
-    Image(String),
-    /// A new tmpfs.
-    Tmpfs,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Step {
-    is_required: bool,
-    at: PathBuf,
-    wanted: Wanted,
-    options: &'static [&'static str],
-    /// Device and inode number of the driver's file.
-    identity: Option<(u64, u64)>,
-}
+use crate::plan::{Step, Wanted, steps};
 
 /// Fails unless the container is what it was.
 pub(super) fn nothing_changed(before: &Seen, after: &Seen) -> Result<(), String> {
@@ -145,128 +124,6 @@ impl Arena {
         };
         wanted && step.options.iter().all(|option| mount.has(option))
     }
-}
-
-/// What a plan mounts, in its order, each once.
-fn steps(plan: &Value) -> Vec<Step> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let parts = list(&plan["devices"]);
-    let of_devices = parts.iter().flat_map(|part| list(&part["intents"]));
-    let mut steps: Vec<Step> = Vec::new();
-    for intent in list(&plan["common"]).into_iter().chain(of_devices) {
-        for step in of_intent(&intent, &plan["image"]) {
-            if !steps.contains(&step) {
-                steps.push(step);
-            }
-        }
-    }
-    steps
-}
-
-/// What an intent mounts.
-fn of_intent(intent: &Value, image: &Value) -> Vec<Step> {
-    const PROC: &[&str] = &["ro", "nosuid", "nodev", "noexec"];
-    const TMPFS: &[&str] = &["nosuid", "nodev", "noexec"];
-    let is_required = intent["need"] == "required";
-    let host = |source: &str, at: String, options| {
-        let (wanted, identity) = of_driver(source);
-        Step {
-            is_required,
-            at: at.into(),
-            wanted,
-            options,
-            identity,
-        }
-    };
-    let tmpfs = |at: &str| Step {
-        is_required,
-        at: at.into(),
-        wanted: Wanted::Tmpfs,
-        options: TMPFS,
-        identity: None,
-    };
-    match text(&intent["intent"]) {
-        "device" if intent["bind"] == true => {
-            let at = text(&intent["at"]).to_owned();
-            vec![host(
-                text(&intent["source"]),
-                at,
-                &["ro", "nosuid", "noexec"],
-            )]
-        }
-        "mount" => {
-            let options: &[_] = match text(&intent["class"]) {
-                "socket" => TMPFS,
-                "device-dir" => &["nosuid", "noexec"],
-                _ => &["ro", "nosuid", "nodev"],
-            };
-            let at = in_image(&intent["place"], &image["layout"]);
-            vec![host(text(&intent["source"]), at, options)]
-        }
-        "cuda-compat" => {
-            let libraries = image["compat_mounted"].as_array().into_iter().flatten();
-            let bind = |library: &Value| {
-                let name = text(library).rsplit('/').next().unwrap_or_default();
-                Step {
-                    is_required,
-                    at: Path::new(text(&image["layout"]["libs_dir"])).join(name),
-                    wanted: Wanted::Image(name.to_owned()),
-                    options: &["ro", "nosuid", "nodev"],
-                    identity: None,
-                }
-            };
-            libraries.map(bind).collect()
-        }
-        "driver-proc" => {
-            const AT: &str = "/proc/driver/nvidia";
-            let gpus = intent["gpus"].as_array().into_iter().flatten();
-            let mut shown: Vec<_> = gpus.map(|gpu| format!("{AT}/gpus/{}", text(gpu))).collect();
-            let capabilities = &intent["capabilities"];
-            if capabilities == "all" {
-                shown.push(format!("{AT}/capabilities"));
-            }
-            let files = capabilities["some"].as_array().into_iter().flatten();
-            shown.extend(files.map(|file| text(file).to_owned()));
-            let shown = shown
-                .into_iter()
-                .map(|path| host(&path, path.clone(), PROC));
-            std::iter::once(tmpfs(AT)).chain(shown).collect()
-        }
-        "egl-profile" => vec![tmpfs("/etc/nvidia/nvidia-application-profiles-rc.d")],
-        _ => Vec::new(),
-    }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// Where a place is in an image.
-fn in_image(place: &Value, layout: &Value) -> String {
-    let places = [
-        ("library", "libs_dir"),
-        ("library32", "libs32_dir"),
-        ("program", "bins_dir"),
-    ];
-    let found = places.into_iter().find_map(|(kind, directory)| {
-        let name = place[kind].as_str()?;
-        Some(format!("{}/{name}", text(&layout[directory])))
-    });
-    found.unwrap_or_else(|| text(&place["at"]).to_owned())
-}
-
-/// A file of the driver, and which file it is.
-fn of_driver(path: &str) -> (Wanted, Option<(u64, u64)>) {
-    let path = machine::driver().path(path);
-    let path = path.canonicalize().unwrap_or(path);
-    let identity = fs::metadata(&path)
-        .map(|stat| (stat.dev(), stat.ino()))
-        .ok();
-    let below = path
-        .strip_prefix(scratch_base())
-        .unwrap_or(&path)
-        .to_owned();
-    (Wanted::Driver(Path::new("/").join(below)), identity)
 }
 
 /// Whether a process whose root this is finds each mount where the plan says; it changes the calling thread's root.

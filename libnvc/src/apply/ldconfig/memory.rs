@@ -19,12 +19,13 @@ use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
 use crate::apply::authority::{Authority, Reach};
 use crate::apply::kept::{self, Kept};
+use crate::directory;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, Identity, Image, RootDir};
 use crate::ldcache::configured::{Blocks, Configuration, FIFO, LEASE};
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library};
 use crate::path::ContainerPath;
-use crate::sys::{directory, mount};
+use crate::sys::mount;
 
 /// Bounds on what an image can make this remember.
 const MOST_DIRECTORIES: usize = 256;

@@ -27,7 +27,7 @@ fn expanded(intents: &[What], image: &ImageFacts) -> Vec<Action> {
     std::fs::write(nvidia.join("params"), "ModifyDeviceFiles: 1\n").unwrap();
     let root = DriverRoot::open(dir.path()).unwrap();
     let intents: Vec<_> = intents.iter().cloned().map(Intent::required).collect();
-    let steps = expand(&intents, image, &root);
+    let steps = expand(&intents, image, &root, None);
     steps.into_iter().map(|step| step.action).collect()
 }
 

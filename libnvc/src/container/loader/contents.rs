@@ -15,10 +15,10 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
 use super::{MOST_NAMES, Unusable, unreadable};
+use crate::directory;
 use crate::elf;
 use crate::inroot::{Image, open_to_list};
 use crate::ldcache::library;
-use crate::sys::directory;
 
 /// How many files of a directory are opened at most. Real images have one or two of them: GNU ld's scripts.
 const MOST_OPENED: usize = 64;

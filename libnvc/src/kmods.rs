@@ -1,10 +1,12 @@
 //! Loads the driver's kernel modules and makes its device nodes, inside the driver root (`load-kmods`).
 //!
-//! Not discovery proper, but what has to come before it on a host where nobody did it. Nothing here fails a command:
-//! what could not be done is one warning, since the driver may work without it. Not for WSL2, which has no modules.
+//! This comes before discovery on a host where nothing has done it yet. Nothing here fails a command: what cannot be done
+//! is one warning, since the driver may work without it. Not for WSL2, which has no modules.
 //!
 //! Where PCI has GPUs, the kernel module's own list says which minor numbers they have; without that list they are counted,
 //! as upstream does. Nodes are made by descriptor; only modprobe itself runs in a changed root.
+
+#![forbid(unsafe_code)]
 
 mod mknod;
 mod modprobe;
@@ -14,15 +16,29 @@ use log::{info, warn};
 use nix::errno::Errno;
 
 use crate::error::errno_text;
-use crate::host::kmods::mknod::{Nodes, Permissions};
-use crate::host::kmods::modprobe::Modules;
 use crate::host::nodes::{CONTROL_MINOR, MODESET_MINOR};
-use crate::host::{DeviceNumber, DriverRoot, NVIDIA_MAJOR, nvcaps, procfs};
+use crate::host::{DeviceNumber, DriverConfig, DriverRoot, NVIDIA_MAJOR, nvcaps, procfs, wsl};
+use crate::kmods::mknod::{Nodes, Permissions};
+use crate::kmods::modprobe::Modules;
 use crate::options::LibraryOptions;
 use crate::path::HostPath;
 
 const UVM: &str = "nvidia-uvm";
 const IMEX: &str = "nvidia-caps-imex-channels";
+
+/// Loads the modules and makes the nodes if a configuration says so.
+///
+/// To be called before a [`DriverSession`](crate::host::DriverSession) is opened. A driver root that cannot be opened is
+/// for that to report.
+pub fn prepare(config: &DriverConfig) {
+    let is_wanted = config.options.contains(LibraryOptions::LOAD_KMODS);
+    if is_wanted
+        && wsl::detect().is_ok_and(|stores| stores.is_empty())
+        && let Ok(root) = DriverRoot::open(&config.root)
+    {
+        load(&root, &config.imex_channels, config.options);
+    }
+}
 
 /// Loads the modules and makes the nodes, those of `imex_channels` too.
 pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {

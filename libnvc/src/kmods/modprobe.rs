@@ -1,15 +1,15 @@
 //! Loads a kernel module with the driver root's modprobe, unless it is loaded.
 
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use log::info;
 use nix::sys::stat::{Mode, SFlag};
 
 use crate::error::errno_text;
 use crate::host::DriverRoot;
-use crate::host::kmods::pci;
 use crate::inroot;
+use crate::kmods::pci;
 use crate::path::HostPath;
 use crate::sys;
 
@@ -44,7 +44,14 @@ impl Modules {
         info!("loading kernel module {name}");
         let at = HostPath::new(&program);
         let failed = |why: String| format!("{}: {why}", root.join(&at).display());
-        let status = sys::modprobe::run(root, &program, name).map_err(|e| failed(e.to_string()))?;
+        // Most hosts have the driver in their own root. It saves those that may load modules but not change roots.
+        let other = (root.path() != Path::new("/")).then(|| root.resolve(&HostPath::new("/")));
+        let other = other
+            .transpose()
+            .map_err(|errno| failed(errno.to_string()))?;
+        let other = other.as_ref().map(AsFd::as_fd);
+        let status =
+            sys::modprobe::run(other, &program, name).map_err(|e| failed(e.to_string()))?;
         *self = Self::read(root);
         // modprobe succeeds where the module is forbidden, and fails where another process was faster.
         if self.has(root, name) {
