@@ -87,7 +87,11 @@ pub(super) fn sockets(tree: &Tree, edits: &mut Edits) {
             .map(|run| Path::new(run).join(socket));
         places.filter_map(|path| tree.real_file(&path)).next()
     });
-    let mps = tree.real_file(Path::new(MPS));
+    // Any user may create this name. A link there would put a file of that user's choice into the
+    // specification.
+    let mps = tree
+        .real_file(Path::new(MPS))
+        .filter(|real| real.as_path() == Path::new(MPS));
     for socket in sockets.chain(mps) {
         edits.mounts.push(Mount {
             host_path: tree.on_host(&socket),
