@@ -8,7 +8,9 @@
 mod arguments;
 mod backend;
 mod docker;
+mod help;
 mod host;
+mod http;
 mod image;
 mod line;
 mod local;

@@ -398,7 +398,7 @@ Result nvmlDeviceGetComputeInstanceId(Device d, unsigned *id)
 
 /* ---- what GPUs do: from /etc/nvidia-sim/readings, read at each call ----
  *
- * Lines KEY=VALUE or KEY.N=VALUE for GPU N; a value `!E` makes the call fail with code E, `hang` makes it wait for ever,
+ * Lines KEY=VALUE or KEY.N=VALUE for GPU N; a value `!E` makes the call fail with code E, `hang` makes it wait forever,
  * `crash` aborts the process. Keys that are missing have the values below. PIDs of processes: `processes=PID:BYTES+…`,
  * their names `process.PID=NAME`.
  */

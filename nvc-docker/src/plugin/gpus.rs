@@ -337,7 +337,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
             return None;
         }
         let (asked, answer) = last.answer.as_ref()?;
-        // Twice: somebody asks already, and waits so that the others need not.
+        // Twice as old: another request is asking already, and this one need not wait for it.
         (now.saturating_duration_since(*asked) < 2 * SECOND).then(|| answer.clone())
     }
 

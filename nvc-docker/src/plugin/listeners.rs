@@ -43,7 +43,7 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
-            // Somebody else may have removed it.
+            // It may have been removed already.
             let _ = fs::remove_file(path);
         }
     }
@@ -128,14 +128,14 @@ fn unix(path: &Path) -> Result<UnixListener> {
     UnixListener::bind(path).map_err(failed)
 }
 
-/// Tells systemd about this program's state, where systemd wants to know.
+/// Reports this program's state to systemd, where systemd asks for that.
 pub(super) fn notify(state: &str) {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
     let Some(place) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
-    let told = UnixDatagram::unbound().and_then(|socket| {
+    let sent = UnixDatagram::unbound().and_then(|socket| {
         let place = place.into_string().unwrap_or_default();
         let address = match place.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -143,7 +143,7 @@ pub(super) fn notify(state: &str) {
         };
         socket.send_to_addr(state.as_bytes(), &address)
     });
-    if let Err(error) = told {
+    if let Err(error) = sent {
         log_line::say(&format!("Warning: NOTIFY_SOCKET: {error}"));
     }
 }

@@ -114,7 +114,7 @@ async fn answer(
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        // A server ends only when it is told to, or by a mistake in this program.
+        // A server ends only when it is stopped, or by a mistake in this program.
         _ = servers.join_next() => {}
     }
     notify("STOPPING=1");

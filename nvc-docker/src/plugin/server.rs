@@ -77,7 +77,7 @@ impl Accept for tokio::net::UnixListener {
     }
 }
 
-/// Serves until it is told to stop, and then until all connections have ended.
+/// Serves until `stop` becomes true, and then until all connections have ended.
 pub(super) async fn serve<L: Accept>(
     listener: L,
     service: Service,

@@ -83,7 +83,7 @@ fn is_cdi_name(value: &str) -> bool {
             .is_some_and(|(kind, name)| kind.contains('/') && !name.is_empty())
 }
 
-/// Chooses the back end for an image; `specified` tells whether CDI specifications of the kind lie in these
+/// Chooses the back end for an image; `specified` says whether CDI specifications of the kind lie in these
 /// directories, for engines that do not list their devices.
 pub(super) fn choose(
     engine: &Engine,

@@ -8,11 +8,11 @@ use libnvc::host::DriverVersions;
 use super::arguments::{Classic, Mounting, of_engine, of_other_machine, of_this_machine, quoted};
 use super::backend::{Backend, CDI_KIND, Choice, choose, users_own};
 use super::docker::{Docker, Engine, configuration, engine};
+use super::help::Help;
 use super::host::{Place, place};
 use super::image::Image;
 use super::line::{Command, Line, read};
 use super::local::{Local, control_devices};
-use super::options::{Scope, Takes, in_help, known};
 use super::remote::Remote;
 use super::selection::Selection;
 use crate::cuda_version::{self, CudaVersion};
@@ -402,46 +402,6 @@ fn specifies(directories: &[String]) -> bool {
             entries.any(|entry| entry.is_ok_and(|entry| has_kind(entry.path())))
         })
     })
-}
-
-/// Docker's help, which is asked for options that came after this program.
-struct Help<'a> {
-    nv_docker: &'a str,
-    texts: [Option<String>; 2],
-}
-
-impl<'a> Help<'a> {
-    fn new(nv_docker: &'a str) -> Self {
-        Self {
-            nv_docker,
-            texts: [None, None],
-        }
-    }
-
-    fn takes(&mut self, scope: Scope, name: &str) -> Result<Takes> {
-        if let Some(takes) = known(scope, name) {
-            return Ok(takes);
-        }
-        let (question, [global, run]) = match scope {
-            Scope::Global => (&["--help"][..], &mut self.texts),
-            Scope::Run => (&["run", "--help"][..], &mut self.texts),
-        };
-        let text = match scope {
-            Scope::Global => global,
-            Scope::Run => run,
-        };
-        if text.is_none() {
-            let answer = Docker::bare(self.nv_docker).ask(question)?.answer()?;
-            *text = Some(String::from_utf8_lossy(&answer).into_owned());
-        }
-        let takes = text.as_deref().and_then(|help| in_help(help, name));
-        if takes.is_none() {
-            say(&format!(
-                "Warning: docker's help has no option {name}; it is taken for one without a value"
-            ));
-        }
-        Ok(takes.unwrap_or(Takes::Nothing))
-    }
 }
 
 /// A variable's value; an empty one is as one that is not set.

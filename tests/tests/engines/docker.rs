@@ -14,6 +14,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("docker_shows_what_is_wrong", shows_what_is_wrong),
     ("docker_keeps_gpus", keeps_gpus),
     ("docker_starts_thirty_at_once", thirty_at_once),
+    ("docker_gives_gpus_by_nvidia_docker", by_nvidia_docker),
 ];
 
 /// A running dockerd with an image; ends with the value.
@@ -168,6 +169,44 @@ fn by_the_runtime() {
     let lines: Vec<&str> = seen.lines().collect();
     assert!(lines[0].contains("Operation not permitted"), "{seen}");
     assert!(lines[1].contains("No such device or address"), "{seen}");
+}
+
+fn by_nvidia_docker() {
+    let docker = Docker::start();
+    let program =
+        nvc_testkit::cli::beside("nvidia-docker").unwrap_or_else(|error| panic!("{error}"));
+    let nvidia_docker = |variables: &[(&str, &str)], words: &[&str]| {
+        let mut command = docker.world.command(&program.display().to_string());
+        let socket = docker.world.path("d.sock");
+        command.env(
+            "NV_DOCKER",
+            format!("docker --host unix://{}", socket.display()),
+        );
+        command.envs(variables.iter().copied()).args(words);
+        command
+    };
+    let look = look();
+    let run = ["run", "--net=none", "--rm", "image", "sh", "-c", &look];
+    for index in [0, 1] {
+        let expected = sight(docker.world.driver, index);
+        let number = index.to_string();
+        // The engine has the runtime.
+        let seen = printed(&mut nvidia_docker(&[("NV_GPU", &number)], &run));
+        assert_eq!(seen, expected);
+        let variables = [("NV_GPU", number.as_str()), ("NV_BACKEND", "gpus")];
+        assert_eq!(printed(&mut nvidia_docker(&variables, &run)), expected);
+    }
+    let variables = [("NV_GPU", "0"), ("NV_DRY_RUN", "1")];
+    let line = printed(&mut nvidia_docker(&variables, &run));
+    assert!(
+        line.contains("--runtime=nvidia --env=NVIDIA_VISIBLE_DEVICES=0 image"),
+        "{line}"
+    );
+    // Nothing says that this image uses GPUs.
+    let words = ["run", "--net=none", "--rm", "image", "ls", "/dev"];
+    let seen = printed(&mut nvidia_docker(&[], &words));
+    assert!(!seen.contains("nvidia"), "{seen}");
+    printed(&mut nvidia_docker(&[], &["ps", "-a"]));
 }
 
 fn shows_what_is_wrong() {

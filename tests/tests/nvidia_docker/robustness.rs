@@ -182,7 +182,7 @@ fn many_clients_are_served() {
           'http://localhost:3476/gpu/status/json?[1-500]' > /tmp/codes
         same count 500 "$(wc -l < /tmp/codes)"
         same answers 500 "$(grep -c '^200$' /tmp/codes)"
-        # Too many are told so, and docker is not kept out.
+        # Too many get 503, and docker is not kept out.
         for i in $(seq 700); do exec {fd}<>/dev/tcp/localhost/3476; done
         has docker '"Err":null' "$(ask Create)"
         has refused 503 "$(curl -s -m 4 -o /dev/null -w '%{http_code}' http://localhost:3476/gpu/info || true)"

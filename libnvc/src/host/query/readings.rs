@@ -235,7 +235,7 @@ pub(super) fn status(
                 thread::Builder::new()
                     .stack_size(256 << 10)
                     .spawn_scoped(threads, move || {
-                        // Nobody listens any more: the process is about to end.
+                        // The receiver has gone: the process is about to end.
                         let _ = sender.send((*index, status_of(nvml, *index)));
                     });
             if let Err(error) = asked {

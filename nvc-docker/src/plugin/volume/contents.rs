@@ -31,7 +31,7 @@ const LIBRARIES: &str = "
     libnvidia-nvvm libnvidia-nvvm70 libnvidia-gpucomp libnvidia-allocator libnvidia-opticalflow libnvidia-rtcore
     libnvoptix libnvidia-ngx libnvidia-glvkspirv libnvidia-pkcs11 libnvidia-pkcs11-openssl3";
 
-/// Libraries of which other vendors have their own.
+/// Libraries that other vendors have too.
 const OF_ANY_VENDOR: [&str; 4] = ["EGL", "GL", "GLESv1_CM", "GLESv2"];
 
 /// What NVIDIA's need.

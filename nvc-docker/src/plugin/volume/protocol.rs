@@ -179,7 +179,7 @@ impl Volumes {
         })
     }
 
-    /// The path where there is one, or what docker is told; an error is a fault of this machine.
+    /// The path where there is one, or the text for docker; an error is a fault of this machine.
     async fn carry_out(
         &self,
         call: &str,

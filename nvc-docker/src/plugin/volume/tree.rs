@@ -1,6 +1,6 @@
 //! Mounts a volume: a tmpfs with a read-only bind mount for each of the driver's files.
 //!
-//! The tmpfs becomes read-only last, which tells a volume that is whole from one that was interrupted.
+//! The tmpfs becomes read-only last, which distinguishes a complete volume from an interrupted one.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -15,7 +15,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use super::contents::{Entry, What};
 use crate::failure::{Failure, Result};
 
-/// Room for the names: files and links, none of which has content.
+/// Room for the names of files and links; they have no content.
 const TMPFS_OPTIONS: &str = "mode=755,size=1m,nr_inodes=4k";
 
 /// More mounts than this on one directory are not unmounted one by one.
@@ -80,7 +80,7 @@ pub(super) fn mount(path: &Path, entries: &[Entry]) -> Result<()> {
             .map_err(|errno| not_mounted(path, errno))
     });
     filled.inspect_err(|_| {
-        // The failure is what is told; the rest of it is found at the next mount.
+        // The first failure is reported; what is left is found at the next mount.
         let _ = unmount_all(path);
     })
 }

@@ -1,0 +1,121 @@
+//! Reads an HTTP answer. Pure.
+
+use crate::failure::{Failure, Result};
+
+/// Most headers of an answer.
+const MOST_HEADERS: usize = 64;
+/// Longest refusal that is repeated to the user.
+const LONGEST_TEXT: usize = 200;
+
+/// Whether an answer has all the bytes that it announced.
+pub(super) fn is_whole(answer: &[u8]) -> bool {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut head = httparse::Response::new(&mut headers);
+    let Ok(httparse::Status::Complete(start)) = head.parse(answer) else {
+        return false;
+    };
+    announced(&head).is_some_and(|length| answer.len() >= start.saturating_add(length))
+}
+
+fn announced(head: &httparse::Response<'_, '_>) -> Option<usize> {
+    let value = header(head, "content-length")?;
+    value.trim().parse().ok()
+}
+
+fn header<'a>(head: &'a httparse::Response<'_, '_>, name: &str) -> Option<&'a str> {
+    let mut headers = head.headers.iter();
+    let found = headers.find(|header| header.name.eq_ignore_ascii_case(name))?;
+    std::str::from_utf8(found.value).ok()
+}
+
+/// The body of an answer with status 200.
+///
+/// # Errors
+/// That it is no answer, that it is cut off, and the text of an answer with another status.
+pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut head = httparse::Response::new(&mut headers);
+    let start = match head.parse(answer) {
+        Ok(httparse::Status::Complete(start)) => start,
+        _ => {
+            return Err(Failure::new("the answer is not HTTP")
+                .hint("is it nvidia-docker-plugin that listens there?"));
+        }
+    };
+    let rest = answer.get(start..).unwrap_or_default();
+    let is_chunked = header(&head, "transfer-encoding")
+        .is_some_and(|value| value.trim().eq_ignore_ascii_case("chunked"));
+    let body = match (is_chunked, announced(&head)) {
+        (true, _) => chunks(rest).ok_or_else(|| Failure::new("the answer is cut off"))?,
+        (false, Some(length)) => rest
+            .get(..length)
+            .ok_or_else(|| Failure::new("the answer is cut off"))?
+            .to_vec(),
+        (false, None) => rest.to_vec(),
+    };
+    match head.code {
+        Some(200) => Ok(body),
+        Some(code) => {
+            let text = String::from_utf8_lossy(&body);
+            Err(match text.trim() {
+                "" => Failure::new(format!("the plugin answers {code}")),
+                text => Failure::new(shortened(text))
+                    .hint(format!("the plugin answered with status {code}")),
+            })
+        }
+        None => Err(Failure::new("the answer is not HTTP")),
+    }
+}
+
+/// A chunked body put together.
+fn chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let httparse::Status::Complete((start, length)) = httparse::parse_chunk_size(rest).ok()?
+        else {
+            return None;
+        };
+        if length == 0 {
+            return Some(body);
+        }
+        let end = start.checked_add(usize::try_from(length).ok()?)?;
+        body.extend(rest.get(start..end)?);
+        rest = rest.get(end..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+/// The beginning of a text.
+pub(super) fn shortened(text: &str) -> String {
+    text.chars().take(LONGEST_TEXT).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers() {
+        let read = |text: &str| body(text.as_bytes());
+        assert_eq!(
+            read("HTTP/1.1 200 X\r\nContent-Length: 2\r\n\r\nabc").unwrap(),
+            b"ab"
+        );
+        assert_eq!(read("HTTP/1.0 200 OK\r\n\r\nabc").unwrap(), b"abc");
+        let chunked =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        assert_eq!(read(chunked).unwrap(), b"abcde");
+        let refused = "HTTP/1.1 400 X\r\nContent-Length: 18\r\n\r\ninvalid device: 9\n";
+        assert_eq!(read(refused).unwrap_err().text, "invalid device: 9");
+        for bad in [
+            "",
+            "SSH-2.0-x\r\n",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff0\r\nabc",
+            "HTTP/1.1 301 Moved\r\n\r\n",
+        ] {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+    }
+}
