@@ -1,4 +1,4 @@
-//! Lists of devices on any machine: what is chosen is there, each once, and by its own names it is chosen again.
+//! Lists of devices on any machine: the selected devices exist, each once, and their own names select them again.
 #![no_main]
 
 use std::collections::HashSet;
@@ -25,51 +25,49 @@ fuzz_target!(|text: &str| {
     // By index and by UUID.
     let mut by_index = Vec::new();
     let mut by_uuid = Vec::new();
-    for g in &selection.gpus {
-        by_index.push(gpus[*g].index.to_string());
-        by_uuid.push(gpus[*g].uuid.clone());
+    for gpu in &selection.gpus {
+        by_index.push(gpu.index.to_string());
+        by_uuid.push(gpu.uuid.clone());
     }
-    for (g, m) in &selection.migs {
-        by_index.push(format!(
-            "{}:{}",
-            gpus[*g].index, gpus[*g].mig_devices[*m].index
-        ));
-        by_uuid.push(gpus[*g].mig_devices[*m].uuid.to_lowercase());
+    for (gpu, mig) in &selection.migs {
+        by_index.push(format!("{}:{}", gpu.index, mig.index));
+        by_uuid.push(mig.uuid.to_lowercase());
     }
     for names in [by_index, by_uuid] {
         let again = select(&names.join(",")).expect("these devices are there");
-        assert_eq!(
-            (&again.gpus, &again.migs),
-            (&selection.gpus, &selection.migs)
-        );
+        assert_eq!(indices(&again), indices(&selection));
     }
 
     for capability in [MigCapability::Config, MigCapability::Monitor] {
-        if let Ok(mig) = select_mig_capability(&gpus, &selection, capability, mig_list) {
-            assert!(
-                mig.gpus
-                    .iter()
-                    .all(|g| selection.gpus.contains(g) && gpus[*g].mig_capable)
-            );
+        if let Ok(mig) = select_mig_capability(&selection, capability, mig_list) {
+            let chosen = |gpu: &Gpu| selection.gpus.iter().any(|one| one.index == gpu.index);
+            assert!(mig.gpus.iter().all(|gpu| chosen(gpu) && gpu.mig_capable));
             assert!(mig.all || mig.gpus.is_empty());
         }
     }
 });
 
-fn check(selection: &Selection, gpus: &[Gpu]) {
-    let Selection {
-        gpus: chosen,
-        migs,
-        all,
-    } = selection;
-    assert!(chosen.iter().all(|g| *g < gpus.len()));
-    assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), chosen.len());
+/// The selected GPUs and MIG devices by their indices, which tell them apart.
+fn indices(selection: &Selection<'_>) -> (Vec<u32>, Vec<(u32, u32)>) {
+    let gpus = selection.gpus.iter().map(|gpu| gpu.index);
+    let migs = selection
+        .migs
+        .iter()
+        .map(|(gpu, mig)| (gpu.index, mig.index));
+    (gpus.collect(), migs.collect())
+}
+
+fn check(selection: &Selection<'_>, gpus: &[Gpu]) {
+    let (chosen, migs) = indices(selection);
     assert!(
-        migs.iter()
-            .all(|(g, m)| chosen.contains(g) && *m < gpus[*g].mig_devices.len())
+        chosen
+            .iter()
+            .all(|index| gpus.iter().any(|gpu| gpu.index == *index))
     );
+    assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), chosen.len());
+    assert!(migs.iter().all(|(gpu, _)| chosen.contains(gpu)));
     assert_eq!(migs.iter().collect::<HashSet<_>>().len(), migs.len());
-    if *all {
+    if selection.all {
         assert_eq!(chosen.len(), gpus.len());
     }
 }
@@ -111,6 +109,8 @@ fn gpu(index: u32, busid: String, migs: u32) -> Gpu {
         brand: "Nvidia".to_owned(),
         minor: index,
         node: None,
+        drm_nodes: Vec::new(),
+        drm_links: Vec::new(),
         proc_dir: None,
         mig_capable: migs > 0,
         mig_caps_path: None,

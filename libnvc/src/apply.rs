@@ -1,6 +1,6 @@
 //! Carries a plan out by descriptor, all or nothing.
 //!
-//! First, intents become [steps]: what they come to in this image. Host sources are opened, checked and cloned in the
+//! First, intents become steps for this image. Host sources are opened, checked and cloned in the
 //! caller's mount namespace, all of them before the first effect. A short-lived thread then enters the container's
 //! namespace, opens the container's root there and works through the steps; the caller's threads never move, unless the
 //! caller [says](ApplyOptions::stay) that its only one may. Each effect is recorded. If something fails that the

@@ -34,7 +34,7 @@ impl DriverEnvironment {
     }
 }
 
-/// Reports what [`discover`] would fail on, for callers that need nothing but versions and GPUs.
+/// Reports what `discover` would fail on, for callers that need nothing but versions and GPUs.
 ///
 /// # Errors
 /// A loader cache that the caller named and that is missing or malformed; `environment variable PATH not found`.

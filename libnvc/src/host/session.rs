@@ -223,7 +223,7 @@ impl DriverSession {
     /// Waits for the driver's versions and finds its files.
     ///
     /// # Errors
-    /// Those of [`Query::versions`], [`LibraryCandidates::collect`] and [`discover`].
+    /// Those of [`Query::versions`], [`LibraryCandidates::collect`] and `driver::discover`.
     pub fn info(&mut self, options: DriverOptions) -> Result<DriverInfo> {
         let found = match self.found.take() {
             Some(found) if found.options == options => found,

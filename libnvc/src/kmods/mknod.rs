@@ -86,7 +86,7 @@ impl<'r> Nodes<'r> {
             Err(errno) => Err(errno),
             // Not by mkdirat, which heeds the umask.
             Ok(()) => chmod(
-                open_child(dev.as_fd(), name.as_ref(), SFlag::S_IFDIR)?,
+                open_child(dev.as_fd(), name.as_ref(), SFlag::S_IFDIR)?.as_fd(),
                 0o755,
             ),
         }
@@ -166,11 +166,11 @@ fn own(
         Gid::from_raw(permissions.gid),
     );
     fchownat(&node, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH)?;
-    chmod(node, permissions.mode)
+    chmod(node.as_fd(), permissions.mode)
 }
 
-/// Changes the mode of what is open by reference, which only a name in procfs can before Linux 6.6.
-fn chmod(node: OwnedFd, mode: u32) -> Result<(), Errno> {
+/// Changes the mode of a file that is open with `O_PATH`; before Linux 6.6 that takes its name in procfs.
+fn chmod(node: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     let name = format!("{}/{}", inroot::OWN_DESCRIPTORS, node.as_raw_fd());
     let mode = Mode::from_bits_truncate(mode);
     stat::fchmodat(AT_FDCWD, name.as_str(), mode, FchmodatFlags::FollowSymlink)
@@ -230,6 +230,7 @@ pub(super) fn directory_names(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
