@@ -1,6 +1,8 @@
 //! Reads what the loader's cache lists and what library files say of themselves, for programs beside libnvc that lay
 //! out the driver's files in their own way.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,0 +1,172 @@
+//! Checks what ARCHITECTURE.md claims about the rooms of libnvc: who imports whom, and where unsafe code may be.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rooms, and what their code must not import.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    (
+        "capability",
+        &[
+            "host",
+            "container",
+            "plan",
+            "apply",
+            "render",
+            "kmods",
+            "sys",
+        ],
+    ),
+    (
+        "request",
+        &["container", "plan", "apply", "render", "kmods", "sys"],
+    ),
+    (
+        "options",
+        &[
+            "host",
+            "container",
+            "plan",
+            "apply",
+            "render",
+            "kmods",
+            "sys",
+        ],
+    ),
+    (
+        "require",
+        &["container", "plan", "apply", "render", "kmods", "sys"],
+    ),
+    (
+        "select",
+        &["container", "plan", "apply", "render", "kmods", "sys"],
+    ),
+    ("host", &["container", "plan", "apply", "render", "kmods"]),
+    ("kmods", &["container", "plan", "apply", "render"]),
+    ("container", &["host", "plan", "apply", "render", "kmods"]),
+    (
+        "plan",
+        &[
+            "apply",
+            "render",
+            "kmods",
+            "sys",
+            "inroot",
+            "stream",
+            "directory",
+        ],
+    ),
+    (
+        "render",
+        &["apply", "kmods", "sys", "inroot", "stream", "directory"],
+    ),
+    ("apply", &["render", "kmods", "select", "require"]),
+    (
+        "sys",
+        &[
+            "host",
+            "container",
+            "plan",
+            "apply",
+            "render",
+            "kmods",
+            "request",
+            "select",
+        ],
+    ),
+];
+
+/// Functions that read or write files: planning and rendering have none of them.
+const EFFECTS: &[&str] = &[
+    "std::fs",
+    "std::process",
+    "std::env",
+    "use nix",
+    "rustix::",
+    "libc::",
+];
+
+#[test]
+fn rooms_import_what_they_may() {
+    for (room, forbidden) in FORBIDDEN {
+        let files = files_of(room);
+        assert!(!files.is_empty(), "{room}");
+        for file in files {
+            let code = code_of(&file);
+            for other in *forbidden {
+                for text in [format!("crate::{other}::"), format!("crate::{other};")] {
+                    assert!(!code.contains(&text), "{} imports {other}", file.display());
+                }
+                for line in code.lines().filter(|line| line.contains("use crate::{")) {
+                    let names = line.split(['{', '}', ',', ' ', ';']);
+                    let mut roots = names.filter_map(|name| name.split("::").next());
+                    assert!(
+                        !roots.any(|root| root == *other),
+                        "{}: {line}",
+                        file.display()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn planning_and_rendering_have_no_effects() {
+    for room in ["plan", "render"] {
+        for file in files_of(room) {
+            let code = code_of(&file);
+            for effect in EFFECTS {
+                assert!(!code.contains(effect), "{}: {effect}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_in_sys_only() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for entry in fs::read_dir(source).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() || ["lib.rs", "sys.rs", "testing.rs"].contains(&name.as_str()) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{name}");
+    }
+}
+
+/// The files of a room, without its tests.
+fn files_of(room: &str) -> Vec<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = vec![source.join(format!("{room}.rs"))];
+    let mut directories = vec![source.join(room)];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.file_name().is_some_and(|name| name != "tests.rs") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// A file's text without comments, and without the tests at its end.
+fn code_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let code = text
+        .split("#[cfg(test)]\nmod tests")
+        .next()
+        .unwrap_or_default();
+    let code = code
+        .split("#[cfg(test)]\n#[allow")
+        .next()
+        .unwrap_or_default();
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    code.lines().filter(is_code).collect::<Vec<_>>().join("\n")
+}
