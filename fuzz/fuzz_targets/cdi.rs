@@ -1,12 +1,13 @@
 //! CDI specifications of others: any text is refused with a reason, or is read; what is valid is written and read again as
-//! the same, and can be compared, transformed and injected.
+//! the same, and can be compared, transformed and applied to a config.json.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use nvc_toolkit::cdi::emit::{Format, text};
-use nvc_toolkit::cdi::inject::{HostNode, inject};
 use nvc_toolkit::cdi::transform::{Side, Transform};
 use nvc_toolkit::cdi::{compare, parse, validate, version};
+use nvc_toolkit::oci::spec::Spec;
+use nvc_toolkit::oci::edits::{HostNode, apply};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(spec) = parse(bytes) else {
@@ -24,9 +25,9 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(version::rank(version::minimum(&spec).0) <= version::rank(&spec.cdi_version));
     let mut moved = spec.clone();
     Transform::new("/a", "/b", Side::Host).apply(&mut moved);
-    let mut config = serde_json::json!({ "process": { "user": { "uid": 1 } } });
-    let node = |_: &std::path::Path| Ok(HostNode { kind: 'c', major: 1, minor: 3 });
+    let mut config = Spec::new(serde_json::json!({ "process": { "user": { "uid": 1 } } }));
+    let node = |_: &std::path::Path| Ok(HostNode { kind: 'c', major: 1, minor: 3, mode: 0o666 });
     for device in &spec.devices {
-        let _ = inject(&mut config, &device.container_edits, &node);
+        let _ = apply(&mut config, &[device.container_edits.clone()], &node);
     }
 });

@@ -8,7 +8,6 @@
 pub mod compare;
 pub mod emit;
 pub mod file;
-pub mod inject;
 pub mod names;
 pub mod registry;
 pub mod transform;

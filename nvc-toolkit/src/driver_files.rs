@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Where libraries are, in the order in which they are looked for.
-const DIRECTORIES: [&str; 12] = [
+pub(crate) const LIBRARY_DIRECTORIES: [&str; 11] = [
     "/",
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
@@ -16,7 +16,6 @@ const DIRECTORIES: [&str; 12] = [
     "/lib/aarch64-linux-gnu",
     "/lib/x86_64-linux-gnu/nvidia/current",
     "/lib/aarch64-linux-gnu/nvidia/current",
-    "/usr/lib",
 ];
 
 /// The version that the CUDA library's name ends with, or that of the management library.
@@ -26,7 +25,7 @@ const DIRECTORIES: [&str; 12] = [
 pub fn version(root: &Path) -> Result<String, String> {
     let mut failures = Vec::new();
     for library in ["libcuda.so.", "libnvidia-ml.so."] {
-        for directory in DIRECTORIES {
+        for directory in LIBRARY_DIRECTORIES.into_iter().chain(["/usr/lib"]) {
             let directory = root.join(&directory[1..]);
             if let Some(version) = version_in(&directory, library) {
                 return Ok(version);

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::model::{DeviceNode, Edits, Spec};
+use crate::nodes;
 
 /// The differences, a line each; nothing if the two say the same.
 pub fn differences(old: &Spec, new: &Spec) -> Vec<String> {
@@ -163,9 +164,9 @@ pub fn missing(spec: &Spec) -> Vec<String> {
             } else {
                 &node.host_path
             };
-            match super::inject::host_node(Path::new(path)) {
+            match nodes::look_up(Path::new(path)) {
                 Err(error) => {
-                    lines.insert(error.message());
+                    lines.insert(error);
                 }
                 Ok(found) => {
                     let recorded = (node.major.unsigned_abs(), node.minor.unsigned_abs());

@@ -1,9 +1,5 @@
-//! Checks reading, rules, the registry and injection together.
+//! Checks reading, rules and the registry together.
 #![allow(clippy::unwrap_used)]
-
-use std::path::Path;
-
-use serde_json::json;
 
 use super::*;
 
@@ -107,56 +103,4 @@ fn directories_override_and_files_conflict() {
     assert_eq!(error.message(), "unresolvable CDI devices v.com/gpu=7");
     assert_eq!(error.advice(), Some("there are v.com/gpu=0"));
     assert_eq!(registry.edits(&["v.com/gpu=0"]).unwrap().env, ["A=b"]);
-}
-
-#[test]
-fn edits_reach_config_json_once() {
-    let text = r#"{"cdiVersion": "1.1.0", "kind": "v.com/gpu", "devices": [{"name": "0", "containerEdits": {
-        "env": ["A=new", "B=2"],
-        "deviceNodes": [{"path": "/dev/a", "hostPath": "/dev/b"}, {"path": "/dev/c", "type": "c", "major": 9}],
-        "mounts": [{"hostPath": "/h", "containerPath": "/usr/x", "options": ["ro", "rbind"]}],
-        "hooks": [{"hookName": "createContainer", "path": "/bin/h", "args": ["h"], "timeout": 3}],
-        "netDevices": [{"hostInterfaceName": "eth7", "name": "eth0"}],
-        "additionalGids": [0, 44]}}]}"#;
-    let spec = parse(text.as_bytes()).unwrap();
-    validate::spec(&spec).unwrap();
-    let mut config = json!({
-        "unknown": 1,
-        "process": {"env": ["A=old", "Z=1"], "user": {"uid": 1000, "gid": 0}},
-        "mounts": [{"destination": "/usr/x/deep/er", "source": "s"}, {"destination": "/proc"}],
-        "linux": {"devices": [{"path": "/dev/a", "type": "b"}]},
-    });
-    let node = |path: &Path| {
-        assert_eq!(path, Path::new("/dev/b"));
-        Ok(inject::HostNode {
-            kind: 'c',
-            major: 195,
-            minor: 3,
-        })
-    };
-    inject::inject(&mut config, &spec.devices[0].container_edits, &node).unwrap();
-    let expected = json!({
-        "unknown": 1,
-        "process": {"env": ["A=new", "Z=1", "B=2"], "user": {"uid": 1000, "gid": 0, "additionalGids": [44]}},
-        "mounts": [
-            {"destination": "/proc"},
-            {"destination": "/usr/x", "source": "/h", "options": ["ro", "rbind"]},
-            {"destination": "/usr/x/deep/er", "source": "s"},
-        ],
-        "linux": {
-            "devices": [
-                {"path": "/dev/a", "type": "c", "major": 195, "minor": 3, "uid": 1000},
-                {"path": "/dev/c", "type": "c", "major": 9, "minor": 0, "uid": 1000},
-            ],
-            "resources": {"devices": [
-                {"allow": true, "type": "c", "major": 195, "minor": 3, "access": "rwm"},
-                {"allow": true, "type": "c", "major": 9, "minor": 0, "access": "rwm"},
-            ]},
-            "netDevices": {"eth7": {"name": "eth0"}},
-        },
-        "hooks": {"createContainer": [{"path": "/bin/h", "args": ["h"], "timeout": 3}]},
-    });
-    assert_eq!(config, expected);
-    inject::inject(&mut config, &spec.devices[0].container_edits, &node).unwrap();
-    assert_eq!(config, expected);
 }

@@ -5,21 +5,7 @@ use std::path::{Path, PathBuf};
 use libnvc::{Error, ErrorKind, HostPath, Result};
 
 use super::tree::Tree;
-
-/// Where libraries are looked for.
-const DIRECTORIES: [&str; 11] = [
-    "/",
-    "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/usr/lib/aarch64-linux-gnu/nvidia/current",
-    "/lib64",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/lib/x86_64-linux-gnu/nvidia/current",
-    "/lib/aarch64-linux-gnu/nvidia/current",
-];
+use crate::driver_files::LIBRARY_DIRECTORIES;
 
 /// Libraries that images usually bring along.
 const EXPLICIT: [&str; 11] = [
@@ -49,7 +35,7 @@ impl<'a> Libraries<'a> {
     pub(super) fn new(tree: &'a Tree, search: &[PathBuf]) -> Self {
         let (directories, cached) = match search {
             [] => (
-                DIRECTORIES.iter().map(PathBuf::from).collect(),
+                LIBRARY_DIRECTORIES.iter().map(PathBuf::from).collect(),
                 cached(tree),
             ),
             given => (given.to_vec(), Vec::new()),

@@ -12,19 +12,21 @@ use super::{Fault, version_in};
 /// Versions of runc that forget devices without a link in /dev/char when systemd reloads.
 const FORGETFUL: [u32; 4] = [3, 4, 5, 6];
 
+/// Reads an engine's configuration; None if it has none.
+fn configuration(path: &Path, shows: &'static str) -> Result<Option<String>, Fault> {
+    read(path).map_err(|error| {
+        let repair = format!("correct {}", path.display());
+        Fault::new(error.message(), shows, repair)
+    })
+}
+
 pub(super) fn docker() -> Vec<Fault> {
     let path = Path::new(docker_config::CONFIG);
     let shows = "dockerd does not start, or containers with --runtime=nvidia fail";
-    let text = match read(path) {
+    let text = match configuration(path, shows) {
         Ok(None) => return Vec::new(),
         Ok(Some(text)) => text,
-        Err(error) => {
-            return vec![Fault::new(
-                error.message(),
-                shows,
-                format!("correct {}", path.display()),
-            )];
-        }
+        Err(fault) => return vec![fault],
     };
     let value: Value = match serde_json::from_str(&text) {
         Ok(value) => value,
@@ -105,16 +107,10 @@ fn is_program(name: &str) -> bool {
 pub(super) fn containerd() -> Vec<Fault> {
     let path = Path::new(containerd_config::CONFIG);
     let shows = "pods with the runtime class nvidia do not start";
-    let text = match read(path) {
+    let text = match configuration(path, shows) {
         Ok(None) => return Vec::new(),
         Ok(Some(text)) => text,
-        Err(error) => {
-            return vec![Fault::new(
-                error.message(),
-                shows,
-                format!("correct {}", path.display()),
-            )];
-        }
+        Err(fault) => return vec![fault],
     };
     if let Err(error) = containerd_config::has(path, &text, "nvidia") {
         let repair = format!("correct {}, and restart containerd", path.display());
