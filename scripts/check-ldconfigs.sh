@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the ldconfig of other distributions in the cage, and compares the system calls they make with the list.
+# Runs the ldconfig of other distributions in the sandbox, and compares the system calls they make with the list.
 #
 #   scripts/check-ldconfigs.sh [DIRECTORY]
 #

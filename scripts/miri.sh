@@ -15,8 +15,8 @@ if ! cargo +nightly miri --version >/dev/null 2>&1; then
   exit 1
 fi
 modules=(options:: require:: select:: path:: error:: plan:: container::cgroup:: host::arch:: host::catalogue:: host::device::
-  elf:: ldcache:: host::nvcaps:: host::procfs:: host::query::client:: host::query::protocol:: apply::attach::
-  apply::cgroup_v1:: apply::cgroup_v2:: apply::device_program:: apply::ldconfig::output::
+  elf:: ldcache:: host::nvcaps:: host::procfs:: host::query::client:: host::query::protocol:: apply::mount::attach::
+  apply::cgroup::v1:: apply::cgroup::v2:: apply::cgroup::program:: apply::ldconfig::output::
   apply::ldconfig::explain:: apply::ldconfig::filter:: sys::bpf::)
 [ $# -eq 0 ] || modules=("$@")
 # With files, with rbpf, which is not what is to be checked, or with millions of steps.

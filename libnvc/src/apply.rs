@@ -18,34 +18,24 @@ use crate::path::ContainerPath;
 use crate::plan::Intent;
 use crate::sys;
 
-pub(crate) mod attach;
 mod authority;
 pub(crate) mod cgroup;
-pub(crate) mod cgroup_v1;
-pub(crate) mod cgroup_v2;
-pub(crate) mod device_program;
+mod executor;
 mod journal;
-mod kept;
-mod ldcache;
 pub mod ldconfig;
-mod legacy;
-mod mount_table;
-mod session;
-mod source;
+mod lock;
+pub(crate) mod mount;
+mod prepare;
+mod saved_file;
 mod steps;
-mod target;
-mod tmpfs;
-mod turn;
-mod work;
-mod xattr;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
 
-use session::{Order, Session};
+use executor::{Executor, Order};
+use prepare::{GivenUp, Preparation, PreparedPlan};
 use steps::Step;
-use work::{GivenUp, Preparation, Work};
 
-/// Descriptors beside those of the steps: the caller's, the cage's, directories.
+/// Descriptors beside those of the steps: the caller's, the sandbox's, directories.
 const USUAL_DESCRIPTORS: usize = 64;
 
 /// What the caller can say about how a plan is carried out.
@@ -132,7 +122,7 @@ pub fn apply_prepared(
     options: ApplyOptions<'_>,
     mut ahead: Ahead,
 ) -> Result<Report> {
-    let _turn = turn::Turn::take(&container.process)?;
+    let _lock = lock::ContainerLock::take(&container.process)?;
     let proc_files = ahead.proc_files.take();
     let steps = match options.compat_libraries {
         None => steps::expand(intents, &container.image, root, proc_files),
@@ -148,9 +138,9 @@ pub fn apply_prepared(
         container,
         options,
     };
-    let given_up = if options.stay && !work::needs_image(&steps) && sys::process::is_alone() {
+    let given_up = if options.stay && !prepare::needs_image(&steps) && sys::process::is_alone() {
         let work = preparation.prepare(&mut ahead, None)?;
-        Session::enter(container)?.carry_out(work, root)?
+        Executor::enter(container)?.carry_out(work, root)?
     } else {
         in_a_thread(steps.len(), root, container, |orders| {
             preparation.prepare(&mut ahead, Some(orders))
@@ -158,7 +148,7 @@ pub fn apply_prepared(
     };
     let done = |step: &&Step| !given_up.has(step.intent);
     Ok(Report {
-        placed: work::placed_by(steps.iter().filter(done)).collect(),
+        placed: prepare::placed_by(steps.iter().filter(done)).collect(),
         skipped: given_up.reasons,
     })
 }
@@ -168,7 +158,7 @@ fn in_a_thread<'a>(
     steps: usize,
     root: &DriverRoot,
     container: &'a Container,
-    prepare: impl FnOnce(&Sender<Order<'a>>) -> Result<Work<'a>>,
+    prepare: impl FnOnce(&Sender<Order<'a>>) -> Result<PreparedPlan<'a>>,
 ) -> Result<GivenUp> {
     // Each step keeps a descriptor or two until the end. Without room for them the first look-up that misses says so.
     // Threads wait for each other when their table of descriptors grows.
@@ -185,7 +175,9 @@ fn in_a_thread<'a>(
         let (orders, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("nvc:[container]".into())
-            .spawn_scoped(scope, move || Session::enter(container)?.obey(&inbox, root))
+            .spawn_scoped(scope, move || {
+                Executor::enter(container)?.obey(&inbox, root)
+            })
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
         let failed = match prepare(&orders) {
             // The thread may have ended already; it says why.

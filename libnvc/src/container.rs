@@ -13,19 +13,18 @@ use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
+use crate::ldcache::judge::{self, Loader};
 use crate::options::CudaCompatMode;
 use crate::path::ContainerPath;
+use crate::read_file;
 use crate::request::ImageOptions;
-use crate::stream;
 
 pub(crate) mod cgroup;
 mod compat;
 mod layout;
-pub(crate) mod loader;
 mod process;
 
 pub use cgroup::DeviceCgroup;
-use loader::Loader;
 pub(crate) use process::{MountNamespace, Process};
 
 /// Which container is meant, and how it is reached.
@@ -215,7 +214,7 @@ fn find_device_cgroup(process: &Process) -> Result<DeviceCgroup> {
 
 fn own_mountinfo() -> Result<Vec<u8>> {
     let path = "/proc/thread-self/mountinfo";
-    stream::read_path(path).map_err(|errno| Error::file("open failed", path, errno))
+    read_file::read_path(path).map_err(|errno| Error::file("open failed", path, errno))
 }
 
 impl ContainerConfig {
@@ -268,7 +267,7 @@ fn in_process(root: &RootDir, image: &mut ImageFacts, compat: CudaCompatMode) ->
         image.layout.libs_dir.clone(),
         image.layout.libs32_dir.clone(),
     ]);
-    match loader::look(root, &directories) {
+    match judge::look(root, &directories) {
         Ok(loader) => Some(loader),
         Err(reason) => {
             log::info!("using {HOST_LDCONFIG} of the host, not the builtin ldconfig: {reason}");

@@ -27,7 +27,7 @@ const NT_GNU_ABI_TAG: u32 = 1;
 
 /// Why a library's headers could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Oddity {
+pub(crate) enum Malformed {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("it is not an ELF file: {0}")]
@@ -75,13 +75,13 @@ pub(crate) struct Library<S> {
 
 impl<S: Source> Library<S> {
     /// Reads the headers.
-    pub(crate) fn open(source: S) -> Result<Self, Oddity> {
+    pub(crate) fn open(source: S) -> Result<Self, Malformed> {
         let mut head = vec![0; HEAD];
         let length = source.read_at(&mut head, 0)?;
         head.truncate(length);
         let header: Header = Elf::parse_header(&head)?;
         if header.e_phnum > MOST_SEGMENTS {
-            return Err(Oddity::Nonsense);
+            return Err(Malformed::Nonsense);
         }
         let mut library = Self {
             ctx: Ctx::new(header.container()?, header.endianness()?),
@@ -112,7 +112,7 @@ impl<S: Source> Library<S> {
     }
 
     /// Returns true if the library needs one whose name begins with one of `names`.
-    pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Oddity> {
+    pub(crate) fn needs(&self, names: &[&str]) -> Result<bool, Malformed> {
         let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
         self.any_needed(longest, |needed| {
             names.iter().any(|name| needed.starts_with(name.as_bytes()))
@@ -124,10 +124,12 @@ impl<S: Source> Library<S> {
         &self,
         longest: usize,
         mut wanted: impl FnMut(&[u8]) -> bool,
-    ) -> Result<bool, Oddity> {
+    ) -> Result<bool, Malformed> {
         let (dynamic, strings) = self.dynamic()?;
         for entry in dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_NEEDED) {
-            let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
+            let offset = strings
+                .checked_add(entry.d_val)
+                .ok_or(Malformed::Nonsense)?;
             let bytes = self.bytes_up_to(offset, longest)?;
             let end = bytes.iter().position(|&byte| byte == 0);
             if wanted(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default()) {
@@ -135,47 +137,49 @@ impl<S: Source> Library<S> {
             }
             // The file ends within the name.
             if bytes.len() < longest && end.is_none() {
-                return Err(Oddity::Nonsense);
+                return Err(Malformed::Nonsense);
             }
         }
         Ok(false)
     }
 
     /// Returns the SONAME, if it has one.
-    pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, Oddity> {
+    pub(crate) fn soname(&self) -> Result<Option<Vec<u8>>, Malformed> {
         let (dynamic, strings) = self.dynamic()?;
         let Some(entry) = dynamic.dyns.iter().rfind(|entry| entry.d_tag == DT_SONAME) else {
             return Ok(None);
         };
-        let offset = strings.checked_add(entry.d_val).ok_or(Oddity::Nonsense)?;
+        let offset = strings
+            .checked_add(entry.d_val)
+            .ok_or(Malformed::Nonsense)?;
         let mut name = self.bytes_up_to(offset, LONGEST_NAME)?;
         let length = name.iter().position(|&byte| byte == 0);
-        name.truncate(length.ok_or(Oddity::Nonsense)?);
+        name.truncate(length.ok_or(Malformed::Nonsense)?);
         Ok(Some(name))
     }
 
     /// Reads the dynamic section and finds the file offset of its strings.
-    fn dynamic(&self) -> Result<(Dynamic, u64), Oddity> {
+    fn dynamic(&self) -> Result<(Dynamic, u64), Malformed> {
         let segment = self.segments.iter().find(|s| s.p_type == PT_DYNAMIC);
-        let mut segment = segment.ok_or(Oddity::NoDynamicSection)?.clone();
+        let mut segment = segment.ok_or(Malformed::NoDynamicSection)?.clone();
         let bytes = self.segment(&segment)?;
         segment.p_offset = 0; // of `bytes`
-        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Oddity::Nonsense)?;
+        let dynamic = Dynamic::parse(&bytes, &[segment], self.ctx)?.ok_or(Malformed::Nonsense)?;
         let mut strings = dynamic.dyns.iter().filter(|entry| entry.d_tag == DT_STRTAB);
-        let strings = strings.next().ok_or(Oddity::Nonsense)?.d_val;
-        let strings = self.offset_of(strings).ok_or(Oddity::Nonsense)?;
+        let strings = strings.next().ok_or(Malformed::Nonsense)?.d_val;
+        let strings = self.offset_of(strings).ok_or(Malformed::Nonsense)?;
         Ok((dynamic, strings))
     }
 
     /// Reads the ABI note: operating system (0 is Linux) and oldest kernel version.
-    pub(crate) fn abi(&self) -> Result<[u32; 4], Oddity> {
+    pub(crate) fn abi(&self) -> Result<[u32; 4], Malformed> {
         for segment in self.segments.iter().filter(|s| s.p_type == PT_NOTE) {
             let bytes = self.segment(segment)?;
             if let Some(abi) = self.abi_of_notes(&bytes, segment.p_align) {
                 return Ok(abi);
             }
         }
-        Err(Oddity::NoAbiNote)
+        Err(Malformed::NoAbiNote)
     }
 
     fn abi_of_notes(&self, mut notes: &[u8], align: u64) -> Option<[u32; 4]> {
@@ -215,24 +219,24 @@ impl<S: Source> Library<S> {
         })
     }
 
-    fn segment(&self, segment: &ProgramHeader) -> Result<Vec<u8>, Oddity> {
+    fn segment(&self, segment: &ProgramHeader) -> Result<Vec<u8>, Malformed> {
         if segment.p_filesz > LONGEST_SEGMENT {
-            return Err(Oddity::Nonsense);
+            return Err(Malformed::Nonsense);
         }
-        let length = usize::try_from(segment.p_filesz).map_err(|_| Oddity::Nonsense)?;
+        let length = usize::try_from(segment.p_filesz).map_err(|_| Malformed::Nonsense)?;
         self.bytes(segment.p_offset, length)
     }
 
-    fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, Oddity> {
+    fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, Malformed> {
         let bytes = self.bytes_up_to(offset, length)?;
         if bytes.len() == length {
             Ok(bytes)
         } else {
-            Err(Oddity::Nonsense)
+            Err(Malformed::Nonsense)
         }
     }
 
-    fn bytes_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, Oddity> {
+    fn bytes_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, Malformed> {
         let known = usize::try_from(offset).ok().and_then(|start| {
             let end = start.checked_add(length)?;
             self.head.get(start..end)
@@ -243,13 +247,17 @@ impl<S: Source> Library<S> {
         let mut bytes = vec![0; length];
         let mut filled = 0;
         while filled < length {
-            let at = offset.checked_add(filled as u64).ok_or(Oddity::Nonsense)?;
+            let at = offset
+                .checked_add(filled as u64)
+                .ok_or(Malformed::Nonsense)?;
             match self.source.read_at(&mut bytes[filled..], at) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 // An offset beyond any file.
-                Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Err(Oddity::Nonsense),
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                    return Err(Malformed::Nonsense);
+                }
                 Err(e) => return Err(e.into()),
             }
         }
@@ -347,11 +355,11 @@ pub(crate) mod tests {
     fn says_what_is_missing() {
         let file = build(None, None);
         let library = Library::open(&file[..]).unwrap();
-        assert!(matches!(library.abi(), Err(Oddity::NoAbiNote)));
+        assert!(matches!(library.abi(), Err(Malformed::NoAbiNote)));
         let needs = library.needs(&["libc"]);
-        assert!(matches!(needs, Err(Oddity::NoDynamicSection)));
+        assert!(matches!(needs, Err(Malformed::NoDynamicSection)));
         let text = Library::open(&b"just some text, longer than an ELF header would be"[..]);
-        assert!(matches!(text, Err(Oddity::NotElf(_))));
+        assert!(matches!(text, Err(Malformed::NotElf(_))));
         assert!(Library::open(&b""[..]).is_err());
     }
 

@@ -17,7 +17,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{AccessFlags, faccessat};
 
 use crate::error::errno_of;
-use crate::stream;
+use crate::read_file;
 
 mod kernel_files;
 
@@ -73,7 +73,7 @@ impl RootDir {
 
     /// Reads a file, the first 64 MiB of it at most.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
-        stream::read(self.open_file(path)?, LARGEST)
+        read_file::read(self.open_file(path)?, LARGEST)
     }
 
     /// Whether a path leads to something.

@@ -8,6 +8,7 @@
 pub(crate) mod conf;
 pub(crate) mod configured;
 pub(crate) mod format;
+pub(crate) mod judge;
 pub(crate) mod library;
 pub(crate) mod listing;
 pub(crate) mod merge;

@@ -87,7 +87,7 @@ mod error;
 mod inroot;
 mod ldcache;
 mod path;
-mod stream;
+mod read_file;
 mod sys;
 
 pub use apply::Report;

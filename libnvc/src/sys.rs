@@ -5,7 +5,6 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod bpf;
-pub(crate) mod cage;
 pub(crate) mod capabilities;
 pub(crate) mod cuda;
 pub(crate) mod descriptors;
@@ -16,5 +15,6 @@ pub(crate) mod mount;
 pub(crate) mod namespace;
 pub(crate) mod nvml;
 pub(crate) mod process;
+pub(crate) mod sandbox;
 pub(crate) mod spawn;
 pub(crate) mod start;

@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
-use crate::apply::{attach, cgroup_v1, device_program, ldconfig};
+use crate::apply::cgroup::{program, v1};
+use crate::apply::ldconfig;
+use crate::apply::mount::attach;
 use crate::container::{self, DeviceCgroup};
 use crate::elf;
 use crate::error::Result;
@@ -19,7 +21,7 @@ use crate::ldcache::merge::{self, Fate, Found, Searched};
 use crate::ldcache::{conf, format};
 use crate::plan::profile;
 
-pub use crate::apply::cgroup_v2::exchange_one_after_the_other;
+pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
 pub use crate::sys::bpf::{
     Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,
     attach, create_link, create_map, load_program, program_by_id, program_info, query,
@@ -131,7 +133,7 @@ pub fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
 
 /// What is written to devices.allow so that a device can be read and written, for a devices.list.
 pub fn missing_rule(devices_list: &str, device: DeviceNumber) -> Option<String> {
-    cgroup_v1::Present::parse(devices_list).missing(device)
+    v1::Present::parse(devices_list).missing(device)
 }
 
 /// Major number of a driver in a /proc/devices.
@@ -255,15 +257,15 @@ pub fn decide(
     access: u32,
     device: DeviceNumber,
 ) -> Option<bool> {
-    device_program::interpret::decide(program, kind, access, device)
+    program::interpret::decide(program, kind, access, device)
 }
 
 /// A device program that allows some character devices more.
 pub fn extend(program: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
-    device_program::extend(program, added)
+    program::extend(program, added)
 }
 
 /// Why a device program cannot be loaded again, if it cannot.
 pub fn obstacle(program: &[Instruction]) -> Option<&'static str> {
-    device_program::obstacle(program)
+    program::obstacle(program)
 }

@@ -1,4 +1,4 @@
-//! Runs ldconfig, and programs that are not, in real cages.
+//! Runs ldconfig, and programs that are not, in real sandboxes.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
@@ -18,20 +18,20 @@ use nvc_testkit::{tests, tree::Tree};
 
 #[path = "ldconfig/bounds.rs"]
 mod bounds;
-#[path = "ldconfig/memory.rs"]
-mod memory;
 #[cfg(target_arch = "x86_64")]
 #[path = "ldconfig/others.rs"]
 mod others;
+#[path = "ldconfig/sandbox.rs"]
+mod sandbox;
+#[path = "ldconfig/snapshot.rs"]
+mod snapshot;
 #[path = "ldconfig/support.rs"]
 mod support;
-#[path = "ldconfig/walls.rs"]
-mod walls;
 
+use sandbox::again;
 use support::{
     Root, Run, SHARED_MEMORY, host_ldconfig, library_directories, prepare, prepared_probe, probe,
 };
-use walls::again;
 
 fn main() -> ExitCode {
     if let Ok(what) = std::env::var("NVC_TEST_LIFE") {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         callers_must_not_ignore_children,
         a_missing_program_of_the_image_is_no_failure,
     ];
-    use memory::*;
+    use snapshot::*;
     tests.extend(tests![&[Need::Root];
         an_ordinary_root_comes_back,
         redirected_links_come_back,
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     tests.extend(tests![&[Need::Root, Need::Command("python3")];
         leases_are_not_waited_for,
     ]);
-    use walls::*;
+    use sandbox::*;
     tests.extend(tests![&[Need::Root, Need::Command("cc")];
         what_is_denied,
         what_is_seen_from_outside,
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         output_is_bounded,
         large_files_are_refused,
         programs_that_cannot_run_are_refused,
-        the_images_program_runs_in_the_same_cage,
+        the_images_program_runs_in_the_same_sandbox,
     ]);
     #[cfg(target_arch = "x86_64")]
     tests.extend(tests![&[Need::Root, Need::Command("cc")]; calls_of_another_architecture_end_it]);
@@ -370,7 +370,7 @@ fn a_missing_program_of_the_image_is_no_failure() {
     );
 }
 
-fn the_images_program_runs_in_the_same_cage() {
+fn the_images_program_runs_in_the_same_sandbox() {
     let root = Root::new();
     let run = |mode| Run::default().prepared(&root, &prepared_image("/sbin/ldconfig", mode));
     let at = |name: &str| root.join("/usr/sbin").join(name);
@@ -393,7 +393,7 @@ fn the_images_program_runs_in_the_same_cage() {
     let error = run("/exit").unwrap_err();
     assert_eq!(
         error.message(),
-        "ldconfig's cage: execution failed: /sbin/ldconfig: no such file or directory"
+        "ldconfig's sandbox: execution failed: /sbin/ldconfig: no such file or directory"
     );
     assert!(error.advice().unwrap().contains("--ldconfig=@PATH"));
     fs::copy(probe(), at("ldconfig.real")).unwrap();

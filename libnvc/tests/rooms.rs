@@ -53,13 +53,13 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "kmods",
             "sys",
             "inroot",
-            "stream",
+            "read_file",
             "directory",
         ],
     ),
     (
         "render",
-        &["apply", "kmods", "sys", "inroot", "stream", "directory"],
+        &["apply", "kmods", "sys", "inroot", "read_file", "directory"],
     ),
     ("apply", &["render", "kmods", "select", "require"]),
     (

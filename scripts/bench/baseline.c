@@ -13,7 +13,7 @@
  *
  * `configure` does the same, then enters PID's mount namespace and carries out PLAN, a file with the output of
  * `nvidia-container-cli configure --dry-run` (text; made before, for the same container; without device rules): four
- * system calls a mount, files in a tmpfs, links. Last it executes LDCONFIG, uncaged, with `-r ROOTFS` and the plan's
+ * system calls a mount, files in a tmpfs, links. Last it executes LDCONFIG, unsandboxed, with `-r ROOTFS` and the plan's
  * directories. Exit status 0 if all of it worked. Run it as root.
  */
 #define _GNU_SOURCE

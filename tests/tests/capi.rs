@@ -96,7 +96,7 @@ fn in_a_container(name: &str, compiler: &str, check: Check) {
         container.pid().to_string().into(),
         container.root().into(),
     ];
-    // Valgrind does not know how to follow a program into the cage that ldconfig runs in.
+    // Valgrind does not know how to follow a program into the sandbox that ldconfig runs in.
     match (name, check) {
         ("effects", Check::Valgrind) => words.push("builtin".into()),
         ("use" | "effects", _) if check != Check::Valgrind => words.push(ldconfig.into()),

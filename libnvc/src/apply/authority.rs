@@ -19,13 +19,13 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
-use super::mount_table;
+use crate::apply::mount::table;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
-use crate::stream;
+use crate::read_file;
 use crate::sys::mount::{self, Described, MountAttributes};
-use crate::sys::{cage, namespace};
+use crate::sys::{namespace, sandbox};
 
 /// Inode number of the first user namespace (`PROC_USER_INIT_INO`).
 const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
@@ -125,11 +125,11 @@ impl Callers {
     fn shows(&self, device: u64) -> Result<bool, Errno> {
         if self.text.get().is_none() {
             let table = self.table.try_clone().map_err(|e| errno_of(&e))?;
-            let _ = self.text.set(stream::read(table, u64::MAX)?);
+            let _ = self.text.set(read_file::read(table, u64::MAX)?);
         }
         let text = self.text.get().ok_or(Errno::EIO)?;
         let device = (major(device), minor(device));
-        Ok(mount_table::shows(text, device, self.root.as_deref()))
+        Ok(table::shows(text, device, self.root.as_deref()))
     }
 }
 
@@ -289,7 +289,7 @@ impl Authority {
             return Ok(of(&kind, &root));
         }
         let (id, text) = (self.mount_id(directory)?, self.table()?);
-        Ok(mount_table::find(&text, id).is_some_and(|line| of(line.kind, line.root)))
+        Ok(table::find(&text, id).is_some_and(|line| of(line.kind, line.root)))
     }
 
     fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
@@ -299,7 +299,7 @@ impl Authority {
     /// The mount table of the namespace that this thread is in.
     fn table(&self) -> Result<Vec<u8>, Errno> {
         let table = open_sibling(self.descriptors.as_fd(), "mountinfo")?;
-        stream::read(File::from(table), u64::MAX)
+        read_file::read(File::from(table), u64::MAX)
     }
 
     /// A failure because a directory is on a volume, which it names unless nobody may write there.
@@ -321,7 +321,7 @@ impl Authority {
     fn mount_point(&self, directory: BorrowedFd<'_>) -> Option<PathBuf> {
         let id = self.mount_id(directory).ok()?;
         let text = self.table().ok()?;
-        let point = mount_table::find(&text, id)?.point();
+        let point = table::find(&text, id)?.point();
         let point = PathBuf::from(std::ffi::OsString::from_vec(point));
         let below = point.strip_prefix(&self.rootfs).unwrap_or(&point);
         Some(Path::new("/").join(below))
@@ -387,7 +387,7 @@ impl Drop for Lowered {
 /// Gives up the calling thread's supplementary groups, through which it would have rights that the container's owner has
 /// not. False if it may not and has some.
 pub(super) fn drop_groups(group: u32) -> bool {
-    match cage::set_groups(&[group]) {
+    match sandbox::set_groups(&[group]) {
         Ok(()) => true,
         Err(_) => nix::unistd::getgroups().is_ok_and(|groups| groups.is_empty()),
     }
@@ -400,7 +400,7 @@ pub(super) fn mount_id(fd: BorrowedFd<'_>, descriptors: BorrowedFd<'_>) -> Resul
     }
     // Before Linux 5.8.
     let info = open_sibling(descriptors, &format!("fdinfo/{}", fd.as_raw_fd()))?;
-    let info = stream::read(File::from(info), u64::MAX)?;
+    let info = read_file::read(File::from(info), u64::MAX)?;
     let mut lines = info.split(|byte| *byte == b'\n');
     let id = lines.find_map(|line| {
         let text = std::str::from_utf8(line.strip_prefix(b"mnt_id:")?);

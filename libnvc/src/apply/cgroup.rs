@@ -1,7 +1,7 @@
 //! Lets a device cgroup open more character devices, and takes that back.
 //!
 //! The rule for each device is upstream's: reading and writing, not making nodes. How it gets there depends on the
-//! version: lines written to files ([`cgroup_v1`]) or a program exchanged ([`cgroup_v2`]). Either way only what is missing
+//! version: lines written to files ([`v1`]) or a program exchanged ([`v2`]). Either way only what is missing
 //! is added, and exactly that is taken back.
 
 use std::collections::HashSet;
@@ -11,7 +11,10 @@ use std::path::Path;
 use log::{debug, info};
 use nix::errno::Errno;
 
-use super::{cgroup_v1, cgroup_v2};
+pub(crate) mod program;
+pub(crate) mod v1;
+pub(crate) mod v2;
+
 use crate::container::CgroupVersion;
 use crate::error::{Error, Result};
 use crate::host::DeviceNumber;
@@ -24,8 +27,8 @@ pub struct DeviceRules(Added);
 #[derive(Debug)]
 enum Added {
     Nothing,
-    V1(cgroup_v1::Added),
-    V2(cgroup_v2::Added),
+    V1(v1::Added),
+    V2(v2::Added),
 }
 
 impl DeviceRules {
@@ -78,8 +81,8 @@ pub fn allow(
         return Ok(DeviceRules(Added::Nothing));
     }
     let added = match version {
-        CgroupVersion::V1 => cgroup_v1::allow(cgroup, &devices, name).map(Added::V1),
-        CgroupVersion::V2 => cgroup_v2::allow(cgroup, &devices, name).map(Added::V2),
+        CgroupVersion::V1 => v1::allow(cgroup, &devices, name).map(Added::V1),
+        CgroupVersion::V2 => v2::allow(cgroup, &devices, name).map(Added::V2),
     };
     let rules = DeviceRules(added.map_err(|e| e.context("failed to add device rules"))?);
     if rules.is_empty() {

@@ -14,8 +14,8 @@ use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
-use super::authority::Reach;
-use super::legacy;
+use crate::apply::authority::Reach;
+use crate::apply::mount::legacy;
 use crate::error::Error;
 use crate::inroot;
 use crate::sys::descriptors;

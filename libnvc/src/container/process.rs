@@ -16,7 +16,7 @@ use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 use super::Target;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
-use crate::stream;
+use crate::read_file;
 use crate::sys::mount;
 
 /// Inode number of the root of every procfs (`PROC_ROOT_INO`).
@@ -258,7 +258,7 @@ impl Process {
             }
         };
         let fd = open().map_err(failed)?;
-        stream::read(File::from(fd), u64::MAX)
+        read_file::read(File::from(fd), u64::MAX)
             .map_err(|errno| Error::file("read failed", &path, errno))
     }
 }

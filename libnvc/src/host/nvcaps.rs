@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::{DeviceNode, DriverRoot, procfs};
 use crate::path::HostPath;
-use crate::stream;
+use crate::read_file;
 
 /// Directory of the capabilities.
 pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
@@ -43,7 +43,7 @@ pub struct Capabilities {
 impl Capabilities {
     /// Asks the kernel.
     pub fn discover() -> Self {
-        let devices = stream::read_path(PROC_DEVICES).unwrap_or_else(|errno| {
+        let devices = read_file::read_path(PROC_DEVICES).unwrap_or_else(|errno| {
             if errno != Errno::ENOENT {
                 let cause = errno_text(errno);
                 log::warn!("skipping the capabilities' devices: {PROC_DEVICES}: {cause}");
@@ -101,7 +101,7 @@ impl Capabilities {
         if minors.is_empty() {
             return Ok(Vec::new());
         }
-        let text = stream::read_path(MIG_MINORS)
+        let text = read_file::read_path(MIG_MINORS)
             .map_err(|errno| Error::file("unable to open file for reading", MIG_MINORS, errno))?;
         let by_gpu = by_gpu(&String::from_utf8_lossy(&text));
         let nodes = |gpu: &u32| {

@@ -10,7 +10,7 @@ use crate::host::libraries::LibraryCandidates;
 use crate::host::{DriverRoot, ProcFile};
 use crate::inroot;
 use crate::path::HostPath;
-use crate::stream;
+use crate::read_file;
 
 /// Where the kernel module shows its state.
 pub const DIRECTORY: &str = "/proc/driver/nvidia";
@@ -40,7 +40,7 @@ pub fn files(root: &DriverRoot) -> Vec<ProcFile> {
 fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
     let file = root.open_file(&HostPath::new(DIRECTORY).join(name))?;
     let mode = inroot::stat(file.as_fd())?.st_mode & 0o7777;
-    let bytes = stream::read(file, LARGEST)?;
+    let bytes = read_file::read(file, LARGEST)?;
     let text = String::from_utf8_lossy(&bytes);
     let content = match name {
         "params" => without_device_creation(&text),

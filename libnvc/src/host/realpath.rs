@@ -36,7 +36,7 @@ impl<'r> RealPaths<'r> {
     pub(super) fn resolve(&mut self, path: &HostPath) -> Result<HostPath, Errno> {
         let name = path.file_name();
         if !is_plain(name) {
-            return self.anyhow(path);
+            return self.resolve_uncached(path);
         }
         let (fd, real) = self.directory(path.parent())?;
         match readlinkat(fd, name) {
@@ -46,7 +46,7 @@ impl<'r> RealPaths<'r> {
             Ok(target) if is_plain(&target) && readlinkat(fd, &*target) == Err(Errno::EINVAL) => {
                 Ok(real.join(target))
             }
-            Ok(_) => self.anyhow(path),
+            Ok(_) => self.resolve_uncached(path),
         }
     }
 
@@ -75,7 +75,7 @@ impl<'r> RealPaths<'r> {
         }
     }
 
-    fn anyhow(&self, path: &HostPath) -> Result<HostPath, Errno> {
+    fn resolve_uncached(&self, path: &HostPath) -> Result<HostPath, Errno> {
         self.root.real_path(path).map(|(_, real)| real)
     }
 }

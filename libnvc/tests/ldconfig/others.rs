@@ -1,4 +1,4 @@
-//! Runs the ldconfig of other distributions in the cage; scripts/check-ldconfigs.sh fetches them.
+//! Runs the ldconfig of other distributions in the sandbox; scripts/check-ldconfigs.sh fetches them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,13 +9,13 @@ use std::process::Command;
 use libnvc::apply::ldconfig::Prepared;
 use libnvc::container::Ldconfig;
 
+use super::sandbox::ALLOWED;
 use super::support::{LIBRARY_DIR, Root, Run, library_directories, prepare};
-use super::walls::ALLOWED;
 
 /// Names the list of programs: a line `SUITE ARCHITECTURE PATH` each.
 pub(crate) const LIST: &str = "NVC_LDCONFIGS";
 
-/// Outside the cage `-r` changes the root, and strace starts the program; in it, these end the program.
+/// Outside the sandbox `-r` changes the root, and strace starts the program; in it, these end the program.
 const EXPECTED: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_chroot,
@@ -35,12 +35,12 @@ pub(crate) fn others_ldconfigs() {
         let version = String::from_utf8_lossy(&version.stdout);
         let version = version.lines().next().unwrap_or_default().to_owned();
         match architecture {
-            "amd64" => in_the_cage(path),
+            "amd64" => in_the_sandbox(path),
             // Of another architecture: refused, and said so.
             _ => refused(path),
         }
         let calls = if architecture == "amd64" {
-            outside_the_cage(path)
+            outside_the_sandbox(path)
         } else {
             BTreeMap::new()
         };
@@ -91,7 +91,7 @@ fn prepared(path: &Path) -> Prepared {
 }
 
 /// Twice, since the second run has notes to read; as root and as another owner, and where it cannot succeed.
-fn in_the_cage(path: &Path) {
+fn in_the_sandbox(path: &Path) {
     let root = rich_root();
     for _ in 0..2 {
         Run::default().prepared(&root, &prepared(path)).unwrap();
@@ -129,7 +129,7 @@ fn refused(path: &Path) {
 }
 
 /// The system calls it makes where all are allowed, by number.
-fn outside_the_cage(path: &Path) -> BTreeMap<libc::c_long, String> {
+fn outside_the_sandbox(path: &Path) -> BTreeMap<libc::c_long, String> {
     let root = rich_root();
     let log = root.scratch.join("strace");
     let mut calls = BTreeMap::new();

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use libnvc::apply::ldconfig::{Memory, Prepared};
+use libnvc::apply::ldconfig::{Prepared, Snapshot};
 use libnvc::container::Ldconfig;
 use libnvc::{ContainerPath, Error};
 use nix::mount::{MsFlags, mount};
@@ -160,7 +160,7 @@ impl Run {
     pub(crate) fn restoring(self, root: &Root, change: impl FnOnce() + Send) -> Result<(), Error> {
         self.in_namespace(root, |rootfs| {
             let descriptors = File::open("/proc/thread-self/fd").unwrap();
-            let memory = Memory::take(rootfs, descriptors, &library_directories())?;
+            let memory = Snapshot::take(rootfs, descriptors, &library_directories())?;
             memory.clear_way()?;
             change();
             memory.restore()
@@ -244,7 +244,7 @@ fn forget_new_calls() {
     seccompiler::apply_filter(&program).unwrap();
 }
 
-/// The descendant of a process that spins in a cage with this mark, once it does.
+/// The descendant of a process that spins in a sandbox with this mark, once it does.
 pub(crate) fn spinning(caller: &str, mark: &str) -> u32 {
     let ending = format!("\0/spin\0{mark}\0");
     for _ in 0..4000 {

@@ -40,7 +40,7 @@ fn again_changes_nothing() {
     assert_eq!(first.new_files(&container), [""; 0]);
     let second = State::of(&container);
     let log = builtin(&container, EVERYTHING);
-    assert!(log.contains("says all this already"), "{log}");
+    assert!(log.contains("is up to date"), "{log}");
     second.assert_unchanged(&container);
     // As the other.
     configure(&container, EVERYTHING).succeeds();

@@ -7,14 +7,14 @@ use nix::errno::Errno;
 
 use super::watch::Ended;
 use crate::error::{Error, ErrorKind};
-use crate::sys::cage::{Failure, Step};
+use crate::sys::sandbox::{Failure, Step};
 
 /// A failure before the program was executed.
-pub(super) fn cage(failure: Failure, path: &Path, from_image: bool) -> Error {
+pub(super) fn sandbox(failure: Failure, path: &Path, from_image: bool) -> Error {
     let Failure { step, errno } = failure;
     let error = match step {
-        Step::Execute => Error::file("ldconfig's cage: execution failed", path, errno),
-        _ => Error::system(format!("ldconfig's cage: {}", words(step)), errno),
+        Step::Execute => Error::file("ldconfig's sandbox: execution failed", path, errno),
+        _ => Error::system(format!("ldconfig's sandbox: {}", words(step)), errno),
     };
     let error = error.with_kind(ErrorKind::LdCache);
     let hint = match (step, errno) {
@@ -180,19 +180,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cage_that_cannot_be_built_says_where() {
+    fn a_sandbox_that_cannot_be_built_says_where() {
         let path = Path::new("/sbin/ldconfig");
         let failure = |step, errno| Failure { step, errno };
-        let error = cage(failure(Step::Private, Errno::EPERM), path, false);
+        let error = sandbox(failure(Step::Private, Errno::EPERM), path, false);
         assert_eq!(
             error.message(),
-            "ldconfig's cage: making its mounts private: operation not permitted"
+            "ldconfig's sandbox: making its mounts private: operation not permitted"
         );
         assert_eq!(error.kind(), ErrorKind::LdCache);
-        let error = cage(failure(Step::Execute, Errno::ENOENT), path, true);
+        let error = sandbox(failure(Step::Execute, Errno::ENOENT), path, true);
         assert_eq!(
             error.message(),
-            "ldconfig's cage: execution failed: /sbin/ldconfig: no such file or directory"
+            "ldconfig's sandbox: execution failed: /sbin/ldconfig: no such file or directory"
         );
         assert!(error.advice().unwrap().contains("--ldconfig=@PATH"));
     }

@@ -19,15 +19,15 @@ use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, openat, readlink};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod};
 
-use super::above_streams;
+use super::run::above_streams;
 use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::inroot;
-use crate::stream;
+use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
 /// A program that nobody can change.
 #[derive(Debug)]
-pub(in super::super) struct Sealed {
+pub(in crate::apply) struct Sealed {
     /// The host's file.
     pub(super) path: PathBuf,
     /// The same on a read-only file system, or a copy of it.
@@ -170,7 +170,7 @@ pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
 /// # Errors
 /// `ENODEV` where there is no overlay without loading a kernel module; the system's.
 fn read_only(file: &File) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let known = stream::read_path("/proc/filesystems")?;
+    let known = read_file::read_path("/proc/filesystems")?;
     if !known
         .split(|b| *b == b'\n')
         .any(|line| line == b"nodev\toverlay")

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::output::Output;
-use crate::sys::cage::Process;
+use crate::sys::sandbox::Process;
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

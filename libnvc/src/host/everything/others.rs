@@ -10,7 +10,7 @@ use crate::capability::Capability;
 use crate::host::{DriverFile, DriverRoot, FileClass, catalogue};
 use crate::options::DriverOptions;
 use crate::path::{ContainerPath, HostPath};
-use crate::stream;
+use crate::read_file;
 
 /// Directories that are searched after those of `PATH`.
 const STANDARD: &[&str] = &[
@@ -58,7 +58,8 @@ pub(super) fn firmware(root: &DriverRoot, version: &str) -> Vec<DriverFile> {
     let release = nix::sys::utsname::uname();
     let release = release.as_ref().map(|name| name.release().to_owned());
     let release = release.unwrap_or_default();
-    let set = stream::read_path("/sys/module/firmware_class/parameters/path").unwrap_or_default();
+    let set =
+        read_file::read_path("/sys/module/firmware_class/parameters/path").unwrap_or_default();
     let set = String::from_utf8_lossy(&set).trim().to_owned();
     let usual = HostPath::new("/lib/firmware");
     let directories = [

@@ -15,7 +15,7 @@ use crate::sys::process::is_alone;
 
 /// How a query process comes to be.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Way<'a> {
+pub(super) enum Start<'a> {
     Execute(&'a Path),
     Copy,
 }
@@ -34,10 +34,10 @@ const SYS_CHROOT: u32 = 18;
 ///
 /// # Errors
 /// The process has threads, and either the program was not found, or `process creation failed: the bounding set lacks …`.
-pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> Result<Way<'a>> {
+pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> Result<Start<'a>> {
     let lost = needed(wanted) & lost_by_execution();
     match program {
-        Ok(path) if lost == 0 => Ok(Way::Execute(path)),
+        Ok(path) if lost == 0 => Ok(Start::Execute(path)),
         _ if is_alone() => copy(is_loaded(LIBRARY)),
         Ok(_) => Err(narrowed(lost)),
         Err(error) => {
@@ -48,9 +48,9 @@ pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> R
 }
 
 /// A copy would use the NVML that the caller has loaded, from another root and without its descriptors.
-fn copy(nvml_is_loaded: bool) -> Result<Way<'static>> {
+fn copy(nvml_is_loaded: bool) -> Result<Start<'static>> {
     if !nvml_is_loaded {
-        return Ok(Way::Copy);
+        return Ok(Start::Copy);
     }
     let text = format!("process creation failed: this process has loaded {LIBRARY} itself");
     let error = Error::new(ErrorKind::DriverUnavailable, text);
@@ -134,13 +134,13 @@ mod tests {
         };
         // Test programs have threads.
         let found = Ok(PathBuf::from("/x/nvc-query"));
-        let execute = Way::Execute(Path::new("/x/nvc-query"));
+        let execute = Start::Execute(Path::new("/x/nvc-query"));
         assert_eq!(choose(&found, &wanted("/", uid)).unwrap(), execute);
         let missing = Err(Error::new(ErrorKind::DriverUnavailable, "it is in none"));
         let error = choose(&missing, &wanted("/", uid)).unwrap_err();
         assert_eq!(error.message(), "it is in none");
         assert!(error.advice().unwrap().contains("one thread"));
-        assert_eq!(copy(false).unwrap(), Way::Copy);
+        assert_eq!(copy(false).unwrap(), Start::Copy);
         let message = copy(true).unwrap_err().message();
         assert!(message.ends_with("has loaded libnvidia-ml.so.1 itself"));
 

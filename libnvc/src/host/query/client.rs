@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::choice::{Way, choose};
+use super::choice::{Start, choose};
 use super::conversation::{Conversation, Silence};
 use super::process::{Process, THIS_EXECUTABLE, above_streams, errno, may_copy};
 use super::protocol::{GpuFault, GpuReport, Message, Question, Versions};
@@ -104,18 +104,18 @@ impl QueryProcess {
     pub(crate) fn start_for(program: &QueryProgram, wanted: &Wanted<'_>) -> Result<Self> {
         let this = Path::new(THIS_EXECUTABLE);
         let way = match program {
-            QueryProgram::ThisProcess if may_copy() => Way::Copy,
-            QueryProgram::ThisProcess | QueryProgram::ThisExecutable => Way::Execute(this),
-            QueryProgram::Path(path) => Way::Execute(path),
+            QueryProgram::ThisProcess if may_copy() => Start::Copy,
+            QueryProgram::ThisProcess | QueryProgram::ThisExecutable => Start::Execute(this),
+            QueryProgram::Path(path) => Start::Execute(path),
             QueryProgram::Helper(helper) => choose(helper, wanted)?,
         };
         let (socket, theirs) = UnixStream::pair().map_err(|e| not_created(errno(&e)))?;
         let theirs = above_streams(theirs.into()).map_err(not_created)?;
         let process = Process::start(&way, theirs.as_fd()).map_err(|errno| match way {
-            Way::Execute(path) => {
+            Start::Execute(path) => {
                 not_created(errno).hint(format!("the query program is {}", path.display()))
             }
-            Way::Copy => not_created(errno),
+            Start::Copy => not_created(errno),
         })?;
         Ok(Self { socket, process })
     }

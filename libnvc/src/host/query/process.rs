@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::choice::Way;
+use super::choice::Start;
 use super::server::serve;
 use super::{MARKER, PROGRAM_NAME};
 use crate::sys::fork::copy_of_this_process;
@@ -37,7 +37,7 @@ impl Process {
     ///
     /// # Errors
     /// `EAGAIN` for a copy if there are more threads; the system's.
-    pub(super) fn start(way: &Way<'_>, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(super) fn start(way: &Start<'_>, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
         // NVML writes to both output streams when it feels like it.
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         let null = above_streams(null.map_err(|e| errno(&e))?.into())?;
@@ -51,10 +51,10 @@ impl Process {
             .collect();
         let streams = [socket, null.as_fd(), null.as_fd()];
         let pid = match way {
-            Way::Copy => {
+            Start::Copy => {
                 copy_of_this_process(streams, &environment, serve)?.ok_or(Errno::EAGAIN)?
             }
-            Way::Execute(program) => {
+            Start::Execute(program) => {
                 let program = CString::new(program.as_os_str().as_bytes());
                 let program = program.map_err(|_| Errno::EINVAL)?;
                 spawn(&program, &[PROGRAM_NAME, MARKER], &environment, streams)?

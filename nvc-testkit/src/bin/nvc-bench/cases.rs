@@ -120,7 +120,7 @@ impl Case {
         Self::new("/bin/true", Kind::True)
     }
 
-    /// The host's ldconfig alone on the same root, in no cage.
+    /// The host's ldconfig alone on the same root, in no sandbox.
     pub(crate) fn bare_ldconfig() -> Self {
         Self::new("ldconfig alone", Kind::Ldconfig)
     }

@@ -1,0 +1,456 @@
+//! Adds rules to a cgroup of the unified hierarchy, by exchanging the programs that filter its devices.
+//!
+//! Each program attached to the cgroup itself is replaced by one that also allows the devices, in the way in which it is
+//! attached, so that there is no moment without a filter (upstream detaches and attaches). Programs of ancestors are
+//! not ours to change: they guard others too.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use log::{debug, warn};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+
+use crate::apply::cgroup::program::{BLINDED, extend, missing, obstacle};
+use crate::apply::cgroup::{explain, list};
+use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::host::DeviceNumber;
+use crate::inroot;
+use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Instruction};
+
+/// How often we start again because somebody else exchanged a program under our hands.
+const ATTEMPTS: usize = 4;
+
+/// The way out where the JIT compiler was hardened when the filter was loaded.
+const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or use --no-cgroups and give \
+                        the devices to the container's runtime";
+
+/// Programs that were exchanged.
+#[derive(Debug)]
+pub(in crate::apply) struct Added {
+    cgroup: OwnedFd,
+    name: PathBuf,
+    exchanges: Vec<Exchange>,
+}
+
+#[derive(Debug)]
+struct Exchange {
+    way: AttachMode,
+    old: OwnedFd,
+    new: OwnedFd,
+}
+
+/// How a program takes the place of another one.
+#[derive(Debug)]
+enum AttachMode {
+    /// The only one, attached with these flags: attaching again replaces it.
+    Only(u32),
+    /// One of several.
+    OneOfSeveral,
+    /// One of several, on kernels before 5.6: the new one is there before the old one goes, and while both are, both must
+    /// allow.
+    OneAfterTheOther,
+    /// Held by a link.
+    Link(OwnedFd),
+}
+
+/// A program to be exchanged.
+struct Candidate {
+    id: u32,
+    old: OwnedFd,
+    new: OwnedFd,
+}
+
+pub(in crate::apply) fn allow(
+    cgroup: BorrowedFd<'_>,
+    devices: &[DeviceNumber],
+    name: &Path,
+) -> Result<Added> {
+    let mut attempt = 1;
+    loop {
+        match allow_once(cgroup, devices, name) {
+            // A program we were told of is gone: a runtime updates the container at the same time.
+            Err(e)
+                if e.errno() == Some(Errno::ENOENT)
+                    && e.cleanup().is_empty()
+                    && attempt < ATTEMPTS =>
+            {
+                attempt += 1;
+            }
+            done => return done,
+        }
+    }
+}
+
+fn allow_once(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber], name: &Path) -> Result<Added> {
+    let mut added = Added {
+        cgroup: cgroup
+            .try_clone_to_owned()
+            .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)))?,
+        name: name.to_owned(),
+        exchanges: Vec::new(),
+    };
+    let attached = bpf::query(cgroup, false).map_err(|e| {
+        explain(
+            Error::system("bpf_prog_query(BPF_CGROUP_DEVICE) failed", e)
+                .context("unable to find any existing device filters attached to the cgroup"),
+        )
+    })?;
+    // All are made and verified before the first is exchanged.
+    let mut candidates = Vec::new();
+    for id in &attached.programs {
+        candidates.extend(prepare(*id, devices)?);
+    }
+    let inherited = inherited(cgroup, &attached.programs);
+    for Candidate { id, old, new } in candidates {
+        match exchange(cgroup, attached.flags, id, old.as_fd(), new.as_fd()) {
+            Ok(way) => added.exchanges.push(Exchange { way, old, new }),
+            Err(error) => return Err(explain(error).with_cleanup(added.undo())),
+        }
+    }
+    warn_of_ancestors(cgroup, &inherited, devices, name);
+    Ok(added)
+}
+
+impl Added {
+    pub(in crate::apply) fn is_empty(&self) -> bool {
+        self.exchanges.is_empty()
+    }
+
+    pub(in crate::apply) fn undo(self) -> Vec<Error> {
+        let cgroup = self.cgroup.as_fd();
+        let mut failures = Vec::new();
+        for Exchange { way, old, new } in self.exchanges.iter().rev() {
+            match way.go_back(cgroup, new.as_fd(), old.as_fd()) {
+                Ok(()) => {}
+                Err(Errno::ENOENT) => debug!(
+                    "another device filter has taken the place of ours in cgroup {}",
+                    self.name.display()
+                ),
+                Err(errno) => failures.push(attach_failure(way, errno)),
+            }
+        }
+        failures
+    }
+}
+
+/// The program that is to take the place of program `id`; `None` if that one allows all devices.
+fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
+    let context = |error: Error| error.context("unable to generate new device filter program");
+    let failure = |operation: &str| {
+        let operation = format!("{operation} device filter {id}");
+        move |errno| explain(context(Error::system(operation, errno)))
+    };
+    let old = bpf::program_by_id(id).map_err(failure("opening"))?;
+    let info = bpf::program_info(old.as_fd()).map_err(failure("reading"))?;
+    let refuse = |reason: &str, hint: &str| {
+        let what = format!("device filter {id} cannot be extended");
+        context(Error::new(ErrorKind::Malformed, what).because(reason)).hint(hint)
+    };
+    let Some(original) = info.instructions else {
+        return Err(refuse(
+            "the kernel does not show its instructions",
+            HARDENED,
+        ));
+    };
+    let missing = missing(&original, devices);
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    match obstacle(&original) {
+        None => {}
+        Some(BLINDED) => return Err(refuse(BLINDED, HARDENED)),
+        Some(reason) => {
+            return Err(refuse(
+                reason,
+                "use --no-cgroups and give the devices to the container's runtime",
+            ));
+        }
+    }
+    let new = load(&extend(&original, &missing), info.name).map_err(context)?;
+    Ok(Some(Candidate { id, old, new }))
+}
+
+/// Loads a program; if the verifier refuses it, with its reason.
+fn load(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd> {
+    let loaded = match bpf::load_program(program, name, None) {
+        Err(Errno::EPERM) => load_unlimited(program, name),
+        done => done,
+    };
+    let call = "failed to call BPF_PROG_LOAD (BPF_CGROUP_DEVICE)";
+    match loaded {
+        Ok(program) => Ok(program),
+        Err(Errno::EPERM) => Err(explain(Error::system(call, Errno::EPERM))),
+        Err(errno) => {
+            let mut log = vec![0; 1 << 20];
+            let again = bpf::load_program(program, name, Some(&mut log));
+            // A log that did not fit (ENOSPC) ends before the reason.
+            Err(match verdict(&log) {
+                Some(reason) if again.is_err_and(|e| e == errno) => {
+                    Error::system(format!("{call}: {reason}"), errno)
+                }
+                _ => Error::system(call, errno),
+            })
+        }
+    }
+}
+
+/// Loads a program once more without the limit of locked memory, to which kernels before 5.11 count it.
+///
+/// The limit is the whole process's, and the process may be somebody else's: it is put back at once.
+fn load_unlimited(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd, Errno> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
+    if soft == RLIM_INFINITY {
+        return Err(Errno::EPERM);
+    }
+    setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?;
+    let loaded = bpf::load_program(program, name, None);
+    let restored = setrlimit(Resource::RLIMIT_MEMLOCK, soft, hard);
+    loaded.and_then(|fd| restored.map(|()| fd))
+}
+
+/// The last line of the verifier's log that is not about its own work.
+fn verdict(log: &[u8]) -> Option<String> {
+    let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    let own = ["processed ", "verification time ", "stack depth "];
+    (text.lines().rev())
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !own.iter().any(|word| line.starts_with(word)))
+        .map(str::to_owned)
+}
+
+/// Puts one program in the place of another one and says how.
+fn exchange(
+    cgroup: BorrowedFd<'_>,
+    flags: u32,
+    old_id: u32,
+    old: BorrowedFd<'_>,
+    new: BorrowedFd<'_>,
+) -> Result<AttachMode> {
+    if flags & BPF_F_ALLOW_MULTI == 0 {
+        return go(AttachMode::Only(flags), cgroup, old, new);
+    }
+    match go(AttachMode::OneOfSeveral, cgroup, old, new) {
+        // The kernel does not know the flag.
+        Err(e) if e.errno() == Some(Errno::EINVAL) => {
+            go(AttachMode::OneAfterTheOther, cgroup, old, new)
+        }
+        // A program that a link holds is not found among those that can be replaced so.
+        Err(e) if e.errno() == Some(Errno::ENOENT) => {
+            let link = find_link(cgroup, old_id).map_err(|e| {
+                Error::system("unable to find the link of the original device filter", e)
+            })?;
+            match link {
+                Some(link) => go(AttachMode::Link(link), cgroup, old, new),
+                None => Err(e),
+            }
+        }
+        done => done,
+    }
+}
+
+fn go(
+    way: AttachMode,
+    cgroup: BorrowedFd<'_>,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+) -> Result<AttachMode> {
+    match way.go(cgroup, from, to) {
+        Ok(()) => Ok(way),
+        Err(errno) => Err(attach_failure(&way, errno)),
+    }
+}
+
+impl AttachMode {
+    /// Puts program `to` in the place of program `from`.
+    fn go(
+        &self,
+        cgroup: BorrowedFd<'_>,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        match self {
+            Self::Only(flags) => bpf::attach(cgroup, to, *flags, None),
+            Self::OneOfSeveral => {
+                bpf::attach(cgroup, to, BPF_F_ALLOW_MULTI | BPF_F_REPLACE, Some(from))
+            }
+            Self::OneAfterTheOther => {
+                bpf::attach(cgroup, to, BPF_F_ALLOW_MULTI, None)?;
+                let detached = bpf::detach(cgroup, from);
+                if detached.is_err() {
+                    bpf::detach(cgroup, to)?;
+                }
+                detached
+            }
+            Self::Link(link) => match bpf::update_link(link.as_fd(), from, to) {
+                // So the kernel says that the link holds another program, too.
+                Err(Errno::EPERM) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
+                done => done,
+            },
+        }
+    }
+
+    /// Whether a program is attached in this way.
+    fn is_there(&self, cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let id = bpf::program_info(program)?.id;
+        match self {
+            Self::Link(link) => {
+                let held = bpf::device_link(link.as_fd())?;
+                Ok(held.is_some_and(|held| held.program == id))
+            }
+            _ => Ok(bpf::query(cgroup, false)?.programs.contains(&id)),
+        }
+    }
+
+    /// The same, but `ENOENT` if program `from` is not there any more.
+    fn go_back(
+        &self,
+        cgroup: BorrowedFd<'_>,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        match self {
+            // Here the kernel looks, but first it looks whether `to` is back already.
+            Self::OneOfSeveral => match self.go(cgroup, from, to) {
+                Err(Errno::EINVAL) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
+                done => done,
+            },
+            _ if self.is_there(cgroup, from)? => self.go(cgroup, from, to),
+            _ => Err(Errno::ENOENT),
+        }
+    }
+}
+
+/// What is done where the kernel cannot exchange one of several programs, for tests on kernels that can.
+pub fn exchange_one_after_the_other(
+    cgroup: BorrowedFd<'_>,
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    AttachMode::OneAfterTheOther.go(cgroup, from, to)
+}
+
+fn attach_failure(way: &AttachMode, errno: Errno) -> Error {
+    let call = match way {
+        AttachMode::Only(bpf::BPF_F_ALLOW_OVERRIDE) => {
+            "BPF_PROG_ATTACH (BPF_CGROUP_DEVICE, BPF_F_ALLOW_OVERRIDE)"
+        }
+        AttachMode::Only(_) => "BPF_PROG_ATTACH (BPF_CGROUP_DEVICE)",
+        AttachMode::OneOfSeveral | AttachMode::OneAfterTheOther => {
+            "BPF_PROG_ATTACH (BPF_CGROUP_DEVICE, BPF_F_ALLOW_MULTI)"
+        }
+        AttachMode::Link(_) => "BPF_LINK_UPDATE (BPF_CGROUP_DEVICE)",
+    };
+    Error::system(format!("failed to call {call}"), errno)
+        .context("unable to attach new device filters program")
+}
+
+/// The link that attaches program `id` to the cgroup.
+fn find_link(cgroup: BorrowedFd<'_>, id: u32) -> Result<Option<OwnedFd>, Errno> {
+    let directory = inroot::stat(cgroup)?.st_ino;
+    let mut at = 0;
+    while let Some(next) = bpf::next_link(at)? {
+        at = next;
+        let link = match bpf::link_by_id(next) {
+            Err(Errno::ENOENT) => continue,
+            link => link?,
+        };
+        let found = bpf::device_link(link.as_fd())?;
+        if found.is_some_and(|found| found.program == id && found.cgroup == directory) {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
+}
+
+/// The programs of ancestors that count for the cgroup; none if the kernel does not say.
+fn inherited(cgroup: BorrowedFd<'_>, direct: &[u32]) -> Vec<u32> {
+    let mut programs = bpf::query(cgroup, true).map_or_else(|_| Vec::new(), |all| all.programs);
+    programs.retain(|id| !direct.contains(id));
+    programs
+}
+
+/// Tells the user which ancestor's filter may deny the devices whatever this cgroup's own says.
+fn warn_of_ancestors(
+    cgroup: BorrowedFd<'_>,
+    inherited: &[u32],
+    devices: &[DeviceNumber],
+    name: &Path,
+) {
+    let mut denying: Vec<_> = (inherited.iter().copied())
+        .filter(|id| !known_to_allow(*id, devices))
+        .collect();
+    let mut directory = None;
+    for name in name.ancestors().skip(1) {
+        if denying.is_empty() {
+            return;
+        }
+        let here = directory.as_ref().map_or(cgroup, OwnedFd::as_fd);
+        let Some((parent, programs)) = parent(here) else {
+            break;
+        };
+        let before = denying.len();
+        denying.retain(|id| !programs.contains(id));
+        if denying.len() < before {
+            warn!(
+                "the device filter of cgroup {} also counts for the container and may deny {}: it is left alone",
+                name.display(),
+                list(devices)
+            );
+        }
+        directory = Some(parent);
+    }
+    if !denying.is_empty() {
+        warn!(
+            "a device filter above cgroup {} also counts for the container and may deny {}: it is left alone",
+            name.display(),
+            list(devices)
+        );
+    }
+}
+
+fn known_to_allow(id: u32, devices: &[DeviceNumber]) -> bool {
+    let program = bpf::program_by_id(id).and_then(|program| bpf::program_info(program.as_fd()));
+    let Ok(Some(program)) = program.map(|info| info.instructions) else {
+        return false;
+    };
+    missing(&program, devices).is_empty()
+}
+
+/// The cgroup above, and its programs; `None` above the highest that is visible.
+fn parent(cgroup: BorrowedFd<'_>) -> Option<(OwnedFd, Vec<u32>)> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let parent = openat(cgroup, "..", flags, Mode::empty()).ok()?;
+    if fstatfs(&parent).ok()?.filesystem_type() != CGROUP2_SUPER_MAGIC {
+        return None;
+    }
+    let programs = bpf::query(parent.as_fd(), false).ok()?.programs;
+    Some((parent, programs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict;
+
+    #[test]
+    fn the_verifiers_reason_is_its_last_line_but_statistics() {
+        let cases: &[(&[u8], Option<&str>)] = &[
+            (
+                b"0: (95) exit\nR0 !read_ok\nverification time 3 usec\nprocessed 1 insns (limit 1000000)\n\0\0junk",
+                Some("R0 !read_ok"),
+            ),
+            (b"unknown opcode c0\n\0", Some("unknown opcode c0")),
+            (b"\xff\n\n", Some("\u{fffd}")),
+            (b"processed 0 insns\n\0", None),
+            (b"\0", None),
+            (b"", None),
+        ];
+        for (log, expected) in cases {
+            assert_eq!(verdict(log).as_deref(), *expected);
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! Works through a prepared plan inside the container's mount namespace.
+//!
+//! What enters is a thread of its own, or the only one of a process that is about to end: its namespace, root, directory,
+//! umask and file-system ids change, and stay changed.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use caps::{CapSet, Capability};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::{Mode, SFlag, umask};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+
+use crate::apply::authority::{self, Authority, Callers};
+use crate::apply::cgroup;
+use crate::apply::journal::{Journal, Mark};
+use crate::apply::ldconfig::builtin;
+use crate::apply::ldconfig::{Bounds, Prepared, Running, Snapshot};
+use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::legacy;
+use crate::apply::mount::source::ReadySource;
+use crate::apply::mount::target::{Leaf, Target, Tree, replaced};
+use crate::apply::prepare::{CacheUpdate, Deed, DeviceRules, GivenUp, PreparedPlan, Task};
+use crate::apply::steps::BindKind;
+use crate::container::Container;
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::DriverRoot;
+use crate::inroot::{self, Identity, Image, RootDir};
+use crate::path::ContainerPath;
+use crate::sys::mount::{self, MountAttributes};
+
+/// What the namespace thread is asked to do.
+pub(super) enum Order<'a> {
+    /// Open and clone a file of the image: only a thread in the container's namespace can.
+    CloneFromImage {
+        path: &'a ContainerPath,
+        kind: BindKind,
+        reply: Sender<Result<ReadySource>>,
+    },
+    /// Do everything, and end.
+    CarryOut(Box<PreparedPlan<'a>>),
+}
+
+/// The calling thread in a container.
+pub(super) struct Executor<'a> {
+    container: &'a Container,
+    tree: Tree<'a>,
+    /// This thread's own list of descriptors.
+    descriptors: OwnedFd,
+}
+
+impl<'a> Executor<'a> {
+    /// Takes the calling thread into a container, for good.
+    pub(super) fn enter(container: &'a Container) -> Result<Self> {
+        let descriptors = own_descriptors()?;
+        let mut callers = Callers::note(container, &descriptors)?;
+        let (root, umask) = enter(container)?;
+        become_owner(container.process.owner(), &mut callers)?;
+        let authority = Authority::new(callers, container, &root, &descriptors)?;
+        Ok(Self {
+            container,
+            tree: Tree::new(root, authority, container, umask),
+            descriptors,
+        })
+    }
+
+    /// Obeys orders until the work is done or nobody gives any more.
+    pub(super) fn obey(
+        self,
+        orders: &Receiver<Order<'_>>,
+        driver_root: &DriverRoot,
+    ) -> Result<GivenUp> {
+        for order in orders {
+            match order {
+                Order::CloneFromImage { path, kind, reply } => {
+                    let root = &self.tree.root;
+                    let source = ReadySource::in_image(root, self.container.rootfs(), path, kind);
+                    // Nobody waits for it if another source was found wrong meanwhile.
+                    let _ = reply.send(source);
+                }
+                Order::CarryOut(work) => return self.carry_out(*work, driver_root),
+            }
+        }
+        Ok(GivenUp::default())
+    }
+
+    /// Carries everything out, or undoes what was done; returns what the container must do without.
+    pub(super) fn carry_out(
+        self,
+        work: PreparedPlan<'_>,
+        driver_root: &DriverRoot,
+    ) -> Result<GivenUp> {
+        let descriptors = &self.descriptors;
+        let mut journal = Journal::new(descriptors);
+        let done = all_steps(
+            work,
+            self.tree,
+            self.container,
+            driver_root,
+            descriptors,
+            &mut journal,
+        );
+        match done {
+            Ok(given_up) => {
+                journal.commit()?;
+                Ok(given_up)
+            }
+            Err(error) => {
+                log::info!("undoing what was done, because of: {}", error.message());
+                Err(error.with_cleanup(journal.undo()))
+            }
+        }
+    }
+}
+
+fn all_steps(
+    work: PreparedPlan<'_>,
+    mut tree: Tree<'_>,
+    container: &Container,
+    driver_root: &DriverRoot,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> Result<GivenUp> {
+    let is_read_only = open_for_writing(&tree, container, journal);
+    let mut attempts = Attempts {
+        attacher: Attacher::new(!container.namespace.is_containers, descriptors),
+        driver_root,
+        marks: Marks::default(),
+        given_up: work.given_up,
+    };
+    for task in work.tasks {
+        attempts.make(task, &mut tree, journal)?;
+    }
+    let early = begin_early(work.cache, &tree, container, descriptors, journal)?;
+    let mut meanwhile = Vec::new();
+    for task in work.further {
+        let mounted = match &task.deed {
+            Deed::Bind { source, at } => Some((task.intent, *at, source.identity)),
+            _ => None,
+        };
+        if attempts.make(task, &mut tree, journal)? {
+            meanwhile.extend(mounted);
+        }
+    }
+    let mut given_up = attempts.given_up;
+    if let Some(rules) = work.devices {
+        allow(&rules, &given_up, journal)?;
+    }
+    match finish_update(early, &tree, container, descriptors, journal) {
+        // Nothing can have been changed either.
+        Err(error) if is_read_only => given_up.reasons.push(error),
+        done => done?,
+    }
+    for (intent, at, identity) in meanwhile {
+        if !given_up.has(intent) {
+            still_there(at, identity, &tree)?;
+        }
+    }
+    // The namespace outlives its processes as long as it is held here: nothing else would tell.
+    container.process.check_alive()?;
+    Ok(given_up)
+}
+
+/// Carries tasks out, and gives up those that the container can do without.
+struct Attempts<'a> {
+    attacher: Attacher<'a>,
+    driver_root: &'a DriverRoot,
+    marks: Marks,
+    given_up: GivenUp,
+}
+
+impl Attempts<'_> {
+    /// Whether a task was carried out.
+    ///
+    /// # Errors
+    /// It was not, and the container cannot do without it.
+    fn make(
+        &mut self,
+        task: Task<'_>,
+        tree: &mut Tree<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<bool> {
+        let (intent, need) = (task.intent, task.need);
+        if self.given_up.has(intent) {
+            return Ok(false);
+        }
+        let mark = self.marks.of(intent, journal);
+        let done = carry_out_task(task, tree, &mut self.attacher, self.driver_root, journal);
+        let Err(error) = done else {
+            return Ok(true);
+        };
+        self.given_up.add(intent, need, error)?;
+        self.given_up.reasons.extend(journal.undo_to(mark));
+        tree.forget();
+        self.attacher.forget();
+        Ok(false)
+    }
+}
+
+/// Makes a read-only root writable until everything is done; whether it stays read-only.
+///
+/// Some runtimes make it read-only before they run createContainer hooks.
+fn open_for_writing(tree: &Tree<'_>, container: &Container, journal: &mut Journal<'_>) -> bool {
+    let nothing = MountAttributes::empty();
+    let read_only = MountAttributes::RDONLY;
+    let root = tree.root.as_fd();
+    let is_read_only = container.process.directory().is_none()
+        && mount::attributes(root).is_ok_and(|found| found.contains(read_only));
+    if !is_read_only {
+        return false;
+    }
+    let opened = mount::set_attributes(root, nothing, read_only, None)
+        .and_then(|()| root.try_clone_to_owned().map_err(|_| Errno::EMFILE));
+    match opened {
+        Ok(root) => {
+            journal.temporary(Box::new(move || {
+                mount::set_attributes(root.as_fd(), read_only, nothing, None)
+                    .map_err(|errno| Error::system("making the root read-only again failed", errno))
+            }));
+            false
+        }
+        Err(errno) => {
+            log::info!("the container's root stays read-only: {errno}");
+            true
+        }
+    }
+}
+
+/// Sets the device rules, but for those of devices that are not there.
+fn allow(rules: &DeviceRules, given_up: &GivenUp, journal: &mut Journal<'_>) -> Result<()> {
+    let devices = rules.devices.iter();
+    let devices = devices.filter(|(intent, _)| !given_up.has(*intent));
+    let devices: Vec<_> = devices.map(|(_, number)| *number).collect();
+    let directory = rules.directory.as_fd();
+    let undo = cgroup::allow(directory, rules.version, &devices, &rules.name)?;
+    journal.other(Box::new(|| undo.undo()));
+    Ok(())
+}
+
+/// Waits for the update of the library path, or makes it.
+fn finish_update(
+    early: Early<'_>,
+    tree: &Tree<'_>,
+    container: &Container,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    match early {
+        Early::Begun(ldconfig) => ldconfig.map_or(Ok(()), Running::finish),
+        Early::Not(Some(CacheUpdate::Builtin(loader, news))) => {
+            log_update(container);
+            let image = Image {
+                root: &tree.root,
+                descriptors: descriptors.as_fd(),
+            };
+            let layout = &container.image.layout;
+            builtin::update(image, &tree.authority, loader, layout, &news, journal)
+        }
+        Early::Not(Some(CacheUpdate::Run(ldconfig, directories))) => {
+            let memory = remember(tree, descriptors, directories)?;
+            let ldconfig =
+                start_ldconfig(&ldconfig, memory, tree, container, descriptors, journal)?;
+            ldconfig.map_or(Ok(()), Running::finish)
+        }
+        Early::Not(None) => Ok(()),
+    }
+}
+
+/// Where the effects of each intent begin; the steps of one follow each other.
+#[derive(Default)]
+struct Marks(Option<(usize, Mark)>);
+
+impl Marks {
+    fn of(&mut self, intent: usize, journal: &Journal<'_>) -> Mark {
+        match self.0 {
+            Some((last, mark)) if last == intent => mark,
+            _ => self.0.insert((intent, journal.mark())).1,
+        }
+    }
+}
+
+/// Whether ldconfig runs beside the last steps.
+enum Early<'a> {
+    /// It does, if there is one.
+    Begun(Option<Running>),
+    /// The update, if any, is to come after them.
+    Not(Option<CacheUpdate<'a>>),
+}
+
+/// Starts ldconfig if all that it may change could be put back, since any of the steps that are left can fail.
+fn begin_early<'a>(
+    update: Option<CacheUpdate<'a>>,
+    tree: &Tree<'_>,
+    container: &Container,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> Result<Early<'a>> {
+    let Some(CacheUpdate::Run(ldconfig, directories)) = &update else {
+        return Ok(Early::Not(update));
+    };
+    let memory = remember(tree, descriptors, directories)?;
+    if !memory.is_complete() {
+        return Ok(Early::Not(update));
+    }
+    start_ldconfig(ldconfig, memory, tree, container, descriptors, journal).map(Early::Begun)
+}
+
+fn remember(
+    tree: &Tree<'_>,
+    descriptors: &OwnedFd,
+    directories: &[ContainerPath],
+) -> Result<Snapshot> {
+    Snapshot::take_within(&tree.root, descriptors, directories, &tree.authority)
+}
+
+fn start_ldconfig(
+    ldconfig: &Prepared,
+    memory: Snapshot,
+    tree: &Tree<'_>,
+    container: &Container,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> Result<Option<Running>> {
+    let memory = Rc::new(memory);
+    let to_restore = Rc::clone(&memory);
+    journal.other(Box::new(move || to_restore.restore()));
+    memory.clear_way()?;
+    log_update(container);
+    let bounds = Bounds {
+        owner: container.process.owner(),
+        user_namespace: tree.authority.user_namespace(),
+        writes_volumes: tree.authority.ldconfig_writes_everywhere(),
+        descriptors: descriptors.as_fd(),
+    };
+    ldconfig.start_within(tree.root.as_fd(), bounds)
+}
+
+fn log_update(container: &Container) {
+    let rootfs = container.rootfs().display();
+    log::info!("updating the ld.so.cache in {rootfs}");
+}
+
+/// Whether what was mounted while ldconfig ran is there: what ldconfig replaces loses what is mounted on it, and links of
+/// an image can make its cache a mount point.
+fn still_there(at: &ContainerPath, identity: Identity, tree: &Tree<'_>) -> Result<()> {
+    let found = tree.root.resolve(at.as_path());
+    let found = found.and_then(|fd| inroot::stat(fd.as_fd()));
+    if found.is_ok_and(|stat| inroot::identity(&stat) == identity) {
+        return Ok(());
+    }
+    Err(replaced(&at.below(tree.rootfs)))
+}
+
+fn carry_out_task(
+    task: Task<'_>,
+    tree: &mut Tree<'_>,
+    attacher: &mut Attacher<'_>,
+    driver_root: &DriverRoot,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    match task.deed {
+        Deed::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
+        Deed::MountTmpfs { tmpfs, at } => {
+            let place = at.below(tree.rootfs);
+            let target = existing_directory(tree, at, &place)?;
+            tmpfs.mount(&target, &place, tree, attacher, journal)
+        }
+        Deed::MountProfile { profile, at } => {
+            let place = at.below(tree.rootfs);
+            let target = tree.mount_point(at, Leaf::Directory(profile.mode()), journal)?;
+            profile.mount(&target, &place, tree, attacher, journal)
+        }
+        Deed::Symlink { at, target } => {
+            if tree.symlink(at, target, journal)? {
+                log::info!(
+                    "linking {} to {}",
+                    at.below(tree.rootfs).display(),
+                    target.display()
+                );
+            }
+            Ok(())
+        }
+    }
+}
+
+/// This thread's `/proc/thread-self/fd`: names for descriptors, also where the container's /proc does not know them.
+fn own_descriptors() -> Result<OwnedFd> {
+    unshare(CloneFlags::CLONE_FS)
+        .map_err(|errno| Error::system("namespace association failed", errno))?;
+    inroot::own_descriptors()
+        .map_err(|errno| Error::file("open failed", inroot::OWN_DESCRIPTORS, errno))
+}
+
+/// Takes this thread into the container's mount namespace; returns its root and the caller's umask.
+fn enter(container: &Container) -> Result<(RootDir, u32)> {
+    let namespace = &container.namespace;
+    if !namespace.is_callers {
+        setns(&namespace.fd, CloneFlags::CLONE_NEWNS).map_err(|errno| {
+            Error::file(
+                "namespace association failed",
+                container.process.path().join("ns/mnt"),
+                errno,
+            )
+        })?;
+    }
+    // Only this thread's: file-system state was unshared.
+    let umask = umask(Mode::empty()).bits();
+    let rootfs = container.rootfs();
+    let failed = |errno| Error::file("open failed", rootfs, errno);
+    let root = match container.process.directory() {
+        Some(_) => RootDir::open(rootfs),
+        None => container.process.root().try_clone(),
+    };
+    let root = root.map_err(failed)?;
+    let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat));
+    if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
+        let text = format!(
+            "{} is not the directory that it was a moment ago",
+            rootfs.display()
+        );
+        return Err(Error::new(ErrorKind::NotFound, "namespace association failed").because(text));
+    }
+    Ok((root, umask))
+}
+
+/// Makes what this thread creates belong to the container's owner: creating as root and changing the owner afterwards
+/// fails on id-mapped file systems.
+fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
+    if callers.lowers() && !authority::drop_groups(gid) {
+        callers.keeps_groups();
+    }
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let failed = |errno| Error::system("privilege change failed", errno);
+    if gid != nix::unistd::getegid() {
+        setfsgid(gid);
+        // The call reports no failure; the previous id of another call tells.
+        if setfsgid(gid) != gid {
+            return Err(failed(Errno::EPERM));
+        }
+    }
+    if uid == nix::unistd::geteuid() {
+        return Ok(());
+    }
+    setfsuid(uid);
+    if setfsuid(uid) != uid {
+        return Err(failed(Errno::EPERM));
+    }
+    // Leaving uid 0 took the file capabilities from the effective set; the owner may lack write permission in its own
+    // tree (a tmpfs root of mode 0555), and files of others that ldconfig replaced are put back as theirs.
+    let needed = [
+        Capability::CAP_DAC_OVERRIDE,
+        Capability::CAP_CHOWN,
+        Capability::CAP_FOWNER,
+    ];
+    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
+    for capability in needed {
+        if permitted.contains(&capability) {
+            caps::raise(None, CapSet::Effective, capability).map_err(|_| failed(Errno::EPERM))?;
+        }
+    }
+    Ok(())
+}
+
+fn bind(
+    mut source: ReadySource,
+    at: &ContainerPath,
+    tree: &mut Tree<'_>,
+    attacher: &mut Attacher<'_>,
+    driver_root: &DriverRoot,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let is_directory = SFlag::from_bits_truncate(source.mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+    let leaf = if is_directory {
+        Leaf::Directory(source.mode)
+    } else {
+        Leaf::File(source.mode)
+    };
+    let target = tree.mount_point(at, leaf, journal)?;
+    if attacher.is_mounted(&source, &target) {
+        log::debug!("{source} is mounted at {at} already");
+        return Ok(());
+    }
+    let place = at.below(tree.rootfs);
+    log::info!("mounting {source} at {}", place.display());
+    if let Some(mount) = source.mount.take() {
+        match attacher.attach(mount, &target, &place, journal) {
+            // A sandbox that lets mounts be cloned, and not attached.
+            Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
+            done => return done,
+        }
+    }
+    legacy::bind(
+        &source,
+        driver_root,
+        tree,
+        &target,
+        attacher,
+        &place,
+        journal,
+    )
+}
+
+/// A directory that must be there: the kernel makes /proc/driver/nvidia, not we.
+fn existing_directory(tree: &Tree<'_>, at: &ContainerPath, place: &Path) -> Result<Target> {
+    tree.existing_directory(at).map_err(|errno| {
+        let error = Error::file("mount operation failed", place, errno);
+        if errno == Errno::ENOENT {
+            error.hint(
+                "the container's /proc must be mounted, and the driver's kernel module loaded",
+            )
+        } else {
+            error
+        }
+    })
+}

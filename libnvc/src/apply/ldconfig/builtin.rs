@@ -1,0 +1,266 @@
+//! Tells the image's dynamic loader of what was mounted, without running anything: ldconfig's work in this process.
+//!
+//! Only what was put into the container is looked into, and directories that the image's cache does not list; all else the
+//! cache says already. [`Loader`] was judged before anything was mounted. The result is what ldconfig would leave: links
+//! by SONAME in the directories of its command line, and a cache that is replaced as a whole.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, Mode, fstat};
+
+use crate::apply::authority::{Authority, Reach};
+use crate::apply::journal::Journal;
+use crate::apply::saved_file::SavedFile;
+use crate::container::Layout;
+use crate::directory;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, Image, RootDir, identity};
+use crate::ldcache::configured::Time;
+use crate::ldcache::judge::{self, Cache, Loader, Version};
+use crate::ldcache::library;
+use crate::ldcache::listing::Listing;
+use crate::ldcache::merge::{self, Fate, Found, Searched};
+use crate::path::ContainerPath;
+
+mod links;
+mod musl;
+mod replace;
+mod search;
+
+/// Libraries of a directory that is searched whole; discovery has refused an eighth of this.
+const MOST_LIBRARIES: usize = 1 << 12;
+/// Names in such a directory, other files too.
+const MOST_NAMES: usize = 1 << 17;
+
+/// What the loader is to be told.
+#[derive(Clone, Debug)]
+pub(in crate::apply) struct News<'a> {
+    /// Directories of ldconfig's command line.
+    pub(in crate::apply) directories: &'a [ContainerPath],
+    /// Files and links that were put into the container.
+    pub(in crate::apply) placed: Vec<ContainerPath>,
+}
+
+/// A directory of ldconfig's command line.
+pub(in crate::apply) struct Directory<'a> {
+    path: &'a ContainerPath,
+    fd: Rc<OwnedFd>,
+    /// With whose rights links are made in it.
+    reach: Reach,
+    stat: FileStat,
+    /// What is looked into.
+    names: Vec<OsString>,
+}
+
+/// Makes the links and brings the image's cache, or musl's list, up to date.
+///
+/// # Errors
+/// Kind [`ErrorKind::LdCache`]: something cannot be read or written; what was done is in the journal.
+pub(in crate::apply) fn update(
+    image: Image<'_>,
+    authority: &Authority,
+    loader: &Loader,
+    layout: &Layout,
+    news: &News<'_>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let known: HashSet<_> = match loader {
+        Loader::Glibc(cache) => cache
+            .directories
+            .iter()
+            .map(|known| known.identity)
+            .collect(),
+        Loader::Musl | Loader::Plain => HashSet::new(),
+    };
+    let is_whole =
+        |stat: &FileStat| matches!(loader, Loader::Glibc(_)) && !known.contains(&identity(stat));
+    let directories = directories(image.root, authority, news, is_whole)?;
+    let mut searched = Vec::with_capacity(directories.len());
+    let mut linked = false;
+    for directory in &directories {
+        let libraries = search::libraries(image, directory);
+        for library in libraries.iter().filter(|library| !library.is_link) {
+            linked |= links::make(image, directory, library, journal);
+        }
+        let found = libraries
+            .iter()
+            .map(|library| Found::new(&library.soname, library.flags));
+        searched.push(Searched {
+            path: directory.path.as_path().as_os_str().as_bytes().to_vec(),
+            found: found.collect(),
+        });
+    }
+    match loader {
+        Loader::Glibc(cache) => {
+            let newest = directories
+                .iter()
+                .map(|directory| Time::modified(&directory.stat))
+                .max();
+            update_cache(
+                image,
+                authority,
+                cache,
+                &directories,
+                &searched,
+                newest.filter(|_| !linked),
+                journal,
+            )
+        }
+        Loader::Musl => musl::update(image, authority, layout, news.directories, journal),
+        Loader::Plain => {
+            log::info!("not updating the ld.so.cache: the image has no /etc");
+            Ok(())
+        }
+    }
+}
+
+/// Opens the directories, each once, and decides what is looked into.
+fn directories<'a>(
+    root: &RootDir,
+    authority: &Authority,
+    news: &News<'a>,
+    is_whole: impl Fn(&FileStat) -> bool,
+) -> Result<Vec<Directory<'a>>> {
+    let mut opened: Vec<Directory<'a>> = Vec::with_capacity(news.directories.len());
+    for path in news.directories {
+        let failed = |errno| failure("open failed", path.as_path(), errno);
+        let fd = match root.resolve_directory(path.as_path()) {
+            Ok(fd) => Rc::new(fd),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => continue,
+            Err(errno) => return Err(failed(errno)),
+        };
+        let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
+        let known = |known: &Directory<'_>| identity(&known.stat) == identity(&stat);
+        let number = opened.iter().position(known).unwrap_or(opened.len());
+        if number == opened.len() {
+            let names = if is_whole(&stat) {
+                names(&fd).map_err(failed)?
+            } else {
+                Vec::new()
+            };
+            opened.push(Directory {
+                path,
+                reach: authority.reach(fd.as_fd()).map_err(failed)?,
+                fd,
+                stat,
+                names,
+            });
+        }
+        if let Some(directory) = opened.get_mut(number) {
+            let mut known: HashSet<OsString> = directory.names.iter().cloned().collect();
+            let is_here =
+                |placed: &&ContainerPath| placed.as_path().parent() == Some(path.as_path());
+            let placed = news.placed.iter().filter(is_here);
+            let placed = placed.map(|placed| placed.file_name().to_owned());
+            directory
+                .names
+                .extend(placed.filter(|name| known.insert(name.clone())));
+        }
+    }
+    Ok(opened)
+}
+
+/// All names in a directory that can be libraries.
+fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let fd = inroot::open_to_list(fd)?;
+    let mut names = Vec::new();
+    directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
+        if library::is_name(entry.name.as_bytes()) && names.len() <= MOST_LIBRARIES {
+            names.push(entry.name.to_owned());
+        }
+    })?;
+    if names.len() > MOST_LIBRARIES {
+        return Err(Errno::EFBIG);
+    }
+    Ok(names)
+}
+
+/// Replaces the cache, unless it is up to date and younger than `newest`.
+fn update_cache(
+    image: Image<'_>,
+    authority: &Authority,
+    cache: &Cache,
+    directories: &[Directory<'_>],
+    searched: &[Searched],
+    newest: Option<Time>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let place = Path::new("/etc/ld.so.cache");
+    let failed = |operation| move |errno| failure(operation, place, errno);
+    let etc = image
+        .root
+        .resolve_directory(Path::new("/etc"))
+        .map_err(failed("open failed"))?;
+    let reach = authority
+        .reach(etc.as_fd())
+        .map_err(failed("open failed"))?;
+    let kept = SavedFile::take(etc, reach, "ld.so.cache", image.descriptors);
+    let kept = kept.map_err(failed("remembering failed"))?;
+    let now = kept.file().ok_or(match kept.is_missing() {
+        true => Errno::ENOENT,
+        false => Errno::EINVAL,
+    });
+    let now = now.map_err(failed("open failed"))?;
+    let stat = fstat(now).map_err(failed("stat failed"))?;
+    let again;
+    let (bytes, file) = if Version::of(&stat) == cache.file {
+        (&cache.bytes, cache.file)
+    } else {
+        // Written anew since it was looked at: by an earlier call of ours, or by the container.
+        again = judge::read_cache(now, &stat).map_err(failed("reading failed"))?;
+        (&again.0, again.1)
+    };
+    let changed = |why| {
+        Error::new(
+            ErrorKind::LdCache,
+            format!("{} was changed", place.display()),
+        )
+        .because(why)
+    };
+    let listing = Listing::parse(bytes).map_err(changed)?;
+    let fate = |base: &[u8]| fate(image.root, cache, directories, base);
+    let routes = merge::routes(&listing.directories().map_err(changed)?, searched, fate);
+    let lines = merge::update(&listing, &routes, searched);
+    if lines == listing.lines && newest.is_some_and(|newest| !newest.is_after(file.modified)) {
+        log::debug!("{} is up to date", place.display());
+        return Ok(());
+    }
+    let bytes = listing.form.write(&lines);
+    let bytes = bytes.ok_or_else(|| failed("file creation failed")(Errno::EFBIG))?;
+    log::info!("writing {} with {} libraries", place.display(), lines.len());
+    let mode = Mode::from_bits_truncate(0o644);
+    replace::replace(kept, authority, &bytes, mode, place, journal)
+}
+
+/// What becomes of the entries of a directory that the cache lists.
+fn fate(root: &RootDir, cache: &Cache, directories: &[Directory<'_>], base: &[u8]) -> Fate {
+    let known = cache.directories.iter().find(|known| known.path == base);
+    let found = known.map(|known| known.identity).or_else(|| {
+        let path = Path::new(OsStr::from_bytes(base));
+        let fd = root.resolve_directory(path).ok()?;
+        inroot::stat(fd.as_fd()).ok().map(|stat| identity(&stat))
+    });
+    let same = |directory: &Directory<'_>| Some(identity(&directory.stat)) == found;
+    match (directories.iter().position(same), known) {
+        (Some(number), _) => Fate::Search(number),
+        (None, Some(known)) if !known.is_configured => {
+            // As ldconfig: it was on the command line of the one that wrote this.
+            log::info!(
+                "leaving out {}, which no configuration names",
+                known.name().display()
+            );
+            Fate::Drop
+        }
+        (None, _) => Fate::Keep,
+    }
+}
+
+fn failure(operation: &str, path: &Path, errno: Errno) -> Error {
+    Error::file(operation, path, errno).with_kind(ErrorKind::LdCache)
+}

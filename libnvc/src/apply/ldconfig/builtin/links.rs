@@ -1,0 +1,113 @@
+//! Makes the links by which programs find libraries: from the SONAME to the newest file that has it.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::readlinkat;
+use nix::sys::stat::SFlag;
+use nix::unistd::symlinkat;
+
+use super::Directory;
+use super::search::{self, Library};
+use crate::apply::authority::Reach;
+use crate::apply::journal::Journal;
+use crate::apply::saved_file;
+use crate::error::Error;
+use crate::inroot::{self, Image, identity};
+use crate::ldcache::order;
+
+/// Makes or redirects the link of a library if ldconfig would; whether anything was changed.
+///
+/// A link that cannot be made does not stop ldconfig either.
+pub(super) fn make(
+    image: Image<'_>,
+    directory: &Directory<'_>,
+    library: &Library,
+    journal: &mut Journal<'_>,
+) -> bool {
+    if library.soname == library.name {
+        return false;
+    }
+    let link = OsStr::from_bytes(&library.soname);
+    match link_to(image, directory, library, link, journal) {
+        Ok(changed) => changed,
+        Err(errno) => {
+            let link = directory.path.join(link);
+            let name = OsStr::from_bytes(&library.name).display();
+            log::warn!(
+                "{link} cannot be linked to {name}: {}",
+                crate::error::errno_text(errno)
+            );
+            false
+        }
+    }
+}
+
+fn link_to(
+    image: Image<'_>,
+    directory: &Directory<'_>,
+    library: &Library,
+    link: &OsStr,
+    journal: &mut Journal<'_>,
+) -> Result<bool, Errno> {
+    let target = OsStr::from_bytes(&library.name);
+    let reach = directory.reach;
+    match reach.act(|| symlinkat(target, &*directory.fd, link)) {
+        Ok(()) => {
+            journal.created(&directory.fd, link, SFlag::S_IFLNK, reach);
+            return Ok(true);
+        }
+        Err(Errno::EEXIST) => {}
+        // It may be there all the same.
+        Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {}
+        Err(errno) => return Err(errno),
+    }
+    let old = match readlinkat(&*directory.fd, link) {
+        Ok(old) => old,
+        // Not a link: the library itself under this name, or another that ldconfig leaves alone.
+        Err(Errno::EINVAL) => return Ok(false),
+        Err(errno) => return Err(errno),
+    };
+    if old == target {
+        return Ok(false);
+    }
+    let place = directory.path.join(link);
+    let leads_to = image
+        .root
+        .resolve(place.as_path())
+        .and_then(|fd| inroot::stat(fd.as_fd()));
+    let is_right = leads_to.is_ok_and(|stat| identity(&stat) == library.identity);
+    if is_right || leads_to.is_ok() && is_newer(image, directory, &old, library) {
+        return Ok(false);
+    }
+    let undo_in = Rc::clone(&directory.fd);
+    let (name, was, ours) = (link.to_owned(), old, target.to_owned());
+    let undone = place.clone();
+    journal.other(Box::new(move || {
+        let now = readlinkat(&*undo_in, name.as_os_str());
+        match now {
+            // No longer a link: not our doing.
+            Err(Errno::EINVAL) => return Ok(()),
+            Ok(now) if now != *ours => return Ok(()),
+            _ => {}
+        }
+        reach
+            .act(|| saved_file::relink(&undo_in, &name, &was))
+            .map_err(|errno| Error::file("putting back failed", undone.as_path(), errno))
+    }));
+    reach.act(|| saved_file::relink(&directory.fd, link, target))?;
+    Ok(true)
+}
+
+/// Whether a link leads to a newer library of the same SONAME in the same directory: what an image brings along.
+fn is_newer(image: Image<'_>, directory: &Directory<'_>, old: &OsStr, library: &Library) -> bool {
+    let is_name = Path::new(old).components().count() == 1;
+    is_name
+        && order::names(old.as_bytes(), &library.name).is_gt()
+        && search::look_at(image, directory, old)
+            .is_some_and(|old| !old.is_link && old.soname == library.soname)
+}

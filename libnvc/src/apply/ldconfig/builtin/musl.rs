@@ -1,0 +1,100 @@
+//! Adds directories to the lists by which musl finds libraries.
+
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::sys::stat::{Mode, fstat};
+
+use super::{failure, replace};
+use crate::apply::authority::Authority;
+use crate::apply::journal::Journal;
+use crate::apply::saved_file::SavedFile;
+use crate::container::Layout;
+use crate::error::Result;
+use crate::inroot::Image;
+use crate::ldcache::musl::{COMPAT32, Loader, NATIVE, extended};
+use crate::path::ContainerPath;
+use crate::read_file;
+
+/// Much more than any list; musl reads it to its end.
+const LONGEST: u64 = 64 << 10;
+
+/// Adds the library directories behind what is listed, and the others of ldconfig's command line before it.
+pub(super) fn update(
+    image: Image<'_>,
+    authority: &Authority,
+    layout: &Layout,
+    directories: &[ContainerPath],
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let libs = [&layout.libs_dir, &layout.libs32_dir];
+    let first = directories
+        .iter()
+        .filter(|directory| !libs.contains(directory));
+    let first: Vec<&[u8]> = first.map(bytes).collect();
+    add(image, authority, &NATIVE, &first, &layout.libs_dir, journal)?;
+    if image.root.exists(Path::new(COMPAT32.path)) == Ok(true) {
+        add(
+            image,
+            authority,
+            &COMPAT32,
+            &[],
+            &layout.libs32_dir,
+            journal,
+        )?;
+    }
+    Ok(())
+}
+
+fn add(
+    image: Image<'_>,
+    authority: &Authority,
+    loader: &Loader,
+    first: &[&[u8]],
+    last: &ContainerPath,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let place = Path::new("/etc").join(loader.list);
+    let failed = |operation| {
+        let place = &place;
+        move |errno| failure(operation, place, errno)
+    };
+    let etc = image
+        .root
+        .resolve_directory(Path::new("/etc"))
+        .map_err(failed("open failed"))?;
+    let reach = authority
+        .reach(etc.as_fd())
+        .map_err(failed("open failed"))?;
+    let kept = SavedFile::take(etc, reach, loader.list, image.descriptors);
+    let kept = kept.map_err(failed("remembering failed"))?;
+    let mut mode = Mode::from_bits_truncate(0o644);
+    let mut list = None;
+    if let Some(file) = kept.file() {
+        mode =
+            Mode::from_bits_truncate(fstat(file).map_err(failed("stat failed"))?.st_mode & 0o777);
+        list = Some(read_file::read(file, LONGEST + 1).map_err(failed("reading failed"))?);
+    }
+    let too_long = list
+        .as_ref()
+        .is_some_and(|list| list.len() as u64 > LONGEST);
+    if too_long || list.is_none() && !kept.is_missing() {
+        log::warn!(
+            "leaving {} alone: it is not a list of directories",
+            place.display()
+        );
+        return Ok(());
+    }
+    match extended(list.as_deref(), first, &[bytes(last)]) {
+        Some(extended) => {
+            log::info!("adding library directories to {}", place.display());
+            replace::replace(kept, authority, &extended, mode, &place, journal)
+        }
+        None => Ok(()),
+    }
+}
+
+fn bytes(path: &ContainerPath) -> &[u8] {
+    path.as_path().as_os_str().as_bytes()
+}

@@ -1,0 +1,133 @@
+//! Looks into libraries, by their headers alone, and picks the newest of each name as ldconfig does.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+
+use nix::errno::Errno;
+use nix::sys::stat::SFlag;
+
+use super::Directory;
+use crate::apply::mount::target::open_child;
+use crate::elf::{self, Malformed};
+use crate::inroot::{self, Identity, Image, identity, kind};
+use crate::ldcache::{library, order};
+
+/// A library of a directory.
+#[derive(Clone, Debug)]
+pub(super) struct Library {
+    /// Its name there.
+    pub(super) name: Vec<u8>,
+    /// The name by which programs ask for it: that of its link.
+    pub(super) soname: Vec<u8>,
+    /// Kind and architecture, as the cache has them.
+    pub(super) flags: i32,
+    /// Whether it is a link that stands for itself, and needs no other.
+    pub(super) is_link: bool,
+    pub(super) identity: Identity,
+}
+
+/// The directory's libraries of those names that are looked into: the newest of each SONAME, files before links.
+pub(super) fn libraries(image: Image<'_>, directory: &Directory<'_>) -> Vec<Library> {
+    let mut best: BTreeMap<Vec<u8>, Library> = BTreeMap::new();
+    for name in &directory.names {
+        let Some(library) = look_at(image, directory, name) else {
+            continue;
+        };
+        match best.get(&library.soname) {
+            Some(known) if !is_better(&library, known) => {}
+            _ => {
+                best.insert(library.soname.clone(), library);
+            }
+        }
+    }
+    best.into_values().collect()
+}
+
+/// Whether ldconfig takes one library rather than another of the same SONAME.
+fn is_better(one: &Library, other: &Library) -> bool {
+    match (one.is_link, other.is_link) {
+        (false, true) => true,
+        (true, false) => false,
+        _ => order::names(&other.name, &one.name).is_lt(),
+    }
+}
+
+/// The library of a name; none if it is none to ldconfig either.
+pub(super) fn look_at(
+    image: Image<'_>,
+    directory: &Directory<'_>,
+    name: &OsStr,
+) -> Option<Library> {
+    if !library::is_name(name.as_bytes()) {
+        return None;
+    }
+    let found = read(image, directory, name);
+    let place = || directory.path.join(name);
+    match found {
+        Ok(found) => found,
+        Err(Failure::System(errno)) => {
+            log::debug!("not a library: {}: {errno}", place());
+            None
+        }
+        Err(Failure::Elf(oddity)) => {
+            log::debug!("not a library: {}: {oddity}", place());
+            None
+        }
+    }
+}
+
+enum Failure {
+    System(Errno),
+    Elf(Malformed),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(oddity: Malformed) -> Self {
+        Self::Elf(oddity)
+    }
+}
+
+fn read(
+    image: Image<'_>,
+    directory: &Directory<'_>,
+    name: &OsStr,
+) -> Result<Option<Library>, Failure> {
+    // By reference first and then that very file, since opening a device can be enough to do harm.
+    let mut found = open_child(directory.fd.as_fd(), name)?;
+    let is_link = kind(&inroot::stat(found.as_fd())?) == SFlag::S_IFLNK;
+    if is_link {
+        found = image.root.resolve(directory.path.join(name).as_path())?;
+    }
+    let (file, stat) = image.open_file(found.as_fd())?;
+    let library = elf::Library::open(file)?;
+    if !library.is_shared() {
+        return Ok(None);
+    }
+    let needs_libc = || library.needs(&library::C_LIBRARY);
+    let Some(flags) = library::flags(library.identity(), needs_libc)? else {
+        return Ok(None);
+    };
+    let name = name.as_bytes();
+    let soname = library.soname()?.unwrap_or_else(|| name.to_vec());
+    let is_link = is_link && library::is_proper_link(name, &soname);
+    let soname = if is_link { name.to_vec() } else { soname };
+    // It becomes the name of a link.
+    if soname.is_empty() || soname.contains(&b'/') || soname == b"." || soname == b".." {
+        return Err(Malformed::Nonsense.into());
+    }
+    Ok(Some(Library {
+        name: name.to_vec(),
+        soname,
+        flags,
+        is_link,
+        identity: identity(&stat),
+    }))
+}

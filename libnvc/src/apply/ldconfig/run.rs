@@ -1,0 +1,374 @@
+//! Runs ldconfig inside the container's root, sandboxed.
+//!
+//! ldconfig reads every library of a hostile image and writes into it, with the rights of the container's owner. It is
+//! the host's program and not the image's, copied and sealed before any namespace is entered, so that nothing it
+//! touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`Prepared::new`] does all that can be done
+//! beforehand, [`Prepared::start`] starts the program, [`Running::finish`] waits for it; [`Snapshot`](super::Snapshot) puts back what it
+//! changed.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::SFlag;
+use nix::unistd::{pipe2, read};
+use seccompiler::BpfProgram;
+
+use super::watch::Ended;
+use super::{explain, filter, program, watch};
+use crate::container::Ldconfig;
+use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::inroot::{self, RootDir};
+use crate::path::ContainerPath;
+use crate::sys::capabilities::shield;
+use crate::sys::sandbox::{self, Failure, Process, Sandbox};
+
+/// Wall-clock time that ldconfig gets, unless the caller says otherwise; its processor time is limited to ten seconds.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Everything that running ldconfig needs and that does not depend on the container.
+#[derive(Debug)]
+pub struct Prepared {
+    program: Program,
+    /// The directories at the end of its command line.
+    directories: Vec<CString>,
+    filter: BpfProgram,
+    pivot: bool,
+    shares_memory: bool,
+    deadline: Duration,
+}
+
+/// How far the program may go in a container.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::apply) struct Bounds<'a> {
+    /// User and group that it becomes.
+    pub(in crate::apply) owner: (u32, u32),
+    /// The container's user namespace, if it has one.
+    pub(in crate::apply) user_namespace: Option<BorrowedFd<'a>>,
+    /// Whether it may write on mounts other than the root's.
+    pub(in crate::apply) writes_volumes: bool,
+    /// The calling thread's `/proc/thread-self/fd`.
+    pub(in crate::apply) descriptors: BorrowedFd<'a>,
+}
+
+/// A program that was started. It is killed if nobody waits for its end.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+    output: Option<OwnedFd>,
+    report: OwnedFd,
+    /// How messages name the program.
+    path: PathBuf,
+    from_image: bool,
+    deadline: Duration,
+    until: Instant,
+}
+
+/// The program that is run.
+#[derive(Debug)]
+pub(in crate::apply) enum Program {
+    Host(program::Sealed),
+    Image(ContainerPath),
+}
+
+impl Program {
+    /// Opens, checks and copies it if it is the host's. One of the image's is for [`Prepared::run`] to find.
+    ///
+    /// # Errors
+    /// Those of [`Prepared::new`] that are about the program.
+    pub(in crate::apply) fn open(ldconfig: &Ldconfig) -> Result<Self> {
+        Ok(match ldconfig {
+            Ldconfig::Host(path) => {
+                // One that can be traced after its execution shows the container's root to other containers.
+                let unreadable = shield().is_none();
+                Self::Host(program::seal(path, unreadable)?)
+            }
+            Ldconfig::Image(path) => Self::Image(path.clone()),
+            // Only a plan that was not made for this container says so: discovery found that a program must run.
+            Ldconfig::Builtin => {
+                let text = "the container's ld.so.cache cannot be updated without a program";
+                return Err(Error::new(ErrorKind::LdCache, text));
+            }
+        })
+    }
+}
+
+impl Prepared {
+    /// Opens, checks and seals the program, in the caller's namespaces and before anything is changed.
+    ///
+    /// With `no_pivot` the sandbox's root is covered instead of exchanged, for roots on a ramdisk.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as upstream; the program is a script or dynamically
+    /// linked; the system cannot make sealed copies.
+    pub fn new(ldconfig: &Ldconfig, directories: &[ContainerPath], no_pivot: bool) -> Result<Self> {
+        Self::with(Program::open(ldconfig)?, directories, no_pivot)
+    }
+
+    /// The same with a program that is open already.
+    pub(in crate::apply) fn with(
+        program: Program,
+        directories: &[ContainerPath],
+        no_pivot: bool,
+    ) -> Result<Self> {
+        let directories = directories.iter().map(|path| text(path.as_path()));
+        Ok(Self {
+            program,
+            directories: directories.collect::<Result<_>>()?,
+            filter: filter::compile()?,
+            pivot: !no_pivot,
+            shares_memory: false,
+            deadline: DEADLINE,
+        })
+    }
+
+    /// The same with another limit to the time that the program may take.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Lets the process that becomes the program share the caller's memory instead of copying it, where nobody else can
+    /// get hold of it. The calling process is no longer dumpable afterwards.
+    #[must_use]
+    pub fn sharing_memory(mut self) -> Self {
+        self.shares_memory = true;
+        self
+    }
+
+    /// Runs the program in the container's root as the container's owner, and waits for it.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start) and [`finish`](Running::finish).
+    pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
+        let started = self.start(rootfs, owner_uid, owner_gid)?;
+        started.map_or(Ok(()), Running::finish)
+    }
+
+    /// Starts the program in the container's root as the container's owner; none if it is the image's, which has none.
+    /// It can write on the root's own mount alone.
+    ///
+    /// To be called by a thread that has entered the container's mount namespace, with a descriptor of the root opened
+    /// there and with its own /proc. It must stay until the program has ended, which is killed when its thread ends.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: no process could be started.
+    pub fn start(
+        &self,
+        rootfs: BorrowedFd<'_>,
+        owner_uid: u32,
+        owner_gid: u32,
+    ) -> Result<Option<Running>> {
+        let descriptors = inroot::own_descriptors().map_err(cannot_start)?;
+        let bounds = Bounds {
+            owner: (owner_uid, owner_gid),
+            user_namespace: None,
+            writes_volumes: false,
+            descriptors: descriptors.as_fd(),
+        };
+        self.start_within(rootfs, bounds)
+    }
+
+    /// The same within other bounds.
+    pub(in crate::apply) fn start_within(
+        &self,
+        rootfs: BorrowedFd<'_>,
+        bounds: Bounds<'_>,
+    ) -> Result<Option<Running>> {
+        let from_image = matches!(self.program, Program::Image(_));
+        let image_file;
+        let (program, path) = match &self.program {
+            Program::Host(sealed) => (sealed.file.as_fd(), sealed.path.as_path()),
+            Program::Image(path) => {
+                let Some((file, path)) = image_program(rootfs, path)? else {
+                    // As upstream: many images have none, and then nothing in them reads the cache.
+                    log::info!("not updating the ld.so.cache: the image has no {path}");
+                    return Ok(None);
+                };
+                log::warn!(
+                    "running the image's own {}; with @ before the path it would be the host's",
+                    path.display()
+                );
+                image_file = (file, path);
+                (image_file.0.as_fd(), image_file.1.as_path())
+            }
+        };
+        let mut arguments = vec![text(path)?];
+        arguments.extend(options(rootfs)?.iter().map(|&option| option.to_owned()));
+        arguments.extend_from_slice(&self.directories);
+        log::info!("executing {}", path.display());
+
+        let input = nothing().map_err(cannot_start)?;
+        let (output, output_end) = pipe().map_err(cannot_start)?;
+        let (report, report_end) = pipe().map_err(cannot_start)?;
+        let moved_root;
+        let rootfs = if is_stream(rootfs) {
+            moved_root = rootfs
+                .try_clone_to_owned()
+                .map_err(|e| cannot_start(errno_of(&e)))?;
+            moved_root.as_fd()
+        } else {
+            rootfs
+        };
+        let process = sandbox::spawn(&Sandbox {
+            rootfs,
+            program,
+            arguments: &arguments,
+            input: input.as_fd(),
+            output: output_end.as_fd(),
+            report: report_end.as_fd(),
+            report_reader: report.as_fd(),
+            filter: &self.filter,
+            pivot: self.pivot,
+            image_programs: from_image,
+            owner: (bounds.owner.0 != 0).then_some(bounds.owner),
+            user_namespace: bounds.user_namespace,
+            writes_volumes: bounds.writes_volumes,
+            descriptors: bounds.descriptors,
+            shares_memory: self.shares_memory,
+        })
+        .map_err(cannot_start)?;
+        Ok(Some(Running {
+            process,
+            output: Some(output),
+            report,
+            path: path.to_owned(),
+            from_image,
+            deadline: self.deadline,
+            until: Instant::now() + self.deadline,
+        }))
+    }
+}
+
+impl Running {
+    /// Waits until the program has ended.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: upstream's `process <path> failed with error code: <n>` and `process <path>
+    /// terminated with signal <n>`; `ldconfig's sandbox: <step>: <cause>` if it was not executed; it took too long.
+    pub fn finish(mut self) -> Result<()> {
+        let (ended, said) = watch::watch(&self.process, self.output.take(), self.until);
+        for line in said.lines() {
+            log::info!("ldconfig: {line}");
+        }
+        if said.left_out() > 0 {
+            log::info!("ldconfig: {} more bytes", said.left_out());
+        }
+        let failure = match &ended {
+            Ended::Exited(0) => return Ok(()),
+            Ended::TimedOut => None,
+            _ => read_failure(&self.report),
+        };
+        let path = self.path.as_path();
+        Err(match failure {
+            Some(failure) => explain::sandbox(failure, path, self.from_image),
+            None => explain::end(ended, path, said.last(), self.deadline),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Still there unless it was waited for.
+        if self.output.is_some() {
+            watch::end(&self.process);
+        }
+    }
+}
+
+/// The image's own program: `<path>.real` where there is one, since `<path>` is a script then (Ubuntu); none if missing.
+///
+/// By reference only, and never read: what it is, is for the execution to find out.
+fn image_program(
+    rootfs: BorrowedFd<'_>,
+    path: &ContainerPath,
+) -> Result<Option<(OwnedFd, PathBuf)>> {
+    let failed = |errno| {
+        let error = Error::file("open failed", path.as_path(), errno);
+        error.with_kind(ErrorKind::LdCache)
+    };
+    let root = rootfs
+        .try_clone_to_owned()
+        .map_err(|e| failed(errno_of(&e)))?;
+    let root = RootDir::from_fd(root);
+    for path in [program::real(path.as_path()), path.as_path().to_owned()] {
+        match root.resolve(&path) {
+            Ok(file) => {
+                let stat = inroot::stat(file.as_fd()).map_err(failed)?;
+                if inroot::kind(&stat) != SFlag::S_IFREG {
+                    return Err(program::not_a_file(&path));
+                }
+                return Ok(Some((above_streams(file).map_err(failed)?, path)));
+            }
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(None)
+}
+
+/// The options of its command line: without an /etc there can be no cache, and only links are made.
+fn options(rootfs: BorrowedFd<'_>) -> Result<&'static [&'static CStr]> {
+    let failed = |errno| Error::file("open failed", "/etc", errno).with_kind(ErrorKind::LdCache);
+    let root = rootfs.try_clone_to_owned();
+    let root = RootDir::from_fd(root.map_err(|e| failed(errno_of(&e)))?);
+    if matches!(
+        root.resolve_directory(Path::new("/etc")),
+        Err(Errno::ENOENT)
+    ) {
+        log::info!("not updating the ld.so.cache: the image has no /etc");
+        return Ok(&[c"-N"]);
+    }
+    Ok(&[c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"])
+}
+
+/// What the child told about a failure before the execution; nothing if the program was executed.
+fn read_failure(report: &OwnedFd) -> Option<Failure> {
+    // The writing end is gone with the child; a copy in a child of another thread must not make this wait.
+    if !watch::is_readable(report.as_fd()) {
+        return None;
+    }
+    let mut bytes = [0; Failure::SIZE];
+    // Written by one call, so it is all there or nothing is.
+    let length = read(report, &mut bytes).ok()?;
+    Failure::from_bytes(bytes.get(..length)?)
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+    Ok((read, above_streams(write)?))
+}
+
+/// An input that is at its end: a pipe that nobody writes. Not /dev/null, which is a file of the host's: its mode can be
+/// changed through any descriptor of it.
+fn nothing() -> Result<OwnedFd, Errno> {
+    above_streams(pipe2(OFlag::O_CLOEXEC)?.0)
+}
+
+fn is_stream(fd: BorrowedFd<'_>) -> bool {
+    fd.as_raw_fd() <= 2
+}
+
+/// The same file at a number that setting up the standard streams does not overwrite: the caller may have closed its own.
+pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    if is_stream(fd.as_fd()) {
+        // The standard library never duplicates to a number below 3.
+        fd.try_clone().map_err(|e| errno_of(&e))
+    } else {
+        Ok(fd)
+    }
+}
+
+fn text(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::file("invalid path", path, Errno::EINVAL).with_kind(ErrorKind::LdCache))
+}
+
+fn cannot_start(errno: Errno) -> Error {
+    Error::system("process creation failed", errno).with_kind(ErrorKind::LdCache)
+}

@@ -1,0 +1,472 @@
+//! Remembers what ldconfig may change in a container's root, and puts it back when it or a later step fails.
+//!
+//! ldconfig replaces /etc/ld.so.cache and its own /var/cache/ldconfig/aux-cache, and makes or redirects a symbolic
+//! link for each library in the directories it looks through: those of its command line and of /etc/ld.so.conf, and those
+//! built into it. Remembering reads and opens, nothing more; contents are read only to be put back. Links that
+//! ldconfig redirected come back as new links, owned by whoever puts them back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::{Mode, fstat};
+use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
+
+use crate::apply::authority::{Authority, Reach};
+use crate::apply::saved_file::{self, SavedFile};
+use crate::directory;
+use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::inroot::{self, Identity, Image, RootDir};
+use crate::ldcache::configured::{Blocks, Configuration, FIFO, LEASE};
+use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library};
+use crate::path::ContainerPath;
+use crate::sys::mount;
+
+/// Bounds on what an image can make this remember.
+const MOST_DIRECTORIES: usize = 256;
+const MOST_LINKS: usize = 1 << 16;
+/// Bytes of all links' names and targets.
+const MOST_BYTES: usize = 16 << 20;
+/// Names in all directories.
+const MOST_NAMES: usize = 1 << 19;
+/// How long it may take to find and list them.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// What there was before ldconfig.
+#[derive(Debug)]
+pub struct Snapshot {
+    root: RootDir,
+    cache: Option<SavedFile>,
+    /// ldconfig's notes for its next run; none where it had no directory for them.
+    notes: Option<SavedFile>,
+    /// The directory in which ldconfig makes one for its notes, and with whose rights that is undone.
+    notes_parent: Option<(OwnedFd, Reach)>,
+    directories: Vec<Directory>,
+    /// Whether all that ldconfig may change is in here.
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// With whose rights it may be changed.
+    reach: Reach,
+    /// Symbolic links and what they say.
+    links: BTreeMap<OsString, OsString>,
+}
+
+const NOTES_PARENT: &str = "/var/cache";
+const NOTES_DIRECTORY: &str = "ldconfig";
+const NOTES: &str = "aux-cache";
+
+impl Snapshot {
+    /// Looks at a container's root, in the mount namespace of the calling thread, before ldconfig is run there with
+    /// these directories on its command line. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc
+    /// is not the container's.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there, or is a fifo, at which ldconfig would wait
+    /// until its time is up.
+    pub fn take(
+        rootfs: impl AsFd,
+        descriptors: impl AsFd,
+        directories: &[ContainerPath],
+    ) -> Result<Self> {
+        let root = copy_of_root(rootfs.as_fd())?;
+        let authority = Authority::of_root_alone(&root, descriptors.as_fd())?;
+        Self::take_within(rootfs, descriptors, directories, &authority)
+    }
+
+    /// The same where ldconfig may change what that authority lets it.
+    ///
+    /// # Errors
+    /// Those of [`take`](Self::take); the cache is on a volume.
+    pub(in crate::apply) fn take_within(
+        rootfs: impl AsFd,
+        descriptors: impl AsFd,
+        directories: &[ContainerPath],
+        authority: &Authority,
+    ) -> Result<Self> {
+        let descriptors = descriptors.as_fd();
+        let root = copy_of_root(rootfs.as_fd())?;
+        let keep = |directory: &str, name: &'static str| {
+            let path = Path::new(directory);
+            match root.resolve_directory(path) {
+                // Then ldconfig cannot make the file either.
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+                Err(errno) => Err(errno),
+                Ok(parent) => {
+                    let reach = authority.reach_of_ldconfig(parent.as_fd());
+                    reach.and_then(|reach| {
+                        SavedFile::take(parent, reach, name, descriptors).map(Some)
+                    })
+                }
+            }
+            .map_err(|errno| match errno {
+                Errno::EAGAIN => would_wait(&path.join(name), LEASE),
+                errno => failed("remembering", &path.join(name), errno),
+            })
+        };
+        let cache = keep("/etc", "ld.so.cache")?;
+        if let Some(cache) = cache
+            .as_ref()
+            .filter(|cache| cache.reach() == Reach::Nothing)
+        {
+            let place = Path::new("/etc/ld.so.cache");
+            let error = authority.refusal("file creation failed", place, cache.parent().as_fd());
+            return Err(error.with_kind(ErrorKind::LdCache));
+        }
+        let notes = keep("/var/cache/ldconfig", NOTES)?;
+        let waits = |kept: &Option<SavedFile>, why: fn(&SavedFile) -> bool, path: &str| match kept {
+            Some(kept) if why(kept) => Err(would_wait(Path::new(path), FIFO)),
+            _ => Ok(()),
+        };
+        for (kept, path) in [
+            (&cache, "/etc/ld.so.cache"),
+            (&notes, "/var/cache/ldconfig/aux-cache"),
+        ] {
+            if let Some(name) = kept.as_ref().and_then(SavedFile::too_large) {
+                let path = Path::new(path).with_file_name(name);
+                return Err(too_large(&path));
+            }
+        }
+        waits(
+            &cache,
+            SavedFile::is_obstructed_by_fifo,
+            "/etc/ld.so.cache~",
+        )?;
+        waits(&notes, SavedFile::is_fifo, "/var/cache/ldconfig/aux-cache")?;
+        waits(
+            &notes,
+            SavedFile::is_obstructed_by_fifo,
+            "/var/cache/ldconfig/aux-cache~",
+        )?;
+        let can_come_back =
+            |kept: &Option<SavedFile>| kept.as_ref().is_none_or(SavedFile::can_come_back);
+        let is_complete = can_come_back(&cache) && can_come_back(&notes);
+        let mut memory = Self {
+            notes_parent: notes_parent(&root, authority)?,
+            root,
+            cache,
+            notes,
+            directories: Vec::new(),
+            is_complete,
+        };
+        memory.take_links(directories, descriptors, authority)?;
+        Ok(memory)
+    }
+
+    /// Whether all that ldconfig may change can be put back. Sockets and devices of its files' names cannot, nor what there
+    /// is too much of or may not be read.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Makes room for the files that ldconfig writes, which [`restore`](Self::restore) takes back.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: something is in the way.
+    pub fn clear_way(&self) -> Result<()> {
+        for (kept, path) in [
+            (&self.cache, "/etc/ld.so.cache~"),
+            (&self.notes, "/var/cache/ldconfig/aux-cache~"),
+        ] {
+            let cleared = kept.as_ref().map_or(Ok(()), SavedFile::clear_way);
+            cleared.map_err(|errno| failed("file removal", Path::new(path), errno))?;
+        }
+        Ok(())
+    }
+
+    fn take_links(
+        &mut self,
+        directories: &[ContainerPath],
+        descriptors: BorrowedFd<'_>,
+        authority: &Authority,
+    ) -> Result<()> {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        paths.extend(directories.iter().map(|path| path.as_path().to_owned()));
+        paths.extend(built_in());
+        paths.extend(configured(&self.root, descriptors)?);
+
+        let mut known = BTreeSet::new();
+        let mut budget = Budget {
+            links: MOST_LINKS,
+            bytes: MOST_BYTES,
+            names: MOST_NAMES,
+            until: Instant::now() + LONGEST,
+        };
+        let mut named = BTreeSet::new();
+        for path in paths {
+            if !named.insert(path.clone()) {
+                continue;
+            }
+            // What cannot be opened ldconfig cannot change; a failure here must not stop it.
+            let taken = self
+                .root
+                .resolve_directory(&path)
+                .and_then(|fd| self.take_directory(&path, &fd, authority, &mut known, &mut budget));
+            match taken {
+                Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                Err(Errno::ENOBUFS) => {
+                    log::warn!("the image has too many files: not all links would be put back");
+                    self.is_complete = false;
+                    break;
+                }
+                Err(errno) => {
+                    log::debug!("not remembering {}: {errno}", path.display());
+                    self.is_complete = false;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_directory(
+        &mut self,
+        path: &Path,
+        found: &OwnedFd,
+        authority: &Authority,
+        known: &mut BTreeSet<Identity>,
+        budget: &mut Budget,
+    ) -> Result<(), Errno> {
+        if Instant::now() > budget.until {
+            return Err(Errno::ENOBUFS);
+        }
+        let stat = inroot::stat(found.as_fd())?;
+        if !known.insert(inroot::identity(&stat)) {
+            return Ok(());
+        }
+        if self.directories.len() >= MOST_DIRECTORIES {
+            return Err(Errno::ENOBUFS);
+        }
+        // On a volume that ldconfig may not change there is nothing to be put back.
+        let reach = authority.reach_of_ldconfig(found.as_fd())?;
+        if reach == Reach::Nothing {
+            return Ok(());
+        }
+        let fd = inroot::open_to_list(found)?;
+        let mut links = BTreeMap::new();
+        let mut below = Vec::new();
+        let most = MOST_DIRECTORIES.saturating_sub(self.directories.len());
+        // Counted as they come: what is too much is not kept, and the list ends.
+        let mut names = budget.names;
+        let mut enough = false;
+        directory::list(fd.as_fd(), &mut names, |entry| match entry.kind {
+            _ if enough => {}
+            libc::DT_DIR if has_libraries(path, entry.name) => {
+                enough |= below.len() > most;
+                below.push(entry.name.to_owned());
+            }
+            // File systems that do not tell types: readlinkat finds out.
+            libc::DT_LNK | libc::DT_UNKNOWN if library::is_name(entry.name.as_bytes()) => {
+                enough |= budget.take_link(entry.name).is_none();
+                links.insert(entry.name.to_owned(), OsString::new());
+            }
+            _ => {}
+        })?;
+        budget.names = names;
+        if enough {
+            return Err(Errno::ENOBUFS);
+        }
+        links.retain(|name, target| match readlinkat(&fd, name.as_os_str()) {
+            Ok(text) => {
+                enough |= budget.take_bytes(&text).is_none();
+                *target = if enough { OsString::new() } else { text };
+                true
+            }
+            Err(_) => false,
+        });
+        if enough {
+            return Err(Errno::ENOBUFS);
+        }
+        self.directories.push(Directory {
+            path: path.to_owned(),
+            fd,
+            reach,
+            links,
+        });
+        for name in below {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let found = openat(found, name.as_os_str(), flags, Mode::empty())?;
+            self.take_directory(&path.join(&name), &found, authority, known, budget)?;
+        }
+        Ok(())
+    }
+
+    /// Puts everything back that is different.
+    ///
+    /// # Errors
+    /// Kind [`ErrorKind::LdCache`]: the first thing that could not be put back, with the others beside it.
+    pub fn restore(&self) -> Result<()> {
+        let mut errors = Vec::new();
+        let mut done = |result: Result<(), Errno>, path: &Path| {
+            if let Err(errno) = result {
+                errors.push(failed("putting back", path, errno));
+            }
+        };
+        if let Some(cache) = &self.cache {
+            done(cache.put_back(), Path::new("/etc/ld.so.cache"));
+        }
+        let notes = Path::new(NOTES_PARENT).join(NOTES_DIRECTORY);
+        match &self.notes {
+            Some(kept) => done(kept.put_back(), &notes.join(NOTES)),
+            None => {
+                if let Some((parent, reach)) = &self.notes_parent {
+                    done(reach.act(|| remove_notes(parent)), &notes);
+                }
+            }
+        }
+        for directory in &self.directories {
+            done(
+                directory.reach.act(|| directory.put_back()),
+                &directory.path,
+            );
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let first = errors.remove(0);
+        Err(first.with_cleanup(errors))
+    }
+}
+
+impl Directory {
+    fn put_back(&self) -> Result<(), Errno> {
+        let mut made = Vec::new();
+        lseek(&self.fd, 0, Whence::SeekSet)?;
+        directory::list(self.fd.as_fd(), &mut { MOST_NAMES }, |entry| {
+            let is_link = matches!(entry.kind, libc::DT_LNK | libc::DT_UNKNOWN);
+            let can_be_its = is_link && library::is_name(entry.name.as_bytes());
+            if can_be_its && made.len() < MOST_LINKS && !self.links.contains_key(entry.name) {
+                made.push(entry.name.to_owned());
+            }
+        })?;
+        for name in made {
+            // Any other link is somebody else's.
+            match readlinkat(&self.fd, name.as_os_str()) {
+                Ok(target) if is_ldconfigs(&name, &target) => {
+                    unlinkat(&self.fd, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
+                }
+                _ => {}
+            }
+        }
+        for (name, target) in &self.links {
+            match readlinkat(&self.fd, name.as_os_str()) {
+                Ok(now) if now == *target => {}
+                Ok(now) if is_ldconfigs(name, &now) => saved_file::relink(&self.fd, name, target)?,
+                // ldconfig removes links of libraries' names that lead nowhere.
+                Err(Errno::ENOENT) if library::is_name(name.as_bytes()) => {
+                    saved_file::relink(&self.fd, name, target)?;
+                }
+                // Not ldconfig's doing: another link, or something else.
+                Ok(_) | Err(Errno::ENOENT | Errno::EINVAL) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether ldconfig can have made a link: of a library's name, to a library beside it.
+fn is_ldconfigs(name: &OsStr, target: &OsStr) -> bool {
+    let is_beside = !target.as_bytes().contains(&b'/');
+    is_beside && library::is_name(name.as_bytes()) && library::is_name(target.as_bytes())
+}
+
+fn copy_of_root(root: BorrowedFd<'_>) -> Result<RootDir> {
+    let fd = root.try_clone_to_owned();
+    let fd = fd.map_err(|e| failed("remembering", Path::new("/"), errno_of(&e)))?;
+    Ok(RootDir::from_fd(fd))
+}
+
+/// The directory that ldconfig's own is made in, if that may be undone.
+fn notes_parent(root: &RootDir, authority: &Authority) -> Result<Option<(OwnedFd, Reach)>> {
+    let look = || match root.resolve_directory(Path::new(NOTES_PARENT)) {
+        Ok(parent) => {
+            let reach = authority.reach_of_ldconfig(parent.as_fd())?;
+            Ok((reach != Reach::Nothing).then_some((parent, reach)))
+        }
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+        Err(errno) => Err(errno),
+    };
+    look().map_err(|errno| failed("remembering", Path::new(NOTES_PARENT), errno))
+}
+
+/// Removes ldconfig's notes and the directory it made for them.
+fn remove_notes(parent: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = match openat(parent, NOTES_DIRECTORY, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    // What was mounted there meanwhile is not what ldconfig made.
+    let mount = |fd: &OwnedFd| Ok((mount::place(fd.as_fd())?.id, fstat(fd)?.st_dev));
+    if mount(&directory)? != mount(parent)? {
+        return Ok(());
+    }
+    saved_file::remove(&directory, &format!("{NOTES}~"))?;
+    saved_file::remove(&directory, NOTES)?;
+    unlinkat(parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
+}
+
+/// The directories of /etc/ld.so.conf and of what it includes.
+fn configured(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
+    let configuration = Configuration::read(Image { root, descriptors });
+    let configuration = configuration.map_err(|Blocks { path, why }| would_wait(&path, why))?;
+    if configuration.too_large {
+        log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
+    }
+    Ok(configuration.directories)
+}
+
+/// What is left of the bounds.
+struct Budget {
+    links: usize,
+    bytes: usize,
+    names: usize,
+    until: Instant,
+}
+
+impl Budget {
+    fn take_link(&mut self, name: &OsStr) -> Option<()> {
+        self.links = self.links.checked_sub(1)?;
+        self.take_bytes(name)
+    }
+
+    fn take_bytes(&mut self, text: &OsStr) -> Option<()> {
+        self.bytes = self.bytes.checked_sub(text.len())?;
+        Some(())
+    }
+}
+
+/// What is wrong with a fifo, or another file that blocks, in a file's place.
+fn would_wait(path: &Path, why: &str) -> Error {
+    let text = format!("ldconfig would wait for ever: {}", path.display());
+    Error::new(ErrorKind::LdCache, text).because(why)
+}
+
+/// What is wrong with a file that cannot be put back in a bounded time.
+fn too_large(path: &Path) -> Error {
+    let text = format!("remembering failed: {}", path.display());
+    let error = Error::new(ErrorKind::LdCache, text);
+    let error = error.because(format!("it has more than {} bytes", saved_file::LARGEST));
+    error.hint("it is no loader cache: remove it from the image")
+}
+
+/// Whether ldconfig looks into a subdirectory too.
+fn has_libraries(parent: &Path, name: &OsStr) -> bool {
+    name == FOR_FEATURES
+        || parent.file_name() == Some(OsStr::new(FOR_FEATURES)) && name != "." && name != ".."
+        || FOR_FEATURES_BEFORE.iter().any(|known| name == *known)
+}
+
+fn failed(what: &str, path: &Path, errno: Errno) -> Error {
+    Error::file(&format!("{what} failed"), path, errno).with_kind(ErrorKind::LdCache)
+}

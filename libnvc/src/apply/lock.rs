@@ -1,0 +1,87 @@
+//! Takes turns: one configuration of a container at a time.
+//!
+//! Two at once would not see what the other is about to mount, replace each other's device rules, and take back what the
+//! other has built upon. The lock is on a file of the container's process in the caller's procfs which only who may trace
+//! the process can open: the container, whose own procfs has files of its own, and other users cannot hold us up.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::container::Process;
+use crate::error::{Error, ErrorKind, Result};
+
+/// More than the deadlines of a whole configuration together.
+const LONGEST: Duration = Duration::from_secs(120);
+/// How often it is looked whether it is our turn.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Our turn, which ends with the value and with the process.
+#[derive(Debug)]
+pub(super) struct ContainerLock {
+    lock: Option<OwnedFd>,
+}
+
+impl ContainerLock {
+    /// Waits for our turn. Who may not open the file, in a container that restricts tracing, goes on without.
+    pub(super) fn take(process: &Process) -> Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let (name, found) = match process.directory() {
+            Some(directory) => (
+                process.path().join("environ"),
+                openat(directory, "environ", flags, Mode::empty()),
+            ),
+            // The root itself, which only those can open who are in the namespace already.
+            None => (
+                process.path().join("root"),
+                openat(process.root(), ".", flags, Mode::empty()),
+            ),
+        };
+        let file = match found {
+            Ok(fd) => fd,
+            Err(errno) => {
+                log::debug!(
+                    "not locking the container: open {}: {errno}",
+                    name.display()
+                );
+                return Ok(Self { lock: None });
+            }
+        };
+        let begin = Instant::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { lock: Some(file) }),
+                Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => {
+                    log::debug!(
+                        "not locking the container: flock {}: {errno}",
+                        name.display()
+                    );
+                    return Ok(Self { lock: None });
+                }
+            }
+            if begin.elapsed() > LONGEST {
+                let text = "another configuration of the container has not ended";
+                return Err(Error::new(ErrorKind::TimedOut, text).hint(format!(
+                    "lslocks says which process holds {}",
+                    name.display()
+                )));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Drop for ContainerLock {
+    fn drop(&mut self) {
+        // A child that is about to execute a program has the file open too. If this fails, the lock ends with the process.
+        let _ = self
+            .lock
+            .as_ref()
+            .map(|lock| flock(lock, FlockOperation::Unlock));
+    }
+}

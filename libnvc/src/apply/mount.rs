@@ -1,0 +1,10 @@
+//! Mounts: what is mounted, where, and how it is attached.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod attach;
+pub(super) mod legacy;
+pub(super) mod source;
+pub(super) mod table;
+pub(super) mod target;
+pub(super) mod tmpfs;

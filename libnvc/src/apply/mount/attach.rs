@@ -1,0 +1,268 @@
+//! Attaches mounts to their mount points: not twice, and not where they would show on the host.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::mount::MsFlags;
+use nix::sys::stat::Mode;
+
+use crate::apply::authority;
+use crate::apply::journal::Journal;
+use crate::apply::mount::legacy;
+use crate::apply::mount::source::ReadySource;
+use crate::apply::mount::target::Target;
+use crate::error::{Error, Result};
+use crate::inroot;
+use crate::read_file;
+use crate::sys::mount::{self, MountAttributes};
+
+/// Attaches mounts in the container's namespace.
+pub(in crate::apply) struct Attacher<'a> {
+    /// In the caller's own namespace, whether mounts propagate is the caller's wish.
+    namespace_is_ours: bool,
+    /// This thread's `/proc/thread-self/fd`.
+    pub(in crate::apply) descriptors: &'a OwnedFd,
+    /// Ids of shared mounts, for kernels that cannot be asked about one; read when first needed.
+    shared: Option<HashSet<u64>>,
+    /// Ids of mounts that were looked at.
+    confined: HashSet<u64>,
+    /// Mount ids of directories that the tree keeps open.
+    ids: HashMap<i32, u64>,
+}
+
+impl<'a> Attacher<'a> {
+    pub(in crate::apply) fn new(namespace_is_ours: bool, descriptors: &'a OwnedFd) -> Self {
+        Self {
+            namespace_is_ours,
+            descriptors,
+            shared: None,
+            confined: HashSet::new(),
+            ids: HashMap::new(),
+        }
+    }
+
+    /// Forgets what was found out about mounts: it was undone.
+    pub(in crate::apply) fn forget(&mut self) {
+        self.confined.clear();
+        self.ids.clear();
+    }
+
+    /// Whether a source is mounted on a target already, as restricted as it must be.
+    pub(in crate::apply) fn is_mounted(&self, source: &ReadySource, target: &Target) -> bool {
+        let same = target
+            .found
+            .is_some_and(|found| inroot::identity(&found) == source.identity);
+        same && self.is_mount_with(target, source.attributes)
+    }
+
+    /// Whether a target is the root of a mount that has at least these attributes.
+    pub(in crate::apply) fn is_mount_with(
+        &self,
+        target: &Target,
+        attributes: MountAttributes,
+    ) -> bool {
+        let is_root = match mount::place(target.fd.as_fd()).map(|place| place.is_root) {
+            Ok(Some(is_root)) => is_root,
+            // Before Linux 5.8: on another mount than its directory.
+            Ok(None) => {
+                self.mount_id(target.fd.as_fd()).ok()
+                    != self.mount_id(target.directory.as_fd()).ok()
+            }
+            Err(_) => false,
+        };
+        is_root
+            && mount::attributes(target.fd.as_fd()).is_ok_and(|found| found.contains(attributes))
+    }
+
+    /// Attaches a detached mount to a target.
+    pub(in crate::apply) fn attach(
+        &mut self,
+        mount: OwnedFd,
+        target: &Target,
+        place: &Path,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        self.confine(target, place, journal)?;
+        mount::attach(mount.as_fd(), target.fd.as_fd())
+            .map_err(|errno| Error::file("mount operation failed", place, errno))?;
+        journal.mounted(mount);
+        Ok(())
+    }
+
+    /// Makes sure that what is mounted on a target stays in the container's namespace.
+    ///
+    /// A mount on a *shared* mount appears at all its peers, the host's among them. So a shared mount is first made a
+    /// slave here. Undoing makes it shared again, but as the first of a new peer group.
+    pub(in crate::apply) fn confine(
+        &mut self,
+        target: &Target,
+        place: &Path,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        if self.namespace_is_ours {
+            return Ok(());
+        }
+        let failed = |errno| Error::file("mount operation failed", place, errno);
+        // What was made just now is on the mount of its directory, which is asked once.
+        let made_in = target.found.is_none().then(|| target.directory.as_fd());
+        let on_it = made_in.unwrap_or(target.fd.as_fd());
+        let known = made_in.and_then(|directory| self.ids.get(&directory.as_raw_fd()));
+        let id = match known {
+            Some(id) => *id,
+            None => self.mount_id(on_it).map_err(failed)?,
+        };
+        if let Some(directory) = made_in {
+            self.ids.insert(directory.as_raw_fd(), id);
+        }
+        if !self.confined.insert(id) || !self.is_shared(on_it, id)? {
+            return Ok(());
+        }
+        let root = self.root_of_mount(target, id).map_err(failed)?;
+        log::info!(
+            "making the mount that holds {} a slave of its peers",
+            place.display()
+        );
+        self.make_slave(root.as_fd()).map_err(failed)?;
+        journal.made_slave(root);
+        Ok(())
+    }
+
+    fn make_slave(&self, root: BorrowedFd<'_>) -> Result<(), Errno> {
+        let nothing = MountAttributes::empty();
+        match mount::set_attributes(root, nothing, nothing, Some(libc::MS_SLAVE)) {
+            Err(Errno::ENOSYS) => {
+                legacy::set_propagation(root, MsFlags::MS_SLAVE, self.descriptors)
+            }
+            done => done,
+        }
+    }
+
+    /// Whether a mount is shared, on which a descriptor is.
+    fn is_shared(&mut self, on_it: BorrowedFd<'_>, id: u64) -> Result<bool> {
+        if let Ok(shared) = mount::is_shared(on_it) {
+            return Ok(shared);
+        }
+        if self.shared.is_none() {
+            let text = self.read_sibling("mountinfo");
+            let text = text.map_err(|errno| {
+                Error::file("read failed", "/proc/thread-self/mountinfo", errno)
+            })?;
+            self.shared = Some(shared_mounts(&text));
+        }
+        Ok(self
+            .shared
+            .as_ref()
+            .is_some_and(|shared| shared.contains(&id)))
+    }
+
+    /// A descriptor at the root of the mount that a target is on.
+    fn root_of_mount(&self, target: &Target, id: u64) -> Result<OwnedFd, Errno> {
+        let mut current = if self.mount_id(target.directory.as_fd())? == id {
+            openat(&*target.directory, ".", DIRECTORY, Mode::empty())?
+        } else {
+            // The target is a mount of its own.
+            target.fd.try_clone().map_err(|_| Errno::EMFILE)?
+        };
+        loop {
+            let above = match openat(&current, "..", DIRECTORY, Mode::empty()) {
+                Ok(above) => above,
+                // A file: the root of its mount.
+                Err(Errno::ENOTDIR) => return Ok(current),
+                Err(errno) => return Err(errno),
+            };
+            let is_top = |a: &OwnedFd, b: &OwnedFd| -> Result<bool, Errno> {
+                let (a, b) = (inroot::stat(a.as_fd())?, inroot::stat(b.as_fd())?);
+                Ok(inroot::identity(&a) == inroot::identity(&b))
+            };
+            if self.mount_id(above.as_fd())? != id || is_top(&above, &current)? {
+                return Ok(current);
+            }
+            current = above;
+        }
+    }
+
+    /// All mounts of this thread's namespace: by their ids, what else tells one from another.
+    ///
+    /// The kernel uses an id again at once. Where a mount is does not tell, since its mount point can be renamed.
+    pub(in crate::apply) fn mounts(&self) -> Result<HashMap<u64, String>, Errno> {
+        Ok(marks(&self.read_sibling("mountinfo")?))
+    }
+
+    /// The id of the mount that a descriptor is on.
+    pub(in crate::apply) fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+        authority::mount_id(fd, self.descriptors.as_fd())
+    }
+
+    /// Reads a file beside this thread's `fd` directory in /proc.
+    fn read_sibling(&self, name: &str) -> Result<String, Errno> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let fd = openat(
+            self.descriptors,
+            format!("../{name}").as_str(),
+            flags,
+            Mode::empty(),
+        )?;
+        let bytes = read_file::read(File::from(fd), u64::MAX)?;
+        // Mount points can be any bytes; only ids and options matter here.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+const DIRECTORY: OFlag = OFlag::O_PATH
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_CLOEXEC);
+
+/// Of each mount in a mountinfo: the mount that it is on, the file system, the directory of that, and its own options.
+fn marks(mountinfo: &str) -> HashMap<u64, String> {
+    let mark = |line: &str| {
+        let (id, rest) = line.split_once(' ')?;
+        let mut fields = rest.splitn(6, ' ');
+        let [above, device, root, _, options] = std::array::from_fn(|_| fields.next());
+        let mark = [above?, device?, root?, options?].join(" ");
+        Some((id.parse().ok()?, mark))
+    };
+    mountinfo.lines().filter_map(mark).collect()
+}
+
+/// Ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
+pub(crate) fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
+    let id = |line: &str| {
+        let mut fields = line.split(' ');
+        let id = fields.next()?.parse().ok()?;
+        let mut optional = fields.skip(5).take_while(|field| *field != "-");
+        optional
+            .any(|field| field.starts_with("shared:"))
+            .then_some(id)
+    };
+    mountinfo.lines().filter_map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_mounts_are_found() {
+        let text = "21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                    22 21 0:5 / /a\\040shared:7 rw master:3 - tmpfs tmpfs rw,shared:9\n\
+                    23 21 0:6 / /b rw master:3 shared:4 - tmpfs tmpfs rw\n\
+                    garbage\n24\n";
+        assert_eq!(shared_mounts(text), HashSet::from([21, 23]));
+    }
+
+    #[test]
+    fn mounts_are_told_apart_without_their_places() {
+        let of = |place: &str, options: &str| {
+            let line = format!("21 1 254:0 /a {place} {options} shared:1 - ext4 /dev/vda rw\n");
+            marks(&line).remove(&21)
+        };
+        assert_eq!(of("/x", "ro"), Some("1 254:0 /a ro".to_owned()));
+        assert_eq!(of("/x", "ro"), of("/y", "ro"));
+        assert_ne!(of("/x", "ro"), of("/x", "rw"));
+        assert!(marks("garbage\n24\n24 1 254:0 /\n").is_empty());
+    }
+}

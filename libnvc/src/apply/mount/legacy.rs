@@ -1,0 +1,173 @@
+//! Binds by name on kernels and in sandboxes without detached mounts (before Linux 5.12).
+//!
+//! mount(2) takes names only. They are our own descriptors' names, relative to a /proc/thread-self/fd that was opened
+//! before entering the container, so the image has no say in them; but between the bind and the remount the mount is
+//! writable, and the source must be opened again in the container's namespace, which works only while the host's file
+//! systems are visible there (docs/kernel-features.md). The new mount itself can only be reached by its name in the
+//! image, so what that leads to is checked before anything is done with it ([`proof`]).
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::fchdir;
+
+use crate::apply::journal::Journal;
+use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::source::{Location, ReadySource, locked};
+use crate::apply::mount::target::{Target, Tree};
+use crate::error::{Error, Result};
+use crate::host::DriverRoot;
+use crate::inroot;
+use crate::sys::mount::{MountAttributes, attributes};
+
+mod proof;
+
+use proof::Before;
+
+/// Binds a source onto a target and restricts the mount.
+pub(in crate::apply) fn bind(
+    source: &ReadySource,
+    driver_root: &DriverRoot,
+    tree: &Tree<'_>,
+    target: &Target,
+    attacher: &mut Attacher<'_>,
+    place: &Path,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    attacher.confine(target, place, journal)?;
+    let failed = |errno| Error::file("mount operation failed", place, errno);
+    let again = open_again(source, driver_root, tree)?;
+    fchdir(attacher.descriptors).map_err(failed)?;
+    let before = Before::new(attacher).map_err(failed)?;
+    bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
+    let is_source =
+        |found: BorrowedFd<'_>| Ok(inroot::identity(&inroot::stat(found)?) == source.identity);
+    let mounted = before.find(target, place, is_source)?;
+    let result = restrict(mounted.as_fd(), source.attributes, source.must_clear);
+    if let Err(errno) = result {
+        let hindered = has(mounted.as_fd()).intersects(source.must_clear);
+        let undone = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
+        let undone = undone.map_err(|errno| Error::file("unmounting failed", place, errno));
+        let error = failed(errno).with_cleanup(undone.err());
+        return Err(if errno == Errno::EPERM && hindered {
+            error.hint(locked(&source.name))
+        } else {
+            error
+        });
+    }
+    journal.mounted(mounted);
+    Ok(())
+}
+
+/// Mounts an empty tmpfs onto a target; returns a descriptor at its root.
+pub(in crate::apply) fn tmpfs(
+    mode: u32,
+    target: &Target,
+    attacher: &Attacher<'_>,
+    place: &Path,
+    attributes: MountAttributes,
+) -> Result<OwnedFd> {
+    let failed = |errno| Error::file("mount operation failed", place, errno);
+    fchdir(attacher.descriptors).map_err(failed)?;
+    let before = Before::new(attacher).map_err(failed)?;
+    let data = format!("mode={mode:o}");
+    mount(
+        Some("tmpfs"),
+        name(target.fd.as_fd()).as_str(),
+        Some("tmpfs"),
+        flags(attributes),
+        Some(data.as_str()),
+    )
+    .map_err(failed)?;
+    before.find(target, place, |found| {
+        Ok(fstatfs(found)?.filesystem_type() == TMPFS_MAGIC)
+    })
+}
+
+/// Changes how the mount at whose root a descriptor is propagates.
+pub(in crate::apply) fn set_propagation(
+    root: BorrowedFd<'_>,
+    propagation: MsFlags,
+    descriptors: &OwnedFd,
+) -> Result<(), Errno> {
+    let none = None::<&str>;
+    fchdir(descriptors)?;
+    mount(none, name(root).as_str(), none, propagation, none)
+}
+
+/// Opens a source in the container's namespace and makes sure that it is the one that was checked.
+fn open_again(source: &ReadySource, root: &DriverRoot, tree: &Tree<'_>) -> Result<OwnedFd> {
+    let failed = |errno| {
+        let error = Error::file("mount operation failed", &source.name, errno);
+        error.hint("this kernel needs the host's files to be visible in the container: configure it before it pivots")
+    };
+    let fd = match &source.location {
+        Location::Host(path) => DriverRoot::open(root.path())?
+            .resolve(path)
+            .map_err(failed)?,
+        Location::Image(path) => tree.root.resolve_nofollow(path.as_path()).map_err(failed)?,
+    };
+    let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
+    if inroot::identity(&stat) == source.identity {
+        Ok(fd)
+    } else {
+        Err(failed(Errno::ESTALE))
+    }
+}
+
+fn bind_by_name(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
+    let none = None::<&str>;
+    mount(
+        Some(name(source).as_str()),
+        name(target).as_str(),
+        none,
+        MsFlags::MS_BIND,
+        none,
+    )
+}
+
+/// Sets and clears attributes. The others stay: a remount replaces all of them, and in a user namespace those that the
+/// source's mount has may not be cleared.
+fn restrict(
+    mounted: BorrowedFd<'_>,
+    set: MountAttributes,
+    clear: MountAttributes,
+) -> Result<(), Errno> {
+    let none = None::<&str>;
+    let name = name(mounted);
+    let attributes = set | has(mounted).difference(clear);
+    mount(
+        none,
+        name.as_str(),
+        none,
+        MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags(attributes),
+        none,
+    )?;
+    mount(none, name.as_str(), none, MsFlags::MS_PRIVATE, none)
+}
+
+/// The attributes that a mount has from its source; none if that cannot be told.
+fn has(mounted: BorrowedFd<'_>) -> MountAttributes {
+    attributes(mounted).unwrap_or(MountAttributes::empty())
+}
+
+fn flags(attributes: MountAttributes) -> MsFlags {
+    let pairs = [
+        (MountAttributes::RDONLY, MsFlags::MS_RDONLY),
+        (MountAttributes::NOSUID, MsFlags::MS_NOSUID),
+        (MountAttributes::NODEV, MsFlags::MS_NODEV),
+        (MountAttributes::NOEXEC, MsFlags::MS_NOEXEC),
+    ];
+    pairs
+        .into_iter()
+        .filter(|(attribute, _)| attributes.contains(*attribute))
+        .map(|(_, flag)| flag)
+        .collect()
+}
+
+fn name(fd: BorrowedFd<'_>) -> String {
+    fd.as_raw_fd().to_string()
+}

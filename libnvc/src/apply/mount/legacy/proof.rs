@@ -1,0 +1,162 @@
+//! Checks that a name leads to the mount that was just made, before anything is done with what it leads to.
+//!
+//! mount(2) gives no descriptor of the new mount. The descriptor of its mount point stays below it, so the only way to its
+//! root is the mount point's name. A process in another mount namespace that sees the same directory, a second container
+//! with the same volume say, may rename what is a mount point here and nowhere else, and then the name leads to another
+//! mount: that one would be restricted, and the new one would stay writable. So the new mount must be one that was not
+//! there before, and its root must be what was mounted. Its id does not prove that it is new: removing the mount point of an
+//! old one elsewhere frees that one's id, and the next mount gets it. If it is not, the new mount is removed by the descriptor of the
+//! mount point, to which names mean nothing.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use nix::unistd::fchdir;
+
+use super::name;
+use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::target::{Target, open_child, replaced};
+use crate::error::{Error, Result};
+use crate::sys::mount;
+
+/// The mounts of this thread's namespace before a new one is made.
+pub(super) struct Before<'a> {
+    mounts: HashMap<u64, String>,
+    attacher: &'a Attacher<'a>,
+}
+
+impl<'a> Before<'a> {
+    pub(super) fn new(attacher: &'a Attacher<'a>) -> Result<Self, Errno> {
+        let mounts = attacher.mounts()?;
+        Ok(Self { mounts, attacher })
+    }
+
+    /// Opens the root of the mount that was just made on a target, if the target's name leads there and `is_it` says that
+    /// it is what was mounted. Otherwise nothing stays mounted.
+    pub(super) fn find(
+        &self,
+        target: &Target,
+        place: &Path,
+        is_it: impl Fn(BorrowedFd<'_>) -> Result<bool, Errno>,
+    ) -> Result<OwnedFd> {
+        let found = open_child(target.directory.as_fd(), &target.name);
+        let found = found.and_then(|found| {
+            let proved = self.is_new_root(found.as_fd())? && is_it(found.as_fd())?;
+            Ok(proved.then_some(found))
+        });
+        let error = match found {
+            Ok(Some(root)) => return Ok(root),
+            Ok(None) | Err(Errno::ENOENT) => replaced(place),
+            Err(errno) => Error::file("mount operation failed", place, errno),
+        };
+        let removed = self.remove(target);
+        let removed = removed.map_err(|errno| Error::file("unmounting failed", place, errno));
+        Err(error.with_cleanup(removed.err()))
+    }
+
+    /// Whether a descriptor is at the root of a mount that was not there before.
+    ///
+    /// Before Linux 5.8 nothing says whether it is the root. It is: its name was looked up in a directory of a mount that
+    /// was there before, and one step into another mount leads to its root.
+    fn is_new_root(&self, found: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let id = self.attacher.mount_id(found)?;
+        let is_new = self.new_mounts()?.contains_key(&id);
+        Ok(is_new && mount::place(found)?.is_root != Some(false))
+    }
+
+    /// The mounts that were not there before.
+    fn new_mounts(&self) -> Result<HashMap<u64, String>, Errno> {
+        let mut mounts = self.attacher.mounts()?;
+        mounts.retain(|id, mark| self.mounts.get(id) != Some(mark));
+        Ok(mounts)
+    }
+
+    /// Removes the new mount from the target, which need not have its name any more.
+    fn remove(&self, target: &Target) -> Result<(), Errno> {
+        let new = self.new_mounts()?;
+        // Whoever removes a mount point in another namespace removes what is mounted on it everywhere.
+        if new.is_empty() {
+            return Ok(());
+        }
+        fchdir(self.attacher.descriptors)?;
+        // umount2(2) goes from the directory or file that the descriptor is at to the topmost mount on it.
+        umount2(name(target.fd.as_fd()).as_str(), MntFlags::MNT_DETACH)?;
+        let now = self.new_mounts()?;
+        if new.iter().all(|(id, mark)| now.get(id) == Some(mark)) {
+            return Err(Errno::EBUSY);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+    use std::rc::Rc;
+
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::inroot;
+
+    /// An earlier mount goes just then, and the new one gets its id.
+    #[test]
+    #[ignore = "needs root"]
+    fn an_id_that_is_used_again() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["source", "old", "target"] {
+            File::create(dir.path().join(name)).unwrap();
+        }
+        let of_thread = || {
+            unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();
+            let none = None::<&str>;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(none, "/", none, private, none).unwrap();
+            for is_right in [true, false] {
+                let bind = |at: &str, flags| {
+                    let (source, at) = (dir.path().join("source"), dir.path().join(at));
+                    mount(Some(&source), &at, none, flags, none).unwrap();
+                };
+                bind("old", MsFlags::MS_BIND);
+                bind(
+                    "old",
+                    MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
+                );
+                let descriptors = inroot::own_descriptors().unwrap();
+                let attacher = Attacher::new(true, &descriptors);
+                let directory: OwnedFd = File::open(dir.path()).unwrap().into();
+                let target = Target {
+                    fd: open_child(directory.as_fd(), "target".as_ref()).unwrap(),
+                    directory: Rc::new(directory),
+                    name: "target".into(),
+                    found: None,
+                };
+                let before = Before::new(&attacher).unwrap();
+                umount2(&dir.path().join("old"), MntFlags::MNT_DETACH).unwrap();
+                bind("target", MsFlags::MS_BIND);
+                let ids = |mounts: HashMap<u64, String>| {
+                    let mut ids: Vec<_> = mounts.into_keys().collect();
+                    ids.sort_unstable();
+                    ids
+                };
+                let (old, new) = (ids(before.mounts.clone()), ids(attacher.mounts().unwrap()));
+                assert_eq!(old, new, "the kernel did not use the id again");
+                let found = before.find(&target, dir.path(), |_| Ok(is_right));
+                assert_eq!(found.is_ok(), is_right);
+                drop(found);
+                let left = attacher.mounts().unwrap().len();
+                assert_eq!(left, old.len() - usize::from(!is_right));
+                if is_right {
+                    umount2(&dir.path().join("target"), MntFlags::MNT_DETACH).unwrap();
+                }
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(of_thread).join().unwrap());
+    }
+}

@@ -1,0 +1,324 @@
+//! Opens, checks and clones the sources of bind mounts, each already restricted before anyone can see it.
+
+use std::ffi::CString;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::stat::{FileStat, SFlag};
+
+use crate::apply::steps::BindKind;
+use crate::error::{Error, ErrorKind, Result};
+use crate::host::{DeviceNumber, DriverRoot};
+use crate::inroot::{self, Identity, RootDir};
+use crate::path::{ContainerPath, HostPath};
+use crate::sys::mount::{self, MountAttributes};
+
+/// A source that passed its checks.
+#[derive(Debug)]
+pub(in crate::apply) struct ReadySource {
+    /// How messages name it.
+    pub(in crate::apply) name: PathBuf,
+    /// Type and permission bits: what a missing mount point is made like.
+    pub(in crate::apply) mode: u32,
+    /// What the file is, to recognise it where it is mounted already.
+    pub(in crate::apply) identity: Identity,
+    /// What the mount must have.
+    pub(in crate::apply) attributes: MountAttributes,
+    /// What would make the mount useless.
+    pub(in crate::apply) must_clear: MountAttributes,
+    /// The detached, restricted clone that waits to be attached; none where the kernel has no such.
+    pub(in crate::apply) mount: Option<OwnedFd>,
+    /// Where it is opened again in the container's namespace, if need be.
+    pub(in crate::apply) location: Location,
+}
+
+/// Where a source is found again.
+#[derive(Clone, Debug)]
+pub(in crate::apply) enum Location {
+    /// Below the driver root.
+    Host(HostPath),
+    /// In the image.
+    Image(ContainerPath),
+}
+
+/// What a source must be.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::apply) enum Expected {
+    /// Something of this kind.
+    Kind(BindKind),
+    /// A character device with this number.
+    Device(DeviceNumber),
+}
+
+/// Sources below the driver root; to be used in the caller's mount namespace.
+#[derive(Debug)]
+pub(in crate::apply) struct HostSources<'r> {
+    root: &'r DriverRoot,
+    /// The last directory that something was in: most sources have neighbours.
+    directory: Option<(HostPath, OwnedFd)>,
+}
+
+impl<'r> HostSources<'r> {
+    pub(in crate::apply) fn new(root: &'r DriverRoot) -> Self {
+        Self {
+            root,
+            directory: None,
+        }
+    }
+
+    /// Opens and clones a source.
+    pub(in crate::apply) fn open(
+        &mut self,
+        path: &HostPath,
+        expected: Expected,
+    ) -> Result<ReadySource> {
+        let name = self.root.join(path);
+        let location = Location::Host(path.clone());
+        // What is cloned is what is looked at, so the order of the two does not matter.
+        if let Ok((mount, stat)) = self.clone_at_once(path, expected) {
+            expected.check(&stat, &name)?;
+            return Ok(ReadySource::with(
+                Some(mount),
+                &stat,
+                name,
+                expected,
+                location,
+            ));
+        }
+        let found = match expected {
+            Expected::Kind(BindKind::Ipc) => self.without_links(path),
+            _ => self.root.resolve(path),
+        };
+        let fd = found.map_err(|errno| Error::file("stat failed", &name, errno))?;
+        ReadySource::new(fd.as_fd(), name, expected, location)
+    }
+
+    /// Opens what a real path says, and not what a link leads to that was put there since discovery: the directory of MPS
+    /// lies where all users can write, and containers can write in it.
+    fn without_links(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
+        let (fd, real) = self.root.real_path(path)?;
+        if real == *path {
+            Ok(fd)
+        } else {
+            Err(Errno::ELOOP)
+        }
+    }
+
+    /// The restricted clone by one call, and what it is of; for Linux 6.15 and paths that do not end in a link.
+    fn clone_at_once(
+        &mut self,
+        path: &HostPath,
+        expected: Expected,
+    ) -> Result<(OwnedFd, FileStat), Errno> {
+        // What such a mount must have depends on what it is of.
+        if matches!(expected, Expected::Kind(BindKind::Ipc)) {
+            return Err(Errno::ENOTSUP);
+        }
+        let name = CString::new(path.file_name().as_bytes()).map_err(|_| Errno::EINVAL)?;
+        let directory = self.directory(path.parent())?;
+        let (set, clear) = (expected.attributes(None), expected.must_clear());
+        let mount = mount::clone_mount_with(directory, &name, set, clear, libc::MS_PRIVATE)?;
+        let stat = inroot::stat(mount.as_fd())?;
+        match inroot::kind(&stat) {
+            SFlag::S_IFLNK => Err(Errno::ELOOP),
+            _ => Ok((mount, stat)),
+        }
+    }
+
+    fn directory(&mut self, path: HostPath) -> Result<BorrowedFd<'_>, Errno> {
+        let known = self.directory.take().filter(|(known, _)| *known == path);
+        let entry = match known {
+            Some(entry) => entry,
+            None => {
+                let fd = self.root.resolve_directory(&path)?;
+                (path, fd)
+            }
+        };
+        Ok(self.directory.insert(entry).1.as_fd())
+    }
+}
+
+impl ReadySource {
+    /// Opens and clones a file of the image; call it in the container's mount namespace.
+    ///
+    /// Links are not followed in the last place: what was found was the real file, anything else came later.
+    pub(in crate::apply) fn in_image(
+        root: &RootDir,
+        rootfs: &Path,
+        path: &ContainerPath,
+        kind: BindKind,
+    ) -> Result<Self> {
+        let name = path.below(rootfs);
+        let found = root.resolve_nofollow(path.as_path());
+        let fd = found.map_err(|errno| Error::file("stat failed", &name, errno))?;
+        Self::new(
+            fd.as_fd(),
+            name,
+            Expected::Kind(kind),
+            Location::Image(path.clone()),
+        )
+    }
+
+    fn new(
+        fd: BorrowedFd<'_>,
+        name: PathBuf,
+        expected: Expected,
+        location: Location,
+    ) -> Result<Self> {
+        let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", &name, errno))?;
+        expected.check(&stat, &name)?;
+        let mount = match clone_restricted(fd, expected, &stat) {
+            Ok(mount) => Some(mount),
+            Err(Errno::ENOSYS) => None,
+            Err(errno) => return Err(cloning_failed(fd, &name, errno)),
+        };
+        Ok(Self::with(mount, &stat, name, expected, location))
+    }
+
+    fn with(
+        mount: Option<OwnedFd>,
+        stat: &FileStat,
+        name: PathBuf,
+        expected: Expected,
+        location: Location,
+    ) -> Self {
+        Self {
+            name,
+            mode: stat.st_mode,
+            identity: inroot::identity(stat),
+            attributes: expected.attributes(Some(stat)),
+            must_clear: expected.must_clear(),
+            mount,
+            location,
+        }
+    }
+}
+
+impl Expected {
+    fn check(self, stat: &FileStat, name: &Path) -> Result<()> {
+        let kind = inroot::kind(stat);
+        match self {
+            Self::Device(number) => {
+                if kind == SFlag::S_IFCHR && DeviceNumber::from_rdev(stat.st_rdev) == number {
+                    return Ok(());
+                }
+                let error = Error::new(
+                    ErrorKind::Malformed,
+                    format!("invalid device node: {}", name.display()),
+                );
+                Err(error.hint(format!("it should be the character device {number}: remove it and load the driver again")))
+            }
+            Self::Kind(BindKind::File) if kind != SFlag::S_IFREG => {
+                let text = format!(
+                    "unexpected source file mode {:o} for {}",
+                    stat.st_mode,
+                    name.display()
+                );
+                Err(Error::new(ErrorKind::Malformed, text))
+            }
+            Self::Kind(_) => Ok(()),
+        }
+    }
+
+    /// What the mount of such a file must have.
+    ///
+    /// All but one are read-only, which keeps nobody from opening a device for writing or connecting to a socket, but the
+    /// container's root from changing the host's inodes and directories of devices. The directory of the MPS daemon is for
+    /// clients to write in: it has lock and log files.
+    fn attributes(self, stat: Option<&FileStat>) -> MountAttributes {
+        use MountAttributes as A;
+        let is_directory = || stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR);
+        match self {
+            Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => {
+                A::RDONLY | A::NOSUID | A::NOEXEC
+            }
+            Self::Kind(BindKind::File) => A::RDONLY | A::NODEV | A::NOSUID,
+            Self::Kind(BindKind::Ipc) if is_directory() => A::NODEV | A::NOSUID | A::NOEXEC,
+            Self::Kind(BindKind::Ipc | BindKind::Proc) => {
+                A::RDONLY | A::NODEV | A::NOSUID | A::NOEXEC
+            }
+        }
+    }
+
+    /// What the mount must not have, or it would be useless; the source's mount may have it.
+    fn must_clear(self) -> MountAttributes {
+        match self {
+            Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => MountAttributes::NODEV,
+            Self::Kind(BindKind::File) => MountAttributes::NOEXEC,
+            Self::Kind(_) => MountAttributes::empty(),
+        }
+    }
+}
+
+/// Clones the mount at a descriptor and restricts the clone while nobody else can see it.
+///
+/// `ENOSYS` if this kernel or sandbox lacks one of the calls.
+fn clone_restricted(
+    fd: BorrowedFd<'_>,
+    expected: Expected,
+    stat: &FileStat,
+) -> Result<OwnedFd, Errno> {
+    let mount = mount::clone_mount(fd)?;
+    let (set, clear) = (expected.attributes(Some(stat)), expected.must_clear());
+    // Private: a clone stays in its source's peer group otherwise.
+    let private = Some(libc::MS_PRIVATE);
+    match mount::set_attributes(mount.as_fd(), set, clear, private) {
+        // A user namespace may not take a restriction off; without it on, there is nothing to take off.
+        Err(Errno::EPERM) if !must_be_cleared(fd, clear) => {
+            mount::set_attributes(mount.as_fd(), set, MountAttributes::empty(), private)?;
+        }
+        done => done?,
+    }
+    Ok(mount)
+}
+
+fn must_be_cleared(fd: BorrowedFd<'_>, must_clear: MountAttributes) -> bool {
+    mount::attributes(fd).map_or(true, |found| found.intersects(must_clear))
+}
+
+fn cloning_failed(fd: BorrowedFd<'_>, name: &Path, errno: Errno) -> Error {
+    let error = Error::file("mount operation failed", name, errno);
+    let hindered = MountAttributes::NODEV | MountAttributes::NOEXEC;
+    if errno == Errno::EPERM && must_be_cleared(fd, hindered) {
+        return error.hint(locked(name));
+    }
+    error
+}
+
+/// The way out where the mount that holds a source has an attribute that would make the new one useless.
+pub(in crate::apply) fn locked(source: &Path) -> String {
+    let place = source.parent().unwrap_or(source).display();
+    format!(
+        "the file system at {place} is mounted nodev or noexec, and this may not be undone here"
+    )
+}
+
+impl fmt::Display for ReadySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.display().fmt(f)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_a_directory_for_clients_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        std::fs::create_dir_all(at("tmp")).unwrap();
+        std::fs::create_dir_all(at("etc/pipe")).unwrap();
+        std::os::unix::fs::symlink("/etc", at("tmp/mps")).unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        for path in ["/tmp/mps", "/tmp/mps/pipe"] {
+            let ipc = Expected::Kind(BindKind::Ipc);
+            let error = HostSources::new(&root).open(&HostPath::new(path), ipc);
+            assert_eq!(error.unwrap_err().errno(), Some(Errno::ELOOP), "{path}");
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Finds and makes mount points inside the container's root, by descriptor.
+//!
+//! The common case is two calls: the directory is resolved once by openat2(2) and kept, the file is made in it with
+//! `O_EXCL | O_NOFOLLOW`. Where a directory is missing or a name is a link of the image, the path is walked component by
+//! component with descriptors, each link's text taken as inside the root, so that what is missing can be created.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+
+use crate::apply::authority::{Authority, Reach};
+use crate::apply::journal::Journal;
+use crate::container::Container;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, RootDir, kind};
+use crate::path::ContainerPath;
+
+/// As many links as the kernel follows in one path.
+const MOST_LINKS: usize = 40;
+
+/// The container's root, with the directories that were needed so far.
+pub(in crate::apply) struct Tree<'a> {
+    pub(in crate::apply) root: RootDir,
+    /// The root as the caller named it, for messages.
+    pub(in crate::apply) rootfs: &'a Path,
+    /// What may be made, and where.
+    pub(in crate::apply) authority: Authority,
+    umask: u32,
+    /// Where programs and libraries go, which are made for everybody to read.
+    shared: [&'a ContainerPath; 3],
+    directories: HashMap<PathBuf, Rc<OwnedFd>>,
+    /// The directory of a volume in which the last thing could not be made.
+    refused: RefCell<Option<Rc<OwnedFd>>>,
+}
+
+/// What a missing mount point is made as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::apply) enum Leaf {
+    /// An empty file with these permission bits, less the umask.
+    File(u32),
+    /// A directory with these permission bits, less the umask.
+    Directory(u32),
+    /// A directory on the way to something: all permission bits less the umask, but its owner can always enter it.
+    Parent,
+}
+
+/// Why there is no directory.
+enum NoDirectory {
+    /// What is on the way to it stops every look-up.
+    Lookup(Errno),
+    /// It could not be made.
+    Creation(Errno),
+}
+
+/// A mount point.
+pub(in crate::apply) struct Target {
+    pub(in crate::apply) fd: OwnedFd,
+    /// The directory it was looked up in: on the same mount unless the target is a mount itself.
+    pub(in crate::apply) directory: Rc<OwnedFd>,
+    /// Its name in that directory.
+    pub(in crate::apply) name: OsString,
+    /// What was found there; none if it was made just now.
+    pub(in crate::apply) found: Option<FileStat>,
+}
+
+impl<'a> Tree<'a> {
+    pub(in crate::apply) fn new(
+        root: RootDir,
+        authority: Authority,
+        container: &'a Container,
+        umask: u32,
+    ) -> Self {
+        let layout = &container.image.layout;
+        Self {
+            root,
+            rootfs: container.rootfs(),
+            authority,
+            umask,
+            shared: [&layout.bins_dir, &layout.libs_dir, &layout.libs32_dir],
+            directories: HashMap::new(),
+            refused: RefCell::default(),
+        }
+    }
+
+    /// Finds the mount point at a path, or makes it.
+    pub(in crate::apply) fn mount_point(
+        &mut self,
+        at: &ContainerPath,
+        leaf: Leaf,
+        journal: &mut Journal<'_>,
+    ) -> Result<Target> {
+        let directory = self.parent(at, journal)?;
+        let made = self.make(&directory, at.file_name(), leaf, journal);
+        let failed = |errno| self.creation_failed(at, errno);
+        match made {
+            Ok(fd) => {
+                return Ok(Target {
+                    fd,
+                    directory,
+                    name: at.file_name().to_owned(),
+                    found: None,
+                });
+            }
+            Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let fd = open_child(directory.as_fd(), at.file_name()).map_err(failed)?;
+        let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
+        if kind(&stat) == SFlag::S_IFLNK {
+            return self
+                .walk(at.as_path(), leaf, journal)
+                .and_then(|target| suits(target, leaf))
+                .map_err(|errno| {
+                    if errno == Errno::ELOOP {
+                        self.path_error(at, errno)
+                    } else {
+                        failed(errno)
+                    }
+                });
+        }
+        let target = Target {
+            fd,
+            directory,
+            name: at.file_name().to_owned(),
+            found: Some(stat),
+        };
+        suits(target, leaf).map_err(failed)
+    }
+
+    /// Finds a directory that must be there.
+    pub(in crate::apply) fn existing_directory(&self, at: &ContainerPath) -> Result<Target, Errno> {
+        let directory = Rc::new(self.root.resolve_directory(at.parent().as_path())?);
+        let mut fd = open_child(directory.as_fd(), at.file_name())?;
+        let mut stat = inroot::stat(fd.as_fd())?;
+        if kind(&stat) == SFlag::S_IFLNK {
+            fd = self.root.resolve_directory(at.as_path())?;
+            // It leads to what is ours (`/proc/self`), and a mount there ends with us.
+            if is_on_procfs(fd.as_fd())? {
+                return Err(Errno::ELOOP);
+            }
+            stat = inroot::stat(fd.as_fd())?;
+        }
+        suits(
+            Target {
+                fd,
+                directory,
+                name: at.file_name().to_owned(),
+                found: Some(stat),
+            },
+            Leaf::Directory(0),
+        )
+    }
+
+    /// Creates a symbolic link; false if something of that name is there.
+    pub(in crate::apply) fn symlink(
+        &mut self,
+        at: &ContainerPath,
+        target: &Path,
+        journal: &mut Journal<'_>,
+    ) -> Result<bool> {
+        let directory = self.parent(at, journal)?;
+        let link = || nix::unistd::symlinkat(target, &*directory, at.file_name());
+        match self.create(&directory, at.file_name(), link) {
+            Ok(((), reach)) => {
+                journal.created(&directory, at.file_name(), SFlag::S_IFLNK, reach);
+                Ok(true)
+            }
+            Err(Errno::EEXIST) => Ok(false),
+            Err(errno) => Err(self.creation_failed(at, errno)),
+        }
+    }
+
+    fn creation_failed(&self, path: &ContainerPath, errno: Errno) -> Error {
+        let (operation, place) = ("file creation failed", path.below(self.rootfs));
+        match self.refused.take() {
+            Some(directory) => self.authority.refusal(operation, &place, directory.as_fd()),
+            None => Error::file(operation, place, errno),
+        }
+    }
+
+    /// Forgets directories: some were removed.
+    pub(in crate::apply) fn forget(&mut self) {
+        self.directories.clear();
+    }
+
+    /// Permission bits for something new.
+    pub(in crate::apply) fn masked(&self, mode: u32) -> Mode {
+        Mode::from_bits_truncate(mode & 0o777 & !self.umask)
+    }
+
+    /// Opens the directory that `at` is in, made with its parents if missing.
+    fn parent(&mut self, at: &ContainerPath, journal: &mut Journal<'_>) -> Result<Rc<OwnedFd>> {
+        let path = at.parent();
+        if let Some(fd) = self.directories.get(path.as_path()) {
+            return Ok(Rc::clone(fd));
+        }
+        // Upstream makes these for themselves and all others together with what goes there, which is what its errors name.
+        let shared = self.shared.contains(&&path);
+        let (blamed, leaf) = match shared {
+            true => (&path, Leaf::Directory(0o755)),
+            false => (at, Leaf::Parent),
+        };
+        self.directory(&path, leaf, journal)
+            .map_err(|error| match error {
+                NoDirectory::Lookup(errno) => self.path_error(blamed, errno),
+                NoDirectory::Creation(errno) => self.creation_failed(blamed, errno),
+            })
+    }
+
+    /// Opens a directory, or makes it in the one above, which is looked up in the same way: so each missing directory
+    /// costs three calls, however deep it is.
+    fn directory(
+        &mut self,
+        path: &ContainerPath,
+        leaf: Leaf,
+        journal: &mut Journal<'_>,
+    ) -> Result<Rc<OwnedFd>, NoDirectory> {
+        if let Some(fd) = self.directories.get(path.as_path()) {
+            return Ok(Rc::clone(fd));
+        }
+        let fd = match self.root.resolve_directory(path.as_path()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => {
+                let above = self.directory(&path.parent(), Leaf::Parent, journal)?;
+                let made = match self.make(&above, path.file_name(), leaf, journal) {
+                    // A link that leads nowhere, or somebody made it just now.
+                    Err(Errno::EEXIST) => {
+                        let walked = self.walk(path.as_path(), leaf, journal);
+                        walked
+                            .and_then(|target| suits(target, leaf))
+                            .map(|target| target.fd)
+                    }
+                    made => made,
+                };
+                made.map_err(NoDirectory::Creation)?
+            }
+            Err(errno) => return Err(NoDirectory::Lookup(errno)),
+        };
+        let fd = Rc::new(fd);
+        self.directories
+            .insert(path.as_path().to_owned(), Rc::clone(&fd));
+        Ok(fd)
+    }
+
+    /// Creates something in a directory, with the rights that count there; `EEXIST` if anything is there.
+    fn create<T>(
+        &self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        action: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<(T, Reach), Errno> {
+        let reach = self.authority.reach(dir.as_fd())?;
+        match reach.act(action) {
+            Ok(made) => Ok((made, reach)),
+            // Without the right to look, or without looking.
+            Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {
+                match open_child(dir.as_fd(), name) {
+                    Err(Errno::ENOENT) => {
+                        self.refused.replace(Some(Rc::clone(dir)));
+                        Err(Errno::EPERM)
+                    }
+                    found => found.and(Err(Errno::EEXIST)),
+                }
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Creates the last component; `EEXIST` if anything is there.
+    fn make(
+        &self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        leaf: Leaf,
+        journal: &mut Journal<'_>,
+    ) -> Result<OwnedFd, Errno> {
+        match leaf {
+            Leaf::File(mode) => {
+                let flags = OFlag::O_CREAT
+                    | OFlag::O_EXCL
+                    | OFlag::O_NOFOLLOW
+                    | OFlag::O_RDONLY
+                    | OFlag::O_CLOEXEC;
+                let open = || openat(&**dir, name, flags, self.masked(mode));
+                let (fd, reach) = self.create(dir, name, open)?;
+                journal.created(dir, name, SFlag::S_IFREG, reach);
+                Ok(fd)
+            }
+            Leaf::Directory(mode) => self.make_directory(dir, name, self.masked(mode), journal),
+            Leaf::Parent => {
+                let mode = self.masked(0o777) | Mode::S_IWUSR | Mode::S_IXUSR;
+                self.make_directory(dir, name, mode, journal)
+            }
+        }
+    }
+
+    fn make_directory(
+        &self,
+        dir: &Rc<OwnedFd>,
+        name: &OsStr,
+        mode: Mode,
+        journal: &mut Journal<'_>,
+    ) -> Result<OwnedFd, Errno> {
+        let ((), reach) = self.create(dir, name, || mkdirat(&**dir, name, mode))?;
+        journal.created(dir, name, SFlag::S_IFDIR, reach);
+        open_child(dir.as_fd(), name)
+    }
+
+    /// Walks a path from the root, creating what is missing.
+    fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
+        let top = Rc::new(self.root.resolve_directory(Path::new("/"))?);
+        let mut stack = vec![top];
+        let mut pending = components(path);
+        let mut links = 0;
+        while let Some(name) = pending.pop() {
+            let Some(current) = stack.last().map(Rc::clone) else {
+                return Err(Errno::ENOENT);
+            };
+            if name == ".." {
+                if stack.len() > 1 {
+                    stack.pop();
+                }
+                continue;
+            }
+            let fd = match open_child(current.as_fd(), &name) {
+                Ok(fd) => fd,
+                Err(Errno::ENOENT) => {
+                    let is_last = pending.is_empty();
+                    let wanted = if is_last { leaf } else { Leaf::Parent };
+                    match self.make(&current, &name, wanted, journal) {
+                        Ok(fd) if is_last => {
+                            return Ok(Target {
+                                fd,
+                                directory: current,
+                                name,
+                                found: None,
+                            });
+                        }
+                        Ok(fd) => {
+                            stack.push(Rc::new(fd));
+                            continue;
+                        }
+                        // Somebody made it just now: look again, but not for ever.
+                        Err(Errno::EEXIST) if links < MOST_LINKS => {
+                            links += 1;
+                            pending.push(name);
+                            continue;
+                        }
+                        Err(errno) => return Err(errno),
+                    }
+                }
+                Err(errno) => return Err(errno),
+            };
+            let stat = inroot::stat(fd.as_fd())?;
+            match kind(&stat) {
+                SFlag::S_IFLNK => {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Errno::ELOOP);
+                    }
+                    // Magic links say the name of a place as somebody else sees it; the others (`self`, `mounts`) lead to
+                    // what is ours, and a mount there ends with us.
+                    if is_on_procfs(fd.as_fd())? {
+                        return Err(Errno::ELOOP);
+                    }
+                    let text = readlinkat(&fd, "")?;
+                    if Path::new(&text).is_absolute() {
+                        stack.truncate(1);
+                    }
+                    pending.extend(components(Path::new(&text)));
+                }
+                _ if pending.is_empty() => {
+                    return Ok(Target {
+                        fd,
+                        directory: current,
+                        name,
+                        found: Some(stat),
+                    });
+                }
+                SFlag::S_IFDIR => stack.push(Rc::new(fd)),
+                _ => return Err(Errno::ENOTDIR),
+            }
+        }
+        // The path ended in `..`, or was the root itself.
+        let last = stack.pop().ok_or(Errno::ENOENT)?;
+        let fd = last.try_clone().map_err(|_| Errno::EMFILE)?;
+        let stat = inroot::stat(fd.as_fd())?;
+        Ok(Target {
+            fd,
+            directory: last,
+            name: ".".into(),
+            found: Some(stat),
+        })
+    }
+
+    fn path_error(&self, path: &ContainerPath, errno: Errno) -> Error {
+        // Two slashes, as upstream joins them.
+        Error::file(
+            "path error",
+            format!("{}/{path}", self.rootfs.display()),
+            errno,
+        )
+    }
+}
+
+fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(fstatfs(fd)?.filesystem_type() == PROC_SUPER_MAGIC)
+}
+
+/// Opens an entry of a directory by reference, a link itself.
+pub(in crate::apply) fn open_child(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<OwnedFd, Errno> {
+    openat(
+        directory,
+        name,
+        OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )
+}
+
+/// What is wrong where a mount point has been renamed or removed since it was found.
+pub(in crate::apply) fn replaced(place: &Path) -> Error {
+    let text = format!("mount operation failed: {}", place.display());
+    Error::new(ErrorKind::NotFound, text).because("its mount point was replaced meanwhile")
+}
+
+/// Whether a mount of a leaf's type fits on a target: directories only on directories.
+fn suits(target: Target, leaf: Leaf) -> Result<Target, Errno> {
+    let Some(stat) = &target.found else {
+        return Ok(target);
+    };
+    match (leaf, kind(stat) == SFlag::S_IFDIR) {
+        (Leaf::File(_), true) => Err(Errno::EISDIR),
+        (Leaf::Directory(_) | Leaf::Parent, false) => Err(Errno::ENOTDIR),
+        _ => Ok(target),
+    }
+}
+
+/// The names in a path, the last one first; `.` and leading slashes left out.
+fn components(path: &Path) -> Vec<OsString> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
+}

@@ -1,0 +1,327 @@
+//! Mounts small tmpfs file systems that are complete when they appear, and extends the ones of an earlier run.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::SFlag;
+use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
+
+use crate::apply::authority::Reach;
+use crate::apply::journal::Journal;
+use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::legacy;
+use crate::apply::mount::target::{Target, Tree, open_child};
+use crate::apply::steps::TmpfsFile;
+use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::inroot::{self, kind};
+use crate::plan::profile;
+use crate::read_file;
+use crate::sys::mount::{self, MountAttributes};
+
+/// What our tmpfs mounts have.
+const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
+    .union(MountAttributes::NOSUID)
+    .union(MountAttributes::NOEXEC);
+
+/// Most of an earlier run's file that is read; the largest has some hundred bytes for each GPU.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A tmpfs that waits to be filled and attached.
+pub(in crate::apply) struct NewTmpfs<'a> {
+    /// The detached mount; none on kernels without such.
+    mount: Option<OwnedFd>,
+    /// Permission bits of its root.
+    pub(in crate::apply) mode: u32,
+    files: Cow<'a, [TmpfsFile]>,
+}
+
+/// A tmpfs with an application profile that waits to be attached.
+pub(in crate::apply) struct NewProfile<'a> {
+    tmpfs: NewTmpfs<'a>,
+    minors: &'a [u32],
+}
+
+impl<'a> NewProfile<'a> {
+    /// Makes it; it has a profile only if GPUs are known.
+    pub(in crate::apply) fn detached(minors: &'a [u32]) -> Result<Self, Errno> {
+        let files = match minors {
+            [] => Vec::new(),
+            _ => vec![profile_file(profile::text(&profile::mask(minors)))],
+        };
+        let tmpfs = NewTmpfs::detached(profile::MODE, files)?;
+        Ok(Self { tmpfs, minors })
+    }
+
+    /// Permission bits of its root.
+    pub(in crate::apply) fn mode(&self) -> u32 {
+        self.tmpfs.mode
+    }
+
+    /// Mounts it on a target, or shows the GPUs in the one that an earlier run mounted there.
+    pub(in crate::apply) fn mount(
+        self,
+        target: &Target,
+        place: &Path,
+        tree: &Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        let is_there = is_ours(target, tree, attacher).map_err(failed(place))?;
+        match (is_there, self.minors) {
+            (false, _) => self.tmpfs.mount(target, place, tree, attacher, journal),
+            (true, []) => Ok(()),
+            (true, minors) => show_in_profile(target, minors, place, tree, attacher, journal),
+        }
+    }
+}
+
+impl<'a> NewTmpfs<'a> {
+    /// Makes it, empty.
+    pub(in crate::apply) fn detached(
+        mode: u32,
+        files: impl Into<Cow<'a, [TmpfsFile]>>,
+    ) -> Result<Self, Errno> {
+        let mount = match mount::new_tmpfs(mode, ATTRIBUTES) {
+            Err(Errno::ENOSYS) => None,
+            done => Some(done?),
+        };
+        let files = files.into();
+        Ok(Self { mount, mode, files })
+    }
+
+    /// Mounts it on a target, or completes the one that an earlier run mounted there.
+    pub(in crate::apply) fn mount(
+        self,
+        target: &Target,
+        place: &Path,
+        tree: &Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        if is_ours(target, tree, attacher).map_err(failed(place))? {
+            log::debug!("a tmpfs is mounted at {} already", place.display());
+            let trusted = tree.authority.trust(target.fd.as_fd());
+            trusted.map_err(failed(place))?;
+            let directory = target.directory_itself()?;
+            return self.files.iter().try_for_each(|file| {
+                put(
+                    &directory,
+                    Reach::Full,
+                    file,
+                    place,
+                    tree,
+                    attacher,
+                    journal,
+                )
+            });
+        }
+        log::info!("mounting tmpfs at {}", place.display());
+        let fill = |mount: &OwnedFd| {
+            let create = |file| {
+                create(mount, file, tree).map_err(|errno| creation_failed(place, file, errno))
+            };
+            self.files.iter().try_for_each(create)
+        };
+        if let Some(mount) = self.mount {
+            fill(&mount)?;
+            tree.authority.trust(mount.as_fd()).map_err(failed(place))?;
+            match attacher.attach(mount, target, place, journal) {
+                // A sandbox that lets file systems be made, and not attached.
+                Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
+                done => return done,
+            }
+        }
+        attacher.confine(target, place, journal)?;
+        let failed = |errno| Error::file("mount operation failed", place, errno);
+        let mount = legacy::tmpfs(self.mode, target, attacher, place, ATTRIBUTES)?;
+        match mount.try_clone() {
+            Ok(again) => journal.mounted(again),
+            Err(_) => {
+                journal.mounted(mount);
+                return Err(failed(Errno::EMFILE));
+            }
+        }
+        tree.authority.trust(mount.as_fd()).map_err(failed)?;
+        fill(&mount)
+    }
+}
+
+/// Shows GPUs in the application profile of an earlier run.
+fn show_in_profile(
+    target: &Target,
+    minors: &[u32],
+    place: &Path,
+    tree: &Tree<'_>,
+    attacher: &Attacher<'_>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let directory = target.directory_itself()?;
+    let reach = tree.authority.reach_in_tmpfs(directory.as_fd());
+    let reach = reach.map_err(failed(place))?;
+    let old = match Earlier::open(&directory, profile::FILE, attacher.descriptors) {
+        Ok((_, old)) => old,
+        Err(Errno::ENOENT) => Vec::new(),
+        Err(errno) => return Err(Error::file("open failed", place.join(profile::FILE), errno)),
+    };
+    let content = if old.is_empty() {
+        profile::text(&profile::mask(minors))
+    } else {
+        let old = String::from_utf8(old).ok();
+        let mut minors = minors.iter();
+        let new = old.and_then(|old| {
+            minors.try_fold(old, |text, minor| profile::with_visible(&text, *minor))
+        });
+        new.ok_or_else(|| {
+            let text = format!(
+                "invalid application profile: {}",
+                place.join(profile::FILE).display()
+            );
+            Error::new(ErrorKind::Malformed, text)
+        })?
+    };
+    let file = profile_file(content);
+    put(&directory, reach, &file, place, tree, attacher, journal)
+}
+
+fn failed(place: &Path) -> impl Fn(Errno) -> Error {
+    move |errno| Error::file("mount operation failed", place, errno)
+}
+
+/// The file with an application profile.
+pub(in crate::apply) fn profile_file(content: String) -> TmpfsFile {
+    TmpfsFile {
+        name: profile::FILE.into(),
+        mode: profile::MODE,
+        content,
+    }
+}
+
+impl Target {
+    /// A descriptor of the directory that the target is, to keep in the journal.
+    fn directory_itself(&self) -> Result<Rc<OwnedFd>> {
+        self.fd
+            .try_clone()
+            .map(Rc::new)
+            .map_err(|_| Error::system("open failed", Errno::EMFILE))
+    }
+}
+
+/// Whether a tmpfs as we make them is mounted on a target. One that the caller has mounted too is a volume.
+fn is_ours(target: &Target, tree: &Tree<'_>, attacher: &Attacher<'_>) -> Result<bool, Errno> {
+    if !attacher.is_mount_with(target, ATTRIBUTES) {
+        return Ok(false);
+    }
+    tree.authority.is_private_tmpfs(target.fd.as_fd())
+}
+
+/// Makes a file in a mounted tmpfs have a content: created, rewritten or left alone.
+fn put(
+    dir: &Rc<OwnedFd>,
+    reach: Reach,
+    file: &TmpfsFile,
+    place: &Path,
+    tree: &Tree<'_>,
+    attacher: &Attacher<'_>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let failed = |errno| creation_failed(place, file, errno);
+    match reach.act(|| create(dir, file, tree)) {
+        Ok(()) => {
+            let (dir, name) = (Rc::clone(dir), file.name.clone());
+            journal.other(Box::new(move || {
+                let remove = || unlinkat(&*dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
+                reach
+                    .act(remove)
+                    .map_err(|errno| Error::file("file removal failed", name, errno))
+            }));
+            return Ok(());
+        }
+        Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    let (earlier, old) = Earlier::open(dir, &file.name, attacher.descriptors).map_err(failed)?;
+    if old == file.content.as_bytes() {
+        return Ok(());
+    }
+    // A file that is mounted there is not an earlier run's.
+    let is_in_it = tree
+        .authority
+        .same_mount(earlier.found.as_fd(), dir.as_fd());
+    if !is_in_it.map_err(failed)? {
+        return Err(failed(Errno::EXDEV));
+    }
+    let reopen = || earlier.reopen(OFlag::O_RDWR);
+    let mut open = reach.act(reopen).map_err(failed)?;
+    let again = open.try_clone().map_err(|_| failed(Errno::EMFILE))?;
+    let name = place.join(&file.name);
+    journal.other(Box::new(move || {
+        let mut again = again;
+        rewrite(&mut again, &old)
+            .map_err(|errno| Error::file("restoring a file failed", name, errno))
+    }));
+    rewrite(&mut open, file.content.as_bytes()).map_err(failed)
+}
+
+fn create(directory: &impl AsFd, file: &TmpfsFile, tree: &Tree<'_>) -> Result<(), Errno> {
+    let flags =
+        OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    let fd = openat(
+        directory.as_fd(),
+        file.name.as_str(),
+        flags,
+        tree.masked(file.mode),
+    )?;
+    File::from(fd)
+        .write_all(file.content.as_bytes())
+        .map_err(|e| errno_of(&e))
+}
+
+/// A file of an earlier run, by reference. What is in its place may be the container's doing: something of another type,
+/// or of any size, or exchanged a moment later.
+struct Earlier<'a> {
+    found: OwnedFd,
+    descriptors: &'a OwnedFd,
+}
+
+impl<'a> Earlier<'a> {
+    /// Finds and reads it.
+    fn open(
+        directory: &OwnedFd,
+        name: &str,
+        descriptors: &'a OwnedFd,
+    ) -> Result<(Self, Vec<u8>), Errno> {
+        let found = open_child(directory.as_fd(), name.as_ref())?;
+        // Checked first, since opening a device can be enough to do harm.
+        if kind(&inroot::stat(found.as_fd())?) != SFlag::S_IFREG {
+            return Err(Errno::EEXIST);
+        }
+        let file = Self { found, descriptors };
+        let bytes = read_file::read(file.reopen(OFlag::O_RDONLY)?, MOST_BYTES + 1)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(Errno::EFBIG);
+        }
+        Ok((file, bytes))
+    }
+
+    /// Opens that very file, whatever has its name meanwhile.
+    fn reopen(&self, flags: OFlag) -> Result<File, Errno> {
+        inroot::reopen(self.descriptors.as_fd(), self.found.as_fd(), flags).map(File::from)
+    }
+}
+
+fn rewrite(file: &mut File, content: &[u8]) -> Result<(), Errno> {
+    file.rewind().map_err(|e| errno_of(&e))?;
+    file.write_all(content).map_err(|e| errno_of(&e))?;
+    let length = i64::try_from(content.len()).map_err(|_| Errno::EFBIG)?;
+    ftruncate(file, length)
+}
+
+fn creation_failed(place: &Path, file: &TmpfsFile, errno: Errno) -> Error {
+    Error::file("file creation failed", place.join(&file.name), errno)
+}

@@ -1,0 +1,289 @@
+//! Prepares steps outside the container: every source opened, checked and cloned before the first effect.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+
+use nix::errno::Errno;
+
+use super::{Ahead, ApplyOptions};
+use crate::apply::executor::Order;
+use crate::apply::ldconfig::Prepared;
+use crate::apply::ldconfig::builtin::News;
+use crate::apply::mount::source::{Expected, HostSources, ReadySource};
+use crate::apply::mount::tmpfs::{NewProfile, NewTmpfs};
+use crate::apply::steps::{Action, BindKind, Source, Step};
+use crate::container::{CgroupVersion, Container, Ldconfig};
+use crate::error::{Error, Result};
+use crate::host::{DeviceNumber, DriverRoot};
+use crate::ldcache::judge::Loader;
+use crate::path::ContainerPath;
+use crate::plan::Need;
+
+/// Steps whose sources are checked and open: what can be found wrong without touching the container is found.
+pub(super) struct PreparedPlan<'a> {
+    /// In the order in which they are carried out; first those after which the ld.so.cache can be updated.
+    pub(super) tasks: Vec<Task<'a>>,
+    pub(super) cache: Option<CacheUpdate<'a>>,
+    /// Those that the update does not depend on: devices, sockets, procfs. They need not wait for it.
+    pub(super) further: Vec<Task<'a>>,
+    /// All at once, so that each device program is replaced once.
+    pub(super) devices: Option<DeviceRules>,
+    /// Intents that were given up.
+    pub(super) given_up: GivenUp,
+}
+
+/// How the container's loader learns of new libraries.
+pub(super) enum CacheUpdate<'a> {
+    /// From ldconfig, for these directories.
+    Run(Prepared, &'a [ContainerPath]),
+    /// In this process.
+    Builtin(&'a Loader, News<'a>),
+}
+
+/// A step with what it needs from the caller's namespaces.
+pub(super) struct Task<'a> {
+    pub(super) intent: usize,
+    pub(super) need: Need,
+    pub(super) deed: Deed<'a>,
+}
+
+/// What is done.
+pub(super) enum Deed<'a> {
+    Bind {
+        source: ReadySource,
+        at: &'a ContainerPath,
+    },
+    MountTmpfs {
+        tmpfs: NewTmpfs<'a>,
+        at: &'a ContainerPath,
+    },
+    MountProfile {
+        profile: NewProfile<'a>,
+        at: &'a ContainerPath,
+    },
+    Symlink {
+        at: &'a ContainerPath,
+        target: &'a Path,
+    },
+}
+
+/// Devices for a device cgroup.
+pub(super) struct DeviceRules {
+    pub(super) directory: OwnedFd,
+    pub(super) version: CgroupVersion,
+    /// How messages name the cgroup.
+    pub(super) name: PathBuf,
+    /// Each with its intent.
+    pub(super) devices: Vec<(usize, DeviceNumber)>,
+}
+
+/// Intents that the container must do without, and why.
+#[derive(Debug, Default)]
+pub(super) struct GivenUp {
+    intents: HashSet<usize>,
+    pub(super) reasons: Vec<Error>,
+}
+
+impl GivenUp {
+    /// Gives an intent up if the container can do without it.
+    ///
+    /// # Errors
+    /// The reason, if it cannot.
+    pub(super) fn add(&mut self, intent: usize, need: Need, reason: Error) -> Result<()> {
+        match need {
+            Need::Required => Err(reason),
+            Need::BestEffort => {
+                self.intents.insert(intent);
+                self.reasons.push(reason);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn has(&self, intent: usize) -> bool {
+        self.intents.contains(&intent)
+    }
+}
+
+/// What preparation needs to know.
+pub(super) struct Preparation<'a, 'o> {
+    pub(super) steps: &'a [Step],
+    pub(super) root: &'o DriverRoot,
+    pub(super) container: &'a Container,
+    pub(super) options: ApplyOptions<'o>,
+}
+
+impl<'a> Preparation<'a, '_> {
+    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image are
+    /// ordered from the namespace thread; without one there must be none.
+    ///
+    /// Mounts are made in the plan's order, which is the order in which the mount table will show them, and attached in
+    /// that order too.
+    pub(super) fn prepare(
+        &self,
+        ahead: &mut Ahead,
+        orders: Option<&Sender<Order<'a>>>,
+    ) -> Result<PreparedPlan<'a>> {
+        let mut work = PreparedPlan {
+            tasks: Vec::with_capacity(self.steps.len()),
+            cache: None,
+            further: Vec::new(),
+            devices: None,
+            given_up: GivenUp::default(),
+        };
+        let mut sources = HostSources::new(self.root);
+        let mut before_cache = 0;
+        let mut devices = Vec::new();
+        for step in self.steps {
+            let Step { intent, need, .. } = *step;
+            if work.given_up.has(intent) {
+                continue;
+            }
+            let deed = match &step.action {
+                Action::AllowDevice { number } => {
+                    devices.push((intent, *number));
+                    continue;
+                }
+                Action::UpdateLdCache { directories } => {
+                    work.cache = Some(self.cache_update(directories, ahead)?);
+                    continue;
+                }
+                action => self.deed(action, &mut sources, orders),
+            };
+            match deed {
+                Ok(deed) => work.tasks.push(Task { intent, need, deed }),
+                Err(error) => {
+                    work.given_up.add(intent, need, error)?;
+                    work.tasks.retain(|task| task.intent != intent);
+                    before_cache = before_cache.min(work.tasks.len());
+                }
+            }
+            if library(step).is_some() {
+                before_cache = work.tasks.len();
+            }
+        }
+        work.further = work.tasks.split_off(before_cache);
+        if let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) {
+            let directory = self.container.open_device_cgroup(cgroup)?;
+            let (version, name) = (cgroup.version, cgroup.directory.clone());
+            work.devices = Some(DeviceRules {
+                directory,
+                version,
+                name,
+                devices,
+            });
+        }
+        Ok(work)
+    }
+
+    fn deed(
+        &self,
+        action: &'a Action,
+        sources: &mut HostSources<'_>,
+        orders: Option<&Sender<Order<'a>>>,
+    ) -> Result<Deed<'a>> {
+        let mount_failed = |at: &ContainerPath, errno| {
+            let place = at.below(self.container.rootfs());
+            Error::file("mount operation failed", place, errno)
+        };
+        Ok(match action {
+            Action::Bind { source, at, kind } => Deed::Bind {
+                source: match source {
+                    Source::Host(path) => sources.open(path, Expected::Kind(*kind))?,
+                    Source::Image(path) => clone_from_image(path, *kind, orders)?,
+                },
+                at,
+            },
+            Action::BindDevice { source, number, at } => Deed::Bind {
+                source: sources.open(source, Expected::Device(*number))?,
+                at,
+            },
+            Action::MountTmpfs { at, mode, files } => Deed::MountTmpfs {
+                tmpfs: NewTmpfs::detached(*mode, files.as_slice())
+                    .map_err(|errno| mount_failed(at, errno))?,
+                at,
+            },
+            Action::ShowInProfile { at, minors } => Deed::MountProfile {
+                profile: NewProfile::detached(minors).map_err(|errno| mount_failed(at, errno))?,
+                at,
+            },
+            Action::Symlink { at, target } => Deed::Symlink { at, target },
+            Action::AllowDevice { .. } | Action::UpdateLdCache { .. } => {
+                unreachable!("collected by the caller")
+            }
+        })
+    }
+
+    fn cache_update(
+        &self,
+        directories: &'a [ContainerPath],
+        ahead: &mut Ahead,
+    ) -> Result<CacheUpdate<'a>> {
+        let ldconfig = &self.container.image.ldconfig;
+        if let (Ldconfig::Builtin, Some(loader)) = (ldconfig, &self.container.loader) {
+            let placed = self.options.placed.iter().cloned();
+            let news = News {
+                directories,
+                placed: placed.chain(placed_by(self.steps)).collect(),
+            };
+            return Ok(CacheUpdate::Builtin(loader, news));
+        }
+        let program = ahead.take_ldconfig(ldconfig)?;
+        let mut prepared = Prepared::with(program, directories, self.options.no_pivot)?;
+        if self.options.stay {
+            prepared = prepared.sharing_memory();
+        }
+        Ok(CacheUpdate::Run(prepared, directories))
+    }
+}
+
+/// Has the namespace thread open and clone a file of the image.
+fn clone_from_image<'a>(
+    path: &'a ContainerPath,
+    kind: BindKind,
+    orders: Option<&Sender<Order<'a>>>,
+) -> Result<ReadySource> {
+    let gone = || Error::system("namespace association failed", Errno::ESRCH);
+    let (reply, answer) = mpsc::channel();
+    let order = Order::CloneFromImage { path, kind, reply };
+    let sent = orders.and_then(|orders| orders.send(order).ok());
+    sent.ok_or_else(gone)?;
+    answer.recv().map_err(|_| gone())?
+}
+
+/// Whether steps mount files of the image, which only those who are in the container's namespace can open.
+pub(super) fn needs_image(steps: &[Step]) -> bool {
+    let is_image = |step: &Step| {
+        matches!(
+            step.action,
+            Action::Bind {
+                source: Source::Image(_),
+                ..
+            }
+        )
+    };
+    steps.iter().any(is_image)
+}
+
+/// The files and links that steps put into the container and that can be libraries.
+pub(super) fn placed_by<'s>(
+    steps: impl IntoIterator<Item = &'s Step>,
+) -> impl Iterator<Item = ContainerPath> {
+    let places = steps.into_iter().filter_map(library);
+    places.cloned()
+}
+
+/// Where a step puts what can be a library, or a link to one.
+fn library(step: &Step) -> Option<&ContainerPath> {
+    match &step.action {
+        Action::Bind {
+            at,
+            kind: BindKind::File,
+            ..
+        }
+        | Action::Symlink { at, .. } => Some(at),
+        _ => None,
+    }
+}

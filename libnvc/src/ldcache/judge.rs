@@ -1,0 +1,394 @@
+//! Looks at the image's dynamic loader: how it finds libraries, and whether its cache can be altered as it is.
+//!
+//! A cache can be if it says all that ldconfig would find: it is sound, younger than ld.so.conf and the directories it
+//! lists, and these have what it lists and nothing else. That is judged here, before anything is mounted, since mounting
+//! changes directories. The libraries themselves are not opened; there are thousands.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{FileStat, Mode};
+
+use crate::directory;
+use crate::error::{errno_of, errno_text};
+use crate::inroot::{self, Identity, Image, RootDir, identity, open_to_list};
+use crate::ldcache::configured::{Blocks, Configuration, KERNEL, LEASE, Time};
+use crate::ldcache::listing::Listing;
+use crate::ldcache::write::Line;
+use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
+use crate::path::ContainerPath;
+
+mod contents;
+
+use contents::Listed;
+
+/// No real loader cache comes near this size.
+const LARGEST: u64 = 16 << 20;
+/// Libraries of a directory that the cache does not know, each of which will be looked into.
+const MOST_LIBRARIES: usize = 512;
+/// Names in one directory.
+const MOST_NAMES: usize = 1 << 16;
+/// How long it may take to look at all of them.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// How the image finds libraries.
+#[derive(Debug)]
+pub(crate) enum Loader {
+    /// By glibc's cache.
+    Glibc(Cache),
+    /// By musl's list of directories; there is no cache.
+    Musl,
+    /// By names and default directories alone: the image has no /etc, as images built from scratch have none.
+    Plain,
+}
+
+/// A cache that is up to date.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) bytes: Vec<u8>,
+    /// The file it was read from.
+    pub(crate) file: Version,
+    /// The directories it lists, without those below them for some processors.
+    pub(crate) directories: Vec<Directory>,
+}
+
+/// One state of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    identity: Identity,
+    size: i64,
+    pub(crate) modified: Time,
+}
+
+impl Version {
+    pub(crate) fn of(stat: &FileStat) -> Self {
+        Self {
+            identity: identity(stat),
+            size: stat.st_size,
+            modified: Time::modified(stat),
+        }
+    }
+}
+
+/// A directory that the cache lists.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    /// As the cache names it.
+    pub(crate) path: Vec<u8>,
+    pub(crate) identity: Identity,
+    /// Whether ldconfig looks into it without being told to on its command line.
+    pub(crate) is_configured: bool,
+}
+
+/// Why the cache must be made anew.
+type Unusable = String;
+
+/// Looks at the image below `root`, into whose `directories` something will be mounted.
+///
+/// # Errors
+/// Why ldconfig must make the cache.
+pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Loader, Unusable> {
+    let descriptors = inroot::own_descriptors()
+        .map_err(|errno| unreadable(Path::new(inroot::OWN_DESCRIPTORS), errno))?;
+    let image = Image {
+        root,
+        descriptors: descriptors.as_fd(),
+    };
+    let place = "/etc/ld.so.cache";
+    let unusable = |why: &dyn std::fmt::Display| format!("{place}: {why}");
+    let etc = match root.resolve_directory(Path::new("/etc")) {
+        Err(Errno::ENOENT) => return Ok(Loader::Plain),
+        etc => etc.map_err(|errno| unreadable(Path::new("/etc"), errno))?,
+    };
+    let (bytes, file) = match find_cache(image, &etc) {
+        Ok(read) => read,
+        Err(Errno::ENOENT) if root.exists(Path::new(musl::NATIVE.path)) == Ok(true) => {
+            return Ok(Loader::Musl);
+        }
+        Err(Errno::EFBIG) => return Err(unusable(&"it is too large")),
+        Err(Errno::EINVAL) => return Err(unusable(&"it is not a regular file")),
+        Err(Errno::EOPNOTSUPP) => return Err(unusable(&KERNEL)),
+        Err(Errno::EAGAIN) => return Err(unusable(&LEASE)),
+        Err(errno) => return Err(unusable(&errno_text(errno))),
+    };
+    let listing = Listing::parse(&bytes).map_err(|why| unusable(&why))?;
+    let mut survey = Survey {
+        image,
+        written: file.modified,
+        known: HashSet::new(),
+        until: Instant::now() + LONGEST,
+    };
+    let configured = survey.configuration()?;
+    let mut listed = survey.listed(&listing)?;
+    survey.unlisted(&configured)?;
+    for directory in directories {
+        survey.searched(directory)?;
+    }
+    let mut found = survey.built_in()?;
+    found.extend(configured.into_iter().map(|(_, identity)| identity));
+    for directory in &mut listed {
+        directory.is_configured = found.contains(&directory.identity);
+    }
+    Ok(Loader::Glibc(Cache {
+        bytes,
+        file,
+        directories: listed,
+    }))
+}
+
+/// Reads the cache and what file it was: `EINVAL` if it is no regular file, `EFBIG` if it is too large.
+fn find_cache(image: Image<'_>, etc: &OwnedFd) -> Result<(Vec<u8>, Version), Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let found = openat(etc, "ld.so.cache", flags, Mode::empty())?;
+    let (file, stat) = image.open_file(found.as_fd())?;
+    read_cache(&file, &stat)
+}
+
+/// Reads a cache: `EFBIG` if it is too large.
+pub(crate) fn read_cache(file: &File, stat: &FileStat) -> Result<(Vec<u8>, Version), Errno> {
+    let size = u64::try_from(stat.st_size).map_err(|_| Errno::EFBIG)?;
+    if size > LARGEST {
+        return Err(Errno::EFBIG);
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
+    let length = file.take(LARGEST + 1).read_to_end(&mut bytes);
+    if length.map_err(|e| errno_of(&e))? as u64 > LARGEST {
+        return Err(Errno::EFBIG);
+    }
+    Ok((bytes, Version::of(stat)))
+}
+
+/// Judges whether a cache written at some time can be out of date.
+struct Survey<'a> {
+    image: Image<'a>,
+    written: Time,
+    /// Directories that were judged.
+    known: HashSet<Identity>,
+    until: Instant,
+}
+
+type Found<'a> = (&'a Path, OwnedFd, FileStat);
+
+impl Survey<'_> {
+    /// The directories of ld.so.conf as far as they are there, each once.
+    fn configuration(&self) -> Result<Vec<(PathBuf, Identity)>, Unusable> {
+        let configuration = Configuration::read(self.image)
+            .map_err(|Blocks { path, why }| format!("{}: {why}", path.display()))?;
+        if configuration.too_large {
+            return Err("/etc/ld.so.conf is too large".into());
+        }
+        if configuration
+            .times
+            .iter()
+            .any(|time| time.is_after(self.written))
+        {
+            return Err(
+                "/etc/ld.so.cache is older than /etc/ld.so.conf or what that includes".into(),
+            );
+        }
+        let mut found: Vec<(PathBuf, Identity)> = Vec::new();
+        for path in configuration.directories {
+            if let Some((_, _, stat)) = self.find(&path)? {
+                let identity = identity(&stat);
+                if !found.iter().any(|(_, known)| *known == identity) {
+                    found.push((path, identity));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The directories that ldconfig looks into by itself; which of them depends on the distribution.
+    fn built_in(&self) -> Result<HashSet<Identity>, Unusable> {
+        let mut found = HashSet::new();
+        for path in built_in() {
+            found.extend(self.find(&path)?.map(|(_, _, stat)| identity(&stat)));
+        }
+        Ok(found)
+    }
+
+    /// The directories that the cache lists; none of them was changed since, and each has what is listed of it.
+    fn listed(&mut self, listing: &Listing<'_>) -> Result<Vec<Directory>, Unusable> {
+        let directories = listing.directories();
+        let directories = directories.map_err(|why| format!("/etc/ld.so.cache: {why}"))?;
+        let mut listed: Vec<Directory> = Vec::new();
+        // The same directory can have several names.
+        let mut contents: HashMap<Identity, (Found<'_>, Listed<'_>)> = HashMap::new();
+        let lines = by_directory(listing);
+        for directory in directories {
+            let path = Path::new(OsStr::from_bytes(directory.path));
+            let Some(found) = self.find(path)? else {
+                return Err(not_there(path));
+            };
+            self.unchanged(&found)?;
+            let entry = contents.entry(identity(&found.2));
+            let (_, of_it) = entry.or_insert_with(|| (found, Listed::default()));
+            for line in lines.get(directory.path).into_iter().flatten() {
+                // Without the slash.
+                of_it.names.insert(line.rest.get(1..).unwrap_or_default());
+                of_it.sonames.insert(line.key);
+            }
+            if listed.iter().any(|known| known.path == directory.base) {
+                continue;
+            }
+            let path = Path::new(OsStr::from_bytes(directory.base));
+            let Some(found) = self.find(path)? else {
+                return Err(not_there(path));
+            };
+            let identity = identity(&found.2);
+            if self.known.insert(identity) {
+                self.unchanged(&found)?;
+                self.unchanged_below(&found)?;
+            }
+            listed.push(Directory {
+                path: directory.base.to_vec(),
+                identity,
+                is_configured: false,
+            });
+        }
+        for ((path, fd, _), listed) in contents.values() {
+            contents::check(self.image, path, fd, listed)?;
+        }
+        Ok(listed)
+    }
+
+    /// Directories of ld.so.conf that the cache does not list: there is nothing in them to list.
+    fn unlisted(&mut self, configured: &[(PathBuf, Identity)]) -> Result<(), Unusable> {
+        for (path, identity) in configured {
+            if !self.known.insert(*identity) {
+                continue;
+            }
+            let Some(found) = self.find(path)? else {
+                continue;
+            };
+            if self.libraries(&found)? > 0 {
+                return Err(format!(
+                    "/etc/ld.so.cache lists none of the libraries in {}",
+                    path.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory that will be searched: whole if the cache lists none of it, so there must not be too much in it.
+    fn searched(&mut self, directory: &ContainerPath) -> Result<(), Unusable> {
+        let path = directory.as_path();
+        let Some(found) = self.find(path)? else {
+            return Ok(());
+        };
+        if self.known.insert(identity(&found.2)) && self.libraries(&found)? > MOST_LIBRARIES {
+            return Err(format!(
+                "{directory} has too many libraries that /etc/ld.so.cache does not list"
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many names in a directory are libraries; an error if some are for some processors only.
+    fn libraries(&self, (path, fd, _): &Found<'_>) -> Result<usize, Unusable> {
+        let mut libraries = 0;
+        let mut subdirectories = false;
+        let listed = open_to_list(fd).and_then(|fd| {
+            directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
+                let can_be_file = entry.kind != libc::DT_DIR;
+                libraries += usize::from(can_be_file && library::is_name(entry.name.as_bytes()));
+                let known = FOR_FEATURES_BEFORE.iter().chain([&FOR_FEATURES]);
+                let mut known = known.map(OsStr::new);
+                subdirectories |=
+                    entry.kind != libc::DT_REG && known.any(|known| known == entry.name);
+            })
+        });
+        listed.map_err(|errno| unreadable(path, errno))?;
+        if subdirectories {
+            return Err(format!(
+                "{} has libraries for some processors only",
+                path.display()
+            ));
+        }
+        Ok(libraries)
+    }
+
+    /// Fails if a directory was changed after the cache.
+    fn unchanged(&self, (path, _, stat): &Found<'_>) -> Result<(), Unusable> {
+        if Time::modified(stat).is_after(self.written) {
+            return Err(format!("/etc/ld.so.cache is older than {}", path.display()));
+        }
+        Ok(())
+    }
+
+    /// The same for the directories below it whose libraries are for some processors only.
+    fn unchanged_below(&self, (path, ..): &Found<'_>) -> Result<(), Unusable> {
+        let mut below = Vec::new();
+        let path = path.join(FOR_FEATURES);
+        let Some((_, fd, _)) = self.find(&path)? else {
+            return Ok(());
+        };
+        let opened = open_to_list(&fd).map_err(|errno| unreadable(&path, errno))?;
+        let listed = directory::list(opened.as_fd(), &mut { MOST_NAMES }, |entry| {
+            let has_room = below.len() <= MOST_LIBRARIES;
+            if has_room && entry.name != ".." && entry.kind != libc::DT_REG {
+                below.push(entry.name.to_owned());
+            }
+        });
+        listed.map_err(|errno| unreadable(&path, errno))?;
+        if below.len() > MOST_LIBRARIES {
+            return Err(format!("{} has too many directories", path.display()));
+        }
+        for name in below {
+            if let Some(found) = self.find(&path.join(name))? {
+                self.unchanged(&found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory, if it is there and is one.
+    fn find<'p>(&self, path: &'p Path) -> Result<Option<Found<'p>>, Unusable> {
+        if Instant::now() > self.until {
+            return Err("looking at the image's directories takes too long".into());
+        }
+        let fd = match self.image.root.resolve_directory(path) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+            Err(errno) => return Err(unreadable(path, errno)),
+        };
+        let stat = inroot::stat(fd.as_fd()).map_err(|errno| unreadable(path, errno))?;
+        Ok(Some((path, fd, stat)))
+    }
+}
+
+/// What a cache lists, by directory.
+fn by_directory<'a, 'l>(listing: &'l Listing<'a>) -> HashMap<&'a [u8], Vec<&'l Line<'a>>> {
+    let mut lines: HashMap<_, Vec<_>> = HashMap::new();
+    for line in &listing.lines {
+        lines.entry(line.directory).or_default().push(line);
+    }
+    lines
+}
+
+fn not_there(path: &Path) -> Unusable {
+    format!(
+        "/etc/ld.so.cache lists {}, which is not there",
+        path.display()
+    )
+}
+
+fn unreadable(path: &Path, errno: Errno) -> Unusable {
+    format!("{}: {}", path.display(), errno_text(errno))
+}
+
+impl Directory {
+    /// Its name for messages.
+    pub(crate) fn name(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
+    }
+}

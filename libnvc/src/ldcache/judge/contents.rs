@@ -1,0 +1,168 @@
+//! Compares what a directory holds with what the cache lists of it.
+//!
+//! Times do not prove that a cache is up to date: builders of reproducible images give all files the same time, and a
+//! layer can add a file without changing the time of its directory. So names are compared, without opening the libraries
+//! of the image. A file is opened only if its name does not say which listed library it belongs to.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::Mode;
+
+use super::{MOST_NAMES, Unusable, unreadable};
+use crate::directory;
+use crate::elf;
+use crate::inroot::{Image, open_to_list};
+use crate::ldcache::library;
+
+/// How many files of a directory are opened at most. Real images have one or two of them: GNU ld's scripts.
+const MOST_OPENED: usize = 64;
+
+/// What the cache lists of a directory.
+#[derive(Debug, Default)]
+pub(super) struct Listed<'a> {
+    /// Names of files.
+    pub(super) names: HashSet<&'a [u8]>,
+    /// Names that programs ask for.
+    pub(super) sonames: HashSet<&'a [u8]>,
+}
+
+/// Checks that a directory has the libraries that the cache lists, and no others.
+///
+/// # Errors
+/// The reason why the cache is stale.
+pub(super) fn check(
+    image: Image<'_>,
+    path: &Path,
+    fd: &OwnedFd,
+    listed: &Listed<'_>,
+) -> Result<(), Unusable> {
+    let Listed { names, sonames } = listed;
+    let mut present = 0;
+    let mut strangers: Vec<OsString> = Vec::new();
+    let opened = open_to_list(fd).map_err(|errno| unreadable(path, errno))?;
+    let done = directory::list(opened.as_fd(), &mut { MOST_NAMES }, |entry| {
+        let name = entry.name.as_bytes();
+        if entry.kind == libc::DT_DIR {
+            return;
+        }
+        if names.contains(name) {
+            present += 1;
+        } else if library::is_name(name)
+            && !is_version_of_listed(name, names)
+            && strangers.len() <= names.len() + MOST_OPENED
+        {
+            strangers.push(entry.name.to_owned());
+        }
+    });
+    done.map_err(|errno| unreadable(path, errno))?;
+    if present < names.len() {
+        return Err(format!(
+            "/etc/ld.so.cache lists libraries that are not in {}",
+            path.display()
+        ));
+    }
+    if strangers.is_empty() {
+        return Ok(());
+    }
+    // Older glibcs name the file after their version: libc.so.6 is a link to libc-2.31.so.
+    let targets = names
+        .iter()
+        .filter_map(|name| readlinkat(fd, OsStr::from_bytes(name)).ok());
+    let targets: HashSet<OsString> = targets.collect();
+    strangers.retain(|name| !targets.contains(name));
+    let too_many = strangers.len() > MOST_OPENED;
+    let missed = |name: &&OsString| is_missed(image, path, fd, name, sonames);
+    match strangers.iter().find(|name| too_many || missed(name)) {
+        Some(name) => Err(format!(
+            "/etc/ld.so.cache does not list {}",
+            path.join(name).display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether a listed library has this name up to a dot: `libz.so.1` is listed for `libz.so.1.2.13`.
+fn is_version_of_listed(name: &[u8], names: &HashSet<&[u8]>) -> bool {
+    let Some(versions) = name.windows(4).position(|part| part == b".so.") else {
+        return false;
+    };
+    let dots = name.iter().enumerate().skip(versions + 4);
+    let dots = dots.filter(|(_, byte)| **byte == b'.');
+    dots.filter_map(|(at, _)| name.get(..at))
+        .any(|shorter| names.contains(shorter))
+}
+
+/// Whether ldconfig would list a file that is not listed.
+fn is_missed(
+    image: Image<'_>,
+    path: &Path,
+    fd: &OwnedFd,
+    name: &OsStr,
+    sonames: &HashSet<&[u8]>,
+) -> bool {
+    match soname(image, path, fd, name) {
+        Ok(Some(soname)) => !sonames.contains(soname.as_slice()),
+        Ok(None) => false,
+        Err(why) => {
+            log::debug!("not a library: {}: {why}", path.join(name).display());
+            false
+        }
+    }
+}
+
+/// Reads the SONAME of a library, or its name if it has none. Returns None for what ldconfig does not list.
+///
+/// Links for the link editor (`libz.so`) count as the library that they lead to.
+fn soname(
+    image: Image<'_>,
+    path: &Path,
+    fd: &OwnedFd,
+    name: &OsStr,
+) -> Result<Option<Vec<u8>>, elf::Malformed> {
+    let io = |errno: Errno| std::io::Error::from(errno);
+    // By reference first and then that very file: opening a device can be enough to do harm.
+    let found = match readlinkat(fd, name) {
+        Ok(_) => image.root.resolve(&path.join(name)),
+        Err(_) => {
+            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            openat(fd, name, flags, Mode::empty())
+        }
+    };
+    let (file, _) = found
+        .and_then(|found| image.open_file(found.as_fd()))
+        .map_err(io)?;
+    let library = elf::Library::open(file)?;
+    let needs_libc = || library.needs(&library::C_LIBRARY);
+    if !library.is_shared() || library::flags(library.identity(), needs_libc)?.is_none() {
+        return Ok(None);
+    }
+    let soname = library.soname()?;
+    Ok(Some(soname.unwrap_or_else(|| name.as_bytes().to_vec())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_belong_to_listed_libraries() {
+        let listed: HashSet<&[u8]> = [&b"libz.so.1"[..], b"libfoo.so", b"libbar-1.so.2.3"].into();
+        let of_listed = |name: &str| is_version_of_listed(name.as_bytes(), &listed);
+        assert!(of_listed("libz.so.1.2.13") && of_listed("libbar-1.so.2.3.4"));
+        for other in [
+            "libz.so.2",
+            "libz.so.10",
+            "libz.so",
+            "libfoo.so.1",
+            "libbar-1.so.2",
+        ] {
+            assert!(!of_listed(other), "{other}");
+        }
+    }
+}

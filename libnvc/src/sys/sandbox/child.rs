@@ -1,0 +1,493 @@
+//! Walls the child in, step by step, and executes the program.
+//!
+//! The order matters: mounts need the capabilities that are dropped afterwards, a change of user clears the death signal
+//! and the ambient capabilities, and after the system-call filter only the execution is left to do.
+
+use std::convert::Infallible;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
+
+use super::{NAME, Sandbox, volumes};
+use crate::sys::capabilities::{
+    Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, drop_bounding, only, raise_ambient, shield,
+};
+
+/// What the child was doing when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Step {
+    Streams,
+    Enter,
+    Namespaces,
+    Private,
+    Copy,
+    Attach,
+    Pivot,
+    Volumes,
+    Mask,
+    Limits,
+    User,
+    UserNamespace,
+    Capabilities,
+    DeathSignal,
+    Filter,
+    Execute,
+}
+
+impl Step {
+    const ALL: [Self; 16] = [
+        Self::Streams,
+        Self::Enter,
+        Self::Namespaces,
+        Self::Private,
+        Self::Copy,
+        Self::Attach,
+        Self::Pivot,
+        Self::Volumes,
+        Self::Mask,
+        Self::Limits,
+        Self::User,
+        Self::UserNamespace,
+        Self::Capabilities,
+        Self::DeathSignal,
+        Self::Filter,
+        Self::Execute,
+    ];
+}
+
+/// A step that failed, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) step: Step,
+    pub(crate) errno: Errno,
+}
+
+impl Failure {
+    /// Bytes of a failure on the report pipe; below PIPE_BUF, so they arrive together.
+    pub(crate) const SIZE: usize = 5;
+
+    fn to_bytes(self) -> [u8; Self::SIZE] {
+        let [a, b, c, d] = (self.errno as i32).to_ne_bytes();
+        [self.step as u8, a, b, c, d]
+    }
+
+    /// What the child wrote; none unless it is a whole, known report.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let &[step, a, b, c, d] = bytes else {
+            return None;
+        };
+        Some(Self {
+            step: *Step::ALL.get(usize::from(step))?,
+            errno: Errno::from_raw(i32::from_ne_bytes([a, b, c, d])),
+        })
+    }
+}
+
+/// Notes which step a failure belongs to.
+trait At<T> {
+    fn at(self, step: Step) -> Result<T, Failure>;
+}
+
+impl<T> At<T> for Result<T, Errno> {
+    fn at(self, step: Step) -> Result<T, Failure> {
+        self.map_err(|errno| Failure { step, errno })
+    }
+}
+
+/// Becomes the program, or tells why not; allocates nothing.
+pub(super) fn run(sandbox: &Sandbox<'_>, arguments: &[*const libc::c_char]) -> ! {
+    // A panic must not unwind into the copy of the caller, which would undo what the caller did.
+    let _end = EndWhenDropped;
+    let Err(failure) = wall_in(sandbox, arguments);
+    // There is no one left to tell if this fails; the parent then sees the exit status alone.
+    let _ = write(sandbox.report, &failure.to_bytes());
+    super::end(1)
+}
+
+struct EndWhenDropped;
+
+impl Drop for EndWhenDropped {
+    fn drop(&mut self) {
+        super::end(1);
+    }
+}
+
+fn wall_in(
+    sandbox: &Sandbox<'_>,
+    arguments: &[*const libc::c_char],
+) -> Result<Infallible, Failure> {
+    let _ = prctl::set_name(NAME);
+    // Until it executes, this process holds a copy of the caller's memory; nobody may look into it (pid=host containers).
+    let _ = prctl::set_dumpable(false);
+    dup2_stdin(sandbox.input).at(Step::Streams)?;
+    dup2_stdout(sandbox.output).at(Step::Streams)?;
+    dup2_stderr(sandbox.output).at(Step::Streams)?;
+
+    // The working directory is carried over into the new mount namespace; a descriptor would stay in the old one, where
+    // this process can mount nothing.
+    fchdir(sandbox.rootfs).at(Step::Enter)?;
+    let namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
+    unshare(namespaces).at(Step::Namespaces)?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount_at(None, c"/", None, private, None).at(Step::Private)?;
+    enter_root(sandbox)?;
+    mask(c"/proc", MsFlags::MS_RDONLY)?;
+    mask(c"/sys", MsFlags::MS_RDONLY)?;
+    name_program(sandbox)?;
+    chdir(c"/").at(Step::Pivot)?;
+
+    if super::close_on_execution().is_err() {
+        super::close_on_execution_one_by_one();
+    }
+    super::set_umask(0o022);
+    become_owner(sandbox)?;
+    limit_resources()?;
+    // After the user: changing it clears the signal.
+    prctl::set_pdeathsig(Signal::SIGKILL).at(Step::DeathSignal)?;
+    end_if_alone(sandbox)?;
+    forbid_calls(sandbox)?;
+    // SAFETY: spawn builds the list from CStrings that outlive it, and ends it with a null pointer.
+    let errno = unsafe { super::execute(sandbox.program, arguments) };
+    Err(errno).at(Step::Execute)
+}
+
+/// Ends this process if the caller died before there was a signal for it: then nobody reads the report any more. Its id
+/// would not tell, since in a new pid namespace there is no parent.
+fn end_if_alone(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    super::close_copy(sandbox.report_reader).at(Step::DeathSignal)?;
+    // Nothing is asked for: that a pipe has no reader is always told.
+    let mut end = [PollFd::new(sandbox.report, PollFlags::empty())];
+    match poll(&mut end, PollTimeout::ZERO) {
+        Ok(0) => Ok(()),
+        Ok(_) => super::end(1),
+        Err(errno) => Err(errno).at(Step::DeathSignal),
+    }
+}
+
+fn mount_at(
+    source: Option<&std::ffi::CStr>,
+    target: &std::ffi::CStr,
+    kind: Option<&std::ffi::CStr>,
+    flags: MsFlags,
+    data: Option<&std::ffi::CStr>,
+) -> Result<(), Errno> {
+    mount(source, target, kind, flags, data)
+}
+
+/// Makes the working directory the root, leaves the old one, and restricts the new one.
+fn enter_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    if sandbox.pivot {
+        // The old root ends up on top of the new one, where `.` finds it: pivot_root(2), NOTES.
+        let pivot = || pivot_root(c".", c".");
+        // Most containers have a mount for a root, which spares a second copy of it and of all below. It is refused if it
+        // is none, if it is the first one of its namespace, and if a user namespace has locked it to what it is mounted on.
+        if pivot().is_err() {
+            cover_root(sandbox)?;
+            pivot().at(Step::Pivot)?;
+        }
+        umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
+    } else {
+        cover_root(sandbox)?;
+        // The old root stays below the new one, out of reach without a descriptor and without CAP_SYS_CHROOT.
+        chroot(c".").at(Step::Pivot)?;
+    }
+    restrict_root(sandbox)
+}
+
+/// Covers the root directory with the working directory and all mounts below it, and goes there.
+fn cover_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    let tree: OwnedFd = match super::clone_tree_here() {
+        Ok(tree) => tree,
+        // Before Linux 5.2, or below a runtime's filter that answers EPERM to calls it does not know.
+        Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(sandbox),
+        Err(errno) => return Err(errno).at(Step::Copy),
+    };
+    match super::attach_to_root(tree.as_fd()) {
+        // A sandbox that forbids this call alone.
+        Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(sandbox),
+        done => done.at(Step::Attach)?,
+    }
+    fchdir(&tree).at(Step::Attach)
+}
+
+/// The same by mount(2), which cannot say where in a stack of mounts it means.
+fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    let wanted = fstat(sandbox.rootfs).at(Step::Attach)?;
+    let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
+    mount_at(Some(c"."), c"/", None, bind, None).at(Step::Attach)?;
+    // `/` is still the directory below the new mount; climbing to it from above crosses into the topmost.
+    chdir(c"/..").at(Step::Attach)?;
+    let here = nix::sys::stat::stat(c".").at(Step::Attach)?;
+    if (here.st_dev, here.st_ino) != (wanted.st_dev, wanted.st_ino) {
+        return Err(Errno::EXDEV).at(Step::Attach);
+    }
+    Ok(())
+}
+
+/// Restricts the root, which is the working directory, and all mounts below it.
+///
+/// Devices and set-id bits of the image mean nothing in the sandbox, and neither do its programs unless one is to run. What is
+/// mounted below the root is the host's, and not for the program to change.
+fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    use nix::sys::statvfs::{FsFlags, statvfs};
+    let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
+    if !sandbox.image_programs {
+        attributes |= libc::MOUNT_ATTR_NOEXEC;
+    }
+    let mut becomes_read_only = false;
+    if !sandbox.writes_volumes {
+        attributes |= libc::MOUNT_ATTR_RDONLY;
+        let flags = statvfs(c".").at(Step::Volumes)?.flags();
+        becomes_read_only = !flags.contains(FsFlags::ST_RDONLY);
+    }
+    match super::restrict_tree_here(attributes) {
+        // Before Linux 5.12.
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            restrict_here(sandbox)?;
+            if sandbox.writes_volumes {
+                return Ok(());
+            }
+            return volumes::make_read_only(sandbox.descriptors).at(Step::Volumes);
+        }
+        done => done.at(Step::Copy)?,
+    }
+    if becomes_read_only {
+        super::make_writable_here().at(Step::Volumes)?;
+    }
+    Ok(())
+}
+
+/// Restricts the one mount that the working directory is the root of; those below it keep what they have.
+fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    use nix::sys::statvfs::FsFlags;
+    let has = nix::sys::statvfs::statvfs(c".").at(Step::Attach)?.flags();
+    let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
+    // A remount replaces all flags, and refuses to clear locked ones.
+    for (present, flag) in [
+        (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ] {
+        if has.contains(present) {
+            flags |= flag;
+        }
+    }
+    if !sandbox.image_programs {
+        flags |= MsFlags::MS_NOEXEC;
+    }
+    mount_at(None, c".", None, flags, None).at(Step::Attach)
+}
+
+/// Puts an empty read-only directory over one of the root's, if it is a directory: no kernel interface for the program.
+///
+/// Leaves the working directory there, since mount(2) takes names and the descriptor's is `.` there. Returns None if there
+/// is no such directory, and otherwise a reference to it, below the mount.
+fn mask(name: &std::ffi::CStr, read_only: MsFlags) -> Result<Option<OwnedFd>, Failure> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
+        Err(errno) => return Err(errno).at(Step::Mask),
+    };
+    fchdir(&directory).at(Step::Mask)?;
+    let data = Some(c"mode=555");
+    let flags = MASK | read_only;
+    mount_at(Some(c"tmpfs"), c".", Some(c"tmpfs"), flags, data).at(Step::Mask)?;
+    Ok(Some(directory))
+}
+
+const MASK: MsFlags = MsFlags::MS_NOSUID
+    .union(MsFlags::MS_NODEV)
+    .union(MsFlags::MS_NOEXEC);
+
+/// Masks /dev, but for the name that the kernel has for a program that is executed by descriptor: /dev/fd/N.
+///
+/// TOMOYO, a security module that Debian's kernels have switched on, looks that name up, and without it nothing can be
+/// executed. The program needs no devices. Where the image has no /dev, nothing can be done about it.
+fn name_program(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    let Some(below) = mask(c"/dev", MsFlags::empty())? else {
+        return Ok(());
+    };
+    chdir(c"/dev").at(Step::Mask)?;
+    let here = nix::sys::stat::stat(c".").at(Step::Mask)?;
+    // A process in another mount namespace can rename what is a mount point here.
+    if here.st_dev == fstat(&below).at(Step::Mask)?.st_dev {
+        return Err(Errno::EXDEV).at(Step::Mask);
+    }
+    let cwd = nix::fcntl::AT_FDCWD;
+    mkdirat(cwd, c"fd", Mode::from_bits_truncate(0o555)).at(Step::Mask)?;
+    chdir(c"fd").at(Step::Mask)?;
+    let mut digits = [0; 12];
+    let number = decimal(sandbox.program.as_raw_fd(), &mut digits);
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    openat(cwd, number, flags, Mode::from_bits_truncate(0o444)).at(Step::Mask)?;
+    chdir(c"..").at(Step::Mask)?;
+    let flags = MASK | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount_at(None, c".", None, flags, None).at(Step::Mask)
+}
+
+/// Writes a number into a buffer, without memory of its own: this process may share its parent's.
+fn decimal(number: i32, digits: &mut [u8; 12]) -> &std::ffi::CStr {
+    let mut rest = number.unsigned_abs();
+    let mut start = digits.len() - 1;
+    for (at, digit) in digits.iter_mut().enumerate().rev().skip(1) {
+        *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        start = at;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let text = digits.get(start..).unwrap_or_default();
+    std::ffi::CStr::from_bytes_until_nul(text).unwrap_or_default()
+}
+
+/// Drops all capabilities but those that the program keeps, and becomes the container's owner, in its user namespace if it
+/// has one.
+///
+/// It keeps CAP_DAC_OVERRIDE, since images have directories that their owner cannot write, and a shield: once it is
+/// executed the program is dumpable, and has nothing else that a container's root has not.
+fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    let shield = shield();
+    drop_bounding_set(shield);
+    if let Some((user, group)) = sandbox.owner {
+        // Not SECBIT_NO_SETUID_FIXUP, which needs CAP_SETPCAP and would outlive the execution.
+        prctl::set_keepcaps(true).at(Step::User)?;
+        match super::set_groups(&[group]) {
+            // A user namespace whose /proc/self/setgroups says "deny": the groups cannot be dropped there.
+            Ok(()) | Err(Errno::EPERM) => {}
+            Err(errno) => return Err(errno).at(Step::User),
+        }
+        super::set_group(group).at(Step::User)?;
+        super::set_user(user).at(Step::User)?;
+        // With fs.suid_dumpable=1 the change of user has undone it. Until now this process has all its capabilities.
+        prctl::set_dumpable(false).at(Step::User)?;
+    }
+    if let Some(namespace) = sandbox.user_namespace {
+        let entering = Capabilities {
+            effective: only(SYS_ADMIN),
+            permitted: only(SYS_ADMIN),
+            inheritable: 0,
+        };
+        entering.set().at(Step::UserNamespace)?;
+        super::enter_user_namespace(namespace).at(Step::UserNamespace)?;
+        // It comes with full sets, and perhaps with a memory that can be looked into.
+        drop_bounding_set(shield);
+        prctl::set_dumpable(false).at(Step::UserNamespace)?;
+    }
+    let is_ambient = sandbox.owner.is_some() || sandbox.user_namespace.is_some();
+    let shields = shield.map_or(0, only);
+    // Without a shield the program is a file that its user cannot read. Executing such a file leaves a process
+    // undumpable, unless it has the capability to read it.
+    let effective = shield.is_some();
+    let overrides = match keep(only(DAC_OVERRIDE) | shields, effective) {
+        // A caller that has it not itself: then ldconfig writes only what its user may.
+        Err(Errno::EPERM) => keep(shields, effective).map(|()| false),
+        done => done.map(|()| true),
+    };
+    // Ambient, since for a user other than 0 an execution drops the rest.
+    if overrides.at(Step::Capabilities)? && is_ambient {
+        raise_ambient(DAC_OVERRIDE).at(Step::Capabilities)?;
+    }
+    if let Some(capability) = shield.filter(|_| is_ambient) {
+        raise_ambient(capability).at(Step::Capabilities)?;
+    }
+    Ok(())
+}
+
+/// Keeps a set through the execution, which makes it effective if it is not.
+fn keep(set: Set, effective: bool) -> Result<(), Errno> {
+    let capabilities = Capabilities {
+        effective: if effective { set } else { 0 },
+        permitted: set,
+        inheritable: set,
+    };
+    capabilities.set()
+}
+
+/// Leaves in the bounding set what the program keeps.
+fn drop_bounding_set(shield: Option<u32>) {
+    let kept = [Some(DAC_OVERRIDE), shield];
+    for capability in (0..64).filter(|capability| !kept.contains(&Some(*capability))) {
+        // EINVAL: past the last one. EPERM: no CAP_SETPCAP, and then no_new_privs alone keeps an execution from gaining
+        // what the set still holds.
+        if drop_bounding(capability).is_err() {
+            break;
+        }
+    }
+}
+
+/// Bounds what a damaged or hostile library can make ldconfig do.
+fn limit_resources() -> Result<(), Failure> {
+    for (resource, limit) in [
+        (Resource::RLIMIT_CPU, 10),
+        (Resource::RLIMIT_AS, 2 << 30),
+        (Resource::RLIMIT_NOFILE, 64),
+        // Upstream's 1 or 2 MiB is less than the cache of a large image.
+        (Resource::RLIMIT_FSIZE, 64 << 20),
+        // 1 and not 0: a pipe in core_pattern is served whatever the limit, except this one (core(5)).
+        (Resource::RLIMIT_CORE, 1),
+    ] {
+        match setrlimit(resource, limit, limit) {
+            // The caller's limit is lower still, and CAP_SYS_RESOURCE is gone.
+            Ok(()) | Err(Errno::EPERM) => {}
+            Err(errno) => return Err(errno).at(Step::Limits),
+        }
+    }
+    Ok(())
+}
+
+/// Sets no_new_privs and the system-call filter.
+fn forbid_calls(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+    use seccompiler::Error;
+    seccompiler::apply_filter(sandbox.filter).map_err(|error| {
+        let errno = match &error {
+            Error::Prctl(error) | Error::Seccomp(error) => error.raw_os_error(),
+            _ => None,
+        };
+        Failure {
+            step: Step::Filter,
+            errno: errno.map_or(Errno::EINVAL, Errno::from_raw),
+        }
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written() {
+        for (number, text) in [(0, c"0"), (7, c"7"), (10, c"10"), (i32::MAX, c"2147483647")] {
+            assert_eq!(decimal(number, &mut [0; 12]), text);
+        }
+    }
+
+    #[test]
+    fn failures_survive_the_pipe() {
+        for (number, step) in Step::ALL.into_iter().enumerate() {
+            assert_eq!(step as usize, number);
+            let failure = Failure {
+                step,
+                errno: Errno::EPERM,
+            };
+            assert_eq!(Failure::from_bytes(&failure.to_bytes()), Some(failure));
+        }
+        for bytes in [&b""[..], b"\0\0\0\0", b"\xff\0\0\0\0", b"\0\0\0\0\0\0"] {
+            assert_eq!(Failure::from_bytes(bytes), None, "{bytes:?}");
+        }
+    }
+}
