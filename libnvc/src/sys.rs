@@ -1,6 +1,7 @@
-//! Wraps the raw system calls that nix does not have; with `capi`, the only place for `unsafe`.
+//! Wraps the raw system calls that nix lacks. Apart from `capi`, this is the only place for `unsafe`.
 //!
-//! One operation a block, with the requirement of the call and where it is met. Nothing here decides anything.
+//! Each block holds one operation; its SAFETY comment names the call's requirement and where it is met. Nothing here
+//! decides policy.
 
 #![allow(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Calls bpf(2) for what device cgroups need: programs, the ways they are attached, and links.
+//! Calls bpf(2) for device cgroups: programs, attach modes and links.
 //!
-//! nix does not have this call and the eBPF crates expect ELF objects; a device filter is some twenty generated
-//! instructions. Every attribute struct is laid out as in the kernel's `union bpf_attr`, its padding named and zero,
-//! since the kernel refuses trailing bytes that are not.
+//! nix does not have this call, and the eBPF crates expect ELF objects, while a device filter is some twenty generated
+//! instructions. Every attribute struct is laid out as in the kernel's `union bpf_attr`. Its padding is named and zero,
+//! because the kernel refuses nonzero trailing bytes.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -27,38 +27,39 @@ const BPF_LINK_TYPE_CGROUP: u32 = 3;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 
-/// Descendants may attach their own program, which then replaces this one for them.
+/// A descendant may attach its own program, which then replaces this one there.
 pub const BPF_F_ALLOW_OVERRIDE: u32 = 1;
-/// Several programs, those of ancestors too, which must all allow.
+/// Several programs may be attached; all of them, including those of ancestors, must allow the access.
 pub const BPF_F_ALLOW_MULTI: u32 = 2;
-/// Exchange one of several programs.
+/// Replaces one of several programs.
 pub const BPF_F_REPLACE: u32 = 4;
 
-/// Instructions a first look has room for; the filters of runc, crun and systemd have some hundred.
+/// Size of the first instruction buffer; the filters of runc, crun and systemd have about a hundred.
 const USUAL_LENGTH: usize = 512;
 
-/// How often a program is loaded again because a signal came meanwhile: the verifier gives up then, also for one that a
-/// handler takes or a tracer, and for a freezing cgroup. Go's scheduler sends its threads some hundred in a second.
+/// Retries of a program load that a signal interrupted: the verifier then fails with EAGAIN, also for a signal with a
+/// handler, a ptrace stop, or a freezing cgroup. Go's scheduler sends its threads several hundred signals a second.
 const MOST_SIGNALS: usize = 50;
 
-/// One instruction, as the kernel takes and returns it.
+/// One instruction in the kernel's format.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// Class, operation or size, and source of the operand.
+    /// Class, operation or size, and operand source.
     pub code: u8,
-    /// Destination in one half and source in the other.
+    /// Destination register in one half, source register in the other.
     registers: u8,
-    /// Of a jump or of memory.
+    /// Jump or memory offset.
     pub offset: i16,
     /// Constant operand.
     pub immediate: i32,
 }
 
 impl Instruction {
-    /// An instruction on register `dst`, with `src` as its other operand.
+    /// Builds an instruction on register `dst`, with `src` as its other operand.
     pub const fn new(code: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> Self {
-        // The kernel's are bit fields, which the compiler fills from the low end, or from the high one.
+        // The kernel uses bit fields, which compilers fill from the low end on little-endian and from the high end
+        // otherwise.
         let registers = if cfg!(target_endian = "little") {
             (dst & 0xf) | (src << 4)
         } else {
@@ -72,7 +73,7 @@ impl Instruction {
         }
     }
 
-    /// Destination register.
+    /// Returns the destination register.
     pub const fn dst(self) -> u8 {
         if cfg!(target_endian = "little") {
             self.registers & 0xf
@@ -81,7 +82,7 @@ impl Instruction {
         }
     }
 
-    /// Source register.
+    /// Returns the source register.
     pub const fn src(self) -> u8 {
         if cfg!(target_endian = "little") {
             self.registers >> 4
@@ -104,32 +105,32 @@ impl fmt::Debug for Instruction {
     }
 }
 
-/// The programs of a cgroup.
+/// The programs attached to a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Their ids, in the order in which they run.
+    /// Program ids, in execution order.
     pub programs: Vec<u32>,
-    /// How they were attached: none, or one of `BPF_F_ALLOW_OVERRIDE` and `BPF_F_ALLOW_MULTI`.
+    /// The attach mode: zero, `BPF_F_ALLOW_OVERRIDE` or `BPF_F_ALLOW_MULTI`.
     pub flags: u32,
 }
 
-/// What the kernel says about a program.
+/// The kernel's information about a program.
 #[derive(Clone, Debug)]
 pub struct ProgramInfo {
-    /// Its id.
+    /// Program id.
     pub id: u32,
-    /// What whoever loaded it called it, padded with zeros.
+    /// Name given at load time, padded with zeros.
     pub name: [u8; 16],
-    /// Its instructions, unless the kernel keeps them to itself (`bpf_jit_harden`, missing privilege).
+    /// The instructions; None if the kernel hides them (`bpf_jit_harden`, missing privilege).
     pub instructions: Option<Vec<Instruction>>,
 }
 
-/// What the kernel says about a link that attaches a device filter to a cgroup.
+/// A link that attaches a device filter to a cgroup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceLink {
-    /// Id of the program.
+    /// Program id.
     pub(crate) program: u32,
-    /// Id of the cgroup, the inode number of its directory.
+    /// Cgroup id, which is the inode number of its directory.
     pub(crate) cgroup: u64,
 }
 
@@ -146,7 +147,7 @@ struct QueryAttr {
     prog_attach_flags: u64,
     link_ids: u64,
     link_attach_flags: u64,
-    // Newer kernels write this back whatever size they are told, so it must be there.
+    // Newer kernels write this field back whatever size they are given, so it must exist.
     revision: u64,
 }
 
@@ -248,9 +249,9 @@ struct MapCreateAttr {
     map_flags: u32,
 }
 
-/// The device filters attached to a cgroup directly, or all that are in effect for it.
+/// Returns the device filters attached to a cgroup itself, or with `effective` all that apply to it.
 ///
-/// The flags are unknown (zero) for the ones in effect.
+/// The flags are unknown (zero) for effective programs.
 pub fn query(cgroup: BorrowedFd<'_>, effective: bool) -> Result<Attached, Errno> {
     let mut room = 64;
     for _ in 0..10 {
@@ -274,7 +275,7 @@ pub fn query(cgroup: BorrowedFd<'_>, effective: bool) -> Result<Attached, Errno>
                     flags: attr.attach_flags,
                 });
             }
-            // Some were attached since we were told how many there are.
+            // More programs were attached after the count was read.
             Err(Errno::ENOSPC) => room = count.max(room) * 2,
             Err(errno) => return Err(errno),
         }
@@ -292,7 +293,7 @@ pub fn program_by_id(id: u32) -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(BPF_PROG_GET_FD_BY_ID, &mut attr) }
 }
 
-/// Asks what a program is and, as the kernel has it after verification, what it does.
+/// Reads a program's information and its verified instructions.
 pub fn program_info(program: BorrowedFd<'_>) -> Result<ProgramInfo, Errno> {
     let mut instructions = vec![Instruction::default(); USUAL_LENGTH];
     loop {
@@ -326,7 +327,7 @@ pub fn program_info(program: BorrowedFd<'_>) -> Result<ProgramInfo, Errno> {
     }
 }
 
-/// Has the kernel verify and load a device filter; with a `log`, the verifier writes its reasons there.
+/// Has the kernel verify and load a device filter. The verifier writes its messages to `log`, if given.
 pub fn load_program(
     instructions: &[Instruction],
     name: [u8; 16],
@@ -356,7 +357,7 @@ pub fn load_program(
     Err(Errno::EAGAIN)
 }
 
-/// Attaches a program to a cgroup; with `BPF_F_REPLACE`, in the place of another one.
+/// Attaches a program to a cgroup; with `BPF_F_REPLACE`, replaces another one.
 pub fn attach(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,
@@ -386,7 +387,7 @@ pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<
     unsafe { bpf(BPF_PROG_DETACH, &mut attr) }.map(drop)
 }
 
-/// The id of the first link after `id`.
+/// Returns the id of the first link after `id`.
 pub(crate) fn next_link(id: u32) -> Result<Option<u32>, Errno> {
     let mut attr = GetIdAttr {
         id,
@@ -410,7 +411,7 @@ pub(crate) fn link_by_id(id: u32) -> Result<OwnedFd, Errno> {
     unsafe { bpf_fd(BPF_LINK_GET_FD_BY_ID, &mut attr) }
 }
 
-/// What a link attaches to which cgroup, if it is one for devices.
+/// Returns the program and cgroup of a link, if it attaches a device filter.
 pub(crate) fn device_link(link: BorrowedFd<'_>) -> Result<Option<DeviceLink>, Errno> {
     let mut info = RawLinkInfo::default();
     let mut attr = InfoAttr {
@@ -418,8 +419,8 @@ pub(crate) fn device_link(link: BorrowedFd<'_>) -> Result<Option<DeviceLink>, Er
         info_len: length(size_of::<RawLinkInfo>())?,
         info: address(&raw mut info),
     };
-    // SAFETY: the command writes at most `info_len` bytes to `info`, which is that long. In what it is given it may find the
-    // address of a buffer for a name, where the type of link has one; those bytes are zero, which means none.
+    // SAFETY: the command writes at most `info_len` bytes to `info`, which is that long. It may read the address of a
+    // name buffer from `info` for some link types; those bytes are zero, which means no buffer.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
     let ours = info.kind == BPF_LINK_TYPE_CGROUP && info.attach_type == BPF_CGROUP_DEVICE;
     Ok(ours.then_some(DeviceLink {
@@ -428,7 +429,7 @@ pub(crate) fn device_link(link: BorrowedFd<'_>) -> Result<Option<DeviceLink>, Er
     }))
 }
 
-/// Exchanges the program of a link, if it is still `old`.
+/// Replaces the program of a link, if it is still `old`.
 pub(crate) fn update_link(
     link: BorrowedFd<'_>,
     old: BorrowedFd<'_>,
@@ -444,7 +445,7 @@ pub(crate) fn update_link(
     unsafe { bpf(BPF_LINK_UPDATE, &mut attr) }.map(drop)
 }
 
-/// Attaches a program to a cgroup for as long as the link is open.
+/// Attaches a program to a cgroup until the link is closed.
 pub fn create_link(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut attr = LinkCreateAttr {
         prog_fd: number(program),
@@ -456,7 +457,7 @@ pub fn create_link(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<Ow
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut attr) }
 }
 
-/// Makes an array of one number.
+/// Creates an array map of one number.
 pub fn create_map() -> Result<OwnedFd, Errno> {
     let mut attr = MapCreateAttr {
         map_type: BPF_MAP_TYPE_ARRAY,
@@ -482,7 +483,7 @@ unsafe fn bpf<A>(command: libc::c_long, attr: &mut A) -> Result<RawFd, Errno> {
     Errno::result(result).and_then(|value| RawFd::try_from(value).map_err(|_| Errno::EOVERFLOW))
 }
 
-/// Calls bpf(2) with a command that makes a descriptor.
+/// Calls bpf(2) with a command that returns a descriptor.
 ///
 /// # Safety
 ///
@@ -490,7 +491,7 @@ unsafe fn bpf<A>(command: libc::c_long, attr: &mut A) -> Result<RawFd, Errno> {
 unsafe fn bpf_fd<A>(command: libc::c_long, attr: &mut A) -> Result<OwnedFd, Errno> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, attr) }?;
-    // SAFETY: the caller promises a descriptor that is new, so nobody else owns it.
+    // SAFETY: the caller promises a new descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -529,7 +530,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(RawLinkInfo, cgroup_id), 16);
     }
 
-    /// Many more than fit between two signals, all told.
+    /// Far more signals than a single load can survive.
     #[test]
     #[ignore = "needs root"]
     fn signals_do_not_keep_programs_from_being_loaded() {

@@ -1,20 +1,20 @@
 //! Reads and sets the calling thread's capabilities without allocating, and keeps processes from being traced.
 //!
-//! A container in the host's pid namespace sees our processes. The kernel lets its root look into each one of the same
-//! user whose permitted capabilities it has itself (ptrace(2), "access mode checking"), so a process that gives up its
-//! capabilities becomes *easier* to trace. What it could show is the host's root directory, or the memory of the
-//! privileged process that it was copied from. Two things prevent that: a process that is not dumpable is closed to all
-//! that lack CAP_SYS_PTRACE, but executing a program makes it dumpable again; and a [shield], a capability that means
-//! nothing and that containers are not given, survives the execution.
+//! A container in the host's pid namespace sees our processes. The kernel lets the container's root trace any process
+//! of the same user whose permitted capabilities are a subset of its own (ptrace(2), "access mode checking"), so a
+//! process that drops its capabilities becomes *easier* to trace. A tracer would gain the host's root directory, or the
+//! memory of the privileged process that forked it. Two things prevent that. A process that is not dumpable cannot be
+//! traced without CAP_SYS_PTRACE, but execve(2) makes it dumpable again. A [shield], a harmless capability that
+//! containers are not given, survives execve(2).
 
 use std::ptr;
 
 use nix::errno::Errno;
 
-/// A set of capabilities, by their numbers.
+/// A set of capabilities, one bit per number.
 pub(crate) type Set = u64;
 
-/// The capability of this number, alone in a set.
+/// Returns the set that holds only this capability.
 pub(crate) const fn only(capability: u32) -> Set {
     1 << capability
 }
@@ -24,11 +24,11 @@ pub(crate) const DAC_OVERRIDE: u32 = 1;
 /// `CAP_SYS_ADMIN`.
 pub(crate) const SYS_ADMIN: u32 = 21;
 
-/// Capabilities that are worth nothing to a program in a container's root or in NVML's process, and that no runtime
-/// grants unless it grants all: `CAP_WAKE_ALARM` and `CAP_BLOCK_SUSPEND`.
+/// Capabilities that are useless to a program in a container's root or in NVML's process, and that no runtime grants
+/// unless it grants all: `CAP_WAKE_ALARM` and `CAP_BLOCK_SUSPEND`.
 const SHIELDS: [u32; 2] = [35, 36];
 
-/// What a thread may do.
+/// The capability sets of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capabilities {
     pub(crate) effective: Set,
@@ -57,7 +57,7 @@ const OF_THIS_THREAD: Header = Header {
 };
 
 impl Capabilities {
-    /// Those of the calling thread.
+    /// Reads the calling thread's sets.
     pub(crate) fn read() -> Result<Self, Errno> {
         let mut header = OF_THIS_THREAD;
         let mut words = [Words::default(); 2];
@@ -73,9 +73,10 @@ impl Capabilities {
         })
     }
 
-    /// Makes them the calling thread's. Ambient ones that are not permitted and inheritable go.
+    /// Sets the calling thread's sets. The kernel drops ambient capabilities that are not both permitted and
+    /// inheritable.
     pub(crate) fn set(self) -> Result<(), Errno> {
-        #[allow(clippy::cast_possible_truncation)] // that is the point
+        #[allow(clippy::cast_possible_truncation)] // each word takes one half
         let words = [0, 32].map(|shift| Words {
             effective: (self.effective >> shift) as u32,
             permitted: (self.permitted >> shift) as u32,
@@ -93,13 +94,14 @@ impl Capabilities {
     }
 }
 
-/// Whether a capability is in the calling thread's bounding set.
+/// Returns true if the capability is in the calling thread's bounding set.
 pub(crate) fn is_bounding(capability: u32) -> bool {
     // SAFETY: this prctl takes no pointers.
     unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability, 0, 0, 0) == 1 }
 }
 
-/// Whether a program that the calling thread executes as a user other than 0 has a capability.
+/// Returns true if the capability is in the calling thread's ambient set, which a non-root program keeps across
+/// execve(2).
 pub(crate) fn is_ambient(capability: u32) -> bool {
     // SAFETY: this prctl takes no pointers.
     unsafe {
@@ -113,14 +115,14 @@ pub(crate) fn is_ambient(capability: u32) -> bool {
     }
 }
 
-/// Takes one capability out of the bounding set; `EINVAL` past the last that the kernel knows.
+/// Drops a capability from the bounding set; `EINVAL` past the last one the kernel knows.
 pub(crate) fn drop_bounding(capability: u32) -> Result<(), Errno> {
     // SAFETY: this prctl takes no pointers.
     let done = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
     Errno::result(done).map(drop)
 }
 
-/// Lets a permitted and inheritable capability survive the execution of a program by a user other than 0.
+/// Makes a permitted and inheritable capability ambient, so that it survives execve(2) by a non-root user.
 pub(crate) fn raise_ambient(capability: u32) -> Result<(), Errno> {
     // SAFETY: this prctl takes no pointers.
     let done = unsafe {
@@ -135,22 +137,22 @@ pub(crate) fn raise_ambient(capability: u32) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
-/// The capability that a process keeps, though it is worth nothing, so that containers cannot trace it after it has
-/// executed a program. None if the calling thread has none of them, or could not pass it on.
+/// Returns the harmless capability to keep, so that containers cannot trace the process after execve(2). None if the
+/// calling thread has neither, or could not pass one on.
 pub(crate) fn shield() -> Option<u32> {
     let Capabilities {
         permitted,
         inheritable,
         ..
     } = Capabilities::read().ok()?;
-    // What is neither inheritable nor in the bounding set cannot be made inheritable.
+    // A capability that is neither inheritable nor in the bounding set cannot be made inheritable.
     SHIELDS.into_iter().find(|&capability| {
         permitted & only(capability) != 0
             && (inheritable & only(capability) != 0 || is_bounding(capability))
     })
 }
 
-/// Keeps no capability but a shield, which no program that is executed from now on is without.
+/// Drops all capabilities but a shield, which every program executed from now on inherits.
 ///
 /// The bounding set stays: it grants nothing, and with `no_new_privs` nothing can be gained through it.
 pub(crate) fn keep_shield_only() -> Result<(), Errno> {
@@ -162,7 +164,7 @@ pub(crate) fn keep_shield_only() -> Result<(), Errno> {
         inheritable: kept,
     };
     capabilities.set()?;
-    // Refused by kernels before 4.3 and where securebits forbid it; then programs are executed without.
+    // Fails before Linux 4.3 and if securebits forbid it; programs then run without the shield.
     if let Some(capability) = shield {
         let _ = raise_ambient(capability);
     }
@@ -174,7 +176,7 @@ pub(crate) fn keep_shield_only() -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    /// Tests run on threads of their own, which is what capabilities belong to.
+    /// Capabilities are per thread, and each test runs on its own thread.
     #[test]
     fn nothing_but_a_shield_is_kept() {
         let before = Capabilities::read().unwrap();
@@ -186,7 +188,7 @@ mod tests {
         let kept = Capabilities::read().unwrap();
         assert_eq!((kept.effective, kept.permitted), (0, expected));
         assert_eq!(kept.inheritable, expected);
-        // Again, with nothing left to give up.
+        // A second call has nothing left to drop.
         keep_shield_only().unwrap();
         assert_eq!(Capabilities::read(), Ok(kept));
         Capabilities::default().set().unwrap();

@@ -1,26 +1,27 @@
-//! Calls libcuda, the CUDA driver library, for the few facts about GPUs that NVML does not have.
+//! Calls libcuda, the CUDA driver library, for the few GPU facts that NVML lacks.
 //!
-//! No context is made on a GPU. Declarations are those of CUDA's public driver interface, of the functions used here.
+//! No context is created on a GPU. Declarations follow CUDA's public driver interface and cover only the functions used
+//! here.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::mem::ManuallyDrop;
 
 use libloading::os::unix::{Library, RTLD_NOW};
 
-/// The library's name; the loader finds it.
+/// The library's soname; the loader finds it.
 const LIBRARY: &str = "libcuda.so.1";
 
 const SUCCESS: c_int = 0;
 const NO_DEVICE: c_int = 100;
 
-/// A fact about a GPU, `CUdevice_attribute`.
+/// A GPU attribute, `CUdevice_attribute`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Attribute {
     /// Bytes of constant memory.
     ConstantMemory = 9,
     /// Number of multiprocessors.
     Multiprocessors = 16,
-    /// Whether ECC is on.
+    /// 1 if ECC is enabled.
     Ecc = 32,
     /// Memory clock in kHz.
     MemoryClock = 36,
@@ -30,11 +31,11 @@ pub(crate) enum Attribute {
     L2Cache = 38,
     CapabilityMajor = 75,
     CapabilityMinor = 76,
-    /// Bytes of shared memory of a multiprocessor.
+    /// Bytes of shared memory per multiprocessor.
     SharedMemory = 81,
 }
 
-/// A GPU, as CUDA counts them: not in NVML's order.
+/// A GPU, numbered in CUDA's order, which differs from NVML's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gpu(c_int);
 
@@ -51,17 +52,16 @@ type TextOfCode = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
 pub(crate) struct Cuda(ManuallyDrop<Library>);
 
 impl Cuda {
-    /// Loads the library. For a process with a single thread, since it changes variables that the library reads: those
-    /// that hide GPUs, or have it write a cache.
+    /// Loads the library. The process must have a single thread, because this changes environment variables that the
+    /// library reads: those that hide GPUs, and one that makes it write a cache.
     ///
-    /// # Errors
-    /// The loader's text.
+    /// # Errors The loader's text.
     pub(crate) fn load() -> Result<Self, String> {
         // SAFETY: the caller has a single thread.
         unsafe { std::env::remove_var("CUDA_VISIBLE_DEVICES") };
         // SAFETY: as above.
         unsafe { std::env::set_var("CUDA_CACHE_DISABLE", "1") };
-        // SAFETY: runs the library's start code, which is made to be loaded into any program; the process exists for
+        // SAFETY: runs the library's initialisers, which are made to run in any program. This process exists to load
         // such libraries and has no privileges.
         match unsafe { Library::open(Some(LIBRARY), RTLD_NOW) } {
             Ok(library) => Ok(Self(ManuallyDrop::new(library))),
@@ -70,7 +70,7 @@ impl Cuda {
         }
     }
 
-    /// The newest CUDA version that the driver knows: 12020 is 12.2.
+    /// Returns the newest CUDA version that the driver supports: 12020 is 12.2.
     pub(crate) fn version(&self) -> Result<i32, String> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<Number>(c"cuDriverGetVersion") }?;
@@ -80,7 +80,7 @@ impl Cuda {
             .map(|()| version)
     }
 
-    /// Connects to the driver; true if there are GPUs.
+    /// Initialises the driver; returns true if there are GPUs.
     pub(crate) fn init(&self) -> Result<bool, String> {
         // SAFETY: the name has this type in CUDA's interface.
         let init = unsafe { self.find::<Init>(c"cuInit") }?;
@@ -91,18 +91,18 @@ impl Cuda {
         }
     }
 
-    /// The GPU at a PCI address such as `0000:05:00.0`.
+    /// Returns the GPU at a PCI address such as `0000:05:00.0`.
     pub(crate) fn gpu(&self, busid: &str) -> Result<Gpu, String> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<ByBusId>(c"cuDeviceGetByPCIBusId") }?;
         let busid = CString::new(busid).map_err(|_| "no bus id".to_owned())?;
         let mut gpu = 0;
-        // SAFETY: reads a string that ends in zero, writes one integer.
+        // SAFETY: reads a NUL-terminated string, writes one integer.
         self.check(unsafe { get(&raw mut gpu, busid.as_ptr()) })
             .map(|()| Gpu(gpu))
     }
 
-    /// A fact.
+    /// Returns an attribute of a GPU.
     pub(crate) fn attribute(&self, gpu: Gpu, attribute: Attribute) -> Result<i32, String> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<GetAttribute>(c"cuDeviceGetAttribute") }?;
@@ -112,7 +112,7 @@ impl Cuda {
             .map(|()| value)
     }
 
-    /// Bytes of memory that programs can have.
+    /// Returns the bytes of memory available to programs.
     pub(crate) fn memory(&self, gpu: Gpu) -> Result<u64, String> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<TotalMemory>(c"cuDeviceTotalMem_v2") }?;
@@ -122,7 +122,7 @@ impl Cuda {
             .map(|()| bytes as u64)
     }
 
-    /// Whether one GPU can read another's memory.
+    /// Returns true if one GPU can read the other's memory.
     pub(crate) fn reaches(&self, one: Gpu, other: Gpu) -> Result<bool, String> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<AccessPeer>(c"cuDeviceCanAccessPeer") }?;
@@ -148,7 +148,7 @@ impl Cuda {
         if known != SUCCESS || text.is_null() {
             return None;
         }
-        // SAFETY: CUDA's interface promises a constant string that ends in zero.
+        // SAFETY: CUDA's interface promises a constant NUL-terminated string.
         Some(
             unsafe { CStr::from_ptr(text) }
                 .to_string_lossy()
@@ -156,7 +156,7 @@ impl Cuda {
         )
     }
 
-    /// A function of the library.
+    /// Looks up a function of the library.
     ///
     /// # Safety
     /// `F` must be the type that the function has in CUDA's interface.

@@ -1,25 +1,25 @@
-//! Makes room for file descriptors, and closes many at once.
+//! Enlarges the file descriptor table, and closes many descriptors at once.
 
 use std::ffi::c_uint;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 
-/// Makes the process's table of descriptors large enough for `count` of them.
+/// Makes the process's descriptor table large enough for `count` descriptors.
 ///
-/// The kernel doubles the table when it is full, and when threads share it, waits for an RCU grace period first: some ten
-/// milliseconds. Before threads are started it costs nothing.
+/// The kernel doubles a full table. If threads share the table, it first waits for an RCU grace period, some ten
+/// milliseconds. Before threads are started the call costs nothing.
 pub(crate) fn reserve(any: BorrowedFd<'_>, count: usize) -> Result<(), Errno> {
     let last = RawFd::try_from(count).map_err(|_| Errno::EMFILE)?;
     // SAFETY: F_DUPFD_CLOEXEC takes an integer and makes a new descriptor; the one it copies is open while borrowed.
     let ret = unsafe { libc::fcntl(any.as_raw_fd(), libc::F_DUPFD_CLOEXEC, last) };
     let fd = Errno::result(ret)?;
-    // SAFETY: the call above made it for us alone. Dropping it leaves the table as large as it is.
+    // SAFETY: the call above returned a new descriptor. Dropping it does not shrink the table.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }
 
-/// Closes descriptors, neighbours with one call.
+/// Closes descriptors, with one call for each run of consecutive numbers.
 pub(crate) fn close_all(descriptors: Vec<OwnedFd>) {
     let mut numbers: Vec<RawFd> = descriptors
         .into_iter()
@@ -39,13 +39,13 @@ pub(crate) fn close_all(descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// Closes all descriptors from `first` to `last`, which must all be the caller's; false where the call is missing
-/// (before Linux 5.9, in sandboxes).
+/// Closes all descriptors from `first` to `last`, which must all be the caller's. Returns false if close_range(2) is
+/// missing (before Linux 5.9, in sandboxes).
 fn close_run(first: RawFd, last: RawFd) -> bool {
     let (Ok(first), Ok(last)) = (c_uint::try_from(first), c_uint::try_from(last)) else {
         return false;
     };
-    // SAFETY: the call takes no pointers, and every descriptor of the range was given up by its owner.
+    // SAFETY: the call takes no pointers, and the owner of every descriptor in the range has released it.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
 }
 
@@ -63,7 +63,7 @@ mod tests {
         let numbers: Vec<RawFd> = all.iter().map(AsRawFd::as_raw_fd).collect();
         close_all(all);
         assert!(kept.try_clone().is_ok());
-        // Other tests may take the numbers again meanwhile, but not with this file.
+        // Other tests may reuse the numbers meanwhile, but not for this file.
         let name = |number| std::fs::read_link(format!("/proc/self/fd/{number}"));
         let left = numbers
             .iter()

@@ -1,6 +1,6 @@
-//! Asks libdxcore, WSL2's door to the Windows graphics kernel, for the graphics adapters.
+//! Queries libdxcore, WSL2's interface to the Windows graphics kernel, for the graphics adapters.
 //!
-//! The calls and structures are those of Windows' d3dkmthk.h and d3dukmdt.h, with 32-bit wide characters as Linux has them.
+//! Calls and structures are those of Windows' d3dkmthk.h and d3dukmdt.h, with Linux's 32-bit wide characters.
 
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ const REGISTRY: u32 = 48;
 const DRIVER_STORE_PATH: u32 = 2;
 /// `D3DDDI_QUERYREGISTRY_STATUS`
 const REGISTRY_SUCCESS: u32 = 0;
-/// `D3DKMT_ENUMADAPTERS_FILTER`: adapters that drive no display, too.
+/// `D3DKMT_ENUMADAPTERS_FILTER`: includes adapters that drive no display.
 const INCLUDE_COMPUTE_ONLY: u64 = 1;
-/// Windows' limit of a path.
+/// Windows' path length limit.
 const MAX_PATH: usize = 260;
 const MOST_ADAPTERS: u32 = 1024;
 
@@ -27,7 +27,7 @@ const MOST_ADAPTERS: u32 = 1024;
 pub(crate) struct Adapter {
     /// Version of the Windows display driver model, e.g. 2700 for 2.7.
     pub(crate) wddm: u32,
-    /// Where its driver's files are shown to Linux.
+    /// Where Linux sees the adapter's driver files.
     pub(crate) driver_store: PathBuf,
 }
 
@@ -70,7 +70,7 @@ struct RegistryQuery {
     physical_adapter: u32,
     output_size: u32,
     status: u32,
-    /// The output follows the structure; this is its place, a path's with room to spare.
+    /// The output follows the structure; this buffer holds a path with room to spare.
     output: [u32; 2 * MAX_PATH],
 }
 
@@ -78,10 +78,10 @@ type Enumerate2 = unsafe extern "C" fn(*mut EnumAdapters2) -> c_int;
 type Enumerate3 = unsafe extern "C" fn(*mut EnumAdapters3) -> c_int;
 type Query = unsafe extern "C" fn(*mut QueryAdapterInfo) -> c_int;
 
-/// The adapters that libdxcore knows; none if it cannot be loaded or lacks a call.
+/// Returns the adapters that libdxcore reports, or None if it cannot be loaded or lacks a call.
 pub(crate) fn adapters(library: &Path) -> Option<Vec<Adapter>> {
-    // SAFETY: loading runs the library's initialisers. It belongs to the operating system (WSL2), found as the system's
-    // loader finds it, and is trusted like libc.
+    // SAFETY: loading runs the library's initialisers. It is part of the operating system (WSL2), is found where the
+    // system's loader finds it, and is trusted like libc.
     let loaded = unsafe { Library::new(library) };
     let library = loaded
         .inspect_err(|e| debug!("{}: {e}", library.display()))
@@ -107,8 +107,8 @@ fn enumerate3(library: &Library) -> Option<Vec<AdapterInfo>> {
             count,
             adapters,
         };
-        // SAFETY: the callee writes at most `count` elements to `adapters`, which `enumerate` has room for, or only
-        // the count if that is null.
+        // SAFETY: the callee writes at most `count` elements to `adapters`, which `enumerate` sized for that, or only
+        // the count if the pointer is null.
         let status = unsafe { call(&raw mut request) };
         (status == 0).then_some(request.count)
     })
@@ -148,7 +148,7 @@ fn adapter(query: Query, handle: u32) -> Option<Adapter> {
         output: [0; 2 * MAX_PATH],
     });
     ask(query, handle, REGISTRY, &mut *registry)?;
-    // Some versions only say how much room they need if they are told of none.
+    // Some versions return only the required size if the output size is zero.
     if registry.output_size > 0 && registry.output.first() == Some(&0) {
         ask(query, handle, REGISTRY, &mut *registry)?;
     }
@@ -161,7 +161,7 @@ fn adapter(query: Query, handle: u32) -> Option<Adapter> {
     })
 }
 
-/// Asks for one kind of information; `data` is both question and answer.
+/// Queries one kind of information; `data` is both input and output.
 fn ask<T>(query: Query, handle: u32, kind: u32, data: &mut T) -> Option<()> {
     let mut request = QueryAdapterInfo {
         handle,
@@ -175,7 +175,7 @@ fn ask<T>(query: Query, handle: u32, kind: u32, data: &mut T) -> Option<()> {
     (status == 0).then_some(())
 }
 
-/// Wide characters up to the terminating zero.
+/// Decodes wide characters up to the terminating zero.
 fn text(wide: &[u32]) -> Option<String> {
     let end = wide.iter().position(|&unit| unit == 0)?;
     let text: Option<String> = wide

@@ -1,8 +1,8 @@
-//! Copies the calling process, where that is harmless: it has one thread, and the copy never returns to its caller.
+//! Forks the calling process when that is safe: it has one thread, and the child never returns to its caller.
 //!
-//! What an execution costs, a copy does without: the loader, the relocations, and the C library's 41 cpuid instructions,
-//! each of which leaves a virtual machine (together 0.3 ms in one). The copy shares the layout of the caller's memory and
-//! sees what was in it.
+//! A fork avoids the cost of exec: the loader, the relocations, and the C library's 41 cpuid instructions, each of
+//! which exits to the hypervisor in a virtual machine (together 0.3 ms). The child shares the layout of the caller's
+//! memory and sees its contents.
 
 use std::ffi::{CString, c_char, c_int};
 use std::mem;
@@ -16,15 +16,14 @@ use nix::unistd::{ForkResult, Pid};
 
 use super::process::{exit_now, is_alone};
 
-/// Starts a copy of the process that runs a function and ends with what it returns. None where there are more threads,
-/// or where it cannot be told.
+/// Forks a child that runs a function and exits with its result. Returns None if the process has more than one thread,
+/// or if that is unknown.
 ///
-/// The copy has three descriptors as its standard streams, this environment, and **all signals blocked**; what the
-/// caller handles has its default action again. Other descriptors are open in the copy, with owners that it never gets
-/// back to.
+/// The child gets three descriptors as its standard streams, this environment, and **all signals blocked**; signals the
+/// caller handles have their default action again. Other descriptors stay open in the child; their owners are never
+/// dropped there.
 ///
-/// # Errors
-/// `EINVAL` for descriptors below 3, which would overwrite each other; the system's.
+/// # Errors `EINVAL` for descriptors below 3, which would overwrite each other; the system's.
 pub(crate) fn copy_of_this_process(
     stdio: [BorrowedFd<'_>; 3],
     environment: &[CString],
@@ -37,11 +36,11 @@ pub(crate) fn copy_of_this_process(
         return Ok(None);
     }
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    // SAFETY: the process has one thread, so no lock is held by a thread that the copy does not have.
+    // SAFETY: the process has one thread, so no other thread can hold a lock that would stay locked in the child.
     let forked = match unsafe { nix::unistd::fork() } {
         Ok(ForkResult::Child) => copy(stdio, environment, run),
         Ok(ForkResult::Parent { child }) => {
-            // At worst it begins later.
+            // If this fails, the child merely starts later.
             let _ = move_elsewhere(child);
             Ok(Some(child))
         }
@@ -51,25 +50,25 @@ pub(crate) fn copy_of_this_process(
     forked
 }
 
-/// Has a new process begin on another processor than this one, on which the caller goes on.
+/// Moves a new process to another CPU than the caller's.
 ///
-/// A kernel may let it wait here until the caller has nothing more to do (a virtual machine's that keeps its processors
-/// together), and then the two take turns instead of working side by side.
+/// A kernel may leave the child queued on this CPU until the caller sleeps (a virtual machine's that packs tasks), and
+/// then the two take turns instead of running in parallel.
 fn move_elsewhere(process: Pid) -> Result<(), Errno> {
     let allowed = sched_getaffinity(process)?;
     let mut others = allowed;
     others.unset(sched_getcpu()?)?;
-    // There may be no other, which is refused.
+    // Fails if there is no other CPU.
     sched_setaffinity(process, &others)?;
-    // It has been moved; where it goes later is the kernel's business.
+    // The process has moved; the scheduler may place it freely from now on.
     sched_setaffinity(process, &allowed)
 }
 
-/// The copy. Nothing unwinds out of a function with this ABI: a panic ends the process.
+/// Runs in the child. Nothing unwinds out of a function with this ABI: a panic aborts the process.
 #[allow(improper_ctypes_definitions)] // called from here only
 extern "C" fn copy(stdio: [BorrowedFd<'_>; 3], environment: &[CString], run: fn() -> u8) -> ! {
     for (target, fd) in (0..).zip(stdio) {
-        // SAFETY: takes no pointers. Whoever owned the stream is never got back to.
+        // SAFETY: takes no pointers. The owner of the replaced stream never runs again in the child.
         if unsafe { libc::dup2(fd.as_raw_fd(), target) } < 0 {
             exit_now(127);
         }
@@ -90,23 +89,23 @@ fn forget_handlers() {
 fn is_handled(signal: Signal) -> bool {
     // SAFETY: a structure of integers and a pointer that may be null.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: nothing is set; the action is written to a structure of ours.
+    // SAFETY: sets nothing; the current action is written to our structure.
     let known = unsafe { libc::sigaction(signal as c_int, ptr::null(), &raw mut action) } == 0;
     known && ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction)
 }
 
-/// Gives the process an environment of its own; what it was started with stays where it is.
+/// Replaces the process's environment; the original strings stay where they are.
 fn set_environment(variables: &[CString]) {
     unsafe extern "C" {
         static mut environ: *mut *mut c_char; // environ(7)
     }
-    // An empty list, and not none as of clearenv(3): foreign code may walk through it.
+    // An empty list rather than the null pointer of clearenv(3), because foreign code may iterate over it.
     let list: Vec<*mut c_char> = variables
         .iter()
         .map(|variable| variable.as_ptr().cast_mut())
         .chain([ptr::null_mut()])
         .collect();
-    // SAFETY: strings that end with zero and a list that ends with null. All of them stay: the list is leaked, and the
-    // strings' owner is never got back to. The process has one thread, and nobody holds what a look-up gave.
+    // SAFETY: NUL-terminated strings and a null-terminated list. All of them stay valid: the list is leaked, and the
+    // strings' owner is never dropped. The process has one thread, and no reference into the old environment is held.
     unsafe { environ = list.leak().as_mut_ptr() };
 }

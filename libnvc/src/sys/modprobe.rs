@@ -1,4 +1,4 @@
-//! Runs a driver root's modprobe, with that root as its own.
+//! Runs a driver root's modprobe, chrooted into that root.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use caps::{CapSet, Capability};
 use log::debug;
 
-/// Runs `program <module>` in a root, or in the caller's own if there is none, silently, and waits for its end.
+/// Runs `program <module>` in a root, or in the caller's own if there is none, without output, and waits for it.
 pub(crate) fn run(
     root: Option<BorrowedFd<'_>>,
     program: &Path,
@@ -25,19 +25,19 @@ pub(crate) fn run(
         .stderr(Stdio::null());
     let root = root.map(|root| root.as_raw_fd());
     let enter = move || root.map_or(Ok(()), change_root);
-    // SAFETY: `pre_exec` requires that the closure do only what is allowed between fork and exec in a process with
-    // threads; it makes two raw system calls, allocates nothing and takes no lock.
+    // SAFETY: `pre_exec` requires a closure that is async-signal-safe after fork in a process with threads; this one
+    // makes two raw system calls, allocates nothing and takes no lock.
     unsafe { command.pre_exec(enter) };
-    // A capability set is a thread's, so a thread of its own changes and passes on nothing of the caller's.
+    // Capabilities are per thread, so a separate thread changes them and the caller's stay as they are.
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             limit();
-            // Where the bounding set lacks it, exec takes it from the inheritable set.
+            // If the bounding set lacks it, exec takes it from the inheritable set.
             if let Err(e) = caps::raise(None, CapSet::Inheritable, Capability::CAP_SYS_MODULE) {
                 debug!("cannot pass CAP_SYS_MODULE on: {e}");
             }
-            // It could not load anything, and containers that see the host's processes could trace it: it would have no
-            // capability that they have not, and the host's root directory.
+            // Without it the program could load nothing, and containers that see the host's processes could trace it:
+            // it would have no capability that they lack, but the host's root directory.
             if !passes_on(Capability::CAP_SYS_MODULE) {
                 let text = "CAP_SYS_MODULE is missing";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
@@ -50,27 +50,27 @@ pub(crate) fn run(
     })
 }
 
-/// The capabilities that the program may have: to load modules, and to read them whoever they belong to.
+/// The capabilities that the program may have: loading modules, and reading them whoever owns them.
 const ALLOWED: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_SYS_MODULE];
 
-/// Whether a program that this thread executes as root has a capability.
+/// Returns true if a program that this thread executes as root gets the capability.
 fn passes_on(capability: Capability) -> bool {
     let has = |set| caps::has_cap(None, set, capability).unwrap_or(false);
     has(CapSet::Bounding) || has(CapSet::Inheritable)
 }
 
-/// Takes the rest out of this thread's bounding set.
+/// Drops the rest from this thread's bounding set.
 fn limit() {
     let mut rest = caps::all();
     rest.retain(|capability| !ALLOWED.contains(capability));
     rest.retain(|capability| caps::drop(None, CapSet::Bounding, *capability).is_err());
     if !rest.is_empty() {
-        // The caller has no CAP_SETPCAP, or the kernel does not know them.
+        // The caller lacks CAP_SETPCAP, or the kernel does not know these capabilities.
         debug!("keeping {} capabilities in the bounding set", rest.len());
     }
 }
 
-/// Makes an open directory the root and the working directory of a new process.
+/// Changes the root and the working directory of a new process to an open directory.
 fn change_root(directory: RawFd) -> io::Result<()> {
     // SAFETY: `fchdir` takes any number and fails if it is not an open directory.
     check(unsafe { libc::fchdir(directory) })?;
@@ -121,14 +121,14 @@ mod tests {
         assert!(!run(root, Path::new("/p"), "other").unwrap().success());
     }
 
-    /// It would have no capability that a container's root has not, and the host's root directory.
+    /// Such a program would have no capability that a container's root lacks, but the host's root directory.
     #[test]
     #[ignore = "needs root"]
     fn a_program_that_could_load_nothing_is_not_run() {
         let dir = tempfile::tempdir().unwrap();
         let root = File::open(dir.path()).unwrap();
         let root = Some(root.as_fd());
-        // Tests run on threads of their own, which is what capabilities belong to.
+        // Capabilities are per thread, and each test runs on its own thread.
         caps::drop(None, CapSet::Bounding, Capability::CAP_SYS_MODULE).unwrap();
         caps::clear(None, CapSet::Inheritable).unwrap();
         caps::drop(None, CapSet::Effective, Capability::CAP_SYS_MODULE).unwrap();

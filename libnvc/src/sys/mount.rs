@@ -1,6 +1,6 @@
-//! Makes and moves mounts by descriptor: the mount API of Linux 5.2 and what came to it later.
+//! Makes and moves mounts by descriptor with the mount API of Linux 5.2 and its later additions.
 //!
-//! `ENOSYS` means that the kernel does not have a call or a sandbox forbids it. See open_tree(2), move_mount(2),
+//! `ENOSYS` means that the kernel lacks a call or a sandbox forbids it. See open_tree(2), move_mount(2),
 //! mount_setattr(2), fsopen(2), fsconfig(2), fsmount(2), statx(2), statmount(2) and open_tree_attr(2).
 
 use std::ffi::{CStr, CString, c_int, c_long, c_uint};
@@ -12,21 +12,21 @@ use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 
 bitflags! {
-    /// Attributes of a single mount (`MOUNT_ATTR_*`).
+    /// Per-mount attributes (`MOUNT_ATTR_*`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct MountAttributes: u64 {
-        /// Nothing can be written.
+        /// Read-only.
         const RDONLY = libc::MOUNT_ATTR_RDONLY;
-        /// Set-uid bits and file capabilities are ignored.
+        /// Ignores set-uid bits and file capabilities.
         const NOSUID = libc::MOUNT_ATTR_NOSUID;
         /// Device nodes cannot be opened.
         const NODEV = libc::MOUNT_ATTR_NODEV;
-        /// Programs cannot be executed and libraries cannot be loaded.
+        /// Programs cannot be executed, and libraries cannot be loaded.
         const NOEXEC = libc::MOUNT_ATTR_NOEXEC;
     }
 }
 
-/// Clones the mount under a descriptor, without what is mounted below it, into a detached mount.
+/// Clones the mount under a descriptor, without its submounts, into a detached mount.
 pub(crate) fn clone_mount(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | at(libc::AT_EMPTY_PATH);
     // SAFETY: open_tree reads a NUL-terminated path, which the literal is, and the fd is open while borrowed.
@@ -34,8 +34,8 @@ pub(crate) fn clone_mount(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     descriptor(answer(libc::SYS_open_tree, ret)?)
 }
 
-/// Clones the mount at a name in a directory in the same way, already with other attributes and propagation (`MS_PRIVATE`);
-/// a link is not followed.
+/// Clones the mount at a name in a directory into a detached mount with other attributes and propagation
+/// (`MS_PRIVATE`). A symlink is not followed.
 ///
 /// `ENOSYS` before Linux 6.15.
 pub(crate) fn clone_mount_with(
@@ -57,7 +57,7 @@ pub(crate) fn clone_mount_with(
     descriptor(Errno::result(ret)?)
 }
 
-/// Attaches a detached mount on top of what a descriptor refers to.
+/// Attaches a detached mount on top of the file that a descriptor refers to.
 pub(crate) fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
     let empty = c"".as_ptr();
@@ -75,8 +75,8 @@ pub(crate) fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<()
     answer(libc::SYS_move_mount, ret).map(drop)
 }
 
-/// Sets and clears attributes of the mount at whose root a descriptor is; perhaps its propagation too (`MS_PRIVATE`,
-/// `MS_SLAVE`, `MS_SHARED`).
+/// Sets and clears attributes of the mount whose root the descriptor refers to, and optionally its propagation
+/// (`MS_PRIVATE`, `MS_SLAVE`, `MS_SHARED`).
 pub(crate) fn set_attributes(
     mount: BorrowedFd<'_>,
     set: MountAttributes,
@@ -115,8 +115,8 @@ pub(crate) fn new_tmpfs(mode: u32, attributes: MountAttributes) -> Result<OwnedF
     new_filesystem(c"tmpfs", &options, attributes)
 }
 
-/// Makes a detached overlay of these directories (a list as of the `lowerdir` option) that has no upper one: nobody, with
-/// whatever privileges, can make it writable.
+/// Makes a detached overlay of these directories (in the format of the `lowerdir` option) without an upper directory,
+/// so no privilege can make it writable.
 pub(crate) fn new_overlay(lower: &CStr, attributes: MountAttributes) -> Result<OwnedFd, Errno> {
     new_filesystem(c"overlay", &[(c"lowerdir", lower)], attributes)
 }
@@ -146,7 +146,7 @@ fn new_filesystem(
     descriptor(answer(libc::SYS_fsmount, ret)?)
 }
 
-/// The attributes of the mount that a descriptor is on.
+/// Returns the attributes of the mount that a descriptor is on.
 pub(crate) fn attributes(fd: BorrowedFd<'_>) -> Result<MountAttributes, Errno> {
     let flags = fstatvfs(fd)?.flags();
     let pairs = [
@@ -159,16 +159,16 @@ pub(crate) fn attributes(fd: BorrowedFd<'_>) -> Result<MountAttributes, Errno> {
     Ok(found.map(|(_, attribute)| attribute).collect())
 }
 
-/// Where a descriptor is in the mount table.
+/// The position of a descriptor in the mount table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountPlace {
-    /// The mount's id, as in mountinfo; unknown before Linux 5.8.
+    /// The mount id, as in mountinfo; None before Linux 5.8.
     pub(crate) id: Option<u64>,
-    /// Whether the descriptor is at the root of that mount; unknown before Linux 5.8.
+    /// True if the descriptor refers to the root of that mount; None before Linux 5.8.
     pub(crate) is_root: Option<bool>,
 }
 
-/// Asks where a descriptor is in the mount table.
+/// Returns the position of a descriptor in the mount table.
 pub(crate) fn place(fd: BorrowedFd<'_>) -> Result<MountPlace, Errno> {
     let found = statx(fd, libc::STATX_MNT_ID)?;
     let root = MOUNT_ROOT & found.stx_attributes_mask;
@@ -178,11 +178,11 @@ pub(crate) fn place(fd: BorrowedFd<'_>) -> Result<MountPlace, Errno> {
     })
 }
 
-/// Whether the mount that a descriptor is on is shared: whether what is mounted on it shows at its peers too.
+/// Returns true if the mount that a descriptor is on is shared, so that mounts made on it propagate to its peers.
 ///
 /// `ENOSYS` before Linux 6.8.
 pub(crate) fn is_shared(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    // `struct statmount`, of whose words two are looked at.
+    // `struct statmount`; only two of its words are read.
     let mut reply = [0u64; 64];
     statmount(fd, STATMOUNT_MNT_BASIC, &mut reply)?;
     let [_, mask, _, _, _, _, _, _, _, propagation, ..] = reply;
@@ -192,7 +192,7 @@ pub(crate) fn is_shared(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     }
 }
 
-/// Asks statmount(2) about the mount that a descriptor is on; returns the mask of what is known.
+/// Queries statmount(2) for the mount that a descriptor is on; returns the mask of the filled fields.
 fn statmount(fd: BorrowedFd<'_>, wanted: u64, reply: &mut [u64]) -> Result<u64, Errno> {
     let found = statx(fd, STATX_MNT_ID_UNIQUE)?;
     if found.stx_mask & STATX_MNT_ID_UNIQUE == 0 {
@@ -212,27 +212,27 @@ fn statmount(fd: BorrowedFd<'_>, wanted: u64, reply: &mut [u64]) -> Result<u64, 
         wanted,
     };
     let (to_reply, size) = (reply.as_mut_ptr(), mem::size_of_val(reply));
-    // SAFETY: the kernel reads a request that says its size, and writes at most `size` bytes to a reply of integers.
+    // SAFETY: the kernel reads a request that states its size, and writes at most `size` bytes to a reply of integers.
     let ret = unsafe { libc::syscall(SYS_STATMOUNT, &raw const request, to_reply, size, 0) };
     Errno::result(ret)?;
     reply.get(1).copied().ok_or(Errno::EINVAL)
 }
 
-/// What a mount is of.
+/// Source of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Described {
-    /// The file system's type.
+    /// Filesystem type.
     pub(crate) kind: Vec<u8>,
-    /// The directory of the file system that is mounted.
+    /// Directory of the filesystem that is mounted.
     pub(crate) root: Vec<u8>,
 }
 
-/// Asks what the mount is of that a descriptor is on.
+/// Returns the filesystem type and root directory of the mount that a descriptor is on.
 ///
 /// `ENOSYS` before Linux 6.8, `EOVERFLOW` for a long directory name.
 pub(crate) fn describe(fd: BorrowedFd<'_>) -> Result<Described, Errno> {
     const WORDS: usize = 64;
-    let mut reply = [0u64; WORDS + 32]; // the structure, and the names behind it
+    let mut reply = [0u64; WORDS + 32]; // the structure, then its strings
     let mask = statmount(fd, STATMOUNT_FS_TYPE | STATMOUNT_MNT_ROOT, &mut reply)?;
     if mask & STATMOUNT_FS_TYPE == 0 || mask & STATMOUNT_MNT_ROOT == 0 {
         return Err(Errno::ENOSYS);
@@ -262,7 +262,7 @@ fn statx(fd: BorrowedFd<'_>, mask: c_uint) -> Result<libc::statx, Errno> {
     // SAFETY: the kernel writes at most one `struct statx`, for which `buffer` has room; the path is NUL-terminated.
     let ret = unsafe { libc::statx(raw, empty, flags, mask, buffer.as_mut_ptr()) };
     match answer(libc::SYS_statx, ret.into()) {
-        // The C library does without on a kernel that lacks it, but not in a sandbox that forbids it.
+        // The C library emulates statx on kernels that lack it, but not if a sandbox forbids the call.
         Err(Errno::ENOSYS) => {}
         done => drop(done?),
     }
@@ -276,7 +276,7 @@ const FSCONFIG_SET_STRING: c_uint = 1;
 const FSCONFIG_CMD_CREATE: c_uint = 6;
 /// `STATX_ATTR_MOUNT_ROOT`.
 const MOUNT_ROOT: u64 = 0x2000;
-/// Linux 6.8; the C library's crate has neither these nor the call for all architectures.
+/// Linux 6.8; the libc crate lacks these constants and, on some architectures, the call.
 const STATX_MNT_ID_UNIQUE: c_uint = 0x4000;
 const STATMOUNT_MNT_BASIC: u64 = 2;
 const STATMOUNT_MNT_ROOT: u64 = 8;
@@ -303,8 +303,8 @@ fn at(flag: c_int) -> c_uint {
     flag as c_uint
 }
 
-/// What a call returned. Where a sandbox forbids the call, `ENOSYS`: its filter's `EPERM` says the same as a kernel's that
-/// does not have the call, while the kernel's own `EPERM` is about the arguments or the privileges.
+/// Converts a call's return value. Maps the `EPERM` of a sandbox's filter to `ENOSYS`, because the call is unavailable
+/// either way, while the kernel's own `EPERM` concerns the arguments or the privileges.
 fn answer(call: c_long, ret: c_long) -> Result<c_long, Errno> {
     match Errno::result(ret) {
         Err(Errno::EPERM) if is_forbidden(call) => Err(Errno::ENOSYS),
@@ -312,10 +312,10 @@ fn answer(call: c_long, ret: c_long) -> Result<c_long, Errno> {
     }
 }
 
-/// Whether a call of this module fails with `EPERM` whatever its arguments.
+/// Returns true if a call of this module fails with `EPERM` whatever its arguments.
 fn is_forbidden(call: c_long) -> bool {
     let (null, invalid): (c_long, c_long) = (0, -1);
-    // SAFETY: each of these calls finds its descriptor, its flags or its first pointer invalid and does nothing. None
+    // SAFETY: each of these calls rejects its invalid descriptor, flags or first pointer before it does anything. None
     // writes through a pointer before that.
     let ret = unsafe { libc::syscall(call, invalid, null, invalid, null, invalid) };
     Errno::result(ret) == Err(Errno::EPERM)
@@ -323,7 +323,7 @@ fn is_forbidden(call: c_long) -> bool {
 
 fn descriptor(ret: c_long) -> Result<OwnedFd, Errno> {
     let fd = RawFd::try_from(ret).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the call that returned this descriptor made it for us alone.
+    // SAFETY: the call returned a new descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -336,10 +336,10 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    /// On Linux 6.8 and later.
+    /// Needs Linux 6.8.
     #[test]
     #[ignore = "needs root"]
-    fn shared_mounts_are_told_from_others() {
+    fn shared_mounts_are_recognised() {
         let dir = tempfile::tempdir().unwrap();
         let of_thread = || {
             unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS).unwrap();

@@ -1,8 +1,9 @@
-//! Calls NVML, the driver's management library, which is loaded at run time.
+//! Calls NVML, the driver's management library, loaded at run time.
 //!
-//! Each function is looked up when it is called, so an old or damaged library fails only the calls it lacks. Nothing
-//! that NVML says is trusted with memory: buffers are larger than NVML is told and zeroed, and numbers are only carried.
-//! Declarations are those of NVML's public interface, of the functions used here; handles never leave this process.
+//! Each function is looked up when it is called, so an old or damaged library fails only the calls it lacks. NVML's
+//! results are not trusted with memory: buffers are zeroed and larger than the length passed to NVML, and numbers are
+//! only passed on. Declarations follow NVML's public interface and cover only the functions used here; handles never
+//! leave this process.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -13,19 +14,19 @@ mod readings;
 
 pub(crate) use readings::{Clock, Direction, Location};
 
-/// What a call returned, NVML's `nvmlReturn_t`; values this program does not know are carried.
+/// Return code of a call, NVML's `nvmlReturn_t`; unknown values are kept.
 pub(crate) type Code = c_uint;
 
-/// The feature is not there on this device.
+/// This device lacks the feature.
 pub(crate) const NOT_SUPPORTED: Code = 3;
-/// What was asked for by number or name is not there.
+/// The number or name that was looked up does not exist.
 pub(crate) const NOT_FOUND: Code = 6;
 /// The library has no such function.
 pub(crate) const FUNCTION_NOT_FOUND: Code = 13;
 
 const SUCCESS: Code = 0;
 
-/// Length NVML is told that its string buffers have: the largest that its interface names (`NVML_DEVICE_NAME_V2…`).
+/// Length of string buffers as passed to NVML: the largest that its interface names (`NVML_DEVICE_NAME_V2…`).
 const STRING_LENGTH: usize = 96;
 
 /// A call that failed.
@@ -40,19 +41,19 @@ pub(crate) struct Failure {
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// NVML says so.
+    /// NVML returned an error code.
     Code(Code),
-    /// NVML says it succeeded but filled the whole buffer without an end.
+    /// NVML reported success but filled the whole buffer without a NUL.
     Unterminated,
-    /// NVML says it succeeded but gave no device.
+    /// NVML reported success but returned no device.
     NoHandle,
 }
 
-/// A GPU or MIG device, valid as long as its library; libraries are never unloaded.
+/// A GPU or MIG device, valid as long as its library, which is never unloaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Device(*mut c_void);
 
-/// Where a GPU is on the PCI bus.
+/// PCI address of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PciAddress {
     pub(crate) domain: u32,
@@ -60,7 +61,7 @@ pub(crate) struct PciAddress {
     pub(crate) device: u32,
 }
 
-/// The start of `nvmlPciInfo_t`, the same in all its versions, and room for the rest of the largest.
+/// The start of `nvmlPciInfo_t`, the same in all its versions, with room for the rest of the largest version.
 #[repr(C)]
 struct PciInfo {
     legacy_bus_id: [c_char; 16],
@@ -85,24 +86,23 @@ type DeviceHandle = unsafe extern "C" fn(*mut c_void, c_uint, *mut *mut c_void) 
 
 /// The loaded library.
 ///
-/// It is never unloaded: its exit code is foreign code that could crash, and the process ends soon anyway.
+/// It is never unloaded: its exit handlers are foreign code that could crash, and the process ends soon anyway.
 #[derive(Debug)]
 pub(crate) struct Nvml(ManuallyDrop<Library>);
 
-/// Loads a library of the calling process's root and keeps it, so that later ones that need it by name get this one.
+/// Loads a library of the calling process's root and keeps it, so that libraries that need it by name get this one.
 ///
-/// A library that cannot be loaded is no failure: what needs it will say so.
+/// A library that cannot be loaded is no failure: the library that needs it will report the error.
 pub(crate) fn preload(name: &str) {
-    // SAFETY: runs the library's start code. These are the C library's own parts and the compiler's run time, made to
+    // SAFETY: runs the library's initialisers. These are parts of the C library and the compiler's run time, which can
     // be loaded at any time.
     let library = unsafe { Library::open(Some(name), RTLD_LAZY) };
-    // Forgotten, hence never unloaded.
     let _kept = ManuallyDrop::new(library);
 }
 
-/// Whether a library of this name is in this process already.
+/// Returns true if a library of this name is already loaded.
 pub(crate) fn is_loaded(name: &str) -> bool {
-    // SAFETY: loads nothing, so that no start code runs; the reference that it may take is given back.
+    // SAFETY: loads nothing, so no initialiser runs; the reference it may take is released.
     unsafe { Library::open(Some(name), RTLD_LAZY | libc::RTLD_NOLOAD) }.is_ok()
 }
 
@@ -112,8 +112,8 @@ impl Nvml {
     /// # Errors
     /// The loader's text.
     pub(crate) fn load(name: &OsStr) -> Result<Self, String> {
-        // SAFETY: runs the library's start code, which the driver's maker wrote to be loaded into any program. This
-        // process exists for it, has no privileges, and its death is an answer.
+        // SAFETY: runs the library's initialisers, which the driver vendor wrote to run in any program. This process
+        // exists for them and has no privileges, and the parent handles its death.
         let library = unsafe { Library::open(Some(name), RTLD_NOW) };
         match library {
             Ok(library) => Ok(Self(ManuallyDrop::new(library))),
@@ -122,7 +122,7 @@ impl Nvml {
         }
     }
 
-    /// Connects to the kernel driver. Everything else but `error_text` needs this first.
+    /// Connects to the kernel driver. All other calls but `error_text` require this first.
     pub(crate) fn init(&self) -> Result<(), Failure> {
         let names = [c"nvmlInit_v2", c"nvmlInit"];
         // SAFETY: both names have this type in NVML's interface.
@@ -131,7 +131,7 @@ impl Nvml {
         check(function, unsafe { init() })
     }
 
-    /// NVML's words for a code, if it has any.
+    /// Returns NVML's text for a code, if it has one.
     pub(crate) fn error_text(&self, code: Code) -> Option<String> {
         // SAFETY: the name has this type in NVML's interface.
         let text = unsafe { self.find::<TextOfCode>(c"nvmlErrorString") }.ok()?;
@@ -140,12 +140,12 @@ impl Nvml {
         if text.is_null() {
             return None;
         }
-        // SAFETY: NVML's interface promises a constant string that ends in zero.
+        // SAFETY: NVML's interface promises a constant NUL-terminated string.
         let text = unsafe { CStr::from_ptr(text) };
         Some(text.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
     }
 
-    /// The kernel driver's version.
+    /// Returns the kernel driver's version.
     pub(crate) fn driver_version(&self) -> Result<String, Failure> {
         let function = c"nvmlSystemGetDriverVersion";
         // SAFETY: the name has this type in NVML's interface.
@@ -156,7 +156,7 @@ impl Nvml {
         })
     }
 
-    /// The newest CUDA version that the driver supports, as one number: 12020 is 12.2.
+    /// Returns the newest CUDA version that the driver supports, as one number: 12020 is 12.2.
     pub(crate) fn cuda_version(&self) -> Result<i32, Failure> {
         let names = [
             c"nvmlSystemGetCudaDriverVersion",
@@ -169,7 +169,7 @@ impl Nvml {
         check(function, unsafe { get(&raw mut version) }).map(|()| version)
     }
 
-    /// How many GPUs there are, broken ones included.
+    /// Returns the number of GPUs, broken ones included.
     pub(crate) fn gpu_count(&self) -> Result<u32, Failure> {
         let names = [c"nvmlDeviceGetCount_v2", c"nvmlDeviceGetCount"];
         // SAFETY: both names have this type in NVML's interface.
@@ -179,7 +179,7 @@ impl Nvml {
         check(function, unsafe { get(&raw mut count) }).map(|()| count)
     }
 
-    /// A GPU by its position.
+    /// Returns a GPU by its index.
     pub(crate) fn gpu(&self, index: u32) -> Result<Device, Failure> {
         let names = [
             c"nvmlDeviceGetHandleByIndex_v2",
@@ -193,7 +193,7 @@ impl Nvml {
         })
     }
 
-    /// A MIG device of a GPU by its slot; empty slots are `NOT_FOUND`.
+    /// Returns a MIG device of a GPU by its slot; empty slots return `NOT_FOUND`.
     pub(crate) fn mig_device(&self, gpu: Device, slot: u32) -> Result<Device, Failure> {
         let function = c"nvmlDeviceGetMigDeviceHandleByIndex";
         // SAFETY: the name has this type in NVML's interface.
@@ -204,17 +204,17 @@ impl Nvml {
         })
     }
 
-    /// Product name.
+    /// Returns the product name.
     pub(crate) fn name(&self, device: Device) -> Result<String, Failure> {
         self.device_string(c"nvmlDeviceGetName", device)
     }
 
-    /// UUID of a GPU or MIG device.
+    /// Returns the UUID of a GPU or MIG device.
     pub(crate) fn uuid(&self, device: Device) -> Result<String, Failure> {
         self.device_string(c"nvmlDeviceGetUUID", device)
     }
 
-    /// Place on the PCI bus.
+    /// Returns the PCI address.
     pub(crate) fn pci(&self, device: Device) -> Result<PciAddress, Failure> {
         let names = [
             c"nvmlDeviceGetPciInfo",
@@ -239,7 +239,7 @@ impl Nvml {
         })
     }
 
-    /// Compute capability, major and minor.
+    /// Returns the compute capability, major and minor.
     pub(crate) fn compute_capability(&self, device: Device) -> Result<(i32, i32), Failure> {
         let function = c"nvmlDeviceGetCudaComputeCapability";
         // SAFETY: the name has this type in NVML's interface.
@@ -250,17 +250,17 @@ impl Nvml {
         check(function, code).map(|()| (major, minor))
     }
 
-    /// Brand, as NVML's number.
+    /// Returns the brand as NVML's number.
     pub(crate) fn brand(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetBrand", device)
     }
 
-    /// Minor number of the device node.
+    /// Returns the minor number of the device node.
     pub(crate) fn minor(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetMinorNumber", device)
     }
 
-    /// Current and pending MIG mode, 1 for on.
+    /// Returns the current and the pending MIG mode; 1 is on.
     pub(crate) fn mig_mode(&self, device: Device) -> Result<(u32, u32), Failure> {
         let function = c"nvmlDeviceGetMigMode";
         // SAFETY: the name has this type in NVML's interface.
@@ -271,7 +271,7 @@ impl Nvml {
         check(function, code).map(|()| (current, pending))
     }
 
-    /// How a GPU addresses the host's memory, by NVML's number; 2 is coherently, by the processor's page tables.
+    /// Returns a GPU's addressing mode for host memory as NVML's number; 2 is coherent, by the CPU's page tables.
     pub(crate) fn addressing_mode(&self, device: Device) -> Result<u32, Failure> {
         let function = c"nvmlDeviceGetAddressingMode";
         // SAFETY: the name has this type in NVML's interface.
@@ -283,23 +283,23 @@ impl Nvml {
         check(function, code).map(|()| answer[1])
     }
 
-    /// How many MIG slots a GPU has.
+    /// Returns the number of MIG slots of a GPU.
     pub(crate) fn mig_slots(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetMaxMigDeviceCount", device)
     }
 
-    /// GPU instance of a MIG device.
+    /// Returns the GPU instance id of a MIG device.
     pub(crate) fn gpu_instance(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetGpuInstanceId", device)
     }
 
-    /// Compute instance of a MIG device.
+    /// Returns the compute instance id of a MIG device.
     pub(crate) fn compute_instance(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetComputeInstanceId", device)
     }
 
     fn device_string(&self, function: &'static CStr, device: Device) -> Result<String, Failure> {
-        // SAFETY: the functions that come here have this type in NVML's interface.
+        // SAFETY: all callers pass functions that have this type in NVML's interface.
         let get = unsafe { self.find::<DeviceString>(function) }?;
         string(function, |buffer, length| {
             // SAFETY: takes a device of this library, writes at most `length` bytes to the buffer, which has more.
@@ -308,14 +308,14 @@ impl Nvml {
     }
 
     fn device_number(&self, function: &'static CStr, device: Device) -> Result<u32, Failure> {
-        // SAFETY: the functions that come here have this type in NVML's interface (enums are unsigned integers).
+        // SAFETY: all callers pass functions that have this type in NVML's interface (enums are unsigned integers).
         let get = unsafe { self.find::<DeviceNumber>(function) }?;
         let mut number = 0;
         // SAFETY: takes a device of this library, writes one integer.
         check(function, unsafe { get(device.0, &raw mut number) }).map(|()| number)
     }
 
-    /// The first of several functions that the library has, and its name.
+    /// Looks up the first of several functions that the library has; returns it with its name.
     ///
     /// # Safety
     /// As `find`, for all names.
@@ -337,7 +337,7 @@ impl Nvml {
         }))
     }
 
-    /// A function of the library, or NVML's own code for one that is missing.
+    /// Looks up a function of the library; a missing one yields NVML's own code for that.
     ///
     /// # Safety
     /// `F` must be the type that the function has in NVML's interface.
@@ -364,7 +364,7 @@ fn string(
     function: &'static CStr,
     call: impl FnOnce(*mut c_char, c_uint) -> Code,
 ) -> Result<String, Failure> {
-    // Twice as long as NVML is told, since old versions of its functions wrote more than they were allowed.
+    // Twice the length passed to NVML, because old versions of its functions wrote past it.
     let mut buffer = [0u8; 2 * STRING_LENGTH];
     #[allow(clippy::cast_possible_truncation)] // a constant that fits
     let code = call(buffer.as_mut_ptr().cast(), STRING_LENGTH as c_uint);
@@ -379,7 +379,7 @@ fn string(
     }
 }
 
-/// Calls a function that gives a device.
+/// Calls a function that returns a device.
 fn handle(
     function: &'static CStr,
     call: impl FnOnce(*mut *mut c_void) -> Code,
@@ -398,12 +398,12 @@ fn handle(
 mod tests {
     use super::*;
 
-    /// Lets a stand-in for NVML fill the buffer.
+    /// Fills the buffer through a stub of an NVML function.
     fn filled(bytes: &[u8]) -> Result<String, Failure> {
         string(c"f", |buffer, length| {
             let length = usize::try_from(length).unwrap();
             for (offset, byte) in bytes.iter().take(length).enumerate() {
-                // SAFETY: the offset is below the length that the buffer was said to have.
+                // SAFETY: the offset is below the length passed for the buffer.
                 let place = unsafe { buffer.add(offset) };
                 // SAFETY: inside the buffer, see above.
                 unsafe { place.cast::<u8>().write(*byte) };

@@ -1,6 +1,6 @@
-//! Gives up the descriptors that a process inherited, and ends it at once, also when its time has come.
+//! Closes inherited descriptors, and ends a process at once, also when its parent goes away.
 //!
-//! For processes that were just started and own nothing they will use again: the NVML query.
+//! Made for processes that were just started and own nothing they will use again: the NVML query.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -14,29 +14,27 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::Pid;
 
-/// Whether this process has one thread, and shares its memory with no other process.
+/// Returns true if this process has one thread and shares its memory with no other process.
 pub(crate) fn is_alone() -> bool {
-    // Changes nothing, and is refused to all others: unshare(2).
+    // Changes nothing for a lone process, and fails for all others: unshare(2).
     unshare(CloneFlags::CLONE_VM).is_ok()
 }
 
 /// Closes every descriptor from `first` on.
 ///
-/// To be called before anything of this process owns a descriptor in that range, or where no owner is ever got back to:
-/// the standard library gives descriptors owners, and one that finds its descriptor closed or replaced would use
-/// somebody else's.
+/// Call this before anything in this process owns a descriptor in that range, or if no such owner ever runs again: the
+/// standard library's owners would otherwise use or close a descriptor that has been reused.
 pub(crate) fn close_from(first: u16) {
     let first = c_uint::from(first);
-    // By number, since glibc has the function from 2.34 on only. Kernels before 5.9 do not know the call.
-    // SAFETY: the call takes no pointers. The process owns no descriptor in the range (see above), so none is pulled
-    // away from under an owner.
+    // By number, because glibc has the function only since 2.34. Kernels before 5.9 lack the call. SAFETY: the call
+    // takes no pointers. The process owns no descriptor in the range (see above), so no owner loses its descriptor.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, c_uint::MAX, 0) };
     if done != 0 {
         close_listed(first);
     }
 }
 
-/// The same by the list in procfs, or by trying all numbers up to the limit where procfs is missing.
+/// Does the same by the list in procfs, or without procfs by trying all numbers up to the limit.
 fn close_listed(first: c_uint) {
     let open: Vec<c_uint> = match std::fs::read_dir("/proc/self/fd") {
         Ok(entries) => entries
@@ -52,18 +50,18 @@ fn close_listed(first: c_uint) {
         let Ok(fd) = c_int::try_from(fd) else {
             continue;
         };
-        // SAFETY: as in `close_from`; a number that is not open (the list's own, by now) is refused with EBADF.
+        // SAFETY: as in `close_from`; a number that is not open (by now the list's own) fails with EBADF.
         unsafe { libc::close(fd) };
     }
 }
 
-/// The socket that the process lives as long as, and the status it ends with.
+/// The socket whose peer keeps this process alive, and the exit status if the peer closes it.
 static LIFELINE: OnceLock<(UnixStream, u8)> = OnceLock::new();
 
-/// Ends the process with `status` as soon as the other end of `socket` is closed, whatever the process is doing.
+/// Ends the process with `status` as soon as the peer of `socket` closes it, whatever the process is doing.
 ///
-/// By a signal, SIGIO, since a thread that waits takes longer to start than NVML's stand-ins take to answer, and makes
-/// the whole process pay for having threads.
+/// Uses a signal, SIGIO: a waiting thread takes longer to start than a stub NVML takes to answer, and makes the whole
+/// process multithreaded.
 ///
 /// # Errors
 /// The system's.
@@ -84,12 +82,12 @@ pub(crate) fn live_as_long_as(
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETOWN, pid) })?;
     // SAFETY: as above. No other status flag is set on a socket that the standard library made.
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) })?;
-    // It may have been closed before there was a signal for it.
+    // The peer may have closed it before the signal was set up.
     check_lifeline(0);
     Ok(socket)
 }
 
-/// Runs at each SIGIO, which also tells of things of no interest here, such as room to write.
+/// Runs at each SIGIO, which also reports irrelevant events such as room to write.
 extern "C" fn check_lifeline(_signal: c_int) {
     let errno = Errno::last_raw();
     if let Some((socket, status)) = LIFELINE.get()
@@ -100,27 +98,27 @@ extern "C" fn check_lifeline(_signal: c_int) {
     Errno::set_raw(errno);
 }
 
-/// Whether the other end of a socket is closed.
+/// Returns true if the peer of a socket has closed it.
 fn is_closed(socket: BorrowedFd<'_>) -> bool {
-    // Nothing is asked for: that event is always reported.
+    // No events requested: POLLHUP is always reported.
     let mut ends = [PollFd::new(socket, PollFlags::empty())];
     matches!(poll(&mut ends, PollTimeout::ZERO), Ok(1..))
 }
 
-/// Lets all signals through, and lets the process wait for its children even if the one before it did not.
+/// Unblocks all signals, and lets the process wait for its children even if it inherited an ignored SIGCHLD.
 pub(crate) fn reset_signals() -> Result<(), Errno> {
     SigSet::empty().thread_set_mask()?;
     await_children()
 }
 
-/// Lets the process wait for its children: whoever started it may have had SIGCHLD ignored, which is inherited.
+/// Restores SIGCHLD's default action: an ignored SIGCHLD is inherited, and prevents waiting for children.
 pub(crate) fn await_children() -> Result<(), Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: no handler is installed.
     unsafe { sigaction(Signal::SIGCHLD, &default) }.map(drop)
 }
 
-/// Waits until a child has ended, or for a while. It is not reaped.
+/// Waits until a child has ended or the timeout has passed. Does not reap the child.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 5.3; the system's.
@@ -128,13 +126,13 @@ pub(crate) fn wait_for_end(child: Pid, patience: Duration) -> Result<(), Errno> 
     // SAFETY: takes no pointers. A child that has not been waited for keeps its number.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.as_raw(), 0) };
     let fd = RawFd::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the call above made the descriptor for us alone.
+    // SAFETY: the call above returned a new descriptor.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout).map(drop)
 }
 
-/// Ends the process without running destructors or exit handlers, those of foreign libraries above all.
+/// Ends the process without running destructors or exit handlers, in particular those of foreign libraries.
 pub(crate) fn exit_now(status: u8) -> ! {
     // SAFETY: _exit(2) has no requirements; it does not return.
     unsafe { libc::_exit(c_int::from(status)) }

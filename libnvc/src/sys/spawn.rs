@@ -1,9 +1,9 @@
 //! Executes a program in a new process, without copying the caller's memory and from any thread.
 //!
-//! As posix_spawn(3) does it: the new process borrows the caller's memory, and the calling thread stands still until
-//! the program runs. Between the two nothing is called but dup2(2) and execve(2). Unlike posix_spawn(3) it does not
-//! reset the disposition of every signal first, some 130 system calls; instead all signals stay blocked into the
-//! program, so that none of the caller's handlers can run on the borrowed memory.
+//! Works like posix_spawn(3): the new process borrows the caller's memory, and the calling thread is suspended until
+//! the program runs. In between only dup2(2) and execve(2) are called. Unlike posix_spawn(3) it does not reset the
+//! disposition of every signal first, some 130 system calls. Instead all signals stay blocked into the program, so that
+//! no handler of the caller can run on the borrowed memory.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -13,23 +13,23 @@ use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::Pid;
 
-/// Stack of the new process until the program runs, in units of 16 bytes, as the ABIs align stacks.
+/// Stack of the new process until execve(2), in units of 16 bytes, the stack alignment of the ABIs.
 const STACK: usize = 64 * 1024 / size_of::<u128>();
 
-/// What the new process needs, in memory it shares with the caller.
+/// Input and result of the new process, in memory it shares with the caller.
 struct Order {
     path: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
     stdio: [RawFd; 3],
-    /// Why the program could not be executed.
+    /// Errno if the program could not be executed.
     errno: c_int,
 }
 
 /// Starts a program with three descriptors as its standard streams, and **all signals blocked**: it must unblock them.
 ///
-/// Signals the caller ignores are ignored in the program too. Other descriptors are inherited unless they close on
-/// execution.
+/// Signals that the caller ignores stay ignored in the program. Other descriptors are inherited unless they are
+/// close-on-exec.
 ///
 /// # Errors
 /// `EINVAL` for descriptors below 3, which would overwrite each other; the system's.
@@ -65,10 +65,10 @@ pub(crate) fn spawn(
     let top = stack.as_mut_ptr_range().end;
 
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    // SAFETY: `execute` does only what is allowed in a process that borrows another one's memory. Its stack is ours
-    // alone, aligned, and large enough for two library calls. The stack, the order and all that the order points to
-    // outlive the call, which returns when the process has executed the program or ended (CLONE_VFORK). Signals are
-    // blocked, so nothing else runs in the process.
+    // SAFETY: `execute` does only what is allowed in a process that borrows another process's memory. Its stack is not
+    // used by anything else, aligned, and large enough for two library calls. The stack, the order and everything it
+    // points to outlive the call, which returns when the process has executed the program or ended (CLONE_VFORK).
+    // Signals are blocked, so nothing else runs in the process.
     let pid = unsafe {
         libc::clone(
             execute,
@@ -80,7 +80,7 @@ pub(crate) fn spawn(
     let cloned = Errno::result(pid);
     mask.thread_set_mask()?;
     let pid = Pid::from_raw(cloned?);
-    // SAFETY: the order is alive, and the process that shared it is gone or has memory of its own.
+    // SAFETY: the order is alive, and the process that shared it has ended or executed.
     let errno = unsafe { (*order).errno };
     if errno != 0 {
         let _ = nix::sys::wait::waitpid(pid, None);
@@ -89,20 +89,20 @@ pub(crate) fn spawn(
     Ok(pid)
 }
 
-/// The new process: puts the standard streams in place and executes the program.
+/// Runs in the new process: sets up the standard streams and executes the program.
 extern "C" fn execute(order: *mut c_void) -> c_int {
     let order: *mut Order = order.cast();
-    // SAFETY: `spawn` passes an order that lives until this process is done with it; nobody else uses it meanwhile.
+    // SAFETY: `spawn` passes an order that lives until this process is done with it; nothing else uses it meanwhile.
     let order = unsafe { &mut *order };
     for (target, fd) in (0..).zip(order.stdio) {
-        // SAFETY: takes no pointers; safe in a process that borrows memory. The table of descriptors is our own copy.
+        // SAFETY: takes no pointers; safe in a process that borrows memory. The descriptor table is a separate copy.
         if unsafe { libc::dup2(fd, target) } < 0 {
             order.errno = Errno::last_raw();
             return 127;
         }
     }
-    // SAFETY: a path and two lists of strings that end with null, all of which `spawn` keeps alive. Returns only if it
-    // fails.
+    // SAFETY: a path and two null-terminated lists of strings, all of which `spawn` keeps alive. Returns only on
+    // failure.
     unsafe { libc::execve(order.path, order.arguments, order.environment) };
     order.errno = Errno::last_raw();
     127

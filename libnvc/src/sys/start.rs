@@ -1,8 +1,8 @@
-//! Is the `main` of programs whose start is waited for, in place of the standard library's.
+//! Replaces std's `main` in programs where start-up latency matters.
 //!
-//! The standard library's `main` reads /proc/self/maps, makes a signal stack and installs handlers, to have words for
-//! a stack overflow: a tenth of a millisecond, which counts twice where a program executes itself for its NVML query.
-//! Without it an overflow is a plain SIGSEGV at the guard page. What else that `main` does is done here.
+//! std's `main` reads /proc/self/maps, allocates a signal stack and installs handlers, in order to report a stack
+//! overflow. That takes a tenth of a millisecond, twice if a program executes itself for its NVML query. Without it an
+//! overflow is a plain SIGSEGV at the guard page. The other duties of that `main` are done here.
 
 use std::ffi::c_int;
 
@@ -11,8 +11,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 /// Makes a function the program's `main`. It returns the exit status, and flushes what it prints.
 ///
-/// For crates with `#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)]`. Arguments are those of [`std::env::args_os`], which glibc lets
-/// the standard library find; elsewhere the standard library's `main` stays.
+/// For crates with `#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)]`. Arguments come
+/// from [`std::env::args_os`], which works without std's `main` on glibc; elsewhere std's `main` stays.
 #[macro_export]
 macro_rules! main {
     ($run:path) => {
@@ -29,18 +29,18 @@ macro_rules! main {
     };
 }
 
-/// Runs a program, see [`main!`](crate::main). A panic that reaches this ends the program with SIGABRT.
+/// Runs a program, see [`main!`](crate::main). A panic that reaches this function ends the program with SIGABRT.
 #[doc(hidden)]
 pub fn start(run: fn() -> u8) -> c_int {
     open_streams();
-    // So that writing to a pipe that nobody reads is an error and not the end.
+    // Makes writing to a pipe without a reader return EPIPE instead of killing the process.
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-    // SAFETY: no handler is installed. Fails for signals that do not exist only.
+    // SAFETY: no handler is installed. Fails only for invalid signal numbers.
     let _ = unsafe { sigaction(Signal::SIGPIPE, &ignore) };
     c_int::from(run())
 }
 
-/// Opens /dev/null where a standard stream is closed: the next file to be opened would be taken for it.
+/// Opens /dev/null for every closed standard stream; otherwise the next opened file would become that stream.
 fn open_streams() {
     for stream in 0..=2 {
         // SAFETY: takes no pointers; a number that is not open is refused with EBADF.
@@ -48,8 +48,7 @@ fn open_streams() {
         if flags >= 0 || Errno::last() != Errno::EBADF {
             continue;
         }
-        // The lowest free number, which is this one.
-        // SAFETY: the path is a constant text that ends in zero.
+        // The lowest free number, which is this one. SAFETY: the path is a constant NUL-terminated string.
         let opened = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
         if opened != stream {
             std::process::abort();

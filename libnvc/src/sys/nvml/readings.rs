@@ -1,14 +1,14 @@
-//! Reads what monitoring wants to know of a GPU: limits, clocks, power, memory, errors, traffic, processes, topology.
+//! Reads a GPU's monitoring data: limits, clocks, power, memory, errors, traffic, processes, topology.
 //!
-//! Declarations are those of NVML's public interface. Each reading is one call; what a `None` means is up to the caller.
+//! Declarations follow NVML's public interface. Each reading is one call; the caller interprets a missing one.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use super::{Code, Device, Failure, Nvml, Reason, check, string};
 
-/// The caller's buffer is too small; NVML says how large it should be.
+/// The caller's buffer is too small; NVML returns the required size.
 const INSUFFICIENT_SIZE: Code = 7;
-/// More processes than a GPU has contexts for: a larger number is nonsense.
+/// Upper bound of the process count; a GPU has contexts for fewer, so a larger number is invalid.
 const MOST_PROCESSES: u32 = 1 << 16;
 /// `NVML_VALUE_NOT_AVAILABLE` as a number of bytes.
 const BYTES_UNKNOWN: u64 = u64::MAX;
@@ -25,7 +25,7 @@ pub(crate) enum Clock {
     Memory = 2,
 }
 
-/// Where memory errors are counted, `nvmlMemoryLocation_t`.
+/// A place where memory errors are counted, `nvmlMemoryLocation_t`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Location {
     L1Cache = 0,
@@ -53,7 +53,7 @@ pub(crate) struct Memory {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Bytes, where the driver knows.
+    /// Bytes used, if the driver knows.
     pub(crate) memory: Option<u64>,
 }
 
@@ -86,47 +86,47 @@ type OfTwo = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int) -> Code;
 type NameOfProcess = unsafe extern "C" fn(c_uint, *mut std::ffi::c_char, c_uint) -> Code;
 
 impl Nvml {
-    /// The power limit in milliwatts.
+    /// Returns the power limit in milliwatts.
     pub(crate) fn power_limit(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetPowerManagementLimit", device)
     }
 
-    /// The power drawn in milliwatts.
+    /// Returns the power draw in milliwatts.
     pub(crate) fn power(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetPowerUsage", device)
     }
 
-    /// The newest PCIe generation that the GPU and its slot know.
+    /// Returns the newest PCIe generation that both the GPU and its slot support.
     pub(crate) fn link_generation(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetMaxPcieLinkGeneration", device)
     }
 
-    /// The most lanes that the GPU and its slot have.
+    /// Returns the largest number of lanes that both the GPU and its slot have.
     pub(crate) fn link_width(&self, device: Device) -> Result<u32, Failure> {
         self.device_number(c"nvmlDeviceGetMaxPcieLinkWidth", device)
     }
 
-    /// A clock's highest frequency in MHz.
+    /// Returns a clock's highest frequency in MHz.
     pub(crate) fn max_clock(&self, device: Device, clock: Clock) -> Result<u32, Failure> {
         self.of_kind(c"nvmlDeviceGetMaxClockInfo", device, clock as c_uint)
     }
 
-    /// A clock's frequency in MHz.
+    /// Returns a clock's current frequency in MHz.
     pub(crate) fn clock(&self, device: Device, clock: Clock) -> Result<u32, Failure> {
         self.of_kind(c"nvmlDeviceGetClockInfo", device, clock as c_uint)
     }
 
-    /// Degrees Celsius.
+    /// Returns the temperature in degrees Celsius.
     pub(crate) fn temperature(&self, device: Device) -> Result<u32, Failure> {
         self.of_kind(c"nvmlDeviceGetTemperature", device, GPU_SENSOR)
     }
 
-    /// PCIe traffic in kB/s. The driver measures for this, 20 ms a call.
+    /// Returns PCIe throughput in kB/s. The driver measures for 20 ms during the call.
     pub(crate) fn throughput(&self, device: Device, direction: Direction) -> Result<u32, Failure> {
         self.of_kind(c"nvmlDeviceGetPcieThroughput", device, direction as c_uint)
     }
 
-    /// How busy the GPU and its memory are, in percent.
+    /// Returns the utilisation of the GPU and of its memory, in percent.
     pub(crate) fn utilization(&self, device: Device) -> Result<[u32; 2], Failure> {
         let function = c"nvmlDeviceGetUtilizationRates";
         // SAFETY: the name has this type in NVML's interface: `nvmlUtilization_t` is two integers.
@@ -136,27 +136,27 @@ impl Nvml {
         check(function, unsafe { get(device.0, &raw mut rates) }).map(|()| rates)
     }
 
-    /// How busy the video encoder is, in percent.
+    /// Returns the utilisation of the video encoder in percent.
     pub(crate) fn encoder(&self, device: Device) -> Result<u32, Failure> {
         self.with_period(c"nvmlDeviceGetEncoderUtilization", device)
     }
 
-    /// How busy the video decoder is, in percent.
+    /// Returns the utilisation of the video decoder in percent.
     pub(crate) fn decoder(&self, device: Device) -> Result<u32, Failure> {
         self.with_period(c"nvmlDeviceGetDecoderUtilization", device)
     }
 
-    /// The memory of a GPU or MIG device.
+    /// Returns the memory of a GPU or MIG device.
     pub(crate) fn memory(&self, device: Device) -> Result<Memory, Failure> {
         self.memory_info(c"nvmlDeviceGetMemoryInfo", device)
     }
 
-    /// The window through which processors see the memory.
+    /// Returns the size and use of BAR1, through which CPUs access the memory.
     pub(crate) fn bar1(&self, device: Device) -> Result<Memory, Failure> {
         self.memory_info(c"nvmlDeviceGetBAR1MemoryInfo", device)
     }
 
-    /// Errors since the driver was loaded that could not be corrected.
+    /// Returns the number of uncorrectable memory errors since the driver was loaded.
     pub(crate) fn memory_errors(&self, device: Device, location: Location) -> Result<u64, Failure> {
         let function = c"nvmlDeviceGetMemoryErrorCounter";
         // SAFETY: the name has this type in NVML's interface (enums are unsigned integers).
@@ -168,7 +168,7 @@ impl Nvml {
         check(function, code).map(|()| count)
     }
 
-    /// The processes with a compute context.
+    /// Returns the processes with a compute context.
     pub(crate) fn processes(&self, device: Device) -> Result<Vec<Process>, Failure> {
         let newer = [
             c"nvmlDeviceGetComputeRunningProcesses_v3",
@@ -194,7 +194,7 @@ impl Nvml {
         }
     }
 
-    /// The name of a process that uses a GPU.
+    /// Returns the name of a process that uses a GPU.
     pub(crate) fn process_name(&self, pid: u32) -> Result<String, Failure> {
         let function = c"nvmlSystemGetProcessName";
         // SAFETY: the name has this type in NVML's interface.
@@ -205,7 +205,7 @@ impl Nvml {
         })
     }
 
-    /// How close two GPUs are, `nvmlGpuTopologyLevel_t`.
+    /// Returns the topology level that two GPUs share, `nvmlGpuTopologyLevel_t`.
     pub(crate) fn common_ancestor(&self, one: Device, other: Device) -> Result<i32, Failure> {
         let function = c"nvmlDeviceGetTopologyCommonAncestor";
         // SAFETY: the name has this type in NVML's interface.
@@ -221,7 +221,7 @@ impl Nvml {
         device: Device,
         kind: c_uint,
     ) -> Result<u32, Failure> {
-        // SAFETY: the functions that come here have this type in NVML's interface (enums are unsigned integers).
+        // SAFETY: all callers pass functions that have this type in NVML's interface (enums are unsigned integers).
         let get = unsafe { self.find::<OfKind>(function) }?;
         let mut number = 0;
         // SAFETY: takes a device of this library and any number, writes one integer.
@@ -233,7 +233,7 @@ impl Nvml {
         function: &'static std::ffi::CStr,
         device: Device,
     ) -> Result<u32, Failure> {
-        // SAFETY: the functions that come here have this type in NVML's interface.
+        // SAFETY: all callers pass functions that have this type in NVML's interface.
         let get = unsafe { self.find::<WithPeriod>(function) }?;
         let (mut number, mut period) = (0, 0);
         // SAFETY: takes a device of this library, writes two integers.
@@ -246,7 +246,7 @@ impl Nvml {
         function: &'static std::ffi::CStr,
         device: Device,
     ) -> Result<Memory, Failure> {
-        // SAFETY: the functions that come here have this type in NVML's interface.
+        // SAFETY: all callers pass functions that have this type in NVML's interface.
         let get = unsafe { self.find::<MemoryInfo>(function) }?;
         let mut memory = Memory::default();
         // SAFETY: takes a device of this library, writes three integers.
@@ -259,7 +259,7 @@ fn process(pid: u32, memory: u64) -> Process {
     Process { pid, memory }
 }
 
-/// Calls a function that fills a list, with more room as long as NVML asks for more.
+/// Calls a function that fills a list; retries with a larger buffer while NVML asks for one.
 fn list<P: Copy + Default>(
     function: &'static std::ffi::CStr,
     call: impl Fn(*mut c_uint, *mut P) -> Code,
@@ -270,7 +270,7 @@ fn list<P: Copy + Default>(
         let mut count = room;
         match call(&raw mut count, found.as_mut_ptr()) {
             INSUFFICIENT_SIZE if room < MOST_PROCESSES => {
-                // A process may have come since NVML counted.
+                // More processes may have started since NVML counted.
                 room = count.saturating_add(8).max(2 * room).min(MOST_PROCESSES);
             }
             code => {
@@ -295,7 +295,7 @@ mod tests {
     fn lists_grow_until_they_fit() {
         for processes in [0u32, 1, 32, 33, 100] {
             let found = list(c"f", |count: *mut c_uint, room: *mut u32| {
-                // SAFETY: the list hands out a valid pointer.
+                // SAFETY: `list` passes a valid pointer.
                 let given = unsafe { count.read() };
                 // SAFETY: as above.
                 unsafe { count.write(processes) };
@@ -303,7 +303,7 @@ mod tests {
                     return INSUFFICIENT_SIZE;
                 }
                 for place in 0..processes {
-                    // SAFETY: below the count that the room was said to have.
+                    // SAFETY: the index is below the count passed for the buffer.
                     let at = unsafe { room.add(place as usize) };
                     // SAFETY: inside the room, see above.
                     unsafe { at.write(place) };
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_list_that_claims_more_than_its_room_fails() {
         let found = list(c"f", |count: *mut c_uint, _: *mut u32| {
-            // SAFETY: the list hands out a valid pointer.
+            // SAFETY: `list` passes a valid pointer.
             unsafe { count.write(1 << 20) };
             0
         });

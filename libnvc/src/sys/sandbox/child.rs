@@ -1,7 +1,8 @@
-//! Walls the child in, step by step, and executes the program.
+//! Enters the sandbox step by step, and executes the program.
 //!
-//! The order matters: mounts need the capabilities that are dropped afterwards, a change of user clears the death signal
-//! and the ambient capabilities, and after the system-call filter only the execution is left to do.
+//! The order matters: mounts need the capabilities that are dropped afterwards, a change of user clears the death
+//! signal and the ambient capabilities, and the system-call filter comes last because it allows little more than the
+//! exec.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -73,7 +74,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Bytes of a failure on the report pipe; below PIPE_BUF, so they arrive together.
+    /// Bytes of a failure on the report pipe; below PIPE_BUF, so the write is atomic.
     pub(crate) const SIZE: usize = 5;
 
     fn to_bytes(self) -> [u8; Self::SIZE] {
@@ -81,7 +82,7 @@ impl Failure {
         [self.step as u8, a, b, c, d]
     }
 
-    /// What the child wrote; none unless it is a whole, known report.
+    /// Parses a report; None unless it is whole and known.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let &[step, a, b, c, d] = bytes else {
             return None;
@@ -93,7 +94,7 @@ impl Failure {
     }
 }
 
-/// Notes which step a failure belongs to.
+/// Adds the step to a failure.
 trait At<T> {
     fn at(self, step: Step) -> Result<T, Failure>;
 }
@@ -104,12 +105,12 @@ impl<T> At<T> for Result<T, Errno> {
     }
 }
 
-/// Becomes the program, or tells why not; allocates nothing.
+/// Executes the program, or reports why it could not; allocates nothing.
 pub(super) fn run(sandbox: &Sandbox<'_>, arguments: &[*const libc::c_char]) -> ! {
-    // A panic must not unwind into the copy of the caller, which would undo what the caller did.
+    // A panic must not unwind into the copy of the caller's stack, which would undo the caller's work.
     let _end = EndWhenDropped;
     let Err(failure) = wall_in(sandbox, arguments);
-    // There is no one left to tell if this fails; the parent then sees the exit status alone.
+    // If this fails, the parent only sees the exit status.
     let _ = write(sandbox.report, &failure.to_bytes());
     super::end(1)
 }
@@ -127,14 +128,15 @@ fn wall_in(
     arguments: &[*const libc::c_char],
 ) -> Result<Infallible, Failure> {
     let _ = prctl::set_name(NAME);
-    // Until it executes, this process holds a copy of the caller's memory; nobody may look into it (pid=host containers).
+    // Until it executes, this process holds a copy of the caller's memory, which containers with pid=host must not
+    // trace.
     let _ = prctl::set_dumpable(false);
     dup2_stdin(sandbox.input).at(Step::Streams)?;
     dup2_stdout(sandbox.output).at(Step::Streams)?;
     dup2_stderr(sandbox.output).at(Step::Streams)?;
 
-    // The working directory is carried over into the new mount namespace; a descriptor would stay in the old one, where
-    // this process can mount nothing.
+    // The working directory carries over into the new mount namespace; a descriptor would stay in the old one, where
+    // this process cannot mount.
     fchdir(sandbox.rootfs).at(Step::Enter)?;
     let namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
     unshare(namespaces).at(Step::Namespaces)?;
@@ -161,11 +163,11 @@ fn wall_in(
     Err(errno).at(Step::Execute)
 }
 
-/// Ends this process if the caller died before there was a signal for it: then nobody reads the report any more. Its id
-/// would not tell, since in a new pid namespace there is no parent.
+/// Ends this process if the caller died before the death signal was set: the report pipe then has no reader. getppid(2)
+/// does not help, because in a new pid namespace it returns 0.
 fn end_if_alone(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     super::close_copy(sandbox.report_reader).at(Step::DeathSignal)?;
-    // Nothing is asked for: that a pipe has no reader is always told.
+    // No events requested: POLLERR for a missing reader is always reported.
     let mut end = [PollFd::new(sandbox.report, PollFlags::empty())];
     match poll(&mut end, PollTimeout::ZERO) {
         Ok(0) => Ok(()),
@@ -184,13 +186,14 @@ fn mount_at(
     mount(source, target, kind, flags, data)
 }
 
-/// Makes the working directory the root, leaves the old one, and restricts the new one.
+/// Makes the working directory the root, detaches the old root, and restricts the new one.
 fn enter_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     if sandbox.pivot {
-        // The old root ends up on top of the new one, where `.` finds it: pivot_root(2), NOTES.
+        // The old root ends up stacked on the new one, where `.` finds it: pivot_root(2), NOTES.
         let pivot = || pivot_root(c".", c".");
-        // Most containers have a mount for a root, which spares a second copy of it and of all below. It is refused if it
-        // is none, if it is the first one of its namespace, and if a user namespace has locked it to what it is mounted on.
+        // Most containers' roots are mount points, which saves copying the tree again. pivot_root fails if the root is
+        // not a mount point, if it is the first mount of its namespace, or if a user namespace has locked it to its
+        // parent.
         if pivot().is_err() {
             cover_root(sandbox)?;
             pivot().at(Step::Pivot)?;
@@ -198,34 +201,34 @@ fn enter_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
         umount2(c".", MntFlags::MNT_DETACH).at(Step::Pivot)?;
     } else {
         cover_root(sandbox)?;
-        // The old root stays below the new one, out of reach without a descriptor and without CAP_SYS_CHROOT.
+        // The old root stays below the new one, unreachable without a descriptor and without CAP_SYS_CHROOT.
         chroot(c".").at(Step::Pivot)?;
     }
     restrict_root(sandbox)
 }
 
-/// Covers the root directory with the working directory and all mounts below it, and goes there.
+/// Covers the root directory with the working directory and all its submounts, and changes into it.
 fn cover_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     let tree: OwnedFd = match super::clone_tree_here() {
         Ok(tree) => tree,
-        // Before Linux 5.2, or below a runtime's filter that answers EPERM to calls it does not know.
+        // Before Linux 5.2, or under a runtime's filter that answers EPERM to unknown calls.
         Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(sandbox),
         Err(errno) => return Err(errno).at(Step::Copy),
     };
     match super::attach_to_root(tree.as_fd()) {
-        // A sandbox that forbids this call alone.
+        // Under a sandbox that forbids only this call.
         Err(Errno::ENOSYS | Errno::EPERM) => return cover_root_by_name(sandbox),
         done => done.at(Step::Attach)?,
     }
     fchdir(&tree).at(Step::Attach)
 }
 
-/// The same by mount(2), which cannot say where in a stack of mounts it means.
+/// Does the same by mount(2), which cannot name a position in a stack of mounts.
 fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     let wanted = fstat(sandbox.rootfs).at(Step::Attach)?;
     let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
     mount_at(Some(c"."), c"/", None, bind, None).at(Step::Attach)?;
-    // `/` is still the directory below the new mount; climbing to it from above crosses into the topmost.
+    // `/` is still the directory under the new mount; `/..` resolves to the topmost mount.
     chdir(c"/..").at(Step::Attach)?;
     let here = nix::sys::stat::stat(c".").at(Step::Attach)?;
     if (here.st_dev, here.st_ino) != (wanted.st_dev, wanted.st_ino) {
@@ -234,10 +237,10 @@ fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Restricts the root, which is the working directory, and all mounts below it.
+/// Restricts the root, which is the working directory, and all its submounts.
 ///
-/// Devices and set-id bits of the image mean nothing in the sandbox, and neither do its programs unless one is to run. What is
-/// mounted below the root is the host's, and not for the program to change.
+/// Device nodes and set-id bits of the image have no effect in the sandbox, and its programs cannot run unless one is
+/// to be executed. Submounts belong to the host, and the program must not change them.
 fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
@@ -267,12 +270,12 @@ fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Restricts the one mount that the working directory is the root of; those below it keep what they have.
+/// Restricts the mount whose root is the working directory; its submounts stay unchanged.
 fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     use nix::sys::statvfs::FsFlags;
     let has = nix::sys::statvfs::statvfs(c".").at(Step::Attach)?.flags();
     let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
-    // A remount replaces all flags, and refuses to clear locked ones.
+    // A remount replaces all flags, and fails if it clears locked ones.
     for (present, flag) in [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
         (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
@@ -290,10 +293,10 @@ fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     mount_at(None, c".", None, flags, None).at(Step::Attach)
 }
 
-/// Puts an empty read-only directory over one of the root's, if it is a directory: no kernel interface for the program.
+/// Mounts an empty read-only directory over a directory of the root, to hide kernel interfaces from the program.
 ///
-/// Leaves the working directory there, since mount(2) takes names and the descriptor's is `.` there. Returns None if there
-/// is no such directory, and otherwise a reference to it, below the mount.
+/// Leaves the working directory there, because mount(2) takes names and `.` is the descriptor's name there. Returns a
+/// reference to the covered directory, or None if there is none.
 fn mask(name: &std::ffi::CStr, read_only: MsFlags) -> Result<Option<OwnedFd>, Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
@@ -312,17 +315,17 @@ const MASK: MsFlags = MsFlags::MS_NOSUID
     .union(MsFlags::MS_NODEV)
     .union(MsFlags::MS_NOEXEC);
 
-/// Masks /dev, but for the name that the kernel has for a program that is executed by descriptor: /dev/fd/N.
+/// Masks /dev, except for the name that the kernel uses for a program executed by descriptor: /dev/fd/N.
 ///
-/// TOMOYO, a security module that Debian's kernels have switched on, looks that name up, and without it nothing can be
-/// executed. The program needs no devices. Where the image has no /dev, nothing can be done about it.
+/// TOMOYO, a security module enabled in Debian's kernels, looks that name up, and without it execveat(2) fails. The
+/// program needs no devices. If the image has no /dev, nothing can be done about it.
 fn name_program(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     let Some(below) = mask(c"/dev", MsFlags::empty())? else {
         return Ok(());
     };
     chdir(c"/dev").at(Step::Mask)?;
     let here = nix::sys::stat::stat(c".").at(Step::Mask)?;
-    // A process in another mount namespace can rename what is a mount point here.
+    // A process in another mount namespace can rename a directory that is a mount point here.
     if here.st_dev == fstat(&below).at(Step::Mask)?.st_dev {
         return Err(Errno::EXDEV).at(Step::Mask);
     }
@@ -338,7 +341,7 @@ fn name_program(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     mount_at(None, c".", None, flags, None).at(Step::Mask)
 }
 
-/// Writes a number into a buffer, without memory of its own: this process may share its parent's.
+/// Formats a number into a buffer without allocating: this process may share its parent's memory.
 fn decimal(number: i32, digits: &mut [u8; 12]) -> &std::ffi::CStr {
     let mut rest = number.unsigned_abs();
     let mut start = digits.len() - 1;
@@ -354,11 +357,11 @@ fn decimal(number: i32, digits: &mut [u8; 12]) -> &std::ffi::CStr {
     std::ffi::CStr::from_bytes_until_nul(text).unwrap_or_default()
 }
 
-/// Drops all capabilities but those that the program keeps, and becomes the container's owner, in its user namespace if it
-/// has one.
+/// Drops all capabilities but those that the program keeps, and becomes the container's owner, in its user namespace if
+/// it has one.
 ///
-/// It keeps CAP_DAC_OVERRIDE, since images have directories that their owner cannot write, and a shield: once it is
-/// executed the program is dumpable, and has nothing else that a container's root has not.
+/// The program keeps CAP_DAC_OVERRIDE, because images have directories that their owner cannot write, and a shield:
+/// exec makes it dumpable, and the shield is the only capability that a container's root lacks.
 fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     let shield = shield();
     drop_bounding_set(shield);
@@ -366,13 +369,13 @@ fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
         // Not SECBIT_NO_SETUID_FIXUP, which needs CAP_SETPCAP and would outlive the execution.
         prctl::set_keepcaps(true).at(Step::User)?;
         match super::set_groups(&[group]) {
-            // A user namespace whose /proc/self/setgroups says "deny": the groups cannot be dropped there.
+            // /proc/self/setgroups of the user namespace says "deny": the groups cannot be dropped there.
             Ok(()) | Err(Errno::EPERM) => {}
             Err(errno) => return Err(errno).at(Step::User),
         }
         super::set_group(group).at(Step::User)?;
         super::set_user(user).at(Step::User)?;
-        // With fs.suid_dumpable=1 the change of user has undone it. Until now this process has all its capabilities.
+        // With fs.suid_dumpable=1 the change of user reset it. Until now this process has all its capabilities.
         prctl::set_dumpable(false).at(Step::User)?;
     }
     if let Some(namespace) = sandbox.user_namespace {
@@ -383,21 +386,21 @@ fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
         };
         entering.set().at(Step::UserNamespace)?;
         super::enter_user_namespace(namespace).at(Step::UserNamespace)?;
-        // It comes with full sets, and perhaps with a memory that can be looked into.
+        // setns grants full sets, and may make the process dumpable.
         drop_bounding_set(shield);
         prctl::set_dumpable(false).at(Step::UserNamespace)?;
     }
     let is_ambient = sandbox.owner.is_some() || sandbox.user_namespace.is_some();
     let shields = shield.map_or(0, only);
-    // Without a shield the program is a file that its user cannot read. Executing such a file leaves a process
+    // Without a shield the program is a file that its user cannot read. Executing such a file makes the process
     // undumpable, unless it has the capability to read it.
     let effective = shield.is_some();
     let overrides = match keep(only(DAC_OVERRIDE) | shields, effective) {
-        // A caller that has it not itself: then ldconfig writes only what its user may.
+        // If the caller lacks the capability, ldconfig writes only files that its user may write.
         Err(Errno::EPERM) => keep(shields, effective).map(|()| false),
         done => done.map(|()| true),
     };
-    // Ambient, since for a user other than 0 an execution drops the rest.
+    // Ambient, because exec by a non-root user drops all others.
     if overrides.at(Step::Capabilities)? && is_ambient {
         raise_ambient(DAC_OVERRIDE).at(Step::Capabilities)?;
     }
@@ -407,7 +410,7 @@ fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Keeps a set through the execution, which makes it effective if it is not.
+/// Keeps a set across execve(2); the exec makes it effective if it is not.
 fn keep(set: Set, effective: bool) -> Result<(), Errno> {
     let capabilities = Capabilities {
         effective: if effective { set } else { 0 },
@@ -417,31 +420,31 @@ fn keep(set: Set, effective: bool) -> Result<(), Errno> {
     capabilities.set()
 }
 
-/// Leaves in the bounding set what the program keeps.
+/// Drops from the bounding set all that the program does not keep.
 fn drop_bounding_set(shield: Option<u32>) {
     let kept = [Some(DAC_OVERRIDE), shield];
     for capability in (0..64).filter(|capability| !kept.contains(&Some(*capability))) {
-        // EINVAL: past the last one. EPERM: no CAP_SETPCAP, and then no_new_privs alone keeps an execution from gaining
-        // what the set still holds.
+        // EINVAL: past the last capability. EPERM: no CAP_SETPCAP; then no_new_privs alone prevents an exec from
+        // gaining the rest of the set.
         if drop_bounding(capability).is_err() {
             break;
         }
     }
 }
 
-/// Bounds what a damaged or hostile library can make ldconfig do.
+/// Limits the damage that a corrupt or hostile library can make ldconfig do.
 fn limit_resources() -> Result<(), Failure> {
     for (resource, limit) in [
         (Resource::RLIMIT_CPU, 10),
         (Resource::RLIMIT_AS, 2 << 30),
         (Resource::RLIMIT_NOFILE, 64),
-        // Upstream's 1 or 2 MiB is less than the cache of a large image.
+        // Upstream's 1 or 2 MiB is less than a large image's cache.
         (Resource::RLIMIT_FSIZE, 64 << 20),
-        // 1 and not 0: a pipe in core_pattern is served whatever the limit, except this one (core(5)).
+        // 1 and not 0: a pipe in core_pattern ignores every limit but 1 (core(5)).
         (Resource::RLIMIT_CORE, 1),
     ] {
         match setrlimit(resource, limit, limit) {
-            // The caller's limit is lower still, and CAP_SYS_RESOURCE is gone.
+            // The caller's limit is lower still, and CAP_SYS_RESOURCE has been dropped.
             Ok(()) | Err(Errno::EPERM) => {}
             Err(errno) => return Err(errno).at(Step::Limits),
         }

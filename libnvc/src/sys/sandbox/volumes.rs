@@ -1,9 +1,8 @@
-//! Makes every mount but the root's own read-only by name, on kernels that cannot do it for a tree (before Linux 5.12).
+//! Makes every mount but the root read-only by name, on kernels that cannot do it for a tree (before Linux 5.12).
 //!
-//! The table of mounts says what there is and what is done already; it is read again until it says that all is done. A
-//! name that leads elsewhere meanwhile, because somebody renames directories in another mount namespace, makes a mount
-//! read-only that is read-only already, and is found out by the next reading. Nothing is allocated, since this runs in
-//! the child.
+//! The mount table lists the mounts and their state; it is read again until no mount is writable. If another mount
+//! namespace renames directories meanwhile, a name may lead to a mount that is already read-only; the next reading
+//! detects this. Nothing is allocated, because this runs in the child.
 
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,15 +13,15 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::Mode;
 use nix::unistd::read;
 
-/// Readings of the table. The second finds nothing left to do, unless somebody interferes.
+/// Maximum number of readings. The second finds nothing left to do, unless another process interferes.
 const MOST_READINGS: usize = 8;
-/// The longest line that is understood: two names of the longest sort, with all their bytes escaped, have not more.
+/// The longest accepted line: two names of maximum length with every byte escaped fit.
 const LONGEST_LINE: usize = 40 << 10;
 
 /// Makes all mounts of this mount namespace read-only but the one at `/`. `descriptors` is a directory
-/// `/proc/PID/task/TID/fd`, through which this process's own table is found.
+/// `/proc/PID/task/TID/fd`, through which this process's own mount table is found.
 ///
-/// `EBUSY` if a mount stays writable, one below another at the same name for instance.
+/// Returns `EBUSY` if a mount stays writable, for instance one hidden under another at the same name.
 pub(super) fn make_read_only(descriptors: BorrowedFd<'_>) -> Result<(), Errno> {
     for _ in 0..MOST_READINGS {
         if change_all(descriptors)? == 0 {
@@ -32,7 +31,7 @@ pub(super) fn make_read_only(descriptors: BorrowedFd<'_>) -> Result<(), Errno> {
     Err(Errno::EBUSY)
 }
 
-/// Goes through the table once; returns how many mounts were writable.
+/// Goes through the table once; returns the number of writable mounts.
 fn change_all(descriptors: BorrowedFd<'_>) -> Result<usize, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let table = openat(
@@ -55,16 +54,16 @@ fn change_all(descriptors: BorrowedFd<'_>) -> Result<usize, Errno> {
         let name = unescape(point, &mut name).ok_or(Errno::ENAMETOOLONG)?;
         let none = None::<&CStr>;
         let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        // What cannot be changed is found out by the next reading.
+        // The next reading finds mounts that could not be changed.
         let _ = mount(none, name, none, flags, none);
     }
     Ok(writable)
 }
 
-/// A mount as its line in the table has it.
+/// A mount, parsed from its line in the table.
 struct Entry<'a> {
     point: &'a [u8],
-    /// Those that a remount must repeat.
+    /// Flags that a remount must repeat.
     flags: MsFlags,
 }
 
@@ -89,7 +88,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Writes a name without its escapes, three octal digits each, and ends it with a NUL.
+/// Decodes a name's octal escapes and NUL-terminates it.
 fn unescape<'a>(name: &[u8], into: &'a mut [u8]) -> Option<&'a CStr> {
     let mut rest = name;
     let mut length = 0;
@@ -114,7 +113,7 @@ fn unescape<'a>(name: &[u8], into: &'a mut [u8]) -> Option<&'a CStr> {
     CStr::from_bytes_until_nul(into).ok()
 }
 
-/// Lines of a file, one at a time, in a buffer that does not grow.
+/// Reads a file line by line into a fixed buffer.
 struct Lines {
     file: OwnedFd,
     buffer: [u8; LONGEST_LINE],
@@ -132,7 +131,7 @@ impl Lines {
         }
     }
 
-    /// The next line without its end; none after the last.
+    /// Returns the next line without its newline; None after the last.
     fn next(&mut self) -> Result<Option<&[u8]>, Errno> {
         loop {
             let unread = self.buffer.get(self.start..self.end).unwrap_or(&[]);
