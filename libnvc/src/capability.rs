@@ -1,6 +1,6 @@
-//! Names the driver's capabilities: the parts of the driver that a container can ask for.
+//! Defines the driver's capabilities: the parts of the driver that a container can request.
 //!
-//! Each file of the catalogue belongs to one of them or to none; a container asks for a set. The words are those of
+//! Each file in the catalogue belongs to one of them or to none; a container requests a set. The words are those of
 //! `NVIDIA_DRIVER_CAPABILITIES` and of the options of `nvidia-container-cli configure`.
 
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ pub enum Capability {
 }
 
 bitflags! {
-    /// The capabilities that a container asks for.
+    /// The capabilities that a container requests.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Capabilities: u8 {
         /// [`Capability::Utility`]
@@ -46,7 +46,7 @@ bitflags! {
 }
 
 impl Capability {
-    /// Its word.
+    /// Returns its word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Utility => "utility",
@@ -70,7 +70,7 @@ impl Capability {
 }
 
 impl Capabilities {
-    /// The set of one capability.
+    /// Returns the set of one capability.
     pub fn of(capability: Capability) -> Self {
         match capability {
             Capability::Utility => Self::UTILITY,
@@ -82,14 +82,14 @@ impl Capabilities {
         }
     }
 
-    /// The capability that a word names.
+    /// Returns the capability that a word names.
     pub fn from_word(word: &str) -> Option<Self> {
         let named = |capability: &Capability| capability.word() == word;
         Capability::ALL.into_iter().find(named).map(Self::of)
     }
 
-    /// Whether the container gets libraries, sockets and devices of a capability: video needs the compute libraries,
-    /// displays need the graphics libraries.
+    /// Returns true if the container gets libraries, sockets and devices of a capability: video includes the compute
+    /// libraries, display the graphics libraries.
     pub fn include(self, capability: Capability) -> bool {
         let needed_by = match capability {
             Capability::Compute => Self::COMPUTE | Self::VIDEO,
@@ -99,7 +99,7 @@ impl Capabilities {
         self.intersects(needed_by)
     }
 
-    /// Whether the container gets the programs of a capability: only those of capabilities that it names itself.
+    /// Returns true if the container gets the programs of a capability: only those of capabilities in the set itself.
     pub fn include_programs(self, capability: Capability) -> bool {
         self.contains(Self::of(capability))
     }

@@ -1,7 +1,7 @@
-//! Gives a container what a request asks for: discovers, plans and applies. The library's front door.
+//! Discovers, plans and applies a request. This is the library's entry point.
 //!
-//! Programs, hooks and examples call [`configure`]; nobody else puts a plan for a container together. Those who want to
-//! see the plan, or to act between its making and its carrying out, take the three steps one by one: [`Configuration`].
+//! Programs, hooks and examples call [`configure`]; no other code assembles a container's plan. Callers that need the
+//! plan, or must act between planning and applying, take the three steps one by one: [`Configuration`].
 
 #![forbid(unsafe_code)]
 
@@ -15,27 +15,27 @@ use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
 use crate::request::{Capability, Request};
 
-/// Gives a container what a request asks for, or nothing.
+/// Configures a container according to a request, or leaves it unchanged.
 ///
 /// # Errors
-/// The first failure, with its [phase](Error::phase), in the order in which upstream's tool would have met it.
+/// The first failure, with its [phase](Error::phase), in the order in which upstream's tool would have reported it.
 pub fn configure(request: &Request, target: Target) -> Result<Report> {
     let query = QueryProcess::start(&request.policy.driver.program);
     let mut configuration = Configuration::begin(request, query)?;
     configuration.prepare(target)?.apply(false)
 }
 
-/// A request whose driver is open and is being asked.
+/// A request with an open driver and a running query.
 #[derive(Debug)]
 pub struct Configuration<'r> {
     request: &'r Request,
     session: DriverSession,
 }
 
-/// A request that is planned and ready to be carried out.
+/// A request that is planned and ready to be applied.
 #[derive(Debug)]
 pub struct Prepared<'c> {
-    /// What will be done.
+    /// The plan.
     pub plan: Plan,
     configuration: &'c Configuration<'c>,
     container: Container,
@@ -43,7 +43,7 @@ pub struct Prepared<'c> {
 }
 
 impl<'r> Configuration<'r> {
-    /// Loads kernel modules if policy says so, opens the driver root and asks NVML; `query` is the process that will be asked.
+    /// Loads kernel modules if policy says so, opens the driver root and queries NVML in the process `query`.
     ///
     /// # Errors
     /// Those of [`DriverSession::open_with`].
@@ -54,24 +54,22 @@ impl<'r> Configuration<'r> {
         Ok(Self { request, session })
     }
 
-    /// The open driver.
+    /// Returns the open driver.
     pub fn session(&mut self) -> &mut DriverSession {
         &mut self.session
     }
 
-    /// Plans without any intention to carry the plan out; tells what the image makes of it, too.
+    /// Plans without applying; also returns the facts about the image.
     ///
-    /// # Errors
-    /// As [`configure`], up to carrying out.
+    /// # Errors As [`configure`], except for applying.
     pub fn plan(&mut self, target: Target) -> Result<(Plan, ImageFacts)> {
         let (plan, container, _) = self.discover(target, false)?;
         Ok((plan, container.image))
     }
 
-    /// Plans, and does ahead what the container does not notice.
+    /// Plans, and prepares everything that does not affect the container.
     ///
-    /// # Errors
-    /// As [`configure`], up to carrying out.
+    /// # Errors As [`configure`], except for applying.
     pub fn prepare(&mut self, target: Target) -> Result<Prepared<'_>> {
         let (plan, container, ahead) = self.discover(target, true)?;
         Ok(Prepared {
@@ -82,7 +80,7 @@ impl<'r> Configuration<'r> {
         })
     }
 
-    /// Looks at host and container, both at once; the errors come in upstream's order.
+    /// Discovers host and container in parallel; errors come in upstream's order.
     fn discover(&mut self, target: Target, will_apply: bool) -> Result<(Plan, Container, Ahead)> {
         let wants = Wants::of(self.request);
         self.session.look_ahead(wants.options);
@@ -113,7 +111,7 @@ impl<'r> Configuration<'r> {
 }
 
 impl Prepared<'_> {
-    /// Carries the plan out, all or nothing. With `stay`, the calling process will only report the result and exit: see
+    /// Applies the plan, all or nothing. With `stay`, the process must exit after this call: see
     /// [`ApplyOptions::stay`].
     ///
     /// # Errors

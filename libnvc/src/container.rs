@@ -1,7 +1,7 @@
 //! Discovers the container: its process, namespaces, root, layout and device cgroup, reading only.
 //!
-//! The host names the container by a process and a root directory; everything below that root belongs to the image
-//! and is hostile, so it is read through descriptors resolved inside the root.
+//! The host names the container by a process and a root directory. Everything below that root belongs to the image and
+//! is hostile, so it is read by descriptors resolved inside the root.
 
 #![forbid(unsafe_code)]
 
@@ -27,50 +27,50 @@ mod process;
 pub use cgroup::DeviceCgroup;
 pub(crate) use process::{MountNamespace, Process};
 
-/// Which container is meant, and how it is reached.
+/// Identifies the container and the way to reach it.
 #[derive(Debug)]
 pub enum Target {
-    /// The container of a process that the caller's own /proc names: an engine's hook, or `--pid`.
+    /// The container of a process in the caller's own /proc: an engine's hook, or `--pid`.
     Process {
         /// Any process that is in its mount namespace.
         pid: i32,
-        /// Its root directory, absolute, as that namespace names it.
+        /// Its root directory, absolute, as seen in that namespace.
         rootfs: PathBuf,
     },
-    /// The container of a process that the /proc below its root names: the caller sees its file systems already.
+    /// The container of a process in the /proc below its root: the caller already sees its filesystems.
     Inside {
         /// Any process that is in its mount namespace.
         pid: i32,
         /// Its root directory, absolute.
         rootfs: PathBuf,
     },
-    /// The same for the process that started the caller.
+    /// Like `Inside`, for the process that started the caller.
     Parent {
         /// Its root directory, absolute.
         rootfs: PathBuf,
     },
-    /// The container in whose mount namespace the caller is: a createContainer hook. There is no process to be found,
-    /// no namespace to be entered, and no cgroup to be changed.
+    /// The container whose mount namespace the caller is in: a createContainer hook. There is no process to find, no
+    /// namespace to enter, and no cgroup to change.
     Here {
         /// Its root directory.
         root: OwnedFd,
     },
 }
 
-/// What the caller says about a container.
+/// The caller's description of a container.
 #[derive(Debug)]
 pub struct ContainerConfig {
-    /// Which it is.
+    /// Which container.
     pub target: Target,
-    /// What is known of its image.
+    /// Known facts about its image.
     pub image: ImageOptions,
-    /// How its CUDA compatibility libraries are used, and so whether they are looked for.
+    /// Use of its CUDA compatibility libraries, which decides whether to look for them.
     pub compat: CudaCompatMode,
-    /// Whether its device cgroup is looked for.
+    /// True to look for its device cgroup.
     pub device_cgroup: bool,
 }
 
-/// Where things go in the container.
+/// Directories for files in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Layout {
     /// Programs.
@@ -79,11 +79,11 @@ pub struct Layout {
     pub libs_dir: ContainerPath,
     /// 32-bit libraries.
     pub libs32_dir: ContainerPath,
-    /// Where the image keeps CUDA.
+    /// The image's CUDA directory.
     pub cudart_dir: ContainerPath,
 }
 
-/// Which device cgroup a container is in.
+/// Version of a container's device cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum CgroupVersion {
     /// The `devices` hierarchy: rules are written to files.
@@ -92,7 +92,7 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// What updates the loader's cache.
+/// Updater of the loader's cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ldconfig {
@@ -100,39 +100,39 @@ pub enum Ldconfig {
     Host(PathBuf),
     /// The image's own.
     Image(ContainerPath),
-    /// No program: the cache is altered as ldconfig would.
+    /// No program: libnvc updates the cache as ldconfig would.
     Builtin,
 }
 
-/// What an image says about itself: plain data.
+/// Facts about an image: plain data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFacts {
-    /// Where things go.
+    /// Directories for files.
     pub layout: Layout,
-    /// Its CUDA compatibility libraries, if they were looked for: real paths.
+    /// Real paths of its CUDA compatibility libraries, if they were looked for.
     pub compat_libraries: Vec<ContainerPath>,
-    /// What updates its loader's cache.
+    /// Updater of its loader's cache.
     pub ldconfig: Ldconfig,
 }
 
-/// A container that was found, with the descriptors that pin it.
+/// A discovered container, with the descriptors that pin it.
 #[derive(Debug)]
 pub struct Container {
-    /// What was found in its image.
+    /// Facts about its image.
     pub image: ImageFacts,
-    /// Its root directory as the caller named it.
+    /// Its root directory as named by the caller.
     pub(crate) rootfs: PathBuf,
     pub(crate) process: Process,
     pub(crate) namespace: MountNamespace,
     device_cgroup: Option<DeviceCgroup>,
-    /// How the image finds libraries; only known where no program updates its cache.
+    /// How the image finds libraries; None if a program updates its cache.
     pub(crate) loader: Option<Loader>,
 }
 
-/// The host's ldconfig, which runs where the image's cache cannot be updated without a program.
+/// The host's ldconfig, the fallback if the image's cache cannot be updated without a program.
 const HOST_LDCONFIG: &str = "/sbin/ldconfig";
-/// The words for no program where that is safe. `builtin` is the older one; those with an @ are for runtimes that put one
-/// before any value. A program of such a name is `./auto`.
+/// Values that select the builtin ldconfig where that is safe. `builtin` is the older one; those with an @ are for
+/// runtimes that prefix every value with one. A program of such a name is spelled `./auto`.
 const AUTOMATIC: [&str; 4] = ["auto", "@auto", "builtin", "@builtin"];
 
 impl Container {
@@ -140,7 +140,7 @@ impl Container {
     ///
     /// # Errors
     /// `invalid argument` for a pid that is not positive, a root that is not absolute, or an empty path; upstream's
-    /// texts for a process, root or cgroup that is not there.
+    /// messages for a missing process, root or cgroup.
     pub fn discover(config: ContainerConfig) -> Result<Self> {
         config.check()?;
         let is_here = matches!(config.target, Target::Here { .. });
@@ -178,32 +178,32 @@ impl Container {
         })
     }
 
-    /// The device cgroup whose rules admit devices; none with the option `no-cgroups`.
+    /// Returns the device cgroup to change; None with the option `no-cgroups`.
     pub fn device_cgroup(&self) -> Option<&DeviceCgroup> {
         self.device_cgroup.as_ref()
     }
 
-    /// Opens the directory of the device cgroup: in the caller's /sys, or below the container's root where the
-    /// caller works inside it.
+    /// Opens the directory of the device cgroup: in the caller's /sys, or below the container's root if the caller
+    /// works inside it.
     pub(crate) fn open_device_cgroup(&self, cgroup: &DeviceCgroup) -> Result<OwnedFd> {
         let standalone = self.process.is_standalone();
         let base = standalone.then(|| (self.process.root(), self.rootfs()));
         cgroup::open_directory(cgroup, base)
     }
 
-    /// User and group that the container's files belong to: its root, as its user namespace maps it.
+    /// Returns the user and group that own the container's files: its root user, mapped by its user namespace.
     pub fn owner(&self) -> (u32, u32) {
         self.process.owner()
     }
 
-    /// The container's root directory as the caller named it.
+    /// Returns the container's root directory as named by the caller.
     pub fn rootfs(&self) -> &std::path::Path {
         &self.rootfs
     }
 }
 
 fn find_device_cgroup(process: &Process) -> Result<DeviceCgroup> {
-    // Below which mount point the cgroup is found is a matter of whoever opens it: us, or the container.
+    // The cgroup's mount point depends on which side opens it: us, or the container.
     let mountinfo = if process.is_standalone() {
         process.read("mountinfo")?
     } else {
@@ -218,7 +218,7 @@ fn own_mountinfo() -> Result<Vec<u8>> {
 }
 
 impl ContainerConfig {
-    /// Checks what can be checked without looking at the container.
+    /// Checks everything that does not require access to the container.
     ///
     /// # Errors
     /// `invalid argument` for a pid that is not positive, a root that is not absolute, or an empty path.
@@ -252,7 +252,7 @@ impl ContainerConfig {
     }
 }
 
-/// The cache is altered in this process if it can be, or else by the host's ldconfig.
+/// Selects the builtin ldconfig if it can update the cache, or else the host's ldconfig.
 fn in_process(root: &RootDir, image: &mut ImageFacts, compat: CudaCompatMode) -> Option<Loader> {
     let mut directories: Vec<_> = match compat {
         CudaCompatMode::Ldconfig => image

@@ -1,6 +1,6 @@
-//! Lays out the lines of the debug log as upstream does: support engineers read the two side by side.
+//! Formats the lines of the debug log as upstream does, because support engineers compare the two.
 //!
-//! Writing them is up to the program, which has the logger; a library must not take that from its host.
+//! Writing them is up to the program that installs the logger; a library must not replace its host's.
 
 #![forbid(unsafe_code)]
 
@@ -10,18 +10,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use log::{Level, Record};
 use nix::unistd::gettid;
 
-/// What a log begins with.
+/// First lines of a log.
 pub const BANNER: &[u8] =
     b"\n-- WARNING, the following logs are for debugging purposes only --\n\n";
 
-/// The line of a record that is logged now, with its end.
+/// Formats a record's line with the current time, including its newline.
 pub fn line(record: &Record<'_>) -> String {
     let said = record.args().to_string();
     format!("{} {}\n", prefix(record, now()), printable(&said))
 }
 
-/// A text that stays on its line: names of files come from images, and must not forge lines of a log or send escape
-/// sequences to somebody's terminal.
+/// Escapes control characters: file names come from images, and must not forge log lines or send escape sequences to a
+/// terminal.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.contains(char::is_control) {
         text.replace(char::is_control, "?").into()
@@ -36,7 +36,7 @@ fn now() -> Duration {
         .unwrap_or_default()
 }
 
-/// `<level><month><day> <time> <thread> <file>:<line>]`, in UTC.
+/// Formats `<level><month><day> <time> <thread> <file>:<line>]`, in UTC.
 fn prefix(record: &Record<'_>, now: Duration) -> String {
     let level = match record.level() {
         Level::Error => 'E',
@@ -58,7 +58,7 @@ fn prefix(record: &Record<'_>, now: Duration) -> String {
     )
 }
 
-/// Month and day of the month, a given number of days after 1970-01-01.
+/// Returns month and day of the month for a number of days after 1970-01-01.
 ///
 /// Counts years from March, so that the leap day is the last of the year and months have a regular pattern.
 fn month_and_day(days: u64) -> (u64, u64) {

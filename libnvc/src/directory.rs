@@ -9,16 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use nix::errno::Errno;
 use rustix::fs::{FileType, RawDir};
 
-/// One name in a directory and the type of what it names (`DT_*`), if the file system tells.
+/// A directory entry: name and file type (`DT_*`), if the filesystem reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a OsStr,
     pub(crate) kind: u8,
 }
 
-/// Calls `each` with every entry from the descriptor's position on, `.` and `..` among them.
+/// Calls `each` with every entry from the descriptor's position on, including `.` and `..`.
 ///
-/// `ENOBUFS` if there are more names than `most`, from which each one is taken away. A directory can have millions.
+/// `most` is decremented for each name; `ENOBUFS` if it is exhausted, because a directory can have millions of names.
 pub(crate) fn list(
     directory: BorrowedFd<'_>,
     most: &mut usize,
@@ -37,7 +37,7 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// The number of a type, as the kernel has it.
+/// Returns the kernel's number of a file type.
 fn kind(file: FileType) -> u8 {
     match file {
         FileType::RegularFile => libc::DT_REG,

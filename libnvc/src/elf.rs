@@ -17,15 +17,15 @@ use goblin::elf::{Elf, Header};
 
 /// Size of the first read: with common linkers it covers the headers and the notes.
 const HEAD: usize = 1024;
-/// Longest dynamic or note segment that is read; typical ones are below one kilobyte.
+/// Size limit of a dynamic or note segment; typical ones are below one kilobyte.
 const LONGEST_SEGMENT: u64 = 64 * 1024;
 const MOST_SEGMENTS: u16 = 128;
-/// Longer than any file name.
+/// Longer than any file name can be.
 const LONGEST_NAME: usize = 256;
 /// Note type of the ABI tag, owner `GNU`.
 const NT_GNU_ABI_TAG: u32 = 1;
 
-/// Why a library's headers could not be read.
+/// The reason why a library's headers could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("it cannot be read: {0}")]

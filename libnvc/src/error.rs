@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller asked for something malformed or contradictory.
+    /// The caller passed a malformed or contradictory argument.
     InvalidArgument,
     /// A device, file or process that the caller named does not exist.
     NotFound,
@@ -37,30 +37,30 @@ pub enum ErrorKind {
     System,
 }
 
-/// Which part of a configuration failed. Front ends print it, each in its own words.
+/// The phase in which a configuration failed. Front ends print it in their own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The driver was opened.
+    /// Opening the driver.
     Initialization,
-    /// The container was looked at.
+    /// Examining the container.
     Container,
-    /// The driver's files and GPUs were looked for.
+    /// Looking for the driver's files and GPUs.
     Detection,
-    /// Devices were chosen.
+    /// Choosing devices.
     Device,
-    /// GPUs whose MIG configuration may be changed were chosen.
+    /// Choosing GPUs whose MIG configuration may be changed.
     MigConfig,
-    /// GPUs whose MIG instances may be watched were chosen.
+    /// Choosing GPUs whose MIG instances may be monitored.
     MigMonitor,
-    /// Requirements were checked.
+    /// Checking requirements.
     Requirement,
-    /// The plan was made or carried out.
+    /// Planning or applying.
     Mount,
-    /// The container's library path was updated.
+    /// Updating the container's library path.
     LibraryPath,
 }
 
-/// A failure: operation, object, cause and, if known, what to do about it.
+/// A failure: operation, object, cause and, if known, a remedy.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -84,7 +84,7 @@ enum Cause {
 }
 
 impl Error {
-    /// A failure without a cause below it; `what` is the whole text.
+    /// Describes a failure without an underlying cause; `what` is the whole text.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -96,14 +96,14 @@ impl Error {
         }))
     }
 
-    /// A failed system call: `<operation>: <cause>`.
+    /// Describes a failed system call: `<operation>: <cause>`.
     pub fn system(operation: impl Into<String>, errno: Errno) -> Self {
         let mut error = Self::new(ErrorKind::System, operation);
         error.0.cause = Some(Cause::System(errno));
         error
     }
 
-    /// A failed system call on a file: `<operation>: <path>: <cause>`.
+    /// Describes a failed system call on a file: `<operation>: <path>: <cause>`.
     pub fn file(operation: &str, path: impl AsRef<Path>, errno: Errno) -> Self {
         Self::system(format!("{operation}: {}", path.as_ref().display()), errno)
     }
@@ -122,7 +122,7 @@ impl Error {
         self
     }
 
-    /// Adds a cause; its text is made lower case.
+    /// Adds a cause, converted to lower case.
     #[must_use]
     pub fn because(mut self, cause: impl fmt::Display) -> Self {
         self.0.cause = Some(Cause::Text(cause.to_string().to_lowercase()));
@@ -143,14 +143,14 @@ impl Error {
         self
     }
 
-    /// The same failure, which happened in a phase, unless an earlier caller has named one.
+    /// Sets the phase, unless an earlier caller has set one.
     #[must_use]
     pub fn during(mut self, phase: Phase) -> Self {
         self.0.phase.get_or_insert(phase);
         self
     }
 
-    /// The phase in which this happened, if it happened in a whole configuration.
+    /// Returns the phase, if the failure occurred in a whole configuration.
     pub fn phase(&self) -> Option<Phase> {
         self.0.phase
     }
@@ -160,7 +160,7 @@ impl Error {
         self.0.kind
     }
 
-    /// The failed system call's error number, if one failed.
+    /// Returns the errno of the failed system call, if one failed.
     pub fn errno(&self) -> Option<Errno> {
         match self.0.cause {
             Some(Cause::System(errno)) => Some(errno),
@@ -168,7 +168,7 @@ impl Error {
         }
     }
 
-    /// Returns what to do next, if the cause is known.
+    /// Returns the hint, if there is one.
     pub fn advice(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
@@ -178,7 +178,7 @@ impl Error {
         &self.0.cleanup
     }
 
-    /// The whole text on one line: operation, object and cause.
+    /// Returns the whole text on one line: operation, object and cause.
     pub fn message(&self) -> String {
         match &self.0.cause {
             Some(cause) => format!("{}: {cause}", self.0.what),
@@ -199,12 +199,12 @@ impl std::error::Error for Error {
     }
 }
 
-/// The number of a failed system call that the standard library made.
+/// Returns the errno of an error of the standard library.
 pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
 
-/// The C library's text for an error number, in lower case: `no such file or directory`.
+/// Returns the C library's text for an errno, in lower case: `no such file or directory`.
 pub(crate) fn errno_text(errno: Errno) -> String {
     let text = std::io::Error::from_raw_os_error(errno as i32).to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Discovers the driver on the host: what is there, reading only.
+//! Discovers the driver on the host, reading only.
 //!
-//! Everything is looked up below the *driver root* and named relative to it ([`HostPath`]). Facts about the behaviour
-//! of upstream come from its tables of names and its selection rules; see docs/differences.md for where we deviate.
+//! All lookups start at the *driver root*, and paths are relative to it ([`HostPath`]). Facts about upstream's
+//! behaviour come from its name tables and selection rules; docs/differences.md lists our deviations.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::HostPath;
 
-// as whom it is asked
+// the user that the query runs as
 mod identity;
 
 // the driver root
@@ -59,13 +59,13 @@ pub use survey::{
     Content, GlobalGrant, Grants, Host, MigGrant, SearchPaths, Wants, survey as discover,
 };
 
-/// The SONAME of a library; none if it has none, or is no library.
+/// Returns the SONAME of a library; None if it has none or is not a library.
 pub fn soname(library: std::fs::File) -> Option<String> {
     let library = crate::elf::Library::open(library).ok()?;
     String::from_utf8(library.soname().ok()??).ok()
 }
 
-/// The directories that a loader's cache names, in the order in which they come; none for bytes of another format.
+/// Returns the directories that a loader cache names, in cache order; none for bytes of another format.
 pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let listing = crate::ldcache::listing::Listing::parse(cache);
@@ -81,17 +81,17 @@ pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
 pub const NVIDIA_MAJOR: u32 = 195;
 
-/// A device's number, as `st_rdev` has it.
+/// A device number, as in `st_rdev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeviceNumber {
-    /// The driver's number.
+    /// The driver's major number.
     pub major: u32,
-    /// The device's number within the driver.
+    /// The device's minor number.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// The number in `st_rdev`.
+    /// Converts the number in `st_rdev`.
     pub fn from_rdev(rdev: u64) -> Self {
         Self {
             major: libc::major(rdev),
@@ -109,11 +109,11 @@ impl fmt::Display for DeviceNumber {
 /// A character device below the driver root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
-    /// Where its node is.
+    /// Path of its node.
     pub path: HostPath,
-    /// The number the node must have.
+    /// The number that the node must have.
     pub number: DeviceNumber,
-    /// Permissions and owner of the node, if it was looked at.
+    /// Permissions and owner of the node, if they were read.
     pub owner: Option<NodeOwner>,
 }
 
@@ -129,7 +129,7 @@ pub struct NodeOwner {
 }
 
 impl NodeOwner {
-    /// What a `stat` says.
+    /// Takes them from the result of stat(2).
     pub(crate) fn of(stat: &nix::sys::stat::FileStat) -> Self {
         Self {
             mode: stat.st_mode & 0o7777,
@@ -140,7 +140,7 @@ impl NodeOwner {
 }
 
 impl DeviceNode {
-    /// A node that was not looked at.
+    /// Describes a node without reading its permissions.
     pub fn new(path: impl AsRef<std::path::Path>, major: u32, minor: u32) -> Self {
         Self {
             path: HostPath::new(path),
@@ -159,16 +159,16 @@ pub struct DriverVersions {
     pub cuda: String,
 }
 
-/// The driver's files, sockets and common devices.
+/// The driver's files, sockets and shared devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DriverInfo {
     /// The driver's versions.
     pub versions: DriverVersions,
-    /// Programs, libraries, firmware and sockets: real files, in the order of the catalogue.
+    /// Programs, libraries, firmware and sockets: regular files in catalogue order.
     pub files: Vec<DriverFile>,
-    /// What graphics needs besides, if all files were asked for.
+    /// Additional files for graphics, if all files were requested.
     pub graphics: Vec<DriverFile>,
-    /// Links that graphics needs, if all files were asked for.
+    /// Links for graphics, if all files were requested.
     pub graphics_links: Vec<HostLink>,
     /// Devices that all GPUs share.
     pub devices: Vec<SharedDevice>,
@@ -177,12 +177,12 @@ pub struct DriverInfo {
 }
 
 impl DriverInfo {
-    /// The files of one class.
+    /// Returns the files of one class.
     pub fn of_class(&self, class: FileClass) -> impl Iterator<Item = &DriverFile> {
         self.files.iter().filter(move |file| file.class == class)
     }
 
-    /// The libraries of one set.
+    /// Returns the libraries of one ABI.
     pub fn libraries(&self, abi: Abi) -> impl Iterator<Item = &DriverFile> {
         let libraries = self.of_class(FileClass::Library);
         libraries.filter(move |file| file.abi == abi)
@@ -212,7 +212,7 @@ pub struct WslDriver {
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gpu {
-    /// Position in NVML's order, counting GPUs that were skipped: what `--device N` means.
+    /// Position in NVML's order, counting skipped GPUs: the N of `--device N`.
     pub index: u32,
     /// Product name.
     pub model: String,
@@ -222,21 +222,21 @@ pub struct Gpu {
     pub busid: String,
     /// Compute capability, e.g. `9.0`.
     pub arch: String,
-    /// Brand as the requirement language names it.
+    /// Brand in the words of the requirement language.
     pub brand: String,
     /// Minor number, the N of /dev/nvidiaN; zero under WSL2.
     pub minor: u32,
-    /// The device node; none under WSL2.
+    /// The device node; None under WSL2.
     pub node: Option<DeviceNode>,
-    /// Its nodes for displays and rendering, if they were asked for.
+    /// Its DRM nodes, if they were requested.
     pub drm_nodes: Vec<DeviceNode>,
-    /// Links to those by its address, if they were asked for.
+    /// Links to those nodes by PCI address, if they were requested.
     pub drm_links: Vec<HostLink>,
-    /// Its directory in /proc/driver/nvidia/gpus, if there.
+    /// Its directory in /proc/driver/nvidia/gpus, if it exists.
     pub proc_dir: Option<HostPath>,
-    /// Whether the driver knows MIG on this GPU.
+    /// True if the driver supports MIG on this GPU.
     pub mig_capable: bool,
-    /// Directory of its MIG capabilities; none under WSL2.
+    /// Directory of its MIG capabilities; None under WSL2.
     pub mig_caps_path: Option<HostPath>,
     /// MIG devices; empty unless MIG mode is on.
     pub mig_devices: Vec<MigDevice>,
@@ -245,16 +245,16 @@ pub struct Gpu {
 /// A symbolic link of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostLink {
-    /// The link.
+    /// Path of the link.
     pub at: HostPath,
-    /// Its text.
+    /// Its target.
     pub target: PathBuf,
 }
 
 /// One MIG device: a compute instance of a GPU instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MigDevice {
-    /// NVML's slot for it, free slots counted: the M of `--device N:M`, as nvidia-smi numbers them.
+    /// NVML's slot, counting free slots: the M of `--device N:M`, as in nvidia-smi.
     pub index: u32,
     /// `MIG-…`.
     pub uuid: String,
@@ -273,6 +273,6 @@ pub struct MigDevice {
 pub struct MigAccess {
     /// Its file in /proc/driver/nvidia/capabilities.
     pub file: HostPath,
-    /// Its device node, where the driver has such.
+    /// Its device node, if the driver grants capabilities by device nodes.
     pub node: Option<DeviceNode>,
 }

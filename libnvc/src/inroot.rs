@@ -21,46 +21,46 @@ use crate::read_file;
 
 mod kernel_files;
 
-/// How often a look-up is tried that renames elsewhere on the machine made uncertain. One is rare; a process that renames
-/// all the time can make every one of a path with very many `..` so.
+/// Limit of retries of a lookup that a concurrent rename made uncertain. One is rare, but a process that renames
+/// continuously can make every lookup of a path with many `..` fail.
 const MOST_TRIES: usize = 4096;
 
-/// More than any file that is read whole has; the largest are loader caches. A device can be endless.
+/// Size limit of files that are read whole; the largest are loader caches. A device can be endless.
 const LARGEST: u64 = 64 << 20;
 
-/// A directory that paths are resolved in.
+/// A directory to resolve paths in.
 #[derive(Debug)]
 pub(crate) struct RootDir(OwnedFd);
 
 impl RootDir {
-    /// Opens a directory by an ordinary path of the calling thread.
+    /// Opens a directory by an ordinary path.
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let fd = open(path, flags, Mode::empty())?;
         Ok(Self(fd))
     }
 
-    /// Another descriptor of the same directory.
+    /// Duplicates the descriptor.
     pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
         self.0.try_clone().map(Self).map_err(|_| Errno::EMFILE)
     }
 
-    /// Takes a directory that is open already.
+    /// Wraps an open directory.
     pub(crate) fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Opens what a path leads to, by reference only; symbolic links are followed, the last one too.
+    /// Opens a path by reference only; follows symlinks, including the last.
     pub(crate) fn resolve(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open_with(path, OFlag::O_PATH)
     }
 
-    /// Opens the directory that a path leads to, by reference only.
+    /// Opens a directory by reference only.
     pub(crate) fn resolve_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open_with(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
     }
 
-    /// Opens what a path leads to, by reference only; a link in the last place is not followed.
+    /// Opens a path by reference only; a symlink in the last component is not followed.
     pub(crate) fn resolve_nofollow(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open_with(path, OFlag::O_PATH | OFlag::O_NOFOLLOW)
     }
@@ -71,12 +71,12 @@ impl RootDir {
             .map(File::from)
     }
 
-    /// Reads a file, the first 64 MiB of it at most.
+    /// Reads a file, up to 64 MiB.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
         read_file::read(self.open_file(path)?, LARGEST)
     }
 
-    /// Whether a path leads to something.
+    /// Returns true if a path exists.
     pub(crate) fn exists(&self, path: &Path) -> Result<bool, Errno> {
         match self.resolve(path) {
             Ok(_) => Ok(true),
@@ -85,9 +85,9 @@ impl RootDir {
         }
     }
 
-    /// Opens what a path leads to, and its real path relative to this root: all links resolved.
+    /// Opens a path by reference, and returns its real path relative to this root: all links resolved.
     ///
-    /// For reports. What the path names can change meanwhile, so nothing hostile may be opened by it again.
+    /// For messages only. The file at that path can change, so hostile files must not be reopened by it.
     pub(crate) fn real_path(&self, path: &Path) -> Result<(OwnedFd, PathBuf), Errno> {
         let fd = self.resolve(path)?;
         let real = name_of(fd.as_fd())?;
@@ -108,7 +108,7 @@ impl RootDir {
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         for _ in 0..MOST_TRIES {
             match openat2(&self.0, path, how) {
-                // A rename or mount elsewhere made the kernel unsure of a `..`: ask again.
+                // A concurrent rename or mount made a `..` uncertain: retry.
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 Err(Errno::ENOSYS | Errno::EPERM) => return self.emulate(path, flags),
                 done => return done,
@@ -117,10 +117,10 @@ impl RootDir {
         Err(Errno::EBUSY)
     }
 
-    /// The same in user space.
+    /// Does the same in user space.
     fn emulate(&self, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
-        // pathrs asks the same, and if the answer is no, asks again to say so: without end. In a sandbox that forbids
-        // faccessat2 with EPERM there is no way but to refuse.
+        // pathrs makes the same check and, if it fails, repeats it to report the failure, recursing endlessly. So fail
+        // first, as in a sandbox that forbids faccessat2 with EPERM.
         let (proc, nofollow) = ("/proc/thread-self", AtFlags::AT_SYMLINK_NOFOLLOW);
         faccessat(AT_FDCWD, proc, AccessFlags::F_OK, nofollow)?;
         let root = pathrs::RootRef::from_fd(self.as_fd());
@@ -160,7 +160,7 @@ impl AsFd for RootDir {
     }
 }
 
-/// The path the kernel has for a descriptor.
+/// Returns the kernel's path of a descriptor.
 pub(crate) fn name_of(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let name = readlink(link.as_str())?;
@@ -170,13 +170,12 @@ pub(crate) fn name_of(fd: BorrowedFd<'_>) -> Result<PathBuf, Errno> {
     Ok(PathBuf::from(name))
 }
 
-/// Opens what a descriptor refers to once more, for reading say, where it was opened by reference only.
+/// Reopens the file of a descriptor, for instance for reading if it was opened by reference only.
 ///
-/// Between looking at a file and opening it by name, the container can put another in its place, and opening a device or
-/// a fifo can be enough to do harm. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc was the
-/// caller's own.
+/// Between checking a file and opening it by name, the container can replace it, and opening a device or a fifo can
+/// have side effects. `descriptors` is this thread's `/proc/thread-self/fd`, opened while /proc was the caller's own.
 ///
-/// Never blocks: `EOPNOTSUPP` for a file that the kernel makes up, `EAGAIN` while another process holds a lease on it.
+/// Never blocks: `EOPNOTSUPP` for a file on a kernel filesystem, `EAGAIN` while another process holds a lease on it.
 pub(crate) fn reopen(
     descriptors: BorrowedFd<'_>,
     fd: BorrowedFd<'_>,
@@ -186,12 +185,12 @@ pub(crate) fn reopen(
         return Err(Errno::EOPNOTSUPP);
     }
     let name = fd.as_raw_fd().to_string();
-    // Otherwise this waits for whoever holds a lease on the file, as long as the system permits them to keep it.
+    // Without O_NONBLOCK the open would wait for the holder of a lease, as long as the system permits.
     let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     openat(descriptors, name.as_str(), flags, Mode::empty())
 }
 
-/// The calling thread's names for descriptors, in its own /proc.
+/// The calling thread's own fd directory in its /proc.
 pub(crate) const OWN_DESCRIPTORS: &str = "/proc/thread-self/fd";
 
 /// Opens the calling thread's [`OWN_DESCRIPTORS`] for [`reopen`].
@@ -200,17 +199,17 @@ pub(crate) fn own_descriptors() -> Result<OwnedFd, Errno> {
     open(OWN_DESCRIPTORS, flags, Mode::empty())
 }
 
-/// A hostile root, with what it takes to open the very files that were looked at.
+/// A hostile root, with the descriptor needed to reopen checked files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Image<'a> {
     /// The root.
     pub(crate) root: &'a RootDir,
-    /// This thread's `/proc/thread-self/fd`, opened where /proc was the caller's own.
+    /// This thread's `/proc/thread-self/fd`, opened while /proc was the caller's own.
     pub(crate) descriptors: BorrowedFd<'a>,
 }
 
 impl Image<'_> {
-    /// Opens a file for reading that was opened by reference: `EINVAL` if it is no regular file.
+    /// Opens a file for reading that is held by reference: `EINVAL` if it is not a regular file.
     pub(crate) fn open_file(&self, found: BorrowedFd<'_>) -> Result<(File, FileStat), Errno> {
         let stat = stat(found)?;
         if kind(&stat) != SFlag::S_IFREG {
@@ -221,25 +220,25 @@ impl Image<'_> {
     }
 }
 
-/// `fstat` of a descriptor, one opened with `O_PATH` too.
+/// Calls `fstat` on a descriptor, including `O_PATH` ones.
 pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<FileStat, Errno> {
     fstatat(fd, "", AtFlags::AT_EMPTY_PATH)
 }
 
-/// The file type in a `stat`.
+/// Returns the file type in a `stat`.
 pub(crate) fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-/// Device and inode: which file it is, as long as it is open or has a name.
+/// Device and inode: identify a file while it is open or linked.
 pub(crate) type Identity = (u64, u64);
 
-/// Which file a `stat` is of.
+/// Returns the identity in a `stat`.
 pub(crate) fn identity(stat: &FileStat) -> Identity {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Opens a directory to be listed that was opened by reference, or from its start again.
+/// Opens a directory for listing that is held by reference, or rewinds one.
 pub(crate) fn open_to_list(directory: impl AsFd) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     openat(directory, ".", flags, Mode::empty())
@@ -288,7 +287,7 @@ mod tests {
         assert!(!root.exists(Path::new("/nowhere")).unwrap());
     }
 
-    /// Each `..` makes the kernel ask whether anything was renamed meanwhile, anywhere.
+    /// For each `..` the kernel checks whether any rename happened concurrently, anywhere.
     #[test]
     fn renames_elsewhere_cannot_hold_up_a_look_up() {
         use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,10 @@
-//! Loads the driver's kernel modules and makes its device nodes, inside the driver root (`load-kmods`).
+//! Loads the driver's kernel modules and creates its device nodes, inside the driver root (`load-kmods`).
 //!
-//! This comes before discovery on a host where nothing has done it yet. Nothing here fails a command: what cannot be done
-//! is one warning, since the driver may work without it. Not for WSL2, which has no modules.
+//! Runs before discovery on a host where nothing else has done so. A failure here is only a warning, because the driver
+//! may work without the step. WSL2 has no modules and does not use this.
 //!
-//! Where PCI has GPUs, the kernel module's own list says which minor numbers they have; without that list they are counted,
-//! as upstream does. Nodes are made by descriptor; only modprobe itself runs in a changed root.
+//! If PCI has GPUs, the kernel module's own list gives their minor numbers; without that list they are counted, as
+//! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root.
 
 #![forbid(unsafe_code)]
 
@@ -26,10 +26,10 @@ use crate::path::HostPath;
 const UVM: &str = "nvidia-uvm";
 const IMEX: &str = "nvidia-caps-imex-channels";
 
-/// Loads the modules and makes the nodes if a configuration says so.
+/// Loads the modules and creates the nodes if the configuration asks for it.
 ///
-/// To be called before a [`DriverSession`](crate::host::DriverSession) is opened. A driver root that cannot be opened is
-/// for that to report.
+/// Call this before opening a [`DriverSession`](crate::host::DriverSession). A driver root that cannot be opened is
+/// ignored here; the session reports it.
 pub fn prepare(config: &DriverConfig) {
     let is_wanted = config.options.contains(LibraryOptions::LOAD_KMODS);
     if is_wanted
@@ -40,7 +40,7 @@ pub fn prepare(config: &DriverConfig) {
     }
 }
 
-/// Loads the modules and makes the nodes, those of `imex_channels` too.
+/// Loads the modules and creates the nodes, including those of `imex_channels`.
 pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
     if in_user_namespace() {
         warn!("skipping kernel modules and device nodes: in a user namespace");
@@ -76,9 +76,9 @@ impl Loader<'_> {
     fn run(&mut self, imex_channels: &[u32]) {
         let mut modules = Modules::read(self.root);
         if !self.loaded(&mut modules, "nvidia") {
-            return; // the others need it
+            return; // the other modules need it
         }
-        // The driver's numbers are known only now.
+        // The driver's major numbers are known only now.
         let devices = self.read("/proc/devices").unwrap_or_default();
         let major = |name| nvcaps::character_major(devices.as_bytes(), name);
         let params = self.read("/proc/driver/nvidia/params");
@@ -120,7 +120,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Minor numbers of the GPUs.
+    /// Returns the minor numbers of the GPUs.
     fn gpu_minors(&mut self) -> Vec<u32> {
         if self.gpus_on_pci == 0 {
             return Vec::new();
@@ -140,7 +140,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Nodes of the capabilities that exist: the global ones, and those of the instances of these GPUs.
+    /// Creates the nodes of the existing capabilities: the global ones, and those of the instances of these GPUs.
     fn capabilities(&mut self, major: u32, gpus: &[u32]) {
         let root = HostPath::new(nvcaps::CAPABILITIES);
         let mut files = vec![root.join("mig/config"), root.join("mig/monitor")];
@@ -232,7 +232,7 @@ impl Loader<'_> {
     }
 }
 
-/// Whether the caller's root is not the machine's: it may not load modules or make device nodes then.
+/// Returns true in a user namespace other than the initial one, which may neither load modules nor create device nodes.
 fn in_user_namespace() -> bool {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
     is_user_namespace(
@@ -242,7 +242,7 @@ fn in_user_namespace() -> bool {
     )
 }
 
-/// The same for the texts of the files in question; without user namespaces in the kernel, they are missing.
+/// The same for the contents of the relevant files; they are missing if the kernel lacks user namespaces.
 fn is_user_namespace(
     uid_map: Option<&str>,
     gid_map: Option<&str>,

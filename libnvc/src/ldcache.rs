@@ -1,7 +1,7 @@
-//! Knows the dynamic loader's cache: its format, its order, ldconfig's configuration, and how a change alters it.
+//! Reads and updates the dynamic loader's cache: its format, its order, ldconfig's configuration.
 //!
-//! Discovery reads the host's and the image's cache with it; apply writes the image's. Everything is pure except
-//! [`configured`], which reads ld.so.conf in a root.
+//! Discovery reads the caches of the host and of the image; apply writes the image's. Everything is pure except
+//! [`configured`] and [`judge`], which read a root.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +19,10 @@ pub(crate) mod write;
 /// Directories that ldconfig may search by default; the distribution decides which.
 pub(crate) const BUILT_IN: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
 
-/// The parent of the subdirectories for CPUs with more features, since glibc 2.33.
+/// The parent of the subdirectories for CPUs with additional features, since glibc 2.33.
 pub(crate) const FOR_FEATURES: &str = "glibc-hwcaps";
 
-/// Plain names of such subdirectories, before glibc 2.37.
+/// Names of such subdirectories before glibc 2.37.
 pub(crate) const FOR_FEATURES_BEFORE: [&str; 7] = [
     "avx512_1", "haswell", "sse2", "tls", "x86_64", "xeon_phi", "atomics",
 ];

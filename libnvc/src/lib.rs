@@ -1,18 +1,18 @@
-//! Finds the NVIDIA driver on a Linux host and puts it, with chosen GPUs, into a container.
+//! Finds the NVIDIA driver on a Linux host and injects it, with chosen GPUs, into a container.
 //!
-//! # The front door
+//! # Entry point
 //!
-//! A program fills in a [`Request`](request::Request) and calls [`configure`]. What a container asks for (devices,
-//! capabilities, requirements) and how the administrator grants it ([`Policy`](request::Policy): where the driver is,
-//! whether cgroups are touched, what becomes of CUDA compatibility libraries) are plain values; option words,
-//! environment variables and configuration files are the front ends' to read.
+//! A program fills in a [`Request`](request::Request) and calls [`configure`]. The container's request (devices,
+//! capabilities, requirements) and the administrator's [`Policy`](request::Policy) (driver root, cgroup rules, use of
+//! CUDA compatibility libraries) are plain values. Option words, environment variables and configuration files belong
+//! to the front ends.
 //!
 //! ```no_run
 //! use libnvc::request::{Capabilities, DeviceRequest, Request};
 //! use libnvc::{Target, configure};
 //!
 //! # fn main() -> libnvc::Result<()> {
-//! libnvc::host::query::serve_if_asked(); // NVML is asked by this program, executed once more
+//! libnvc::host::query::serve_if_asked(); // this program is executed again to query NVML
 //! let request = Request {
 //!     devices: DeviceRequest { ids: "0,MIG-5f…".into(), ..Default::default() },
 //!     capabilities: Capabilities::UTILITY | Capabilities::COMPUTE,
@@ -27,29 +27,30 @@
 //! ```
 //!
 //! * A **prestart hook** uses [`Target::Process`] with the state's pid.
-//! * A **createContainer hook** is in the container already: [`Target::Here`] with the root's descriptor. It must never
-//!   use a pid. Who has intents instead of a request (one of the cdi hooks) applies those:
+//! * A **createContainer hook** already runs in the container: [`Target::Here`] with the root's descriptor. It must
+//!   never use a pid. A caller that has intents instead of a request (one of the CDI hooks) applies those:
 //!   [`Container::discover`](container::Container::discover), then [`apply::apply`] of a few [`plan::Intent`]s.
 //! * An **OCI runtime** plans without a container: [`host::discover`], [`plan::plan`], then [`render::oci::edit`] of
 //!   config.json, or [`render::cdi::edits`] for code that applies CDI edits anyway.
-//! * A **generator of CDI specifications** wants [`host::Content::Everything`] and
+//! * A **generator of CDI specifications** uses [`host::Content::Everything`] and
 //!   [`Placement::AsHost`](request::Placement::AsHost), all capabilities, `environment: true`, devices `all`; then
 //!   [`render::cdi::content`]. `verify` compares two such contents.
 //! * `--dry-run` is [`Configuration::plan`] and [`render::text`] or [`render::json`].
 //!
-//! Errors know the [`Phase`] in which they happened; front ends print it in their own words.
+//! Errors carry the [`Phase`] in which they occurred; front ends print it in their own words.
 //!
-//! # The data's way
+//! # Data flow
 //!
-//! [`request`] says what is wanted; [`host`] and [`container`] discover, reading only; [`plan`] decides, a pure function
-//! to intents; [`apply`] carries them out by descriptor and undoes everything on failure, or [`render`] writes them down.
+//! [`request`] holds the request; [`host`] and [`container`] discover, reading only; [`plan`], a pure function, turns
+//! both into intents; [`apply`] executes them by descriptor and undoes everything on failure, or [`render`] writes them
+//! down.
 
 #![deny(unsafe_code)]
 
-// the front door
+// entry point
 mod configure;
 
-// what is wanted
+// request
 pub mod capability;
 pub mod options;
 pub mod request;
@@ -69,7 +70,7 @@ pub mod plan;
 // show
 pub mod render;
 
-// carry out
+// apply
 pub mod apply;
 
 // for programs
@@ -98,11 +99,11 @@ pub use path::{ContainerPath, HostPath};
 #[doc(hidden)]
 pub use sys::start::start;
 
-/// Lets this process wait for the children that the library starts, even if it was started with SIGCHLD ignored.
+/// Lets this process wait for the children that the library starts, even if it inherited an ignored SIGCHLD.
 ///
-/// For programs, at their start; a library has no business with its host's signals.
+/// For programs, to call at their start; a library must not change its host's signal dispositions.
 pub fn await_children() {
-    // Fails for signals that do not exist only.
+    // Fails only for invalid signal numbers.
     let _ = sys::process::await_children();
 }
 

@@ -1,5 +1,4 @@
-//! Reads what the loader's cache lists and what library files say of themselves, for programs beside libnvc that lay
-//! out the driver's files in their own way.
+//! Reads loader caches and library files, for programs beside libnvc that lay out the driver's files in their own way.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +21,7 @@ pub struct Listed {
     pub path: PathBuf,
 }
 
-/// The entries of a loader cache in its order; returns None if the bytes are not one.
+/// Returns the entries of a loader cache in its order; None if the bytes are not one.
 pub fn listed(cache: &[u8]) -> Option<Vec<Listed>> {
     let entries = Cache::parse(cache)?.entries();
     Some(
@@ -36,17 +35,17 @@ pub fn listed(cache: &[u8]) -> Option<Vec<Listed>> {
     )
 }
 
-/// What a library file says of itself.
+/// The relevant headers of a library file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryFile {
     /// Its SONAME.
     pub soname: Option<OsString>,
-    /// Whether it needs one of the libraries that were asked about.
+    /// True if it needs one of the libraries asked for.
     pub needs: bool,
 }
 
 impl LibraryFile {
-    /// Reads the headers of a file; `needed` are beginnings of names. Returns None if it is no library.
+    /// Reads the headers of a file; `needed` are name prefixes. Returns None if it is not a library.
     pub fn read(file: File, needed: &[&str]) -> Option<Self> {
         let library = elf::Library::open(file).ok()?;
         let soname = library.soname().ok()?;

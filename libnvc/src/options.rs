@@ -61,7 +61,7 @@ impl LibraryOptions {
         ("no-create-imex-channels", Self::NO_CREATE_IMEX_CHANNELS),
     ];
 
-    /// The set that `words` name; no words, no options.
+    /// Parses the set that `words` name; no words, no options.
     ///
     /// # Errors
     /// `invalid option: <word>` and `too many options`.
@@ -81,7 +81,7 @@ impl DriverOptions {
         ("no-gsp-firmware", Self::NO_GSP_FIRMWARE),
     ];
 
-    /// The set that `words` name; no words, no options.
+    /// Parses the set that `words` name; no words, no options.
     ///
     /// # Errors
     /// `invalid option: <word>` and `too many options`.
@@ -90,7 +90,7 @@ impl DriverOptions {
     }
 }
 
-/// The set that `words` name in a table, for option strings of other programs' interfaces.
+/// Parses the set that `words` name in a table, for option strings of other programs' interfaces.
 ///
 /// # Errors
 /// `invalid option: <word>` and `too many options`.

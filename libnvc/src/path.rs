@@ -1,8 +1,8 @@
-//! Names the two worlds a path can belong to, so that they cannot be mixed up.
+//! Distinguishes host paths from container paths by type.
 //!
-//! Both types are *lexical*: absolute-looking text, never checked against a file system. A `HostPath` is
-//! relative to the driver root, a `ContainerPath` to the container's root. Only discovery (in the driver root) and
-//! apply (in the container's root) turn them into descriptors, at the moment of use.
+//! Both types are *lexical*: text that looks absolute, never checked against a filesystem. A `HostPath` is relative to
+//! the driver root, a `ContainerPath` to the container's root. Only discovery (in the driver root) and apply (in the
+//! container's root) turn them into descriptors, at the moment of use.
 
 #![forbid(unsafe_code)]
 
@@ -19,39 +19,39 @@ macro_rules! lexical_path {
         pub struct $name(PathBuf);
 
         impl $name {
-            /// The path as given; a missing leading slash is added.
+            /// Wraps a path; adds a leading slash if it is missing.
             pub fn new(path: impl AsRef<Path>) -> Self {
                 Self(Path::new("/").join(path))
             }
 
-            /// The path with its leading slash.
+            /// Returns the path with its leading slash.
             pub fn as_path(&self) -> &Path {
                 &self.0
             }
 
-            /// This path with one more component or relative path.
+            /// Returns this path with another component or relative path appended.
             #[must_use]
             pub fn join(&self, tail: impl AsRef<Path>) -> Self {
                 Self(self.0.join(relative(tail.as_ref())))
             }
 
-            /// The directory part; the root is its own parent.
+            /// Returns the directory part; the root is its own parent.
             #[must_use]
             pub fn parent(&self) -> Self {
                 Self(self.0.parent().unwrap_or(Path::new("/")).to_owned())
             }
 
-            /// The last component; empty for the root.
+            /// Returns the last component; empty for the root.
             pub fn file_name(&self) -> &OsStr {
                 self.0.file_name().unwrap_or_default()
             }
 
-            /// The path without its leading slash, `.` for the root: what the `*at` calls take.
+            /// Returns the path without its leading slash, `.` for the root, as the `*at` calls expect.
             pub fn relative(&self) -> &Path {
                 relative(&self.0)
             }
 
-            /// The text a person reads for this path below `root`.
+            /// Returns the path below `root`, for messages.
             pub fn below(&self, root: &Path) -> PathBuf {
                 root.join(relative(&self.0))
             }
@@ -64,7 +64,7 @@ macro_rules! lexical_path {
         }
 
         impl Serialize for $name {
-            /// As text; bytes that are not UTF-8 are replaced, since JSON has no other way.
+            /// Serialises as text; bytes that are not UTF-8 are replaced, because JSON cannot represent them.
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(&self.0.to_string_lossy())
             }
@@ -78,12 +78,12 @@ lexical_path! {
 }
 
 lexical_path! {
-    /// A path below the container's root as the container names it.
+    /// A path below the container's root, as the container sees it.
     ContainerPath
 }
 
 impl From<&HostPath> for ContainerPath {
-    /// The same place in the container as in the driver root.
+    /// Returns the same path in the container as in the driver root.
     fn from(path: &HostPath) -> Self {
         Self(path.0.clone())
     }

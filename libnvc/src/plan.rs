@@ -1,9 +1,9 @@
-//! Decides what a container gets: a plan of intents, plain data.
+//! Plans a container's contents as a list of intents, plain data.
 //!
-//! An [`Intent`] says *what* must be so in the container, never how. So one plan can be carried out by
-//! [`apply`](crate::apply), or written into a container's configuration or a CDI specification by
-//! [`render`](crate::render). Planning is pure. Paths are lexical, and what only the image can tell, such as where its
-//! loader looks for libraries, is left open ([`Place`]).
+//! An [`Intent`] states the required result in the container, not how to reach it. So [`apply`](crate::apply) can
+//! execute the same plan that [`render`](crate::render) writes into a container's configuration or a CDI specification.
+//! Planning is pure. Paths are lexical, and anything only the image knows, such as its library directories, stays open
+//! ([`Place`]).
 
 #![forbid(unsafe_code)]
 
@@ -30,46 +30,46 @@ pub use intent::{
     LibraryPath, Link, Mount, Need, Place, What,
 };
 
-/// What a container gets, shaped like the host: a part for all containers, and one for each device.
+/// A plan, shaped like the host: a part for all containers, and one for each device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What every container with a device gets.
+    /// Intents for every container with a device.
     pub common: Vec<Intent>,
-    /// What each device adds.
+    /// Additional intents of each device.
     pub devices: Vec<Part>,
 }
 
-/// What one device adds.
+/// The part of a plan for one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What sort of device it is.
+    /// Kind of device.
     pub kind: PartKind,
-    /// Names it goes by: first its index, such as `0` or `1:0`, then its UUID.
+    /// Names of the device: first its index, such as `0` or `1:0`, then its UUID.
     pub names: Vec<String>,
-    /// What a container gets with it.
+    /// Its intents.
     pub intents: Vec<Intent>,
 }
 
-/// What sort of device a part of a plan is about.
+/// Kind of device of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartKind {
     /// A whole GPU.
     Gpu,
-    /// A GPU that is divided into MIG devices.
+    /// A GPU in MIG mode.
     MigParent,
     /// A MIG device, with the node of its GPU.
     MigDevice,
-    /// The right to change or watch the MIG devices of the machine.
+    /// The right to configure or monitor the machine's MIG devices.
     MigCapability,
     /// An IMEX channel.
     ImexChannel,
 }
 
-/// Plans what a request gets on a host: the common part, and a part for each chosen device.
+/// Plans a request on a host: the common part, and a part for each chosen device.
 ///
 /// # Errors
-/// If the host does not meet a requirement, or if something of a chosen device is not there; with their phase.
+/// If the host does not meet a requirement, or if a chosen device lacks a node or capability; with their phase.
 pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
     require::check(
         &request.requirements,
@@ -132,22 +132,22 @@ fn names(first: String, uuid: &str) -> Vec<String> {
 }
 
 impl Plan {
-    /// The plan of a container that gets some of the devices: a part goes in if one of `names` is among its names.
+    /// Returns the intents for a container with some devices: a part is included if one of `names` is among its names.
     #[must_use]
     pub fn select(&self, names: &[&str]) -> Vec<Intent> {
         let is_chosen = |part: &&Part| part.names.iter().any(|name| names.contains(&name.as_str()));
         flatten(&self.common, self.devices.iter().filter(is_chosen))
     }
 
-    /// The plan of a container that gets all of the devices.
+    /// Returns the intents for a container with all devices.
     #[must_use]
     pub fn flattened(&self) -> Vec<Intent> {
         flatten(&self.common, self.devices.iter())
     }
 }
 
-/// One list: the common part, then the devices', each intent once. What several say of the application profile becomes
-/// one intent.
+/// Returns one list: the common part, then the devices' intents, without duplicates. Intents for the application
+/// profile are merged into one.
 fn flatten<'a>(common: &[Intent], parts: impl Iterator<Item = &'a Part>) -> Vec<Intent> {
     let devices = parts.flat_map(|part| &part.intents);
     let mut all: Vec<Intent> = Vec::with_capacity(common.len());

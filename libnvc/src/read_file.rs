@@ -1,7 +1,7 @@
 //! Reads files of procfs, whose size is reported as 0, with few system calls.
 //!
-//! The standard library queries size and position first and then starts with 32 bytes: a mount table of some kilobytes
-//! takes it twelve calls, and the kernel seeks in the table at each.
+//! The standard library queries size and position first and then starts with 32 bytes. It needs twelve calls for a
+//! mount table of some kilobytes, and the kernel seeks in the table at each.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 use crate::error::errno_of;
 
-/// Size of one read: more than most such files have.
+/// Size of one read: larger than most such files.
 const AT_ONCE: usize = 8 << 10;
 
 /// Reads a file to its end, or up to a limit.

@@ -1,6 +1,6 @@
-//! Writes plans down: for people, for programs, into a container's configuration, and as a CDI specification.
+//! Renders plans: as text, as JSON, into a container's configuration, and as a CDI specification.
 //!
-//! Every function here is pure: a plan goes in, a value comes out. Nothing is read, and nothing is written.
+//! Every function here is pure: plan in, value out, no I/O.
 
 #![forbid(unsafe_code)]
 
@@ -24,12 +24,12 @@ pub use text::text;
 pub struct MountOptions(FileClass);
 
 impl MountOptions {
-    /// Those of a file of a class.
+    /// Returns the options for a file class.
     pub fn of(class: FileClass) -> Self {
         Self(class)
     }
 
-    /// As of fstab, in upstream's order.
+    /// Returns them as in fstab, in upstream's order.
     pub fn words(self) -> &'static [&'static str] {
         match self.0 {
             FileClass::Library
@@ -49,7 +49,7 @@ impl Serialize for MountOptions {
     }
 }
 
-/// A path below a root, as the host names it.
+/// Returns a path below a root as a host path.
 fn on_host(root: &Path, path: &HostPath) -> PathBuf {
     path.below(root)
 }

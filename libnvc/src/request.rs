@@ -1,7 +1,7 @@
-//! Says what a container asks for, and what the administrator wants done about it: typed, pure, without any I/O.
+//! Defines a container's request and the administrator's policy: typed and pure, without any I/O.
 //!
-//! Front ends read command lines, environments and configuration files and fill in a [`Request`]. Option words and the
-//! bit values of the C library's interface are theirs to know.
+//! Front ends read command lines, environments and configuration files and fill in a [`Request`]. Only they know option
+//! words, and the bit values of the C library's interface.
 
 #![forbid(unsafe_code)]
 
@@ -13,85 +13,85 @@ use crate::host::DriverConfig;
 use crate::options::{CudaCompatMode, DriverOptions};
 use crate::require::Requirement;
 
-/// Everything that decides what a container gets.
+/// A complete request.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The devices.
+    /// The requested devices.
     pub devices: DeviceRequest,
-    /// The parts of the driver.
+    /// The requested parts of the driver.
     pub capabilities: Capabilities,
-    /// What the driver and the chosen GPUs must be.
+    /// Conditions on the driver and the chosen GPUs.
     pub requirements: Vec<Requirement>,
-    /// The administrator's part.
+    /// The administrator's policy.
     pub policy: Policy,
 }
 
-/// The devices that a container asks for.
+/// The devices that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRequest {
     /// GPUs and MIG devices: indices, UUIDs, PCI addresses, `GPU:MIG` or `all`, separated by commas.
     pub ids: String,
-    /// The GPUs whose MIG configuration it may change: `all` or nothing.
+    /// GPUs whose MIG configuration it may change: `all` or nothing.
     pub mig_config: String,
-    /// The GPUs whose MIG instances it may watch: `all` or nothing.
+    /// GPUs whose MIG instances it may monitor: `all` or nothing.
     pub mig_monitor: String,
     /// IMEX channels.
     pub imex_channels: Vec<u32>,
 }
 
-/// How a request is granted.
+/// How to grant a request.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Where the driver is and how it is asked.
+    /// The driver root and the query.
     pub driver: DriverConfig,
     /// Parts of the driver that no container gets.
     pub leave_out: DriverOptions,
-    /// Whether 32-bit libraries go in too.
+    /// Add 32-bit libraries.
     pub compat32: bool,
-    /// Whether device nodes are bound.
+    /// Mount device nodes.
     pub device_nodes: bool,
-    /// Whether the device cgroup is told to admit the devices.
+    /// Allow the devices in the device cgroup.
     pub device_rules: bool,
-    /// What becomes of the image's own CUDA compatibility libraries.
+    /// Use of the image's own CUDA compatibility libraries.
     pub cuda_compat: CudaCompatMode,
-    /// Where files go.
+    /// Placement of files.
     pub placement: Placement,
-    /// Whether the plan has environment variables: for those who write a container's configuration.
+    /// Plan environment variables, for callers that write a container's configuration.
     pub environment: bool,
-    /// What is known of the image beforehand, and how its library path is updated.
+    /// Known facts about the image, and how to update its library path.
     pub image: ImageOptions,
     /// Confine ldconfig with a move and chroot instead of pivot_root, for roots on a ramdisk.
     pub no_pivot: bool,
 }
 
-/// Where the driver's files go in a container.
+/// Placement of the driver's files in a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Where the image's own loader and shell look: apply finds out.
+    /// In the directories that the image's loader and shell search, which apply detects.
     #[default]
     AsImage,
-    /// Where they are on the host: the image is not known.
+    /// At their host paths: the image is unknown.
     AsHost,
 }
 
-/// What is said about an image instead of being detected.
+/// Facts about an image that override detection.
 #[derive(Clone, Debug, Default)]
 pub struct ImageOptions {
-    /// Where programs go; detected if none.
+    /// Directory of programs; detected if None.
     pub bins_dir: Option<PathBuf>,
-    /// Where native libraries go; detected if none.
+    /// Directory of native libraries; detected if None.
     pub libs_dir: Option<PathBuf>,
-    /// Where 32-bit libraries go; detected if none.
+    /// Directory of 32-bit libraries; detected if None.
     pub libs32_dir: Option<PathBuf>,
-    /// Where the image keeps CUDA; /usr/local/cuda if none.
+    /// The image's CUDA directory; /usr/local/cuda if None.
     pub cudart_dir: Option<PathBuf>,
-    /// Which ldconfig updates its cache: `@/path` on the host, `/path` in the image, or `auto`, which is also the default:
-    /// none where the image's cache can be updated without a program, else the host's.
+    /// The ldconfig that updates its cache: `@/path` on the host, `/path` in the image, or `auto`, the default, which
+    /// uses no program if the image's cache can be updated without one, and the host's otherwise.
     pub ldconfig: Option<OsString>,
 }
 
 impl Default for Policy {
-    /// Everything that a container asks for, by device nodes and rules, into the places of the image.
+    /// All device nodes and rules, with files in the image's own directories.
     fn default() -> Self {
         Self {
             driver: DriverConfig::default(),

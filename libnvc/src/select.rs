@@ -19,14 +19,14 @@ const IMEX_CHANNELS: u32 = 1 << 20;
 /// Longest list of devices in a hint.
 const LISTED: usize = 24;
 
-/// Chosen devices, in the order in which they were asked for, each once.
+/// Chosen devices without duplicates, in the order of the request.
 #[derive(Clone, Debug, Default)]
 pub struct Selection<'a> {
-    /// GPUs, those of the MIG devices among them.
+    /// GPUs, including the parents of MIG devices.
     pub gpus: Vec<&'a Gpu>,
     /// MIG devices, each with its GPU.
     pub migs: Vec<(&'a Gpu, &'a MigDevice)>,
-    /// Whether everything was asked for, and not some devices that happen to be all.
+    /// True if `all` was requested, rather than devices that happen to be all.
     pub all: bool,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Selection<'a> {
 /// One of the two global MIG capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigCapability {
-    /// Changing the partitioning.
+    /// Configuring the partitions.
     Config,
     /// Monitoring all instances.
     Monitor,
@@ -74,12 +74,12 @@ impl MigCapability {
     }
 }
 
-/// The GPUs for which a global MIG capability is wanted.
+/// The GPUs for which a global MIG capability is requested.
 #[derive(Clone, Debug, Default)]
 pub struct MigSelection<'a> {
-    /// Whether it was asked for; then the files of single MIG devices are left out, even if no GPU knows MIG.
+    /// True if it was requested; the files of single MIG devices are then omitted, even if no GPU supports MIG.
     pub all: bool,
-    /// The selected GPUs that know MIG.
+    /// The selected GPUs that support MIG.
     pub gpus: Vec<&'a Gpu>,
 }
 
@@ -90,12 +90,12 @@ pub struct Choice<'a> {
     pub selection: Selection<'a>,
     /// GPUs whose MIG configuration may be changed.
     pub mig_config: MigSelection<'a>,
-    /// GPUs whose MIG instances may be watched.
+    /// GPUs whose MIG instances may be monitored.
     pub mig_monitor: MigSelection<'a>,
 }
 
 impl<'a> Choice<'a> {
-    /// The devices that `wanted` names.
+    /// Chooses the devices that `wanted` names.
     ///
     /// # Errors
     /// Those of [`select_devices`] and [`select_mig_capability`], each with its phase.
@@ -115,7 +115,7 @@ impl<'a> Choice<'a> {
         })
     }
 
-    /// Whether single MIG devices get their own files; a global capability stands for all of them.
+    /// Returns true if single MIG devices get their own files; a global capability covers all of them.
     pub fn wants_single_migs(&self) -> bool {
         !self.mig_config.all && !self.mig_monitor.all
     }
@@ -124,7 +124,7 @@ impl<'a> Choice<'a> {
 /// Selects the devices that `list` names, e.g. `0,GPU-…,1:0`. On a machine without GPUs every list is accepted.
 ///
 /// # Errors
-/// `<item>: unknown device`, and for a GPU that is lost what NVML said about it.
+/// `<item>: unknown device`, and NVML's error for a GPU that is lost.
 pub fn select_devices<'a>(
     gpus: &'a [Gpu],
     lost: &[FailedGpu],
@@ -213,7 +213,7 @@ fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').filter(|item| !item.is_empty())
 }
 
-/// The GPU that `item` names by UUID, PCI address or index.
+/// Finds the GPU that `item` names by UUID, PCI address or index.
 fn find_gpu<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Option<&'a Gpu>> {
     let busid = pci_address(item);
     let index = decimal(item);
@@ -234,7 +234,7 @@ fn find_gpu<'a>(gpus: &'a [Gpu], lost: &[FailedGpu], item: &str) -> Result<Optio
     gone.map_or(Ok(None), |gpu| Err(lost_error(item, gpu)))
 }
 
-/// The MIG device that `item` names by UUID or as `GPU:MIG`, with its GPU.
+/// Finds the MIG device that `item` names by UUID or as `GPU:MIG`, with its GPU.
 fn find_mig<'a>(
     gpus: &'a [Gpu],
     lost: &[FailedGpu],
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// The places of chosen devices in the machine.
+    /// Returns the positions of chosen devices in the machine.
     fn positions(machine: &[Gpu], selection: &Selection<'_>) -> (Vec<usize>, Vec<(usize, usize)>) {
         let gpu = |gpu: &Gpu| machine.iter().position(|known| known == gpu).unwrap();
         let mig = |(parent, mig): &(&Gpu, &MigDevice)| {

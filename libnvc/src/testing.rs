@@ -1,7 +1,7 @@
-//! Lets tests outside of the crate in: fuzz targets to the parsers, the tests of device cgroups to bpf(2).
+//! Exposes internals to tests outside the crate: parsers to fuzz targets, bpf(2) to the device cgroup tests.
 //!
-//! Not part of the library's interface. Each function hands its arguments on and turns what it gets into plain data;
-//! what must hold of that is said by whoever calls (`fuzz/fuzz_targets`).
+//! Not part of the library's interface. Each function passes its arguments on and converts the result to plain data;
+//! the callers (`fuzz/fuzz_targets`) state the invariants.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -30,23 +30,23 @@ pub use crate::sys::bpf::{
 /// Flags, name and path of an entry of a loader cache.
 pub type CacheEntry<'a> = (i32, &'a [u8], &'a [u8]);
 
-/// The entries of a loader cache; none if the bytes are not one.
+/// Returns the entries of a loader cache; None if the bytes are not one.
 pub fn ldcache(bytes: &[u8]) -> Option<Vec<CacheEntry<'_>>> {
     let entries = format::Cache::parse(bytes)?.entries();
     Some(entries.map(|e| (e.flags, e.key, e.value)).collect())
 }
 
-/// A loader cache, read and written again.
+/// A loader cache that was read and written again.
 #[derive(Debug)]
 pub struct Rewritten {
-    /// As it is.
+    /// Written unchanged.
     pub same: Vec<u8>,
-    /// After a directory was searched.
+    /// Written after a directory was searched.
     pub updated: Vec<u8>,
 }
 
-/// Writes a loader cache again after libraries were found in `directory`, which the cache calls as one of those that
-/// `is_searched` tells. None if it is not sound, or would be too large.
+/// Rewrites a loader cache after libraries were found in `directory`, which replaces the cache's directories for which
+/// `is_searched` is true. None if the cache is invalid, or the result too large.
 pub fn rewritten_ldcache(
     bytes: &[u8],
     directory: &[u8],
@@ -74,18 +74,18 @@ pub fn rewritten_ldcache(
     })
 }
 
-/// What an ELF file says.
+/// The facts read from an ELF file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elf {
-    /// Its ABI note, or why it has none.
+    /// Its ABI note, or the reason why it has none.
     pub abi: std::result::Result<[u32; 4], String>,
-    /// Whether it needs a library whose name begins with a given one, or why that is not known.
+    /// True if it needs a library with a given name prefix, or the reason why that is unknown.
     pub needs: std::result::Result<bool, String>,
-    /// How many bytes were read for all that.
+    /// Number of bytes read.
     pub read: usize,
 }
 
-/// Looks into an ELF file; none if it has no such headers.
+/// Reads an ELF file; None if it has no such headers.
 pub fn elf(bytes: &[u8], names: &[&str]) -> Option<Elf> {
     let read = Cell::new(0);
     let library = elf::Library::open(Counted { bytes, read: &read }).ok()?;
@@ -113,12 +113,12 @@ impl elf::Source for Counted<'_> {
     }
 }
 
-/// Whether the first bytes of a program name a loader; none if they are not an ELF program's.
+/// Returns true if the first bytes of a program name a loader; None if they are not an ELF program's.
 pub fn has_interpreter(head: &[u8]) -> Option<bool> {
     ldconfig::program::has_interpreter(head)
 }
 
-/// The device cgroup that a `/proc/PID/cgroup` and a `/proc/PID/mountinfo` lead to.
+/// Finds the device cgroup for a `/proc/PID/cgroup` and a `/proc/PID/mountinfo`.
 ///
 /// # Errors
 /// As [`Container::discover`](crate::container::Container::discover).
@@ -126,51 +126,51 @@ pub fn device_cgroup(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgrou
     container::cgroup::locate(proc_cgroup, mountinfo)
 }
 
-/// Ids of the shared mounts in a mountinfo.
+/// Returns the ids of the shared mounts in a mountinfo.
 pub fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
     attach::shared_mounts(mountinfo)
 }
 
-/// What is written to devices.allow so that a device can be read and written, for a devices.list.
+/// Returns the line to write to devices.allow for reading and writing a device, given a devices.list.
 pub fn missing_rule(devices_list: &str, device: DeviceNumber) -> Option<String> {
     v1::Present::parse(devices_list).missing(device)
 }
 
-/// Major number of a driver in a /proc/devices.
+/// Returns the major number of a driver in a /proc/devices.
 pub fn character_major(devices: &[u8], driver: &str) -> Option<u32> {
     nvcaps::character_major(devices, driver)
 }
 
-/// Name, GPU and device of each capability in a mig-minors.
+/// Returns name, GPU and device of each capability in a mig-minors.
 pub fn mig_minors(text: &str) -> Vec<(&str, Option<u32>, u32)> {
     nvcaps::mig_minors(text)
         .map(|(name, minor)| (name, nvcaps::gpu_of(name), minor))
         .collect()
 }
 
-/// The number on a line `key: number`, in a capability's file and in the kernel module's `params`.
+/// Returns the number on a line `key: number`, in a capability's file and in the kernel module's `params`.
 pub fn procfs_number(text: &str, key: &str) -> Option<u32> {
     procfs::number(text, key)
 }
 
-/// The kernel module's version in its `version`.
+/// Returns the kernel module's version in its `version`.
 pub fn module_version(text: &str) -> Option<&str> {
     procfs::parse_version(text)
 }
 
-/// The `params` that a container gets.
+/// Returns the `params` that a container gets.
 pub fn container_params(text: &str) -> String {
     procfs::without_device_creation(text)
 }
 
-/// What a query process's bytes are taken for.
+/// The parsed bytes of a query process.
 #[derive(Debug)]
 pub struct Reply {
-    /// Each message, written anew.
+    /// Each message, serialised again.
     pub messages: Vec<Vec<u8>>,
-    /// How many bytes are left, of a message that is not complete.
+    /// Number of bytes of a trailing incomplete message.
     pub rest: usize,
-    /// Whether a message was none.
+    /// True if a message was invalid.
     pub garbled: bool,
     /// The last versions.
     pub versions: Option<Result<DriverVersions>>,
@@ -178,7 +178,7 @@ pub struct Reply {
     pub devices: Option<Result<DeviceInfo>>,
 }
 
-/// Reads a query process's reply.
+/// Parses a query process's reply.
 pub fn reply(bytes: &[u8]) -> Reply {
     let mut bytes = bytes.to_vec();
     let mut reply = Reply {
@@ -211,20 +211,20 @@ pub fn reply(bytes: &[u8]) -> Reply {
     reply
 }
 
-/// The application profile that shows the GPUs with these minor numbers.
+/// Returns the application profile for the GPUs with these minor numbers.
 pub fn profile(minors: &[u32]) -> String {
     profile::text(&profile::mask(minors))
 }
 
-/// An application profile with one more GPU; none if the old one is not understood.
+/// Returns an application profile with one more GPU; None if the old one cannot be parsed.
 pub fn profile_with(old: &str, minor: u32) -> Option<String> {
     profile::with_visible(old, minor)
 }
 
-/// A line of an ld.so.conf: a directory, or the directory and the pattern of what is included.
+/// A line of an ld.so.conf: a directory, or the directory and the pattern of an include.
 pub type ConfLine = (PathBuf, Option<Vec<u8>>);
 
-/// The lines of an ld.so.conf.
+/// Parses the lines of an ld.so.conf.
 pub fn ld_so_conf(text: &[u8]) -> Vec<ConfLine> {
     let lines = conf::parse(text).into_iter();
     lines
@@ -235,12 +235,12 @@ pub fn ld_so_conf(text: &[u8]) -> Vec<ConfLine> {
         .collect()
 }
 
-/// Whether a pattern of an ld.so.conf has a name.
+/// Returns true if a pattern of an ld.so.conf matches a name.
 pub fn pattern_matches(pattern: &[u8], name: &[u8]) -> bool {
     conf::matches(pattern, name)
 }
 
-/// What is kept of a program's output, and how much is not.
+/// Returns the kept part of a program's output, and the length of the dropped part.
 pub fn kept_output(pieces: &[&[u8]]) -> (Vec<String>, u64) {
     let mut output = ldconfig::output::Output::default();
     for piece in pieces {
@@ -250,7 +250,7 @@ pub fn kept_output(pieces: &[&[u8]]) -> (Vec<String>, u64) {
     (output.lines().to_vec(), output.left_out())
 }
 
-/// Whether a device program allows an access to a device; none if that is not known.
+/// Returns true if a device program allows an access to a device; None if that is unknown.
 pub fn decide(
     program: &[Instruction],
     kind: u32,
@@ -260,12 +260,12 @@ pub fn decide(
     program::interpret::decide(program, kind, access, device)
 }
 
-/// A device program that allows some character devices more.
+/// Extends a device program to allow more character devices.
 pub fn extend(program: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
     program::extend(program, added)
 }
 
-/// Why a device program cannot be loaded again, if it cannot.
+/// Returns the reason why a device program cannot be reloaded, if there is one.
 pub fn obstacle(program: &[Instruction]) -> Option<&'static str> {
     program::obstacle(program)
 }

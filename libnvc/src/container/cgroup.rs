@@ -1,7 +1,7 @@
-//! Finds the directory of the device cgroup that the container is in.
+//! Finds the directory of the container's device cgroup.
 //!
-//! Two files of procfs say it: the process's `cgroup` names its groups, and a `mountinfo` says where their file systems
-//! are mounted. Finding is pure; opening is separate, since in standalone mode the directory is looked up in the
+//! Two procfs files locate it: the process's `cgroup` names its groups, and a `mountinfo` says where their filesystems
+//! are mounted. Finding is pure. Opening is separate, because in standalone mode the directory is resolved in the
 //! container's own root.
 
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ use crate::inroot::RootDir;
 /// The device cgroup of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceCgroup {
-    /// What sort of rules it takes.
+    /// Its version, which decides the kind of rules.
     pub version: CgroupVersion,
     /// Its directory; in standalone mode, below the container's root.
     pub directory: PathBuf,
@@ -30,8 +30,8 @@ pub struct DeviceCgroup {
 
 /// Finds the device cgroup from the container's `/proc/PID/cgroup` and a `/proc/PID/mountinfo`.
 ///
-/// A `devices` hierarchy of version 1 comes first: where there is one it holds the runtime's rules, on hosts that have
-/// both versions mounted, too.
+/// A version 1 `devices` hierarchy has precedence: it holds the runtime's rules if it exists, also on hosts that mount
+/// both versions.
 pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
     let (version, path) = membership(proc_cgroup)?;
     let path = absolute(path)
@@ -51,7 +51,7 @@ pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgrou
         match path.strip_prefix(root) {
             Ok(below) => {
                 let mut directory = PathBuf::from(OsString::from_vec(mount.point));
-                // Nothing to append would become a slash.
+                // Joining an empty path would append a slash.
                 if !below.as_os_str().is_empty() {
                     directory.push(below);
                 }
@@ -81,8 +81,8 @@ pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgrou
 
 /// Opens the cgroup's directory by reference, below `base` if there is one.
 ///
-/// What is opened must really be of a cgroup file system: an image can hold a directory of the same name, and in a
-/// container's root a link could lead to another container's group.
+/// Verifies that it is on a cgroup filesystem: an image can contain a directory of the same name, and a link in a
+/// container's root could lead to another container's group.
 pub(crate) fn open_directory(
     cgroup: &DeviceCgroup,
     base: Option<(&RootDir, &Path)>,
@@ -92,7 +92,7 @@ pub(crate) fn open_directory(
         None => directory.to_owned(),
         Some((_, rootfs)) => rootfs.join(directory.strip_prefix("/").unwrap_or(directory)),
     };
-    // Upstream's words: version 1 opens a file in it, version 2 the directory itself.
+    // Upstream's messages: version 1 opens a file in it, version 2 the directory itself.
     let (what, name) = match cgroup.version {
         CgroupVersion::V1 => (None, name.join("devices.allow")),
         CgroupVersion::V2 => (Some("unable to open the cgroup path"), name),
@@ -109,7 +109,7 @@ pub(crate) fn open_directory(
             OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
             Mode::empty(),
         ),
-        // Mount points and cgroups have no links in their paths.
+        // Mount points and cgroups have no symlinks in their paths.
         Some((root, _)) => match root.real_path(directory) {
             Ok((_, real)) if real != directory => Err(Errno::ELOOP),
             opened => opened.map(|(fd, _)| fd),
@@ -128,7 +128,7 @@ pub(crate) fn open_directory(
     Ok(fd)
 }
 
-/// Which version's group is the one for devices, and its path.
+/// Returns the version and path of the group for devices.
 fn membership(proc_cgroup: &[u8]) -> Result<(CgroupVersion, &[u8])> {
     let mut unified = None;
     for line in proc_cgroup
@@ -172,7 +172,7 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    /// `None` for what is not such a line. See proc_pid_mountinfo(5); the number of optional fields varies.
+    /// Returns None for other lines. See proc_pid_mountinfo(5); the number of optional fields varies.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|b| *b == b' ');
         let root = fields.nth(3)?;
@@ -180,7 +180,7 @@ impl<'a> Mount<'a> {
         let _options = fields.next()?;
         fields.find(|field| *field == b"-")?;
         let kind = fields.next()?;
-        // For other file systems it is not worth looking further.
+        // Skip the rest of the line for other filesystems.
         if !kind.starts_with(b"cgroup") {
             return None;
         }
@@ -193,9 +193,9 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// Whether this is the hierarchy with the rules for devices.
+    /// Returns true for the hierarchy with device rules.
     ///
-    /// Upstream goes by the name of the mount point, and does not know hierarchies that controllers share.
+    /// Upstream compares the mount point's name, and misses hierarchies that several controllers share.
     fn holds_devices(&self, version: CgroupVersion) -> bool {
         match version {
             CgroupVersion::V1 => {
@@ -211,7 +211,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Undoes the kernel's escapes, `\` and three octal digits.
+/// Decodes the kernel's escapes, `\` and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -238,7 +238,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The path, if it is absolute and does not climb: one outside of the reader's cgroup namespace starts with `/..`.
+/// Returns the path if it is absolute without `..`: a cgroup outside the reader's cgroup namespace starts with `/..`.
 fn absolute(path: &[u8]) -> Option<&Path> {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     let climbs = path.components().any(|c| c == Component::ParentDir);

@@ -1,7 +1,7 @@
-//! Finds the CUDA compatibility libraries that an image brings along.
+//! Finds the CUDA compatibility libraries of an image.
 //!
-//! They let an image use a newer CUDA than the host's driver offers. The image controls them, so what is found here is
-//! only a list of names; apply opens each again inside the root and takes regular files only (CVE-2024-0132,
+//! They let an image use a newer CUDA version than the host's driver supports. The image controls them, so the result
+//! is only a list of names; apply opens each again inside the root and accepts regular files only (CVE-2024-0132,
 //! CVE-2025-23359).
 
 use std::collections::{BTreeSet, HashSet};
@@ -17,14 +17,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 
-/// Each becomes a mount; NVIDIA's packages have some twenty.
+/// Limit of libraries, each of which becomes a mount; NVIDIA's packages have some twenty.
 const MOST: usize = 512;
-/// Names in the directory, other files too.
+/// Limit of names in the directory, including other files.
 const MOST_NAMES: usize = 1 << 16;
-/// How long it may take to find what they lead to.
+/// Time limit for resolving them.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Real paths of `compat/lib*.so.*` below the image's CUDA directory, each once.
+/// Returns the real paths of `compat/lib*.so.*` below the image's CUDA directory, without duplicates.
 pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Vec<ContainerPath>> {
     let directory = cudart_dir.join("compat");
     let failed = |errno| Error::file("glob search failed", directory.as_path(), errno);
@@ -64,13 +64,14 @@ pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Ve
     Ok(found)
 }
 
-/// Opens a directory to be listed, and nothing else: opening a device of the image can be enough to do harm.
+/// Opens a directory for listing and nothing else, because opening one of the image's device nodes can have side
+/// effects.
 fn open(root: &RootDir, directory: &ContainerPath) -> Result<OwnedFd, Errno> {
     let found = root.resolve_directory(directory.as_path())?;
     inroot::open_to_list(found)
 }
 
-/// The sorted names of libraries in a directory, one more than [`MOST`] at most.
+/// Returns the sorted names of libraries in a directory, at most one more than [`MOST`].
 fn names(directory: &OwnedFd) -> Result<BTreeSet<OsString>, Errno> {
     let mut names = BTreeSet::new();
     directory::list(directory.as_fd(), &mut { MOST_NAMES }, |entry| {

@@ -1,7 +1,7 @@
-//! Recognises the image's distribution by where it keeps its libraries.
+//! Detects the image's distribution by its library directories.
 //!
-//! The dynamic loader of the image must find what is mounted: Debian's looks into the multiarch directories, most others
-//! into /usr/lib64, musl into /usr/lib and nowhere else. Upstream knows the first two.
+//! The image's dynamic loader must find the mounted libraries: Debian's searches the multiarch directories, most others
+//! /usr/lib64, musl's /usr/lib and nothing else. Upstream knows the first two.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ mod arch {
     pub(super) const MULTIARCH32: &str = "/var/empty";
 }
 
-/// Where things go in the image below `root`; what the caller says wins.
+/// Returns the directories for files in the image below `root`; the caller's options take precedence.
 pub(super) fn detect(options: &ImageOptions, root: &RootDir) -> Result<Layout> {
     let given = |path: &Option<PathBuf>| path.as_ref().map(ContainerPath::new);
     let (libs_dir, libs32_dir) = match (given(&options.libs_dir), given(&options.libs32_dir)) {
@@ -58,7 +58,7 @@ fn library_directories(root: &RootDir) -> Result<(ContainerPath, ContainerPath)>
     if exists(musl::NATIVE.path)? && !exists("/usr/lib64")? {
         return dirs("/usr/lib", "/usr/lib32");
     }
-    // Images built by hand from Debian packages, without base-files.
+    // Images assembled from Debian packages without base-files.
     if exists(&format!("{}/libc.so.6", arch::MULTIARCH))? {
         return dirs(arch::MULTIARCH, arch::MULTIARCH32);
     }

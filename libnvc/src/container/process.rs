@@ -1,8 +1,9 @@
-//! Finds the container's process and the mount namespace it is in, and pins both by descriptors.
+//! Finds the container's process and its mount namespace, and pins both by descriptors.
 //!
-//! *Supervised*, the process is looked up in the caller's own /proc. *Standalone*, the caller already sees the container's
-//! file systems and its /proc is below the container's root, where an image may put anything: each component is
-//! checked to be the kernel's own procfs before it is trusted, so that root never enters a namespace that the image chose.
+//! *Supervised*, the process is looked up in the caller's own /proc. *Standalone*, the caller already sees the
+//! container's filesystems, and its /proc is below the container's root, where an image can place arbitrary files.
+//! There each component must prove to be the kernel's own procfs, so that root never enters a namespace chosen by the
+//! image.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,10 +23,10 @@ use crate::sys::mount;
 /// Inode number of the root of every procfs (`PROC_ROOT_INO`).
 const PROC_ROOT_INODE: u64 = 1;
 
-/// The container's process, pinned: its descriptor stays with this process even if the number is used again.
+/// The container's process. The descriptor refers to this process even if its pid is reused.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// `/proc/<pid>`, as messages name it.
+    /// `/proc/<pid>` for messages.
     path: PathBuf,
     /// None for the container that the caller is in.
     directory: Option<OwnedFd>,
@@ -38,15 +39,15 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct MountNamespace {
     pub(crate) fd: OwnedFd,
-    /// Whether the caller is in it already.
+    /// True if the caller is already in it.
     pub(crate) is_callers: bool,
-    /// Whether it is the container's alone, so that nothing mounted in it may show elsewhere. In a namespace that the
-    /// caller shares with others, whether mounts propagate is the caller's wish.
+    /// True if only the container uses it, so that nothing mounted in it may propagate elsewhere. In a namespace that
+    /// the caller shares with other processes, mount propagation is up to the caller.
     pub(crate) is_containers: bool,
 }
 
 impl Process {
-    /// Finds the process and opens the container's root as it sees it.
+    /// Finds the process and opens the container's root as the process sees it.
     pub(super) fn find(target: Target) -> Result<(PathBuf, Self)> {
         match target {
             Target::Process { pid, rootfs } => {
@@ -65,7 +66,7 @@ impl Process {
         }
     }
 
-    /// No process, but the container that the caller is in: files that are made are the caller's.
+    /// Uses the container that the caller is in, without a process: created files belong to the caller.
     fn here(root: OwnedFd) -> Result<(PathBuf, Self)> {
         let failed = |errno| Error::system("invalid rootfs directory", errno);
         let rootfs = inroot::name_of(root.as_fd()).map_err(failed)?;
@@ -94,7 +95,7 @@ impl Process {
     fn find_supervised(pid: i32, rootfs: &Path) -> Result<Self> {
         let path = PathBuf::from(format!("/proc/{pid}"));
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        // Upstream opens the root first, so this is the name its message has.
+        // Upstream opens the root first, so its message names it.
         let failed = |errno| Error::file("open failed", format!("/proc/{pid}/root/"), errno);
         let directory = nix::fcntl::open(&path, flags, Mode::empty()).map_err(failed)?;
         let its_root = openat(&directory, "root", flags, Mode::empty()).map_err(failed)?;
@@ -156,32 +157,32 @@ impl Process {
         })
     }
 
-    /// The container's root as the process sees it, for reading.
+    /// Returns the container's root as the process sees it, for reading.
     pub(crate) fn root(&self) -> &RootDir {
         &self.root
     }
 
-    /// Its directory in /proc; none for the container that the caller is in.
+    /// Returns its directory in /proc; None for the container that the caller is in.
     pub(crate) fn directory(&self) -> Option<BorrowedFd<'_>> {
         self.directory.as_ref().map(AsFd::as_fd)
     }
 
-    /// Its directory in /proc, as messages name it.
+    /// Returns its directory in /proc for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Ids of the container's owner: root as the container's user namespace maps it.
+    /// Returns the ids of the container's owner: root, mapped by its user namespace.
     pub(crate) fn owner(&self) -> (u32, u32) {
         self.owner
     }
 
-    /// Whether the caller works inside the container's root.
+    /// Returns true if the caller works inside the container's root.
     pub(crate) fn is_standalone(&self) -> bool {
         self.standalone
     }
 
-    /// Fails if the process has ended, waited for or not; whoever has its number now does not count.
+    /// Fails if the process has ended, reaped or not, even if its pid has been reused.
     pub(crate) fn check_alive(&self) -> Result<()> {
         let Some(directory) = &self.directory else {
             return Ok(());
@@ -191,7 +192,7 @@ impl Process {
                 let error = Error::file("stat failed", &self.path, Errno::ESRCH);
                 Err(error.hint("the container's process ended meanwhile"))
             }
-            // Whatever else: it is there.
+            // Any other error: the process still exists.
             _ => Ok(()),
         }
     }
@@ -220,10 +221,10 @@ impl Process {
             return Err(failed(Errno::EXDEV));
         }
         let text = nix::fcntl::readlinkat(&link, "").map_err(failed)?;
-        // By reference, since whatever was mounted over the link meanwhile may not like to be opened.
+        // By reference, because another file may be mounted over the link, and opening it may have side effects.
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let found = openat(&ns, "mnt", flags, Mode::empty()).map_err(failed)?;
-        // The link's own text names the namespace; anything else has another number.
+        // The link's text contains the namespace's inode number; any other file has another number.
         let inode = inroot::stat(found.as_fd()).map_err(failed)?.st_ino;
         if !is_on(found.as_fd(), NSFS_MAGIC).map_err(failed)? || text != *format!("mnt:[{inode}]") {
             return Err(failed(Errno::EXDEV));
@@ -247,8 +248,8 @@ impl Process {
                 let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
                 return openat(directory, name, flags, Mode::empty());
             }
-            // By reference first: something may be mounted over the file where the container's own /proc is asked, and
-            // opening a device can be enough to do harm.
+            // By reference first: in the container's own /proc another file may be mounted over this one, and opening a
+            // device node can have side effects.
             let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let found = openat(directory, name, flags, Mode::empty())?;
             if same_mount(directory.as_fd(), found.as_fd())? {
@@ -263,7 +264,7 @@ impl Process {
     }
 }
 
-/// Opens a directory entry of procfs: not through a link, not across a mount.
+/// Opens an entry of procfs, without following links or crossing mounts.
 fn child(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let fd = openat(parent, name, flags, Mode::empty())?;
@@ -274,8 +275,8 @@ fn child(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Whether a procfs is of this process's own pid namespace, so that a number in it means the process that the caller means:
-/// the root of a container can mount a procfs of a namespace that it filled itself.
+/// Returns true if a procfs belongs to this process's own pid namespace, so that a pid in it means the caller's
+/// process: a container's root can mount a procfs of another pid namespace that it filled itself.
 fn knows_us(proc: BorrowedFd<'_>) -> bool {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let own = || {
@@ -286,7 +287,7 @@ fn knows_us(proc: BorrowedFd<'_>) -> bool {
     own().unwrap_or(false)
 }
 
-/// Opens what was looked at by reference: by our own name for it, in the caller's /proc.
+/// Reopens a file held by reference, by its name in the caller's /proc/self/fd.
 fn open_for_reading(found: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let name = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -297,7 +298,7 @@ fn same_mount(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(mount_id(a)? == mount_id(b)?)
 }
 
-/// The id of the mount that a descriptor is on.
+/// Returns the id of the mount that a descriptor is on.
 fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     if let Some(id) = mount::place(fd)?.id {
         return Ok(id);

@@ -1,7 +1,7 @@
-//! Tells native libraries from 32-bit ones, by the loader cache's flags and by ELF headers.
+//! Distinguishes native from 32-bit libraries, by loader cache flags and ELF headers.
 //!
-//! A driver installation has up to two sets of libraries: those of the machine and those of its 32-bit predecessor. Which
-//! numbers mark them depends on the machine this program is compiled for.
+//! A driver installation has up to two sets of libraries: the machine's own and those of its 32-bit predecessor. The
+//! numbers that mark them depend on the target architecture of this program.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Abi {
-    /// The machine's own.
+    /// The machine's own ABI.
     Native,
-    /// The machine's 32-bit predecessor's.
+    /// The ABI of the machine's 32-bit predecessor.
     Compat32,
 }
 
-/// How the libraries of one set are marked.
+/// The marks of one set of libraries.
 struct Marks {
     /// Architecture bits of a loader cache entry (glibc's `FLAG_*` in ldconfig.h).
     cache: i32,
@@ -25,7 +25,7 @@ struct Marks {
     triplet: &'static str,
 }
 
-/// Entries for ELF libraries of libc 6 have this bit; others are of no use to anybody today.
+/// Set for entries of libc 6 ELF libraries; no other kind is in use today.
 const CACHE_ELF: i32 = 0x0001;
 const CACHE_ARCHITECTURE: i32 = 0xff00;
 
@@ -56,20 +56,20 @@ impl Abi {
     /// Both sets, the native one first.
     pub(super) const ALL: [Self; 2] = [Self::Native, Self::Compat32];
 
-    /// The set that a loader cache entry with these flags belongs to.
+    /// Returns the set that a loader cache entry with these flags belongs to.
     pub(super) fn of_cache_entry(flags: i32) -> Option<Self> {
         let wanted = |marks: &Marks| marks.cache == flags & CACHE_ARCHITECTURE;
         (flags & CACHE_ELF != 0).then(|| Self::find(wanted))?
     }
 
-    /// The set that a file belongs to which starts with `head`; 20 bytes are enough.
+    /// Returns the set that a file belongs to, from the first 20 bytes of its header.
     pub(super) fn of_elf_header(head: &[u8]) -> Option<Self> {
         let class = *head.strip_prefix(b"\x7fELF")?.first()?;
         let machine = u16::from_ne_bytes(head.get(18..20)?.try_into().ok()?);
         Self::find(|marks| marks.elf == (class, machine))
     }
 
-    /// Debian's name for the set.
+    /// Returns Debian's triplet for the set.
     pub(super) fn triplet(self) -> Option<&'static str> {
         self.marks().map(|marks| marks.triplet)
     }

@@ -13,10 +13,10 @@ use crate::host::{DriverFile, DriverRoot, WslDriver, catalogue};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
-/// The programs that are there, real files, in the order of the catalogue.
+/// Returns the driver's programs that exist, as real paths, in catalogue order.
 ///
-/// `path` is the value of the caller's `PATH`. Its directories are those of the driver root; an empty one is the root
-/// itself. Under WSL2 the driver stores come first.
+/// `path` is the value of the caller's `PATH`. Its directories are resolved in the driver root; an empty one is the
+/// root itself. Under WSL2 the driver stores come first.
 ///
 /// # Errors
 /// `environment variable PATH not found`.
@@ -46,7 +46,7 @@ pub fn find(
                     let path = root.join(&real);
                     warn!("skipping {}: it is not a regular file", path.display());
                 }
-                // What a shell passes over too.
+                // Errors that a shell skips too.
                 Err(
                     errno @ (Errno::ENOENT
                     | Errno::ENOTDIR
@@ -69,7 +69,8 @@ pub fn find(
     Ok(slots.into_iter().flatten().collect())
 }
 
-/// The value of `PATH`, which must be set even where no program is looked for: upstream's callers rely on the error.
+/// Returns the value of `PATH`, which must be set even if no program is looked up: upstream's callers rely on the
+/// error.
 pub(super) fn checked(path: Option<&OsStr>) -> Result<&OsStr> {
     path.ok_or_else(|| {
         Error::new(ErrorKind::NotFound, "environment variable PATH not found")
@@ -121,7 +122,7 @@ mod tests {
             search(&root, "/nowhere:/bin:/opt/bin", all),
             [
                 "/usr/bin/nvidia-smi",
-                "/opt/bin/nvidia-cuda-mps-server", // where the link of the control program leads
+                "/opt/bin/nvidia-cuda-mps-server", // target of the control program's link
                 "/opt/bin/nvidia-cuda-mps-server",
             ]
         );

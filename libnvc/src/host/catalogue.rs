@@ -1,8 +1,8 @@
-//! Lists the names of the driver's files: what each is, the capability it belongs to, the links that go with it.
+//! Lists the names of the driver's files with their class, capability and links.
 //!
-//! One table for everything that is looked up by name. Its order is the order of `list` and of the mounts. Names of
-//! libraries are beginnings: versions follow. Absent on purpose, as with upstream: GLVND's dispatch libraries, which
-//! images bring themselves.
+//! This one table covers everything that is looked up by name. Its order is the order of `list` and of the mounts. A
+//! library's name is a prefix, followed by a version. GLVND's dispatch libraries are absent on purpose, as in upstream:
+//! images bring their own.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,42 +13,42 @@ use crate::capability::{Capabilities, Capability};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
-/// What is looked up by name.
+/// A name to look up.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern {
     /// The file's name, or for a library the part of it before the version.
     pub name: &'static str,
-    /// What it is.
+    /// Class of the file.
     pub class: FileClass,
-    /// The capability it belongs to; none: every container.
+    /// The capability it belongs to; None means every container.
     pub capability: Option<Capability>,
-    /// Links beside it that ldconfig does not make.
+    /// Links beside the file that ldconfig does not create.
     pub links: &'static [(&'static str, LinkTarget)],
     when: When,
 }
 
-/// What a link of the catalogue leads to.
+/// Target of a link in the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub enum LinkTarget {
     /// A fixed name.
     Name(&'static str),
-    /// The file itself, version included.
+    /// The file itself, including its version.
     TheFile,
 }
 
-/// Under which circumstances a name is looked up.
+/// Condition for looking up a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Always,
-    /// With GLVND's vendor libraries.
+    /// If the GLVND vendor libraries are used.
     Glvnd,
-    /// Without GLVND: the names that Mesa uses too, see [`is_legacy_gl`].
+    /// Without GLVND: names that Mesa uses too, see [`is_legacy_gl`].
     LegacyGl,
     /// On WSL2 hosts.
     Wsl,
-    /// Unless MPS is left out.
+    /// Unless MPS is excluded.
     Mps,
-    /// When all files of the driver are asked for.
+    /// If all files of the driver are requested.
     Everything,
 }
 
@@ -156,16 +156,16 @@ pub const PROGRAMS: &[Pattern] = {
     ]
 };
 
-/// A file that is looked up below directories for shared data, and where it goes.
+/// A file looked up in shared data directories, with its place in a container.
 #[derive(Clone, Copy, Debug)]
 pub struct DataFile {
-    /// Its path below such a directory.
+    /// Its path relative to such a directory.
     pub path: &'static str,
-    /// The directory that it belongs to in a container.
+    /// Its directory in a container.
     pub standard: &'static str,
-    /// What it is.
+    /// Class of the file.
     pub class: FileClass,
-    /// Whether it may lie in the root of the driver as well.
+    /// True if it may also lie in the driver root itself.
     pub in_root: bool,
 }
 
@@ -215,7 +215,7 @@ pub const GRAPHICS_FILES: &[DataFile] = &[
     vulkan("vulkan/implicit_layer.d/nvidia_layers.json"),
 ];
 
-/// Libraries of EGL's platforms, which have versions of their own.
+/// Libraries of EGL's platforms, which are versioned independently.
 pub const EGL_PLATFORMS: &[&str] = &[
     "libnvidia-egl-gbm.so",
     "libnvidia-egl-wayland.so",
@@ -224,10 +224,10 @@ pub const EGL_PLATFORMS: &[&str] = &[
     "libnvidia-egl-xlib.so",
 ];
 
-/// Libraries that belong to the driver but carry its version in no name that can be searched for.
+/// Libraries that belong to the driver but have no version in their names.
 pub const UNVERSIONED: &[&str] = &["libnvidia-nvvm70.so"];
 
-/// The libraries to look for, in order.
+/// Returns the libraries to look up, in order.
 pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Pattern> {
     let glvnd = !options.contains(DriverOptions::NO_GLVND);
     let wanted = |pattern: &&Pattern| match pattern.when {
@@ -239,7 +239,7 @@ pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Patte
     LIBRARIES.iter().filter(wanted).collect()
 }
 
-/// The programs to look for, in order.
+/// Returns the programs to look up, in order.
 pub(super) fn programs(options: DriverOptions, everything: bool) -> Vec<&'static Pattern> {
     let wanted = |pattern: &&Pattern| match pattern.when {
         When::Mps => !options.contains(DriverOptions::NO_MPS),
@@ -249,20 +249,20 @@ pub(super) fn programs(options: DriverOptions, everything: bool) -> Vec<&'static
     PROGRAMS.iter().filter(wanted).collect()
 }
 
-/// The library that a bare name is, wherever it comes from: an image, or a caller of the C library.
+/// Returns the library with this base name, whatever its origin: an image, or a caller of the C library.
 pub fn library_of(basename: &OsStr) -> Option<&'static Pattern> {
     let begins = |pattern: &&Pattern| basename.as_bytes().starts_with(pattern.name.as_bytes());
     LIBRARIES.iter().find(begins)
 }
 
-/// The program that a bare name is.
+/// Returns the program with this base name.
 pub fn program_of(basename: &OsStr) -> Option<&'static Pattern> {
     let begins = |pattern: &&Pattern| basename.as_bytes().starts_with(pattern.name.as_bytes());
     PROGRAMS.iter().find(begins)
 }
 
 impl Pattern {
-    /// A file that was found by this pattern.
+    /// Describes a file found by this pattern.
     pub fn file(&self, path: HostPath) -> DriverFile {
         let target = |target: &LinkTarget| match target {
             LinkTarget::Name(name) => PathBuf::from(name),
@@ -278,13 +278,13 @@ impl Pattern {
         }
     }
 
-    /// Whether a container that asks for these capabilities gets it.
+    /// Returns true if a container with these capabilities gets the file.
     pub fn is_wanted(&self, capabilities: Capabilities) -> bool {
         is_wanted(self.class, self.capability, capabilities)
     }
 }
 
-/// Whether a container that asks for some capabilities gets a file of this class and capability.
+/// Returns true if a container with these capabilities gets a file of this class and capability.
 pub fn is_wanted(
     class: FileClass,
     capability: Option<Capability>,
@@ -296,7 +296,7 @@ pub fn is_wanted(
     })
 }
 
-/// Which of `patterns` a library's name begins with.
+/// Returns the index of the pattern that a library's name matches.
 pub(super) fn position(patterns: &[&Pattern], library: &[u8]) -> Option<usize> {
     let stem = stem(library)?;
     patterns
@@ -304,20 +304,20 @@ pub(super) fn position(patterns: &[&Pattern], library: &[u8]) -> Option<usize> {
         .position(|pattern| pattern.name.as_bytes() == stem)
 }
 
-/// A library's name without its version.
+/// Returns a library's name without its version.
 fn stem(library: &[u8]) -> Option<&[u8]> {
-    // The names end with their only ".so", so that a prefix test is an equality test of the part up to there.
+    // Each pattern ends with its only ".so", so a prefix match is an equality test up to there.
     library.get(..library.windows(3).position(|part| part == b".so")? + 3)
 }
 
-/// Whether a library of this name may be Mesa's as well.
+/// Returns true if a library of this name may also be Mesa's.
 pub(super) fn is_legacy_gl(basename: &OsStr) -> bool {
     let stem = stem(basename.as_bytes());
     let mut legacy = LIBRARIES.iter().filter(|p| p.when == When::LegacyGl);
     legacy.any(|pattern| Some(pattern.name.as_bytes()) == stem)
 }
 
-/// Whether this is the library that comes in a variant for each way threads keep their storage.
+/// Returns true for the library that has one variant per thread-local storage model.
 pub(super) fn is_tls(basename: &OsStr) -> bool {
     stem(basename.as_bytes()) == Some(b"libnvidia-tls.so")
 }
@@ -336,13 +336,13 @@ mod tests {
 
     #[test]
     fn no_name_begins_with_another() {
-        // Else a bare name could be taken for the wrong entry.
+        // Otherwise a base name could match the wrong entry.
         for table in [LIBRARIES, PROGRAMS] {
             for (at, pattern) in table.iter().enumerate() {
                 let before = table.iter().take(at);
                 let taken = before.filter(|earlier| pattern.name.starts_with(earlier.name));
                 let names: Vec<_> = taken.map(|earlier| earlier.name).collect();
-                // Both belong to the same capability, so which of them is found first makes no difference.
+                // Both belong to the same capability, so either match gives the same result.
                 assert!(
                     names.is_empty() || names == ["nvidia-imex"],
                     "{}: {names:?}",

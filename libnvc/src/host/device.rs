@@ -1,6 +1,6 @@
-//! Turns what NVML said into GPUs, after checking that it can be what it claims to be.
+//! Converts NVML's answers to GPUs, after validating them.
 //!
-//! These texts end up in paths, in comparisons with what users typed, and on terminals.
+//! These strings end up in paths, in comparisons with user input, and on terminals.
 
 use std::fmt::Write;
 
@@ -12,34 +12,34 @@ use super::{DeviceNode, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR};
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::HostPath;
 
-/// Longest version, UUID or name that NVML has room for.
+/// Longest version, UUID or name that fits NVML's buffers.
 const LONGEST_TEXT: usize = 96;
-/// How many minor numbers Linux has.
+/// Number of minor numbers in Linux.
 const MINORS: u32 = 1 << 20;
 
 /// The GPUs of the host.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceInfo {
-    /// Those that work, in NVML's order; `index` counts the failed ones too.
+    /// The working GPUs, in NVML's order; `index` counts the failed ones too.
     pub gpus: Vec<Gpu>,
-    /// Those that NVML lists but fails on. They matter only to who asks for one by name.
+    /// GPUs that NVML lists but fails on. They matter only to a request that names one.
     pub failed: Vec<FailedGpu>,
-    /// The indices of those that are divided by MIG, also of those without MIG devices.
+    /// Indices of GPUs in MIG mode, including those without MIG devices.
     pub divided: Vec<u32>,
-    /// The indices of those of which it is known whether they address the host's memory coherently.
+    /// Indices of GPUs with a known addressing mode; true if they address host memory coherently.
     pub coherent: Vec<(u32, bool)>,
 }
 
-/// A GPU that is left out because NVML fails on it.
+/// A GPU that is skipped because NVML fails on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct FailedGpu {
     /// Position in NVML's order.
     pub index: u32,
-    /// `GPU-…`, if NVML said.
+    /// `GPU-…`, if known.
     pub uuid: Option<String>,
-    /// PCI address, if NVML said.
+    /// PCI address, if known.
     pub busid: Option<String>,
-    /// Why it is left out.
+    /// The reason for skipping it.
     #[serde(serialize_with = "as_text")]
     pub error: Error,
 }
@@ -49,10 +49,9 @@ fn as_text<S: serde::Serializer>(error: &Error, serializer: S) -> Result<S::Ok, 
 }
 
 impl DeviceInfo {
-    /// The GPUs that NVML reported, with a warning for each that is left out.
+    /// Returns the GPUs that NVML reported, and warns of each skipped one.
     ///
-    /// # Errors
-    /// The first GPU's, if none of them works.
+    /// # Errors The first GPU's error, if none works.
     pub(crate) fn from_reports(reports: &[Result<GpuReport, GpuFault>]) -> Result<Self> {
         let mut info = Self::default();
         for (index, report) in (0..).zip(reports) {
@@ -91,7 +90,7 @@ impl DeviceInfo {
 }
 
 impl std::fmt::Display for FailedGpu {
-    /// `GPU 2 (GPU-…, 00000000:3b:00.0)`, as far as known.
+    /// Formats as `GPU 2 (GPU-…, 00000000:3b:00.0)`, as far as known.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "GPU {}", self.index)?;
         let known: Vec<&str> = [&self.uuid, &self.busid]
@@ -105,12 +104,12 @@ impl std::fmt::Display for FailedGpu {
     }
 }
 
-/// The driver's versions, checked.
+/// Validates the driver's versions.
 pub(crate) fn versions(versions: &Versions) -> Result<DriverVersions> {
     let failed = |fault: &Fault| error(fault, ErrorKind::DriverFailed);
     let driver = versions.driver.as_ref().map_err(failed)?;
     let cuda = *versions.cuda.as_ref().map_err(failed)?;
-    // Goes into paths and is compared with the ends of file names.
+    // The version goes into paths and is compared with suffixes of file names.
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+');
     if driver.is_empty()
         || driver.len() > LONGEST_TEXT
@@ -159,7 +158,7 @@ fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
             .map(|minor| DeviceNode::new(format!("/dev/nvidia{minor}"), NVIDIA_MAJOR, minor)),
         drm_nodes: Vec::new(),
         drm_links: Vec::new(),
-        // procfs is looked at by who has the driver root open.
+        // Filled in by the session, which has the driver root open.
         proc_dir: None,
         mig_capable: report.mig_capable,
         mig_caps_path: capabilities,
@@ -171,7 +170,7 @@ fn mig_device(gpu: &HostPath, report: &MigReport) -> Result<MigDevice> {
     let MigReport { slot, gi, ci, .. } = *report;
     let gi_caps_path = gpu.join(format!("mig/gi{gi}"));
     Ok(MigDevice {
-        // NVML's number, not the position: holes leave the numbers that nvidia-smi shows as they are.
+        // NVML's slot rather than the position: free slots must not shift the numbers that nvidia-smi shows.
         index: slot,
         uuid: checked_uuid(&report.uuid)?,
         gi,
@@ -181,7 +180,7 @@ fn mig_device(gpu: &HostPath, report: &MigReport) -> Result<MigDevice> {
     })
 }
 
-/// The brand's name in the requirement language and in reports, by NVML's number (`nvmlBrandType_t`).
+/// Returns the brand's name in the requirement language and in reports, by NVML's number (`nvmlBrandType_t`).
 fn brand(number: u32) -> &'static str {
     match number {
         1 => "Quadro",
@@ -220,7 +219,7 @@ fn checked_uuid(text: &str) -> Result<String> {
     }
 }
 
-/// A product name that a terminal takes as text.
+/// Escapes a product name for terminals.
 fn printable(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars().take(LONGEST_TEXT) {
@@ -246,7 +245,7 @@ fn malformed(what: &str, text: &str) -> Error {
     .hint("the NVML library may be damaged; compare it with the driver package's")
 }
 
-/// A failure of the query process as an error of the kind that suits its phase.
+/// Converts a failure of the query process to an error of the kind for its phase.
 pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
     match fault {
         Fault::System { operation, errno } => {
@@ -272,10 +271,10 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
     }
 }
 
-/// Only the part behind the last colon is made lower case, like upstream does: the rest has file names in it.
+/// Lowercases only the part after the last colon, as upstream does: the rest contains file names.
 fn load_error(text: &str, kind: ErrorKind) -> Error {
     let text = printable(text.lines().next().unwrap_or_default());
-    // What the loader says of a file that is there.
+    // The loader's messages about an existing file.
     let closed = ["failed to map segment", "ermission denied", "not permitted"];
     let closed = closed.iter().any(|words| text.contains(words));
     let error = match text.rsplit_once(": ") {
@@ -292,7 +291,7 @@ fn load_error(text: &str, kind: ErrorKind) -> Error {
     error.hint("install the NVIDIA driver, or name the directory that has it with --root")
 }
 
-/// What to do about an NVML code, where that is known.
+/// Returns a hint for an NVML code, if there is one.
 fn nvml_hint(code: u32, function: &str) -> Option<String> {
     let hint = match code {
         4 => "the query runs as the user of --user; may that user open /dev/nvidiactl?",
@@ -416,7 +415,7 @@ mod tests {
             ..report(Some(0))
         };
         assert!(gpu(0, &broken).is_err());
-        // Masks of minor numbers have a bit for each up to the highest.
+        // Bit masks of minor numbers are as long as the highest one.
         let error = gpu(0, &report(Some(1 << 20))).unwrap_err();
         let text = "nvml error: malformed minor number: \"1048576\"";
         assert_eq!(error.message(), text);

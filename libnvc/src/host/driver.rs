@@ -1,7 +1,7 @@
-//! Puts together what is known of the driver: its files, sockets and common devices.
+//! Collects the driver's files, sockets and shared devices.
 //!
-//! Each part has a function of its own, for callers that need only some; [`discover`] asks for all in upstream's order, so
-//! that the error reported is the same.
+//! Each part has its own function, for callers that need only some. [`discover`] calls them in upstream's order, so
+//! that it reports the same error first.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::host::{
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
-/// What discovery takes from the caller's environment.
+/// Environment variables that discovery uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverEnvironment {
     /// `PATH`
@@ -24,7 +24,7 @@ pub struct DriverEnvironment {
 }
 
 impl DriverEnvironment {
-    /// The process's environment; empty variables count as unset but for `PATH`.
+    /// Reads the process's environment; empty variables count as unset, except `PATH`.
     pub fn of_process() -> Self {
         let mps = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY");
         Self {
@@ -34,10 +34,9 @@ impl DriverEnvironment {
     }
 }
 
-/// Reports what `discover` would fail on, for callers that need nothing but versions and GPUs.
+/// Returns the error that `discover` would return, for callers that need only versions and GPUs.
 ///
-/// # Errors
-/// A loader cache that the caller named and that is missing or malformed; `environment variable PATH not found`.
+/// # Errors A loader cache named by the caller that is missing or malformed; `environment variable PATH not found`.
 pub fn check(
     root: &DriverRoot,
     ldcache: Option<&HostPath>,
@@ -49,7 +48,7 @@ pub fn check(
     binaries::checked(environment.path.as_deref()).map(drop)
 }
 
-/// What does not depend on the driver's version, and so is looked for while NVML is busy finding that out.
+/// Files that do not depend on the driver's version, found while NVML is still working.
 #[derive(Debug)]
 pub struct Unversioned {
     binaries: Result<Vec<DriverFile>>,
@@ -58,7 +57,7 @@ pub struct Unversioned {
 }
 
 impl Unversioned {
-    /// Finds it; failures are kept until they are due. `wsl` is empty but on WSL2 hosts.
+    /// Finds them and keeps errors until they are due. `wsl` is empty except on WSL2 hosts.
     pub fn find(
         root: &DriverRoot,
         options: DriverOptions,
@@ -78,7 +77,7 @@ impl Unversioned {
     }
 }
 
-/// Finds the rest and puts everything together. `wsl` is empty but on WSL2 hosts.
+/// Finds the version-dependent rest and returns everything. `wsl` is empty except on WSL2 hosts.
 ///
 /// # Errors
 /// `environment variable PATH not found`; under WSL2 `stat failed: /dev/dxg: <cause>`.

@@ -1,4 +1,4 @@
-//! Finds the nodes by which displays and renderers use a GPU, and the links that name them by its address.
+//! Finds a GPU's DRM nodes (display and render), and the links that name them by PCI address.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use super::{DeviceNode, DriverRoot, Gpu, HostLink, nodes};
 use crate::error::errno_text;
 use crate::path::HostPath;
 
-/// Where the kernel lists PCI devices.
+/// The kernel's list of PCI devices.
 const PCI: &str = "/sys/bus/pci/devices";
 const NODES: &str = "/dev/dri";
 
-/// Adds its DRM nodes, and the links to those that are there, to a GPU.
+/// Adds DRM nodes to a GPU, and links to the existing ones.
 pub(super) fn complete(gpu: &mut Gpu, dev_root: &DriverRoot) {
     let address = address(&gpu.busid);
     for name in names(&Path::new(PCI).join(&address).join("drm")) {
@@ -38,7 +38,7 @@ pub(super) fn complete(gpu: &mut Gpu, dev_root: &DriverRoot) {
     }
 }
 
-/// A GPU's PCI address as the kernel names it: the domain has four digits unless it needs more.
+/// Returns a PCI address in the kernel's format: the domain has four digits unless it needs more.
 pub(super) fn address(busid: &str) -> String {
     let short = busid.strip_prefix("0000").filter(|rest| rest.len() == 12);
     short.unwrap_or(busid).to_ascii_lowercase()

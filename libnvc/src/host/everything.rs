@@ -1,8 +1,9 @@
-//! Finds all files of the driver, also those that only the host's own programs use: what a CDI specification lists.
+//! Finds all files of the driver, including those that only the host's programs use: the contents of a CDI
+//! specification.
 //!
-//! Containers that are configured here get the files that the catalogue names. A specification is for images that are
-//! not known, and there every library of the driver's version goes in, with the links that lead to it on the host, and
-//! what graphics needs. Looking for all that takes longer, so it is done only if it is asked for.
+//! `configure` gives containers the files that the catalogue names. A specification serves unknown images, so it lists
+//! every library of the driver's version, with the host's links to it, and the files for graphics. That search takes
+//! longer, so it runs only on request.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -25,10 +26,10 @@ use crate::path::HostPath;
 mod graphics;
 mod others;
 
-/// Where Debian keeps several drivers side by side.
+/// Directory name under which Debian installs several drivers in parallel.
 const CURRENT: &str = "nvidia/current";
 
-/// All files of a version of the driver. Devices and versions are for the caller to add.
+/// Returns all files of a driver version. The caller adds devices and versions.
 pub(super) fn find(
     root: &DriverRoot,
     version: &str,
@@ -88,7 +89,7 @@ impl Everything<'_> {
         }
     }
 
-    /// Every library of the version, and the links that lead to it.
+    /// Returns every library of the version, with the links that lead to it.
     fn libraries(&mut self) -> Vec<DriverFile> {
         let mut found = Vec::new();
         for directory in self.directories.clone() {
@@ -109,12 +110,12 @@ impl Everything<'_> {
         found
     }
 
-    /// A library with the links beside it.
+    /// Returns a library with the links beside it.
     fn library(&mut self, directory: &HostPath, name: &OsStr) -> Option<DriverFile> {
         let path = self.file(&directory.join(name))?;
         let mut file = match catalogue::library_of(name) {
             Some(pattern) => pattern.file(path.clone()),
-            // Nothing but graphics has libraries that the catalogue does not name.
+            // Libraries that the catalogue does not name are for graphics.
             None => {
                 DriverFile::new(path.clone(), FileClass::Library).of(Some(Capability::Graphics))
             }
@@ -129,7 +130,7 @@ impl Everything<'_> {
         Some(file)
     }
 
-    /// The link of a library's SONAME, and the one without any version, if they are links on the host.
+    /// Returns the links for the SONAME and for the unversioned name, if the host has them.
     fn soname_links(&self, directory: &HostPath, name: &OsStr, path: &HostPath) -> Vec<FileLink> {
         let Some(soname) = self.soname(path) else {
             return Vec::new();
@@ -153,19 +154,19 @@ impl Everything<'_> {
     fn soname(&self, path: &HostPath) -> Option<OsString> {
         let file = self.root.open_file(path).ok()?;
         let soname = Library::open(file).ok()?.soname().ok()??;
-        // It becomes the name of a link.
+        // The SONAME becomes the name of a link.
         let is_plain = !matches!(soname.as_slice(), b"" | b"." | b"..") && !soname.contains(&b'/');
         is_plain.then(|| OsStr::from_bytes(&soname).to_owned())
     }
 
-    /// The text of a symbolic link.
+    /// Returns a symlink's target.
     fn link_text(&self, path: &HostPath) -> Option<PathBuf> {
         let directory = self.root.resolve_directory(&path.parent()).ok()?;
         let text = nix::fcntl::readlinkat(directory, path.file_name()).ok()?;
         Some(PathBuf::from(text))
     }
 
-    /// A regular file with links resolved, if it is there.
+    /// Returns a regular file's real path, if it exists.
     fn file(&mut self, path: &HostPath) -> Option<HostPath> {
         match self.paths.resolve_with_kind(path) {
             Ok((real, SFlag::S_IFREG)) => {
@@ -186,7 +187,7 @@ impl Everything<'_> {
         }
     }
 
-    /// The sorted names in a directory; none if it cannot be read.
+    /// Returns the sorted names in a directory; empty if it cannot be read.
     fn names(&self, directory: &HostPath) -> Vec<OsString> {
         names(self.root, directory).unwrap_or_else(|errno| {
             debug!("skipping {directory}: {errno}");
@@ -195,7 +196,7 @@ impl Everything<'_> {
     }
 }
 
-/// The sorted names in a directory.
+/// Returns the sorted names in a directory.
 fn names(root: &DriverRoot, directory: &HostPath) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::from_fd(OwnedFd::from(root.open_file(directory)?))?.iter() {
@@ -205,7 +206,7 @@ fn names(root: &DriverRoot, directory: &HostPath) -> Result<Vec<OsString>, Errno
     Ok(names)
 }
 
-/// The directories in which drivers are installed, in upstream's order.
+/// Returns the usual library directories, in upstream's order.
 fn usual_directories() -> impl Iterator<Item = HostPath> {
     let multiarch = || {
         Abi::Native
@@ -233,18 +234,18 @@ fn link(name: &OsStr, target: &OsStr) -> FileLink {
     }
 }
 
-/// Whether a name is `lib*.so.<version>`.
+/// Returns true if a name is `lib*.so.<version>`.
 fn is_library_of(name: &OsStr, version: &str) -> bool {
     name.as_bytes().starts_with(b"lib") && ends_with(name, version)
 }
 
-/// Whether a name is `*.so.<version>`.
+/// Returns true if a name is `*.so.<version>`.
 fn ends_with(name: &OsStr, version: &str) -> bool {
     let stem = name.as_bytes().strip_suffix(version.as_bytes());
     stem.is_some_and(|stem| stem.ends_with(b".so."))
 }
 
-/// Whether a name is that of a library with any version behind it.
+/// Returns true if a name is this library's followed by any version.
 fn has_version(name: &OsStr, stem: &str) -> bool {
     let version = name.as_bytes().strip_prefix(stem.as_bytes());
     version.is_some_and(|version| version.len() > 1 && version.starts_with(b"."))

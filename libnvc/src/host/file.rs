@@ -1,6 +1,6 @@
-//! Describes the driver's files: what each is, for whom, and where it goes.
+//! Describes the driver's files: class, capability and place in the container.
 //!
-//! Discovery knows why it looked for a file. The answer is kept with the file, so that no later stage guesses it from
+//! Discovery knows why it looked for a file. That knowledge stays with the file, so that no later stage guesses it from
 //! the name.
 
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use super::Abi;
 use crate::capability::Capability;
 use crate::path::{ContainerPath, HostPath};
 
-/// What a file is. It decides which attributes its mount has.
+/// The class of a file, which decides its mount attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileClass {
-    /// A shared library, or anything else that a loader maps: a file of a WSL driver store.
+    /// A shared library, or another file that a loader maps, such as those of a WSL driver store.
     Library,
     /// A program.
     Program,
@@ -25,7 +25,7 @@ pub enum FileClass {
     Config,
     /// Data that a library reads.
     Data,
-    /// A socket of a daemon, or a directory with sockets.
+    /// A daemon's socket, or a directory with sockets.
     Socket,
     /// A directory of device nodes.
     DeviceDir,
@@ -34,31 +34,31 @@ pub enum FileClass {
 /// A file of the driver below the driver root.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct DriverFile {
-    /// Where it is, links resolved.
+    /// Its path with links resolved.
     pub path: HostPath,
-    /// What it is.
+    /// Its class.
     pub class: FileClass,
-    /// For which programs, if it is a library.
+    /// The ABI, for a library.
     pub abi: Abi,
-    /// The capability it belongs to; a file of none is for every container.
+    /// The capability it belongs to; every container gets a file without one.
     pub capability: Option<Capability>,
-    /// Where it belongs in a container, if that is not the place it has on the host.
+    /// Its path in a container, if it differs from the host's.
     pub at: Option<ContainerPath>,
-    /// Links that programs look for.
+    /// Links that programs expect.
     pub links: Vec<FileLink>,
 }
 
 /// A symbolic link beside a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct FileLink {
-    /// Its name, relative to the file's directory.
+    /// Its path, relative to the file's directory.
     pub name: PathBuf,
-    /// Its text.
+    /// Its target.
     pub target: PathBuf,
 }
 
 impl DriverFile {
-    /// A native file of a class that every container gets.
+    /// Describes a native file that every container gets.
     pub fn new(path: HostPath, class: FileClass) -> Self {
         Self {
             path,
@@ -70,7 +70,7 @@ impl DriverFile {
         }
     }
 
-    /// The same for a capability.
+    /// Sets the capability.
     #[must_use]
     pub fn of(mut self, capability: Option<Capability>) -> Self {
         self.capability = capability;

@@ -1,4 +1,4 @@
-//! Finds the firmware files of the GPUs' system processors.
+//! Finds the firmware files of the GPU system processors (GSP).
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::host::{DriverFile, DriverRoot, FileClass};
 use crate::inroot;
 use crate::path::HostPath;
 
-/// The firmware of a version of the driver, sorted by name; a directory that is missing or unreadable has none.
+/// Returns the firmware of a driver version, sorted by name; empty if the directory is missing or unreadable.
 pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<DriverFile> {
     let directory = HostPath::new("/lib/firmware/nvidia").join(driver_version);
     match names(root, &directory) {
@@ -45,7 +45,7 @@ pub fn find(root: &DriverRoot, driver_version: &str) -> Vec<DriverFile> {
     }
 }
 
-/// Whether a path leads to a regular file; a warning if not.
+/// Returns true if a path leads to a regular file; warns if not.
 fn is_file(root: &DriverRoot, path: &HostPath) -> bool {
     let stat = root.resolve(path).and_then(|fd| inroot::stat(fd.as_fd()));
     let why = match stat {

@@ -1,4 +1,4 @@
-//! Chooses as whom the driver's library runs where nobody says: the user that owns nothing.
+//! Picks the default user for NVML: the overflow user.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,7 +18,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Who called.
+    /// Returns the caller.
     pub fn caller() -> Self {
         Self {
             uid: geteuid().as_raw(),
@@ -26,7 +26,7 @@ impl Identity {
         }
     }
 
-    /// The users that own nothing. In a user namespace where they do not exist, nobody could become them: the caller.
+    /// Returns the overflow user and group, or the caller in a user namespace that does not map them.
     ///
     /// # Errors
     /// `open failed: /proc/sys/kernel/overflowuid: <cause>`, and the same for the group.
@@ -35,7 +35,7 @@ impl Identity {
             uid: overflow_id("/proc/sys/kernel/overflowuid")?,
             gid: overflow_id("/proc/sys/kernel/overflowgid")?,
         };
-        // Without the maps, assume a kernel without user namespaces.
+        // Without the maps, the kernel presumably has no user namespaces.
         let mapped = |path, id| read_small(path).map_or(true, |map| is_mapped(&map, id));
         if mapped("/proc/self/uid_map", overflow.uid) && mapped("/proc/self/gid_map", overflow.gid)
         {
@@ -60,7 +60,7 @@ fn overflow_id(path: &str) -> Result<u32> {
     number.map_err(|_| Error::file("read error", path, Errno::EINVAL))
 }
 
-/// Reads a file of /proc that fits into one read.
+/// Reads a /proc file in a single read.
 fn read_small(path: &str) -> Result<String, Errno> {
     let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or_default());
     let mut buffer = [0; 4096];
@@ -71,7 +71,8 @@ fn read_small(path: &str) -> Result<String, Errno> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-/// Whether a `uid_map` or `gid_map`, lines of first id inside, first id outside and count, has `id` inside.
+/// Returns true if a `uid_map` or `gid_map` maps `id`. Each line holds the first id inside, the first id outside and
+/// the count.
 fn is_mapped(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace().map(str::parse::<u32>);

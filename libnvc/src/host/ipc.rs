@@ -1,7 +1,7 @@
-//! Finds the sockets and directories through which containers talk to the driver's daemons.
+//! Finds the sockets and directories by which containers reach the driver's daemons.
 //!
-//! The directory of MPS lies in /tmp and is mounted writable. So a link there, which any user or a container with a volume
-//! of /tmp can make, is not followed: it would give all containers a directory of the host.
+//! MPS's directory lies in /tmp and is mounted writable. Any user, or a container with a volume of /tmp, can put a
+//! symlink there; following it would expose an arbitrary host directory to containers, so it is refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -22,7 +22,7 @@ const PERSISTENCED: &str = "/var/run/nvidia-persistenced/socket";
 const FABRICMANAGER: &str = "/var/run/nvidia-fabricmanager/socket";
 const MPS: &str = "/tmp/nvidia-mps";
 
-/// What is there, with links resolved; `mps` is the value of the caller's `CUDA_MPS_PIPE_DIRECTORY`.
+/// Returns the existing sockets and directories, links resolved; `mps` is the caller's `CUDA_MPS_PIPE_DIRECTORY`.
 pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Vec<DriverFile> {
     let socket = SFlag::S_IFSOCK;
     let mps = mps.unwrap_or(Path::new(MPS));
@@ -70,7 +70,7 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
                         root.join(&real).display()
                     );
                 }
-                // Another user's daemon is as good as none.
+                // Another user's daemon is of no use, so treat it as absent.
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {
                     info!("missing ipc {path}");
                 }
@@ -91,16 +91,17 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
         .collect()
 }
 
-/// Something in the driver root to which no link leads that another user than the caller and root can have made.
+/// A file in the driver root, reached without following a link that another user than the caller and root can have
+/// made.
 struct Unforged {
     fd: OwnedFd,
     real: HostPath,
-    /// Whether other users can change what is below.
+    /// True if other users can change entries below.
     is_open: bool,
 }
 
 impl Unforged {
-    /// Resolves a path, one name after the other: `ELOOP` for a link in, or below, a directory of other users.
+    /// Resolves a path component by component; `ELOOP` for a link in, or below, another user's directory.
     fn find(root: &DriverRoot, path: &HostPath) -> Result<Self, Errno> {
         let (expected, is_open) = match path.as_path().parent() {
             None => (HostPath::new("/"), false),
@@ -166,7 +167,7 @@ mod tests {
             find(None, DriverOptions::NO_PERSISTENCED),
             ["/tmp/nvidia-mps"]
         );
-        // Files in the place of a socket or a directory.
+        // Regular files in place of a socket and a directory.
         std::fs::write(at("run/nvidia-fabricmanager/socket"), "").unwrap();
         std::fs::write(at("file"), "").unwrap();
         assert_eq!(find(Some("/file"), all), [socket]);
@@ -211,7 +212,7 @@ mod tests {
             assert!(find(path).is_empty(), "{path:?}");
         }
         assert_eq!(find(Some("/tmp/own/below")), ["/tmp/own/below"]);
-        // An administrator's.
+        // An administrator's link.
         assert_eq!(find(Some("/var/mps/pipe")), ["/etc/pipe"]);
     }
 }

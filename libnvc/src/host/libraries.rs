@@ -1,8 +1,9 @@
-//! Finds the driver's libraries: candidates from the loader cache, then those of the driver's version.
+//! Finds the driver's libraries: first candidates from the loader cache, then those of the driver's version.
 //!
-//! Two phases, so that the first, which is most of the work, runs while NVML is busy finding out the version. Selection is
-//! upstream's, entry by entry, except that one stale entry or odd library no longer stops everything: it is skipped, with a
-//! warning if it would have been taken. A missing cache is no end either, see [`directories`].
+//! There are two phases so that the first, which is most of the work, runs while NVML determines the version. The
+//! selection follows upstream's entry by entry, except that a stale entry or an unreadable library does not stop the
+//! search: it is skipped, with a warning if it would have been selected. A missing cache is not fatal either, see
+//! [`directories`].
 
 mod directories;
 
@@ -24,16 +25,16 @@ use crate::ldcache::format::Cache;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
-/// Where the loader cache is unless the caller says otherwise.
+/// The loader cache, unless the caller names another.
 pub const DEFAULT_LDCACHE: &str = "/etc/ld.so.cache";
 
-/// The variant of libnvidia-tls for today's thread library says that it is for Linux, 2.3.99 and later.
+/// ABI note of libnvidia-tls's NPTL variant: Linux 2.3.99 or later.
 const TLS_ABI: [u32; 4] = [0, 2, 3, 99];
 
-/// NVIDIA's legacy GL libraries need one of these; Mesa's of the same name do not.
+/// NVIDIA's legacy GL libraries need one of these; Mesa's of the same name need none.
 const GL_CORES: &[&str] = &["libnvidia-glcore.so", "libnvidia-eglcore.so"];
 
-/// Libraries that may be the driver's, of any version, in the order of the cache.
+/// Libraries of any version that may be the driver's, in cache order.
 #[derive(Debug)]
 pub struct LibraryCandidates {
     patterns: Vec<&'static Pattern>,
@@ -44,23 +45,23 @@ pub struct LibraryCandidates {
 #[derive(Debug)]
 struct Candidate {
     abi: Abi,
-    /// Which of the patterns it fits.
+    /// Index of the matching pattern.
     name: usize,
     place: Place,
 }
 
 #[derive(Debug)]
 enum Place {
-    /// A file that can be taken if its version is right.
+    /// A file to take if its version matches.
     Real(HostPath),
-    /// A file that is not for us although its name fits, e.g. Mesa's.
+    /// A file that matches by name but is not the driver's, such as Mesa's.
     Foreign(HostPath, &'static str),
-    /// Something that cannot be judged, as the cache names it and as its link's text says.
+    /// A file that could not be examined: its cache path, its link target, the reason.
     Broken(HostPath, Option<HostPath>, String),
 }
 
 impl LibraryCandidates {
-    /// Looks the libraries up. `ldcache` is the cache the caller named, if any.
+    /// Looks up the candidates. `ldcache` is the cache the caller named, if any.
     ///
     /// # Errors
     /// `open failed: <cache>: <cause>` and `unsupported file format: <cache>` if the caller named the cache, or if the
@@ -100,7 +101,7 @@ impl LibraryCandidates {
         })
     }
 
-    /// The libraries for a version of the driver: the native ones, then the 32-bit ones, in the order of the catalogue.
+    /// Returns the libraries of a driver version: native, then 32-bit, each in catalogue order.
     pub fn select(&self, driver_version: &str) -> Vec<DriverFile> {
         let mut selection = Selection {
             version: driver_version,
@@ -113,7 +114,7 @@ impl LibraryCandidates {
         for candidate in &self.candidates {
             selection.offer(candidate);
         }
-        // Broken ones last: whether one was missed depends on what was found elsewhere.
+        // Broken ones last: a library is missing only if no other candidate provides it.
         for candidate in &self.candidates {
             selection.complain(candidate);
         }
@@ -146,7 +147,7 @@ impl LibraryCandidates {
         files
     }
 
-    /// Versions of the native libraries that talk to the kernel module, in the order of the cache.
+    /// Returns the versions of the native libraries that talk to the kernel module, in cache order.
     pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
         let talks = |name: &str| matches!(name, "libcuda.so" | "libnvidia-ml.so");
         self.candidates.iter().filter_map(move |candidate| {
@@ -164,7 +165,7 @@ impl LibraryCandidates {
     }
 }
 
-/// The first phase.
+/// State of the first phase.
 struct Search<'r> {
     root: &'r DriverRoot,
     patterns: Vec<&'static Pattern>,
@@ -182,7 +183,7 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// Adds what a loader cache lists, in its order.
+    /// Adds the entries of a loader cache, in its order.
     fn add_cache(&mut self, path: &HostPath) -> Result<()> {
         let bytes = read_cache(self.root, path)?;
         let cache = Cache::parse(&bytes).ok_or_else(|| unsupported(self.root, path))?;
@@ -210,7 +211,7 @@ impl<'r> Search<'r> {
         self.candidates.push(Candidate { abi, name, place });
     }
 
-    /// Where a link leads by its own text: a dangling one still tells the version that is gone.
+    /// Returns a link's target: that of a dangling link still reveals the missing version.
     fn link_text(&mut self, path: &HostPath) -> Option<HostPath> {
         let (directory, _) = self.paths.directory(path.parent()).ok()?;
         let text = nix::fcntl::readlinkat(directory, path.file_name()).ok()?;
@@ -229,7 +230,7 @@ fn unsupported(root: &DriverRoot, path: &HostPath) -> Error {
     Error::new(ErrorKind::Malformed, text)
 }
 
-/// Checks a cache that the caller named without looking anything up in it.
+/// Validates a cache that the caller named, without looking up any library.
 pub(super) fn check_cache(root: &DriverRoot, path: &HostPath) -> Result<()> {
     match Cache::parse(&read_cache(root, path)?) {
         Some(_) => Ok(()),
@@ -237,7 +238,7 @@ pub(super) fn check_cache(root: &DriverRoot, path: &HostPath) -> Result<()> {
     }
 }
 
-/// Looks into the files whose names do not tell enough.
+/// Examines files whose names are ambiguous.
 fn judge(root: &DriverRoot, real: HostPath) -> Place {
     let verdict = if catalogue::is_tls(real.file_name()) {
         open_library(root, &real).and_then(|library| match library.abi()? {
@@ -264,7 +265,7 @@ fn open_library(root: &DriverRoot, path: &HostPath) -> Result<Library<File>, Mal
     Library::open(file)
 }
 
-/// The second phase.
+/// State of the second phase.
 struct Selection<'a> {
     version: &'a str,
     wsl: bool,
@@ -292,7 +293,7 @@ impl<'a> Selection<'a> {
         *slot = Some(path);
     }
 
-    /// Reports a library that could not be judged: loudly if it is missed.
+    /// Reports a library that could not be examined; warns if it is missing.
     fn complain(&self, candidate: &Candidate) {
         let Place::Broken(path, link, why) = &candidate.place else {
             return;

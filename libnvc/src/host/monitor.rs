@@ -1,8 +1,8 @@
-//! Asks for what monitoring shows: facts about each GPU, and what it does now.
+//! Queries monitoring data: facts about each GPU, and its current state.
 //!
-//! NVML and the CUDA library are asked by a query process ([`query`](super::query)) which ends with its answer: nothing
-//! keeps the driver in use, and a driver that was updated is seen at once. A GPU that fails, hangs or crashes the process
-//! leaves the answers about the others as they are.
+//! A query process ([`query`](super::query)) asks NVML and libcuda and ends with its answer, so nothing keeps the
+//! driver in use, and an updated driver is noticed at once. A GPU that fails, hangs or crashes the process does not
+//! affect the answers about the others.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use super::query::{
 };
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a driver and its GPUs are.
+/// Facts about a driver and its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// Version of the kernel driver, or NVML's words why it is unknown.
+    /// Version of the kernel driver, or NVML's error message.
     pub driver: std::result::Result<String, String>,
-    /// CUDA's version as a number, 12020 for 12.2, or CUDA's words why it is unknown.
+    /// CUDA's version as a number, 12020 for 12.2, or CUDA's error message.
     pub cuda: std::result::Result<i32, String>,
-    /// The GPUs in NVML's order, or NVML's words about one that cannot be identified.
+    /// The GPUs in NVML's order; NVML's error message for one that cannot be identified.
     pub gpus: Vec<std::result::Result<GpuFacts, String>>,
 }
 
-/// What does not change while a GPU is in use. A fact is none where the GPU or the driver does not have it.
+/// Facts that do not change while a GPU is in use. None if the GPU or the driver does not provide one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GpuFacts {
@@ -34,31 +34,31 @@ pub struct GpuFacts {
     pub uuid: String,
     /// The N of /dev/nvidiaN.
     pub minor: u32,
-    /// PCI address, with the domain in four digits where it has no more.
+    /// PCI address; the domain has four digits unless it needs more.
     pub busid: String,
     /// Product name.
     pub model: Option<String>,
     /// Power limit in milliwatts.
     pub power_limit: Option<u32>,
-    /// Bytes of the window through which processors see the memory.
+    /// Bytes of BAR1, through which CPUs access the memory.
     pub bar1: Option<u64>,
-    /// Newest PCIe generation.
+    /// Newest supported PCIe generation.
     pub link_generation: Option<u32>,
-    /// Most PCIe lanes.
+    /// Largest number of PCIe lanes.
     pub link_width: Option<u32>,
-    /// Highest clock of the multiprocessors in MHz.
+    /// Maximum clock of the multiprocessors in MHz.
     pub core_clock: Option<u32>,
-    /// Highest clock of the memory in MHz.
+    /// Maximum clock of the memory in MHz.
     pub memory_clock: Option<u32>,
     /// Compute capability, major and minor.
     pub arch: Option<(i32, i32)>,
     /// Number of multiprocessors.
     pub multiprocessors: Option<u32>,
-    /// Whether ECC is on.
+    /// True if ECC is enabled.
     pub ecc: Option<bool>,
     /// Bytes of memory.
     pub memory: Option<u64>,
-    /// Bytes of shared memory of a multiprocessor.
+    /// Bytes of shared memory per multiprocessor.
     pub shared_memory: Option<u32>,
     /// Bytes of constant memory.
     pub constant_memory: Option<u32>,
@@ -66,22 +66,22 @@ pub struct GpuFacts {
     pub l2_cache: Option<u32>,
     /// Width of the memory bus in bits.
     pub bus_width: Option<u32>,
-    /// The memory clock as CUDA has it, in kHz.
+    /// The memory clock as reported by CUDA, in kHz.
     pub cuda_memory_clock: Option<u32>,
-    /// GPUs whose memory this one can read.
+    /// GPUs with peer access.
     pub peers: Vec<Peer>,
     /// MIG devices.
     pub mig: Vec<MigFacts>,
-    /// NVML's or CUDA's words about what could not be read, although it should be there.
+    /// NVML's or CUDA's messages about values that could not be read, although they should exist.
     pub problems: Vec<String>,
 }
 
-/// Another GPU that is within reach.
+/// Another GPU with peer access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Its PCI address.
     pub busid: String,
-    /// How far it is (`nvmlGpuTopologyLevel_t`: 0 the same board, 10 to 50 farther); none where NVML cannot tell.
+    /// Topology distance (`nvmlGpuTopologyLevel_t`: 0 is the same board, 10 to 50 farther); None if NVML does not know.
     pub level: Option<i32>,
 }
 
@@ -96,56 +96,56 @@ pub struct MigFacts {
     pub gpu_instance: u32,
     /// Compute instance.
     pub compute_instance: u32,
-    /// Product name with the profile.
+    /// Product name including the profile.
     pub name: Option<String>,
 }
 
-/// What a GPU does now.
+/// Current state of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GpuStatus {
-    /// Power drawn in milliwatts.
+    /// Power draw in milliwatts.
     pub power: Option<u32>,
-    /// Degrees Celsius.
+    /// Temperature in degrees Celsius.
     pub temperature: Option<u32>,
-    /// How busy it is, in percent.
+    /// Utilisation in percent.
     pub busy: Option<u32>,
-    /// How busy its memory is, in percent.
+    /// Memory utilisation in percent.
     pub memory_busy: Option<u32>,
-    /// How busy its video encoder is, in percent.
+    /// Video encoder utilisation in percent.
     pub encoder: Option<u32>,
-    /// How busy its video decoder is, in percent.
+    /// Video decoder utilisation in percent.
     pub decoder: Option<u32>,
     /// Bytes of memory in use.
     pub memory_used: Option<u64>,
     /// Bytes of memory.
     pub memory_total: Option<u64>,
-    /// Errors that could not be corrected: L1 cache, L2 cache, device memory.
+    /// Uncorrectable errors: L1 cache, L2 cache, device memory.
     pub ecc_errors: [Option<u64>; 3],
     /// Clock of the multiprocessors in MHz.
     pub core_clock: Option<u32>,
     /// Clock of the memory in MHz.
     pub memory_clock: Option<u32>,
-    /// Bytes in use of the window through which processors see the memory.
+    /// Bytes of BAR1 in use.
     pub bar1_used: Option<u64>,
     /// PCIe traffic to the GPU in kB/s.
     pub received: Option<u32>,
     /// PCIe traffic from the GPU in kB/s.
     pub sent: Option<u32>,
-    /// Processes that compute on it.
+    /// Processes with a compute context.
     pub processes: Vec<ProcessStatus>,
     /// Memory of its MIG devices.
     pub mig: Vec<MigStatus>,
 }
 
-/// A process that computes on a GPU.
+/// A process with a compute context on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// Its number.
+    /// Its pid.
     pub pid: u32,
-    /// Its name, unless it ended meanwhile.
+    /// Its name, unless it has ended.
     pub name: Option<String>,
-    /// Bytes of the GPU's memory, where the driver knows.
+    /// Bytes of GPU memory, if the driver knows.
     pub memory: Option<u64>,
 }
 
@@ -156,14 +156,14 @@ pub struct MigStatus {
     pub uuid: String,
     /// Bytes in use.
     pub memory_used: Option<u64>,
-    /// Bytes.
+    /// Total bytes.
     pub memory_total: Option<u64>,
 }
 
-/// The status of one GPU, or why it is unknown.
+/// The status of one GPU, or the reason why it is unknown.
 pub type StatusOf = std::result::Result<GpuStatus, String>;
 
-/// Asks what the driver and its GPUs are.
+/// Queries facts about the driver and its GPUs.
 ///
 /// # Errors
 /// `could not load NVML library`, `nvml: <NVML's words>`, and those of [`Query`](super::query::Query) about the process.
@@ -171,7 +171,7 @@ pub fn facts(program: &QueryProgram, request: &QueryRequest) -> Result<Facts> {
     ask(program, request, Question::Facts)
 }
 
-/// Asks for the versions, and which GPUs and MIG devices there are: of each GPU only what identifies it.
+/// Queries the versions, the GPUs and the MIG devices, with only the identifying facts of each GPU.
 ///
 /// # Errors
 /// Those of [`facts`].
@@ -190,10 +190,10 @@ fn ask(program: &QueryProgram, request: &QueryRequest, question: Question) -> Re
     }
 }
 
-/// Asks what GPUs do, all of them at once; the answers are in the order of `indices`.
+/// Queries the state of GPUs, all of them in parallel; the answers are in the order of `indices`.
 ///
-/// # Errors
-/// Those of [`facts`] that concern all GPUs. A GPU's own failure, also that it does not answer in time, is in its place.
+/// # Errors Those of [`facts`] that concern all GPUs. A single GPU's failure, including a timeout, takes its place in
+/// the result.
 pub fn status(
     program: &QueryProgram,
     request: &QueryRequest,
@@ -203,7 +203,7 @@ pub fn status(
     let mut answers: Vec<Option<StatusOf>> = vec![None; indices.len()];
     let died = ask_for(program, request, indices, &mut answers)?;
     if let Some(error) = died {
-        // One of them took the process down, or hangs: each that is missing gets a process of its own.
+        // One of them crashed the process, or hangs: query each missing GPU in a process of its own.
         for (place, index) in indices.iter().enumerate() {
             if answers.get(place).is_some_and(Option::is_some) {
                 continue;
@@ -225,7 +225,7 @@ pub fn status(
         .collect())
 }
 
-/// Asks about one GPU in a process of its own.
+/// Queries one GPU in a process of its own.
 fn alone(program: &QueryProgram, request: &QueryRequest, index: u32, left: Duration) -> StatusOf {
     let request = QueryRequest {
         deadline: left,
@@ -239,7 +239,7 @@ fn alone(program: &QueryProgram, request: &QueryRequest, index: u32, left: Durat
     })
 }
 
-/// Asks one process; the error is what ended it before it had answered about all.
+/// Queries one process; the error is the event that ended it before all answers had arrived.
 fn ask_for(
     program: &QueryProgram,
     request: &QueryRequest,
@@ -279,7 +279,7 @@ fn said(fault: &Fault) -> Error {
     }
 }
 
-/// A failure in the words of the first nvidia-docker.
+/// Formats a failure in the words of nvidia-docker 1.
 pub(super) fn words(fault: &Fault) -> String {
     match fault {
         Fault::System { operation, errno } => {

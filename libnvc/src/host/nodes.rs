@@ -1,4 +1,4 @@
-//! Looks up the driver's device nodes: those all GPUs share, and IMEX channels.
+//! Looks up the driver's device nodes: shared ones and IMEX channels.
 
 use std::os::fd::AsFd;
 
@@ -13,9 +13,9 @@ use crate::inroot;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 
-/// The control device; its number is fixed.
+/// The control device, which has a fixed number.
 pub const CONTROL: &str = "/dev/nvidiactl";
-/// Unified memory; its major number is dynamic.
+/// Unified memory, with a dynamic major number.
 pub const UVM: &str = "/dev/nvidia-uvm";
 /// Unified memory for debuggers.
 pub const UVM_TOOLS: &str = "/dev/nvidia-uvm-tools";
@@ -29,7 +29,7 @@ pub const DXG: &str = "/dev/dxg";
 pub(crate) const CONTROL_MINOR: u32 = 255;
 pub(crate) const MODESET_MINOR: u32 = 254;
 
-/// What a device that all GPUs share is for.
+/// Purpose of a device that all GPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceRole {
@@ -41,7 +41,7 @@ pub enum DeviceRole {
     UvmTools,
     /// Mode setting for displays.
     Modeset,
-    /// Everything, on a WSL2 host.
+    /// All functions, on a WSL2 host.
     Dxg,
 }
 
@@ -50,12 +50,12 @@ pub enum DeviceRole {
 pub struct SharedDevice {
     /// Its node.
     pub node: DeviceNode,
-    /// What it is for.
+    /// Its purpose.
     pub role: DeviceRole,
 }
 
 impl DeviceRole {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 5] = [
         Self::Control,
         Self::Uvm,
@@ -64,7 +64,7 @@ impl DeviceRole {
         Self::Dxg,
     ];
 
-    /// Where its node is.
+    /// Returns the path of its node.
     pub fn path(self) -> &'static str {
         match self {
             Self::Control => CONTROL,
@@ -77,13 +77,13 @@ impl DeviceRole {
 }
 
 impl SharedDevice {
-    /// A device with this role.
+    /// Describes a device with this role.
     pub fn new(node: DeviceNode, role: DeviceRole) -> Self {
         Self { node, role }
     }
 }
 
-/// The devices that all GPUs share; those that are not there are left out.
+/// Returns the devices that all GPUs share; omits missing ones.
 pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
     let control = DeviceNode::new(CONTROL, NVIDIA_MAJOR, CONTROL_MINOR);
     let control = SharedDevice::new(control, DeviceRole::Control);
@@ -100,7 +100,7 @@ pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
     [control].into_iter().chain(others).collect()
 }
 
-/// The same with the permissions of all nodes: the control device, too, is left out if it is not there.
+/// The same with the permissions of all nodes; omits the control device too if it is missing.
 pub(super) fn all(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
     let mut found = find(root, options);
     found.retain_mut(|device| match optional(root, &device.node.path) {
@@ -113,7 +113,7 @@ pub(super) fn all(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice
     found
 }
 
-/// The device of a WSL2 host, which is the caller's whatever the driver root is.
+/// Returns the device of a WSL2 host, from the caller's root whatever the driver root is.
 ///
 /// # Errors
 /// `stat failed: /dev/dxg: <cause>`.
@@ -127,7 +127,7 @@ pub fn find_dxg() -> Result<SharedDevice> {
     Ok(SharedDevice::new(node, DeviceRole::Dxg))
 }
 
-/// The node of an IMEX channel.
+/// Returns the node of an IMEX channel.
 ///
 /// # Errors
 /// `stat failed: <node>: <cause>`.
@@ -155,7 +155,7 @@ pub(super) fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode>
     }
 }
 
-/// The character device that a path leads to inside the root.
+/// Returns the character device that a path leads to inside the root.
 pub(super) fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
     let stat = inroot::stat(root.resolve(path)?.as_fd())?;
     if inroot::kind(&stat) != SFlag::S_IFCHR {

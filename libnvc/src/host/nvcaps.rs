@@ -1,8 +1,8 @@
 //! Maps the driver's capabilities, files below /proc/driver/nvidia/capabilities, to their device nodes.
 //!
-//! A capability (of MIG: configure, monitor, access to an instance) is granted by access to a device. A capability's file
-//! names the device's minor number, /proc/devices the major one. The latter and the list of all minor numbers are read
-//! from the caller's /proc, since they are the kernel's; the files from the driver root.
+//! A capability (of MIG: configure, monitor, access to an instance) is granted by access to a device. A capability's
+//! file names the device's minor number, /proc/devices the major one. /proc/devices and the list of all minor numbers
+//! belong to the kernel and are read from the caller's /proc; the files are read from the driver root.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,12 +23,12 @@ const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
 const PROC_DEVICES: &str = "/proc/devices";
 const DRIVER: &str = "nvidia-caps";
 
-/// How the driver grants capabilities.
+/// The driver's way of granting capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// It has none.
+    /// The driver has no capabilities.
     None,
-    /// By access to the files in /proc, as the first drivers with MIG did.
+    /// By access to files in /proc, as in the first drivers with MIG.
     Proc,
     /// By access to devices.
     Devices,
@@ -41,7 +41,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Asks the kernel.
+    /// Reads the kernel's tables.
     pub fn discover() -> Self {
         let devices = read_file::read_path(PROC_DEVICES).unwrap_or_else(|errno| {
             if errno != Errno::ENOENT {
@@ -55,7 +55,7 @@ impl Capabilities {
         }
     }
 
-    /// How capabilities are granted.
+    /// Returns the driver's way of granting capabilities.
     pub fn style(self) -> Style {
         if self.major.is_some() {
             Style::Devices
@@ -66,12 +66,12 @@ impl Capabilities {
         }
     }
 
-    /// Whether there are devices, so that the other methods can succeed.
+    /// Returns true if there are devices, so that the other methods can succeed.
     pub fn has_devices(self) -> bool {
         self.major.is_some()
     }
 
-    /// The device of a capability's file, e.g. `/proc/driver/nvidia/capabilities/mig/config`.
+    /// Returns the device of a capability's file, e.g. `/proc/driver/nvidia/capabilities/mig/config`.
     ///
     /// # Errors
     /// `unable to get cap device attributes: <file>: <cause>`.
@@ -91,9 +91,9 @@ impl Capabilities {
             .ok_or_else(|| malformed("no nvidia-caps in /proc/devices"))
     }
 
-    /// The devices of all capabilities that each of these GPUs can have, whether its instances exist or not.
+    /// Returns the devices of all capabilities that each GPU can have, whether or not the instances exist.
     ///
-    /// The kernel's table, a hundred lines and more for each GPU of the largest machine, is read once for all of them.
+    /// Reads the kernel's table, over a hundred lines per GPU on the largest machine, once for all of them.
     ///
     /// # Errors
     /// `unable to open file for reading: /proc/driver/nvidia-caps/mig-minors: <cause>`.
@@ -117,7 +117,7 @@ impl Capabilities {
     }
 }
 
-/// The device of a capability's file; for callers that need only one.
+/// Returns the device of a capability's file, for callers that need only one.
 ///
 /// # Errors
 /// As [`Capabilities::device`].
@@ -125,7 +125,7 @@ pub fn device_from_proc_path(root: &DriverRoot, file: &HostPath) -> Result<Devic
     Capabilities::discover().device(root, file)
 }
 
-/// The devices of all capabilities that a GPU can have; for callers that need only one GPU's.
+/// Returns the devices of all capabilities that a GPU can have, for callers that need only one GPU's.
 ///
 /// # Errors
 /// As [`Capabilities::of_gpus`].
@@ -134,7 +134,7 @@ pub fn gpu_caps(minor: u32) -> Result<Vec<DeviceNode>> {
     Ok(nodes.into_iter().flatten().collect())
 }
 
-/// Major number of a character device's driver in the text of /proc/devices.
+/// Returns the major number of a character device driver from the text of /proc/devices.
 pub(crate) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
     let devices = std::str::from_utf8(devices).ok()?;
     let section = devices
@@ -147,7 +147,7 @@ pub(crate) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
     })
 }
 
-/// Names and minor numbers in the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.
+/// Parses names and minor numbers from the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.
 pub(crate) fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
         let (name, minor) = line.split_once(' ')?;
@@ -155,12 +155,12 @@ pub(crate) fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
     })
 }
 
-/// The GPU that a capability belongs to.
+/// Returns the GPU that a capability belongs to.
 pub(crate) fn gpu_of(name: &str) -> Option<u32> {
     name.strip_prefix("gpu")?.split('/').next()?.parse().ok()
 }
 
-/// Minor numbers in the text of mig-minors for each GPU.
+/// Groups the minor numbers in the text of mig-minors by GPU.
 fn by_gpu(text: &str) -> HashMap<u32, Vec<u32>> {
     let mut all = HashMap::<u32, Vec<u32>>::new();
     for (name, minor) in mig_minors(text) {

@@ -1,4 +1,4 @@
-//! Reads what the kernel module shows in /proc/driver/nvidia.
+//! Reads the kernel module's files in /proc/driver/nvidia.
 
 use std::os::fd::AsFd;
 
@@ -12,15 +12,15 @@ use crate::inroot;
 use crate::path::HostPath;
 use crate::read_file;
 
-/// Where the kernel module shows its state.
+/// Directory of the kernel module's files.
 pub const DIRECTORY: &str = "/proc/driver/nvidia";
 
-/// The files are a few hundred bytes; this is for a file that is not what it should be.
+/// Size limit: the files have a few hundred bytes, unless something else is in their place.
 const LARGEST: u64 = 1 << 20;
 
-/// The text files that containers get a copy of: `params`, `version` and `registry`, as far as they are there.
+/// Returns the text files that containers get a copy of, as far as they exist: `params`, `version` and `registry`.
 ///
-/// The copy of `params` tells the container's programs not to make device nodes.
+/// The copy of `params` tells the container's programs not to create device nodes.
 pub fn files(root: &DriverRoot) -> Vec<ProcFile> {
     let names = ["params", "version", "registry"];
     let read = |name: &&str| match read_file(root, name) {
@@ -53,7 +53,7 @@ fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
     })
 }
 
-/// The module's parameters with `ModifyDeviceFiles` off.
+/// Returns the module's parameters with `ModifyDeviceFiles` off.
 pub(crate) fn without_device_creation(params: &str) -> String {
     let edited = |line: &str| match line.strip_prefix("ModifyDeviceFiles: 1") {
         Some(rest) => format!("ModifyDeviceFiles: 0{rest}"),
@@ -62,7 +62,8 @@ pub(crate) fn without_device_creation(params: &str) -> String {
     params.split_inclusive('\n').map(edited).collect()
 }
 
-/// The directory of a GPU, if there; `busid` has eight digits of domain, the directory's name eight or four.
+/// Returns a GPU's directory, if it exists; the domain has eight digits in `busid`, and eight or four in the
+/// directory's name.
 pub fn gpu_directory(root: &DriverRoot, busid: &str) -> Option<HostPath> {
     let gpus = HostPath::new(DIRECTORY).join("gpus");
     let names = [Some(busid), busid.strip_prefix("0000")];
@@ -76,15 +77,15 @@ pub fn gpu_directory(root: &DriverRoot, busid: &str) -> Option<HostPath> {
     })
 }
 
-/// Version of the kernel module, if it is loaded.
+/// Returns the kernel module's version, if it is loaded.
 pub fn module_version(root: &DriverRoot) -> Option<String> {
     let bytes = root.read(&HostPath::new(DIRECTORY).join("version")).ok()?;
     parse_version(&String::from_utf8_lossy(&bytes)).map(str::to_owned)
 }
 
-/// The module's version and the libraries', if there are libraries and none has the module's version.
+/// Returns the module's version and the libraries', if there are libraries and none has the module's version.
 ///
-/// NVML says only that they differ; a caller that has both can tell the user which is which.
+/// NVML reports only that they differ; a caller that has both can name them.
 pub fn version_mismatch(
     root: &DriverRoot,
     candidates: &LibraryCandidates,
@@ -95,7 +96,7 @@ pub fn version_mismatch(
     (!fits).then_some((module, libraries))
 }
 
-/// The version in a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.
+/// Extracts the version from a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.
 pub(crate) fn parse_version(text: &str) -> Option<&str> {
     let line = text.lines().find_map(|l| l.strip_prefix("NVRM version:"))?;
     line.split_whitespace().find(|word| {
@@ -107,7 +108,7 @@ pub(crate) fn parse_version(text: &str) -> Option<&str> {
     })
 }
 
-/// The number on the line `<key>: <number>`.
+/// Returns the number on the line `<key>: <number>`.
 pub(crate) fn number(text: &str, key: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;

@@ -1,14 +1,13 @@
-//! Asks NVML about the driver and its GPUs, in a separate, unprivileged process that lives for one query.
+//! Queries NVML about the driver and its GPUs, in a separate, unprivileged process that lives for one query.
 //!
-//! NVML may crash, hang, leak descriptors and threads, and must be loaded from inside the driver root; none of that may
-//! happen to the calling process, which may be multi-threaded and privileged. So a program is *executed* that does it
-//! and is then thrown away: [`Query::start`] returns at once, discovery goes on meanwhile, and the answers are collected
-//! with [`Query::versions`] and [`Query::devices`]. The program is any that calls [`serve_if_asked`] first thing in its
-//! `main`; the command line executes itself again.
+//! NVML may crash, hang, leak descriptors and threads, and must be loaded from inside the driver root. None of that may
+//! happen to the calling process, which may be multi-threaded and privileged. So a program is *executed* for it:
+//! [`Query::start`] returns at once, discovery goes on in parallel, and [`Query::versions`] and [`Query::devices`]
+//! collect the answers. Any program will do whose `main` first calls [`serve_if_asked`]; the command line executes
+//! itself.
 //!
-//! One request goes to the process, one reply comes back in a few pieces, over a socket. The process ends when it has
-//! replied, when the deadline has passed, when the query is dropped, and when the calling process is gone, however it
-//! went.
+//! The process gets one request and sends one reply in a few pieces, over a socket. It ends when it has replied, when
+//! the deadline has passed, when the query is dropped, and when the calling process ends in any way.
 
 use std::ffi::CStr;
 
@@ -31,11 +30,11 @@ pub(crate) use protocol::{
     Fault, GpuFault, GpuReport, Message, MigReport, PciReport, Question, Versions,
 };
 
-/// Name of NVML's library; the loader finds it by the rules of the driver root.
+/// File name of NVML; the loader finds it by the rules of the driver root.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// First argument of the query program: what `ps` shows.
+/// First argument of the query program, which `ps` shows.
 const PROGRAM_NAME: &CStr = c"nvc:[driver]";
 
-/// Second argument of the query program; together with the first nothing that a person types.
+/// Second argument of the query program; no user types it together with the first.
 const MARKER: &CStr = c"--nvc-query";

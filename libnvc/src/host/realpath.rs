@@ -1,8 +1,8 @@
-//! Finds the real paths of many files in a few directories with few system calls.
+//! Resolves the real paths of many files in a few directories with few system calls.
 //!
 //! Libraries and programs are reported with all links resolved. Most lie in one directory and are files, or links to a
-//! neighbour: one readlinkat(2) tells, on a descriptor of the directory that was resolved inside the driver root once. All
-//! else takes the general way.
+//! neighbour: one readlinkat(2) on the directory's descriptor, resolved once inside the driver root, is enough. Other
+//! cases take the general path.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use crate::host::DriverRoot;
 use crate::inroot;
 use crate::path::HostPath;
 
-/// Resolver that remembers directories.
+/// Resolver with a cache of directories.
 #[derive(Debug)]
 pub(super) struct RealPaths<'r> {
     root: &'r DriverRoot,
@@ -32,7 +32,7 @@ impl<'r> RealPaths<'r> {
         }
     }
 
-    /// The real path of something inside the root.
+    /// Returns a real path inside the root.
     pub(super) fn resolve(&mut self, path: &HostPath) -> Result<HostPath, Errno> {
         let name = path.file_name();
         if !is_plain(name) {
@@ -42,7 +42,7 @@ impl<'r> RealPaths<'r> {
         match readlinkat(fd, name) {
             Err(Errno::EINVAL) => Ok(real.join(name)),
             Err(errno) => Err(errno),
-            // A link to a link, or to somewhere else, is rare.
+            // A link to a link, or to another directory, is rare.
             Ok(target) if is_plain(&target) && readlinkat(fd, &*target) == Err(Errno::EINVAL) => {
                 Ok(real.join(target))
             }
@@ -50,7 +50,7 @@ impl<'r> RealPaths<'r> {
         }
     }
 
-    /// The real path of something inside the root, and what is there now.
+    /// Returns a real path inside the root, and the current type of the file.
     pub(super) fn resolve_with_kind(
         &mut self,
         path: &HostPath,
@@ -61,7 +61,7 @@ impl<'r> RealPaths<'r> {
         Ok((real, inroot::kind(&stat)))
     }
 
-    /// The directory with its links resolved.
+    /// Returns the directory with its links resolved.
     pub(super) fn directory(
         &mut self,
         path: HostPath,

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::inroot::RootDir;
 use crate::path::HostPath;
 
-/// The directory that holds the driver: `/`, or where a driver container is mounted.
+/// The directory that holds the driver: `/`, or the mount point of a driver container.
 #[derive(Debug)]
 pub struct DriverRoot {
     path: PathBuf,
@@ -31,25 +31,24 @@ impl DriverRoot {
         })
     }
 
-    /// The path it was opened by.
+    /// Returns the path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of something below the root, as messages name it.
+    /// Returns the host path of a file below the root, for messages.
     pub fn join(&self, path: &HostPath) -> PathBuf {
         path.below(&self.path)
     }
 
-    /// Opens what a path leads to inside the root, by reference only (`O_PATH`).
+    /// Opens a path inside the root, by reference only (`O_PATH`).
     ///
-    /// # Errors
-    /// The system's, unchanged: callers know what the path was for. So with the other methods.
+    /// # Errors The system's, unchanged: callers add the purpose of the path. The same holds for the other methods.
     pub fn resolve(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
         self.dir.resolve(path.as_path())
     }
 
-    /// Opens the directory that a path leads to inside the root, by reference only.
+    /// Opens a directory inside the root, by reference only.
     pub(crate) fn resolve_directory(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
         self.dir.resolve_directory(path.as_path())
     }
@@ -59,17 +58,17 @@ impl DriverRoot {
         self.dir.open_file(path.as_path())
     }
 
-    /// Reads a file inside the root, the first 64 MiB of it at most.
+    /// Reads a file inside the root, up to 64 MiB.
     pub fn read(&self, path: &HostPath) -> Result<Vec<u8>, Errno> {
         self.dir.read(path.as_path())
     }
 
-    /// Whether a path leads to something inside the root.
+    /// Returns true if a path exists inside the root.
     pub fn exists(&self, path: &HostPath) -> Result<bool, Errno> {
         self.dir.exists(path.as_path())
     }
 
-    /// Opens what a path leads to, and its real path: links resolved, relative to the root.
+    /// Opens a path by reference, and returns its real path: links resolved, relative to the root.
     pub fn real_path(&self, path: &HostPath) -> Result<(OwnedFd, HostPath), Errno> {
         let (fd, real) = self.dir.real_path(path.as_path())?;
         Ok((fd, HostPath::new(real)))

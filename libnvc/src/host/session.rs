@@ -1,8 +1,8 @@
 //! Opens a driver root, starts the NVML query, and answers questions about the driver in upstream's order.
 //!
-//! The query takes longer than everything else together, so it is started first and waited for last: [`look_ahead`]
-//! reads the ld.so.cache meanwhile. Errors come in the order of upstream's calls nevertheless, since each method waits
-//! for what upstream would have done before it.
+//! The query takes longer than everything else together, so it is started first and waited for last; meanwhile
+//! [`look_ahead`] reads the ld.so.cache. Errors still come in the order of upstream's calls, because each method waits
+//! for the steps that upstream would have done before it.
 //!
 //! [`look_ahead`]: DriverSession::look_ahead
 
@@ -23,29 +23,29 @@ use crate::host::{DeviceInfo, DeviceNode, nodes};
 use crate::options::{DriverOptions, LibraryOptions};
 use crate::path::HostPath;
 
-/// How the driver is reached.
+/// How to reach the driver.
 #[derive(Clone, Debug)]
 pub struct DriverConfig {
     /// The driver root.
     pub root: PathBuf,
-    /// The ld.so.cache below it, if the caller insists on one.
+    /// The ld.so.cache below it, if the caller names one.
     pub ldcache: Option<HostPath>,
     /// User that NVML runs as.
     pub uid: u32,
     /// Group that NVML runs as.
     pub gid: u32,
-    /// Whether [`kmods::prepare`](crate::kmods::prepare) loads kernel modules and makes nodes.
+    /// Whether [`kmods::prepare`](crate::kmods::prepare) loads kernel modules and creates nodes.
     pub options: LibraryOptions,
-    /// Channels for which `LOAD_KMODS` makes nodes.
+    /// Channels for which `LOAD_KMODS` creates nodes.
     pub imex_channels: Vec<u32>,
-    /// The program that asks NVML.
+    /// The program that queries NVML.
     pub program: QueryProgram,
-    /// How long NVML may take.
+    /// Time limit of the query.
     pub deadline: Duration,
 }
 
 impl Default for DriverConfig {
-    /// The driver at `/`, asked by this program itself (see [`serve_if_asked`](super::query::serve_if_asked)) as the
+    /// The driver at `/`, queried by this program itself (see [`serve_if_asked`](super::query::serve_if_asked)) as the
     /// caller's user, within 30 seconds.
     fn default() -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Default for DriverConfig {
     }
 }
 
-/// An open driver root with its NVML query on the way.
+/// An open driver root with its NVML query running.
 #[derive(Debug)]
 pub struct DriverSession {
     root: DriverRoot,
@@ -73,11 +73,11 @@ pub struct DriverSession {
     request: QueryRequest,
     query: Query,
     found: Option<Found>,
-    /// Asked for by those who need it: a container with MIG devices, a list of nodes.
+    /// Read on first use: by a container with MIG devices, or a list of nodes.
     capabilities: OnceLock<Capabilities>,
 }
 
-/// What was found before NVML had answered.
+/// Files found before NVML has answered.
 #[derive(Debug)]
 struct Found {
     options: DriverOptions,
@@ -89,8 +89,8 @@ impl DriverSession {
     /// Opens the driver root and starts the NVML query.
     ///
     /// # Errors
-    /// `invalid argument` for an empty path; `change root failed: <cause>`; what WSL2 detection and
-    /// [`Query::start`] say.
+    /// `invalid argument` for an empty path; `change root failed: <cause>`; those of WSL2 detection and of
+    /// [`Query::start`].
     pub fn open(config: &DriverConfig) -> Result<Self> {
         let wanted = Wanted {
             root: &config.root,
@@ -100,10 +100,10 @@ impl DriverSession {
         Self::open_with(config, QueryProcess::start_for(&config.program, &wanted))
     }
 
-    /// The same with a query process that was started before it was known what to ask.
+    /// Opens the driver root with a query process that was started before the request was known.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), that of starting the process among them, in the same order.
+    /// Those of [`open`](Self::open), including the failure to start the process, in the same order.
     pub fn open_with(config: &DriverConfig, process: Result<QueryProcess>) -> Result<Self> {
         let empty_cache = config
             .ldcache
@@ -138,12 +138,12 @@ impl DriverSession {
         })
     }
 
-    /// Has somebody told, once, when answers are waited for and three seconds have passed since the start.
+    /// Calls `notice` once if the query takes longer than three seconds.
     pub fn when_slow(&mut self, notice: impl FnOnce(Duration) + Send + 'static) {
         self.query.when_slow(notice);
     }
 
-    /// Reads what can be read before NVML has answered; failures are kept until they are due.
+    /// Reads everything that does not depend on NVML's answers; errors are kept until they are due.
     pub fn look_ahead(&mut self, options: DriverOptions) {
         self.found = Some(self.look(options));
     }
@@ -158,7 +158,7 @@ impl DriverSession {
         }
     }
 
-    /// Finds the candidates, and warns if they are of another version than the kernel module.
+    /// Finds the candidates, and warns if their version differs from the kernel module's.
     fn look_for_libraries(&self, options: DriverOptions) -> Result<LibraryCandidates> {
         let wsl = !self.wsl.is_empty();
         let found = LibraryCandidates::collect(&self.root, self.ldcache.as_ref(), options, wsl)?;
@@ -183,14 +183,14 @@ impl DriverSession {
         result
     }
 
-    /// Waits until there is an answer or an error to everything, and ends the query process.
+    /// Waits until every answer or an error has arrived, and ends the query process.
     ///
-    /// For callers whose threads come and go: the process ends with the thread that started it. The answers are kept.
+    /// For callers with short-lived threads: the process ends with the thread that started it. The answers are kept.
     pub fn settle(&mut self) {
         self.query.settle();
     }
 
-    /// Asks everything anew, and looks at the environment again: later answers are not of the past.
+    /// Restarts the query and reads the environment again, so that later answers are current.
     ///
     /// # Errors
     /// Those of [`Query::start`]; the old answers stay.
@@ -202,7 +202,7 @@ impl DriverSession {
         Ok(())
     }
 
-    /// Waits for the driver's versions, and reports what [`info`](Self::info) would fail on.
+    /// Waits for the driver's versions, and returns the error that [`info`](Self::info) would return.
     ///
     /// # Errors
     /// Those of [`Query::versions`] and [`check`](super::check).
@@ -212,7 +212,7 @@ impl DriverSession {
         Ok(versions)
     }
 
-    /// Waits for the version of the kernel driver, whatever is there of its files.
+    /// Waits for the kernel driver's version, without requiring any of its files.
     ///
     /// # Errors
     /// Those of [`Query::versions`].
@@ -256,29 +256,29 @@ impl DriverSession {
         Ok(info)
     }
 
-    /// The driver store that stands in for the driver's files under WSL2.
+    /// Returns the driver store that replaces the driver's files under WSL2.
     pub fn wsl(&self) -> Option<&WslDriver> {
         self.wsl.first()
     }
 
-    /// The value of `PATH` in the caller's environment.
+    /// Returns the value of `PATH` in the caller's environment.
     pub(super) fn path(&self) -> Option<&OsStr> {
         self.environment.path.as_deref()
     }
 
-    /// The driver root.
+    /// Returns the driver root.
     pub fn root(&self) -> &DriverRoot {
         &self.root
     }
 
-    /// The machine's capability devices.
+    /// Returns the machine's capability devices.
     pub fn capabilities(&self) -> Capabilities {
         *self.capabilities.get_or_init(Capabilities::discover)
     }
 
-    /// What gives access to a MIG device: its GPU instance, then its compute instance.
+    /// Returns the capabilities of a MIG device: its GPU instance, then its compute instance.
     ///
-    /// A capability whose file is missing has no node here; carrying the plan out will say what is missing.
+    /// A capability whose file is missing has no node here; applying the plan reports it.
     ///
     /// # Errors
     /// `unable to get cap device attributes: <file>: <cause>` for a file of another form.
@@ -297,7 +297,7 @@ impl DriverSession {
             .collect()
     }
 
-    /// The device of a capability's file; none where capabilities are not devices.
+    /// Returns the device of a capability's file; None if capabilities are not devices.
     ///
     /// # Errors
     /// Those of [`Capabilities::device`].
@@ -309,10 +309,10 @@ impl DriverSession {
             .transpose()
     }
 
-    /// The node of an IMEX channel.
+    /// Returns the node of an IMEX channel.
     ///
     /// # Errors
-    /// If it is not there or not a device.
+    /// If it is missing or not a device.
     pub fn imex_channel(&self, channel: u32) -> Result<DeviceNode> {
         nodes::imex_channel(&self.root, channel)
     }

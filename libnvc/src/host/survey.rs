@@ -1,4 +1,4 @@
-//! Collects everything about the host that planning needs, and no more than a caller wants.
+//! Collects the facts about the host that planning needs, and no more than the caller requests.
 
 use std::path::PathBuf;
 
@@ -14,22 +14,22 @@ use crate::request::{DeviceRequest, Request};
 use crate::require::Target;
 use crate::select::Choice;
 
-/// What a caller wants to know.
+/// The facts that a caller requests.
 #[derive(Clone, Debug, Default)]
 pub struct Wants {
-    /// Parts of the driver that are left out.
+    /// Parts of the driver to omit.
     pub options: DriverOptions,
-    /// Which files are looked for.
+    /// Files to look for.
     pub content: Content,
-    /// Where files are looked for, if all are.
+    /// Directories to search, if all files are requested.
     pub search: SearchPaths,
-    /// Where the device nodes are, if all files are looked for and this is not the driver root.
+    /// Root of the device nodes, if all files are requested and it differs from the driver root.
     pub dev_root: Option<PathBuf>,
-    /// The devices that are chosen.
+    /// The requested devices.
     pub devices: DeviceRequest,
 }
 
-/// Where files are looked for, below the driver root.
+/// Directories to search, below the driver root.
 #[derive(Clone, Debug)]
 pub struct SearchPaths {
     /// Libraries; the usual directories if empty.
@@ -48,37 +48,37 @@ impl Default for SearchPaths {
     }
 }
 
-/// Which of the driver's files are looked for.
+/// Selects which of the driver's files to look for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Those that `nvidia-container-cli configure` gives to containers.
+    /// The files that `nvidia-container-cli configure` gives to containers.
     #[default]
     Named,
-    /// All that the driver has, with DRM nodes and the permissions of all nodes: what a CDI specification lists.
+    /// All files of the driver, with DRM nodes and the permissions of all nodes: the contents of a CDI specification.
     Everything,
 }
 
 /// A host with a driver.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Where the driver is.
+    /// The driver root.
     pub root: PathBuf,
     /// The driver.
     pub driver: DriverInfo,
     /// All GPUs.
     pub devices: DeviceInfo,
-    /// The chosen GPUs, those of chosen MIG devices among them.
+    /// The chosen GPUs, including the parents of chosen MIG devices.
     pub chosen: Vec<Gpu>,
-    /// What chosen devices give besides. A failure is kept until a plan needs it.
+    /// The grants of the chosen devices. An error is kept until a plan needs them.
     pub grants: Result<Grants>,
 }
 
-/// What can be granted besides whole GPUs.
+/// Grants other than whole GPUs.
 #[derive(Clone, Debug, Default)]
 pub struct Grants {
     /// The chosen MIG devices.
     pub migs: Vec<MigGrant>,
-    /// The chosen rights over the MIG devices of the whole machine.
+    /// The chosen rights over all MIG devices of the machine.
     pub global: Vec<GlobalGrant>,
     /// The chosen IMEX channels.
     pub imex_channels: Vec<DeviceNode>,
@@ -91,7 +91,7 @@ pub struct MigGrant {
     pub parent: Gpu,
     /// The device.
     pub device: MigDevice,
-    /// What gives access to it.
+    /// The capabilities that give access to it.
     pub access: Vec<MigAccess>,
 }
 
@@ -100,11 +100,11 @@ pub struct MigGrant {
 pub struct GlobalGrant {
     /// Its name: `config` or `monitor`.
     pub name: &'static str,
-    /// The devices of the capabilities that it grants; none where capabilities are not devices.
+    /// The devices of the capabilities that it grants; None if capabilities are not devices.
     pub nodes: Option<Vec<DeviceNode>>,
 }
 
-/// Finds out what `wants` asks for.
+/// Collects the facts that `wants` requests.
 ///
 /// # Errors
 /// With their [phase](crate::Error::phase): those of opening and asking the driver, and of choosing devices.
@@ -117,7 +117,7 @@ pub fn survey(config: &DriverConfig, wants: &Wants) -> Result<Host> {
 }
 
 impl Wants {
-    /// What granting a request takes.
+    /// Returns the facts that a request needs.
     pub fn of(request: &Request) -> Self {
         Self {
             options: request.policy.leave_out,
@@ -128,7 +128,7 @@ impl Wants {
 }
 
 impl Grants {
-    /// Looks at the nodes of capabilities; those that are not there are left out.
+    /// Reads the permissions of capability nodes; omits missing ones.
     fn look_at_nodes(&mut self, dev_root: &DriverRoot) {
         for access in self.migs.iter_mut().flat_map(|grant| &mut grant.access) {
             let node = access.node.take();
@@ -138,7 +138,7 @@ impl Grants {
 }
 
 impl Host {
-    /// The GPUs that requirements are held against.
+    /// Returns the GPUs to check requirements against.
     pub fn targets(&self) -> Vec<Target<'_>> {
         let chosen = self.chosen.iter();
         chosen
@@ -151,7 +151,7 @@ impl Host {
 }
 
 impl DriverSession {
-    /// Waits for NVML's answers and finds out what `wants` asks for.
+    /// Waits for NVML's answers and collects the facts that `wants` requests.
     ///
     /// # Errors
     /// With their phase: those of [`info`](Self::info), [`devices`](Self::devices) and [`Choice::make`].
@@ -191,7 +191,7 @@ impl DriverSession {
         })
     }
 
-    /// All files of the driver, and the shared devices with their permissions.
+    /// Returns all files of the driver, and the shared devices with their permissions.
     fn everything(&mut self, wants: &Wants) -> Result<DriverInfo> {
         let versions = self.versions()?;
         let dev_root = self.dev_root(wants)?;
@@ -203,22 +203,22 @@ impl DriverSession {
         Ok(info)
     }
 
-    /// Where the device nodes are, if not in the driver root.
+    /// Opens the root of the device nodes, if it differs from the driver root.
     fn dev_root(&self, wants: &Wants) -> Result<Option<DriverRoot>> {
         let path = wants.dev_root.as_deref();
         path.map(DriverRoot::open).transpose()
     }
 
-    /// What the chosen devices give besides whole GPUs.
+    /// Returns the grants of the chosen devices other than whole GPUs.
     ///
     /// # Errors
-    /// For a capability or an IMEX channel that is not there.
+    /// For a missing capability or IMEX channel.
     fn grants(&self, choice: &Choice<'_>, imex_channels: &[u32]) -> Result<Grants> {
         let mut grants = Grants::default();
         if choice.wants_single_migs() {
             for (gpu, mig) in &choice.selection.migs {
                 grants.migs.push(MigGrant {
-                    // Displays and renderers are the whole GPU's.
+                    // DRM nodes belong to the whole GPU.
                     parent: Gpu {
                         drm_nodes: Vec::new(),
                         drm_links: Vec::new(),
@@ -246,7 +246,7 @@ impl DriverSession {
         Ok(grants)
     }
 
-    /// The nodes that a global MIG capability grants: its own and all of the GPUs'.
+    /// Returns the nodes that a global MIG capability grants: its own and those of all GPUs.
     fn global_nodes(&self, capability: &str, gpus: &[&Gpu]) -> Result<Option<Vec<DeviceNode>>> {
         let file = HostPath::new(nvcaps::CAPABILITIES)
             .join("mig")

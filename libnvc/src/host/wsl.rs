@@ -1,4 +1,4 @@
-//! Finds the driver stores of a WSL2 host, where Windows' driver stands in for Linux's.
+//! Finds the driver stores of a WSL2 host, where the Windows driver replaces the Linux one.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use crate::host::WslDriver;
 use crate::path::HostPath;
 use crate::sys::dxcore::{self, Adapter};
 
-/// Where the loader finds it, and where it is on hosts whose loader does not know (NixOS).
+/// The name that the loader resolves, and the path for hosts whose loader does not know it (NixOS).
 const LIBRARIES: [&str; 2] = ["libdxcore.so", "/usr/lib/wsl/lib/libdxcore.so"];
 
 /// The oldest display driver model with CUDA for Linux.
 const OLDEST_WDDM: u32 = 2700;
 
-/// What containers need of a driver store, as far as it is there.
+/// Files of a driver store that containers need, if they exist.
 const COMPONENTS: &[&str] = &[
     "libcuda.so.1.1",
     "libcuda_loader.so",
@@ -27,10 +27,10 @@ const COMPONENTS: &[&str] = &[
     "nvcubins.bin",
 ];
 
-/// The driver stores of the usable adapters; empty if this is no WSL2 host.
+/// Returns the driver stores of the usable adapters; empty if this is not a WSL2 host.
 ///
-/// Upstream tries to load libdxcore on every host. Without /dev/dxg it has nothing to enumerate, so looking for that device
-/// first saves ordinary hosts a futile library search.
+/// Upstream tries to load libdxcore on every host. Without /dev/dxg there is nothing to enumerate, so checking for that
+/// device first saves other hosts a futile library search.
 ///
 /// # Errors
 /// `WSL environment detected but no adapters were found`.

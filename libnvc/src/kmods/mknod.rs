@@ -1,10 +1,10 @@
-//! Makes device nodes in the driver root's /dev, and the links to them in /dev/char.
+//! Creates device nodes in the driver root's /dev, and the links to them in /dev/char.
 //!
-//! A node that is right is left alone. systemd and runc find devices by their numbers in /dev/char, where udev, which never
-//! hears of nodes made by hand, puts no links to them.
+//! A correct node is left alone. systemd and runc find devices by number in /dev/char; udev does not know nodes created
+//! by hand and makes no links for them.
 //!
-//! A container with a volume of the host's /dev can put links there. So below /dev none is followed, and owner and mode are
-//! given to the very node that was looked at.
+//! A container with a volume of the host's /dev can put links there. So no link below /dev is followed, and owner and
+//! mode are set on the same file that was checked.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::host::{DeviceNumber, DriverRoot};
 use crate::inroot;
 use crate::path::HostPath;
 
-/// Whose a node is, and whether it may be made at all.
+/// Owner and mode of a node, and whether it may be created at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Permissions {
     allowed: bool,
@@ -39,7 +39,7 @@ impl Permissions {
         mode: 0o666,
     };
 
-    /// What the text of /proc/driver/nvidia/params says.
+    /// Parses /proc/driver/nvidia/params.
     pub(super) fn of_driver(params: &str) -> Self {
         Self {
             allowed: number(params, "ModifyDeviceFiles") != Some(0),
@@ -49,7 +49,7 @@ impl Permissions {
         }
     }
 
-    /// What the text of a capability's file says.
+    /// Parses a capability's file.
     pub(super) fn of_capability(text: &str) -> Self {
         Self {
             allowed: number(text, "DeviceFileModify") != Some(0),
@@ -63,7 +63,7 @@ fn mode(text: &str) -> u32 {
     number(text, "DeviceFileMode").map_or(Permissions::DEFAULT.mode, |mode| mode & 0o777)
 }
 
-/// Makes nodes in one driver root.
+/// Creates nodes in one driver root.
 #[derive(Debug)]
 pub(super) struct Nodes<'r> {
     root: &'r DriverRoot,
@@ -78,13 +78,13 @@ impl<'r> Nodes<'r> {
         }
     }
 
-    /// Makes a directory below /dev unless it is there.
+    /// Creates a directory below /dev unless it exists.
     pub(super) fn ensure_directory(&self, name: &str) -> Result<(), Errno> {
         let dev = self.root.resolve(&HostPath::new("/dev"))?;
         match stat::mkdirat(&dev, name, Mode::empty()) {
             Err(Errno::EEXIST) => Ok(()),
             Err(errno) => Err(errno),
-            // Not by mkdirat, which heeds the umask.
+            // Not by mkdirat, which applies the umask.
             Ok(()) => chmod(
                 open_child(dev.as_fd(), name.as_ref(), SFlag::S_IFDIR)?.as_fd(),
                 0o755,
@@ -92,7 +92,7 @@ impl<'r> Nodes<'r> {
         }
     }
 
-    /// Makes a node below /dev, or puts it right, with its link.
+    /// Creates or corrects a node below /dev, with its link.
     pub(super) fn ensure(
         &self,
         name: &str,
@@ -123,7 +123,7 @@ fn ensure_node(
     let name = path.file_name();
     match stat::fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(found) => match inroot::kind(&found) {
-            // Somebody's own arrangement.
+            // Set up by the administrator.
             SFlag::S_IFLNK => return Ok(()),
             SFlag::S_IFCHR if DeviceNumber::from_rdev(found.st_rdev) == number => {
                 let has = (found.st_uid, found.st_gid, found.st_mode & 0o7777);
@@ -144,13 +144,13 @@ fn ensure_node(
     let device = makedev(number.major.into(), number.minor.into());
     match stat::mknodat(directory, name, SFlag::S_IFCHR, Mode::empty(), device) {
         Ok(()) => own(directory, path, number, permissions),
-        // Another process was faster, and has the same in mind.
+        // Another process has created the same node.
         Err(Errno::EEXIST) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-/// Gives a node its owner, then its mode; `ESTALE` if something else has its name meanwhile.
+/// Sets a node's owner, then its mode; `ESTALE` if another file has its name by now.
 fn own(
     directory: &OwnedFd,
     path: &HostPath,
@@ -169,14 +169,14 @@ fn own(
     chmod(node.as_fd(), permissions.mode)
 }
 
-/// Changes the mode of a file that is open with `O_PATH`; before Linux 6.6 that takes its name in procfs.
+/// Changes the mode of a file opened with `O_PATH`; before Linux 6.6 that needs its name in procfs.
 fn chmod(node: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     let name = format!("{}/{}", inroot::OWN_DESCRIPTORS, node.as_raw_fd());
     let mode = Mode::from_bits_truncate(mode);
     stat::fchmodat(AT_FDCWD, name.as_str(), mode, FchmodatFlags::FollowSymlink)
 }
 
-/// Opens /dev or a directory in it, which must not be a link.
+/// Opens /dev or a directory in it; fails for a link.
 fn open_directory(root: &DriverRoot, path: &HostPath) -> Result<OwnedFd, Errno> {
     let dev = HostPath::new("/dev");
     let directory = root.resolve_directory(&dev)?;
@@ -186,7 +186,7 @@ fn open_directory(root: &DriverRoot, path: &HostPath) -> Result<OwnedFd, Errno> 
     open_child(directory.as_fd(), path.file_name(), SFlag::S_IFDIR)
 }
 
-/// Opens an entry of a directory by reference; `ENOTDIR` or `ESTALE` if it is of another type.
+/// Opens a directory entry by reference; `ENOTDIR` or `ESTALE` if it has another type.
 fn open_child(directory: BorrowedFd<'_>, name: &OsStr, wanted: SFlag) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let found = openat(directory, name, flags, Mode::empty())?;
@@ -202,7 +202,7 @@ fn ensure_link(directory: &OwnedFd, name: &str, target: &str) -> Result<(), Errn
         Ok(text) if text == *target => return Ok(()),
         Ok(_) => unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?,
         Err(Errno::ENOENT) => {}
-        // No link, so not udev's or ours.
+        // Not a link, so neither udev's nor ours.
         Err(Errno::EINVAL) => return Ok(()),
         Err(errno) => return Err(errno),
     }
@@ -212,7 +212,7 @@ fn ensure_link(directory: &OwnedFd, name: &str, target: &str) -> Result<(), Errn
     }
 }
 
-/// The names in a directory, sorted.
+/// Returns the sorted names in a directory.
 pub(super) fn directory_names(
     root: &DriverRoot,
     directory: &HostPath,
@@ -234,7 +234,7 @@ pub(super) fn directory_names(
 mod tests {
     use super::*;
 
-    /// Put there by a container that has the host's /dev, between the look and the change.
+    /// A container with the host's /dev replaces the node with a link between check and change.
     #[test]
     #[ignore = "needs root"]
     fn a_link_in_the_place_of_a_node_is_not_followed() {

@@ -15,12 +15,12 @@ use crate::sys;
 
 const DEFAULT_PROGRAM: &str = "/sbin/modprobe";
 
-/// The modules that the kernel has loaded.
+/// The kernel's loaded modules.
 #[derive(Debug)]
 pub(super) struct Modules(String);
 
 impl Modules {
-    /// Asks the kernel.
+    /// Reads the list from the kernel.
     pub(super) fn read(root: &DriverRoot) -> Self {
         let bytes = root
             .read(&HostPath::new("/proc/modules"))
@@ -28,7 +28,7 @@ impl Modules {
         Self(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Makes sure that a module is loaded; else the reason why not.
+    /// Ensures that a module is loaded; returns the reason if it cannot be.
     pub(super) fn ensure(&mut self, root: &DriverRoot, name: &str) -> Result<(), String> {
         if self.has(root, name) {
             return Ok(());
@@ -36,7 +36,7 @@ impl Modules {
         if !nix::unistd::geteuid().is_root() {
             return Err("not root".to_owned());
         }
-        // Without sysfs nobody knows; modprobe will tell.
+        // None means that sysfs is missing; then modprobe will report.
         if pci::count_gpus() == Some(0) {
             return Err("no NVIDIA GPU on the PCI bus".to_owned());
         }
@@ -44,7 +44,8 @@ impl Modules {
         info!("loading kernel module {name}");
         let at = HostPath::new(&program);
         let failed = |why: String| format!("{}: {why}", root.join(&at).display());
-        // Most hosts have the driver in their own root. It saves those that may load modules but not change roots.
+        // For the host's own root no chroot is needed, so processes that may load modules but not chroot can do this
+        // too.
         let other = (root.path() != Path::new("/")).then(|| root.resolve(&HostPath::new("/")));
         let other = other
             .transpose()
@@ -53,7 +54,7 @@ impl Modules {
         let status =
             sys::modprobe::run(other, &program, name).map_err(|e| failed(e.to_string()))?;
         *self = Self::read(root);
-        // modprobe succeeds where the module is forbidden, and fails where another process was faster.
+        // modprobe succeeds for a blacklisted module, and fails if another process was faster.
         if self.has(root, name) {
             Ok(())
         } else if status.success() {
@@ -74,7 +75,7 @@ impl Modules {
     }
 }
 
-/// The kernel's choice of modprobe, as a path in the driver root.
+/// Returns the kernel's modprobe path, resolved in the driver root.
 fn program(root: &DriverRoot) -> Result<PathBuf, String> {
     let configured = root.read(&HostPath::new("/proc/sys/kernel/modprobe"));
     let configured = String::from_utf8(configured.unwrap_or_default()).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Counts the NVIDIA GPUs on the PCI bus, by sysfs.
+//! Counts the NVIDIA GPUs on the PCI bus by sysfs.
 
 use std::fs;
 use std::path::Path;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// How many there are; none if sysfs cannot tell.
+/// Returns their number; None if sysfs is unavailable.
 pub(super) fn count_gpus() -> Option<u32> {
     count(Path::new(DEVICES))
 }
@@ -15,7 +15,7 @@ fn count(devices: &Path) -> Option<u32> {
         let reads = |name: &str, prefix: &str| {
             fs::read_to_string(device.join(name)).is_ok_and(|text| text.starts_with(prefix))
         };
-        // NVIDIA; display controllers of all sorts
+        // NVIDIA; all kinds of display controllers.
         reads("vendor", "0x10de") && reads("class", "0x03")
     };
     let mut found = 0;

@@ -21,7 +21,7 @@ fn user_namespaces() {
     ));
 }
 
-/// A driver root whose modules are loaded, with one GPU of minor number 3 that has one MIG device.
+/// Makes a driver root with loaded modules and one GPU of minor number 3 with one MIG device.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for (path, content) in [
@@ -137,7 +137,7 @@ fn makes_nodes_and_links() {
     let caps = dev.join("nvidia-caps").metadata().unwrap();
     assert_eq!(caps.permissions().mode() & 0o7777, 0o755);
 
-    // What is right stays, what is wrong is put right.
+    // Correct nodes stay, wrong ones are corrected.
     let inode = |name: &str| dev.join(name).symlink_metadata().unwrap().ino();
     let right = inode("nvidiactl");
     std::fs::remove_file(dev.join("nvidia3")).unwrap();
@@ -150,7 +150,7 @@ fn makes_nodes_and_links() {
     assert_eq!(inode("nvidiactl"), right);
 }
 
-/// A container that has the host's /dev can make them.
+/// A container that has the host's /dev can make such links.
 #[test]
 #[ignore = "needs root"]
 fn links_to_other_directories_are_not_followed() {
@@ -176,7 +176,7 @@ fn the_administrator_can_forbid_it() {
     std::fs::write(dir.path().join("proc/modules"), "nvidia 1 0 - Live 0x0\n").unwrap();
     let problems = run(dir.path(), &[]);
     assert_eq!(nodes(&dir.path().join("dev")), [""; 0]);
-    // The two modules that are not loaded, and nothing else.
+    // Only the two modules that are not loaded.
     assert_eq!(problems.len(), 2, "{problems:?}");
 }
 

@@ -1,8 +1,8 @@
-//! Looks at the image's dynamic loader: how it finds libraries, and whether its cache can be altered as it is.
+//! Examines the image's dynamic loader: how it finds libraries, and whether its cache can be updated in place.
 //!
-//! A cache can be if it says all that ldconfig would find: it is sound, younger than ld.so.conf and the directories it
-//! lists, and these have what it lists and nothing else. That is judged here, before anything is mounted, since mounting
-//! changes directories. The libraries themselves are not opened; there are thousands.
+//! A cache can be updated in place if it lists everything that ldconfig would find: it is valid, newer than ld.so.conf
+//! and the directories it lists, and those contain exactly the listed libraries. This is checked before anything is
+//! mounted, because mounting changes directories. The libraries themselves, often thousands, are not opened.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -30,13 +30,13 @@ mod contents;
 
 use contents::Listed;
 
-/// No real loader cache comes near this size.
+/// Size limit; real caches are far smaller.
 const LARGEST: u64 = 16 << 20;
-/// Libraries of a directory that the cache does not know, each of which will be looked into.
+/// Limit of libraries in a directory that the cache does not list; each of them will be opened.
 const MOST_LIBRARIES: usize = 512;
-/// Names in one directory.
+/// Limit of names in one directory.
 const MOST_NAMES: usize = 1 << 16;
-/// How long it may take to look at all of them.
+/// Time limit for all of them.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// How the image finds libraries.
@@ -46,7 +46,7 @@ pub(crate) enum Loader {
     Glibc(Cache),
     /// By musl's list of directories; there is no cache.
     Musl,
-    /// By names and default directories alone: the image has no /etc, as images built from scratch have none.
+    /// By default directories alone: the image has no /etc, like images built from scratch.
     Plain,
 }
 
@@ -54,13 +54,13 @@ pub(crate) enum Loader {
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) bytes: Vec<u8>,
-    /// The file it was read from.
+    /// Version of the file it was read from.
     pub(crate) file: Version,
-    /// The directories it lists, without those below them for some processors.
+    /// The directories it lists, without their subdirectories for some CPUs.
     pub(crate) directories: Vec<Directory>,
 }
 
-/// One state of a file.
+/// A version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     identity: Identity,
@@ -81,20 +81,19 @@ impl Version {
 /// A directory that the cache lists.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// As the cache names it.
+    /// The name in the cache.
     pub(crate) path: Vec<u8>,
     pub(crate) identity: Identity,
-    /// Whether ldconfig looks into it without being told to on its command line.
+    /// True if ldconfig searches it without an argument.
     pub(crate) is_configured: bool,
 }
 
-/// Why the cache must be made anew.
+/// The reason why ldconfig must rebuild the cache.
 type Unusable = String;
 
-/// Looks at the image below `root`, into whose `directories` something will be mounted.
+/// Examines the image below `root`, into whose `directories` files will be mounted.
 ///
-/// # Errors
-/// Why ldconfig must make the cache.
+/// # Errors The reason why ldconfig must rebuild the cache.
 pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Loader, Unusable> {
     let descriptors = inroot::own_descriptors()
         .map_err(|errno| unreadable(Path::new(inroot::OWN_DESCRIPTORS), errno))?;
@@ -144,7 +143,7 @@ pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Load
     }))
 }
 
-/// Reads the cache and what file it was: `EINVAL` if it is no regular file, `EFBIG` if it is too large.
+/// Reads the cache and its file version: `EINVAL` if it is not a regular file, `EFBIG` if it is too large.
 fn find_cache(image: Image<'_>, etc: &OwnedFd) -> Result<(Vec<u8>, Version), Errno> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let found = openat(etc, "ld.so.cache", flags, Mode::empty())?;
@@ -166,11 +165,11 @@ pub(crate) fn read_cache(file: &File, stat: &FileStat) -> Result<(Vec<u8>, Versi
     Ok((bytes, Version::of(stat)))
 }
 
-/// Judges whether a cache written at some time can be out of date.
+/// Checks whether a cache written at a certain time can be out of date.
 struct Survey<'a> {
     image: Image<'a>,
     written: Time,
-    /// Directories that were judged.
+    /// Directories that were already checked.
     known: HashSet<Identity>,
     until: Instant,
 }
@@ -178,7 +177,7 @@ struct Survey<'a> {
 type Found<'a> = (&'a Path, OwnedFd, FileStat);
 
 impl Survey<'_> {
-    /// The directories of ld.so.conf as far as they are there, each once.
+    /// Returns the existing directories of ld.so.conf without duplicates.
     fn configuration(&self) -> Result<Vec<(PathBuf, Identity)>, Unusable> {
         let configuration = Configuration::read(self.image)
             .map_err(|Blocks { path, why }| format!("{}: {why}", path.display()))?;
@@ -206,7 +205,7 @@ impl Survey<'_> {
         Ok(found)
     }
 
-    /// The directories that ldconfig looks into by itself; which of them depends on the distribution.
+    /// Returns the directories that ldconfig searches by default; they depend on the distribution.
     fn built_in(&self) -> Result<HashSet<Identity>, Unusable> {
         let mut found = HashSet::new();
         for path in built_in() {
@@ -215,12 +214,12 @@ impl Survey<'_> {
         Ok(found)
     }
 
-    /// The directories that the cache lists; none of them was changed since, and each has what is listed of it.
+    /// Returns the directories that the cache lists; fails if one has changed since, or lacks a listed library.
     fn listed(&mut self, listing: &Listing<'_>) -> Result<Vec<Directory>, Unusable> {
         let directories = listing.directories();
         let directories = directories.map_err(|why| format!("/etc/ld.so.cache: {why}"))?;
         let mut listed: Vec<Directory> = Vec::new();
-        // The same directory can have several names.
+        // One directory can have several names.
         let mut contents: HashMap<Identity, (Found<'_>, Listed<'_>)> = HashMap::new();
         let lines = by_directory(listing);
         for directory in directories {
@@ -260,7 +259,7 @@ impl Survey<'_> {
         Ok(listed)
     }
 
-    /// Directories of ld.so.conf that the cache does not list: there is nothing in them to list.
+    /// Checks that directories of ld.so.conf that the cache does not list contain no libraries.
     fn unlisted(&mut self, configured: &[(PathBuf, Identity)]) -> Result<(), Unusable> {
         for (path, identity) in configured {
             if !self.known.insert(*identity) {
@@ -279,7 +278,8 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// A directory that will be searched: whole if the cache lists none of it, so there must not be too much in it.
+    /// Checks a directory that will be searched; if the cache does not list it, all of it is read, so its size is
+    /// limited.
     fn searched(&mut self, directory: &ContainerPath) -> Result<(), Unusable> {
         let path = directory.as_path();
         let Some(found) = self.find(path)? else {
@@ -293,7 +293,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// How many names in a directory are libraries; an error if some are for some processors only.
+    /// Counts the libraries in a directory; fails if some are for some CPUs only.
     fn libraries(&self, (path, fd, _): &Found<'_>) -> Result<usize, Unusable> {
         let mut libraries = 0;
         let mut subdirectories = false;
@@ -317,7 +317,7 @@ impl Survey<'_> {
         Ok(libraries)
     }
 
-    /// Fails if a directory was changed after the cache.
+    /// Fails if a directory was changed after the cache was written.
     fn unchanged(&self, (path, _, stat): &Found<'_>) -> Result<(), Unusable> {
         if Time::modified(stat).is_after(self.written) {
             return Err(format!("/etc/ld.so.cache is older than {}", path.display()));
@@ -325,7 +325,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// The same for the directories below it whose libraries are for some processors only.
+    /// Does the same for its subdirectories for some CPUs.
     fn unchanged_below(&self, (path, ..): &Found<'_>) -> Result<(), Unusable> {
         let mut below = Vec::new();
         let path = path.join(FOR_FEATURES);
@@ -351,7 +351,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// A directory, if it is there and is one.
+    /// Returns a directory, if it exists and is one.
     fn find<'p>(&self, path: &'p Path) -> Result<Option<Found<'p>>, Unusable> {
         if Instant::now() > self.until {
             return Err("looking at the image's directories takes too long".into());
@@ -366,7 +366,7 @@ impl Survey<'_> {
     }
 }
 
-/// What a cache lists, by directory.
+/// Groups the entries of a cache by directory.
 fn by_directory<'a, 'l>(listing: &'l Listing<'a>) -> HashMap<&'a [u8], Vec<&'l Line<'a>>> {
     let mut lines: HashMap<_, Vec<_>> = HashMap::new();
     for line in &listing.lines {
@@ -387,7 +387,7 @@ fn unreadable(path: &Path, errno: Errno) -> Unusable {
 }
 
 impl Directory {
-    /// Its name for messages.
+    /// Returns its name for messages.
     pub(crate) fn name(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.path))
     }

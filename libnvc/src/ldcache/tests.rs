@@ -234,7 +234,7 @@ proptest! {
         let bytes = form(combined, names).write(&lines).unwrap();
         let listing = Listing::parse(&bytes).unwrap();
         prop_assert_eq!(&listing.lines, &lines);
-        // Without a search nothing changes.
+        // Without a searched directory nothing changes.
         let directories = listing.directories().unwrap();
         let routes = merge::routes(&directories, &[], |_| Fate::Keep);
         prop_assert_eq!(merge::update(&listing, &routes, &[]), lines);

@@ -13,9 +13,9 @@ const MOST_BYTES: usize = 64 << 20;
 pub(crate) struct Line<'a> {
     /// Kind and architecture.
     pub(crate) flags: i32,
-    /// The oldest kernel it is for, before glibc 2.36.
+    /// The oldest kernel it supports, before glibc 2.36.
     pub(crate) kernel: u32,
-    /// Features of the processor that it is for.
+    /// CPU features that it requires.
     pub(crate) features: u64,
     /// The name that programs ask for.
     pub(crate) key: &'a [u8],

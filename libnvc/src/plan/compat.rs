@@ -1,4 +1,4 @@
-//! Decides which of an image's CUDA compatibility libraries are used.
+//! Selects the CUDA compatibility libraries of an image to use.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,8 +8,7 @@ use crate::host::catalogue;
 use crate::path::ContainerPath;
 
 impl CudaCompat {
-    /// Those of the image's libraries that are mounted: of another driver generation, and of a kind that the container
-    /// asks for.
+    /// Returns the libraries to mount: those of another driver generation whose capability the container requests.
     pub fn mounted<'f>(&self, found: &'f [ContainerPath]) -> Vec<&'f ContainerPath> {
         if self.how != CompatUse::Mount {
             return Vec::new();
@@ -25,7 +24,7 @@ impl CudaCompat {
         found.iter().filter(is_wanted).collect()
     }
 
-    /// The directories of those libraries that are newer than the driver, for the loader to search first.
+    /// Returns the directories of the libraries newer than the driver, which the loader should search first.
     pub fn searched(&self, found: &[ContainerPath]) -> Vec<ContainerPath> {
         if self.how != CompatUse::Search {
             return Vec::new();
@@ -40,7 +39,7 @@ impl CudaCompat {
     }
 }
 
-/// The driver generation in a library's name: 550 of `libcuda.so.550.54.14`.
+/// Returns the driver generation in a library's name: 550 of `libcuda.so.550.54.14`.
 fn generation(name: &OsStr) -> Option<u64> {
     let name = name.as_bytes();
     let at = name.windows(4).position(|part| part == b".so.")?;
@@ -82,7 +81,7 @@ mod tests {
     fn other_generations_of_known_libraries_are_mounted() {
         let found = found();
         let mounted = compat(CompatUse::Mount).mounted(&found);
-        // Older ones too.
+        // Includes the older one.
         assert_eq!(mounted, [&found[0], &found[2]]);
         assert!(compat(CompatUse::Search).mounted(&found).is_empty());
     }

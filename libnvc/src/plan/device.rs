@@ -1,4 +1,4 @@
-//! Plans what one GPU, one MIG device or one IMEX channel adds to a container.
+//! Plans the intents of one GPU, one MIG device or one IMEX channel.
 
 use super::{CapabilityFiles, Device, DriverProc, EglProfile, Intent, Need, Place, What};
 use crate::capability::Capability;
@@ -8,7 +8,7 @@ use crate::request::Request;
 
 /// Plans a GPU: its node, its entry in /proc/driver/nvidia/gpus, its bit in the application profile.
 ///
-/// Under WSL2 there is no node. The files of the driver store take its place, the same ones for every GPU.
+/// Under WSL2 there is no node; the files of the driver store replace it, the same ones for every GPU.
 pub fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent> {
     if let Some(wsl) = wsl {
         let file = |component: &String| {
@@ -59,7 +59,7 @@ pub fn mig_access(access: &[MigAccess], request: &Request) -> Vec<Intent> {
 
 /// Plans the right to configure or monitor MIG: all capabilities, and the nodes `nodes` of the granted ones.
 ///
-/// `nodes` is none where the driver has no nvidia-caps devices.
+/// `nodes` is None if the driver has no nvidia-caps devices.
 pub fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec<Intent> {
     let mut intents = vec![driver_proc(Vec::new(), CapabilityFiles::All)];
     if let Some(nodes) = nodes {
@@ -71,7 +71,7 @@ pub fn mig_global(nodes: Option<&[DeviceNode]>, request: &Request) -> Vec<Intent
     intents
 }
 
-/// Plans the right to open capability devices whose nodes are in the container already, such as all those of a GPU.
+/// Plans the right to open capability devices whose nodes are already in the container, such as all those of a GPU.
 pub fn capabilities(nodes: &[DeviceNode], request: &Request) -> Vec<Intent> {
     let allowed = nodes.iter().map(|node| Device {
         bind: false,
@@ -88,7 +88,7 @@ pub fn imex_channel(node: &DeviceNode, request: &Request) -> Vec<Intent> {
     device(node, Need::Required, request).into_iter().collect()
 }
 
-/// A device's node and the right to open it, as far as policy says.
+/// Plans a device's node and the right to open it, as far as policy allows.
 pub(super) fn device(node: &DeviceNode, need: Need, request: &Request) -> Option<Intent> {
     let device = of_node(node, request);
     (device.bind || device.allow).then_some(Intent {

@@ -1,4 +1,4 @@
-//! Plans what every GPU container gets: procfs, libraries, programs, firmware, sockets and the common devices.
+//! Plans the intents of every GPU container: procfs, libraries, programs, firmware, sockets and the shared devices.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
     intents
 }
 
-/// Plans that the loader finds the libraries.
+/// Plans the loader's search path for the libraries.
 pub fn library_path(driver: &DriverInfo, request: &Request) -> Intent {
     let directories = match request.policy.placement {
         Placement::AsImage => vec![
@@ -66,7 +66,7 @@ pub fn library_path(driver: &DriverInfo, request: &Request) -> Intent {
     Intent::required(What::LibraryPath(LibraryPath { directories }))
 }
 
-/// Plans the variable by which hooks find the driver's libraries.
+/// Plans the environment variable by which hooks find the driver's libraries.
 pub(super) fn library_directories(driver: &DriverInfo, request: &Request) -> Option<Intent> {
     if request.policy.placement != Placement::AsHost {
         return None;
@@ -87,7 +87,7 @@ pub(super) fn library_directories(driver: &DriverInfo, request: &Request) -> Opt
     })
 }
 
-/// The directories of the libraries that go in, each once, in the order in which they are met.
+/// Returns the directories of the planned libraries without duplicates, in order of first appearance.
 fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
     let mut found: Vec<ContainerPath> = Vec::new();
     for file in driver.of_class(FileClass::Library) {
@@ -99,7 +99,7 @@ fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
     found.into_iter().map(Place::At).collect()
 }
 
-/// Mounts of files, and after those of one kind of program their links.
+/// Plans the mounts of files, each kind of program followed by its links.
 fn files<'a>(
     files: impl Iterator<Item = &'a DriverFile>,
     request: &Request,
@@ -140,7 +140,7 @@ fn place(file: &DriverFile, placement: Placement) -> Place {
     }
 }
 
-/// Where a file is in a container that is laid out like the host.
+/// Returns a file's path in a container that is laid out like the host.
 fn file_path(file: &DriverFile) -> ContainerPath {
     let same = || ContainerPath::from(&file.path);
     file.at.clone().unwrap_or_else(same)

@@ -1,7 +1,7 @@
-//! Defines the intents: the eight kinds of things that must be so in a container.
+//! Defines the eight kinds of intents.
 //!
-//! Whether a container can do without one is a property of the intent: a read-only /etc must not kill a container for
-//! an application profile, a missing /dev/nvidia0 must.
+//! Each intent is marked as required or best effort: a read-only /etc must not stop a container because of an
+//! application profile, while a missing /dev/nvidia0 must.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use crate::container::Layout;
 use crate::host::{DeviceNumber, DeviceRole, FileClass, NodeOwner};
 use crate::path::{ContainerPath, HostPath};
 
-/// One thing that must be so in a container.
+/// One required result in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Intent {
-    /// Whether the container can do without it.
+    /// Required, or best effort.
     pub need: Need,
-    /// What it is.
+    /// The result.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// Whether a container can do without something.
+/// Tells whether a failure is fatal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
-    /// If it fails, everything is undone.
+    /// A failure undoes everything.
     Required,
-    /// If it fails, only its own effects are undone, with a warning.
+    /// A failure undoes only the intent's own effects, with a warning.
     BestEffort,
 }
 
@@ -37,66 +37,66 @@ pub enum Need {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "intent", rename_all = "kebab-case")]
 pub enum What {
-    /// A device can be opened.
+    /// A device that can be opened.
     Device(Device),
-    /// A file or directory of the host is there.
+    /// A bind mount of a file or directory of the host.
     Mount(Mount),
-    /// A symbolic link is there, unless something else of that name is.
+    /// A symlink, unless its name is already taken.
     Link(Link),
-    /// The dynamic loader knows directories.
+    /// Directories in the dynamic loader's search path.
     LibraryPath(LibraryPath),
-    /// The image's CUDA compatibility libraries are used, if they are newer than the driver.
+    /// Use of the image's CUDA compatibility libraries, if they are newer than the driver.
     CudaCompat(CudaCompat),
-    /// /proc/driver/nvidia shows the driver and this container's devices, and nothing of other GPUs.
+    /// A /proc/driver/nvidia with the driver and this container's devices, but without other GPUs.
     DriverProc(DriverProc),
-    /// EGL sees some GPUs only.
+    /// An application profile that limits EGL to some GPUs.
     EglProfile(EglProfile),
-    /// An environment variable is set.
+    /// An environment variable.
     Env(Env),
 }
 
-/// A device that the container can open.
+/// A device that the container may open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Device {
-    /// Its node on the host, below the root that has the device nodes.
+    /// Path of its node on the host, below the root of the device nodes.
     pub source: HostPath,
     /// The number the node must have.
     pub number: DeviceNumber,
-    /// Permissions and owner of the host's node, if it was looked at.
+    /// Permissions and owner of the host's node, if they were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<NodeOwner>,
-    /// Its node in the container.
+    /// Path of its node in the container.
     pub at: ContainerPath,
-    /// Whether the node is put into the container.
+    /// Mount the node into the container.
     pub bind: bool,
-    /// Whether the device cgroup admits reading and writing it.
+    /// Allow reading and writing the device in the device cgroup.
     pub allow: bool,
 }
 
-/// A file or directory of the host that is in the container.
+/// A bind mount of a file or directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Mount {
-    /// Where it is on the host.
+    /// Its path on the host.
     pub source: HostPath,
-    /// Where it is in the container.
+    /// Its place in the container.
     pub place: Place,
-    /// What it is: decides the mount's attributes.
+    /// Its class, which decides the mount's attributes.
     pub class: FileClass,
 }
 
 /// A symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Link {
-    /// The link.
+    /// Place of the link.
     pub at: Place,
-    /// Its text.
+    /// Its target.
     pub target: PathBuf,
 }
 
-/// Directories that the dynamic loader must know.
+/// Directories for the dynamic loader's search path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct LibraryPath {
-    /// In the order in which they are searched.
+    /// In search order.
     pub directories: Vec<Place>,
 }
 
@@ -108,17 +108,17 @@ pub struct CudaCompat {
     /// Newest CUDA version that the host's driver supports, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_cuda: Option<String>,
-    /// Where the image keeps CUDA, if that is not for apply to know.
+    /// The image's CUDA directory; None if apply should detect it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<ContainerPath>,
-    /// How the libraries come into use.
+    /// How to use the libraries.
     pub how: CompatUse,
-    /// Only libraries of these capabilities are used.
+    /// Use only libraries of these capabilities.
     #[serde(serialize_with = "words")]
     pub capabilities: Capabilities,
 }
 
-/// How compatibility libraries come into use.
+/// How compatibility libraries are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompatUse {
@@ -128,12 +128,12 @@ pub enum CompatUse {
     Mount,
 }
 
-/// What /proc/driver/nvidia shows. `params` tells programs not to make device nodes.
+/// The contents of /proc/driver/nvidia. Its `params` tells programs not to create device nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct DriverProc {
-    /// GPUs that it shows, by the names of their directories.
+    /// Visible GPUs, by their directory names.
     pub gpus: Vec<String>,
-    /// Capability files that it shows.
+    /// Visible capability files.
     pub capabilities: CapabilityFiles,
 }
 
@@ -145,11 +145,11 @@ pub enum CapabilityFiles {
     None,
     /// These files.
     Some(Vec<HostPath>),
-    /// All of the machine.
+    /// All of the machine's.
     All,
 }
 
-/// The GPUs that EGL sees.
+/// The GPUs visible to EGL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct EglProfile {
     /// Their minor numbers.
@@ -165,27 +165,27 @@ pub struct Env {
     pub value: String,
 }
 
-/// Where something is in a container. An empty name means the directory itself.
+/// Place of a file in a container. An empty name means the directory itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// At this path, whatever the image is.
+    /// This path, whatever the image.
     At(ContainerPath),
-    /// By this name where the image keeps native libraries.
+    /// This name in the image's directory of native libraries.
     Library(PathBuf),
-    /// By this name where the image keeps 32-bit libraries.
+    /// This name in the image's directory of 32-bit libraries.
     Library32(PathBuf),
-    /// By this name where the image keeps programs.
+    /// This name in the image's directory of programs.
     Program(PathBuf),
 }
 
 impl Place {
-    /// The same path as on the host.
+    /// Returns the same path as on the host.
     pub fn same(path: &HostPath) -> Self {
         Self::At(ContainerPath::from(path))
     }
 
-    /// Where this is in an image.
+    /// Returns the path in an image of this layout.
     pub fn in_image(&self, layout: &Layout) -> ContainerPath {
         let below = |directory: &ContainerPath, name: &Path| match name.as_os_str().is_empty() {
             true => directory.clone(),
@@ -199,7 +199,7 @@ impl Place {
         }
     }
 
-    /// Another name in the directory of this place.
+    /// Returns the place of another name in the same directory.
     #[must_use]
     pub fn beside(&self, name: &Path) -> Self {
         let sibling = |path: &Path| path.parent().unwrap_or(Path::new("")).join(name);
@@ -211,7 +211,7 @@ impl Place {
         }
     }
 
-    /// The last component; empty for a directory itself.
+    /// Returns the last component; empty for a directory itself.
     pub fn file_name(&self) -> &OsStr {
         match self {
             Self::At(path) => path.file_name(),
@@ -223,7 +223,7 @@ impl Place {
 }
 
 impl Intent {
-    /// An intent that the container cannot do without.
+    /// Returns an intent whose failure is fatal.
     pub fn required(what: What) -> Self {
         Self {
             need: Need::Required,
@@ -231,7 +231,7 @@ impl Intent {
         }
     }
 
-    /// An intent that the container can do without.
+    /// Returns a best-effort intent.
     pub fn best_effort(what: What) -> Self {
         Self {
             need: Need::BestEffort,
@@ -239,7 +239,7 @@ impl Intent {
         }
     }
 
-    /// A mount. Libraries and directories of device nodes are required.
+    /// Plans a mount. Libraries and directories of device nodes are required.
     pub fn mount(source: HostPath, place: Place, class: FileClass) -> Self {
         let what = What::Mount(Mount {
             source,
@@ -256,7 +256,7 @@ impl Intent {
         }
     }
 
-    /// The environment that tells other runtimes to leave the container alone.
+    /// Returns the environment variable that tells other runtimes not to touch the container.
     pub fn void() -> Self {
         Self::required(What::Env(Env {
             name: "NVIDIA_VISIBLE_DEVICES".into(),
@@ -266,7 +266,7 @@ impl Intent {
 }
 
 impl DeviceRole {
-    /// Whether a container can do without the device.
+    /// Returns whether the device is required or best effort.
     pub(super) fn need(self) -> Need {
         match self {
             Self::Control | Self::Uvm | Self::Dxg => Need::Required,
@@ -276,7 +276,7 @@ impl DeviceRole {
 }
 
 impl EglProfile {
-    /// Shows more GPUs.
+    /// Makes more GPUs visible.
     pub(super) fn add(&mut self, minors: &[u32]) {
         for minor in minors {
             if !self.minors.contains(minor) {

@@ -1,18 +1,18 @@
-//! Writes the application profile that limits EGL to the container's GPUs.
+//! Generates the application profile that limits EGL to the container's GPUs.
 //!
-//! EGL enumerates every GPU of the machine; the setting `EGLVisibleDGPUDevices`, a bit mask of minor numbers, hides the
-//! ones a container has no node for.
+//! EGL enumerates every GPU of the machine. The setting `EGLVisibleDGPUDevices`, a bit mask of minor numbers, hides
+//! those without a node in the container.
 
-/// The directory that takes precedence over the image's own profiles.
+/// The directory with precedence over the image's own profiles.
 pub(crate) const DIRECTORY: &str = "/etc/nvidia/nvidia-application-profiles-rc.d";
-/// Our profile's file in it.
+/// File name of our profile.
 pub(crate) const FILE: &str = "10-container.conf";
 /// Permission bits of directory and file.
 pub(crate) const MODE: u32 = 0o555;
 
-/// A profile's text with one more GPU visible; none if the text has no mask.
+/// Returns a profile's text with one more GPU visible; None if the text has no mask.
 ///
-/// The container may have written the text, so this takes time and room of its length only.
+/// The container may have written the text, so time and memory must be linear in its length.
 pub(crate) fn with_visible(old: &str, minor: u32) -> Option<String> {
     let (_, rest) = old.split_once("0x")?;
     let end = rest.find(|c: char| !c.is_ascii_hexdigit());
@@ -23,7 +23,7 @@ pub(crate) fn with_visible(old: &str, minor: u32) -> Option<String> {
     Some(text(&written(&digits)))
 }
 
-/// The profile that shows what a hexadecimal mask says.
+/// Returns the profile for a hexadecimal mask.
 pub(crate) fn text(mask: &str) -> String {
     format!(
         "{{ \"profiles\": [{{\"name\": \"_container_\", \"settings\": [\"EGLVisibleDGPUDevices\", 0x{mask}]}}], \
@@ -31,7 +31,7 @@ pub(crate) fn text(mask: &str) -> String {
     )
 }
 
-/// Minor numbers as a hexadecimal bit mask of any length.
+/// Returns minor numbers as a hexadecimal bit mask of any length.
 pub(crate) fn mask(minors: &[u32]) -> String {
     let mut digits = Vec::new();
     for minor in minors {
@@ -40,7 +40,7 @@ pub(crate) fn mask(minors: &[u32]) -> String {
     written(&digits)
 }
 
-/// Sets a bit in a mask, whose digits are the lowest first.
+/// Sets a bit in a mask whose digits are stored lowest first.
 fn show_in(digits: &mut Vec<u32>, minor: u32) {
     let at = minor as usize / 4;
     if digits.len() <= at {
@@ -51,7 +51,7 @@ fn show_in(digits: &mut Vec<u32>, minor: u32) {
     }
 }
 
-/// A mask as text, without leading zeros.
+/// Formats a mask without leading zeros.
 fn written(digits: &[u32]) -> String {
     let length = digits.iter().rposition(|digit| *digit != 0).unwrap_or(0) + 1;
     let highest_first = digits.iter().take(length).rev();
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(mask(&[]), "0");
     }
 
-    /// Whatever takes the square of the length, or of the number of bits, does not end.
+    /// Guards against quadratic time in the length or the number of bits.
     #[test]
     fn a_mask_that_the_container_wrote_may_be_long() {
         let old = text(&"f".repeat(1 << 20));

@@ -1,4 +1,4 @@
-//! Golden plans: requests and hosts in, the text of the plan out.
+//! Tests plans against golden texts: requests and hosts in, the text of the plan out.
 
 #![allow(clippy::unwrap_used)]
 
@@ -234,7 +234,7 @@ fn mig(index: u32) -> MigDevice {
     }
 }
 
-/// Two MIG devices of one GPU instance.
+/// Makes a host with two MIG devices of one GPU instance.
 fn mig_host() -> Host {
     let parent = Gpu {
         mig_devices: vec![mig(0), mig(1)],
@@ -334,7 +334,7 @@ fn rights_over_all_mig_devices_and_imex_channels() {
     let text = render::text(&plan, None);
     let devices: Vec<_> = text.lines().skip(plan.common.len() - 1).collect();
     let devices = &devices[..devices.len() - 1];
-    // Both show all capabilities, once.
+    // Both make all capabilities visible, once.
     assert_eq!(
         devices,
         [

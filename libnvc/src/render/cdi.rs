@@ -1,9 +1,8 @@
-//! Writes a plan as the content of a CDI specification.
+//! Renders a plan as the content of a CDI specification.
 //!
-//! The result is plain data: which devices there are by which names, and what each of them and all of them need. The
-//! form of the file (version, kind, path of the hook program, YAML) is the business of whoever writes it. Names of
-//! hooks and their arguments are upstream's, so that specifications of mixed installations work; `filter-driver-proc` and
-//! `merged` are ours.
+//! The result is plain data: the devices with their names, their edits and the common edits. The file's format
+//! (version, kind, path of the hook program, YAML) is up to the caller. Names of hooks and their arguments are
+//! upstream's, so that specifications of mixed installations work; `filter-driver-proc` and `merged` are ours.
 
 use std::path::{Path, PathBuf};
 
@@ -14,26 +13,26 @@ use crate::plan::{
     CudaCompat, Device, Intent, LibraryPath, Link, Mount, Part, PartKind, Place, Plan, What,
 };
 
-/// How a specification is written.
+/// Options of a specification.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the driver's files are on the host.
+    /// The driver root on the host.
     pub driver_root: PathBuf,
-    /// Where the device nodes are on the host.
+    /// The root of the device nodes on the host.
     pub dev_root: PathBuf,
-    /// Which hooks there are.
+    /// Hooks to use.
     pub hooks: Hooks,
-    /// The ldconfig that hooks run, if not theirs.
+    /// The ldconfig that hooks run, if not their default.
     pub ldconfig: Option<PathBuf>,
 }
 
-/// Which hooks a specification has.
+/// Selects the hooks of a specification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hooks {
-    /// One for each kind of work, as upstream has them.
+    /// One hook for each task, as in upstream.
     #[default]
     Separate,
-    /// One that does all of it.
+    /// One hook for all tasks.
     Merged,
 }
 
@@ -48,27 +47,27 @@ impl Default for Options {
     }
 }
 
-/// What a specification says.
+/// Content of a specification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// The devices.
     pub devices: Vec<NamedDevice>,
-    /// What every container with one of them needs.
+    /// Edits for every container with one of the devices.
     pub common: Edits,
 }
 
 /// A device of a specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedDevice {
-    /// What sort of device it is. A GPU that is divided into MIG devices should not be offered.
+    /// Its kind. A GPU in MIG mode should not be offered.
     pub kind: PartKind,
-    /// Names it goes by: first its index, then its UUID.
+    /// Its names: first its index, then its UUID.
     pub names: Vec<String>,
-    /// What it needs.
+    /// Its edits.
     pub edits: Edits,
 }
 
-/// What is added to a container's configuration.
+/// Changes to a container's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
     /// Environment variables, name and value.
@@ -81,48 +80,48 @@ pub struct Edits {
     pub mounts: Vec<BindMount>,
 }
 
-/// A device node. It is named by path: numbers can change at every boot.
+/// A device node, named by path because numbers can change at every boot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceNode {
-    /// Where it is in the container.
+    /// Its path in the container.
     pub path: ContainerPath,
-    /// Where it is on the host, if that is not the same path.
+    /// Its path on the host, if different.
     pub host_path: Option<PathBuf>,
-    /// The number that it had when the plan was made.
+    /// Its number when the plan was made.
     pub number: DeviceNumber,
-    /// Permissions and owner of the host's node, if it was looked at.
+    /// Permissions and owner of the host's node, if they were read.
     pub owner: Option<NodeOwner>,
-    /// What the device cgroup allows.
+    /// Permissions in the device cgroup.
     pub permissions: &'static str,
 }
 
 /// A run of the hook program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hook {
-    /// The name of the work, the program's first argument.
+    /// Name of the task, the program's first argument.
     pub name: &'static str,
-    /// Further arguments.
+    /// Remaining arguments.
     pub arguments: Vec<String>,
 }
 
 /// A bind mount.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BindMount {
-    /// Where it is on the host.
+    /// Its path on the host.
     pub host_path: PathBuf,
-    /// Where it is in the container.
+    /// Its path in the container.
     pub container_path: ContainerPath,
-    /// Options as of fstab.
+    /// Options as in fstab.
     pub options: MountOptions,
 }
 
-/// The hook that makes symbolic links.
+/// The hook that creates symbolic links.
 pub const CREATE_SYMLINKS: &str = "create-symlinks";
 /// The hook that updates the library path.
 pub const UPDATE_LDCACHE: &str = "update-ldcache";
-/// The hook that makes the image's CUDA compatibility libraries be used.
+/// The hook that enables the image's CUDA compatibility libraries.
 pub const ENABLE_CUDA_COMPAT: &str = "enable-cuda-compat";
-/// The hook that tells programs not to make device nodes.
+/// The hook that tells programs not to create device nodes.
 pub const DISABLE_NODE_MODIFICATION: &str = "disable-device-node-modification";
 /// The hook that hides other GPUs in procfs.
 pub const FILTER_DRIVER_PROC: &str = "filter-driver-proc";
@@ -131,9 +130,9 @@ pub const UPDATE_PROFILE: &str = "update-application-profile";
 /// The hook that does all of the above.
 pub const MERGED: &str = "merged";
 
-/// The content of the specification that a plan comes to.
+/// Returns the content of a plan's specification.
 ///
-/// The plan is one for images that are not known ([`AsHost`](crate::request::Placement::AsHost)).
+/// The plan must be one for unknown images ([`AsHost`](crate::request::Placement::AsHost)).
 pub fn content(plan: &Plan, options: &Options) -> Content {
     let device = |part: &Part| NamedDevice {
         kind: part.kind,
@@ -146,12 +145,12 @@ pub fn content(plan: &Plan, options: &Options) -> Content {
     }
 }
 
-/// The edits that give a container some of a plan: what `content` says of all its parts at once.
+/// Returns the edits for a container with these intents, with the parts of `content` combined.
 pub fn edits(intents: &[Intent], options: &Options) -> Edits {
     Writer::new(options).edits(intents, Whose::All)
 }
 
-/// Whose edits are written: hooks for procfs and EGL are for all devices alike.
+/// The owner of the edits: hooks for procfs and EGL are common to all devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     All,
@@ -161,7 +160,7 @@ enum Whose {
 struct Writer<'o> {
     options: &'o Options,
     edits: Edits,
-    /// Links that go into one hook: those that follow each other.
+    /// Consecutive links, which share a hook.
     links: Vec<String>,
 }
 
@@ -285,7 +284,7 @@ impl<'o> Writer<'o> {
         }
     }
 
-    /// One hook of all: arguments keep their names, hooks without arguments become flags.
+    /// Merges all hooks into one: arguments keep their names, hooks without arguments become flags.
     fn merge_hooks(&mut self) {
         let hooks = std::mem::take(&mut self.edits.hooks);
         if hooks.is_empty() {
@@ -302,7 +301,7 @@ impl<'o> Writer<'o> {
     }
 }
 
-/// The order in which hooks run: links first, then what looks at libraries.
+/// Returns a hook's position in the execution order: links first, then hooks that read libraries.
 fn rank(name: &str) -> usize {
     let order = [
         CREATE_SYMLINKS,
@@ -316,7 +315,7 @@ fn rank(name: &str) -> usize {
     place.unwrap_or(order.len())
 }
 
-/// The path of a place that does not depend on the image.
+/// Returns the path of a place that does not depend on the image.
 fn path_of(place: &Place) -> Option<&ContainerPath> {
     match place {
         Place::At(path) => Some(path),

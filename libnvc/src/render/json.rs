@@ -1,4 +1,4 @@
-//! Shows a plan to programs.
+//! Renders a plan as JSON for programs.
 //!
 //! ```json
 //! {
@@ -27,20 +27,21 @@
 //! }
 //! ```
 //!
-//! `image` is there if the plan is for a known container: where it keeps things, what updates its loader's cache
-//! (`"builtin"`, `{"host": PATH}` or `{"image": PATH}`), and which of its CUDA compatibility libraries are mounted, or
-//! which directories of them are searched first. A place is `{"at": PATH}`, or a name in one of the image's own directories: `library`, `library32`, `program`. Within
-//! a version, keys, kinds and values are added, never changed or removed.
+//! `image` is present if the plan is for a known container: its directories, the updater of its loader's cache
+//! (`"builtin"`, `{"host": PATH}` or `{"image": PATH}`), and the CUDA compatibility libraries that are mounted or the
+//! directories of them that are searched first. A place is `{"at": PATH}`, or a name in one of the image's own
+//! directories: `library`, `library32`, `program`. Within a version, keys, kinds and values are added, never changed or
+//! removed.
 
 use serde_json::{Value, json};
 
 use crate::container::ImageFacts;
 use crate::plan::{Part, Plan, What};
 
-/// The version of the form.
+/// Version of the format.
 const VERSION: u32 = 1;
 
-/// A plan as a value, for an image if that is known.
+/// Renders a plan, for an image if it is known.
 pub fn json(plan: &Plan, image: Option<&ImageFacts>) -> Value {
     let part =
         |part: &Part| json!({ "kind": part.kind, "names": part.names, "intents": part.intents });

@@ -1,7 +1,8 @@
-//! Writes a plan into a container's config.json, the value that an OCI runtime reads.
+//! Edits a container's config.json, the OCI runtime's input, according to a plan.
 //!
-//! Only what a plan needs is added. Members that this does not know survive, and a second pass changes nothing. What
-//! cannot be said in config.json (links, library path, procfs) becomes one createContainer hook, [merged](super::cdi::MERGED).
+//! Only the plan's additions are made. Unknown members are kept, and a second pass changes nothing. Intents that
+//! config.json cannot express (links, library path, procfs) become one createContainer hook,
+//! [merged](super::cdi::MERGED).
 
 use std::path::Path;
 
@@ -11,21 +12,21 @@ use super::cdi::{self, Edits, Hooks};
 use crate::error::{Error, ErrorKind, Result};
 use crate::plan::Intent;
 
-/// How a plan is written into a configuration.
+/// Options of the edit.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where things are on the host.
+    /// Paths on the host.
     pub host: cdi::Options,
-    /// The program that is run as a hook, and its leading arguments: its name, then perhaps a subcommand.
+    /// The hook program and its leading arguments: its name, then an optional subcommand.
     pub hook: Option<(String, Vec<String>)>,
-    /// Nodes cannot be made, as in a user namespace: those whose path on the host differs are bound.
+    /// Bind nodes whose host path differs, because mknod is not possible, as in a user namespace.
     pub bind_nodes: bool,
 }
 
-/// Adds to a configuration what `intents` ask for; whether anything changed.
+/// Adds the intents to a configuration; returns true if it changed.
 ///
-/// # Errors
-/// If a member that must be an object or a list is something else. The configuration is then half changed: throw it away.
+/// # Errors If a member that must be an object or a list has another type. The configuration is then partly changed and
+/// must be discarded.
 pub fn edit(config: &mut Value, intents: &[Intent], options: &Options) -> Result<bool> {
     let before = config.clone();
     let host = cdi::Options {
@@ -40,7 +41,7 @@ pub fn edit(config: &mut Value, intents: &[Intent], options: &Options) -> Result
     Ok(*config != before)
 }
 
-/// A variable replaces those of the same name.
+/// Sets variables, replacing those of the same name.
 fn environment(config: &mut Value, edits: &Edits) -> Result<()> {
     if edits.env.is_empty() {
         return Ok(());
@@ -60,7 +61,7 @@ fn environment(config: &mut Value, edits: &Edits) -> Result<()> {
     Ok(())
 }
 
-/// Nodes, and the right to read and write them.
+/// Adds nodes, and the right to read and write them.
 fn devices(config: &mut Value, edits: &Edits, options: &Options) -> Result<()> {
     for node in &edits.device_nodes {
         let path = json!(node.path);
@@ -123,7 +124,7 @@ fn hooks(config: &mut Value, edits: &Edits, options: &Options) -> Result<()> {
     for hook in &edits.hooks {
         let name = [hook.name.to_owned()];
         let arguments: Vec<_> = leading.iter().chain(&name).chain(&hook.arguments).collect();
-        // An environment of its own: otherwise some runtimes give it the container's.
+        // A separate environment: otherwise some runtimes pass the container's.
         let run = json!({ "path": program, "args": arguments, "env": ["NVIDIA_CTK_DEBUG=false"] });
         add(list(config, &["hooks", "createContainer"])?, run);
     }
@@ -136,7 +137,7 @@ fn add(entries: &mut Vec<Value>, entry: Value) {
     }
 }
 
-/// A list in the configuration, made if it is missing or null.
+/// Returns a list in the configuration; creates it if it is missing or null.
 fn list<'v>(value: &'v mut Value, path: &[&str]) -> Result<&'v mut Vec<Value>> {
     let wrong = |kind: &str| {
         let text = format!("config.json: {} is no {kind}", path.join("."));

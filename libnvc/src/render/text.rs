@@ -1,7 +1,7 @@
-//! Shows a plan to people: one line for each intent, first what it is, then the objects.
+//! Renders a plan as text for users: one line for each intent, first its kind, then the objects.
 //!
-//! Without a known image, places that depend on it are shown as `<libraries>/NAME`. A question mark at the end of a line
-//! means best effort.
+//! For an unknown image, places that depend on it are shown as `<libraries>/NAME`. A trailing question mark means best
+//! effort.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use crate::plan::{
     Plan, What,
 };
 
-/// What a container gets that gets all devices of the plan, for an image if that is known.
+/// Renders the plan for a container with all its devices, for an image if it is known.
 pub fn text(plan: &Plan, image: Option<&ImageFacts>) -> String {
     let mut text = String::new();
     let mut last = Vec::new();
     let view = View { image };
     for intent in plan.flattened() {
         let lines = view.lines(&intent);
-        // As it is carried out.
+        // In the order of execution.
         if matches!(intent.what, What::LibraryPath(_)) {
             last.extend(lines);
             continue;
@@ -82,7 +82,7 @@ impl View<'_> {
         }
     }
 
-    /// One line for each library or directory of a known image.
+    /// Renders one line for each library or directory of a known image.
     fn compat(&self, compat: &CudaCompat) -> Vec<String> {
         let Some(image) = self.image else {
             let verb = match compat.how {
@@ -155,7 +155,7 @@ fn class(class: FileClass) -> &'static str {
     }
 }
 
-/// From where to where; once, if that is the same.
+/// Formats source and destination; only once if they are equal.
 fn arrow(from: &str, to: &str) -> String {
     if from == to {
         to.to_owned()

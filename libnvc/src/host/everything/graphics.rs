@@ -1,11 +1,11 @@
-//! Finds what graphics needs besides the driver's libraries: EGL's platforms, X.org's modules, configuration files.
+//! Finds the files for graphics beyond the driver's libraries: EGL platforms, X.org modules, configuration files.
 
 use super::{Everything, has_version, link};
 use crate::capability::Capability;
 use crate::host::{DriverFile, FileClass, HostLink, SearchPaths, catalogue};
 use crate::path::{ContainerPath, HostPath};
 
-/// Directories with X.org's modules, below a library directory.
+/// Directories of X.org modules, relative to a library directory.
 const XORG_PLACES: &[&str] = &[
     "nvidia/xorg",
     "xorg/modules/drivers",
@@ -14,7 +14,7 @@ const XORG_PLACES: &[&str] = &[
     "xorg/modules/updates/extensions",
 ];
 
-/// Directories that may have `xorg` in them, besides the driver's.
+/// Directories that may contain `xorg`, besides the driver's.
 const XORG_DIRECTORIES: &[&str] = &[
     "/usr/lib",
     "/usr/lib64",
@@ -22,7 +22,7 @@ const XORG_DIRECTORIES: &[&str] = &[
     "/usr/X11R6/lib64",
 ];
 
-/// Where GBM looks for the driver's part, and what it finds there.
+/// The file that GBM loads as the driver's backend, and its link target.
 const GBM: (&str, &str) = ("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1");
 
 impl Everything<'_> {
@@ -34,13 +34,13 @@ impl Everything<'_> {
         files.into_iter().map(|file| file.of(graphics)).collect()
     }
 
-    /// Libraries of EGL's platforms; their versions are not the driver's.
+    /// Returns the libraries of EGL's platforms, which are versioned independently.
     fn platforms(&mut self) -> Vec<DriverFile> {
         let mut found = Vec::new();
         for directory in self.directories.clone() {
             let names = self.names(&directory);
             for stem in catalogue::EGL_PLATFORMS {
-                // The real file has a version of several parts; shorter names are links.
+                // The real file's version has several parts; shorter names are links.
                 let is_real = |name: &&std::ffi::OsString| {
                     let text = name.to_string_lossy();
                     let version = text.strip_prefix(stem).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Everything<'_> {
         found
     }
 
-    /// The X.org driver and its GLX module.
+    /// Returns the X.org driver and its GLX module.
     fn xorg(&mut self) -> Vec<DriverFile> {
         let own = self.directories.clone();
         let others = XORG_DIRECTORIES.iter().map(HostPath::new);
@@ -92,7 +92,7 @@ impl Everything<'_> {
         found
     }
 
-    /// Files that lie in the directories for shared data.
+    /// Returns the files in shared data directories.
     fn data_files(&mut self, search: &SearchPaths) -> Vec<DriverFile> {
         let mut found = Vec::new();
         for wanted in catalogue::GRAPHICS_FILES {
@@ -114,7 +114,7 @@ impl Everything<'_> {
         found
     }
 
-    /// Links that belong to no file of graphics.
+    /// Returns the links that belong to no graphics file.
     pub(super) fn graphics_links(&mut self) -> Vec<HostLink> {
         let mut found = Vec::new();
         for directory in self.directories.clone() {

@@ -1,4 +1,4 @@
-//! Finds programs, firmware and sockets at all places where a driver may have them.
+//! Finds programs, firmware and sockets in all directories where a driver may install them.
 
 use std::ffi::{OsStr, OsString};
 
@@ -12,7 +12,7 @@ use crate::options::DriverOptions;
 use crate::path::{ContainerPath, HostPath};
 use crate::read_file;
 
-/// Directories that are searched after those of `PATH`.
+/// Directories searched after those of `PATH`.
 const STANDARD: &[&str] = &[
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -22,7 +22,7 @@ const STANDARD: &[&str] = &[
     "/bin",
 ];
 
-/// The programs that are there. Each is at the place in a container where it was found, since that is where it is called.
+/// Returns the existing programs. Each keeps its host path in the container, because it is called by that path.
 pub(super) fn programs(
     root: &DriverRoot,
     path: Option<&OsStr>,
@@ -53,7 +53,7 @@ pub(super) fn programs(
     found
 }
 
-/// The firmware of a version of the driver, wherever the kernel looks for firmware.
+/// Returns the firmware of a driver version from all directories that the kernel searches.
 pub(super) fn firmware(root: &DriverRoot, version: &str) -> Vec<DriverFile> {
     let release = nix::sys::utsname::uname();
     let release = release.as_ref().map(|name| name.release().to_owned());
@@ -87,7 +87,7 @@ pub(super) fn firmware(root: &DriverRoot, version: &str) -> Vec<DriverFile> {
     found
 }
 
-/// The daemons' sockets. The directory of MPS is left out, as by upstream: who may use it is decided elsewhere.
+/// Returns the daemons' sockets. Omits the MPS directory, as upstream does: access to it is granted elsewhere.
 pub(super) fn sockets(root: &DriverRoot, options: DriverOptions) -> Vec<DriverFile> {
     let wanted = [
         (DriverOptions::NO_PERSISTENCED, "nvidia-persistenced/socket"),

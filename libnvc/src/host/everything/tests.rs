@@ -1,4 +1,4 @@
-//! A driver's files on an imagined host.
+//! Tests the search for all driver files on a synthetic host.
 
 #![allow(clippy::unwrap_used)]
 
@@ -61,7 +61,7 @@ fn libraries_of_the_version_with_their_links() {
     tree.file(&at("libcuda.so.470.2"), "");
     tree.file(&at("libnvidia-nvvm70.so.4"), "");
     tree.link("libcuda.so.535.1", &at("libcuda.so.1"));
-    // Another name for the same directory.
+    // A second name for the same directory.
     tree.link("usr/lib64", "/lib64");
     assert_eq!(
         lines(tree.find().of_class(FileClass::Library)),

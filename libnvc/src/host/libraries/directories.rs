@@ -1,7 +1,7 @@
-//! Searches the usual library directories, for hosts without a loader cache that lists the driver.
+//! Searches the usual library directories, for hosts whose loader cache does not list the driver.
 //!
-//! NixOS, Talos, buildroot and musl hosts have no cache; NixOS and WSL2 keep the driver in directories that none lists. The
-//! names are the same; which set a file belongs to is in its ELF header.
+//! NixOS, Talos, buildroot and musl hosts have no cache; NixOS and WSL2 keep the driver in directories that no cache
+//! lists. The names are the same; the ELF header gives the ABI.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ const UNCACHED: &[&str] = &[
     "/usr/lib/wsl/lib",
 ];
 
-/// All directories in which drivers are installed, the best first.
+/// Returns all directories in which drivers are installed, best first.
 pub(super) fn all() -> impl DoubleEndedIterator<Item = HostPath> {
     let multiarch = |abi: Abi| Some(HostPath::new("/usr/lib").join(abi.triplet()?));
     let usual = ["/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/lib32"];
@@ -33,13 +33,13 @@ pub(super) fn all() -> impl DoubleEndedIterator<Item = HostPath> {
     multiarch.into_iter().chain(usual).chain(uncached())
 }
 
-/// The directories that no distribution's cache lists.
+/// Returns the directories that no distribution's cache lists.
 pub(super) fn uncached() -> impl DoubleEndedIterator<Item = HostPath> {
     UNCACHED.iter().map(HostPath::new)
 }
 
 impl Search<'_> {
-    /// Adds what directories have, the best directory last, since later candidates win.
+    /// Adds the libraries of directories, best directory last, because later candidates win.
     pub(super) fn add_directories(
         &mut self,
         directories: impl DoubleEndedIterator<Item = HostPath>,
@@ -53,7 +53,7 @@ impl Search<'_> {
                     continue;
                 }
             };
-            // With merged /usr, several names lead to one directory.
+            // With a merged /usr, several names lead to one directory.
             if !seen.contains(&real) {
                 self.add_directory(&real);
                 seen.push(real);
@@ -76,7 +76,7 @@ impl Search<'_> {
         }
     }
 
-    /// The files whose names are in the catalogue, with the position there.
+    /// Returns the files whose names are in the catalogue, with their index there.
     fn names_in(&self, directory: &HostPath) -> Result<Vec<(Vec<u8>, usize)>, Errno> {
         let fd = OwnedFd::from(self.root.open_file(directory)?);
         let mut found = Vec::new();

@@ -93,7 +93,7 @@ fn takes_real_files_of_the_version_in_catalogue_order() {
     assert_eq!(compat32, ["/usr/lib32/libcuda.so.550.1"]);
     let [native, _] = tree.select(DriverOptions::empty(), "535.9");
     assert_eq!(native, ["/opt/libcuda.so.535.9"]);
-    // A version is a whole one.
+    // The version must match as a whole.
     assert!(tree.select(DriverOptions::empty(), "50.1")[0].is_empty());
     assert!(tree.select(DriverOptions::empty(), "")[0].is_empty());
 }
@@ -133,7 +133,7 @@ fn broken_entries_stop_nothing() {
     let Place::Broken(_, link, why) = &candidates.candidates[3].place else {
         panic!("{candidates:?}");
     };
-    // The version of what is gone is known: worth a warning.
+    // The missing library's version is known, so a warning is due.
     assert_eq!(link.as_ref().unwrap().file_name(), "libnvidia-cfg.so.550.1");
     assert_eq!(why, "no such file or directory");
 }

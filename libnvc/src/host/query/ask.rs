@@ -1,26 +1,25 @@
-//! Puts the questions to NVML, in upstream's order, and survives each answer.
+//! Calls NVML in upstream's order, and survives any answer.
 //!
-//! A GPU that fails is that GPU's failure, not the query's: one that fell off the bus must not stop containers that use
-//! the others.
+//! A failing GPU does not fail the query: a GPU that fell off the bus must not stop containers that use the others.
 
 use super::protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
 use crate::sys::nvml::{
     Device, FUNCTION_NOT_FOUND, Failure, NOT_FOUND, NOT_SUPPORTED, Nvml, Reason,
 };
 
-/// More GPUs than any machine has: a larger number is nonsense.
+/// Upper bound of the number of GPUs; no machine has more, so a larger number is invalid.
 const MOST_GPUS: u32 = 4096;
 
-/// More MIG devices than any GPU has.
+/// Upper bound of MIG slots per GPU.
 const MOST_MIG_SLOTS: u32 = 256;
 
-/// Addressing mode that means "coherently".
+/// The addressing mode "coherent".
 const ADDRESSES_COHERENTLY: u32 = 2;
 
-/// Current MIG mode that means "on".
+/// The current MIG mode "on".
 const MIG_ENABLED: u32 = 1;
 
-/// The driver's versions.
+/// Reads the driver's versions.
 pub(super) fn versions(nvml: &Nvml) -> Versions {
     Versions {
         driver: nvml.driver_version().map_err(|f| fault(nvml, f)),
@@ -28,7 +27,7 @@ pub(super) fn versions(nvml: &Nvml) -> Versions {
     }
 }
 
-/// All GPUs. `asking` hears of each before NVML does.
+/// Reads all GPUs. Calls `asking` with each index before NVML is asked.
 pub(super) fn gpus(
     nvml: &Nvml,
     wsl: bool,
@@ -43,7 +42,7 @@ pub(super) fn gpus(
     Ok(gpus)
 }
 
-/// The number of GPUs, broken ones included.
+/// Returns the number of GPUs, broken ones included.
 pub(super) fn gpu_count(nvml: &Nvml) -> Result<u32, Fault> {
     let count = nvml.gpu_count().map_err(|f| fault(nvml, f))?;
     if count > MOST_GPUS {
@@ -61,8 +60,8 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
         pci: None,
         fault: fault(nvml, f),
     })?;
-    // Name, UUID and place are asked for even if one of them fails: a broken GPU that is asked for by its UUID or
-    // place shall be recognised.
+    // Name, UUID and PCI address are all read even if one of them fails, so that a broken GPU can be recognised by the
+    // others.
     let name = nvml.name(device);
     let uuid = nvml.uuid(device);
     let pci = nvml.pci(device).map(|pci| PciReport {
@@ -107,7 +106,7 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
     })
 }
 
-/// Whether a GPU addresses the host's memory coherently; one that knows no modes does not.
+/// Returns true if a GPU addresses the host's memory coherently, false if it has no addressing modes.
 fn coherent(nvml: &Nvml, gpu: Device) -> Option<bool> {
     match nvml.addressing_mode(gpu) {
         Ok(mode) => Some(mode == ADDRESSES_COHERENTLY),
@@ -119,12 +118,12 @@ fn coherent(nvml: &Nvml, gpu: Device) -> Option<bool> {
     }
 }
 
-/// Whether a GPU knows MIG, and its MIG devices.
+/// Reads whether a GPU supports MIG, and its MIG devices.
 pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fault> {
     let of_nvml = |f| fault(nvml, f);
     let mode = match nvml.mig_mode(gpu) {
         Ok((current, _pending)) => current,
-        // An old driver, and a GPU without MIG.
+        // An old driver, or a GPU without MIG.
         Err(Failure {
             reason: Reason::Code(FUNCTION_NOT_FOUND | NOT_SUPPORTED),
             ..
@@ -145,7 +144,7 @@ pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fa
     for slot in 0..slots {
         let device = match nvml.mig_device(gpu, slot) {
             Ok(device) => device,
-            // Destroying a MIG device leaves a hole; there may be more behind it.
+            // A destroyed MIG device leaves an empty slot; more devices may follow.
             Err(Failure {
                 reason: Reason::Code(NOT_FOUND),
                 ..
@@ -160,11 +159,11 @@ pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fa
     Ok((true, devices))
 }
 
-/// A failure in words.
+/// Formats a failure.
 pub(super) fn fault(nvml: &Nvml, failure: Failure) -> Fault {
     let function = failure.function.to_string_lossy().into_owned();
     match failure.reason {
-        // NVML itself may lack the function that has the words.
+        // The function that returns error texts may be missing from NVML too.
         Reason::Code(code) => Fault::Nvml {
             text: nvml.error_text(code).unwrap_or_else(|| match code {
                 FUNCTION_NOT_FOUND => "Function Not Found".into(),

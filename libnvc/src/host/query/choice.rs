@@ -1,9 +1,9 @@
-//! Chooses between executing a library's query program and copying the calling process.
+//! Chooses between executing a library's query program and forking the calling process.
 //!
-//! A program of its own is the better way, since it sees nothing of the caller's memory. But what a process can do after an
-//! execution is bounded by its bounding set, and callers that narrow theirs before they initialise the library (upstream's
-//! command line does) leave the program without the capabilities to change its root and user. And whoever copies the
-//! library by name leaves the program behind. A copy needs neither, but it can only be had of a process with one thread.
+//! A separate program is better, because it sees nothing of the caller's memory. But exec limits a process to its
+//! bounding set, and callers that narrow theirs before they initialise the library, as upstream's command line does,
+//! leave the program without the capabilities to change its root and user. The program is also missing if only the
+//! library was copied to the machine. A fork has neither problem, but only works in a process with one thread.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ use crate::sys::capabilities::{Capabilities, Set, is_ambient, is_bounding, only}
 use crate::sys::nvml::is_loaded;
 use crate::sys::process::is_alone;
 
-/// How a query process comes to be.
+/// How to start a query process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Start<'a> {
     Execute(&'a Path),
     Copy,
 }
 
-/// The capabilities that a query process may need, by number.
+/// The capabilities that a query process may need.
 const NAMES: [(u32, &str); 3] = [
     (SETGID, "CAP_SETGID"),
     (SETUID, "CAP_SETUID"),
@@ -30,10 +30,10 @@ const SETGID: u32 = 6;
 const SETUID: u32 = 7;
 const SYS_CHROOT: u32 = 18;
 
-/// Chooses for a library that has found its program, or has not.
+/// Chooses for a library that has or has not found its program.
 ///
-/// # Errors
-/// The process has threads, and either the program was not found, or `process creation failed: the bounding set lacks …`.
+/// # Errors The process has threads, and either the program was not found, or `process creation failed: the bounding
+/// set lacks …`.
 pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> Result<Start<'a>> {
     let lost = needed(wanted) & lost_by_execution();
     match program {
@@ -47,7 +47,8 @@ pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> R
     }
 }
 
-/// A copy would use the NVML that the caller has loaded, from another root and without its descriptors.
+/// Chooses a fork, unless it would use an NVML that the caller has already loaded, from another root and with closed
+/// descriptors.
 fn copy(nvml_is_loaded: bool) -> Result<Start<'static>> {
     if !nvml_is_loaded {
         return Ok(Start::Copy);
@@ -60,7 +61,7 @@ fn copy(nvml_is_loaded: bool) -> Result<Start<'static>> {
     ))
 }
 
-/// What a query process needs to become what is wanted.
+/// Returns the capabilities that a query process needs for this identity and root.
 fn needed(wanted: &Wanted<'_>) -> Set {
     let ids = |ids: nix::Result<[u32; 3]>, id| ids.is_ok_and(|ids| ids == [id; 3]);
     let users = nix::unistd::getresuid()
@@ -80,7 +81,7 @@ fn needed(wanted: &Wanted<'_>) -> Set {
     needed
 }
 
-/// What this process is permitted and a program that it executes would not be.
+/// Returns the capabilities that this process is permitted, but that a program it executes would lack.
 fn lost_by_execution() -> Set {
     let Ok(Capabilities {
         permitted,
@@ -107,7 +108,7 @@ fn narrowed(lost: Set) -> Error {
         .filter(|&(capability, _)| lost & only(capability) != 0)
         .map(|(_, name)| name)
         .collect();
-    // The way out is in the message, since C callers see nothing else.
+    // The message contains the way out, because C callers see nothing else.
     let text = format!(
         "process creation failed: the bounding set lacks {}: initialise the library before narrowing it, or before \
          starting threads",
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(needed(&wanted("/driver", uid + 1)), both);
     }
 
-    /// The bounding set is a thread's, and tests run on threads of their own.
+    /// The bounding set is per thread, and each test runs on its own thread.
     #[test]
     fn a_narrow_bounding_set_has_a_name() {
         let permitted = Capabilities::read().unwrap().permitted;

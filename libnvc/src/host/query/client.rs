@@ -1,6 +1,6 @@
-//! Asks: starts the query process, and turns its answers, silence or death into values and errors.
+//! Starts the query process, and converts its answers, silence or death to values and errors.
 //!
-//! Errors until NVML is initialised are of the kind [`ErrorKind::DriverUnavailable`], later ones
+//! Errors until NVML is initialised have the kind [`ErrorKind::DriverUnavailable`], later ones
 //! [`ErrorKind::DriverFailed`] or [`ErrorKind::TimedOut`]: upstream reports the two phases in different words.
 
 use std::fmt;
@@ -19,26 +19,25 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
 
-/// The first line of every error about a process that died or talked nonsense: upstream's, which tools look for.
+/// First line of every error about a process that died or sent garbage: upstream's words, which tools look for.
 const RPC_FAILED: &str = "driver rpc error: failed to process request";
 
-/// Which program the process runs. One that is executed must call [`serve_if_asked`](super::serve_if_asked) first thing.
+/// The program that the process runs. An executed program must first call [`serve_if_asked`](super::serve_if_asked).
 #[derive(Clone, Debug)]
 pub enum QueryProgram {
-    /// The program that is running, executed again.
+    /// The running program, executed again.
     ThisExecutable,
-    /// The same, but the process is a mere copy of this one where it has a single thread and the loader was not told
-    /// anything by its environment: that takes half the time. For a program's `main` that has nothing to hide from NVML
-    /// yet.
+    /// Like `ThisExecutable`, but forks if the process has a single thread and no environment variable addresses the
+    /// loader, which takes half the time. For a program's `main` that holds no secrets from NVML yet.
     ThisProcess,
     /// An absolute path.
     Path(PathBuf),
-    /// What a library has beside it, or why it was not found. Where it is missing, or the caller's bounding set would leave
-    /// it without the capabilities that it needs, a copy of the process stands in for it, if that has one thread.
+    /// A library's helper program, or the error of looking for it. If it is missing, or the caller's bounding set would
+    /// leave it without the capabilities that it needs, a fork replaces it, provided the process has one thread.
     Helper(Result<PathBuf>),
 }
 
-/// What a query process must be able to become.
+/// The root and identity that a query process must be able to change to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     /// Its root.
@@ -49,18 +48,18 @@ pub(crate) struct Wanted<'a> {
     pub(crate) gid: u32,
 }
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryRequest {
     /// Driver root; the query process changes its root unless it is exactly `/`.
     pub root: PathBuf,
-    /// User that the query process becomes.
+    /// User that the query process changes to.
     pub uid: u32,
-    /// Group that it becomes.
+    /// Group that it changes to.
     pub gid: u32,
-    /// NVML's absolute path under WSL2, where there are no minor numbers and no MIG; none elsewhere.
+    /// NVML's absolute path under WSL2, where minor numbers and MIG do not exist; None elsewhere.
     pub wsl_library: Option<PathBuf>,
-    /// How long the whole query may take.
+    /// Time limit of the whole query.
     pub deadline: Duration,
 }
 
@@ -73,25 +72,25 @@ pub struct QueryReply {
     pub devices: DeviceInfo,
 }
 
-/// The process of a query that has not been asked yet. Dropping it ends the process and reaps it.
+/// A started query process that has not received a request. Dropping it ends the process and reaps it.
 #[derive(Debug)]
 pub struct QueryProcess {
-    // First, so that it is closed before the process is waited for: that alone ends it.
+    // Declared first, so that it is closed before the wait: closing it ends the process.
     socket: UnixStream,
     process: Process,
 }
 
 impl QueryProcess {
-    /// Starts the program, which gets itself ready while the caller finds out what to ask.
+    /// Starts the program, which initialises itself while the caller prepares the request.
     ///
     /// The process needs SYS_CHROOT (for a driver root other than `/`), SETUID and SETGID after its start: start it
     /// while the bounding set still has them, or with them as ambient capabilities. It is killed when the *thread* that
-    /// calls this ends, so call it from one that stays until the answers are there.
+    /// calls this ends, so call it from a thread that stays until the answers have arrived.
     ///
     /// # Errors
     /// `process creation failed: <cause>`.
     pub fn start(program: &QueryProgram) -> Result<Self> {
-        // Nobody has that root or these users.
+        // No process has that root or these users, so every capability counts as needed.
         let everything = Wanted {
             root: Path::new(""),
             uid: u32::MAX,
@@ -100,7 +99,7 @@ impl QueryProcess {
         Self::start_for(program, &everything)
     }
 
-    /// The same where it is known what the process must be able to become.
+    /// Starts the program when the required root and identity are known.
     pub(crate) fn start_for(program: &QueryProgram, wanted: &Wanted<'_>) -> Result<Self> {
         let this = Path::new(THIS_EXECUTABLE);
         let way = match program {
@@ -120,13 +119,13 @@ impl QueryProcess {
         Ok(Self { socket, process })
     }
 
-    /// Our end of its socket, and the process.
+    /// Returns our end of the socket, and the process.
     pub(super) fn into_parts(self) -> (UnixStream, Process) {
         (self.socket, self.process)
     }
 }
 
-/// A query on its way. Dropping it ends the process and reaps it.
+/// A running query. Dropping it ends the process and reaps it.
 #[derive(Debug)]
 pub struct Query {
     conversation: Conversation,
@@ -134,16 +133,16 @@ pub struct Query {
     answers: Answers,
 }
 
-/// What has been learnt so far.
+/// The answers received so far.
 #[derive(Debug, Default)]
 struct Answers {
     ready: Option<Result<Versions>>,
     gpus: Option<Result<Vec<Result<GpuReport, GpuFault>>>>,
-    /// The GPU that NVML is being asked about.
+    /// The GPU that NVML is currently asked about.
     asking: Option<u32>,
 }
 
-/// Told once when the query is slow.
+/// Called once if the query is slow.
 struct Notice(Box<dyn FnOnce(Duration) + Send>);
 
 impl fmt::Debug for Notice {
@@ -153,7 +152,7 @@ impl fmt::Debug for Notice {
 }
 
 impl Query {
-    /// Starts a process and asks it; returns at once.
+    /// Starts a process and sends the request; returns at once.
     ///
     /// # Errors
     /// Those of [`QueryProcess::start`].
@@ -166,7 +165,7 @@ impl Query {
         Self::ask(QueryProcess::start_for(program, &wanted)?, request)
     }
 
-    /// Asks a process that was started beforehand; returns at once.
+    /// Sends the request to a process that was started beforehand; returns at once.
     ///
     /// # Errors
     /// `process creation failed: <cause>`.
@@ -178,7 +177,7 @@ impl Query {
         })
     }
 
-    /// Has somebody told, once, when answers are waited for and three seconds have passed since the start.
+    /// Calls `notice` once if the query takes longer than three seconds.
     pub fn when_slow(&mut self, notice: impl FnOnce(Duration) + Send + 'static) {
         self.notice = Some(Notice(Box::new(notice)));
     }
@@ -186,13 +185,13 @@ impl Query {
     /// Waits until NVML is initialised.
     ///
     /// # Errors
-    /// The kind is `DriverUnavailable` for all of them: `change root failed: …`, `privilege change failed: …`,
-    /// `load library failed: …`, `nvml error: …`, `driver rpc error: …`.
+    /// Their kind is always `DriverUnavailable`: `change root failed: …`, `privilege change failed: …`, `load library
+    /// failed: …`, `nvml error: …`, `driver rpc error: …`.
     pub fn ready(&mut self) -> Result<()> {
         self.raw_versions().map(drop)
     }
 
-    /// Waits for the driver's versions; the GPUs are still being asked for.
+    /// Waits for the driver's versions; the GPUs may still be pending.
     ///
     /// # Errors
     /// Those of [`ready`](Self::ready), and `nvml error: …` of the kind `DriverFailed`.
@@ -203,8 +202,8 @@ impl Query {
     /// Waits for the GPUs, and warns of those that are skipped because NVML fails on them.
     ///
     /// # Errors
-    /// Those of [`ready`](Self::ready); `nvml error: …`, also if NVML fails on every GPU there is; `driver rpc error: …`
-    /// if NVML crashes, hangs or answers nonsense.
+    /// Those of [`ready`](Self::ready); `nvml error: …`, also if NVML fails on every GPU there is; `driver rpc error:
+    /// …` if NVML crashes, hangs or sends garbage.
     pub fn devices(&mut self) -> Result<DeviceInfo> {
         self.ready()?;
         while self.answers.gpus.is_none() {
@@ -217,7 +216,7 @@ impl Query {
         }
     }
 
-    /// Waits for all answers and for the end of the process.
+    /// Waits for all answers and for the process to end.
     ///
     /// # Errors
     /// Those of [`versions`](Self::versions) and [`devices`](Self::devices), in this order.
@@ -228,7 +227,7 @@ impl Query {
         })
     }
 
-    /// Waits until there is an answer or an error to everything, and ends the process. The answers are kept.
+    /// Waits until every answer or an error has arrived, and ends the process. The answers are kept.
     pub fn settle(&mut self) {
         while self.answers.ready.is_none() || self.answers.gpus.is_none() {
             self.step();
@@ -246,7 +245,7 @@ impl Query {
         }
     }
 
-    /// Waits for one message, or for what ends the query. Afterwards there is an answer more or GPU less to wait for.
+    /// Waits for one message, or for the end of the query. Each call settles one answer or advances by one GPU.
     fn step(&mut self) {
         let end = match self.receive() {
             Ok(message) => self.answers.take(message),
@@ -288,7 +287,7 @@ impl Query {
 }
 
 impl Answers {
-    /// Files a message; an error is the end of the query.
+    /// Stores a message; returns an error if it ends the query.
     fn take(&mut self, message: Message) -> Option<Error> {
         match message {
             Message::Unavailable(fault) if self.ready.is_none() => {
@@ -305,7 +304,7 @@ impl Answers {
         None
     }
 
-    /// Gives every answer that is still missing the same error.
+    /// Sets the same error for every missing answer.
     fn fail(&mut self, error: Error) {
         if self.ready.is_none() {
             let error = error.clone().with_kind(ErrorKind::DriverUnavailable);
@@ -316,7 +315,7 @@ impl Answers {
         }
     }
 
-    /// What NVML is doing, to follow an account of what went wrong.
+    /// Describes NVML's current work, as context for an error message.
     fn occasion(&self) -> String {
         match (&self.ready, self.asking) {
             (None, _) => "while it was being initialised".into(),

@@ -1,4 +1,4 @@
-//! Talks with a query process: one request, then messages until one of the two ends it.
+//! Exchanges messages with a query process: one request, then replies until either side ends.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -16,13 +16,13 @@ use super::protocol::{Garbled, Message, Question, Request, encode, take};
 use super::{LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result};
 
-/// When a caller that waits wants to hear that NVML is the reason.
+/// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// A query process that was asked. Dropping it ends the process and reaps it.
+/// A query process that has received its request. Dropping it ends the process and reaps it.
 #[derive(Debug)]
 pub(crate) struct Conversation {
-    // First, so that it is closed before the process is waited for: that alone ends it.
+    // Declared first, so that it is closed before the wait: closing it ends the process.
     socket: UnixStream,
     pub(super) process: Process,
     received: Vec<u8>,
@@ -30,21 +30,21 @@ pub(crate) struct Conversation {
     pub(super) deadline: Duration,
 }
 
-/// Why no message came.
+/// The reason why no message arrived.
 #[derive(Debug)]
 pub(super) enum Silence {
-    /// What came is not a message.
+    /// The received bytes are not a message.
     Garbled,
-    /// The process ended, in these words.
+    /// The process ended, with this description.
     Died(String),
-    /// The deadline passed; the process was ended.
+    /// The deadline passed; the process was killed.
     TimedOut,
-    /// The socket could not be waited for.
+    /// Waiting for the socket failed.
     Failed(Errno),
 }
 
 impl Conversation {
-    /// Puts a question to a process.
+    /// Sends a request to a process.
     ///
     /// # Errors
     /// `process creation failed: <cause>`.
@@ -73,9 +73,9 @@ impl Conversation {
             question,
         })
         .map_err(|Garbled| not_created(Errno::E2BIG))?;
-        // Waits in the socket for the process. It cannot block, since a request is a path or two long.
+        // The socket buffers it. The write cannot block, because a request is a path or two long.
         match socket.write_all(&bytes) {
-            // The process died already; reading its answer will say so.
+            // The process has already died; receiving will report that.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -95,7 +95,7 @@ impl Conversation {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// What a caller of nvidia-docker may read: that NVML crashed, or did not answer in time.
+    /// NVML crashed, or did not answer in time, in words for nvidia-docker's callers.
     pub(crate) fn next(&mut self) -> Result<Message> {
         let message = self.receive(&mut None::<fn(Duration)>);
         message.map_err(|silence| match silence {
@@ -115,7 +115,7 @@ impl Conversation {
         })
     }
 
-    /// Waits for the next message. The notice is given once when three seconds have passed since the start.
+    /// Waits for the next message. Calls the notice once when three seconds have passed since the start.
     pub(super) fn receive(
         &mut self,
         notice: &mut Option<impl FnOnce(Duration)>,
@@ -130,7 +130,7 @@ impl Conversation {
             match self.socket.read(&mut buffer) {
                 Ok(length) if length > 0 => self.received.extend(buffer.iter().take(length)),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // The end, or it died with some of our request unread.
+                // The socket was closed, or the process died with part of our request unread.
                 Ok(_) | Err(_) => return Err(Silence::Died(self.process.end())),
             }
         }
@@ -142,7 +142,7 @@ impl Conversation {
     ) -> Result<(), Silence> {
         loop {
             let elapsed = self.started.elapsed();
-            // Also while there is always more to read.
+            // Checked here too, because more data may always be available.
             if elapsed >= self.deadline {
                 self.process.kill();
                 return Err(Silence::TimedOut);
@@ -157,7 +157,7 @@ impl Conversation {
                 None => self.deadline,
             };
             let rest = end.saturating_sub(elapsed);
-            // Rounded up, so as not to wake just before the time has come.
+            // Rounded up, to avoid waking just before the deadline.
             let millis = rest.as_micros().div_ceil(1000);
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];

@@ -1,7 +1,7 @@
-//! Finds out which parts of the host's C library NVML will ask for, so that the query process loads those and no others.
+//! Determines which of the host's C library parts NVML needs, so that the query process loads only those.
 //!
-//! Loading one takes the loader a tenth of a millisecond, and NVML waits. Drivers differ in what they need; where the
-//! library cannot be found by the driver root's cache, or needs something that is not known here, it is all of them.
+//! Each one costs the loader a tenth of a millisecond while NVML waits. Drivers differ in their needs. If the driver
+//! root's cache does not list NVML, or NVML needs an unknown library, all parts are loaded.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,8 +13,8 @@ use crate::host::{DEFAULT_LDCACHE, DriverRoot};
 use crate::ldcache::format::Cache;
 use crate::path::HostPath;
 
-/// Parts of the C library and the compiler's run time that NVML may need. The ones of the driver root may belong to
-/// another C library than the one that is running.
+/// Parts of the C library and the compiler's run time that NVML may need. Those of the driver root may belong to
+/// another C library than the running one.
 pub(super) const HOST_LIBRARIES: [&str; 5] = [
     "libm.so.6",
     "librt.so.1",
@@ -23,13 +23,14 @@ pub(super) const HOST_LIBRARIES: [&str; 5] = [
     "libgcc_s.so.1",
 ];
 
-/// What every program has loaded: the C library itself and the loader, whose name depends on the architecture.
+/// Libraries that every program has loaded: the C library itself and the loader, whose name depends on the
+/// architecture.
 const ALWAYS_THERE: [&[u8]; 3] = [b"libc.so.6", b"ld-linux", b"ld64.so"];
 
-/// Longest name in [`HOST_LIBRARIES`] and a bit: more of a name need not be read to tell that it is another.
+/// A bit more than the longest name in [`HOST_LIBRARIES`]: reading this much of a name suffices to compare it.
 const LONGEST: usize = 20;
 
-/// Those of [`HOST_LIBRARIES`] that NVML needs, in that order. `nvml` is its name for the loader, or a path.
+/// Returns the [`HOST_LIBRARIES`] that NVML needs, in that order. `nvml` is its name for the loader, or a path.
 pub(super) fn of_nvml(root: &Path, nvml: &OsStr) -> Vec<&'static str> {
     find(root, nvml).unwrap_or_else(|| HOST_LIBRARIES.to_vec())
 }
@@ -57,7 +58,7 @@ fn find(root: &Path, nvml: &OsStr) -> Option<Vec<&'static str>> {
     })
 }
 
-/// The file that the loader will take; none unless there is one choice only.
+/// Returns the file that the loader will take; None unless it is unambiguous.
 fn cached(root: &DriverRoot, name: &OsStr) -> Option<HostPath> {
     let bytes = root.read(&HostPath::new(DEFAULT_LDCACHE)).ok()?;
     let mut found = Cache::parse(&bytes)?.entries().filter(|entry| {
@@ -80,7 +81,7 @@ mod tests {
 
     const NATIVE: i32 = 0x303;
 
-    /// A driver root with a library that needs `needed`, and a cache with these entries.
+    /// Makes a driver root with a library that needs `needed`, and a cache with these entries.
     fn root(needed: &[&str], cache: &[(i32, &str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("etc")).unwrap();

@@ -1,4 +1,4 @@
-//! Starts and ends the query process, from the asking side.
+//! Starts and ends the query process.
 
 use std::ffi::{CString, OsStr};
 use std::fs::OpenOptions;
@@ -20,25 +20,25 @@ use crate::sys::fork::copy_of_this_process;
 use crate::sys::process::{is_alone, wait_for_end};
 use crate::sys::spawn::spawn;
 
-/// The program that is running, whatever became of its name: the kernel's link to it, good for deleted files too.
+/// The kernel's link to the running program, which works for renamed and deleted files too.
 ///
-/// The new process follows the link itself, while it still is the program that is running.
+/// The new process resolves the link itself, before exec, while it still refers to the running program.
 pub(super) const THIS_EXECUTABLE: &str = "/proc/self/exe";
 
-/// How long a process that was told to end is waited for. One that sits in the kernel driver cannot be killed.
+/// How long to wait for a killed process. One that hangs in the kernel driver cannot be killed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A started process; ended and reaped when dropped.
+/// A started process; killed and reaped when dropped.
 #[derive(Debug)]
 pub(super) struct Process(Option<Pid>);
 
 impl Process {
-    /// Executes a program or copies this process, with a socket as its standard input.
+    /// Executes a program or forks this process, with a socket as its standard input.
     ///
     /// # Errors
-    /// `EAGAIN` for a copy if there are more threads; the system's.
+    /// `EAGAIN` for a fork if the process has more threads; the system's.
     pub(super) fn start(way: &Start<'_>, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
-        // NVML writes to both output streams when it feels like it.
+        // NVML may write to both output streams at any time.
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
         let null = above_streams(null.map_err(|e| errno(&e))?.into())?;
         let environment: Vec<CString> = std::env::vars_os()
@@ -63,9 +63,9 @@ impl Process {
         Ok(Self(Some(pid)))
     }
 
-    /// How the process ended, in words. It is ended if need be.
+    /// Describes how the process ended. Kills it if necessary.
     pub(super) fn end(&mut self) -> String {
-        // A process that ended by itself shall not be said to have been killed.
+        // Wait briefly first: a process that ended by itself should not be reported as killed.
         let ended = self.reap(PATIENCE / 10).or_else(|| {
             self.kill();
             self.reap(PATIENCE)
@@ -76,28 +76,28 @@ impl Process {
         }
     }
 
-    /// Ends the process, whatever it is doing.
+    /// Kills the process, whatever it is doing.
     pub(super) fn kill(&mut self) {
-        // Asked first whether it is still there: in a program that ignores SIGCHLD, or reaps all children, its number
-        // may be another's by now.
+        // Reap it first if it has ended: in a program that ignores SIGCHLD, or reaps all children, its pid may have
+        // been reused.
         self.reap(Duration::ZERO);
         if let Some(pid) = self.0 {
             let _ = kill(pid, Signal::SIGKILL);
         }
     }
 
-    /// Ends the process and reaps it, now or, if it is stuck in the kernel, when it ends.
+    /// Kills the process and reaps it, immediately or, if it hangs in the kernel, when it ends.
     pub(super) fn dismiss(&mut self) {
         self.kill();
         self.reap(PATIENCE);
         if let Some(pid) = self.0.take() {
-            // The caller is not held up.
+            // The caller does not wait for it.
             log::debug!("the query process {pid} does not end");
             let _ = thread::Builder::new().spawn(move || waitpid(pid, None));
         }
     }
 
-    /// Waits for the process to end. None if it did not in time, and if somebody else reaped it.
+    /// Waits for the process to end. Returns None on timeout, or if other code reaped it.
     fn reap(&mut self, patience: Duration) -> Option<WaitStatus> {
         let pid = self.0?;
         let start = Instant::now();
@@ -126,8 +126,8 @@ impl Drop for Process {
     }
 }
 
-/// The same file with a descriptor that is not one of a new process's standard streams: a caller that has closed its
-/// own gets such numbers for whatever it opens.
+/// Returns a duplicate of the file that is not one of the standard streams' descriptors, which a caller gets for new
+/// files if it has closed its own streams.
 pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     if fd.as_raw_fd() > 2 {
         return Ok(fd);
@@ -135,25 +135,25 @@ pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     fd.try_clone().map_err(|e| errno(&e))
 }
 
-/// The system's error number of a standard library error.
+/// Returns the errno of a standard library error.
 pub(super) fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)
 }
 
-/// Whether a copy of this process would do as well as the program itself: what the loader was told once is heeded in the
-/// copy too.
+/// Returns true if a fork is equivalent to executing the program: the loader's environment variables, which a fork
+/// inherits, are unset.
 pub(super) fn may_copy() -> bool {
     !std::env::vars_os().any(|(name, _)| is_for_loader(&name)) && is_alone()
 }
 
-/// Whether NVML gets to see an environment variable. Never those of the loader.
+/// Returns true if NVML gets to see an environment variable. Never for the loader's.
 fn is_for_nvml(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let nvml = name.windows(4).any(|part| part == b"NVML") && !name.starts_with(b"LD_");
     nvml || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
 }
 
-/// Whether the C library's loader reads an environment variable.
+/// Returns true if the C library's loader reads an environment variable.
 fn is_for_loader(name: &OsStr) -> bool {
     let name = name.as_bytes();
     name.starts_with(b"LD_") || name == b"GLIBC_TUNABLES"

@@ -1,8 +1,8 @@
-//! Defines what passes between a query's two processes: one request, one reply in pieces.
+//! Defines the messages between the two processes of a query: one request, one reply in pieces.
 //!
-//! Each message is its length (four bytes, little-endian) and JSON. The asking process is privileged and the other one
-//! hosts a large foreign library, so the reply is parsed as something hostile: bounded, and free of panics. What its
-//! texts may look like is checked where they are used, in [`device`](crate::host::device).
+//! Each message is its length (four bytes, little-endian) and JSON. The asking process is privileged, and the other one
+//! hosts a large foreign library, so the reply is parsed as hostile input: bounded and without panics. The contents of
+//! its strings are validated where they are used, in [`device`](crate::host::device).
 
 use std::ffi::OsString;
 
@@ -11,63 +11,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::monitor::{Facts, GpuStatus};
 
-/// Longest message. A GPU with seven MIG devices takes about 1 kB.
+/// Size limit of a message. A GPU with seven MIG devices takes about 1 kB.
 const LONGEST: usize = 8 << 20;
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// Driver root as the caller names it.
+    /// Driver root as named by the caller.
     pub(crate) root: OsString,
-    /// User the process becomes.
+    /// User the process changes to.
     pub(crate) uid: u32,
-    /// Group the process becomes.
+    /// Group the process changes to.
     pub(crate) gid: u32,
     /// Libraries to load before the root is changed; see `needs`.
     pub(crate) host_libraries: Vec<String>,
-    /// NVML's path under WSL2, where there are no minor numbers and no MIG.
+    /// NVML's path under WSL2, where minor numbers and MIG do not exist.
     pub(crate) wsl_library: Option<OsString>,
-    /// The asking process, to notice that it is gone already.
+    /// Pid of the asking process, to notice that it has already ended.
     pub(crate) parent: i32,
-    /// What is asked for.
     pub(crate) question: Question,
 }
 
-/// What is asked for.
+/// The question.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Question {
-    /// Versions, and what a container needs to know of the GPUs.
+    /// Versions, and the facts about GPUs that containers need.
     #[default]
     Identity,
-    /// Which GPUs and MIG devices there are, for monitoring: the part of the facts that is had without connecting to
-    /// each GPU.
+    /// GPUs and MIG devices, for monitoring: the facts that do not require connecting to each GPU.
     Identities,
-    /// All that does not change, for monitoring.
+    /// All constant facts, for monitoring.
     Facts,
-    /// What these GPUs do now.
+    /// Current state of these GPUs.
     Status(Vec<u32>),
 }
 
 /// A piece of the reply, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// NVML could not be loaded or initialised. The end.
+    /// NVML could not be loaded or initialised. Last message.
     Unavailable(Fault),
     /// NVML is initialised.
     Ready(Versions),
-    /// This GPU is next; so a crash or hang can be laid at its door.
+    /// This GPU is next; a crash or hang can then be attributed to it.
     Asking(u32),
-    /// The GPUs in NVML's order, or why there is no list. The end.
+    /// The GPUs in NVML's order, or the reason why there is no list. Last message.
     Gpus(Result<Vec<Result<GpuReport, GpuFault>>, Fault>),
-    /// The facts. The end.
+    /// The facts. Last message.
     Facts(Result<Facts, Fault>),
-    /// What one GPU does; the others' may come before.
+    /// State of one GPU; the GPUs may come in any order.
     Status(u32, Result<GpuStatus, Fault>),
     /// The end of a status.
     Done,
 }
 
-/// Versions, as NVML gives them.
+/// Versions, as returned by NVML.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Versions {
     pub(crate) driver: Result<String, Fault>,
@@ -85,14 +83,14 @@ pub(crate) struct GpuReport {
     /// None under WSL2.
     pub(crate) minor: Option<u32>,
     pub(crate) mig_capable: bool,
-    /// It is divided, perhaps into nothing yet.
+    /// MIG mode is on, possibly without MIG devices yet.
     pub(crate) mig_enabled: bool,
-    /// Whether it addresses the host's memory coherently, if NVML could say.
+    /// True if it addresses the host's memory coherently; None if NVML does not know.
     pub(crate) coherent: Option<bool>,
     pub(crate) mig_devices: Vec<MigReport>,
 }
 
-/// A GPU's place on the PCI bus.
+/// A PCI address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PciReport {
     pub(crate) domain: u32,
@@ -109,7 +107,7 @@ pub(crate) struct MigReport {
     pub(crate) ci: u32,
 }
 
-/// A GPU that NVML lists but fails on, and what was learnt of it.
+/// A GPU that NVML lists but fails on, with its known properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuFault {
     pub(crate) uuid: Option<String>,
@@ -117,7 +115,7 @@ pub(crate) struct GpuFault {
     pub(crate) fault: Fault,
 }
 
-/// Why something could not be done in the query process.
+/// A failure in the query process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     /// A system call failed.
@@ -130,7 +128,7 @@ pub(crate) enum Fault {
         code: u32,
         text: String,
     },
-    /// NVML claims success and answers nonsense; the whole text.
+    /// NVML reported success but returned garbage; the whole text.
     Nonsense { function: String, text: String },
 }
 
@@ -138,7 +136,7 @@ pub(crate) enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// The bytes of a message.
+/// Serialises a message.
 pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Garbled> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message).map_err(|_| Garbled)?;
@@ -150,7 +148,7 @@ pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Garbled> {
     Ok(bytes)
 }
 
-/// Takes the first message off the front of `bytes`; none if it is not complete yet.
+/// Removes the first message from the front of `bytes`; None if it is incomplete.
 pub(crate) fn take<T: DeserializeOwned>(bytes: &mut Vec<u8>) -> Result<Option<T>, Garbled> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
         return Ok(None);

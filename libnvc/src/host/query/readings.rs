@@ -1,7 +1,7 @@
-//! Puts the questions of monitoring to NVML and CUDA; each failure is that of the GPU it happens on.
+//! Reads monitoring data from NVML and CUDA; each failure is attributed to its GPU.
 //!
-//! Facts are asked for one GPU after the other. What GPUs do is asked for all at once, a thread each, since the driver
-//! measures PCIe traffic for 40 ms and a GPU that hangs must not keep the others waiting.
+//! Facts are read from one GPU after the other. The state is read from all GPUs in parallel, with a thread each,
+//! because the driver measures PCIe traffic for 40 ms and a hanging GPU must not delay the others.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -16,12 +16,12 @@ use crate::sys::nvml::{
     Clock, Device, Direction, FUNCTION_NOT_FOUND, Failure, Location, NOT_SUPPORTED, Nvml, Reason,
 };
 
-/// Longest text that is handed on: as long as NVML's own.
+/// Length limit of strings, the same as NVML's.
 const LONGEST_TEXT: usize = 96;
-/// Clocks, limits and sizes above this are nonsense; it keeps sums of them in range.
+/// Clocks, limits and sizes above this are invalid; the limit keeps sums of them in range.
 const LARGEST: u64 = 1 << 60;
 
-/// Asks for the versions and what identifies each GPU.
+/// Reads the versions and the identity of each GPU.
 pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, Fault> {
     let gpus = (0..gpu_count(nvml)?).map(|index| {
         let (device, mut facts) = identity(nvml, index)?;
@@ -33,7 +33,7 @@ pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Fac
     Ok(Facts { driver, cuda, gpus })
 }
 
-/// Asks what the driver and its GPUs are.
+/// Reads the facts about the driver and its GPUs.
 pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, Fault> {
     let count = gpu_count(nvml)?;
     let (driver, mut version) = versions(nvml, cuda);
@@ -58,7 +58,7 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, F
     })
 }
 
-/// The versions of the driver and of CUDA, or why they are unknown.
+/// Reads the versions of the driver and of CUDA, or the reasons why they are unknown.
 fn versions(
     nvml: &Nvml,
     cuda: &Result<Cuda, String>,
@@ -120,7 +120,7 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
     }
 }
 
-/// The MIG devices of a GPU.
+/// Reads the MIG devices of a GPU.
 fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
     let (_, reports) = mig(nvml, device)?;
     let named = |slot| {
@@ -139,9 +139,9 @@ fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
     Ok(devices.collect())
 }
 
-/// What a GPU cannot be used without.
+/// Reads the facts that identify a GPU.
 fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), String> {
-    // A GPU without one of these is of no use to anyone who asks here.
+    // Monitoring cannot use a GPU without one of these.
     let failed = |failure: Failure| match is_missing(failure) {
         true => "unsupported GPU device".to_owned(),
         false => words(&fault(nvml, failure)),
@@ -162,7 +162,7 @@ fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), String> {
     ))
 }
 
-/// Adds what only CUDA knows.
+/// Adds facts that only CUDA has.
 fn of_cuda(cuda: &Cuda, facts: &mut GpuFacts) -> Result<Gpu, String> {
     let gpu = cuda.gpu(&facts.busid)?;
     let fact = |attribute| {
@@ -182,7 +182,7 @@ fn of_cuda(cuda: &Cuda, facts: &mut GpuFacts) -> Result<Gpu, String> {
     Ok(gpu)
 }
 
-/// Adds to each GPU the others that it can reach.
+/// Adds to each GPU those with peer access.
 fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [Known]) {
     for later in 1..gpus.len() {
         let (before, rest) = gpus.split_at_mut(later);
@@ -221,7 +221,7 @@ fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [Known]) {
     }
 }
 
-/// Asks what GPUs do, all at once, and hands on each answer as it comes.
+/// Reads the state of GPUs, all in parallel, and passes on each answer as it arrives.
 pub(super) fn status(
     nvml: &Nvml,
     indices: &[u32],
@@ -235,7 +235,7 @@ pub(super) fn status(
                 thread::Builder::new()
                     .stack_size(256 << 10)
                     .spawn_scoped(threads, move || {
-                        // The receiver has gone: the process is about to end.
+                        // The receiver is gone: the process is about to end.
                         let _ = sender.send((*index, status_of(nvml, *index)));
                     });
             if let Err(error) = asked {
@@ -294,14 +294,14 @@ fn processes(nvml: &Nvml, device: Device) -> Result<Vec<ProcessStatus>, Fault> {
         .into_iter()
         .map(|process| ProcessStatus {
             pid: process.pid,
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             name: nvml.process_name(process.pid).ok().map(|name| plain(&name)),
             memory: process.memory.map(sane),
         });
     Ok(named.collect())
 }
 
-/// The memory of a GPU's MIG devices. One that cannot be read is as one that is not there.
+/// Reads the memory of a GPU's MIG devices. Omits devices that cannot be read.
 fn mig_status(nvml: &Nvml, device: Device) -> Vec<MigStatus> {
     let reports = mig(nvml, device)
         .map(|(_, reports)| reports)
@@ -318,7 +318,7 @@ fn mig_status(nvml: &Nvml, device: Device) -> Vec<MigStatus> {
     read.collect()
 }
 
-/// Reads values of a GPU and remembers what should have been there.
+/// Reads values of a GPU and collects the errors of unexpected failures.
 struct Reader<'a> {
     nvml: &'a Nvml,
     problems: Vec<String>,
@@ -332,7 +332,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value; none if the GPU does not have it, and if reading it failed.
+    /// Returns the value; None if the GPU does not have it or reading it failed.
     fn of<T>(&mut self, value: Result<T, Failure>) -> Option<T> {
         supported(value).unwrap_or_else(|failure| {
             self.problems.push(words(&fault(self.nvml, failure)));
@@ -341,7 +341,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// None for a value that the GPU or the driver does not have.
+/// Returns None for a value that the GPU or the driver does not have.
 fn supported<T>(value: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match value {
         Ok(value) => Ok(Some(value)),
@@ -361,7 +361,7 @@ fn sane(number: u64) -> u64 {
     number.min(LARGEST)
 }
 
-/// A text without control characters, and not longer than NVML's.
+/// Removes control characters from a string and cuts it to NVML's length.
 fn plain(text: &str) -> String {
     text.chars()
         .take(LONGEST_TEXT)

@@ -1,8 +1,8 @@
-//! Is the query process: gives up everything it does not need, loads NVML, answers once, ends.
+//! Runs the query process: drops everything it does not need, loads NVML, answers once, ends.
 //!
-//! The order of the steps is the point; each comment says why a step stands where it stands. The environment was
-//! reduced by the asking process already, since the loader reads its variables before `main`. The process may be a copy of
-//! the asking one: whatever that owns is left alone, but for descriptors, which are closed.
+//! The order of the steps matters, and each comment gives the reason. The asking process has already reduced the
+//! environment, because the loader reads its variables before `main`. The process may be a fork of the asking one, so
+//! it leaves inherited state alone, except for descriptors, which it closes.
 
 use std::ffi::{CStr, OsStr};
 use std::io::{self, Read, Write};
@@ -22,14 +22,14 @@ use crate::sys::cuda::Cuda;
 use crate::sys::nvml::{Nvml, preload};
 use crate::sys::process::{close_from, exit_now, live_as_long_as, reset_signals};
 
-/// Exit statuses, for who looks at the process from outside; the reply says what happened.
+/// Exit statuses, for observers of the process; the reply says what happened.
 const DONE: u8 = 0;
 const NO_REQUEST: u8 = 64;
 const ABANDONED: u8 = 65;
 
-/// Becomes the query process if that is what the program was executed for, and then does not return.
+/// Becomes the query process if the program was executed for that, and then does not return.
 ///
-/// To be called first thing in `main`, before any thread, descriptor or signal handler exists.
+/// Must be the first call in `main`, before any thread, descriptor or signal handler exists.
 pub fn serve_if_asked() {
     let mut arguments = std::env::args_os();
     let mut next_is = |expected: &CStr| {
@@ -42,11 +42,11 @@ pub fn serve_if_asked() {
     }
 }
 
-/// The query process from its start to its exit status. Its standard input is the socket, its signals are blocked.
+/// Runs the query process and returns its exit status. Its standard input is the socket; its signals are blocked.
 pub(super) fn serve() -> u8 {
-    // Before it waits for anything. What this process lacks in the end is for `confine` to find out.
+    // Before anything blocks. `confine` reports a failure later.
     let _ = hide();
-    // Nothing of the asking process may leak into NVML and the helpers it runs.
+    // NVML and the helpers it runs must not inherit the asking process's files.
     close_from(3);
     if reset_signals().is_err() {
         return NO_REQUEST;
@@ -63,11 +63,11 @@ pub(super) fn serve() -> u8 {
     }
 }
 
-/// The socket that came as standard input, moved out of NVML's way and closed to the programs NVML runs.
+/// Moves the socket from standard input to a close-on-exec descriptor.
 fn take_socket() -> io::Result<UnixStream> {
     let input = io::stdin();
     let socket = input.as_fd().try_clone_to_owned()?;
-    // Standard output and error are /dev/null, open both ways.
+    // Standard output and error are /dev/null, opened for reading and writing.
     nix::unistd::dup2_stdin(io::stdout())?;
     Ok(UnixStream::from(socket))
 }
@@ -93,10 +93,10 @@ fn send(mut socket: &UnixStream, message: &Message) -> io::Result<()> {
     socket.write_all(&bytes)
 }
 
-/// Answers the request. An error means that nobody listens any more.
+/// Answers the request. An error means that the reader is gone.
 ///
-/// NVML is neither shut down nor unloaded at the end: the kernel releases what the process held, and foreign code that
-/// does not run can neither fail nor hang.
+/// NVML is neither shut down nor unloaded: the kernel releases the process's resources, and foreign code that does not
+/// run can neither fail nor hang.
 fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
     if let Err(fault) = confine(request) {
         return send(&socket, &Message::Unavailable(fault));
@@ -145,13 +145,13 @@ fn identify(socket: &UnixStream, nvml: &Nvml, request: &Request) -> io::Result<(
     send(socket, &Message::Gpus(gpus))
 }
 
-/// Locks the process into the driver root, with the identity asked for and no privileges.
+/// Confines the process to the driver root, with the requested identity and no privileges.
 fn confine(request: &Request) -> Result<(), Fault> {
-    // For people who look at the process table; nothing depends on it.
+    // For users who look at the process table; nothing depends on it.
     let _ = prctl::set_name(PROGRAM_NAME);
     if request.root != "/" {
-        // Before the root changes, since afterwards they cannot be found. NVML gets these, by their names, instead of
-        // those of the driver root, which may belong to another C library than the one that is running.
+        // Before the root changes, because the files cannot be found afterwards. NVML's dependencies resolve to these
+        // by name, rather than to those of the driver root, which may belong to another C library than the running one.
         request.host_libraries.iter().for_each(|name| preload(name));
         nix::unistd::chroot(request.root.as_os_str()).map_err(failed("change root failed"))?;
         nix::unistd::chdir("/").map_err(failed("change root failed"))?;
@@ -163,16 +163,16 @@ fn confine(request: &Request) -> Result<(), Fault> {
     prctl::set_no_new_privs().map_err(failed("privilege change failed"))
 }
 
-/// Closes the process to containers in the host's pid namespace: its root directory is the host's, and its memory may
-/// be a copy of a privileged process's.
+/// Prevents containers in the host's pid namespace from tracing the process: its root directory is the host's, and its
+/// memory may be a copy of a privileged process's.
 fn hide() -> Result<(), Errno> {
     prctl::set_dumpable(false)
 }
 
-/// Changes group and user where they differ, the group first: the user's rights are needed for it.
+/// Changes group and user if they differ, the group first, because that needs the user's privileges.
 ///
-/// The capabilities stay, so that nobody can trace the process before it is hidden again: the change of user may have
-/// undone that (fs.suid_dumpable=1).
+/// The capabilities stay, so that the process cannot be traced before it is hidden again: the change of user may have
+/// made it dumpable (fs.suid_dumpable=1).
 fn become_user(uid: Uid, gid: Gid) -> Result<(), Errno> {
     prctl::set_keepcaps(true)?;
     let groups = nix::unistd::getresgid()?;
@@ -187,14 +187,14 @@ fn become_user(uid: Uid, gid: Gid) -> Result<(), Errno> {
     hide()
 }
 
-/// Makes the process end together with the one that asked, also while NVML hangs.
+/// Makes the process end together with the asking one, also while NVML hangs.
 ///
-/// The kernel's death signal is set after the identity has changed, which clears it. It is tied to the asking *thread*
-/// and can be lost, so the closing of the other end of the socket ends the process as well.
+/// The kernel's death signal is set after the change of identity, which clears it. It is tied to the asking *thread*
+/// and can be lost, so closing the other end of the socket ends the process as well.
 fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream, Errno> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let ours = nix::unistd::getppid().as_raw();
-    // Zero: the parent is outside our process-id namespace, and its number cannot be compared.
+    // Zero: the parent is outside our pid namespace, and its pid cannot be compared.
     if ours != parent && ours != 0 {
         return Err(Errno::ESRCH);
     }
@@ -204,7 +204,7 @@ fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream
 fn load(request: &Request) -> Result<Nvml, Fault> {
     let library = request.wsl_library.as_deref();
     let nvml = Nvml::load(library.unwrap_or(OsStr::new(LIBRARY))).map_err(Fault::Load)?;
-    // Foreign code has run twice, and may have wanted to be debugged.
+    // Foreign code has run by now, and may have made the process dumpable.
     let hidden = || hide().map_err(failed("privilege change failed"));
     hidden()?;
     let initialised = nvml.init();

@@ -1,4 +1,4 @@
-//! Golden specifications.
+//! Tests rendered specifications against golden values.
 
 #![allow(clippy::unwrap_used)]
 

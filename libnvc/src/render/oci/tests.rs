@@ -1,4 +1,4 @@
-//! Configurations in, configurations out.
+//! Tests edits of configurations.
 
 #![allow(clippy::unwrap_used)]
 
