@@ -365,7 +365,7 @@ pub(crate) mod tests {
 
     /// A truncated file may lack an answer, but must not give a wrong one.
     #[test]
-    fn a_cut_name_is_not_another_name() {
+    fn truncated_names_do_not_match() {
         let file = sample();
         for length in 0..file.len() {
             let library = Library::open(&file[..length]);

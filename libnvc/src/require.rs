@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn hint_names_what_failed() {
+    fn hint_names_the_failing_test() {
         let error = on_a10("cuda>=12.4 driver>=470,brand=tesla,driver<471").unwrap_err();
         assert_eq!(
             error.advice().unwrap(),

@@ -146,7 +146,7 @@ pub fn select_devices<'a>(
         } else {
             return Err(
                 Error::new(ErrorKind::NotFound, format!("{item}: unknown device"))
-                    .hint(what_is_here(gpus, lost)),
+                    .hint(available_devices(gpus, lost)),
             );
         }
     }
@@ -328,7 +328,7 @@ fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
 }
 
 /// Lists the available devices for a hint.
-fn what_is_here(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
+fn available_devices(gpus: &[Gpu], lost: &[FailedGpu]) -> String {
     let names: Vec<String> = gpus
         .iter()
         .flat_map(|gpu| {

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         the_cache_is_updated_without_pivot_root,
         the_cache_is_updated_on_an_old_kernel,
         a_cache_that_is_a_link_is_replaced,
-        an_owner_other_than_root_writes_what_is_his,
+        an_owner_other_than_root_writes_its_own_files,
         a_read_only_root_is_explained,
         nothing_is_left_mounted,
         callers_may_lack_standard_streams,
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         obstacles_stay,
         unfinished_files_come_back,
         hard_links_come_back,
-        fifos_are_told_of,
+        fifos_are_reported,
         a_huge_configuration_is_not_read_to_its_end,
         a_hostile_root_is_only_looked_at,
     ]);
@@ -74,11 +74,11 @@ fn main() -> ExitCode {
     ]);
     use sandbox::*;
     tests.extend(tests![&[Need::Root, Need::Command("cc")];
-        what_is_denied,
-        what_is_seen_from_outside,
+        denied_calls,
+        view_from_outside,
         the_program_dies_with_its_caller,
         a_replaced_program_is_not_run,
-        failures_are_told,
+        failures_are_reported,
         time_is_limited,
         output_is_bounded,
         large_files_are_refused,
@@ -144,7 +144,7 @@ fn the_same_in_shared_memory() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("what_is_denied "), "{text}");
+    assert!(text.contains("denied_calls "), "{text}");
 }
 
 fn the_cache_is_updated() {
@@ -196,7 +196,7 @@ fn a_cache_that_is_a_link_is_replaced() {
     assert!(root.has_new_library());
 }
 
-fn an_owner_other_than_root_writes_what_is_his() {
+fn an_owner_other_than_root_writes_its_own_files() {
     let root = Root::new();
     own(&root.path, 1000);
     // As Red Hat has it: the owner needs CAP_DAC_OVERRIDE to write here.
@@ -277,7 +277,7 @@ fn callers_must_not_ignore_children() {
     assert!(ignoring.status().unwrap().success());
 }
 
-fn failures_are_told() {
+fn failures_are_reported() {
     let root = Root::new();
     let run = |mode| {
         Run::default()
@@ -424,7 +424,7 @@ fn all_this_works_in_a_user_namespace() {
         "the_cache_is_updated",
         "the_cache_is_updated_without_pivot_root",
         "the_cache_is_updated_on_an_old_kernel",
-        "what_is_denied",
+        "denied_calls",
         "redirected_links_come_back",
     ] {
         let output = Command::new("unshare")

@@ -88,7 +88,7 @@ const EFFECTS: &[&str] = &[
 ];
 
 #[test]
-fn rooms_import_what_they_may() {
+fn rooms_import_only_allowed_rooms() {
     for (room, forbidden) in FORBIDDEN {
         let files = files_of(room);
         assert!(!files.is_empty(), "{room}");

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_gets() {
+    fn container_options() {
         let configure = configure_of(&["-gp5", "--no-cntlibs", "--cuda-compat-mode=mount", "/x"]);
         assert!(matches!(configure.target(), Target::Process { pid: 5, .. }));
         assert_eq!(configure.capabilities, Capabilities::GRAPHICS);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_executes_is_its_own() {
+    fn executed_programs_are_the_containers_own() {
         let line = of("exec c python --version --log /x -b /y");
         assert!(!line.version);
         assert_eq!(line.log, None);

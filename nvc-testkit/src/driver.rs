@@ -487,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_root_has_what_a_driver_brings() {
+    fn a_root_has_the_drivers_files() {
         let directory = tempfile::tempdir().unwrap();
         let driver = Builder::default()
             .legacy_gl()
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_there() {
+    fn unwanted_files_are_absent() {
         let directory = tempfile::tempdir().unwrap();
         let driver = Builder::new(Profile::without_gpus())
             .without("libcuda")

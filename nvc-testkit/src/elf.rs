@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn ldconfig_lists_what_is_written() {
+    fn ldconfig_lists_written_libraries() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         fs::create_dir_all(root.join("etc")).unwrap();

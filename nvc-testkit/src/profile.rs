@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_profiles_parse() {
         let fail = |gpu| Fault::Fail {
             symbol: "nvmlDeviceGetName".into(),
             code: 15,

@@ -13,8 +13,8 @@ use nvc_testkit::{machine, mounts};
 
 fn main() -> ExitCode {
     let mut tests = nvc_testkit::tests![&[Root];
-        nvidia_smi_reports_what_it_can_reach,
-        a_container_is_what_it_was_asked_to_be,
+        nvidia_smi_reports_reachable_gpus,
+        a_container_matches_its_options,
         a_pivoted_container_has_its_root_as_root,
         mounts_in_a_shared_root_show_on_the_host,
         the_machine_shows_the_driver,
@@ -73,7 +73,7 @@ fn nvidia_smi(container: &Container) -> (Option<i32>, String) {
     (output.status.code(), text)
 }
 
-fn nvidia_smi_reports_what_it_can_reach() {
+fn nvidia_smi_reports_reachable_gpus() {
     let (container, driver) = (container(), machine::driver());
     let library = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1";
     put(&container, "/usr/bin/nvidia-smi");
@@ -133,7 +133,7 @@ fn nvidia_smi_reports_what_it_can_reach() {
     );
 }
 
-fn a_container_is_what_it_was_asked_to_be() {
+fn a_container_matches_its_options() {
     let builder = || rootfs::Builder::new(Layout::Rhel);
     let container = Builder::new(builder())
         .owner(1000)

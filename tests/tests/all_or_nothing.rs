@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         an_imex_channel_is_missing,
         a_cache_of_another_owner_comes_back,
         a_second_configure_that_fails_keeps_the_first,
-        what_the_container_wrote_comes_back,
+        the_containers_writes_are_restored,
     ]);
     harness::main(tests)
 }
@@ -283,7 +283,7 @@ fn a_cache_of_another_owner_comes_back() {
 }
 
 /// A file of the first run, exchanged by the container for one that is no text.
-fn what_the_container_wrote_comes_back() {
+fn the_containers_writes_are_restored() {
     let scratch = Scratch::new().unwrap();
     let container = debian();
     configure(&container, &["--utility", "--device=0"]).succeeds();

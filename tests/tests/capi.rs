@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         the_same_as_the_command_line,
         the_same_with_migs,
         the_builtin_ldconfig,
-        each_question_is_asked_anew,
+        each_question_is_a_new_query,
         a_hanging_driver,
         a_killed_caller_leaves_nothing,
         the_debug_log,
@@ -283,7 +283,7 @@ fn build(profile: Profile) -> (Driver, Scratch) {
     (driver, scratch)
 }
 
-fn each_question_is_asked_anew() {
+fn each_question_is_a_new_query() {
     let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
     let (driver, scratch) = build(Profile::default());
     let none = scratch.join("driver/etc/nvidia-sim/other");

@@ -81,15 +81,15 @@ fn main() -> ExitCode {
         v2_that_cannot_be_extended,
         v2_without_a_program,
         v2_rolls_back,
-        v2_again_does_not_grow,
+        v2_repeated_runs_do_not_grow_the_program,
         v2_in_a_cgroup_namespace,
         v2_outside_of_the_cgroup_namespace,
     ]);
     if has_links() {
         tests.extend(nvc_testkit::tests![&[CgroupV2]; v2_held_by_links]);
     }
-    tests.extend(nvc_testkit::tests![&[CgroupV1]; v1_nothing_slips_through]);
-    tests.extend(nvc_testkit::tests![&[CgroupV2]; v2_nothing_slips_through]);
+    tests.extend(nvc_testkit::tests![&[CgroupV1]; v1_no_foreign_access_is_allowed]);
+    tests.extend(nvc_testkit::tests![&[CgroupV2]; v2_no_foreign_access_is_allowed]);
     tests.extend(nvc_testkit::tests![&[CgroupV1, Need::Command("gcc")]; v1_by_the_c_library]);
     tests.extend(nvc_testkit::tests![&[CgroupV2, Need::Command("gcc")]; v2_by_the_c_library]);
     harness::main(tests)
@@ -202,7 +202,7 @@ fn v2_rolls_back() {
     }
 }
 
-fn v2_again_does_not_grow() {
+fn v2_repeated_runs_do_not_grow_the_program() {
     let container = container_in(v2(Attach::Multi));
     for _ in 0..20 {
         configure(&container, &["--utility", "--device=0"]).succeeds();
@@ -308,11 +308,11 @@ fn v2_outside_of_the_cgroup_namespace() {
 }
 
 /// While a container is configured, and while that is taken back, a process in it never opens a device that was not chosen.
-fn nothing_slips_through(cgroup: DeviceCgroup, taken_back_first: bool) {
+fn no_foreign_access_is_allowed(cgroup: DeviceCgroup, undo_first: bool) {
     let container = container_in(cgroup);
     let race = |device| container.cgroup().unwrap().race(device).unwrap();
     let races = [race("195:1"), race("1:5")];
-    if taken_back_first {
+    if undo_first {
         fail_at_the_end(&container);
         assert_allowed(&container, "1:3");
     }
@@ -323,23 +323,23 @@ fn nothing_slips_through(cgroup: DeviceCgroup, taken_back_first: bool) {
     assert_allowed(&container, "1:3 195:255 195:0");
 }
 
-fn v1_nothing_slips_through() {
+fn v1_no_foreign_access_is_allowed() {
     for number in 0..cases(2, 50) {
-        nothing_slips_through(DeviceCgroup::v1().unwrap(), number % 2 == 0);
+        no_foreign_access_is_allowed(DeviceCgroup::v1().unwrap(), number % 2 == 0);
     }
 }
 
-fn v2_nothing_slips_through() {
+fn v2_no_foreign_access_is_allowed() {
     for number in 0..cases(1, 50) {
         for how in [Attach::Single, Attach::Override, Attach::Multi] {
-            nothing_slips_through(v2(how), number % 2 == 0);
+            no_foreign_access_is_allowed(v2(how), number % 2 == 0);
         }
         let several = v2(Attach::Multi).attach(Attach::Multi, &["1:3", "195:1"]);
-        nothing_slips_through(several.unwrap(), number % 2 == 0);
+        no_foreign_access_is_allowed(several.unwrap(), number % 2 == 0);
         if has_links() {
             let cgroup = DeviceCgroup::v2().unwrap();
             let link = cgroup.link(&["1:3"]).unwrap();
-            nothing_slips_through(cgroup, number % 2 == 0);
+            no_foreign_access_is_allowed(cgroup, number % 2 == 0);
             drop(link);
         }
     }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         imex_channels,
         no_device_binds,
         proc_files_are_copies,
-        the_container_owns_what_is_made,
+        created_files_belong_to_the_container,
         files_of_the_image_stay,
         modes_do_not_depend_on_the_umask,
         missing_directories_follow_the_umask,
@@ -316,7 +316,7 @@ fn proc_files_are_copies() {
     assert!(seen.get("proc/driver/nvidia/gpus/0000:af:00.0").is_none());
 }
 
-fn the_container_owns_what_is_made() {
+fn created_files_belong_to_the_container() {
     let container = start(Builder::new(debian_root().no_programs()).owner(1000));
     let before = State::of(&container);
     let new = mounted(&container, &["--utility", "--device=0"]);

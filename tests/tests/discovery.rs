@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let mut tests = nvc_testkit::tests![&[]; version_and_help_go_to_standard_output];
     // Another driver root is entered by chroot, which takes root.
     tests.extend(nvc_testkit::tests![&[Root];
-        info_says_what_the_driver_says,
+        info_matches_the_driver,
         info_csv,
         a_driver_without_gpus,
         list_kinds_one_by_one,
@@ -131,7 +131,7 @@ fn printed(run: Run) -> Vec<String> {
     run.succeeds().lines().map(str::to_owned).collect()
 }
 
-fn info_says_what_the_driver_says() {
+fn info_matches_the_driver() {
     let expected = "\
 NVRM version:   570.124.06
 CUDA version:   12.8

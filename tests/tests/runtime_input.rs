@@ -144,7 +144,7 @@ fn a_file_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn what_is_not_ours_stays() {
+fn unknown_members_stay() {
     let world = World::new("legacy");
     let mut value = spec(&["NVIDIA_VISIBLE_DEVICES=0", "A=\u{fffd}"]);
     value["annotations"] =
@@ -205,7 +205,7 @@ fn the_file_keeps_its_mode_and_its_links() {
 }
 
 #[test]
-fn what_a_killed_one_left_behind_does_not_matter() {
+fn leftovers_of_a_killed_process_are_harmless() {
     let world = World::new("legacy");
     world.write(spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string());
     // Every name that a process can have chosen; the process ids of tests are small numbers.
@@ -236,7 +236,7 @@ fn the_image_cannot_choose_devices_with_words_of_others() {
 }
 
 #[test]
-fn two_hundred_at_once_get_what_they_ask_for() {
+fn two_hundred_concurrent_requests_succeed() {
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| {

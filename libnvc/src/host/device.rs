@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn no_gpu_that_works_is_an_error_but_no_gpu_is_not() {
+    fn only_failed_gpus_are_an_error_but_no_gpus_are_not() {
         let error = DeviceInfo::from_reports(&[Err(lost()), Err(lost())]).unwrap_err();
         assert_eq!(error.message(), "nvml error: gpu is lost");
         assert_eq!(error.kind(), ErrorKind::DriverFailed);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_fails_the_gpu() {
+    fn invalid_values_fail_the_gpu() {
         for uuid in ["", "GPU-\u{fffd}", "GPU-1\n", "GPU 1", &"x".repeat(97)] {
             let broken = GpuReport {
                 uuid: uuid.into(),

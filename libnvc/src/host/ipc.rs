@@ -136,7 +136,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn reports_what_is_there_resolved() {
+    fn reports_real_paths() {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);
         for path in [

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_character_device_is_left_out() {
+    fn other_file_types_are_omitted() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("dev/nvidia-modeset")).unwrap();
         std::fs::write(dir.path().join("dev/nvidia-uvm"), "").unwrap();

@@ -237,7 +237,7 @@ mod tests {
     /// A container with the host's /dev replaces the node with a link between check and change.
     #[test]
     #[ignore = "needs root"]
-    fn a_link_in_the_place_of_a_node_is_not_followed() {
+    fn a_link_replacing_a_node_is_not_followed() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
         let shadow = dir.path().join("shadow");

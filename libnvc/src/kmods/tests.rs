@@ -181,7 +181,7 @@ fn the_administrator_can_forbid_it() {
 }
 
 #[test]
-fn without_the_module_nothing_is_tried() {
+fn does_nothing_without_the_module() {
     let dir = tree();
     std::fs::remove_file(dir.path().join("proc/modules")).unwrap();
     let problems = run(dir.path(), &[5]);

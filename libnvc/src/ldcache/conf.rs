@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_mean_what_ldconfig_takes_them_for() {
+    fn lines_parse_as_in_ldconfig() {
         let directory = |path: &str| Line::Directory(path.into());
         let text = b"# comment\n/usr/lib/one\n\t/two # here\n\n/three=libc6\nrelative\nhwcap 1 x\n\
             include ld.so.conf.d/*.conf /else/where.conf\n/with space\n/last";

@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_already_is_left_alone() {
+    fn existing_directories_stay() {
         assert_eq!(text(None, &[], &["/usr/lib", "/lib/"]), None);
         assert_eq!(text(Some("/a:/b//"), &["/a"], &["/b"]), None);
     }
 
     #[test]
-    fn what_is_missing_is_added() {
+    fn missing_directories_are_added() {
         let defaults = "/lib\n/usr/local/lib\n/usr/lib\n";
         assert_eq!(
             text(None, &[], &["/usr/lib64"]),

@@ -38,7 +38,7 @@ fn text(lines: &[Line<'_>]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_caches_parse() {
     let special = Line {
         features: SUBDIRECTORY | 1,
         ..line("libb.so.1", "/lib/glibc-hwcaps/v3", "/libb.so.1.2")
@@ -127,7 +127,7 @@ fn nonsense_is_refused() {
 }
 
 #[test]
-fn a_subdirectory_that_is_not_there_is_nonsense() {
+fn unknown_subdirectories_are_invalid() {
     let unknown = Line {
         features: SUBDIRECTORY | 7,
         ..line("a", "/lib/glibc-hwcaps/v3", "/a")
@@ -241,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_found_is_listed_in_order(
+    fn found_libraries_are_listed_in_order(
         lines in prop::collection::vec(any_line(), 0..20),
         found in prop::collection::hash_set("lib[a-c0-2]{1,3}\\.so", 0..8),
     ) {

@@ -189,7 +189,7 @@ library path  <libraries>, <libraries32>
 }
 
 #[test]
-fn files_stay_at_their_places_where_the_image_is_not_known() {
+fn unknown_images_get_host_paths() {
     let mut request = without_rules(Capabilities::COMPUTE);
     request.policy.placement = Placement::AsHost;
     request.policy.compat32 = true;
@@ -258,7 +258,7 @@ fn mig_host() -> Host {
 }
 
 #[test]
-fn mig_devices_share_what_is_common_to_them() {
+fn mig_devices_share_common_intents() {
     let plan = plan(&request(Capabilities::empty()), &mig_host()).unwrap();
     let names: Vec<_> = plan
         .devices

@@ -178,7 +178,7 @@ mod tests {
 
     /// Capabilities are per thread, and each test runs on its own thread.
     #[test]
-    fn nothing_but_a_shield_is_kept() {
+    fn only_a_shield_is_kept() {
         let before = Capabilities::read().unwrap();
         let expected = shield().map_or(0, only);
         if before.permitted == (1 << 41) - 1 {

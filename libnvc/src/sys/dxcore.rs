@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_library_there_is_nothing() {
+    fn none_without_the_library() {
         assert_eq!(adapters(Path::new("/nowhere/libdxcore.so")), None);
     }
 }

@@ -124,7 +124,7 @@ mod tests {
     /// Such a program would have no capability that a container's root lacks, but the host's root directory.
     #[test]
     #[ignore = "needs root"]
-    fn a_program_that_could_load_nothing_is_not_run() {
+    fn no_program_runs_without_the_capability() {
         let dir = tempfile::tempdir().unwrap();
         let root = File::open(dir.path()).unwrap();
         let root = Some(root.as_fd());

@@ -53,7 +53,7 @@ pub(crate) fn tests() -> Vec<Test> {
         an_ancestors_program_that_allows_is_not_mentioned,
         an_overridden_ancestor_is_not_mentioned,
         programs_that_cannot_be_loaded_again_are_refused,
-        a_program_of_somebody_else_is_not_undone,
+        a_foreign_program_is_not_detached,
         all_or_nothing_while_a_runtime_updates_the_container,
         without_the_replace_flag_there_is_no_moment_without_a_filter,
         the_name_of_the_program_stays,
@@ -429,7 +429,7 @@ fn programs_that_cannot_be_loaded_again_are_refused() {
     }
 }
 
-fn a_program_of_somebody_else_is_not_undone() {
+fn a_foreign_program_is_not_detached() {
     for flags in [0, BPF_F_ALLOW_OVERRIDE, BPF_F_ALLOW_MULTI] {
         let group = group_with(flags, &[&[NULL]]);
         let rules = group.allow(&WANTED).unwrap();

@@ -101,7 +101,7 @@ pub(crate) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-pub(crate) fn what_is_denied() {
+pub(crate) fn denied_calls() {
     let before = fs::read(probe()).unwrap();
     let usual = Run::default();
     let old_kernel = Run {
@@ -277,7 +277,7 @@ pub(crate) fn a_replaced_program_is_not_run() {
     });
 }
 
-pub(crate) fn what_is_seen_from_outside() {
+pub(crate) fn view_from_outside() {
     for (owner, old_kernel, no_mount) in [
         (0, false, false),
         (1000, false, false),

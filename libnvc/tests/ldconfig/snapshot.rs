@@ -122,7 +122,7 @@ pub(crate) fn hard_links_come_back() {
 }
 
 /// ldconfig would wait at each of them until its time is up, half a minute.
-pub(crate) fn fifos_are_told_of() {
+pub(crate) fn fifos_are_reported() {
     for name in [
         "/etc/ld.so.conf",
         "/etc/ld.so.conf.d/a.conf",

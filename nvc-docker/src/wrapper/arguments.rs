@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn shells_read_what_was_meant() {
+    fn shells_parse_the_quoting() {
         let words = ["docker", "run", "--gpus=\"device=0\"", "", "it's", "a b"];
         let words: Vec<_> = words.iter().map(std::ffi::OsString::from).collect();
         assert_eq!(

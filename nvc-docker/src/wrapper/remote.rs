@@ -295,14 +295,14 @@ mod tests {
     const VOLUME: &str = "nvidia_driver_375.66:/usr/local/nvidia:ro";
 
     #[test]
-    fn what_is_known_is_taken() {
+    fn known_arguments_are_accepted() {
         let classic = vetted(line("nvidia-docker", VOLUME, "/dev/nvidia15")).unwrap();
         assert_eq!(classic.volumes, ["375.66"]);
         assert_eq!(classic.devices, ["/dev/nvidiactl", "/dev/nvidia15"]);
     }
 
     #[test]
-    fn all_else_is_refused() {
+    fn other_arguments_are_rejected() {
         for (driver, volume, device) in [
             ("local", VOLUME, "/dev/nvidia0"),
             ("nvidia-docker", "/:/usr/local/nvidia:ro", "/dev/nvidia0"),

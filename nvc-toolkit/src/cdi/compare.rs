@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_entries_are_named() {
         assert_eq!(missing(&spec(OLD)), ["/no/lib.so.1 is missing"]);
         let wrong = OLD.replace("\"/dev/null\"", "\"/dev/null\", \"major\": 7, \"minor\": 3");
         assert!(missing(&spec(&wrong))[0].contains("is recorded as 7:3 and is 1:3"));

@@ -38,7 +38,7 @@ fn go_readings_reach_the_fields() {
 }
 
 #[test]
-fn what_the_reference_library_refuses_is_refused() {
+fn rejects_the_same_as_the_reference_library() {
     let replaced = |from: &str, to: &str| refused(&SMALL.replace(from, to));
     for (from, to, reason) in [
         ("\"path\"", "\"wrong\"", "unknown key"),

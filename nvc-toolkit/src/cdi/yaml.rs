@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_or_repeats_is_refused() {
+    fn aliases_depth_and_repeated_keys_are_limited() {
         let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for level in 1..9 {
             let below = level - 1;

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_file_keeps_what_it_has() {
+    fn a_users_file_keeps_its_content() {
         let text = "# mine\ndisable-require = true # why\nunknown = 1\n\n[nvidia-container-cli]\n#root = \"/x\"\n# \"a # b\"\n";
         let new = changed(
             text,

@@ -18,7 +18,7 @@ fn failure(text: &str) -> String {
 }
 
 #[test]
-fn an_empty_file_says_what_no_file_says() {
+fn an_empty_file_equals_no_file() {
     assert_eq!(config(""), Config::default());
     assert_eq!(config("\u{feff}# nothing\r\n"), Config::default());
 }
@@ -127,7 +127,7 @@ fn the_real_ldconfig_is_found() {
 }
 
 #[test]
-fn what_packages_write_is_nobodys_choice() {
+fn package_defaults_mean_auto() {
     let of = |value: &str| {
         let mut config = Config::default();
         config.cli.ldconfig = Some(value.into());

@@ -74,7 +74,7 @@ fn daemon_json_comes_back() {
 }
 
 #[test]
-fn what_dockerd_refuses_is_left_alone() {
+fn files_that_dockerd_rejects_stay() {
     for text in [
         "",
         "null",
@@ -92,7 +92,7 @@ fn what_dockerd_refuses_is_left_alone() {
 }
 
 #[test]
-fn a_file_changed_meanwhile_keeps_the_change() {
+fn concurrent_changes_survive() {
     let path = Path::new("d");
     let before = "{\"default-runtime\": \"runc\", \"x\": 1}";
     let after = docker::add(path, Some(before), &all_set())

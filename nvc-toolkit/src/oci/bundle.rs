@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn overwriting_cuts_what_is_longer() {
+    fn overwriting_truncates() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
         fs::write(&file, "a long text").unwrap();

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_must_be_what_they_are_said_to_be() {
+    fn nodes_must_match_their_declared_type() {
         let apply_node = |node: DeviceNode| {
             let mut spec = spec();
             let edits = Edits {

@@ -11,7 +11,7 @@ use super::world::{World, archive, complaint, look, printed, sight};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("docker_gives_gpus_by_the_hook", by_the_hook),
     ("docker_gives_gpus_by_the_runtime", by_the_runtime),
-    ("docker_shows_what_is_wrong", shows_what_is_wrong),
+    ("docker_shows_what_is_wrong", shows_the_problem),
     ("docker_keeps_gpus", keeps_gpus),
     ("docker_starts_thirty_at_once", thirty_at_once),
     ("docker_gives_gpus_by_nvidia_docker", by_nvidia_docker),
@@ -209,7 +209,7 @@ fn by_nvidia_docker() {
     printed(&mut nvidia_docker(&[], &["ps", "-a"]));
 }
 
-fn shows_what_is_wrong() {
+fn shows_the_problem() {
     let docker = Docker::start();
     let said = complaint(&mut docker.run(&["--rm", "--gpus", "device=7"], "true"));
     assert!(said.contains("7: unknown device"), "{said}");

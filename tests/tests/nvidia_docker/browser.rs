@@ -6,7 +6,7 @@ use nvc_testkit::harness::Test;
 use crate::world::run;
 
 pub(crate) fn tests() -> Vec<Test> {
-    nvc_testkit::tests![&[Root, Command("chromium")]; the_page_shows_what_happens]
+    nvc_testkit::tests![&[Root, Command("chromium")]; the_page_shows_current_state]
 }
 
 /// Drives the browser over its debugging pipe: descriptors 3 and 4, messages that end with NUL.
@@ -98,7 +98,7 @@ browser.kill()
 print('page ok')
 "#;
 
-fn the_page_shows_what_happens() {
+fn the_page_shows_current_state() {
     let out = run(&format!(
         r#"
         start_plugin

@@ -114,7 +114,7 @@ fn later_entries_win() {
 }
 
 #[test]
-fn broken_entries_stop_nothing() {
+fn broken_entries_are_skipped() {
     let tree = Tree::new();
     tree.file("/opt/libcuda.so.550.1", "");
     tree.link("loop", "/opt/loop");
@@ -223,7 +223,7 @@ fn without_a_cache_the_directories_are_searched() {
 }
 
 #[test]
-fn a_cache_without_the_driver_is_not_the_end() {
+fn falls_back_if_the_cache_lacks_the_driver() {
     let tree = Tree::new();
     tree.cache(&[(X64, "libc.so.6", "/lib/libc.so.6")]);
     assert!(tree.select(DriverOptions::empty(), "550.1")[0].is_empty());
@@ -239,7 +239,7 @@ fn a_cache_without_the_driver_is_not_the_end() {
 }
 
 #[test]
-fn versions_of_what_talks_to_the_module() {
+fn versions_of_kernel_facing_libraries() {
     let tree = Tree::new();
     for name in [
         "libcuda.so.550.1",

@@ -100,7 +100,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")] // the cache's flags
     #[test]
-    fn what_is_needed_and_nothing_else() {
+    fn only_needed_libraries() {
         let name = "libnvidia-ml.so.1";
         let one: &[(i32, &str, &str)] = &[(3, name, "/nvml32"), (NATIVE, name, "/nvml")];
         let two: &[(i32, &str, &str)] = &[(NATIVE, name, "/nvml"), (NATIVE, name, "/other/nvml")];

@@ -154,7 +154,7 @@ fn one_hook_for_everything() {
 }
 
 #[test]
-fn roots_are_in_front_of_what_is_on_the_host() {
+fn host_paths_include_the_root() {
     let options = Options {
         driver_root: "/run/nvidia/driver".into(),
         dev_root: "/run/nvidia/driver".into(),

@@ -93,7 +93,7 @@ fn nodes_of_another_root_are_bound_in_user_namespaces() {
 }
 
 #[test]
-fn what_has_another_type_is_an_error() {
+fn wrong_types_are_errors() {
     for config in [
         json!([]),
         json!({ "process": [] }),

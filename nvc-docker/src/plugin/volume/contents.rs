@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed() {
+    fn catalogue_names() {
         for (name, expected) in [
             ("libcuda.so.1", true),
             ("libcuda.so", true),
