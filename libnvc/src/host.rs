@@ -23,7 +23,7 @@ mod root;
 mod arch;
 pub mod binaries;
 pub mod catalogue;
-mod everything;
+pub mod everything;
 mod file;
 pub mod firmware;
 pub mod ipc;
@@ -37,7 +37,7 @@ pub mod wsl;
 
 // its GPUs
 pub(crate) mod device;
-mod drm;
+pub mod drm;
 pub mod monitor;
 pub mod query;
 
@@ -55,15 +55,7 @@ pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use nodes::{DeviceRole, SharedDevice};
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
-pub use survey::{
-    Content, GlobalGrant, Grants, Host, MigGrant, SearchPaths, Wants, survey as discover,
-};
-
-/// Returns the SONAME of a library; None if it has none or is not a library.
-pub fn soname(library: std::fs::File) -> Option<String> {
-    let library = crate::elf::Library::open(library).ok()?;
-    String::from_utf8(library.soname().ok()??).ok()
-}
+pub use survey::{GlobalGrant, Grants, Host, MigGrant, Wants, survey as discover};
 
 /// Returns the directories that a loader cache names, in cache order; none for bytes of another format.
 pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {
@@ -170,6 +162,8 @@ pub struct DriverInfo {
     pub graphics: Vec<DriverFile>,
     /// Links for graphics, if all files were requested.
     pub graphics_links: Vec<HostLink>,
+    /// Directories with libraries of the driver's version, if all files were requested.
+    pub directories: Vec<HostPath>,
     /// Devices that all GPUs share.
     pub devices: Vec<SharedDevice>,
     /// Set under WSL2, where the driver store replaces most of the above.

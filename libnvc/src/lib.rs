@@ -32,9 +32,10 @@
 //!   [`Container::discover`](container::Container::discover), then [`apply::apply`] of a few [`plan::Intent`]s.
 //! * An **OCI runtime** plans without a container: [`host::discover`], [`plan::plan`], then [`render::oci::edit`] of
 //!   config.json, or [`render::cdi::edits`] for code that applies CDI edits anyway.
-//! * A **generator of CDI specifications** uses [`host::Content::Everything`] and
-//!   [`Placement::AsHost`](request::Placement::AsHost), all capabilities, `environment: true`, devices `all`; then
-//!   [`render::cdi::content`]. `verify` compares two such contents.
+//! * A **generator of CDI specifications** finds all files ([`host::everything`]) and all nodes ([`host::nodes`],
+//!   [`host::drm`], [`host::nvcaps`]) for a [`host::Host`] of its own, and plans with
+//!   [`Placement::AsHost`](request::Placement::AsHost), all capabilities and `environment: true`; then
+//!   [`render::cdi::content`].
 //! * `--dry-run` is [`Configuration::plan`] and [`render::text`] or [`render::json`].
 //!
 //! Errors carry the [`Phase`] in which they occurred; front ends print it in their own words.

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::error::{Phase, Result};
-use crate::host::{Grants, Host, MigGrant};
+use crate::host::{DriverInfo, Grants, Host, MigGrant};
 use crate::request::Request;
 use crate::require;
 
@@ -22,9 +22,9 @@ mod driver;
 mod intent;
 pub(crate) mod profile;
 
-pub use device::{capabilities, gpu, imex_channel, mig_access, mig_global};
+pub use device::{capabilities, displays, gpu, imex_channel, mig_access, mig_global};
 use driver::library_directories;
-pub use driver::{common, cuda_compat, library_path};
+pub use driver::{common, cuda_compat, graphics, library_path};
 pub use intent::{
     CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglProfile, Env, Intent,
     LibraryPath, Link, Mount, Need, Place, What,
@@ -79,17 +79,21 @@ pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
     .map_err(|error| error.during(Phase::Requirement))?;
     let grants = host.grants.as_ref();
     let grants = grants.map_err(|error| error.clone().during(Phase::Mount))?;
-    let mut plan = Plan {
-        common: common(&host.driver, request),
+    Ok(Plan {
+        common: of_driver(&host.driver, request),
         devices: parts(host, grants, request),
-    };
-    plan.common.push(library_path(&host.driver, request));
+    })
+}
+
+/// Plans what every container with a GPU gets.
+pub fn of_driver(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
+    let mut intents = common(driver, request);
+    intents.push(library_path(driver, request));
     if request.policy.environment {
-        plan.common
-            .extend(library_directories(&host.driver, request));
-        plan.common.push(Intent::void());
+        intents.extend(library_directories(driver, request));
+        intents.push(Intent::void());
     }
-    Ok(plan)
+    intents
 }
 
 fn parts(host: &Host, grants: &Grants, request: &Request) -> Vec<Part> {

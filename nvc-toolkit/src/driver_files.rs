@@ -1,61 +1,27 @@
 //! Finds the driver's version by the names of its files, where the driver itself is not asked.
 
-use std::fs;
 use std::path::Path;
 
-/// Where libraries are, in the order in which they are looked for.
-pub(crate) const LIBRARY_DIRECTORIES: [&str; 11] = [
-    "/",
-    "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/usr/lib/aarch64-linux-gnu/nvidia/current",
-    "/lib64",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/lib/x86_64-linux-gnu/nvidia/current",
-    "/lib/aarch64-linux-gnu/nvidia/current",
-];
+use libnvc::host::{DriverRoot, everything};
 
 /// The version that the CUDA library's name ends with, or that of the management library.
 ///
 /// # Errors
 /// Neither is there.
 pub fn version(root: &Path) -> Result<String, String> {
-    let mut failures = Vec::new();
-    for library in ["libcuda.so.", "libnvidia-ml.so."] {
-        for directory in LIBRARY_DIRECTORIES.into_iter().chain(["/usr/lib"]) {
-            let directory = root.join(&directory[1..]);
-            if let Some(version) = version_in(&directory, library) {
-                return Ok(version);
-            }
-        }
-        failures.push(format!(
-            "failed to locate {library:?}: {library}*.*: not found\n{library}*.*: not found"
-        ));
-    }
-    Err(failures.join("\n"))
-}
-
-fn version_in(directory: &Path, library: &str) -> Option<String> {
-    let mut versions: Vec<String> = fs::read_dir(directory)
-        .ok()?
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let version = name.strip_prefix(library)?;
-            let has_parts = version.split('.').filter(|part| !part.is_empty()).count() >= 2;
-            (has_parts && entry.path().exists()).then(|| version.to_owned())
-        })
-        .collect();
-    versions.sort();
-    versions.pop()
+    let found = DriverRoot::open(root).ok();
+    let found = found.and_then(|root| everything::version(&root, &[]));
+    let missing = |library: &str| {
+        format!("failed to locate {library:?}: {library}*.*: not found\n{library}*.*: not found")
+    };
+    found.ok_or_else(|| ["libcuda.so.", "libnvidia-ml.so."].map(missing).join("\n"))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,20 +1,16 @@
 //! Makes CDI specifications of this machine.
 //!
-//! [`Options`] say what is wanted; a [`Tree`](tree) finds the driver's files; one module for each sort of thing makes edits
-//! of it; [`simplify`] puts them together. Nodes are named by path and never by number, since majors are assigned anew at
+//! [`Options`] say what is wanted. libnvc finds the driver's files and devices, plans and writes edits; here devices are
+//! chosen and named, the hook program and its options put in, and what is there twice taken out ([`simplify`]). Nodes are named by path and never by number, since majors are assigned anew at
 //! each boot; groups only on request, since they need a later version of the format than many engines know.
 
 mod devices;
 mod displays;
 mod driver;
-mod files;
-mod graphics;
 mod hooks;
 mod ids;
-mod libraries;
 mod modes;
 mod simplify;
-mod tree;
 
 use std::path::PathBuf;
 

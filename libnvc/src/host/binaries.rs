@@ -27,7 +27,7 @@ pub fn find(
     wsl: &[WslDriver],
 ) -> Result<Vec<DriverFile>> {
     let path = checked(path)?;
-    let patterns = catalogue::programs(options, false);
+    let patterns = catalogue::programs(options);
     let mut slots = vec![None; patterns.len()];
     let mut paths = RealPaths::new(root);
     // The last adapter's driver store wins, as with upstream.

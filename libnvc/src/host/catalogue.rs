@@ -50,6 +50,8 @@ enum When {
     Mps,
     /// If all files of the driver are requested.
     Everything,
+    /// Unless all files of the driver are requested.
+    NotEverything,
 }
 
 const fn library(name: &'static str, capability: Capability) -> Pattern {
@@ -147,7 +149,7 @@ pub const PROGRAMS: &[Pattern] = {
         program("nvidia-smi", Utility),
         program("nvidia-debugdump", Utility),
         program("nvidia-persistenced", Utility),
-        program("nv-fabricmanager", Utility),
+        when(When::NotEverything, program("nv-fabricmanager", Utility)),
         when(When::Mps, program("nvidia-cuda-mps-control", Compute)),
         when(When::Mps, program("nvidia-cuda-mps-server", Compute)),
         when(When::Everything, program("nvidia-imex", Utility)),
@@ -224,6 +226,21 @@ pub const EGL_PLATFORMS: &[&str] = &[
     "libnvidia-egl-xlib.so",
 ];
 
+/// Libraries that images usually contain themselves.
+pub const EXPLICIT: &[&str] = &[
+    "libEGL.so",
+    "libGL.so",
+    "libGLESv1_CM.so",
+    "libGLESv2.so",
+    "libGLX.so",
+    "libGLdispatch.so",
+    "libOpenCL.so",
+    "libOpenGL.so",
+    "libnvidia-api.so",
+    "libnvidia-egl-xcb.so",
+    "libnvidia-egl-xlib.so",
+];
+
 /// Libraries that belong to the driver but have no version in their names.
 pub const UNVERSIONED: &[&str] = &["libnvidia-nvvm70.so"];
 
@@ -240,13 +257,19 @@ pub(super) fn libraries(options: DriverOptions, wsl: bool) -> Vec<&'static Patte
 }
 
 /// Returns the programs to look up, in order.
-pub(super) fn programs(options: DriverOptions, everything: bool) -> Vec<&'static Pattern> {
+pub(super) fn programs(options: DriverOptions) -> Vec<&'static Pattern> {
     let wanted = |pattern: &&Pattern| match pattern.when {
         When::Mps => !options.contains(DriverOptions::NO_MPS),
-        When::Everything => everything,
+        When::Everything => false,
         _ => true,
     };
     PROGRAMS.iter().filter(wanted).collect()
+}
+
+/// Returns the programs to look up if all files of the driver are requested, in order.
+pub(super) fn programs_of_everything() -> impl Iterator<Item = &'static Pattern> {
+    let patterns = PROGRAMS.iter();
+    patterns.filter(|pattern| pattern.when != When::NotEverything)
 }
 
 /// Returns the library with this base name, whatever its origin: an image, or a caller of the C library.
@@ -405,9 +428,9 @@ mod tests {
         let list = names(libraries(DriverOptions::NO_GLVND, true));
         assert!(list.ends_with(&["libGLESv2.so", "libdxcore.so"]));
         assert!(!list.contains(&"libGLX_nvidia.so"));
-        assert_eq!(programs(DriverOptions::NO_MPS, false).len(), 4);
-        assert_eq!(programs(DriverOptions::empty(), false).len(), 6);
-        assert_eq!(programs(DriverOptions::empty(), true).len(), 9);
+        assert_eq!(programs(DriverOptions::NO_MPS).len(), 4);
+        assert_eq!(programs(DriverOptions::empty()).len(), 6);
+        assert_eq!(programs_of_everything().count(), 8);
     }
 
     #[test]

@@ -100,6 +100,7 @@ pub(super) fn discover(
         files,
         graphics: Vec::new(),
         graphics_links: Vec::new(),
+        directories: Vec::new(),
         devices: unversioned.devices.clone()?,
         wsl: wsl.first().cloned(),
         versions,

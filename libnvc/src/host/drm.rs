@@ -2,28 +2,35 @@
 
 use std::path::{Path, PathBuf};
 
-use log::warn;
 use nix::errno::Errno;
 
-use super::{DeviceNode, DriverRoot, Gpu, HostLink, nodes};
-use crate::error::errno_text;
+use super::{DeviceNode, DriverRoot, HostLink, nodes};
 use crate::path::HostPath;
 
 /// The kernel's list of PCI devices.
 const PCI: &str = "/sys/bus/pci/devices";
 const NODES: &str = "/dev/dri";
 
-/// Adds DRM nodes to a GPU, and links to the existing ones.
-pub(super) fn complete(gpu: &mut Gpu, dev_root: &DriverRoot) {
-    let address = address(&gpu.busid);
+/// A GPU's nodes for displays and rendering.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Displays {
+    /// The nodes that are there.
+    pub nodes: Vec<DeviceNode>,
+    /// Links to those by the GPU's address.
+    pub links: Vec<HostLink>,
+    /// Nodes that the kernel knows and that are not there.
+    pub missing: Vec<HostPath>,
+}
+
+/// The nodes of the GPU at a PCI address.
+pub fn displays(busid: &str, dev_root: &DriverRoot) -> Displays {
+    let address = address(busid);
+    let mut found = Displays::default();
     for name in names(&Path::new(PCI).join(&address).join("drm")) {
         let path = HostPath::new(NODES).join(&name);
-        match nodes::lookup(dev_root, &path) {
-            Ok(node) => gpu.drm_nodes.push(node),
-            Err(errno) => {
-                let path = dev_root.join(&path);
-                warn!("skipping {}: {}", path.display(), errno_text(errno));
-            }
+        match nodes::at(dev_root, &path) {
+            Some(node) => found.nodes.push(node),
+            None => found.missing.push(path),
         }
     }
     for what in ["card", "render"] {
@@ -31,15 +38,16 @@ pub(super) fn complete(gpu: &mut Gpu, dev_root: &DriverRoot) {
             .join("by-path")
             .join(format!("pci-{address}-{what}"));
         if let Ok(target) = link_text(dev_root, &at)
-            && leads_to_one_of(&target, &gpu.drm_nodes)
+            && leads_to_one_of(&target, &found.nodes)
         {
-            gpu.drm_links.push(HostLink { at, target });
+            found.links.push(HostLink { at, target });
         }
     }
+    found
 }
 
-/// Returns a PCI address in the kernel's format: the domain has four digits unless it needs more.
-pub(super) fn address(busid: &str) -> String {
+/// A GPU's PCI address as the kernel names it: the domain has four digits unless it needs more.
+fn address(busid: &str) -> String {
     let short = busid.strip_prefix("0000").filter(|rest| rest.len() == 12);
     short.unwrap_or(busid).to_ascii_lowercase()
 }
@@ -48,6 +56,7 @@ fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("card") || name.starts_with("renderD"))
         .collect();
     names.sort();
     names

@@ -1,254 +1,255 @@
-//! Finds all files of the driver, including those that only the host's programs use: the contents of a CDI
-//! specification.
+//! Finds all files of the driver, also those that only the host's own programs use: the files of a CDI specification.
 //!
-//! `configure` gives containers the files that the catalogue names. A specification serves unknown images, so it lists
-//! every library of the driver's version, with the host's links to it, and the files for graphics. That search takes
-//! longer, so it runs only on request.
+//! Containers that are configured here get the files that the catalogue names. A specification is for images that are
+//! not known, and there every library of the driver's version goes in, with the links that lead to it on the host, and
+//! the files of graphics. Looking for all that takes longer, so it is done only if it is asked for. Neither NVML nor an
+//! environment is asked: the version and the directories are the caller's to give.
 
-use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
 
-use log::{debug, warn};
-use nix::dir::Dir;
-use nix::errno::Errno;
-use nix::sys::stat::SFlag;
-
-use super::realpath::RealPaths;
-use super::{Abi, DriverFile, DriverInfo, DriverRoot, FileClass, FileLink, Wants, catalogue};
+use super::{Abi, DriverFile, DriverInfo, DriverRoot, FileClass, FileLink, WslDriver, catalogue};
 use crate::capability::Capability;
 use crate::elf::Library;
-use crate::error::errno_text;
-use crate::options::DriverOptions;
+use crate::error::{Error, ErrorKind, Result};
 use crate::path::HostPath;
 
 mod graphics;
 mod others;
+mod search;
 
-/// Directory name under which Debian installs several drivers in parallel.
-const CURRENT: &str = "nvidia/current";
+use search::Search;
 
-/// Returns all files of a driver version. The caller adds devices and versions.
-pub(super) fn find(
-    root: &DriverRoot,
-    version: &str,
-    wants: &Wants,
-    path: Option<&OsStr>,
-) -> DriverInfo {
+/// Where files are looked for, below the driver root, and which are left out.
+#[derive(Clone, Debug, Default)]
+pub struct FileSearch {
+    /// Directories with libraries; the usual ones, then those of the loader's cache, if empty.
+    pub libraries: Vec<HostPath>,
+    /// Directories with configuration files; /etc, then `data`, if empty.
+    pub configuration: Vec<HostPath>,
+    /// Directories with shared data; the usual ones if empty.
+    pub data: Vec<HostPath>,
+    /// Directories with programs, searched before the usual ones.
+    pub programs: Vec<HostPath>,
+    /// Whether libraries that images usually bring along are wanted too.
+    pub explicit: bool,
+    /// Whether the daemons' sockets are left out.
+    pub no_sockets: bool,
+}
+
+/// All files of a version of the driver. Devices and further versions are for the caller to add.
+///
+/// # Errors
+/// There is no library of that version.
+pub fn find(root: &DriverRoot, version: &str, wanted: &FileSearch) -> Result<DriverInfo> {
     let mut all = Everything {
-        root,
+        search: Search::new(root, &wanted.libraries),
         version,
-        paths: RealPaths::new(root),
         directories: Vec::new(),
     };
-    all.find_directories(&wants.search.libraries);
-    let graphics = all.graphics(&wants.search);
-    let graphics_links = all.graphics_links();
-    let mut files = all.libraries();
-    files.extend(others::programs(root, path, wants.options));
-    if !wants.options.contains(DriverOptions::NO_GSP_FIRMWARE) {
-        files.extend(others::firmware(root, version));
+    all.find_directories()?;
+    let (graphics, graphics_links) = all.graphics(wanted);
+    let mut files = all.libraries(wanted.explicit);
+    files.extend(others::programs(&mut all.search, &wanted.programs));
+    files.extend(others::firmware(&mut all.search, version));
+    if !wanted.no_sockets {
+        files.extend(others::sockets(&mut all.search));
     }
-    files.extend(others::sockets(root, wants.options));
-    DriverInfo {
+    let mut info = DriverInfo {
         files,
         graphics,
         graphics_links,
+        directories: all.directories,
+        ..DriverInfo::default()
+    };
+    info.versions.driver = version.to_owned();
+    Ok(info)
+}
+
+/// The files of graphics only.
+///
+/// # Errors
+/// As [`find`].
+pub fn graphics(root: &DriverRoot, version: &str, wanted: &FileSearch) -> Result<DriverInfo> {
+    let mut all = Everything {
+        search: Search::new(root, &wanted.libraries),
+        version,
+        directories: Vec::new(),
+    };
+    all.find_directories()?;
+    let (graphics, graphics_links) = all.graphics(wanted);
+    Ok(DriverInfo {
+        graphics,
+        graphics_links,
+        ..DriverInfo::default()
+    })
+}
+
+/// The files of a WSL2 host's driver store, and the library that leads to it.
+pub fn of_store(root: &DriverRoot, wsl: &WslDriver) -> DriverInfo {
+    let mut search = Search::new(root, &[]);
+    let mut files: Vec<DriverFile> = Vec::new();
+    let dxcore = search.file(&HostPath::new("/usr/lib/wsl/lib/libdxcore.so"));
+    files.extend(dxcore.map(|path| DriverFile::new(path, FileClass::Library)));
+    let is_wanted = |name: &str| {
+        name.contains(".so")
+            || name.ends_with(".bin")
+            || name.ends_with(".dll")
+            || name == "nvidia-smi"
+    };
+    for path in search.files(&wsl.store, is_wanted) {
+        files.push(DriverFile::new(path, FileClass::Library));
+    }
+    DriverInfo {
+        files,
+        wsl: Some(wsl.clone()),
         ..DriverInfo::default()
     }
 }
 
+/// The version that the names of the driver's libraries end with: that of CUDA, else that of the management library.
+pub fn version(root: &DriverRoot, directories: &[HostPath]) -> Option<String> {
+    let mut search = Search::new(root, directories);
+    ["libcuda.so.", "libnvidia-ml.so."]
+        .iter()
+        .find_map(|prefix| {
+            let has_parts = |name: &str| {
+                let version = name.strip_prefix(prefix);
+                version.is_some_and(|version| version.contains('.'))
+            };
+            let found = search.locate(has_parts);
+            let name = found.first()?.file_name().to_string_lossy().into_owned();
+            name.strip_prefix(prefix).map(String::from)
+        })
+}
+
 struct Everything<'r> {
-    root: &'r DriverRoot,
+    search: Search<'r>,
     version: &'r str,
-    paths: RealPaths<'r>,
     /// The directories with libraries of the version.
     directories: Vec<HostPath>,
 }
 
 impl Everything<'_> {
-    fn find_directories(&mut self, searched: &[HostPath]) {
-        let given = searched.iter().cloned();
-        let usual = usual_directories().filter(|_| searched.is_empty());
-        for directory in given.chain(usual) {
-            let Ok((_, real)) = self.paths.directory(directory) else {
-                continue;
-            };
-            let real = real.clone();
-            if self.directories.contains(&real) {
-                continue;
-            }
-            let is_versioned = |name: &OsString| is_library_of(name, self.version);
-            if self.names(&real).iter().any(is_versioned) {
-                self.directories.push(real);
+    fn find_directories(&mut self) -> Result<()> {
+        let version = self.version;
+        let is_library = |name: &str| name.starts_with("lib") && ends_with(name, version);
+        for file in self.search.locate(is_library) {
+            let directory = file.parent();
+            // It is found from the directory above.
+            if directory.file_name() != "vdpau" && !self.directories.contains(&directory) {
+                self.directories.push(directory);
             }
         }
         if self.directories.is_empty() {
-            warn!("no library of version {} was found", self.version);
+            let text = format!("there are no libraries of driver {version}");
+            let error = Error::new(ErrorKind::NotFound, text);
+            return Err(error.hint(
+                "the kernel module may be of another version than the libraries: reboot, or reload it",
+            ));
         }
+        Ok(())
     }
 
-    /// Returns every library of the version, with the links that lead to it.
-    fn libraries(&mut self) -> Vec<DriverFile> {
-        let mut found = Vec::new();
-        for directory in self.directories.clone() {
-            for directory in [directory.clone(), directory.join("vdpau")] {
-                let names = self.names(&directory);
-                for name in names.iter().filter(|name| ends_with(name, self.version)) {
-                    found.extend(self.library(&directory, name));
-                }
-                let unversioned = |name: &&OsString| {
-                    let mut stems = catalogue::UNVERSIONED.iter();
-                    stems.any(|stem| has_version(name, stem))
-                };
-                for name in names.iter().filter(unversioned) {
-                    found.extend(self.library(&directory, name));
-                }
-            }
+    /// Every library of the version, and the links that lead to it.
+    fn libraries(&mut self, explicit: bool) -> Vec<DriverFile> {
+        let version = self.version;
+        let mut paths: Vec<HostPath> = Vec::new();
+        let directories = self.directories.clone();
+        let vdpau = directories
+            .iter()
+            .map(|directory| directory.join("vdpau"))
+            .collect();
+        for directory in [directories, vdpau].concat() {
+            paths.extend(
+                self.search
+                    .files(&directory, |name| ends_with(name, version)),
+            );
         }
-        found
+        for stem in catalogue::UNVERSIONED {
+            paths.extend(self.search.locate(|name| has_version(name, stem)));
+        }
+        for library in catalogue::EXPLICIT.iter().filter(|_| explicit) {
+            paths.extend(
+                self.search
+                    .locate(|name| name == *library)
+                    .into_iter()
+                    .take(1),
+            );
+        }
+        let (mut seen, mut linked) = (HashSet::new(), HashSet::new());
+        paths.retain(|path| seen.insert(path.clone()));
+        let libraries = paths
+            .into_iter()
+            .map(|path| self.library(path, &mut linked));
+        libraries.collect()
     }
 
-    /// Returns a library with the links beside it.
-    fn library(&mut self, directory: &HostPath, name: &OsStr) -> Option<DriverFile> {
-        let path = self.file(&directory.join(name))?;
-        let mut file = match catalogue::library_of(name) {
-            Some(pattern) => pattern.file(path.clone()),
-            // Libraries that the catalogue does not name are for graphics.
-            None => {
-                DriverFile::new(path.clone(), FileClass::Library).of(Some(Capability::Graphics))
+    /// A library with the links beside it, but for those of other libraries.
+    fn library(&self, path: HostPath, linked: &mut HashSet<(HostPath, FileLink)>) -> DriverFile {
+        let mut file = match catalogue::library_of(path.file_name()) {
+            Some(pattern) if ends_with(&path.file_name().to_string_lossy(), self.version) => {
+                pattern.file(path)
             }
+            // Nothing but graphics has libraries that the catalogue does not name.
+            _ => DriverFile::new(path, FileClass::Library).of(Some(Capability::Graphics)),
         };
         file.abi = Abi::Native;
-        for link in self.soname_links(directory, name, &path) {
-            if !file.links.contains(&link) {
-                file.links.push(link);
-            }
-        }
-        file.links.sort_by(|one, other| one.name.cmp(&other.name));
-        Some(file)
+        let directory = file.path.parent();
+        file.links.extend(self.soname_links(&file.path));
+        file.links
+            .retain(|link| linked.insert((directory.clone(), link.clone())));
+        file
     }
 
-    /// Returns the links for the SONAME and for the unversioned name, if the host has them.
-    fn soname_links(&self, directory: &HostPath, name: &OsStr, path: &HostPath) -> Vec<FileLink> {
-        let Some(soname) = self.soname(path) else {
+    /// The link of a library's SONAME, and the one without any version, if they are links on the host.
+    fn soname_links(&self, path: &HostPath) -> Vec<FileLink> {
+        let Some(soname) = soname(self.search.root, path) else {
             return Vec::new();
         };
-        let is_link = |name: &OsStr| self.link_text(&directory.join(name)).is_some();
+        let directory = path.parent();
+        let name = path.file_name().to_string_lossy();
+        let is_link = |name: &str| self.search.link_text(&directory.join(name)).is_some();
         let mut links = Vec::new();
-        if soname != name && is_link(&soname) {
-            links.push(link(&soname, name));
+        if soname != *name && is_link(&soname) {
+            links.push(link(&soname, &name));
         }
-        let bytes = name.as_bytes();
-        let end = bytes.windows(4).position(|part| part == b".so.");
-        if let Some(development) = end.and_then(|end| bytes.get(..end + 3)) {
-            let development = OsStr::from_bytes(development);
-            if development != soname && is_link(development) {
-                links.push(link(development, &soname));
+        if let Some((stem, _)) = name.split_once(".so") {
+            let development = format!("{stem}.so");
+            if development != soname && development != *name && is_link(&development) {
+                links.push(link(&development, &soname));
             }
         }
         links
     }
-
-    fn soname(&self, path: &HostPath) -> Option<OsString> {
-        let file = self.root.open_file(path).ok()?;
-        let soname = Library::open(file).ok()?.soname().ok()??;
-        // The SONAME becomes the name of a link.
-        let is_plain = !matches!(soname.as_slice(), b"" | b"." | b"..") && !soname.contains(&b'/');
-        is_plain.then(|| OsStr::from_bytes(&soname).to_owned())
-    }
-
-    /// Returns a symlink's target.
-    fn link_text(&self, path: &HostPath) -> Option<PathBuf> {
-        let directory = self.root.resolve_directory(&path.parent()).ok()?;
-        let text = nix::fcntl::readlinkat(directory, path.file_name()).ok()?;
-        Some(PathBuf::from(text))
-    }
-
-    /// Returns a regular file's real path, if it exists.
-    fn file(&mut self, path: &HostPath) -> Option<HostPath> {
-        match self.paths.resolve_with_kind(path) {
-            Ok((real, SFlag::S_IFREG)) => {
-                debug!("selecting {real}");
-                Some(real)
-            }
-            Ok((real, _)) => {
-                let path = self.root.join(&real);
-                warn!("skipping {}: it is not a regular file", path.display());
-                None
-            }
-            Err(Errno::ENOENT | Errno::ENOTDIR) => None,
-            Err(errno) => {
-                let path = self.root.join(path);
-                warn!("skipping {}: {}", path.display(), errno_text(errno));
-                None
-            }
-        }
-    }
-
-    /// Returns the sorted names in a directory; empty if it cannot be read.
-    fn names(&self, directory: &HostPath) -> Vec<OsString> {
-        names(self.root, directory).unwrap_or_else(|errno| {
-            debug!("skipping {directory}: {errno}");
-            Vec::new()
-        })
-    }
 }
 
-/// Returns the sorted names in a directory.
-fn names(root: &DriverRoot, directory: &HostPath) -> Result<Vec<OsString>, Errno> {
-    let mut names = Vec::new();
-    for entry in Dir::from_fd(OwnedFd::from(root.open_file(directory)?))?.iter() {
-        names.push(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
-    }
-    names.sort();
-    Ok(names)
+/// The SONAME of a library, if it can be the name of a link.
+fn soname(root: &DriverRoot, path: &HostPath) -> Option<String> {
+    let library = Library::open(root.open_file(path).ok()?).ok()?;
+    let soname = String::from_utf8(library.soname().ok()??).ok()?;
+    let is_plain = !matches!(soname.as_str(), "" | "." | "..")
+        && !soname.contains('/')
+        && !soname.contains("::");
+    is_plain.then_some(soname)
 }
 
-/// Returns the usual library directories, in upstream's order.
-fn usual_directories() -> impl Iterator<Item = HostPath> {
-    let multiarch = || {
-        Abi::Native
-            .triplet()
-            .map(|triplet| Path::new("lib").join(triplet))
-    };
-    let below = |top: &'static str| {
-        let multiarch = multiarch().map(|path| HostPath::new(top).join(path));
-        let current = multiarch.clone().map(|path| path.join(CURRENT));
-        [Some(HostPath::new(top).join("lib64")), multiarch, current]
-    };
-    let mut all: Vec<_> = below("/usr")
-        .into_iter()
-        .chain(below("/"))
-        .flatten()
-        .collect();
-    all.extend(["/usr/lib", "/run/opengl-driver/lib"].map(HostPath::new));
-    all.into_iter()
-}
-
-fn link(name: &OsStr, target: &OsStr) -> FileLink {
+fn link(name: &str, target: &str) -> FileLink {
     FileLink {
         name: name.into(),
         target: target.into(),
     }
 }
 
-/// Returns true if a name is `lib*.so.<version>`.
-fn is_library_of(name: &OsStr, version: &str) -> bool {
-    name.as_bytes().starts_with(b"lib") && ends_with(name, version)
+/// Whether a name is `*.so.<version>`.
+fn ends_with(name: &str, version: &str) -> bool {
+    let stem = name.strip_suffix(version);
+    stem.is_some_and(|stem| stem.ends_with(".so."))
 }
 
-/// Returns true if a name is `*.so.<version>`.
-fn ends_with(name: &OsStr, version: &str) -> bool {
-    let stem = name.as_bytes().strip_suffix(version.as_bytes());
-    stem.is_some_and(|stem| stem.ends_with(b".so."))
-}
-
-/// Returns true if a name is this library's followed by any version.
-fn has_version(name: &OsStr, stem: &str) -> bool {
-    let version = name.as_bytes().strip_prefix(stem.as_bytes());
-    version.is_some_and(|version| version.len() > 1 && version.starts_with(b"."))
+/// Whether a name is that of a library with any version behind it.
+fn has_version(name: &str, stem: &str) -> bool {
+    let version = name.strip_prefix(stem);
+    version.is_some_and(|version| version.starts_with('.'))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 
 use log::{info, warn};
 use nix::errno::Errno;
-use nix::sys::stat::SFlag;
+use nix::sys::stat::{FileStat, SFlag};
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
@@ -100,20 +100,32 @@ pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
     [control].into_iter().chain(others).collect()
 }
 
-/// The same with the permissions of all nodes; omits the control device too if it is missing.
-pub(super) fn all(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
-    let mut found = find(root, options);
-    found.retain_mut(|device| match optional(root, &device.node.path) {
-        Some(node) => {
-            device.node = node;
-            true
+/// The same as specifications list them: at their paths themselves, with permissions, in upstream's order. Those that are
+/// not there go to `missing`.
+pub fn of_specification(root: &DriverRoot, missing: &mut Vec<HostPath>) -> Vec<SharedDevice> {
+    let mut found = Vec::new();
+    for role in [
+        DeviceRole::Modeset,
+        DeviceRole::UvmTools,
+        DeviceRole::Uvm,
+        DeviceRole::Control,
+    ] {
+        let path = HostPath::new(role.path());
+        match at(root, &path) {
+            Some(node) => found.push(SharedDevice::new(node, role)),
+            None => missing.push(path),
         }
-        None => false,
-    });
+    }
     found
 }
 
-/// Returns the device of a WSL2 host, from the caller's root whatever the driver root is.
+/// The character device at a path itself: a link is none, since engines do not follow it.
+pub fn at(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
+    let stat = inroot::stat(root.resolve_nofollow(path).ok()?.as_fd()).ok()?;
+    node_of(path, &stat).ok()
+}
+
+/// The device of a WSL2 host, which is the caller's whatever the driver root is.
 ///
 /// # Errors
 /// `stat failed: /dev/dxg: <cause>`.
@@ -157,14 +169,17 @@ pub(super) fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode>
 
 /// Returns the character device that a path leads to inside the root.
 pub(super) fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
-    let stat = inroot::stat(root.resolve(path)?.as_fd())?;
-    if inroot::kind(&stat) != SFlag::S_IFCHR {
+    node_of(path, &inroot::stat(root.resolve(path)?.as_fd())?)
+}
+
+fn node_of(path: &HostPath, stat: &FileStat) -> Result<DeviceNode, Errno> {
+    if inroot::kind(stat) != SFlag::S_IFCHR {
         return Err(Errno::ENODEV);
     }
     Ok(DeviceNode {
         path: path.clone(),
         number: DeviceNumber::from_rdev(stat.st_rdev),
-        owner: Some(NodeOwner::of(&stat)),
+        owner: Some(NodeOwner::of(stat)),
     })
 }
 

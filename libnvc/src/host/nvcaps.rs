@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::{DeviceNode, DriverRoot, procfs};
+use crate::host::{DeviceNode, DriverRoot, MigAccess, MigDevice, nodes, procfs};
 use crate::path::HostPath;
 use crate::read_file;
 
@@ -117,7 +117,59 @@ impl Capabilities {
     }
 }
 
-/// Returns the device of a capability's file, for callers that need only one.
+/// The minor numbers of all capabilities by their names, as the kernel's table has them.
+#[derive(Clone, Debug, Default)]
+pub struct MigMinors(HashMap<String, u32>);
+
+impl MigMinors {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// `open failed: /proc/driver/nvidia-caps/mig-minors: <cause>`.
+    pub fn read() -> Result<Self> {
+        let text = read_file::read_path(MIG_MINORS).map_err(|errno| {
+            Error::file("open failed", MIG_MINORS, errno)
+                .hint("MIG devices need the driver's capability devices")
+        })?;
+        let text = String::from_utf8_lossy(&text);
+        let pairs = mig_minors(&text).map(|(name, minor)| (name.to_owned(), minor));
+        Ok(Self(pairs.collect()))
+    }
+
+    /// The nodes that give access to a MIG device: its GPU instance's, then its compute instance's. Those that are not
+    /// below the root go to `missing`.
+    ///
+    /// # Errors
+    /// The table does not have the device.
+    pub fn access(
+        &self,
+        gpu: u32,
+        mig: &MigDevice,
+        dev_root: &DriverRoot,
+        missing: &mut Vec<HostPath>,
+    ) -> Result<Vec<MigAccess>> {
+        let (gi, ci) = (mig.gi, mig.ci);
+        let mut found = Vec::new();
+        for (name, directory) in [
+            (format!("gpu{gpu}/gi{gi}/access"), &mig.gi_caps_path),
+            (format!("gpu{gpu}/gi{gi}/ci{ci}/access"), &mig.ci_caps_path),
+        ] {
+            let unknown =
+                || Error::new(ErrorKind::Malformed, format!("{MIG_MINORS} has no {name}"));
+            let minor = self.0.get(&name).ok_or_else(unknown)?;
+            let path = HostPath::new(format!("{DEVICES}/nvidia-cap{minor}"));
+            let node = nodes::at(dev_root, &path);
+            if node.is_none() {
+                missing.push(path);
+            }
+            let file = directory.join("access");
+            found.push(MigAccess { file, node });
+        }
+        Ok(found)
+    }
+}
+
+/// The device of a capability's file; for callers that need only one.
 ///
 /// # Errors
 /// As [`Capabilities::device`].

@@ -48,6 +48,11 @@ impl DriverRoot {
         self.dir.resolve(path.as_path())
     }
 
+    /// Opens a path inside the root by reference only, without following a link in the last component.
+    pub(crate) fn resolve_nofollow(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
+        self.dir.resolve_nofollow(path.as_path())
+    }
+
     /// Opens a directory inside the root, by reference only.
     pub(crate) fn resolve_directory(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
         self.dir.resolve_directory(path.as_path())

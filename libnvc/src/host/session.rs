@@ -6,7 +6,6 @@
 //!
 //! [`look_ahead`]: DriverSession::look_ahead
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -261,12 +260,7 @@ impl DriverSession {
         self.wsl.first()
     }
 
-    /// Returns the value of `PATH` in the caller's environment.
-    pub(super) fn path(&self) -> Option<&OsStr> {
-        self.environment.path.as_deref()
-    }
-
-    /// Returns the driver root.
+    /// The driver root.
     pub fn root(&self) -> &DriverRoot {
         &self.root
     }

@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use super::session::DriverSession;
-use super::{
-    DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverRoot, Gpu, MigAccess, MigDevice, drm,
-    everything, nodes, nvcaps,
-};
+use super::{DeviceInfo, DeviceNode, DriverConfig, DriverInfo, Gpu, MigAccess, MigDevice, nvcaps};
 use crate::error::{Phase, Result};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -19,43 +16,8 @@ use crate::select::Choice;
 pub struct Wants {
     /// Parts of the driver to omit.
     pub options: DriverOptions,
-    /// Files to look for.
-    pub content: Content,
-    /// Directories to search, if all files are requested.
-    pub search: SearchPaths,
-    /// Root of the device nodes, if all files are requested and it differs from the driver root.
-    pub dev_root: Option<PathBuf>,
     /// The requested devices.
     pub devices: DeviceRequest,
-}
-
-/// Directories to search, below the driver root.
-#[derive(Clone, Debug)]
-pub struct SearchPaths {
-    /// Libraries; the usual directories if empty.
-    pub libraries: Vec<HostPath>,
-    /// Configuration and shared data.
-    pub data: Vec<HostPath>,
-}
-
-impl Default for SearchPaths {
-    fn default() -> Self {
-        let data = ["/etc", "/usr/local/share", "/usr/share"];
-        Self {
-            libraries: Vec::new(),
-            data: data.map(HostPath::new).to_vec(),
-        }
-    }
-}
-
-/// Selects which of the driver's files to look for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Content {
-    /// The files that `nvidia-container-cli configure` gives to containers.
-    #[default]
-    Named,
-    /// All files of the driver, with DRM nodes and the permissions of all nodes: the contents of a CDI specification.
-    Everything,
 }
 
 /// A host with a driver.
@@ -122,17 +84,6 @@ impl Wants {
         Self {
             options: request.policy.leave_out,
             devices: request.devices.clone(),
-            ..Self::default()
-        }
-    }
-}
-
-impl Grants {
-    /// Reads the permissions of capability nodes; omits missing ones.
-    fn look_at_nodes(&mut self, dev_root: &DriverRoot) {
-        for access in self.migs.iter_mut().flat_map(|grant| &mut grant.access) {
-            let node = access.node.take();
-            access.node = node.and_then(|node| nodes::optional(dev_root, &node.path));
         }
     }
 }
@@ -157,31 +108,11 @@ impl DriverSession {
     /// With their phase: those of [`info`](Self::info), [`devices`](Self::devices) and [`Choice::make`].
     pub fn host(&mut self, wants: &Wants) -> Result<Host> {
         let detection = |error: crate::Error| error.during(Phase::Detection);
-        let everything = wants.content == Content::Everything && self.wsl().is_none();
-        let driver = match everything {
-            false => self.info(wants.options),
-            true => self.everything(wants),
-        };
-        let driver = driver.map_err(detection)?;
-        let mut devices = self.devices().map_err(detection)?;
-        if everything {
-            let dev_root = self.dev_root(wants).map_err(detection)?;
-            let dev_root = dev_root.as_ref().unwrap_or(self.root());
-            for gpu in &mut devices.gpus {
-                gpu.node = gpu
-                    .node
-                    .take()
-                    .and_then(|node| nodes::optional(dev_root, &node.path));
-                drm::complete(gpu, dev_root);
-            }
-        }
+        let driver = self.info(wants.options).map_err(detection)?;
+        let devices = self.devices().map_err(detection)?;
         let choice = Choice::make(&devices, &wants.devices)?;
         let chosen = choice.selection.gpus.iter().copied().cloned().collect();
-        let mut grants = self.grants(&choice, &wants.devices.imex_channels);
-        if let (true, Ok(grants)) = (everything, &mut grants) {
-            let dev_root = self.dev_root(wants).map_err(detection)?;
-            grants.look_at_nodes(dev_root.as_ref().unwrap_or(self.root()));
-        }
+        let grants = self.grants(&choice, &wants.devices.imex_channels);
         Ok(Host {
             root: self.root().path().to_owned(),
             driver,
@@ -189,24 +120,6 @@ impl DriverSession {
             grants,
             devices,
         })
-    }
-
-    /// Returns all files of the driver, and the shared devices with their permissions.
-    fn everything(&mut self, wants: &Wants) -> Result<DriverInfo> {
-        let versions = self.versions()?;
-        let dev_root = self.dev_root(wants)?;
-        let root = self.root();
-        let mut info = everything::find(root, &versions.driver, wants, self.path());
-        let dev_root = dev_root.as_ref().unwrap_or(root);
-        info.devices = nodes::all(dev_root, wants.options);
-        info.versions = versions;
-        Ok(info)
-    }
-
-    /// Opens the root of the device nodes, if it differs from the driver root.
-    fn dev_root(&self, wants: &Wants) -> Result<Option<DriverRoot>> {
-        let path = wants.dev_root.as_deref();
-        path.map(DriverRoot::open).transpose()
     }
 
     /// Returns the grants of the chosen devices other than whole GPUs.

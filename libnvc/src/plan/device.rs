@@ -2,7 +2,7 @@
 
 use super::{CapabilityFiles, Device, DriverProc, EglProfile, Intent, Need, Place, What};
 use crate::capability::Capability;
-use crate::host::{DeviceNode, FileClass, Gpu, MigAccess, WslDriver, nvcaps};
+use crate::host::{DeviceNode, FileClass, Gpu, HostLink, MigAccess, WslDriver, nvcaps};
 use crate::path::{ContainerPath, HostPath};
 use crate::request::Request;
 
@@ -22,15 +22,7 @@ pub fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent>
     if let Some(node) = &gpu.node {
         intents.extend(device(node, Need::Required, request));
     }
-    for node in &gpu.drm_nodes {
-        intents.extend(device(node, Need::BestEffort, request));
-    }
-    for link in &gpu.drm_links {
-        intents.push(Intent::best_effort(What::Link(super::Link {
-            at: Place::same(&link.at),
-            target: link.target.clone(),
-        })));
-    }
+    intents.extend(displays(&gpu.drm_nodes, &gpu.drm_links, request));
     if let Some(directory) = &gpu.proc_dir {
         let name = directory.file_name().to_string_lossy().into_owned();
         intents.push(driver_proc(vec![name], CapabilityFiles::None));
@@ -42,6 +34,19 @@ pub fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent>
         intents.push(Intent::best_effort(What::EglProfile(shown)));
     }
     intents
+}
+
+/// Plans a GPU's nodes for displays and rendering, and the links to them.
+pub fn displays(nodes: &[DeviceNode], links: &[HostLink], request: &Request) -> Vec<Intent> {
+    let nodes = nodes.iter();
+    let nodes = nodes.filter_map(|node| device(node, Need::BestEffort, request));
+    let links = links.iter().map(|link| {
+        Intent::best_effort(What::Link(super::Link {
+            at: Place::same(&link.at),
+            target: link.target.clone(),
+        }))
+    });
+    nodes.chain(links).collect()
 }
 
 /// Plans access to one MIG device: the access files of its GPU instance and compute instance, and their nodes.

@@ -1,5 +1,6 @@
 //! Plans the intents of every GPU container: procfs, libraries, programs, firmware, sockets and the shared devices.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::device::{device, driver_proc};
@@ -8,7 +9,8 @@ use super::{
 };
 use crate::capability::Capability;
 use crate::host::{
-    Abi, DeviceRole, DriverFile, DriverInfo, FileClass, SharedDevice, catalogue::is_wanted,
+    Abi, DeviceRole, DriverFile, DriverInfo, FileClass, HostLink, SharedDevice,
+    catalogue::is_wanted,
 };
 use crate::options::CudaCompatMode;
 use crate::path::ContainerPath;
@@ -25,14 +27,8 @@ pub fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
             intents.push(Intent::best_effort(What::EglProfile(nothing_yet)));
         }
     }
-    files(driver.graphics.iter(), request, &mut intents);
     if request.capabilities.include(Capability::Graphics) {
-        intents.extend(driver.graphics_links.iter().map(|link| {
-            Intent::best_effort(What::Link(Link {
-                at: Place::same(&link.at),
-                target: link.target.clone(),
-            }))
-        }));
+        intents.extend(graphics(driver, request));
     }
     for class in [FileClass::Program, FileClass::Library] {
         files(driver.of_class(class), request, &mut intents);
@@ -71,14 +67,8 @@ pub(super) fn library_directories(driver: &DriverInfo, request: &Request) -> Opt
     if request.policy.placement != Placement::AsHost {
         return None;
     }
-    let directories = host_directories(driver, request).into_iter();
-    let directories = directories.filter(|directory| directory.file_name() != "vdpau");
-    let paths: Vec<_> = directories
-        .filter_map(|directory| match directory {
-            Place::At(path) => Some(path.to_string()),
-            _ => None,
-        })
-        .collect();
+    let directories = driver.directories.iter();
+    let paths: Vec<_> = directories.map(ToString::to_string).collect();
     (!paths.is_empty()).then(|| {
         Intent::best_effort(What::Env(Env {
             name: "NVIDIA_CTK_LIBCUDA_DIR".into(),
@@ -87,16 +77,33 @@ pub(super) fn library_directories(driver: &DriverInfo, request: &Request) -> Opt
     })
 }
 
-/// Returns the directories of the planned libraries without duplicates, in order of first appearance.
+/// Returns the directories of the planned libraries, sorted, without duplicates.
 fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
-    let mut found: Vec<ContainerPath> = Vec::new();
-    for file in driver.of_class(FileClass::Library) {
-        let directory = file_path(file).parent();
-        if is_file_wanted(file, request) && !found.contains(&directory) {
-            found.push(directory);
-        }
-    }
-    found.into_iter().map(Place::At).collect()
+    // A driver store has other files too, and the loader finds no library of another name.
+    let is_library = |path: &ContainerPath| {
+        let name = path.file_name().to_string_lossy();
+        name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."))
+    };
+    let libraries = driver.of_class(FileClass::Library);
+    let paths = libraries
+        .filter(|file| is_file_wanted(file, request))
+        .map(file_path);
+    let directories: BTreeSet<_> = paths.filter(is_library).map(|path| path.parent()).collect();
+    directories.into_iter().map(Place::At).collect()
+}
+
+/// Plans the files of graphics, then their links, those that belong to no file first.
+pub fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
+    let link = |link: &HostLink| {
+        Intent::best_effort(What::Link(Link {
+            at: Place::same(&link.at),
+            target: link.target.clone(),
+        }))
+    };
+    let links = driver.graphics_links.iter().map(link).collect();
+    let mut intents = Vec::new();
+    files_and(links, driver.graphics.iter(), request, &mut intents);
+    intents
 }
 
 /// Plans the mounts of files, each kind of program followed by its links.
@@ -105,11 +112,20 @@ fn files<'a>(
     request: &Request,
     intents: &mut Vec<Intent>,
 ) {
-    let mut links: Vec<(Abi, Intent)> = Vec::new();
+    files_and(Vec::new(), files, request, intents);
+}
+
+/// Plans mounts and links like [`files`], with additional links before those of the files.
+fn files_and<'a>(
+    mut links: Vec<Intent>,
+    files: impl Iterator<Item = &'a DriverFile>,
+    request: &Request,
+    intents: &mut Vec<Intent>,
+) {
     let mut last = Abi::Native;
     for file in files.filter(|file| is_file_wanted(file, request)) {
         if file.abi != last {
-            intents.extend(links.drain(..).map(|(_, link)| link));
+            intents.append(&mut links);
             last = file.abi;
         }
         let place = place(file, request.policy.placement);
@@ -118,11 +134,11 @@ fn files<'a>(
                 at: place.beside(&link.name),
                 target: link.target.clone(),
             };
-            links.push((file.abi, Intent::best_effort(What::Link(link))));
+            links.push(Intent::best_effort(What::Link(link)));
         }
         intents.push(Intent::mount(file.path.clone(), place, file.class));
     }
-    intents.extend(links.into_iter().map(|(_, link)| link));
+    intents.append(&mut links);
 }
 
 fn is_file_wanted(file: &DriverFile, request: &Request) -> bool {

@@ -205,7 +205,7 @@ fn unknown_images_get_host_paths() {
             "link          /usr/lib/x86_64-linux-gnu/libcuda.so -> libcuda.so.1 ?",
             "library       /usr/lib/i386-linux-gnu/libcuda.so.535.1",
             "link          /usr/lib/i386-linux-gnu/libcuda.so -> libcuda.so.1 ?",
-            "library path  /usr/lib/x86_64-linux-gnu, /usr/lib/i386-linux-gnu",
+            "library path  /usr/lib/i386-linux-gnu, /usr/lib/x86_64-linux-gnu",
         ]
     );
 }

@@ -1,55 +1,81 @@
-//! Makes the edits of GPUs and MIG devices.
+//! Chooses GPUs and MIG devices, and names what libnvc plans for them.
 
-use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 
-use libnvc::host::{DeviceInfo, Gpu};
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::host::nvcaps::MigMinors;
+use libnvc::host::{DeviceInfo, DriverRoot, Gpu, Grants, MigDevice, MigGrant, drm, nodes};
+use libnvc::plan::PartKind;
+use libnvc::render::cdi::NamedDevice;
+use libnvc::{Error, ErrorKind, HostPath, Result};
 
-use super::driver::nodes;
+use super::driver::written;
 use super::ids::{Id, Wanted, parse};
 use super::{Naming, Options};
 use crate::cdi::{Device, Edits};
 
-/// MIG capabilities and their minor numbers.
-const MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
+/// The GPUs and MIG devices that are wanted.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    pub(super) gpus: Vec<Gpu>,
+    pub(super) grants: Grants,
+    /// Nodes that are not there.
+    pub(super) missing: Vec<HostPath>,
+}
 
-/// The devices that are wanted, each once for every way of naming.
-pub(super) fn devices(
+/// Looks up the devices that are wanted; none if no GPU is asked for.
+pub(super) fn choose(
     options: &Options,
     info: &DeviceInfo,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<Device>> {
-    let mut maker = Maker {
-        options,
-        warnings,
+    dev_root: &DriverRoot,
+) -> Result<Option<Chosen>> {
+    let mut finder = Finder {
+        dev_root,
         minors: None,
+        chosen: Chosen::default(),
     };
-    let mut found = Vec::new();
     match parse(&options.ids)? {
-        Wanted::None => return Ok(vec![empty_device()]),
+        Wanted::None => return Ok(None),
         Wanted::All => {
             for gpu in &info.gpus {
                 if !info.divided.contains(&gpu.index) {
-                    found.extend(maker.gpu(gpu));
+                    finder.gpu(gpu);
                 }
-                for slot in 0..gpu.mig_devices.len() {
-                    found.extend(maker.mig(gpu, slot)?);
+                for mig in &gpu.mig_devices {
+                    finder.mig(gpu, mig)?;
                 }
             }
         }
         Wanted::These(ids) => {
             for id in ids {
-                let (gpu, slot) = find(info, &id)?;
-                match slot {
-                    None => found.extend(maker.gpu(gpu)),
-                    Some(slot) => found.extend(maker.mig(gpu, slot)?),
+                match find(info, &id)? {
+                    (gpu, None) => finder.gpu(gpu),
+                    (gpu, Some(mig)) => finder.mig(gpu, mig)?,
                 }
             }
         }
     }
-    Ok(found)
+    Ok(Some(finder.chosen))
+}
+
+/// The devices of a plan, each once for every way of naming.
+pub(super) fn named(options: &Options, found: NamedDevice) -> Vec<Device> {
+    let is_mig = found.kind == PartKind::MigDevice;
+    let mut edits = written(found.edits, options);
+    if !is_mig {
+        permissions(options, &mut edits);
+    }
+    let [index, uuid] = [0, 1].map(|at| found.names.get(at).cloned().unwrap_or_default());
+    let device = |naming: &Naming| Device {
+        name: match naming {
+            Naming::Index => index.clone(),
+            Naming::TypeIndex if is_mig => format!("mig{index}"),
+            Naming::TypeIndex => format!("gpu{index}"),
+            Naming::Uuid => uuid.clone(),
+        },
+        container_edits: edits.clone(),
+        ..Device::default()
+    };
+    options.naming.iter().map(device).collect()
 }
 
 /// The whole GPUs among some devices, parted by whether they address memory coherently: the coherent ones first.
@@ -80,7 +106,7 @@ fn gpu_name(gpu: &Gpu, naming: Naming) -> String {
 }
 
 /// The device `none`: it says that no GPU was asked for.
-fn empty_device() -> Device {
+pub(super) fn empty_device() -> Device {
     Device {
         name: "none".into(),
         container_edits: Edits {
@@ -91,18 +117,17 @@ fn empty_device() -> Device {
     }
 }
 
-fn find<'a>(info: &'a DeviceInfo, id: &Id) -> Result<(&'a Gpu, Option<usize>)> {
-    let slot = |gpu: &Gpu, fits: &dyn Fn(&libnvc::host::MigDevice) -> bool| {
-        gpu.mig_devices.iter().position(fits)
+fn find<'a>(info: &'a DeviceInfo, id: &Id) -> Result<(&'a Gpu, Option<&'a MigDevice>)> {
+    let mig = |gpu: &'a Gpu, fits: &dyn Fn(&MigDevice) -> bool| {
+        let mut migs = gpu.mig_devices.iter();
+        migs.find(|mig| fits(mig)).map(|mig| (gpu, Some(mig)))
     };
     let found = info.gpus.iter().find_map(|gpu| match id {
         Id::Gpu(index) => (gpu.index == *index).then_some((gpu, None)),
-        Id::Mig(index, mig) if gpu.index == *index => {
-            slot(gpu, &|device| device.index == *mig).map(|slot| (gpu, Some(slot)))
-        }
+        Id::Mig(index, slot) if gpu.index == *index => mig(gpu, &|mig| mig.index == *slot),
         Id::Mig(..) => None,
         Id::Uuid(uuid) if gpu.uuid == *uuid => Some((gpu, None)),
-        Id::Uuid(uuid) => slot(gpu, &|device| device.uuid == *uuid).map(|slot| (gpu, Some(slot))),
+        Id::Uuid(uuid) => mig(gpu, &|mig| mig.uuid == *uuid),
     });
     found.ok_or_else(|| {
         let name = match id {
@@ -126,141 +151,74 @@ fn find<'a>(info: &'a DeviceInfo, id: &Id) -> Result<(&'a Gpu, Option<usize>)> {
     })
 }
 
-struct Maker<'a> {
-    options: &'a Options,
-    warnings: &'a mut Vec<String>,
-    minors: Option<HashMap<String, u32>>,
+struct Finder<'a> {
+    dev_root: &'a DriverRoot,
+    minors: Option<MigMinors>,
+    chosen: Chosen,
 }
 
-impl Maker<'_> {
-    fn gpu(&mut self, gpu: &Gpu) -> Vec<Device> {
-        let mut edits = Edits::default();
-        self.node(&format!("/dev/nvidia{}", gpu.minor), &mut edits);
-        self.display(gpu, &mut edits);
-        self.permissions(&mut edits);
-        self.named(&edits, |naming| gpu_name(gpu, naming))
+impl Finder<'_> {
+    fn gpu(&mut self, gpu: &Gpu) {
+        let node = self.node(gpu);
+        let displays = drm::displays(&gpu.busid, self.dev_root);
+        self.chosen.missing.extend(displays.missing);
+        self.chosen.gpus.push(Gpu {
+            node,
+            drm_nodes: displays.nodes,
+            drm_links: displays.links,
+            ..gpu.clone()
+        });
     }
 
-    fn mig(&mut self, gpu: &Gpu, slot: usize) -> Result<Vec<Device>> {
-        let Some(mig) = gpu.mig_devices.get(slot) else {
-            return Ok(Vec::new());
+    /// Displays and renderers are the whole GPU's.
+    fn mig(&mut self, gpu: &Gpu, mig: &MigDevice) -> Result<()> {
+        let node = self.node(gpu);
+        let minors = match self.minors.take() {
+            Some(minors) => minors,
+            None => MigMinors::read()?,
         };
-        let mut edits = Edits::default();
-        self.node(&format!("/dev/nvidia{}", gpu.minor), &mut edits);
-        let (gi, ci) = (mig.gi, mig.ci);
-        for name in [
-            format!("gpu{}/gi{gi}/access", gpu.minor),
-            format!("gpu{}/gi{gi}/ci{ci}/access", gpu.minor),
-        ] {
-            let minor = self.minor(&name)?;
-            self.node(&format!("/dev/nvidia-caps/nvidia-cap{minor}"), &mut edits);
-        }
-        Ok(self.named(&edits, |naming| match naming {
-            Naming::Index => format!("{}:{}", gpu.index, mig.index),
-            Naming::TypeIndex => format!("mig{}:{}", gpu.index, mig.index),
-            Naming::Uuid => mig.uuid.clone(),
-        }))
+        let minors = self.minors.insert(minors);
+        let missing = &mut self.chosen.missing;
+        let access = minors.access(gpu.minor, mig, self.dev_root, missing)?;
+        self.chosen.grants.migs.push(MigGrant {
+            parent: Gpu {
+                node,
+                ..gpu.clone()
+            },
+            device: mig.clone(),
+            access,
+        });
+        Ok(())
     }
 
-    fn named(&self, edits: &Edits, name: impl Fn(Naming) -> String) -> Vec<Device> {
-        let device = |naming: &Naming| Device {
-            name: name(*naming),
-            container_edits: edits.clone(),
-            ..Device::default()
-        };
-        self.options.naming.iter().map(device).collect()
-    }
-
-    fn node(&mut self, path: &str, edits: &mut Edits) {
-        if nodes(self.options).add(path, edits).is_err() {
-            self.warnings.push(format!("{path} is missing"));
+    fn node(&mut self, gpu: &Gpu) -> Option<libnvc::host::DeviceNode> {
+        let path = HostPath::new(format!("/dev/nvidia{}", gpu.minor));
+        let node = nodes::at(self.dev_root, &path);
+        if node.is_none() {
+            self.chosen.missing.push(path);
         }
-    }
-
-    /// Nodes for displays and rendering, and the links to them by the GPU's place.
-    fn display(&mut self, gpu: &Gpu, edits: &mut Edits) {
-        let bus = short_busid(&gpu.busid);
-        let directory = format!("/sys/bus/pci/devices/{bus}/drm");
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
-        names.sort();
-        names.retain(|name| name.starts_with("card") || name.starts_with("renderD"));
-        for name in &names {
-            self.node(&format!("/dev/dri/{name}"), edits);
-        }
-        let mut links = Vec::new();
-        for kind in ["card", "render"] {
-            let link = format!("/dev/dri/by-path/pci-{bus}-{kind}");
-            let on_host = self.options.dev_root.join(link.trim_start_matches('/'));
-            let Ok(target) = fs::read_link(on_host) else {
-                continue;
-            };
-            let leads_to = target
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned());
-            if leads_to.is_some_and(|name| names.contains(&name)) {
-                links.push(format!("{}::{link}", target.display()));
-            }
-        }
-        self.options.hooks.add_links(&links, edits);
-    }
-
-    /// The hook for old versions of crun, which made directories that only root could enter.
-    fn permissions(&self, edits: &mut Edits) {
-        let mut directories = Vec::new();
-        for node in &edits.device_nodes {
-            let directory = Path::new(&node.path)
-                .parent()
-                .map(|parent| parent.display().to_string());
-            if let Some(directory) = directory.filter(|directory| directory != "/dev")
-                && !directories.contains(&directory)
-            {
-                directories.push(directory);
-            }
-        }
-        if directories.is_empty() {
-            return;
-        }
-        let mode = ["--mode".to_string(), "755".to_string()];
-        let arguments = mode
-            .into_iter()
-            .chain(super::hooks::repeated("--path", &directories));
-        self.options.hooks.add("chmod", arguments.collect(), edits);
-    }
-
-    /// The minor number of a capability. It is the machine's, so the table is read from the caller's /proc.
-    fn minor(&mut self, name: &str) -> Result<u32> {
-        if self.minors.is_none() {
-            let text = fs::read_to_string(MINORS).map_err(|error| {
-                let errno = error
-                    .raw_os_error()
-                    .map_or(nix::errno::Errno::EIO, nix::errno::Errno::from_raw);
-                Error::file("open failed", MINORS, errno)
-                    .hint("MIG devices need the driver's capability devices")
-            })?;
-            let pairs = text.lines().filter_map(|line| {
-                let (name, minor) = line.split_once(' ')?;
-                Some((name.to_string(), minor.trim().parse().ok()?))
-            });
-            self.minors = Some(pairs.collect());
-        }
-        let known = self
-            .minors
-            .as_ref()
-            .and_then(|minors| minors.get(name).copied());
-        known.ok_or_else(|| Error::new(ErrorKind::Malformed, format!("{MINORS} has no {name}")))
+        node
     }
 }
 
-/// A PCI address with a domain of four digits, as sysfs writes it.
-fn short_busid(busid: &str) -> String {
-    let lower = busid.to_ascii_lowercase();
-    match lower.split_once(':') {
-        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
-            format!("{}:{rest}", &domain[4..])
+/// The hook for old versions of crun, which made directories that only root could enter.
+fn permissions(options: &Options, edits: &mut Edits) {
+    let mut directories = Vec::new();
+    for node in &edits.device_nodes {
+        let directory = Path::new(&node.path)
+            .parent()
+            .map(|parent| parent.display().to_string());
+        if let Some(directory) = directory.filter(|directory| directory != "/dev")
+            && !directories.contains(&directory)
+        {
+            directories.push(directory);
         }
-        _ => lower,
     }
+    if directories.is_empty() {
+        return;
+    }
+    let mode = ["--mode".to_string(), "755".to_string()];
+    let paths = super::hooks::repeated("--path", &directories);
+    let arguments = mode.into_iter().chain(paths).collect();
+    options.hooks.add("chmod", arguments, edits);
 }

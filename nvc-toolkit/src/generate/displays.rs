@@ -4,12 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::host::{DriverRoot, drm, everything};
+use libnvc::{Error, ErrorKind, Result, plan};
 
-use super::driver::nodes;
-use super::libraries::Libraries;
-use super::tree::Tree;
-use super::{Options, graphics};
+use super::{Options, driver};
 use crate::cdi::Edits;
 use crate::driver_files;
 use crate::image::Devices;
@@ -22,29 +20,26 @@ const GPUS: &str = "/proc/driver/nvidia/gpus";
 /// # Errors
 /// There is no driver.
 pub fn displays(options: &Options, devices: &Devices) -> Result<Edits> {
-    let tree = Tree::open(&options.driver_root)?;
-    let libraries = Libraries::new(&tree, &options.library_search);
-    let version = libraries.version().ok_or_else(|| {
+    let root = DriverRoot::open(&driver::root(options))?;
+    let search = driver::search(options);
+    let version = everything::version(&root, &search.libraries).ok_or_else(|| {
         let found = driver_files::version(&options.driver_root);
         let what = found.err().unwrap_or_default();
         let text = format!("failed to construct discoverer for graphics libraries: failed to get driver version: {what}");
         Error::new(ErrorKind::NotFound, text)
     })?;
-    let directories = libraries.directories_of(&version)?;
+    let request = driver::request();
+    let dev_root = driver::dev_root(options)?;
     let mut edits = Edits::default();
     for gpu in gpus(Path::new(GPUS)) {
         if gpu.is_chosen(devices) {
-            nodes_of(&gpu.bus, options, &mut edits);
+            let found = drm::displays(&gpu.bus, &dev_root);
+            let intents = plan::displays(&found.nodes, &found.links, &request);
+            edits.append(&driver::edits(&intents, options));
         }
     }
-    graphics::add(
-        options,
-        &tree,
-        &libraries,
-        &directories,
-        &version,
-        &mut edits,
-    );
+    let found = everything::graphics(&root, &version, &search)?;
+    edits.append(&driver::edits(&plan::graphics(&found, &request), options));
     Ok(edits)
 }
 
@@ -101,35 +96,6 @@ fn is_bus(text: &str) -> bool {
             .chars()
             .all(|c| c.is_ascii_hexdigit() || ":.".contains(c))
         && text != ".."
-}
-
-/// Adds the nodes of the GPU at a place, and the links to them by that place.
-fn nodes_of(bus: &str, options: &Options, edits: &mut Edits) {
-    let nodes = nodes(options);
-    let entries = fs::read_dir(format!("/sys/bus/pci/devices/{bus}/drm"));
-    let mut names: Vec<String> = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.starts_with("card") || name.starts_with("renderD"))
-        .collect();
-    names.sort();
-    // Without the display's node there is no link to it either.
-    names.retain(|name| nodes.add(&format!("/dev/dri/{name}"), edits).is_ok());
-    let links: Vec<String> = ["card", "render"]
-        .iter()
-        .filter_map(|kind| {
-            let link = format!("/dev/dri/by-path/pci-{bus}-{kind}");
-            let target = fs::read_link(options.dev_root.join(&link[1..])).ok()?;
-            let leads_to = target.file_name()?.to_str()?;
-            names
-                .iter()
-                .any(|name| name == leads_to)
-                .then(|| format!("{}::{link}", target.display()))
-        })
-        .collect();
-    options.hooks.add_links(&links, edits);
 }
 
 #[cfg(test)]

@@ -1,33 +1,18 @@
-//! Makes the edits that every container with a GPU gets: the driver's nodes and files, and the hooks that go with them.
+//! Has libnvc find the driver's files, and writes plans as edits: with the hook program, the hooks and the groups that
+//! are wanted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use libnvc::{HostPath, Result};
+use libnvc::host::{DriverInfo, DriverRoot, everything};
+use libnvc::options::CudaCompatMode;
+use libnvc::plan::Intent;
+use libnvc::render::cdi as rendered;
+use libnvc::request::{Capabilities, Placement, Policy, Request};
+use libnvc::{Error, ErrorKind, HostPath, Result};
 
-use super::hooks::repeated;
-use super::libraries::Libraries;
-use super::tree::Tree;
-use super::{Options, files, graphics};
-use crate::cdi::{Edits, Mount};
-use crate::gated::READ_ONLY;
+use super::Options;
+use crate::cdi::{DeviceNode, Edits, Mount};
 use crate::nodes::Nodes;
-
-/// Nodes that all GPUs share.
-const CONTROL: [&str; 4] = [
-    "/dev/nvidia-modeset",
-    "/dev/nvidia-uvm-tools",
-    "/dev/nvidia-uvm",
-    "/dev/nvidiactl",
-];
-
-/// What the edits are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum For {
-    /// Containers that use GPUs.
-    Users,
-    /// Containers that manage them: no graphics, and they may make nodes.
-    Managers,
-}
 
 /// The device nodes of a request's tree.
 pub(super) fn nodes(options: &Options) -> Nodes {
@@ -37,111 +22,131 @@ pub(super) fn nodes(options: &Options) -> Nodes {
     }
 }
 
-/// The driver's edits. `version` is the kernel driver's, if it said.
-pub(super) fn edits(
-    options: &Options,
-    version: Option<&str>,
-    whose: For,
-    warnings: &mut Vec<String>,
-) -> Result<Edits> {
-    let tree = Tree::open(&options.driver_root)?;
-    let libraries = Libraries::new(&tree, &options.library_search);
-    let by_name = || {
-        let error = libnvc::Error::new(
-            libnvc::ErrorKind::NotFound,
-            "the driver's version is unknown: no libcuda.so and no libnvidia-ml.so",
-        );
-        libraries.version().ok_or(error)
+/// The driver root. One that is a link, or relative, would not be the beginning of what is found below it.
+pub(super) fn root(options: &Options) -> PathBuf {
+    let path = &options.driver_root;
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())
+}
+
+/// The tree in which the device nodes are.
+pub(super) fn dev_root(options: &Options) -> Result<DriverRoot> {
+    let path = &options.dev_root;
+    DriverRoot::open(path).map_err(|error| {
+        let text = format!("no device nodes in {}: {}", path.display(), error.message());
+        Error::new(error.kind(), text)
+    })
+}
+
+/// All files of the driver. `version` is the kernel driver's, if it said.
+pub(super) fn files(options: &Options, version: Option<&str>) -> Result<DriverInfo> {
+    let root = DriverRoot::open(&root(options))?;
+    let search = search(options);
+    let version = match version {
+        Some(version) => version.to_owned(),
+        None => everything::version(&root, &search.libraries).ok_or_else(|| {
+            let text = "the driver's version is unknown: no libcuda.so and no libnvidia-ml.so";
+            Error::new(ErrorKind::NotFound, text)
+        })?,
     };
-    let version = version.map_or_else(by_name, |version| Ok(version.to_string()))?;
-    let directories = libraries.directories_of(&version)?;
+    everything::find(&root, &version, &search)
+}
+
+/// Where files are looked for.
+pub(super) fn search(options: &Options) -> everything::FileSearch {
+    let paths = |paths: &[PathBuf]| paths.iter().map(HostPath::new).collect();
+    let listed = |text: &str| {
+        let directories = text.split(':').filter(|path| path.starts_with('/'));
+        directories.map(HostPath::new).collect()
+    };
+    everything::FileSearch {
+        libraries: paths(&options.library_search),
+        configuration: paths(&options.config_search),
+        data: listed(&options.data_dirs),
+        programs: listed(&options.path),
+        explicit: options.flags.explicit_driver_libraries,
+        no_sockets: options.flags.no_ipc,
+    }
+}
+
+/// Everything that a driver has, for images that are not known.
+pub(super) fn request() -> Request {
+    Request {
+        capabilities: Capabilities::all(),
+        policy: Policy {
+            cuda_compat: CudaCompatMode::Ldconfig,
+            placement: Placement::AsHost,
+            environment: true,
+            ..Policy::default()
+        },
+        ..Request::default()
+    }
+}
+
+/// How plans are written.
+pub(super) fn rendering(options: &Options) -> rendered::Options {
+    rendered::Options {
+        driver_root: root(options),
+        dev_root: options.dev_root.clone(),
+        ldconfig: options.ldconfig.as_ref().map(PathBuf::from),
+        ..rendered::Options::default()
+    }
+}
+
+/// The edits of some intents.
+pub(super) fn edits(intents: &[Intent], options: &Options) -> Edits {
+    written(rendered::edits(intents, &rendering(options)), options)
+}
+
+/// Edits as a specification has them.
+pub(super) fn written(from: rendered::Edits, options: &Options) -> Edits {
     let mut edits = Edits::default();
-    if whose == For::Users {
-        let nodes = nodes(options);
-        for path in CONTROL {
-            if nodes.add(path, &mut edits).is_err() {
-                warnings.push(format!("{path} is missing"));
-            }
-        }
-        graphics::add(
-            options,
-            &tree,
-            &libraries,
-            &directories,
-            &version,
-            &mut edits,
-        );
-    }
-    let found = libraries.of_version(
-        &directories,
-        &version,
-        options.flags.explicit_driver_libraries,
-    );
-    for library in &found {
-        mount(&tree, library, &mut edits);
-    }
-    let hooks = &options.hooks;
-    hooks.add_links(&libraries.links(&found, &version), &mut edits);
-    hooks.add(
-        "enable-cuda-compat",
-        vec![format!("--host-driver-version={version}")],
-        &mut edits,
-    );
-    add_library_path(options, &found, &mut edits);
-    if whose == For::Users {
-        hooks.add("disable-device-node-modification", Vec::new(), &mut edits);
-        hooks.add("filter-driver-proc", Vec::new(), &mut edits);
-    }
-    let names: Vec<String> = directories.iter().map(ToString::to_string).collect();
+    let env = from.env.iter();
     edits
         .env
-        .push(format!("NVIDIA_CTK_LIBCUDA_DIR={}", names.join(":")));
-    if !options.flags.no_ipc {
-        files::sockets(&tree, &mut edits);
+        .extend(env.map(|(name, value)| format!("{name}={value}")));
+    let groups = nodes(options).groups;
+    for node in &from.device_nodes {
+        add_node(node, groups, &mut edits);
     }
-    files::firmware(&tree, &version, &mut edits);
-    files::programs(&tree, &options.path, &mut edits);
-    if whose == For::Users {
-        hooks.add("update-application-profile", Vec::new(), &mut edits);
+    for hook in from.hooks {
+        options.hooks.add(hook.name, hook.arguments, &mut edits);
     }
-    Ok(edits)
-}
-
-/// The hook that makes libraries known to the loader, if any are mounted.
-pub(super) fn add_library_path(options: &Options, libraries: &[HostPath], edits: &mut Edits) {
-    let mut folders: Vec<String> = Vec::new();
-    for library in libraries {
-        let name = library.file_name().to_string_lossy().into_owned();
-        let is_library =
-            name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."));
-        let folder = library.parent().to_string();
-        if is_library && !folders.contains(&folder) {
-            folders.push(folder);
+    edits.mounts.extend(from.mounts.iter().map(|mount| {
+        Mount {
+            host_path: text(&mount.host_path),
+            container_path: mount.container_path.to_string(),
+            options: mount
+                .options
+                .words()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            kind: String::new(),
         }
-    }
-    if folders.is_empty() {
-        return;
-    }
-    folders.sort();
-    let ldconfig = options
-        .ldconfig
-        .iter()
-        .flat_map(|path| ["--ldconfig-path".to_string(), path.clone()]);
-    let arguments = ldconfig.chain(repeated("--folder", &folders)).collect();
-    options.hooks.add("update-ldcache", arguments, edits);
+    }));
+    edits
 }
 
-/// Mounts a file where it is on the host, without the driver root.
-pub(super) fn mount(tree: &Tree, file: &HostPath, edits: &mut Edits) {
-    mount_at(tree, file, file.as_path(), edits);
-}
-
-/// Mounts a file at some place.
-pub(super) fn mount_at(tree: &Tree, file: &HostPath, at: &Path, edits: &mut Edits) {
-    edits.mounts.push(Mount {
-        host_path: tree.on_host(file),
-        container_path: at.to_string_lossy().into_owned(),
-        options: READ_ONLY.map(String::from).to_vec(),
-        kind: String::new(),
+/// Adds a node. Whoever may not use it otherwise gets its group.
+fn add_node(node: &rendered::DeviceNode, groups: bool, edits: &mut Edits) {
+    let mode = node.owner.map(|owner| owner.mode & 0o777);
+    let gid = node.owner.map(|owner| owner.gid).filter(|gid| *gid != 0);
+    edits.device_nodes.push(DeviceNode {
+        path: node.path.to_string(),
+        host_path: node.host_path.as_deref().map(text).unwrap_or_default(),
+        file_mode: mode,
+        permissions: node.permissions.into(),
+        gid,
+        ..DeviceNode::default()
     });
+    let for_everybody = mode.is_none_or(|mode| mode & 0o006 == 0o006);
+    if let (Some(gid), true, false) = (gid, groups, for_everybody)
+        && !edits.additional_gids.contains(&gid)
+    {
+        edits.additional_gids.push(gid);
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
 }

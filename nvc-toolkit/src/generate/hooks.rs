@@ -55,13 +55,6 @@ impl Hooks {
             edits.hooks.push(self.program.hook(name, arguments));
         }
     }
-
-    /// Adds the hook that makes links, if there are any.
-    pub(super) fn add_links(&self, links: &[String], edits: &mut Edits) {
-        if !links.is_empty() {
-            self.add("create-symlinks", repeated("--link", links), edits);
-        }
-    }
 }
 
 /// An option before each of some values.

@@ -2,11 +2,16 @@
 
 use std::path::Path;
 
-use libnvc::host::{DriverConfig, DriverSession};
-use libnvc::{Error, ErrorKind, HostPath, Result};
+use libnvc::host::{
+    DeviceInfo, DriverConfig, DriverInfo, DriverSession, Host, catalogue, everything,
+    nodes as host_nodes,
+};
+use libnvc::options::CudaCompatMode;
+use libnvc::plan::{self, Intent, Link, Place, What};
+use libnvc::render::cdi as rendered;
+use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
-use super::driver::{self, For, add_library_path, mount, nodes};
-use super::tree::Tree;
+use super::driver::{self, nodes, written};
 use super::{Found, Mode, Naming, Options, devices, ids};
 use crate::cdi::{Device, DeviceNode, Edits};
 use crate::csv;
@@ -22,9 +27,6 @@ const MOST_CHANNELS: u32 = 1 << 20;
 
 /// Nodes that no management container needs.
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
-
-/// Libraries of a WSL driver store that have no usual ending.
-const STORE: [&str; 1] = ["nvidia-smi"];
 
 pub(super) fn find(options: &Options) -> Result<Found> {
     match options.mode {
@@ -52,10 +54,8 @@ fn auto(options: &Options) -> Result<Found> {
 }
 
 fn open(options: &Options) -> Result<DriverSession> {
-    let root =
-        std::fs::canonicalize(&options.driver_root).unwrap_or_else(|_| options.driver_root.clone());
     DriverSession::open(&DriverConfig {
-        root,
+        root: driver::root(options),
         ..DriverConfig::default()
     })
 }
@@ -66,9 +66,27 @@ fn nvml(options: &Options) -> Result<Found> {
     let info = session.devices()?;
     // A driver that does not say its version is known by the names of its files.
     let version = session.driver_version().ok();
-    let mut warnings = Vec::new();
-    let devices = devices::devices(options, &info, &mut warnings)?;
-    let common = driver::edits(options, version.as_deref(), For::Users, &mut warnings)?;
+    let dev_root = driver::dev_root(options)?;
+    let chosen = devices::choose(options, &info, &dev_root)?;
+    let is_none = chosen.is_none();
+    let chosen = chosen.unwrap_or_default();
+    let mut missing = chosen.missing;
+    let mut driver = driver::files(options, version.as_deref())?;
+    driver.devices = host_nodes::of_specification(&dev_root, &mut missing);
+    let host = Host {
+        root: driver::root(options),
+        driver,
+        devices: DeviceInfo::default(),
+        chosen: chosen.gpus,
+        grants: Ok(chosen.grants),
+    };
+    let content = plan::plan(&driver::request(), &host)?;
+    let content = rendered::content(&content, &driver::rendering(options));
+    let named = |device| devices::named(options, device);
+    let devices: Vec<Device> = match is_none {
+        true => vec![devices::empty_device()],
+        false => content.devices.into_iter().flat_map(named).collect(),
+    };
     let mut parts = Vec::new();
     if options.flags.coherent_annotations {
         let names = ["coherent", "noncoherent"];
@@ -79,11 +97,12 @@ fn nvml(options: &Options) -> Result<Found> {
         );
         parts.retain(|(_, devices)| !devices.is_empty());
     }
+    let is_missing = |path| format!("{path} is missing");
     Ok(Found {
         devices,
-        common,
+        common: written(content.common, options),
         parts,
-        warnings,
+        warnings: missing.into_iter().map(is_missing).collect(),
     })
 }
 
@@ -102,23 +121,25 @@ fn management(options: &Options) -> Result<Found> {
         return Err(error
             .hint("nvidia-ctk system create-device-nodes --control-devices makes the driver's"));
     }
-    let mut warnings = Vec::new();
     let version = open(options).and_then(|mut session| {
         session.ready()?;
         session.driver_version()
     });
-    let common = driver::edits(
-        options,
-        version.ok().as_deref(),
-        For::Managers,
-        &mut warnings,
-    )?;
+    let found = driver::files(options, version.ok().as_deref())?;
     Ok(Found {
         devices: vec![all(edits)],
-        common,
-        warnings,
+        common: for_managers(found, options),
         ..Found::default()
     })
+}
+
+/// The driver's edits for containers that manage GPUs: no graphics, and they may make nodes and see all GPUs.
+fn for_managers(mut driver: DriverInfo, options: &Options) -> Edits {
+    driver.graphics.clear();
+    driver.graphics_links.clear();
+    let mut intents = plan::of_driver(&driver, &driver::request());
+    intents.retain(|intent| !matches!(intent.what, What::DriverProc(_) | What::EglProfile(_)));
+    driver::edits(&intents, options)
 }
 
 fn all(edits: Edits) -> Device {
@@ -203,37 +224,26 @@ fn wsl(options: &Options) -> Result<Found> {
             "no Windows driver: this is no WSL machine",
         )
     };
-    let store = session.wsl().ok_or_else(missing)?.store.clone();
-    let tree = Tree::open(&options.driver_root)?;
+    let wsl = session.wsl().ok_or_else(missing)?;
+    let driver = everything::of_store(session.root(), wsl);
     let mut edits = Edits::default();
     nodes(options)
         .add("/dev/dxg", &mut edits)
         .map_err(|_| Error::new(ErrorKind::NotFound, "/dev/dxg is missing"))?;
-    let mut common = Edits::default();
-    let mut libraries = Vec::new();
-    libraries.extend(tree.real_file(Path::new("/usr/lib/wsl/lib/libdxcore.so")));
-    for name in tree.names(store.as_path(), "*") {
-        let is_wanted = name.contains(".so")
-            || name.ends_with(".bin")
-            || name.ends_with(".dll")
-            || STORE.contains(&name.as_str());
-        if is_wanted {
-            libraries.extend(tree.real_file(store.join(name).as_path()));
-        }
+    let mut request = driver::request();
+    // The store has no version to compare with.
+    request.policy.cuda_compat = CudaCompatMode::Disabled;
+    let mut intents = plan::of_driver(&driver, &request);
+    let program = wsl.store.join("nvidia-smi");
+    if driver.files.iter().any(|file| file.path == program) {
+        intents.push(Intent::best_effort(What::Link(Link {
+            at: Place::At(ContainerPath::new("/usr/bin/nvidia-smi")),
+            target: program.as_path().to_owned(),
+        })));
     }
-    for library in &libraries {
-        mount(&tree, library, &mut common);
-    }
-    let program: HostPath = store.join("nvidia-smi");
-    if libraries.contains(&program) {
-        options
-            .hooks
-            .add_links(&[format!("{program}::/usr/bin/nvidia-smi")], &mut common);
-    }
-    add_library_path(options, &libraries, &mut common);
     Ok(Found {
         devices: vec![all(edits)],
-        common,
+        common: driver::edits(&intents, options),
         ..Found::default()
     })
 }
@@ -325,19 +335,20 @@ fn csv(options: &Options) -> Result<Found> {
 
 /// Links that programs look for beside mounted libraries.
 fn usual_links(edits: &Edits) -> Vec<String> {
-    let link = |mount: &crate::cdi::Mount| {
-        let (directory, name) = mount.container_path.rsplit_once('/')?;
-        let (target, link) = match name {
-            name if name.starts_with("libcuda.so.") => ("libcuda.so.1", "libcuda.so"),
-            name if name.starts_with("libGLX_nvidia.so.") => (name, "libGLX_indirect.so.0"),
-            name if name.starts_with("libnvidia-opticalflow.so.") => {
-                ("libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so")
-            }
-            _ => return None,
-        };
-        Some(format!("{target}::{directory}/{link}"))
+    let links = |mount: &crate::cdi::Mount| {
+        let path = HostPath::new(&mount.container_path);
+        let library = catalogue::library_of(path.file_name())?;
+        let name = path.file_name().to_str()?;
+        // Not for a development link among the libraries.
+        name.strip_prefix(library.name)?.strip_prefix('.')?;
+        let directory = path.parent();
+        let links = library.file(path.clone()).links;
+        let links = links
+            .into_iter()
+            .map(move |link| format!("{}::{}", link.target.display(), directory.join(link.name)));
+        Some(links.collect::<Vec<_>>())
     };
-    edits.mounts.iter().filter_map(link).collect()
+    edits.mounts.iter().filter_map(links).flatten().collect()
 }
 
 /// Whether a link fits a pattern: `**/X` means its name, anything else the whole path.

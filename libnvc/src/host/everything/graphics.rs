@@ -1,131 +1,131 @@
-//! Finds the files for graphics beyond the driver's libraries: EGL platforms, X.org modules, configuration files.
+//! Finds what graphics needs besides the driver's libraries: EGL's platforms, X.org's modules, configuration files.
 
-use super::{Everything, has_version, link};
+use super::{Everything, FileSearch, has_version, link};
 use crate::capability::Capability;
-use crate::host::{DriverFile, FileClass, HostLink, SearchPaths, catalogue};
+use crate::host::{DriverFile, FileClass, HostLink, catalogue};
 use crate::path::{ContainerPath, HostPath};
 
-/// Directories of X.org modules, relative to a library directory.
-const XORG_PLACES: &[&str] = &[
-    "nvidia/xorg",
-    "xorg/modules/drivers",
-    "xorg/modules/extensions",
-    "xorg/modules/updates/drivers",
-    "xorg/modules/updates/extensions",
+/// Directories with X.org's modules, below a directory `xorg` or the like.
+const MODULES: [&str; 4] = [
+    "modules/drivers",
+    "modules/extensions",
+    "modules/updates/drivers",
+    "modules/updates/extensions",
 ];
 
-/// Directories that may contain `xorg`, besides the driver's.
-const XORG_DIRECTORIES: &[&str] = &[
-    "/usr/lib",
-    "/usr/lib64",
+/// Directories with X.org's modules in them, besides the driver's.
+const XORG: [&str; 4] = [
+    "/usr/lib/xorg",
+    "/usr/lib64/xorg",
     "/usr/X11R6/lib",
     "/usr/X11R6/lib64",
 ];
 
-/// The file that GBM loads as the driver's backend, and its link target.
+/// Where GBM looks for the driver's part, and what it finds there.
 const GBM: (&str, &str) = ("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1");
 
+/// Directories with configuration files and shared data.
+const ETC: &str = "/etc";
+const DATA: [&str; 2] = ["/usr/local/share", "/usr/share"];
+
 impl Everything<'_> {
-    pub(super) fn graphics(&mut self, search: &SearchPaths) -> Vec<DriverFile> {
+    /// The files, and links that belong to none of them.
+    pub(super) fn graphics(&mut self, wanted: &FileSearch) -> (Vec<DriverFile>, Vec<HostLink>) {
         let mut files = self.platforms();
         files.extend(self.xorg());
-        files.extend(self.data_files(search));
+        files.extend(self.configuration(wanted));
         let graphics = Some(Capability::Graphics);
-        files.into_iter().map(|file| file.of(graphics)).collect()
+        let files = files.into_iter().map(|file| file.of(graphics)).collect();
+        (files, self.gbm().into_iter().collect())
     }
 
-    /// Returns the libraries of EGL's platforms, which are versioned independently.
+    /// Libraries of EGL's platforms, whose versions are not the driver's, and Vulkan's producer.
     fn platforms(&mut self) -> Vec<DriverFile> {
+        let library = |path| DriverFile::new(path, FileClass::Library);
         let mut found = Vec::new();
-        for directory in self.directories.clone() {
-            let names = self.names(&directory);
-            for stem in catalogue::EGL_PLATFORMS {
-                // The real file's version has several parts; shorter names are links.
-                let is_real = |name: &&std::ffi::OsString| {
-                    let text = name.to_string_lossy();
-                    let version = text.strip_prefix(stem).unwrap_or_default();
-                    has_version(name, stem) && version.matches('.').count() > 1
-                };
-                for name in names.iter().filter(is_real) {
-                    let path = self.file(&directory.join(name));
-                    found.extend(path.map(|path| DriverFile::new(path, FileClass::Library)));
-                }
-            }
-            let producer = format!("libnvidia-vulkan-producer.so.{}", self.version);
-            if let Some(path) = self.file(&directory.join(&producer)) {
-                let mut file = DriverFile::new(path, FileClass::Library);
-                file.links.push(link(
-                    "libnvidia-vulkan-producer.so".as_ref(),
-                    producer.as_ref(),
-                ));
-                found.push(file);
-            }
-        }
-        found
-    }
-
-    /// Returns the X.org driver and its GLX module.
-    fn xorg(&mut self) -> Vec<DriverFile> {
-        let own = self.directories.clone();
-        let others = XORG_DIRECTORIES.iter().map(HostPath::new);
-        let directories: Vec<_> = own.into_iter().chain(others).collect();
-        let places = |name: &str| -> Vec<HostPath> {
-            let below = |directory: &HostPath| {
-                let places = XORG_PLACES.iter();
-                places
-                    .map(|place| directory.join(place).join(name))
-                    .collect::<Vec<_>>()
+        for stem in catalogue::EGL_PLATFORMS {
+            // The real file has a version of several parts; shorter names are links.
+            let is_real = |name: &str| {
+                let version = name.strip_prefix(stem).unwrap_or_default();
+                has_version(name, stem) && version.matches('.').count() > 1
             };
-            directories.iter().flat_map(below).collect()
-        };
-        let glx = format!("libglxserver_nvidia.so.{}", self.version);
-        let mut found = Vec::new();
-        let mut first = |paths: Vec<HostPath>| paths.iter().find_map(|path| self.file(path));
-        let driver = first(places("nvidia_drv.so"));
-        found.extend(driver.map(|path| DriverFile::new(path, FileClass::Library)));
-        if let Some(path) = first(places(&glx)) {
-            let mut file = DriverFile::new(path, FileClass::Library);
+            found.extend(self.search.locate(is_real).into_iter().map(library));
+        }
+        let producer = format!("libnvidia-vulkan-producer.so.{}", self.version);
+        if let Some(path) = self.first(&producer) {
+            let mut file = library(path);
+            let target = file.path.file_name().to_string_lossy().into_owned();
             file.links
-                .push(link("libglxserver_nvidia.so".as_ref(), glx.as_ref()));
+                .push(link("libnvidia-vulkan-producer.so", &target));
             found.push(file);
         }
         found
     }
 
-    /// Returns the files in shared data directories.
-    fn data_files(&mut self, search: &SearchPaths) -> Vec<DriverFile> {
+    /// The first library of a name.
+    fn first(&mut self, library: &str) -> Option<HostPath> {
+        let found = self.search.locate(|name| name == library);
+        found.into_iter().next()
+    }
+
+    /// The X.org driver and its GLX module.
+    fn xorg(&mut self) -> Vec<DriverFile> {
+        let modules = |base: HostPath| MODULES.map(|place| base.join(place));
+        let of_driver = |directory: &HostPath| {
+            let own = [directory.join("nvidia/xorg")];
+            own.into_iter().chain(modules(directory.join("xorg")))
+        };
+        let own = self.directories.iter().flat_map(of_driver);
+        let others = XORG.iter().flat_map(|base| modules(HostPath::new(base)));
+        let places: Vec<HostPath> = own.chain(others).collect();
+        let mut first = |name: &str| {
+            let mut paths = places.iter().map(|place| place.join(name));
+            let found = paths.find_map(|path| self.search.file(&path));
+            found.map(|path| DriverFile::new(path, FileClass::Library))
+        };
+        let driver = first("nvidia_drv.so");
+        let glx = format!("libglxserver_nvidia.so.{}", self.version);
+        let module = first(&glx).map(|mut file| {
+            file.links.push(link("libglxserver_nvidia.so", &glx));
+            file
+        });
+        driver.into_iter().chain(module).collect()
+    }
+
+    /// Configuration files, and files that lie in the directories for shared data.
+    fn configuration(&mut self, wanted: &FileSearch) -> Vec<DriverFile> {
+        let data = match wanted.data.as_slice() {
+            [] => DATA.map(HostPath::new).to_vec(),
+            given => given.to_vec(),
+        };
+        let usual = std::iter::once(HostPath::new(ETC)).chain(data);
+        let (directories, top) = match wanted.configuration.as_slice() {
+            [] => (usual.collect(), Some(HostPath::new("/"))),
+            given => (given.to_vec(), None),
+        };
         let mut found = Vec::new();
         for wanted in catalogue::GRAPHICS_FILES {
-            let top = wanted.in_root.then(|| HostPath::new("/"));
-            let directories = search.data.iter().cloned().chain(top);
-            let paths: Vec<_> = directories
-                .map(|directory| directory.join(wanted.path))
-                .collect();
-            match paths.iter().find_map(|path| self.file(path)) {
-                Some(path) => {
-                    let mut file = DriverFile::new(path, wanted.class);
-                    let standard = ContainerPath::new(wanted.standard).join(wanted.path);
-                    file.at = (standard.as_path() != file.path.as_path()).then_some(standard);
-                    found.push(file);
-                }
-                None => log::info!("missing {}", wanted.path),
-            }
+            let top = top.iter().filter(|_| wanted.in_root);
+            let places = directories.iter().chain(top);
+            let mut paths = places.map(|directory| directory.join(wanted.path));
+            let Some(path) = paths.find_map(|path| self.search.file(&path)) else {
+                log::info!("missing {}", wanted.path);
+                continue;
+            };
+            let mut file = DriverFile::new(path, wanted.class);
+            let standard = ContainerPath::new(wanted.standard).join(wanted.path);
+            file.at = (standard.as_path() != file.path.as_path()).then_some(standard);
+            found.push(file);
         }
         found
     }
 
-    /// Returns the links that belong to no graphics file.
-    pub(super) fn graphics_links(&mut self) -> Vec<HostLink> {
-        let mut found = Vec::new();
-        for directory in self.directories.clone() {
-            let allocator = format!("libnvidia-allocator.so.{}", self.version);
-            if self.file(&directory.join(allocator)).is_some() {
-                found.push(HostLink {
-                    at: directory.join(GBM.0),
-                    target: GBM.1.into(),
-                });
-            }
-        }
-        found
+    /// The link by which GBM finds the driver.
+    fn gbm(&mut self) -> Option<HostLink> {
+        let allocator = self.first(&format!("libnvidia-allocator.so.{}", self.version))?;
+        Some(HostLink {
+            at: allocator.parent().join(GBM.0),
+            target: GBM.1.into(),
+        })
     }
 }

@@ -1,19 +1,18 @@
-//! Finds programs, firmware and sockets in all directories where a driver may install them.
+//! Finds programs, firmware and sockets at all places where a driver may have them.
 
-use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
 
-use log::{debug, info};
+use log::info;
 use nix::sys::stat::SFlag;
 
-use super::{RealPaths, names};
+use super::search::Search;
 use crate::capability::Capability;
-use crate::host::{DriverFile, DriverRoot, FileClass, catalogue};
-use crate::options::DriverOptions;
-use crate::path::{ContainerPath, HostPath};
-use crate::read_file;
+use crate::host::{DriverFile, FileClass, catalogue};
+use crate::path::HostPath;
+use crate::{inroot, read_file};
 
-/// Directories searched after those of `PATH`.
-const STANDARD: &[&str] = &[
+/// Directories that are searched after the caller's.
+const STANDARD: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
     "/usr/sbin",
@@ -22,39 +21,38 @@ const STANDARD: &[&str] = &[
     "/bin",
 ];
 
-/// Returns the existing programs. Each keeps its host path in the container, because it is called by that path.
-pub(super) fn programs(
-    root: &DriverRoot,
-    path: Option<&OsStr>,
-    options: DriverOptions,
-) -> Vec<DriverFile> {
-    let mut paths = RealPaths::new(root);
-    let path = path.map(|path| std::env::split_paths(path).collect::<Vec<_>>());
-    let given = path.unwrap_or_default().into_iter().map(HostPath::new);
-    let directories: Vec<_> = given.chain(STANDARD.iter().map(HostPath::new)).collect();
+/// Sockets of daemons, below one of these directories; a directory of the MPS daemon.
+const SOCKETS: [&str; 2] = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
+const RUN: [&str; 2] = ["/run", "/var/run"];
+const MPS: &str = "/tmp/nvidia-mps";
+
+/// The programs that are there, with links resolved.
+pub(super) fn programs(search: &mut Search<'_>, given: &[HostPath]) -> Vec<DriverFile> {
+    let standard = STANDARD.iter().map(HostPath::new);
+    let directories: Vec<_> = given.iter().cloned().chain(standard).collect();
     let mut found = Vec::new();
-    for pattern in catalogue::programs(options, true) {
-        let mut places = directories
-            .iter()
-            .map(|directory| directory.join(pattern.name));
-        let program = places.find_map(|place| match paths.resolve_with_kind(&place) {
-            Ok((real, SFlag::S_IFREG)) => Some((place, real)),
-            _ => None,
+    for pattern in catalogue::programs_of_everything() {
+        let mut places = directories.iter().map(|place| place.join(pattern.name));
+        let program = places.find_map(|place| {
+            let real = search.file(&place)?;
+            is_executable(search, &real).then_some(real)
         });
-        let Some((place, real)) = program else {
-            info!("missing program {}", pattern.name);
-            continue;
-        };
-        debug!("selecting {real}");
-        let mut file = pattern.file(real);
-        file.at = (place != file.path).then(|| ContainerPath::from(&place));
-        found.push(file);
+        match program {
+            Some(real) => found.push(pattern.file(real)),
+            None => info!("missing program {}", pattern.name),
+        }
     }
     found
 }
 
-/// Returns the firmware of a driver version from all directories that the kernel searches.
-pub(super) fn firmware(root: &DriverRoot, version: &str) -> Vec<DriverFile> {
+fn is_executable(search: &Search<'_>, file: &HostPath) -> bool {
+    let found = search.root.resolve(file);
+    let stat = found.and_then(|found| inroot::stat(found.as_fd()));
+    stat.is_ok_and(|stat| stat.st_mode & 0o111 != 0)
+}
+
+/// The firmware of a version of the driver, wherever the kernel looks for firmware.
+pub(super) fn firmware(search: &mut Search<'_>, version: &str) -> Vec<DriverFile> {
     let release = nix::sys::utsname::uname();
     let release = release.as_ref().map(|name| name.release().to_owned());
     let release = release.unwrap_or_default();
@@ -72,46 +70,35 @@ pub(super) fn firmware(root: &DriverRoot, version: &str) -> Vec<DriverFile> {
     let mut found = Vec::new();
     for directory in directories.into_iter().flatten() {
         let directory = directory.join("nvidia").join(version);
-        let is_firmware = |name: &&OsString| {
-            let name = name.to_string_lossy();
-            name.starts_with("gsp") && name.ends_with(".bin")
-        };
-        for name in names(root, &directory)
-            .unwrap_or_default()
-            .iter()
-            .filter(is_firmware)
-        {
-            found.push(DriverFile::new(directory.join(name), FileClass::Firmware));
-        }
+        let names = search.names(&directory).iter();
+        let firmware = names.filter(|name| name.starts_with("gsp") && name.ends_with(".bin"));
+        // Not resolved: the kernel looks for it by this name, also where /lib is a link.
+        found.extend(
+            firmware.map(|name| DriverFile::new(directory.join(name), FileClass::Firmware)),
+        );
     }
     found
 }
 
-/// Returns the daemons' sockets. Omits the MPS directory, as upstream does: access to it is granted elsewhere.
-pub(super) fn sockets(root: &DriverRoot, options: DriverOptions) -> Vec<DriverFile> {
-    let wanted = [
-        (DriverOptions::NO_PERSISTENCED, "nvidia-persistenced/socket"),
-        (
-            DriverOptions::NO_FABRICMANAGER,
-            "nvidia-fabricmanager/socket",
-        ),
-    ];
-    let wanted = wanted.into_iter().filter(|(no, _)| !options.contains(*no));
-    let mut paths = RealPaths::new(root);
-    let find = |(_, name): (DriverOptions, &str)| {
-        let mut places = ["/run", "/var/run"].into_iter();
-        let found = places.find_map(|top| {
-            let path = HostPath::new(top).join(name);
-            match paths.resolve_with_kind(&path) {
-                Ok((_, kind)) if kind != SFlag::S_IFDIR => Some(path),
-                _ => None,
-            }
-        });
-        if found.is_none() {
+/// The daemons' sockets, with links resolved. Anything but a directory is taken for one, as by upstream.
+pub(super) fn sockets(search: &mut Search<'_>) -> Vec<DriverFile> {
+    let is_no_directory = |kind: SFlag| kind != SFlag::S_IFDIR;
+    let mut found = Vec::new();
+    for name in SOCKETS {
+        let mut places = RUN.iter().map(|run| HostPath::new(run).join(name));
+        let socket = places.find_map(|path| search.of_kind(&path, is_no_directory));
+        if socket.is_none() {
             info!("missing ipc {name}");
         }
-        let socket = |path| DriverFile::new(path, FileClass::Socket).of(Some(Capability::Utility));
-        found.map(socket)
-    };
-    wanted.filter_map(find).collect()
+        let socket = socket.map(|path| DriverFile::new(path, FileClass::Socket));
+        found.extend(socket.map(|file| file.of(Some(Capability::Utility))));
+    }
+    // Any user may create this name. A link there would give all containers a file of that user's choice.
+    let mps = HostPath::new(MPS);
+    let real = search.of_kind(&mps, is_no_directory);
+    let mps = real.filter(|real| *real == mps);
+    found.extend(
+        mps.map(|path| DriverFile::new(path, FileClass::Socket).of(Some(Capability::Compute))),
+    );
+    found
 }

@@ -18,18 +18,24 @@ impl Tree {
         std::fs::write(path, content).unwrap();
     }
 
+    fn program(&self, path: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        self.file(path, "");
+        let path = HostPath::new(path).below(self.0.path());
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     fn link(&self, target: &str, path: &str) {
         symlink(target, HostPath::new(path).below(self.0.path())).unwrap();
     }
 
     fn find(&self) -> DriverInfo {
         let root = DriverRoot::open(self.0.path()).unwrap();
-        find(
-            &root,
-            "535.1",
-            &Wants::default(),
-            Some(OsStr::new("/opt/bin")),
-        )
+        let wanted = FileSearch {
+            programs: vec![HostPath::new("/opt/bin")],
+            ..FileSearch::default()
+        };
+        find(&root, "535.1", &wanted).unwrap()
     }
 }
 
@@ -68,8 +74,8 @@ fn libraries_of_the_version_with_their_links() {
         [
             "/usr/lib64/libcuda.so.535.1 libcuda.so->libcuda.so.1",
             "/usr/lib64/libnvidia-new.so.535.1",
-            "/usr/lib64/libnvidia-nvvm70.so.4",
             "/usr/lib64/vdpau/libvdpau_nvidia.so.535.1",
+            "/usr/lib64/libnvidia-nvvm70.so.4",
         ]
     );
 }
@@ -110,8 +116,11 @@ fn graphics_files_go_to_their_standard_places() {
 #[test]
 fn programs_firmware_and_sockets() {
     let tree = Tree(tempfile::tempdir().unwrap());
-    tree.file("/usr/lib/nvidia/current/nvidia-smi", "");
-    tree.file("/opt/bin/nvidia-imex", "");
+    tree.file("/usr/lib64/libcuda.so.535.1", "");
+    tree.program("/usr/lib/nvidia/current/nvidia-smi");
+    tree.program("/opt/bin/nvidia-imex");
+    tree.file("/usr/bin/nvidia-debugdump", "not executable");
+    tree.program("/usr/bin/nv-fabricmanager");
     std::fs::create_dir_all(tree.0.path().join("usr/bin")).unwrap();
     tree.link("/usr/lib/nvidia/current/nvidia-smi", "/usr/bin/nvidia-smi");
     tree.file("/lib/firmware/updates/nvidia/535.1/gsp_x.bin", "");
@@ -122,10 +131,7 @@ fn programs_firmware_and_sockets() {
     let info = tree.find();
     assert_eq!(
         lines(info.of_class(FileClass::Program)),
-        [
-            "/usr/lib/nvidia/current/nvidia-smi at /usr/bin/nvidia-smi",
-            "/opt/bin/nvidia-imex",
-        ]
+        ["/usr/lib/nvidia/current/nvidia-smi", "/opt/bin/nvidia-imex",]
     );
     assert_eq!(
         lines(info.of_class(FileClass::Firmware)),

@@ -1,0 +1,180 @@
+//! Looks files up in the driver root, reading each directory once.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use log::{debug, warn};
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::sys::stat::SFlag;
+
+use crate::error::errno_text;
+use crate::host::realpath::RealPaths;
+use crate::host::{DEFAULT_LDCACHE, DriverRoot, cached_directories};
+use crate::path::HostPath;
+
+/// Where drivers put their libraries, in upstream's order.
+const USUAL: [&str; 11] = [
+    "/",
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+    "/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/lib/x86_64-linux-gnu/nvidia/current",
+    "/lib/aarch64-linux-gnu/nvidia/current",
+];
+
+/// Where distributions without a loader's cache, or with one that is missing, have them.
+const UNUSUAL: [&str; 2] = ["/usr/lib", "/run/opengl-driver/lib"];
+
+/// A search in the driver root.
+pub(super) struct Search<'r> {
+    pub(super) root: &'r DriverRoot,
+    paths: RealPaths<'r>,
+    /// The names in a directory, sorted.
+    names: HashMap<HostPath, Vec<String>>,
+    /// Directories that have libraries; the first group that has one of a name is taken.
+    groups: Vec<Vec<HostPath>>,
+    /// Whether the groups are the usual directories, so that the loader's cache may name more.
+    can_grow: bool,
+}
+
+impl<'r> Search<'r> {
+    /// `libraries` are the directories with libraries, if not the usual ones.
+    pub(super) fn new(root: &'r DriverRoot, libraries: &[HostPath]) -> Self {
+        let usual = || USUAL.iter().map(HostPath::new).collect();
+        Self {
+            root,
+            paths: RealPaths::new(root),
+            names: HashMap::new(),
+            groups: vec![match libraries {
+                [] => usual(),
+                given => given.to_vec(),
+            }],
+            can_grow: libraries.is_empty(),
+        }
+    }
+
+    /// The libraries whose names fit: those of the usual directories, else those of the loader's cache.
+    pub(super) fn locate(&mut self, fits: impl Fn(&str) -> bool) -> Vec<HostPath> {
+        let mut at = 0;
+        loop {
+            let Some(group) = self.groups.get(at).cloned() else {
+                if !self.can_grow {
+                    return Vec::new();
+                }
+                self.grow();
+                continue;
+            };
+            let mut found: Vec<HostPath> = Vec::new();
+            for directory in &group {
+                for file in self.files(directory, &fits) {
+                    if !found.contains(&file) {
+                        found.push(file);
+                    }
+                }
+            }
+            if !found.is_empty() {
+                return found;
+            }
+            at += 1;
+        }
+    }
+
+    /// Adds the directories that are looked at only if need be.
+    fn grow(&mut self) {
+        let cache = self.root.read(&HostPath::new(DEFAULT_LDCACHE));
+        let cached = cached_directories(&cache.unwrap_or_default());
+        self.groups
+            .push(cached.into_iter().map(HostPath::new).collect());
+        self.groups
+            .push(UNUSUAL.iter().map(HostPath::new).collect());
+        self.can_grow = false;
+    }
+
+    /// The files of a directory whose names fit, links resolved, each once, sorted by name.
+    pub(super) fn files(
+        &mut self,
+        directory: &HostPath,
+        fits: impl Fn(&str) -> bool,
+    ) -> Vec<HostPath> {
+        let names = self.names(directory).iter().filter(|name| fits(name));
+        let wanted: Vec<HostPath> = names.map(|name| directory.join(name)).collect();
+        let mut found: Vec<HostPath> = Vec::new();
+        for path in wanted {
+            if let Some(real) = self.file(&path)
+                && !found.contains(&real)
+            {
+                found.push(real);
+            }
+        }
+        found
+    }
+
+    /// The sorted names in a directory; none if it cannot be read. Names that no specification can hold are left out.
+    pub(super) fn names(&mut self, directory: &HostPath) -> &[String] {
+        let (root, paths) = (self.root, &mut self.paths);
+        self.names
+            .entry(directory.clone())
+            .or_insert_with_key(|directory| {
+                let found = paths.directory(directory.clone());
+                let real = match found {
+                    Ok((_, real)) => real.clone(),
+                    Err(errno) => {
+                        debug!("skipping {directory}: {errno}");
+                        return Vec::new();
+                    }
+                };
+                list(root, &real).unwrap_or_else(|errno| {
+                    debug!("skipping {directory}: {errno}");
+                    Vec::new()
+                })
+            })
+    }
+
+    /// A regular file with links resolved, if it is there.
+    pub(super) fn file(&mut self, path: &HostPath) -> Option<HostPath> {
+        self.of_kind(path, |kind| kind == SFlag::S_IFREG)
+    }
+
+    /// Something of a kind with links resolved, if it is there.
+    pub(super) fn of_kind(
+        &mut self,
+        path: &HostPath,
+        fits: impl Fn(SFlag) -> bool,
+    ) -> Option<HostPath> {
+        match self.paths.resolve_with_kind(path) {
+            Ok((real, kind)) if fits(kind) => {
+                debug!("selecting {real}");
+                Some(real)
+            }
+            Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR) => None,
+            Err(errno) => {
+                let path = self.root.join(path);
+                warn!("skipping {}: {}", path.display(), errno_text(errno));
+                None
+            }
+        }
+    }
+
+    /// The text of a symbolic link.
+    pub(super) fn link_text(&self, path: &HostPath) -> Option<PathBuf> {
+        let directory = self.root.resolve_directory(&path.parent()).ok()?;
+        let text = nix::fcntl::readlinkat(directory.as_fd(), path.file_name()).ok()?;
+        Some(PathBuf::from(text))
+    }
+}
+
+fn list(root: &DriverRoot, directory: &HostPath) -> Result<Vec<String>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::from_fd(OwnedFd::from(root.open_file(directory)?))?.iter() {
+        names.extend(entry?.file_name().to_str().ok().map(String::from));
+    }
+    names.sort();
+    Ok(names)
+}
