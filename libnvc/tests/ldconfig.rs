@@ -1,4 +1,4 @@
-//! Runs ldconfig, and programs that are not, in real sandboxes.
+//! Runs ldconfig, and hostile programs in its place, in real sandboxes.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     if std::env::var_os(SHARED_MEMORY).is_none() {
         tests.extend(tests![&[Need::Root, Need::Command("cc")]; the_same_in_shared_memory]);
     }
-    // Not a test of what there is, but of what scripts/check-ldconfigs.sh has fetched.
+    // Tests the programs that scripts/check-ldconfigs.sh has fetched, rather than this machine's.
     #[cfg(target_arch = "x86_64")]
     if std::env::var_os(others::LIST).is_some() {
         use others::others_ldconfigs;
@@ -106,10 +106,10 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// Names the root that another life is to use, if it is not to make one.
+/// Names the root for a child run of this program to use, if it is not to create one.
 const ROOT: &str = "NVC_TEST_ROOT";
 
-/// What this program is when a test starts it again.
+/// Runs this program in another role, when a test starts it again.
 fn other_lives(what: &str) -> ExitCode {
     let root = match std::env::var_os(ROOT) {
         Some(path) => Root::at(path.into()),
@@ -136,7 +136,7 @@ fn other_lives(what: &str) -> ExitCode {
     }
 }
 
-/// All tests, with a child that uses its caller's memory.
+/// Repeats all tests with a child that shares its caller's memory.
 fn the_same_in_shared_memory() {
     let output = Command::new(std::env::current_exe().unwrap())
         .env(SHARED_MEMORY, "1")
@@ -199,7 +199,7 @@ fn a_cache_that_is_a_link_is_replaced() {
 fn an_owner_other_than_root_writes_its_own_files() {
     let root = Root::new();
     own(&root.path, 1000);
-    // As Red Hat has it: the owner needs CAP_DAC_OVERRIDE to write here.
+    // As on Red Hat: the owner needs CAP_DAC_OVERRIDE to write here.
     fs::set_permissions(
         root.join(support::LIBRARY_DIR),
         Permissions::from_mode(0o555),
@@ -264,7 +264,7 @@ fn callers_may_lack_standard_streams() {
 }
 
 fn callers_must_not_ignore_children() {
-    // One that does cannot make a root, which takes programs.
+    // Programs in the role of a caller cannot build a root, because that runs programs.
     let root = Root::new();
     let life = again("ignore-children");
     let mut ignoring = Command::new("env");
@@ -301,7 +301,7 @@ fn failures_are_reported() {
 
 fn time_is_limited() {
     let root = Root::new();
-    // Busy, and waiting for what never comes.
+    // Busy, and blocked.
     for mode in ["/spin", "/wait"] {
         let prepared = prepared_probe(mode).with_deadline(Duration::from_millis(300));
         let error = Run::default().prepared(&root, &prepared).unwrap_err();
@@ -314,7 +314,7 @@ fn time_is_limited() {
 
 fn output_is_bounded() {
     let root = Root::new();
-    // A gigabyte, of which no more is kept than fits the bounds; it must not wait for anybody either.
+    // Writes a gigabyte, of which only the bounded part is kept; it must not block.
     let prepared = prepared_probe("/flood").with_deadline(Duration::from_secs(300));
     Run::default().prepared(&root, &prepared).unwrap();
 }
@@ -388,7 +388,7 @@ fn the_images_program_runs_in_the_same_sandbox() {
         "{report}"
     );
 
-    // Ubuntu's: a script beside the program.
+    // Ubuntu's: a wrapper script beside the program.
     fs::write(at("ldconfig"), "#!/bin/sh\nexit 9\n").unwrap();
     let error = run("/exit").unwrap_err();
     assert_eq!(
@@ -402,7 +402,7 @@ fn the_images_program_runs_in_the_same_sandbox() {
         "process /sbin/ldconfig.real failed with error code: 7"
     );
 
-    // Not out of the root, and nothing but files.
+    // Links must not leave the root, and only regular files count.
     fs::remove_file(at("ldconfig.real")).unwrap();
     fs::remove_file(at("ldconfig")).unwrap();
     symlink(
@@ -443,7 +443,7 @@ fn all_this_works_in_a_user_namespace() {
     }
 }
 
-/// The caller stays in its user namespace; the container's mounts belong to another.
+/// The caller stays in its user namespace; the container's mounts belong to another one.
 fn containers_may_have_a_user_namespace() {
     for old_kernel in [false, true] {
         let root = Root::new();

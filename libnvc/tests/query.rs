@@ -1,7 +1,7 @@
 //! Runs real queries, in a real process, against libraries that crash, hang, lie and lack functions.
 //!
-//! The query program is this test itself, which is why it has a `main` of its own. Changing the root needs privileges:
-//! without them the tests that do are shown as ignored, with the kind `needs root`.
+//! The query program is this test itself, so it has its own `main`. Changing the root needs privileges: without them,
+//! tests that do so are shown as ignored, with the kind `needs root`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,12 +21,12 @@ use tempfile::TempDir;
 const UID: u32 = 65534;
 const GID: u32 = 65533;
 
-/// First argument with which this program starts one query and reports on standard output.
+/// First argument with which this program runs one query and reports on standard output.
 const ASK: &str = "--ask";
 
 type Outcome = Result<(), Failed>;
 
-/// Set in a run of these tests in which the query process is a copy of this one.
+/// Set if the query process is a fork of this one.
 const COPIED: &str = "NVC_TEST_COPIED";
 
 fn is_copied() -> bool {
@@ -101,7 +101,7 @@ fn with_root() -> Vec<(&'static str, Test)> {
     ]
 }
 
-/// All of the above with a copy of the asking process, which then must have one thread and nothing for the loader.
+/// Repeats all tests with a fork of the asking process, which then must have one thread and no loader variables.
 fn the_same_in_a_copy() -> Outcome {
     let output = Command::new(std::env::current_exe()?)
         .args(["--test-threads=1", "--skip=the_same_in_a_copy"])
@@ -115,9 +115,9 @@ fn the_same_in_a_copy() -> Outcome {
     )
 }
 
-// The driver root and how it is asked.
+// The driver root and its queries.
 
-/// A driver root that has nothing, no C library either, but a stand-in for NVML built with some macros.
+/// A driver root without a C library, containing only a stub NVML built with some macros.
 struct Root(TempDir);
 
 impl Root {
@@ -177,7 +177,7 @@ impl Root {
         finish(&self.request())
     }
 
-    /// The query process's id, once the library hangs.
+    /// Returns the query process's pid, once the library hangs.
     fn pid(&self) -> i32 {
         let file = self.path().join("pid");
         wait_for("the library to hang", || fs::read_to_string(&file).ok())
@@ -230,7 +230,7 @@ fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process still does anything: one that waits to be reaped does not.
+/// Returns true if a process is alive; a zombie is not.
 fn lives(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
@@ -249,7 +249,7 @@ fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
     }
 }
 
-/// Checks a failure's kind and text, and that its hint contains some words.
+/// Checks a failure's kind and text, and the words in its hint.
 fn ensure_error<T>(result: Result<T, Error>, kind: ErrorKind, text: &str, hint: &str) -> Outcome {
     let Err(error) = result else {
         return Err(format!("no failure, instead of: {text}").into());
@@ -320,11 +320,11 @@ fn everything_is_reported() -> Outcome {
 
 fn the_process_is_confined() -> Outcome {
     let root = Root::new(&["INSPECT"]);
-    // Without closing on execution, as a careless caller has it.
+    // Without close-on-exec, like a careless caller's.
     let leaked = nix::unistd::dup(std::io::stderr())?;
     let result = root.ask();
     drop(leaked);
-    // The library fails to initialise with the number of what is wrong.
+    // The library fails to initialise with the number of the failed check.
     let failed = |error: Error| Failed::from(error.message());
     result.map_err(failed)?;
     for dumpable in [None, Some("DUMPABLE")] {
@@ -335,7 +335,7 @@ fn the_process_is_confined() -> Outcome {
     Ok(())
 }
 
-/// What NVML executes is dumpable, and must not have fewer capabilities than a container's root.
+/// Programs that NVML executes are dumpable, and must not have fewer capabilities than a container's root.
 fn programs_of_nvml_have_the_shield() -> Outcome {
     for (macros, uid, gid) in [
         (&["INSPECT", "HELPER"][..], UID, GID),
@@ -445,7 +445,7 @@ fn exit_later() -> Outcome {
     )
 }
 
-/// Asks with a short deadline and makes sure that it is kept and that the process is gone.
+/// Queries with a short deadline and checks that it is kept and that the process is gone.
 fn ask_in_vain(macros: &[&str], kind: ErrorKind, hint: &str) -> Outcome {
     let root = Root::new(macros);
     let request = QueryRequest {
@@ -479,7 +479,7 @@ fn hang_later() -> Outcome {
     )
 }
 
-/// What NVML writes into the socket ends with the deadline, or when it is seen to be nonsense.
+/// A flood of data into the socket ends with the deadline, or when it is recognised as invalid.
 fn floods_end() -> Outcome {
     for (flood, text, hint) in [
         (1, "driver rpc error: timed out", "asked about GPU 1"),
@@ -501,13 +501,13 @@ fn floods_end() -> Outcome {
     Ok(())
 }
 
-/// A library file that is cut while it runs takes its pages along: SIGBUS at the next instruction.
+/// Truncating a library file that is in use removes its pages: SIGBUS at the next instruction.
 fn a_library_that_shrinks() -> Outcome {
     let root = Root::new(&["HANG_NAME"]);
     let mut query = start(&root.request());
     let pid = nix::unistd::Pid::from_raw(root.pid());
     fs::write(root.path().join("usr/lib/libnvidia-ml.so.1"), "")?;
-    // Wakes it up: the process has a handler for this signal, from which it goes on where it was.
+    // Wakes it up: the process has a handler for this signal, and returns from it to the same place.
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGIO)?;
     let hint = "while it was asked about GPU 1: it was killed by SIGBUS";
     ensure_error(query.devices(), ErrorKind::DriverFailed, RPC_FAILED, hint)
@@ -656,7 +656,7 @@ fn no_root_and_no_library() -> Outcome {
 
 fn without_privileges() -> Outcome {
     let root = Root::new(&[]);
-    // A copy, since the build directory may be closed to others.
+    // A copy, because the build directory may not be accessible to others.
     let program = root.path().join("program");
     fs::copy(std::env::current_exe()?, &program)?;
     let ask = |root: &Path, uid: &str| -> Result<String, Failed> {
@@ -691,7 +691,7 @@ fn dropping_ends_the_process() -> Outcome {
     ensure(!Path::new(&format!("/proc/{pid}")).exists(), "not reaped")
 }
 
-/// A copy begins on another processor, and may go where its caller may.
+/// A fork starts on another CPU, and keeps its caller's affinity.
 fn processors_stay_as_they_are() -> Outcome {
     let root = Root::new(&["HANG_INIT"]);
     let query = start(&root.request());
@@ -711,7 +711,7 @@ fn processors_stay_as_they_are() -> Outcome {
 }
 
 fn killing_the_caller_ends_the_process() -> Outcome {
-    // Each guard alone, too.
+    // Each guard alone as well.
     for guards in [
         &["HANG_NAME"][..],
         &["HANG_NAME", "NO_DEATH_SIGNAL"],

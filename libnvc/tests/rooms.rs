@@ -1,10 +1,10 @@
-//! Checks what ARCHITECTURE.md claims about the rooms of libnvc: who imports whom, and where unsafe code may be.
+//! Checks ARCHITECTURE.md's claims about the rooms of libnvc: their imports, and the places with unsafe code.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Rooms, and what their code must not import.
+/// Rooms, and the imports forbidden in each.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "capability",
@@ -77,7 +77,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Functions that read or write files: planning and rendering have none of them.
+/// Functions that read or write files, which planning and rendering must not call.
 const EFFECTS: &[&str] = &[
     "std::fs",
     "std::process",
@@ -138,7 +138,7 @@ fn unsafe_code_is_in_sys_only() {
     }
 }
 
-/// The files of a room, without its tests.
+/// Returns the files of a room, without its tests.
 fn files_of(room: &str) -> Vec<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = vec![source.join(format!("{room}.rs"))];
@@ -156,7 +156,7 @@ fn files_of(room: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A file's text without comments, and without the tests at its end.
+/// Returns a file's text without comments, and without the tests at its end.
 fn code_of(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     let code = text

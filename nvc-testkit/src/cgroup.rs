@@ -12,22 +12,22 @@ use crate::files;
 use crate::helper::Helper;
 use crate::machine::{Scratch, cgroup_hierarchy};
 
-/// How a device program is attached.
+/// The attach mode of a device program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// Several programs, all of which must agree.
+    /// Several programs, all of which must allow an access.
     Multi,
-    /// One program, which a cgroup below may replace.
+    /// One program, which a child cgroup may replace.
     Override,
-    /// One program, for good.
+    /// One program that cannot be replaced.
     Single,
-    /// One of several, which cannot be loaded again since it calls a helper; it allows nothing.
+    /// One of several, which allows nothing and cannot be reloaded because it calls a helper.
     Calls,
-    /// The same with a map.
+    /// The same, using a map.
     Maps,
 }
 
-/// A cgroup that restricts devices; removed with the value.
+/// A cgroup that restricts devices; removed on drop.
 #[derive(Debug)]
 pub struct DeviceCgroup {
     directory: PathBuf,
@@ -65,7 +65,7 @@ impl DeviceCgroup {
         Self::new(2)
     }
 
-    /// The same with one more program, which allows only these devices (`1:3`).
+    /// Attaches another program, which allows only these devices (`1:3`).
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -88,7 +88,7 @@ impl DeviceCgroup {
         Ok(self)
     }
 
-    /// Has a link hold a program that allows only these devices; it goes with the value.
+    /// Holds a program that allows only these devices by a link, until the value is dropped.
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -98,7 +98,7 @@ impl DeviceCgroup {
         Helper::start(&mut command, "attached")
     }
 
-    /// A cgroup in this one.
+    /// Makes a child cgroup.
     ///
     /// # Errors
     /// As of the system calls.
@@ -106,8 +106,8 @@ impl DeviceCgroup {
         Self::below(&self.directory, self.version)
     }
 
-    /// Has a process in it try to open a device (`195:1`) in every way, over and over; it has failed when this returns. Its
-    /// last line is how often the device was opened.
+    /// Makes a process in the cgroup try to open a device (`195:1`) in every mode repeatedly; the first attempt has
+    /// failed when this returns. Its last line is the number of successful opens.
     ///
     /// # Errors
     /// The device can be opened.
@@ -143,13 +143,13 @@ impl DeviceCgroup {
         })
     }
 
-    /// Its directory.
+    /// Returns its directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Moves a process into it. On machines with both hierarchies, a container in a version 2 cgroup is shown to be in
-    /// that one only, since a devices line of version 1 would win.
+    /// Moves a process into it. On machines with both hierarchies, the process's cgroup file then shows only the
+    /// version 2 group, because a version 1 devices line would have precedence.
     ///
     /// # Errors
     /// As of the system calls.
@@ -173,10 +173,10 @@ impl DeviceCgroup {
         Ok(())
     }
 
-    /// Which of these devices (`195:0`) a process in it may open for reading and writing.
+    /// Returns the devices among these (`195:0`) that a process in the cgroup may open for reading and writing.
     ///
     /// # Errors
-    /// The probe fails, or one of the ways is allowed and the other is not.
+    /// The probe fails, or only one of reading and writing is allowed.
     pub fn allowed<'a>(&self, devices: &[&'a str]) -> io::Result<Vec<&'a str>> {
         let nodes = self.scratch.join("nodes");
         files::directory(&nodes)?;
@@ -199,7 +199,7 @@ impl DeviceCgroup {
         Ok(allowed)
     }
 
-    /// How many device programs it has of its own.
+    /// Returns the number of device programs attached to it directly.
     ///
     /// # Errors
     /// The probe fails.
@@ -208,7 +208,7 @@ impl DeviceCgroup {
         text.trim().parse().map_err(io::Error::other)
     }
 
-    /// The version 1 rules.
+    /// Returns the version 1 rules.
     ///
     /// # Errors
     /// It is of version 2.
@@ -221,7 +221,7 @@ impl DeviceCgroup {
 impl Drop for DeviceCgroup {
     fn drop(&mut self) {
         for file in self.shown.borrow().iter() {
-            // Gone with the process, if that has ended.
+            // Already gone if the process has ended.
             let _ = umount2(file, MntFlags::MNT_DETACH);
         }
         let procs = self.directory.join("cgroup.procs");
@@ -229,7 +229,7 @@ impl Drop for DeviceCgroup {
         for pid in fs::read_to_string(procs).unwrap_or_default().lines() {
             let _ = fs::write(parent.join("cgroup.procs"), pid);
         }
-        // Ending processes leave their cgroup a little later.
+        // An ending process leaves its cgroup with a delay.
         for _ in 0..50 {
             if fs::remove_dir(&self.directory).is_ok() || !self.directory.exists() {
                 return;
@@ -240,7 +240,7 @@ impl Drop for DeviceCgroup {
     }
 }
 
-/// How many device programs the kernel has of those that this process has attached, their successors counted.
+/// Returns the number of loaded device programs that this process has attached, including their replacements.
 ///
 /// # Errors
 /// The probe fails.

@@ -1,4 +1,4 @@
-//! Runs the built nvidia-container-cli and reports all it did as a process: status, output, what it left behind.
+//! Runs the built nvidia-container-cli and reports its results: exit code, output, leftover processes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,7 +11,7 @@ use crate::machine::Scratch;
 
 /// The search path of every command.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Longer than anything takes, hanging drivers included.
+/// Longer than any run takes, including those with hanging drivers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A command line to run.
@@ -20,10 +20,10 @@ pub struct Run {
     command: Command,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Exit status; negative: the signal that ended it; `None`: it was stopped after a minute.
+    /// Exit code; negative: the signal that ended it; `None`: it was killed after a minute.
     pub status: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -34,7 +34,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The message of a failure: the first line of standard error that is not a hint, which comes before it.
+    /// Returns the message of a failure: the first line of standard error that is not a hint.
     pub fn message(&self) -> &str {
         let mut lines = self.stderr.lines();
         lines
@@ -43,7 +43,7 @@ impl Outcome {
     }
 }
 
-/// The program: `$NVC_CLI`, or the one built beside the running test.
+/// Returns the program: `$NVC_CLI`, or the one built beside the running test.
 ///
 /// # Errors
 /// It is not there.
@@ -62,15 +62,15 @@ pub fn program() -> io::Result<PathBuf> {
     })
 }
 
-/// Whether every program is run on a kernel that lacks something, as `NVC_TEST_WITHOUT` says (scripts/test-kernels.sh):
-/// words of `nvc-without`, with commas.
+/// Returns the features that every program runs without, from `NVC_TEST_WITHOUT` (scripts/test-kernels.sh): words of
+/// `nvc-without`, separated by commas.
 pub fn lacks() -> Vec<String> {
     let words = env::var("NVC_TEST_WITHOUT").unwrap_or_default();
     let words = words.split(',').filter(|word| !word.is_empty());
     words.map(str::to_owned).collect()
 }
 
-/// What stands before a command so that the kernel lacks that.
+/// Returns the command prefix that hides those kernel features.
 fn without() -> Vec<OsString> {
     let lacks = lacks();
     if lacks.is_empty() {
@@ -85,16 +85,16 @@ fn without() -> Vec<OsString> {
         .collect()
 }
 
-/// How many times slower than others this machine is, as `NVC_TEST_SLOW` says: an emulator is.
+/// Returns how many times slower than usual this machine is, from `NVC_TEST_SLOW`, for emulators.
 fn slowness() -> u32 {
     let text = env::var("NVC_TEST_SLOW").unwrap_or_default();
     text.parse().unwrap_or(1)
 }
 
-/// Another program of this workspace, built beside the running test.
+/// Returns the path of another program of this workspace, built beside the running test.
 ///
 /// # Errors
-/// The test's own place is not known.
+/// The test's own path is unknown.
 pub fn beside(name: &str) -> io::Result<PathBuf> {
     let test = env::current_exe()?;
     // target/debug/deps/test-0123 → target/debug
@@ -103,18 +103,18 @@ pub fn beside(name: &str) -> io::Result<PathBuf> {
 }
 
 impl Run {
-    /// The program with arguments.
+    /// Prepares a run of the program with arguments.
     ///
     /// # Panics
-    /// There is no program.
+    /// The program does not exist.
     pub fn cli<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
         Self::within(Command::new("env"), arguments)
     }
 
-    /// The program run by another command, to which it and the arguments are appended.
+    /// Prepares a run of the program by another command, to which it and the arguments are appended.
     ///
     /// # Panics
-    /// There is no program.
+    /// The program does not exist.
     pub fn within<S: AsRef<OsStr>>(
         mut command: Command,
         arguments: impl IntoIterator<Item = S>,
@@ -129,7 +129,7 @@ impl Run {
         Self { command }
     }
 
-    /// Another program, in the same surroundings.
+    /// Prepares a run of another program in the same environment.
     pub fn other(program: impl AsRef<OsStr>) -> Self {
         let mut words = without().into_iter();
         let mut command = match words.next() {
@@ -144,14 +144,14 @@ impl Run {
         Self { command }
     }
 
-    /// With more arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.command.args(arguments);
         self
     }
 
-    /// With one more environment variable.
+    /// Adds an environment variable.
     #[must_use]
     pub fn env(mut self, key: &str, value: impl Into<OsString>) -> Self {
         self.command.env(key, value.into());
@@ -163,7 +163,7 @@ impl Run {
     /// # Errors
     /// It cannot be started.
     pub fn outcome(mut self) -> io::Result<Outcome> {
-        // Files, not pipes: a process left behind would hold a pipe open.
+        // Files rather than pipes, because a leftover process would keep a pipe open.
         let scratch = Scratch::new()?;
         let (out, err) = (scratch.join("stdout"), scratch.join("stderr"));
         self.command.stdout(fs::File::create(&out)?);
@@ -188,7 +188,7 @@ impl Run {
         })
     }
 
-    /// Runs it; it must succeed, say nothing on standard error and leave nothing behind. Gives its output.
+    /// Runs it; it must succeed, print nothing to standard error and leave no process behind. Returns its output.
     ///
     /// # Panics
     /// It does not.
@@ -206,7 +206,7 @@ impl Run {
         outcome.stdout
     }
 
-    /// Runs it; it must fail with status 1, print nothing but errors and leave nothing behind. Gives its
+    /// Runs it; it must fail with exit code 1, print nothing but errors and leave no process behind. Returns its
     /// message.
     ///
     /// # Panics
@@ -226,7 +226,7 @@ impl Run {
     }
 }
 
-/// Ends what is alive of a process group and gives the names. A helper that is just ending gets half a second.
+/// Kills the processes of a process group and returns their names. An ending helper gets half a second.
 fn end_group(group: u32) -> Vec<String> {
     let mut members = Vec::new();
     for _ in 0..50 {
@@ -237,7 +237,7 @@ fn end_group(group: u32) -> Vec<String> {
         thread::sleep(Duration::from_millis(10));
     }
     let kill = format!("-{group}");
-    // They may have ended meanwhile.
+    // They may have ended by now.
     let _ = Command::new("kill").args(["-KILL", "--", &kill]).output();
     members
 }

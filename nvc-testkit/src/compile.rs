@@ -1,7 +1,7 @@
 //! Compiles the kit's C sources with the machine's `cc`, each once per process.
 //!
-//! C, because what they imitate or probe is C: a library that is loaded with dlopen where only a C library is sure to be,
-//! a program that runs in a root with nothing but one, and raw kernel calls of which the safe wrappers know nothing.
+//! C, because the sources imitate or probe C code: a library loaded with dlopen where nothing but a C library is
+//! present, a program for a root with only a C library, and raw system calls without safe wrappers.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -13,17 +13,17 @@ use std::{fs, io};
 pub enum Source {
     /// The fake libnvidia-ml.so.1.
     Nvml,
-    /// The fake libcuda.so.1, for those who ask it and do not only mount it.
+    /// The fake libcuda.so.1, for programs that call it rather than only mount it.
     Cuda,
     /// The fake nvidia-smi.
     NvidiaSmi,
-    /// A static program that replaces the linker cache and fails, to stand in for ldconfig.
+    /// A static program that replaces the linker cache and fails, in place of ldconfig.
     Failure,
-    /// What a process may do with devices; device programs of cgroup v2.
+    /// Reports the device accesses of a process; handles cgroup v2 device programs.
     DeviceProbe,
-    /// Runs a program under a chosen process id.
+    /// Runs a program with a chosen pid.
     WithPid,
-    /// Mounts a directory with shifted owners.
+    /// Mounts a directory with shifted owners (idmapped).
     IdMap,
 }
 
@@ -44,7 +44,7 @@ impl Source {
         match self {
             Self::Nvml => &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
             Self::Cuda => &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
-            // glibc before 2.34 keeps dlopen in a library of its own.
+            // glibc before 2.34 has dlopen in a separate library.
             Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],
             Self::DeviceProbe => &["-pthread"],
@@ -55,13 +55,13 @@ impl Source {
 
 type Compiled = HashMap<(Source, Vec<String>), Arc<Vec<u8>>>;
 
-/// The compiled file's bytes; `more` are further arguments for the compiler.
+/// Returns the compiled file; `more` are additional compiler arguments.
 ///
 /// # Errors
-/// There is no `cc`, or it does not like the source.
+/// There is no `cc`, or the source does not compile.
 pub fn compiled(source: Source, more: &[String]) -> io::Result<Arc<Vec<u8>>> {
     static DONE: Mutex<Option<Compiled>> = Mutex::new(None);
-    // A panic in another test leaves the map whole.
+    // A panic in another test leaves the map consistent.
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     let done = done.get_or_insert_default();
     let key = (source, more.to_vec());

@@ -1,5 +1,5 @@
-//! Makes containers: a root and a sleeping process in a mount namespace of its own, as a runtime has them at the moment
-//! when it calls nvidia-container-cli.
+//! Creates containers: a root and a sleeping process in its own mount namespace, in the state in which a runtime calls
+//! nvidia-container-cli.
 //!
 //! The root is mounted, with procfs, the driver's empty directory in it, and a /dev; the process has not pivoted.
 
@@ -13,7 +13,7 @@ use crate::mounts::{self, Mount};
 use crate::tree::Tree;
 use crate::{files, rootfs};
 
-/// What a container is to be like.
+/// Options of a container.
 #[derive(Debug)]
 pub struct Builder {
     rootfs: Root,
@@ -24,24 +24,25 @@ pub struct Builder {
     pivoted: bool,
 }
 
-/// Where its root comes from.
+/// Origin of its root.
 #[derive(Debug)]
 enum Root {
     Built(rootfs::Builder),
     Ready(PathBuf),
 }
 
-/// A root and a process in it; ends with the value.
+/// A root and a process in it; ends on drop.
 #[derive(Debug)]
 pub struct Container {
-    // Dropped in this order: first the process, then what it has mounted.
+    // Dropped in this order: first the process, then its mounts.
     process: Child,
     cgroup: Option<DeviceCgroup>,
     root: PathBuf,
     _scratch: Scratch,
 }
 
-/// Mounts what a runtime mounts. Arguments: root, owner, `shared`, `read-only`, `no-proc`, `pivoted`; empty if not so.
+/// Mounts a runtime's filesystems. Arguments: root, owner, `shared`, `read-only`, `no-proc`, `pivoted`; each empty if
+/// unset.
 const SCRIPT: &str = r#"
 set -e
 root=$1 owner=$2 shared=$3 read_only=$4 no_proc=$5 pivoted=$6
@@ -69,12 +70,12 @@ exec sleep 3600
 "#;
 
 impl Builder {
-    /// An ordinary container on this root.
+    /// Describes a default container on this root.
     pub fn new(rootfs: rootfs::Builder) -> Self {
         Self::with(Root::Built(rootfs))
     }
 
-    /// The same on a root that is there already and stays when the container ends.
+    /// Uses an existing root, which stays when the container ends.
     pub fn on(root: impl Into<PathBuf>) -> Self {
         Self::with(Root::Ready(root.into()))
     }
@@ -90,35 +91,35 @@ impl Builder {
         }
     }
 
-    /// Its process and all its files belong to this user.
+    /// Makes this user the owner of its process and files.
     #[must_use]
     pub fn owner(mut self, uid: u32) -> Self {
         self.owner = uid;
         self
     }
 
-    /// Its root is a shared mount: what is mounted there would show on the host.
+    /// Makes its root a shared mount, from which mounts would propagate to the host.
     #[must_use]
     pub fn shared(mut self) -> Self {
         self.shared = true;
         self
     }
 
-    /// Its root is mounted read-only.
+    /// Mounts its root read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// No procfs is mounted in it.
+    /// Mounts no procfs in it.
     #[must_use]
     pub fn no_proc(mut self) -> Self {
         self.no_proc = true;
         self
     }
 
-    /// Its process has pivoted: it runs. The root must have programs.
+    /// Lets its process pivot, as in a running container. The root must have programs.
     #[must_use]
     pub fn pivoted(mut self) -> Self {
         self.pivoted = true;
@@ -167,7 +168,7 @@ impl Builder {
             _scratch: scratch,
         };
         let mut lines = BufReader::new(output.ok_or(io::ErrorKind::BrokenPipe)?).lines();
-        // A process that changes its owner says so twice: with mounts made, and with the owner changed.
+        // A process that changes its owner reports twice: after mounting, and after changing the owner.
         let wanted = if self.owner == 0 { 1 } else { 2 };
         for _ in 0..wanted {
             match lines.next() {
@@ -180,24 +181,24 @@ impl Builder {
 }
 
 impl Container {
-    /// Its root, as the host names it.
+    /// Returns the host path of its root.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Its process.
+    /// Returns its pid.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Ends its process and waits for it, so that its number is free.
+    /// Kills its process and waits for it, so that its pid is free.
     pub fn end(&mut self) {
-        // It may have ended by itself; it is reaped in any case.
+        // It may have ended by itself; it is reaped either way.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 
-    /// Puts it into a device cgroup, which ends with it.
+    /// Moves it into a device cgroup, which is removed with it.
     ///
     /// # Errors
     /// As of the system calls.
@@ -207,13 +208,13 @@ impl Container {
         Ok(())
     }
 
-    /// The cgroup it was put into.
+    /// Returns its cgroup.
     pub fn cgroup(&self) -> Option<&DeviceCgroup> {
         self.cgroup.as_ref()
     }
 
-    /// Its mount table, without the mounts of other containers: its namespace began as a copy of the tests', and the
-    /// copies go when those containers do. Some are mounted over files of their processes in /proc.
+    /// Returns its mount table, without the mounts of other containers: its namespace was copied from the test's, and
+    /// those copies vanish with their containers. Some are mounted over files of their processes in /proc.
     ///
     /// # Errors
     /// It has ended.
@@ -234,7 +235,7 @@ impl Container {
         Ok(table)
     }
 
-    /// The files below its root as the host has them, beneath all mounts.
+    /// Reads the files below its root as the host sees them, without mounts.
     ///
     /// # Errors
     /// Something cannot be read.
@@ -242,7 +243,7 @@ impl Container {
         Tree::of(&self.root)
     }
 
-    /// The files below its root as it sees them.
+    /// Reads the files below its root as the container sees them.
     ///
     /// # Errors
     /// Something cannot be read.
@@ -250,18 +251,18 @@ impl Container {
         Tree::seen_by(self.pid(), &self.root)
     }
 
-    /// The host's path of a file as the container sees it; links on the way must be relative.
+    /// Returns the host path of a file in the container; links in the path must be relative.
     pub fn inside(&self, path: impl AsRef<Path>) -> PathBuf {
         let seen = Path::new("/proc").join(self.pid().to_string()).join("root");
         files::below(&files::below(&seen, &self.root), path.as_ref())
     }
 
-    /// Path of something below its root as its mount table names it.
+    /// Returns the path of a file below its root, as in its mount table.
     pub fn point(&self, path: impl AsRef<Path>) -> PathBuf {
         files::below(&self.root, path.as_ref())
     }
 
-    /// A command that runs in its mount namespace with the host's root as its own.
+    /// Prepares a command in its mount namespace, with the host's root.
     pub fn enter(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         let pid = self.pid().to_string();
@@ -271,7 +272,7 @@ impl Container {
         command
     }
 
-    /// A command that runs in it, chrooted, as a user.
+    /// Prepares a command in the container, chrooted, as a user.
     pub fn run(&self, uid: u32, program: &str) -> Command {
         let mut command = self.enter("chroot");
         command

@@ -2,7 +2,7 @@
 //!
 //! A root has libraries with the real names and SONAMEs and a linker cache over them, a libnvidia-ml.so.1 that answers
 //! from a profile, programs, firmware, sockets, device nodes and procfs files. libnvc takes it as its driver root.
-//! What this process may not make (device nodes without the privilege) is left out and reported.
+//! Files that this process may not create (device nodes without the privilege) are omitted and reported.
 
 mod libraries;
 mod procfs;
@@ -38,10 +38,10 @@ pub(crate) const NATIVE_32: (&str, Machine) = if cfg!(target_arch = "aarch64") {
     ("i386-linux-gnu", Machine::I386)
 };
 
-/// A change made to a root before its linker cache is.
+/// A change to a root before its linker cache is generated.
 type Edit = Box<dyn Fn(&Path) -> io::Result<()>>;
 
-/// What a root is to have.
+/// Options of a driver root.
 pub struct Builder {
     profile: Profile,
     library_dir: String,
@@ -81,7 +81,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A root with everything an ordinary package and its services bring.
+    /// Describes a root with the contents of an ordinary package and its services.
     pub fn new(profile: Profile) -> Self {
         Self {
             profile,
@@ -99,7 +99,7 @@ impl Builder {
         }
     }
 
-    /// Libraries in these directories; no 32-bit ones without the second.
+    /// Sets the library directories; without the second there are no 32-bit libraries.
     #[must_use]
     pub fn library_dirs(mut self, native: &str, narrow: Option<&str>) -> Self {
         self.library_dir = native.into();
@@ -107,73 +107,73 @@ impl Builder {
         self
     }
 
-    /// With the GL libraries from before GLVND.
+    /// Adds the GL libraries from before GLVND.
     #[must_use]
     pub fn legacy_gl(mut self) -> Self {
         self.legacy_gl = true;
         self
     }
 
-    /// With the libraries that few packages have.
+    /// Adds libraries that few packages have.
     #[must_use]
     pub fn rare_libraries(mut self) -> Self {
         self.rare = true;
         self
     }
 
-    /// Without something: a library's name up to `.so`, or the path of anything else that would be made.
+    /// Omits a library, named up to `.so`, or any other path.
     #[must_use]
     pub fn without(mut self, what: &str) -> Self {
         self.without.push(what.into());
         self
     }
 
-    /// Without device nodes, as in a user namespace.
+    /// Omits device nodes, as in a user namespace.
     #[must_use]
     pub fn no_nodes(mut self) -> Self {
         self.nodes = false;
         self
     }
 
-    /// Without capability nodes and their major, as drivers before 450 had it.
+    /// Omits capability nodes and their major number, as in drivers before 450.
     #[must_use]
     pub fn no_capability_nodes(mut self) -> Self {
         self.capability_nodes = false;
         self
     }
 
-    /// With these IMEX channels.
+    /// Adds these IMEX channels.
     #[must_use]
     pub fn imex_channels(mut self, channels: &[u32]) -> Self {
         self.imex_channels = channels.to_vec();
         self
     }
 
-    /// Without a C library, as a driver container built from scratch can be.
+    /// Omits the C library, as in a driver container built from scratch.
     #[must_use]
     pub fn no_libc(mut self) -> Self {
         self.libc = false;
         self
     }
 
-    /// With a libcuda.so.1 that answers, for programs that ask it.
+    /// Adds a libcuda.so.1 that answers calls.
     #[must_use]
     pub fn answering_cuda(mut self) -> Self {
         self.cuda = true;
         self
     }
 
-    /// Changed like this before the linker cache is made.
+    /// Applies a change before the linker cache is generated.
     #[must_use]
     pub fn edit(mut self, change: impl Fn(&Path) -> io::Result<()> + 'static) -> Self {
         self.edits.push(Box::new(change));
         self
     }
 
-    /// Makes the root in a directory, which must be empty or missing.
+    /// Creates the root in a directory, which must be empty or missing.
     ///
     /// # Errors
-    /// Something cannot be made, other than device nodes for want of privilege.
+    /// A file cannot be created, except for device nodes without the privilege.
     pub fn build(&self, root: impl AsRef<Path>) -> io::Result<Driver> {
         let root = root.as_ref();
         files::directory(root)?;
@@ -252,7 +252,7 @@ impl Builder {
         files::file(&driver.path("/etc/ld.so.conf"), directories, 0o644)
     }
 
-    /// The fake NVML without the entry points that are to be missing.
+    /// Returns the fake NVML without the entry points configured as missing.
     fn nvml(&self) -> io::Result<std::sync::Arc<Vec<u8>>> {
         let mut arguments: Vec<_> = self
             .profile
@@ -379,17 +379,17 @@ impl Builder {
 }
 
 impl Driver {
-    /// The root directory.
+    /// Returns the root directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The host's path of something in the root.
+    /// Returns the host path of a file in the root.
     pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
         files::below(&self.root, inside.as_ref())
     }
 
-    /// What the driver answers.
+    /// Returns the driver's answers.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
@@ -399,8 +399,8 @@ impl Driver {
         self.majors
     }
 
-    /// A text about the driver with its own words: `VER` is its version, `LIB32` and `LIB` the multiarch directories of
-    /// Debian, `CAPS`, `IMEX` and `UVM` its major numbers.
+    /// Expands placeholders in a text: `VER` is the driver's version, `LIB32` and `LIB` are Debian's multiarch
+    /// directories, `CAPS`, `IMEX` and `UVM` the major numbers.
     pub fn fill(&self, text: &str) -> String {
         text.replace("VER", &self.profile.driver)
             .replace("LIB32", &format!("usr/lib/{}", NATIVE_32.0))
@@ -410,12 +410,12 @@ impl Driver {
             .replace("UVM", &self.majors.uvm.to_string())
     }
 
-    /// What could not be made, and why.
+    /// Returns the files that could not be created, with the reasons.
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
-    /// Gives other answers from now on; missing entry points and procfs files stay as they were built.
+    /// Changes the answers from now on; missing entry points and procfs files stay as built.
     ///
     /// # Errors
     /// The profile cannot be written.
@@ -424,7 +424,8 @@ impl Driver {
         files::file(&path, profile.to_string(), 0o644)
     }
 
-    /// What `nvidia-smi -L` must print in a container that has GPU `index`, with those MIG devices (NVML's indices).
+    /// Returns the expected output of `nvidia-smi -L` in a container with GPU `index` and those MIG devices (NVML's
+    /// indices).
     pub fn listing(&self, index: usize, mig_slots: &[u32]) -> String {
         let Some(gpu) = self.profile.gpus.get(index) else {
             return String::new();
@@ -446,8 +447,8 @@ impl Driver {
     }
 }
 
-/// Makes a listening socket's file. Bound through a directory's descriptor, since a socket's name is limited to 107
-/// bytes and temporary directories are deep.
+/// Creates a listening socket. Binds through a directory's descriptor, because a socket's path is limited to 107 bytes
+/// and temporary directories are deep.
 fn socket(path: &Path) -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
@@ -460,13 +461,13 @@ fn socket(path: &Path) -> io::Result<()> {
     files::mode(path, 0o666)
 }
 
-/// Makes a character device node.
+/// Creates a character device node.
 fn node(path: &Path, mode: u32, major: u32, minor: u32) -> Result<(), Errno> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     files::directory(parent).map_err(|_| Errno::ENOTDIR)?;
     let number = makedev(major.into(), minor.into());
     mknod(path, SFlag::S_IFCHR, Mode::from_bits_truncate(mode), number)?;
-    // The umask has taken bits away.
+    // The umask has cleared bits.
     files::mode(path, mode).map_err(|_| Errno::EPERM)
 }
 

@@ -1,10 +1,10 @@
 //! Writes small ELF shared objects that ldconfig lists and the dynamic loader accepts.
 //!
-//! A simulated driver needs some forty libraries with the right class, machine, SONAME and notes and nothing in them; a
-//! compiler could make them, but not for the 32-bit architecture without its own C library. What the objects hold is
-//! what their readers look at: ldconfig the program headers and the dynamic section, libnvc the section headers too.
+//! A simulated driver needs some forty libraries with the right class, machine, SONAME and notes, and no code. A
+//! compiler could build them, but not for the 32-bit architecture without its C library. The objects contain only the
+//! parts that are read: ldconfig reads the program headers and the dynamic section, libnvc the section headers too.
 
-/// A processor architecture a library can be for.
+/// A processor architecture of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     /// 64-bit x86.
@@ -34,7 +34,7 @@ impl Machine {
         }
     }
 
-    /// `e_flags`: ldconfig tells hard-float ARM objects by them.
+    /// Returns `e_flags`, by which ldconfig recognises hard-float ARM objects.
     fn flags(self) -> u32 {
         match self {
             Self::Arm => 0x0500_0400,
@@ -43,7 +43,7 @@ impl Machine {
     }
 }
 
-/// A shared object to be written.
+/// A shared object to write.
 #[derive(Clone, Debug)]
 pub struct SharedObject {
     machine: Machine,
@@ -65,7 +65,7 @@ const DT_SONAME: u64 = 14;
 const SECTION_NAMES: &[u8] = b"\0.note.ABI-tag\0.hash\0.dynsym\0.dynstr\0.dynamic\0.shstrtab\0";
 
 impl SharedObject {
-    /// An object that says nothing of itself but its machine.
+    /// Describes an object with nothing but its machine.
     pub fn new(machine: Machine) -> Self {
         Self {
             machine,
@@ -75,28 +75,28 @@ impl SharedObject {
         }
     }
 
-    /// The same with a SONAME.
+    /// Sets the SONAME.
     #[must_use]
     pub fn soname(mut self, name: impl Into<String>) -> Self {
         self.soname = Some(name.into());
         self
     }
 
-    /// The same with one more library it needs.
+    /// Adds a needed library.
     #[must_use]
     pub fn needed(mut self, name: impl Into<String>) -> Self {
         self.needed.push(name.into());
         self
     }
 
-    /// The same with a `.note.ABI-tag`: operating system (0 is Linux) and the three parts of the kernel's version.
+    /// Adds a `.note.ABI-tag`: operating system (0 is Linux) and the three parts of the kernel version.
     #[must_use]
     pub fn abi_tag(mut self, tag: [u32; 4]) -> Self {
         self.abi_tag = Some(tag);
         self
     }
 
-    /// The file's bytes.
+    /// Returns the file's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let wide = self.machine.is_64();
         let (header, segment, symbol, entry) = if wide {
@@ -106,7 +106,7 @@ impl SharedObject {
         };
         let segments = if self.abi_tag.is_some() { 3 } else { 2 };
 
-        // The contents in file order; file offsets are virtual addresses too.
+        // Contents in file order; file offsets equal virtual addresses.
         let mut body = Body {
             bytes: vec![0; header + segments * segment],
         };
@@ -132,7 +132,7 @@ impl SharedObject {
         let dynamic = body.append(&dynamic.bytes);
         let names = body.append(SECTION_NAMES);
 
-        // The section headers: name, type, link, entry size, place.
+        // Section headers: name, type, link, entry size, position.
         const NOWHERE: std::ops::Range<usize> = 0..0;
         let mut sections = vec![(0, 0, 0, 0, NOWHERE)];
         if let Some(note) = &note {
@@ -158,7 +158,7 @@ impl SharedObject {
 
         let mut head = self.header(table.start, segments, sections.len());
         let all = 0..body.bytes.len();
-        // Writable, since the loader relocates the dynamic section in place.
+        // Writable, because the loader relocates the dynamic section in place.
         head.segment(PT_LOAD, 6, &all, 0x1000);
         head.segment(PT_DYNAMIC, 6, &dynamic, 8);
         if let Some(note) = &note {
@@ -201,7 +201,7 @@ impl SharedObject {
     }
 }
 
-/// A GNU note of the type "ABI tag".
+/// Builds a GNU note of type "ABI tag".
 fn note(tag: [u32; 4]) -> Vec<u8> {
     let mut bytes = words(&[4, 16, 1]);
     bytes.extend_from_slice(b"GNU\0");
@@ -216,14 +216,14 @@ fn words(values: &[u32]) -> Vec<u8> {
         .collect()
 }
 
-/// A number that is small by construction.
+/// Converts a number that is small by construction.
 fn narrow<T: TryInto<U>, U>(value: T) -> U {
     value
         .try_into()
         .unwrap_or_else(|_| unreachable!("objects are a few kilobytes"))
 }
 
-/// The file as it grows; every piece is aligned to 8.
+/// The growing file; every piece is aligned to 8.
 struct Body {
     bytes: Vec<u8>,
 }
@@ -237,7 +237,7 @@ impl Body {
     }
 }
 
-/// Little-endian fields; a `word` is as wide as the class.
+/// Little-endian fields; a `word` has the width of the class.
 struct Fields {
     wide: bool,
     bytes: Vec<u8>,
@@ -268,7 +268,7 @@ impl Fields {
         }
     }
 
-    /// A program header; the flags' place depends on the class.
+    /// Appends a program header; the position of the flags depends on the class.
     fn segment(&mut self, kind: u32, flags: u32, place: &std::ops::Range<usize>, align: u64) {
         let (start, length) = (place.start as u64, place.len() as u64);
         self.u32(kind);

@@ -1,8 +1,9 @@
-//! Makes one chosen system call of a command fail, or kills the command there: the way to `nvc-fault`, which does it.
+//! Makes one chosen system call of a command fail, or kills the command there, by the program `nvc-fault`.
 //!
-//! Calls that cannot fail are left out ([`syscalls::INFALLIBLE`](crate::syscalls::INFALLIBLE)). A command's calls are counted for each of its tasks, since tasks run side by side: `main`, its first thread
-//! `main.thread`, the second one `main.thread2`, a process that borrows its parent's memory until it executes something
-//! `main.program`, any other process `main.process`; their own children likewise, `main.thread.process`.
+//! Calls that cannot fail are skipped ([`syscalls::INFALLIBLE`](crate::syscalls::INFALLIBLE)). Calls are counted per
+//! task, because tasks run in parallel. The tasks are named `main`; its first thread `main.thread`, the second
+//! `main.thread2`; a process that borrows its parent's memory until it executes a program `main.program`; any other
+//! process `main.process`. Their own children are named likewise, `main.thread.process`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,39 +14,40 @@ use nix::errno::Errno;
 
 use crate::cli;
 
-/// What happens to one call.
+/// A fault in one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Whose call it is.
+    /// The task that makes the call.
     pub task: String,
-    /// Which of its calls, the first is 0.
+    /// Index of the call among the task's, from 0.
     pub call: usize,
-    /// What happens instead.
+    /// The fault's effect.
     pub effect: Effect,
 }
 
-/// What happens instead of a call.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It fails.
     Fails(Errno),
-    /// The command, not its children, is killed; when it is gone the others go on, with this call if it is theirs.
+    /// The command, but not its children, is killed. When it is gone the others continue, including this call if it is
+    /// theirs.
     Killed,
 }
 
 /// The calls of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Numbers of the calls, by task.
+    /// System call numbers by task.
     pub calls: BTreeMap<String, Vec<i64>>,
-    /// The number of the call that the fault met, if it did.
+    /// The system call number that the fault hit, if any.
     pub hit: Option<i64>,
 }
 
-/// The command that a command line is to be appended to: runs that with a fault, or counts its calls.
+/// Returns the command prefix that injects a fault, or only counts calls.
 ///
 /// # Errors
-/// The place of the program is not known.
+/// The program's path is unknown.
 pub fn command(fault: Option<&Fault>, report: &Path) -> io::Result<Command> {
     let mut command = Command::new(cli::beside("nvc-fault")?);
     command.arg("--report").arg(report);
@@ -61,21 +63,21 @@ pub fn command(fault: Option<&Fault>, report: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// The same without a fault, on a kernel that answers as before 5.2 to what `nvc-without` cannot see.
+/// Counts calls without a fault, on a kernel that behaves as before 5.2 in ways that `nvc-without` cannot emulate.
 ///
 /// # Errors
-/// The place of the program is not known.
+/// The program's path is unknown.
 pub fn old_kernel(report: &Path) -> io::Result<Command> {
     let mut command = Command::new(cli::beside("nvc-fault")?);
     command.arg("--report").arg(report).args(["--old", "--"]);
     Ok(command)
 }
 
-/// The same without a fault; as soon as the command's first task has made the call `name` for the `nth` time, the first
-/// is 0, two files exchange their names, as a process in another mount namespace can do it.
+/// Counts calls without a fault. When the command's first task has made the call `name` for the `nth` time (from 0),
+/// two files exchange their names, as a process in another mount namespace could do it.
 ///
 /// # Errors
-/// The place of the program is not known.
+/// The program's path is unknown.
 pub fn exchanging(
     (name, nth): (&str, usize),
     (one, other): (&Path, &Path),
@@ -87,10 +89,10 @@ pub fn exchanging(
     Ok(command)
 }
 
-/// The same with that call failing.
+/// Makes the `nth` call `name` of the first task fail.
 ///
 /// # Errors
-/// The place of the program is not known.
+/// The program's path is unknown.
 pub fn failing((name, nth): (&str, usize), errno: i32, report: &Path) -> io::Result<Command> {
     let mut command = nth_call(name, nth, report)?;
     command.args(["--errno", &errno.to_string(), "--"]);
@@ -105,10 +107,10 @@ fn nth_call(name: &str, nth: usize, report: &Path) -> io::Result<Command> {
 }
 
 impl Report {
-    /// Reads what `nvc-fault` wrote.
+    /// Parses `nvc-fault`'s report.
     ///
     /// # Errors
-    /// It cannot be read or is none.
+    /// It cannot be read or is invalid.
     pub fn read(path: &Path) -> io::Result<Self> {
         let mut report = Self::default();
         for line in fs::read_to_string(path)?.lines() {
@@ -125,18 +127,18 @@ impl Report {
         Ok(report)
     }
 
-    /// How many calls there are.
+    /// Returns the number of calls.
     pub fn len(&self) -> usize {
         self.calls.values().map(Vec::len).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no calls.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What stands in a report in place of a task.
+/// The word in a report in place of a task name.
 pub const HIT: &str = "hit";
 
 impl fmt::Display for Fault {

@@ -1,4 +1,4 @@
-//! Makes files and directories of a root, with exact modes whatever the umask is.
+//! Creates files and directories of a root with exact modes, independent of the umask.
 
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
-/// `path`, absolute or not, below `root`.
+/// Returns `path`, absolute or not, below `root`.
 pub fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Makes a directory and its parents, each that is new with mode 0755.
+/// Creates a directory and its missing parents with mode 0755.
 ///
 /// # Errors
 /// As of the system calls.
@@ -27,7 +27,7 @@ pub fn directory(path: &Path) -> io::Result<()> {
     mode(path, 0o755)
 }
 
-/// Writes a file with a mode, making its parents.
+/// Writes a file with a mode; creates its parents.
 ///
 /// # Errors
 /// As of the system calls.
@@ -39,10 +39,10 @@ pub fn file(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> io::Result<()>
     mode(path, bits)
 }
 
-/// Writes a program that will be run, making its parents.
+/// Writes a program to be executed; creates its parents.
 ///
-/// Another process writes it: what this one has open for writing, a child that some other test's thread starts at this
-/// moment has too for an instant, and a program that anybody writes to cannot be run (ETXTBSY).
+/// A separate process writes it. If this one had it open for writing, a child that another test's thread forks at the
+/// same time would briefly hold the descriptor too, and executing the file would fail with ETXTBSY.
 ///
 /// # Errors
 /// As of the system calls.
@@ -64,7 +64,7 @@ pub fn program(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Makes a symbolic link, making its parents.
+/// Creates a symlink and its parents.
 ///
 /// # Errors
 /// As of the system calls.
@@ -75,7 +75,7 @@ pub fn link(path: &Path, target: &str) -> io::Result<()> {
     symlink(target, path).map_err(|error| named(&error, path))
 }
 
-/// Copies a program or library (what links lead to), making parents.
+/// Copies a program or library, following links; creates parents.
 ///
 /// # Errors
 /// As of the system calls.
@@ -95,7 +95,7 @@ pub fn mode(path: &Path, bits: u32) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(bits)).map_err(|error| named(&error, path))
 }
 
-/// Names and values of a file's extended attributes, or of a link's own; none where the file system has none.
+/// Returns names and values of a file's extended attributes, or a link's own; empty if the filesystem has none.
 ///
 /// # Errors
 /// As of the system calls.

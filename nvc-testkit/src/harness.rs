@@ -1,8 +1,8 @@
-//! Runs tests that need things of the machine; a test that cannot run is shown as skipped, with its reason.
+//! Runs tests that have requirements on the machine; a test that cannot run is shown as skipped, with the reason.
 //!
-//! A skip must not look like a pass: the test is listed as ignored, a line `skipped NAME: REASON` follows, and where
-//! skips are not expected (`CI=1` or `NVC_TEST_NO_SKIPS=1`) it fails, unless `NVC_TEST_ALLOWED_SKIPS`, a comma list of
-//! test names and needs, has it.
+//! A skip must not look like a pass: the test is listed as ignored, and a line `skipped NAME: REASON` follows. If skips
+//! are not expected (`CI=1` or `NVC_TEST_NO_SKIPS=1`) the test fails, unless `NVC_TEST_ALLOWED_SKIPS`, a
+//! comma-separated list of test names and needs, contains it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,31 +14,31 @@ use nix::unistd::geteuid;
 use crate::cgroup::{Attach, DeviceCgroup};
 use crate::machine::{Machine, cgroup_hierarchy};
 
-/// Something a test needs of the machine.
+/// A requirement of a test on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// User 0 with its privileges: mounts and device nodes.
     Root,
-    /// User namespaces, made by whoever runs the tests.
+    /// User namespaces, created by the user who runs the tests.
     UserNamespaces,
     /// The devices hierarchy of cgroup version 1.
     CgroupV1,
     /// Device programs in the cgroup version 2 hierarchy.
     CgroupV2,
-    /// That one process can trace another and change its system calls.
+    /// Permission to trace another process and change its system calls.
     Tracing,
     /// A program in the search path.
     Command(&'static str),
-    /// A debug build of the C library, which checks more than what is shipped.
+    /// A debug build of the C library, which checks more than the released one.
     DebugLibrary,
-    /// The images that scripts/real-images.sh makes.
+    /// The images made by scripts/real-images.sh.
     Images,
     /// A C compiler's address sanitizer.
     Sanitizers(&'static str),
 }
 
 impl fmt::Display for Need {
-    /// The word for `NVC_TEST_ALLOWED_SKIPS`.
+    /// Formats the word for `NVC_TEST_ALLOWED_SKIPS`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => f.write_str("root"),
@@ -55,7 +55,7 @@ impl fmt::Display for Need {
 }
 
 impl Need {
-    /// Why the machine does not have it, if it does not.
+    /// Returns the reason why the machine does not meet it, if so.
     pub fn unmet(self) -> Option<String> {
         let root = geteuid().is_root();
         match self {
@@ -124,7 +124,7 @@ impl fmt::Debug for Test {
     }
 }
 
-/// A test with what it needs.
+/// Describes a test with its requirements.
 pub fn test(name: impl Into<String>, needs: &[Need], run: impl FnOnce() + Send + 'static) -> Test {
     Test {
         name: name.into(),
@@ -133,7 +133,7 @@ pub fn test(name: impl Into<String>, needs: &[Need], run: impl FnOnce() + Send +
     }
 }
 
-/// Functions as tests named like them, all with the same needs: `tests![&[Need::Root]; one, another]`.
+/// Converts functions to tests of the same names, all with the same needs: `tests![&[Need::Root]; one, another]`.
 #[macro_export]
 macro_rules! tests {
     ($needs:expr; $($function:ident),* $(,)?) => {
@@ -141,12 +141,12 @@ macro_rules! tests {
     };
 }
 
-/// How many cases a test of many goes through: `short`, or `long` with `NVC_TEST_LONG=1` (`make test-long`).
+/// Returns the number of cases of a repeated test: `short`, or `long` with `NVC_TEST_LONG=1` (`make test-long`).
 pub fn cases(short: usize, long: usize) -> usize {
     if set("NVC_TEST_LONG") { long } else { short }
 }
 
-/// Where scripts/real-images.sh puts its images.
+/// Returns the image directory of scripts/real-images.sh.
 pub fn images() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
@@ -155,7 +155,7 @@ pub fn images() -> PathBuf {
         .join("images")
 }
 
-/// Whether a variable of the environment switches something on.
+/// Returns true if an environment variable is switched on.
 fn set(name: &str) -> bool {
     env::var(name).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
 }
@@ -189,7 +189,7 @@ pub fn main(tests: Vec<Test>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// What is done with a test that cannot run.
+/// The handling of tests that cannot run.
 #[derive(Default)]
 struct Policy {
     forbidden: bool,
@@ -230,7 +230,7 @@ impl Policy {
             return Trial::test(name, move || Err(failure));
         }
         self.skipped.push((name.clone(), reason));
-        // Run all the same with --ignored, it says why it cannot.
+        // If run anyway with --ignored, it reports why it cannot run.
         Trial::test(name, move || Err(failure))
             .with_kind(format!("skipped: needs {need}"))
             .with_ignored_flag(true)

@@ -1,9 +1,9 @@
-//! Runs programs beside a test that do something until it is done with them.
+//! Runs helper programs beside a test until the test no longer needs them.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A process that has said that it is ready; it ends with the value.
+/// A process that has reported that it is ready; killed on drop.
 #[derive(Debug)]
 pub struct Helper {
     process: Child,
@@ -11,10 +11,10 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts it and waits for its first line, which says that it is ready. It may end when its input does.
+    /// Starts it and waits for its first line, which reports that it is ready. It may end at the end of its input.
     ///
     /// # Errors
-    /// It cannot be started, or says something else.
+    /// It cannot be started, or prints another line.
     pub fn start(command: &mut Command, ready: &str) -> io::Result<Self> {
         let mut process = command
             .stdin(Stdio::piped())
@@ -31,12 +31,12 @@ impl Helper {
         }
     }
 
-    /// The process.
+    /// Returns its pid.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Ends its input, waits for its end and gives its last line.
+    /// Closes its input, waits for it and returns its last line.
     ///
     /// # Errors
     /// It fails.
@@ -58,7 +58,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // It may have ended; it is reaped in any case.
+        // It may have ended; it is reaped either way.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

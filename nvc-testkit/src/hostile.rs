@@ -1,8 +1,8 @@
-//! Generates container roots that mean harm, for proptest: at any component of any path that `configure` touches, links that
-//! lead out, loop or dangle, things that are no files, things that cannot be changed, mounts and overlays.
+//! Generates hostile container roots for proptest. At any component of any path that `configure` touches there may be
+//! links that escape, loop or dangle, special files, immutable files, mounts and overlays.
 //!
-//! A root is plain data, so that proptest can shrink and print it, and is built inside a mount namespace of its own. Building
-//! follows the links that were made before, within the root: that is how one trap comes to stand behind another.
+//! A root is plain data, so that proptest can shrink and print it, and is built inside its own mount namespace.
+//! Building follows links that were created earlier, within the root; this puts one trap behind another.
 
 mod build;
 
@@ -16,15 +16,15 @@ pub use build::{Place, build, canary};
 /// A root.
 #[derive(Clone, Debug)]
 pub struct Root {
-    /// How its libraries are laid out.
+    /// Layout of its libraries.
     pub layout: Layout,
-    /// What it is mounted as.
+    /// Mount type of the root.
     pub mounted: Mounted,
-    /// What is wrong with it, one after the other.
+    /// Its traps, in order of creation.
     pub spots: Vec<Spot>,
 }
 
-/// Where libraries go.
+/// Directories for libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Multiarch directories.
@@ -35,12 +35,12 @@ pub enum Layout {
     Bare,
 }
 
-/// What the root directory is.
+/// Mount type of the root directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounted {
     /// A bind mount.
     Bind,
-    /// A bind mount whose mounts show at its peers.
+    /// A shared bind mount.
     Shared,
     /// An overlay.
     Overlay,
@@ -48,23 +48,24 @@ pub enum Mounted {
     ReadOnly,
 }
 
-/// Something wrong in a root.
+/// A trap in a root.
 #[derive(Clone, Debug)]
 pub struct Spot {
-    /// Where, without a leading slash; `LIB`, `LIB32` and `VER` stand for the driver's words.
+    /// Path without a leading slash; `LIB`, `LIB32` and `VER` are placeholders for the driver's directories and
+    /// version.
     pub path: &'static str,
-    /// What.
+    /// The object.
     pub thing: Thing,
 }
 
-/// What is in a place.
+/// The object at a path.
 #[derive(Clone, Debug)]
 pub enum Thing {
     /// Nothing.
     Nothing,
     /// A symbolic link.
     Link(Link),
-    /// A file with content that is none of ours.
+    /// A file with foreign content.
     File(u32),
     /// An empty file, as a mount point for files.
     Empty,
@@ -76,46 +77,46 @@ pub enum Thing {
     Socket,
     /// A device: character or not, major and minor number.
     Device(bool, u64, u64),
-    /// What is there, made immutable.
+    /// The existing object, made immutable.
     Immutable,
-    /// What is there, mounted read-only.
+    /// The existing object, mounted read-only.
     ReadOnly,
-    /// What is there, as the lower layer of an overlay.
+    /// The existing object, as the lower layer of an overlay.
     Overlay,
-    /// A tmpfs; perhaps one that looks as if an earlier run had mounted it.
+    /// A tmpfs; with true, one that looks like a mount of an earlier run.
     Tmpfs(bool),
     /// A procfs.
     Proc,
-    /// Another place of the root, mounted.
+    /// A bind mount of another path of the root.
     Bind(&'static str),
 }
 
-/// Where a link leads.
+/// Target of a link.
 #[derive(Clone, Debug)]
 pub enum Link {
-    /// To the same path in the canary, by its absolute name.
+    /// The same path in the canary, by its absolute name.
     Canary,
-    /// The same, climbing.
+    /// The same, by `..`.
     Climbing,
-    /// The same, by way of a link of procfs that means some process's root.
+    /// The same, through a procfs link to some process's root.
     Magic(&'static str),
-    /// To an open directory of whoever follows it.
+    /// An open directory of the process that follows it.
     Descriptor(u32),
-    /// To the canary's directory itself, however deep the link is.
+    /// The canary's directory itself, whatever the link's depth.
     CanaryTop,
-    /// To itself.
+    /// Itself.
     Loop,
-    /// Through more links than any kernel follows.
+    /// More links than the kernel follows.
     Chain,
-    /// To nothing.
+    /// A missing file.
     Dangling,
-    /// Inside the root, by an absolute name.
+    /// A path inside the root, absolute.
     Absolute(&'static str),
-    /// Inside the root, by way of many parents.
+    /// A path inside the root, through many `..`.
     Relative(&'static str),
 }
 
-/// The paths that `configure` touches, with every way to them.
+/// The paths that `configure` touches, with every path to them.
 pub const PATHS: &[&str] = &[
     "usr",
     "usr/bin",
@@ -190,7 +191,7 @@ pub const PATHS: &[&str] = &[
     "sys",
 ];
 
-/// Whether what belongs at one of the paths is a file.
+/// Returns true if one of the paths should be a file.
 pub fn is_file(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ends = [
@@ -216,7 +217,7 @@ pub fn is_file(path: &Path) -> bool {
         || name == "ldconfig" && path.parent().is_some_and(|parent| parent.ends_with("sbin"))
 }
 
-/// Roots with up to six things wrong.
+/// Generates roots with up to six traps.
 pub fn roots() -> impl Strategy<Value = Root> {
     let layout = select(&[Layout::Debian, Layout::Debian, Layout::Rhel, Layout::Bare][..]);
     let mounted = prop_oneof![

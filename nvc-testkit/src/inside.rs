@@ -1,7 +1,7 @@
-//! Gives tests a mount namespace with a process in it, to work there with ordinary calls: a container without a cost.
+//! Runs closures in a process's mount namespace: a cheap container for tests.
 //!
-//! [`container`](crate::container) makes containers as runtimes do, in some twenty commands each; tests of thousands of
-//! roots make them here, one after the other in the same namespace.
+//! [`container`](crate::container) creates containers as runtimes do, with some twenty commands each; tests of
+//! thousands of roots create them here, one after the other in the same namespace.
 
 use std::process::Command;
 use std::{fs, io, thread};
@@ -10,12 +10,12 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::helper::Helper;
 
-/// A process in a mount namespace of its own, which began as a copy of this one's; both end with the value.
+/// A process in its own mount namespace, copied from this one's; both end on drop.
 #[derive(Debug)]
 pub struct Inside(Helper);
 
 impl Inside {
-    /// Starts the process; its mounts have no peers.
+    /// Starts the process with private mounts.
     ///
     /// # Errors
     /// It cannot be started.
@@ -23,7 +23,7 @@ impl Inside {
         Self::with_propagation("private")
     }
 
-    /// The same with `private`, `slave`, `shared` or `unchanged` mounts.
+    /// Starts the process with `private`, `slave`, `shared` or `unchanged` mounts.
     ///
     /// # Errors
     /// It cannot be started.
@@ -34,18 +34,18 @@ impl Inside {
         Helper::start(&mut command, "ready").map(Self)
     }
 
-    /// The process.
+    /// Returns its pid.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// Does something in the namespace, on a thread that may change its root too.
+    /// Runs a closure in the namespace, on a thread that may also change its root.
     ///
     /// # Errors
     /// The namespace cannot be entered.
     ///
     /// # Panics
-    /// As what is done.
+    /// If the closure panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let namespace = fs::File::open(format!("/proc/{}/ns/mnt", self.pid()))?;
         let entered = move || -> io::Result<T> {

@@ -2,13 +2,13 @@
 //!
 //! A test program lists its tests with their needs ([`harness`]), which runs them in a private mount namespace of a
 //! [`machine`] with a simulated [`driver`]. A test starts a [`container`], runs the program under test ([`cli`]) and
-//! looks at what became of the container's [`mounts`], its [`tree`] of files and its [`cgroup`].
+//! examines the container's [`mounts`], its [`tree`] of files and its [`cgroup`].
 
 // run
 pub mod harness;
 pub mod machine;
 
-// make
+// create
 pub mod cgroup;
 pub mod container;
 pub mod driver;
@@ -18,7 +18,7 @@ pub mod inside;
 pub mod profile;
 pub mod rootfs;
 
-// run the program under test and look
+// run the program under test and examine the result
 pub mod cli;
 pub mod faults;
 pub mod mounts;

@@ -1,7 +1,7 @@
-//! Makes the machine that the tests run on: a private mount namespace, scratch space, a loaded driver.
+//! Sets up the machine for the tests: a private mount namespace, scratch space, a loaded driver.
 //!
-//! The harness enters the namespace before it starts threads. All of a test program's mounts, and what a faulty program
-//! under test mounts in the wrong place, go with it when the program ends, however it ends.
+//! The harness enters the namespace before it starts threads. All mounts of a test program, including misplaced mounts
+//! of a faulty program under test, vanish with the namespace however the program ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use crate::{files, mounts};
 static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
 const NO_DATA: Option<&str> = None;
 
-/// The machine while the tests run; to be left with [`leave`](Self::leave).
+/// The machine during the tests; leave it with [`leave`](Self::leave).
 #[derive(Debug)]
 #[must_use]
 pub struct Machine {
@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Enters a private mount namespace, if this process may, and makes scratch space there.
+    /// Enters a private mount namespace, if this process may, and sets up scratch space there.
     ///
     /// # Errors
     /// The process has several threads, or a system call fails that root may expect to succeed.
@@ -37,11 +37,11 @@ impl Machine {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
             mount(NO_DATA, "/", NO_DATA, private, NO_DATA)?;
-            // Reachable by every user; a file system of its own, so that nothing is ever removed from the disk.
+            // Accessible to every user; a separate filesystem, so that nothing is ever removed from the disk.
             let (tmpfs, data) = (Some("tmpfs"), Some("mode=755"));
             mount(tmpfs, scratch.path(), tmpfs, MsFlags::empty(), data)?;
         }
-        // A second machine in one process would find the first one's scratch space; there is none.
+        // A second machine in one process would use the first one's scratch space; there is none.
         let _ = SCRATCH.set(scratch.path().to_owned());
         Ok(Self { scratch, private })
     }
@@ -58,15 +58,15 @@ impl Machine {
     }
 }
 
-/// A directory of a test's own, with mode 0755; what is mounted below it is detached before it is removed.
+/// A test's own directory, with mode 0755; mounts below it are detached before it is removed.
 #[derive(Debug)]
 pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    /// A new one.
+    /// Creates a directory.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn new() -> io::Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("t-")
@@ -75,19 +75,19 @@ impl Scratch {
         Ok(Self(directory))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// A path in it.
+    /// Returns a path in it.
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         files::below(self.path(), path.as_ref())
     }
 }
 
 impl Drop for Scratch {
-    /// Leaves the directory to the end of the namespace when it cannot be made safe to remove.
+    /// Leaves the directory until the namespace ends if its mounts cannot be detached.
     fn drop(&mut self) {
         if mounts::detach_below(self.path()).is_err() {
             self.0.disable_cleanup(true);
@@ -95,11 +95,11 @@ impl Drop for Scratch {
     }
 }
 
-/// The simulated driver that is loaded on this machine, built at the first call: /proc/devices and /proc/driver show it
-/// if this process is root. Tests must not change it; those that need another one build their own.
+/// Returns the simulated driver that is loaded on this machine, built on the first call: /proc/devices and /proc/driver
+/// show it if this process is root. Tests must not change it; tests that need another one build it.
 ///
 /// # Panics
-/// It cannot be built: no test makes sense then.
+/// It cannot be built, and no test could run.
 pub fn driver() -> &'static Driver {
     static DRIVER: OnceLock<(Driver, Scratch)> = OnceLock::new();
     let (driver, _) = DRIVER.get_or_init(|| {
@@ -113,7 +113,7 @@ pub fn driver() -> &'static Driver {
     driver
 }
 
-/// Lets /proc/devices and /proc/driver of this namespace show what a driver root has there.
+/// Mounts a driver root's /proc/devices and /proc/driver over this namespace's.
 ///
 /// # Errors
 /// They cannot be mounted.
@@ -128,10 +128,10 @@ pub fn show(driver_root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Undoes the last [`show`], so that its driver root can be removed.
+/// Undoes the last [`show`], so that the driver root can be removed.
 ///
 /// # Errors
-/// Nothing is shown.
+/// Nothing is mounted.
 pub fn hide() -> io::Result<()> {
     for path in SHOWN {
         umount2(path, MntFlags::MNT_DETACH)?;
@@ -139,23 +139,23 @@ pub fn hide() -> io::Result<()> {
     Ok(())
 }
 
-/// What a loaded driver has outside of its root.
+/// A loaded driver's files outside its root.
 const SHOWN: [&str; 2] = ["/proc/devices", "/proc/driver"];
 
-/// Where all scratch directories of this process are.
+/// Returns the parent of all scratch directories of this process.
 pub fn scratch_base() -> PathBuf {
     SCRATCH.get().cloned().unwrap_or_else(std::env::temp_dir)
 }
 
-/// Whether this process is root, which decides whether the machine is private.
+/// Returns true if this process is root, which decides whether the machine is private.
 pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Shell text that shows the machine without a driver in a mount namespace that was made from this one.
+/// Shell commands that remove the driver from a mount namespace copied from this one.
 pub const WITHOUT_DRIVER: &str = "umount /proc/devices && umount /proc/driver";
 
-/// Mount point of the cgroup hierarchy of a version with which devices are controlled, 1 or 2.
+/// Returns the mount point of the hierarchy that controls devices, for version 1 or 2.
 pub fn cgroup_hierarchy(version: u32) -> Option<PathBuf> {
     let table = mounts::of("self").ok()?;
     let hierarchy = table.into_iter().find(|mount| match version {

@@ -1,4 +1,4 @@
-//! Reads mount tables and says what changed in them.
+//! Reads mount tables and compares them.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
@@ -10,23 +10,23 @@ use nix::mount::{MntFlags, umount2};
 pub struct Mount {
     /// `major:minor` of the file system.
     pub device: String,
-    /// What of the file system is mounted.
+    /// Mounted directory of the filesystem.
     pub root: PathBuf,
-    /// Where it is mounted, as the reader of the table sees it.
+    /// Mount point, as seen by the reader of the table.
     pub point: PathBuf,
     /// Options of the mount, sorted.
     pub options: Vec<String>,
-    /// `shared`, `master`, … without the numbers of the peer groups.
+    /// `shared`, `master`, … without peer group numbers.
     pub propagation: Vec<String>,
     /// Type of the file system.
     pub fs_type: String,
-    /// What the file system says it is made of.
+    /// The source, as reported by the filesystem.
     pub source: String,
     /// Options of the file system.
     pub super_options: Vec<String>,
 }
 
-/// The mount table of a process, `self` or a number.
+/// Returns the mount table of a process, `self` or a pid.
 ///
 /// # Errors
 /// The process is gone.
@@ -35,7 +35,7 @@ pub fn of(process: impl fmt::Display) -> io::Result<Vec<Mount>> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
-/// The mount table of a process with the numbers of the mounts, in the kernel's order.
+/// Returns the mount table of a process with mount ids, in the kernel's order.
 ///
 /// # Errors
 /// The process is gone.
@@ -48,14 +48,14 @@ pub fn numbered(process: impl fmt::Display) -> io::Result<Vec<(u64, Mount)>> {
         .collect())
 }
 
-/// What is mounted at or below a path, in order of mounting.
+/// Returns the mounts at or below a path, in order of mounting.
 pub fn below<'a>(table: &'a [Mount], path: &'a Path) -> impl DoubleEndedIterator<Item = &'a Mount> {
     table
         .iter()
         .filter(move |mount| mount.point.starts_with(path))
 }
 
-/// The mounts that are in `after` more often than in `before`, and those in `before` more often than in `after`.
+/// Returns the mounts with more occurrences in `after` than in `before`, and the reverse.
 pub fn delta(before: &[Mount], after: &[Mount]) -> (Vec<Mount>, Vec<Mount>) {
     let mut gone = before.to_vec();
     let mut new = Vec::new();
@@ -68,8 +68,8 @@ pub fn delta(before: &[Mount], after: &[Mount]) -> (Vec<Mount>, Vec<Mount>) {
     (new, gone)
 }
 
-/// Detaches all that is mounted below a directory in this process's namespace, so that removing the directory cannot
-/// reach into something else.
+/// Detaches all mounts below a directory in this process's namespace, so that removing the directory cannot reach into
+/// other filesystems.
 ///
 /// # Errors
 /// The table cannot be read or a mount cannot be detached.
@@ -109,7 +109,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// Undoes the octal escapes of blank, tab, newline and backslash.
+/// Decodes the octal escapes of blank, tab, newline and backslash.
 fn unescape(text: &str) -> PathBuf {
     let text = [
         ("\\040", " "),
@@ -125,7 +125,7 @@ fn unescape(text: &str) -> PathBuf {
 }
 
 impl Mount {
-    /// Whether the mount has an option.
+    /// Returns true if the mount has an option.
     pub fn has(&self, option: &str) -> bool {
         self.options.iter().any(|own| own == option)
     }

@@ -1,7 +1,7 @@
-//! Describes what a simulated driver has: its version, GPUs, MIG devices, and how its NVML misbehaves.
+//! Describes a simulated driver: its version, GPUs, MIG devices, and the faults of its NVML.
 //!
-//! The text form is what the fake libnvidia-ml.so.1 reads at run time (`c/nvml.c` has the grammar) and what a person
-//! writes for `nvc-simdriver build --profile FILE`.
+//! The fake libnvidia-ml.so.1 reads the text form at run time (`c/nvml.c` has the grammar); users write it for
+//! `nvc-simdriver build --profile FILE`.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use std::fmt;
 pub struct Profile {
     /// Driver version, also the libraries' version.
     pub driver: String,
-    /// CUDA version as NVML says it: 12020 is 12.2.
+    /// CUDA version in NVML's form: 12020 is 12.2.
     pub cuda: u32,
     /// GPUs in NVML's order.
     pub gpus: Vec<Gpu>,
     /// MIG devices of all GPUs.
     pub mig_devices: Vec<MigDevice>,
-    /// How NVML misbehaves.
+    /// Faults of NVML.
     pub faults: Vec<Fault>,
 }
 
@@ -35,27 +35,27 @@ pub struct Gpu {
     pub compute_capability: (u32, u32),
     /// NVML's number of the brand.
     pub brand: u32,
-    /// Whether it can be partitioned, and is.
+    /// MIG mode.
     pub mig: MigMode,
 }
 
 /// MIG mode of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigMode {
-    /// The GPU cannot do it.
+    /// MIG is not supported.
     Unsupported,
-    /// It can, but does not.
+    /// MIG is supported, but off.
     Off,
-    /// It is partitioned.
+    /// MIG is on.
     On,
 }
 
 /// A MIG device: a compute instance of a GPU instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigDevice {
-    /// Which GPU, counted in NVML's order.
+    /// Index of its GPU in NVML's order.
     pub gpu: usize,
-    /// NVML's index of the device; there may be holes.
+    /// NVML's index of the device; there may be gaps.
     pub slot: u32,
     /// GPU instance.
     pub gpu_instance: u32,
@@ -63,11 +63,11 @@ pub struct MigDevice {
     pub compute_instance: u32,
     /// `MIG-…`.
     pub uuid: String,
-    /// What `nvidia-smi -L` calls it: `3g.20gb`.
+    /// Its name in `nvidia-smi -L`: `3g.20gb`.
     pub name: String,
 }
 
-/// How one of NVML's entry points misbehaves; the symbol `load` stands for loading the library.
+/// A fault of an NVML entry point; the symbol `load` stands for loading the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It returns an error, for all GPUs or one.
@@ -83,9 +83,9 @@ pub enum Fault {
     CrashAt(String),
     /// It never returns.
     HangAt(String),
-    /// It succeeds with nonsense.
+    /// It succeeds with garbage.
     Garbage(String),
-    /// It is not in the library.
+    /// It is missing from the library.
     Missing(String),
 }
 
@@ -133,7 +133,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// A driver that works and has nothing to drive.
+    /// Describes a working driver without GPUs.
     pub fn without_gpus() -> Self {
         Self {
             gpus: Vec::new(),
@@ -142,7 +142,7 @@ impl Profile {
         }
     }
 
-    /// A machine with so many GPUs of one model, each with so many MIG devices.
+    /// Describes a machine with many GPUs of one model, each with many MIG devices.
     pub fn of_size(gpus: u32, migs_each: u32) -> Self {
         let gpu = |n| Gpu {
             model: "NVIDIA H100 PCIe (simulated)".into(),
@@ -160,7 +160,7 @@ impl Profile {
         let mig = |n, slot| MigDevice {
             gpu: n as usize,
             slot,
-            // As the driver numbers instances of the smallest profile.
+            // The driver's numbers for instances of the smallest profile.
             gpu_instance: 7 + slot,
             compute_instance: 0,
             uuid: format!("MIG-7c5f2b9e-1d84-5a06-{slot:04x}-{n:012x}"),
@@ -175,17 +175,17 @@ impl Profile {
         }
     }
 
-    /// The same with one more fault.
+    /// Adds a fault.
     #[must_use]
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
         self
     }
 
-    /// Reads the text form; what is wrong, with its line, otherwise.
+    /// Parses the text form; the error includes the line.
     ///
     /// # Errors
-    /// A statement that is not known or lacks a word.
+    /// A statement is unknown or incomplete.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut profile = Self {
             driver: String::new(),
@@ -227,7 +227,7 @@ impl Profile {
     }
 }
 
-/// Value of `key=value` among words; `name` takes the rest of the line.
+/// Returns the value of `key=value`; `name` takes the rest of the line.
 fn word<'a>(words: &'a str, key: &str) -> Option<&'a str> {
     let name = words.find("name=");
     if key == "name" {

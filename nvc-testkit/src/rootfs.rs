@@ -1,7 +1,7 @@
-//! Builds container roots laid out as the distributions lay theirs out.
+//! Builds container roots with the layouts of the distributions.
 //!
-//! What differs between them is what libnvc looks at: where libraries and programs go, which of these directories are
-//! links, which file names the distribution, whether there is a linker cache. The programs in them are this machine's.
+//! They differ in the parts that libnvc examines: directories of libraries and programs, which of these are links,
+//! which file names the distribution, and whether there is a linker cache. The programs in them are this machine's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::driver::NATIVE;
 use crate::elf::SharedObject;
 use crate::{files, userland};
 
-/// How a distribution lays out its files.
+/// The layout of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Debian and Ubuntu: multiarch directories.
@@ -20,16 +20,16 @@ pub enum Layout {
     Rhel,
     /// Arch: everything in /usr/lib and /usr/bin, the others are links.
     Arch,
-    /// Alpine: no glibc, no linker cache, and so none of this machine's programs.
+    /// Alpine: no glibc, no linker cache, and therefore none of this machine's programs.
     Alpine,
-    /// Nothing but mount points.
+    /// Mount points only.
     Empty,
 }
 
-/// A change made to a root before its linker cache is.
+/// A change to a root before its linker cache is generated.
 type Edit = Box<dyn Fn(&Path) -> io::Result<()>>;
 
-/// What a root is to have.
+/// Options of a container root.
 pub struct Builder {
     layout: Layout,
     merged_usr: bool,
@@ -47,11 +47,11 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// A root with a shell, some programs and ldconfig where the layout allows that.
+    /// Describes a root with a shell, some programs and ldconfig if the layout allows that.
     pub fn new(layout: Layout) -> Self {
         let programs: &[_] = match layout {
             Layout::Alpine | Layout::Empty => &[],
-            // The last three are for a container's own process, once it has pivoted.
+            // The last three are for a container's own process after pivoting.
             _ => &[
                 "sh", "cat", "ls", "id", "env", "ldconfig", "umount", "sleep", "chroot",
             ],
@@ -65,63 +65,63 @@ impl Builder {
         }
     }
 
-    /// With /bin, /sbin, /lib and /lib64 as directories of their own, as until some years ago.
+    /// Makes /bin, /sbin, /lib and /lib64 separate directories, as before the /usr merge.
     #[must_use]
     pub fn split_usr(mut self) -> Self {
         self.merged_usr = false;
         self
     }
 
-    /// Without any program; quicker, but one cannot chroot into it.
+    /// Omits all programs; faster, but chroot into it is not possible.
     #[must_use]
     pub fn no_programs(mut self) -> Self {
         self.programs.clear();
         self
     }
 
-    /// With more programs of this machine.
+    /// Adds programs of this machine.
     #[must_use]
     pub fn programs(mut self, names: &[&'static str]) -> Self {
         self.programs.extend_from_slice(names);
         self
     }
 
-    /// With a CUDA forward-compatibility package of this driver version.
+    /// Adds a CUDA forward-compatibility package of this driver version.
     #[must_use]
     pub fn compat(mut self, version: &str) -> Self {
         self.compat.push(version.into());
         self
     }
 
-    /// Changed like this before the linker cache is made.
+    /// Applies a change before the linker cache is generated.
     #[must_use]
     pub fn edit(mut self, change: impl Fn(&Path) -> io::Result<()> + 'static) -> Self {
         self.edits.push(Box::new(change));
         self
     }
 
-    /// The same with a directory.
+    /// Adds a directory.
     #[must_use]
     pub fn directory(self, path: &'static str) -> Self {
         self.edit(move |root| files::directory(&files::below(root, Path::new(path))))
     }
 
-    /// The same with a symbolic link, placed before anything is put where it leads.
+    /// Adds a symlink, created before any file that goes through it.
     #[must_use]
     pub fn link(self, path: &'static str, target: &'static str) -> Self {
         self.edit(move |root| files::link(&files::below(root, Path::new(path)), target))
     }
 
-    /// The same with a file.
+    /// Adds a file.
     #[must_use]
     pub fn file(self, path: &'static str, content: &'static str, mode: u32) -> Self {
         self.edit(move |root| files::file(&files::below(root, Path::new(path)), content, mode))
     }
 
-    /// Makes the root in a directory.
+    /// Creates the root in a directory.
     ///
     /// # Errors
-    /// Something cannot be made.
+    /// A file cannot be created.
     pub fn build(&self, root: impl AsRef<Path>) -> io::Result<PathBuf> {
         files::directory(root.as_ref())?;
         let root = root.as_ref().canonicalize()?;
@@ -155,7 +155,7 @@ impl Builder {
         Ok(root)
     }
 
-    /// Where libnvc puts native libraries in this layout, and where this machine's go too.
+    /// Returns the directory of native libraries in this layout, which also holds this machine's.
     pub fn libraries(&self) -> String {
         match self.layout {
             Layout::Debian => format!("/usr/lib/{}", NATIVE.0),
@@ -216,7 +216,7 @@ impl Builder {
         file("os-release", &format!("ID={id}\n"))?;
         file(release, "1\n")?;
         if self.layout == Layout::Alpine {
-            // What musl's package has in that place; it leaves a trace if it is ever run.
+            // In place of musl's ldconfig; leaves a trace if it is ever run.
             let script = "#!/bin/sh\necho run > /ldconfig-was-run\n";
             return files::file(&root.join("sbin/ldconfig"), script, 0o755);
         }
@@ -228,7 +228,7 @@ impl Builder {
         file("ld.so.conf.d/libraries.conf", &directories)
     }
 
-    /// /usr/local/cuda/compat as the cuda-compat packages install it.
+    /// Installs /usr/local/cuda/compat like the cuda-compat packages.
     fn cuda_compat(&self, root: &Path) -> io::Result<()> {
         let local = root.join("usr/local");
         files::link(&local.join("cuda"), "cuda-12.9")?;

@@ -1,8 +1,8 @@
-//! Names the system calls that the programs under test make, for filters and reports.
+//! Names the system calls of the programs under test, for filters and reports.
 
 use nix::libc;
 
-/// The calls with their numbers on this architecture; the constants' names are the calls' after `SYS_`.
+/// Calls with their numbers on this architecture; their names are those of the constants without `SYS_`.
 macro_rules! calls {
     ($($call:ident)*) => {
         &[$((stringify!($call), libc::$call)),*]
@@ -27,7 +27,7 @@ const CALLS: &[(&str, i64)] = calls![
     SYS_waitid SYS_write SYS_writev
 ];
 
-/// Calls that only older architectures have.
+/// Calls that exist only on older architectures.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[(&str, i64)] = calls![
     SYS_access SYS_arch_prctl SYS_chmod SYS_dup2 SYS_getdents SYS_getpgrp SYS_lstat SYS_mkdir SYS_open SYS_pipe
@@ -36,8 +36,8 @@ const OLDER: &[(&str, i64)] = calls![
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[(&str, i64)] = &[];
 
-/// Calls that cannot fail, or not in this way; and those whose failure the C library takes for its own and ends the
-/// process. Some, as futex(2), are made or not as it comes.
+/// Calls that cannot fail, or not in this way, and calls whose failure makes the C library abort. Some, such as
+/// futex(2), are made depending on timing.
 pub const INFALLIBLE: &[&str] = &[
     "arch_prctl",
     "brk",
@@ -61,13 +61,13 @@ pub const INFALLIBLE: &[&str] = &[
     "umask",
 ];
 
-/// The number of a call.
+/// Returns the number of a call.
 pub fn number(name: &str) -> Option<i64> {
     let found = all().find(|(known, _)| *known == name);
     found.map(|(_, number)| number)
 }
 
-/// The name of a call; its number if it has none here.
+/// Returns the name of a call, or its number if it is unknown.
 pub fn name(number: i64) -> String {
     let found = all().find(|(_, known)| *known == number);
     found.map_or_else(|| format!("call {number}"), |(name, _)| name.to_owned())

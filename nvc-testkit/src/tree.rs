@@ -1,8 +1,7 @@
 //! Takes snapshots of directory trees and compares them.
 //!
-//! What must not change where nothing may change is all of this: names, types, modes, owners, sizes, symlink targets,
-//! device numbers, contents, extended attributes. [`Tree::with_traces`] also tells whether something was changed and put
-//! back.
+//! A snapshot has everything that must stay the same: names, types, modes, owners, sizes, symlink targets, device
+//! numbers, contents, extended attributes. [`Tree::with_traces`] also detects changes that were undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,11 +13,11 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, SYSFS_MAGIC, statfs};
 
 use crate::files::extended_attributes;
 
-/// A tree: paths without a leading slash, and what is there.
+/// A tree: entries by path, without a leading slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree(BTreeMap<PathBuf, Entry>);
 
-/// What is at a path.
+/// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// `f`, `d`, `l`, `c`, `b`, `p` or `s`.
@@ -29,21 +28,21 @@ pub struct Entry {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes of a file; 0 of everything else.
+    /// Bytes of a file; 0 for other types.
     pub size: u64,
     /// Device number of a node.
     pub device: u64,
-    /// Text of a link.
+    /// Target of a link.
     pub link: Option<PathBuf>,
     /// Hash of a file's content.
     content: Option<u64>,
     /// Extended attributes, sorted: names and hashes.
     attributes: Vec<(String, u64)>,
-    /// What shows a change that was put back, if asked for.
+    /// Evidence of undone changes, if requested.
     traces: Option<Traces>,
 }
 
-/// Device, inode number and links of a file, and its times of change.
+/// Device, inode number, link count and ctime and mtime of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Traces {
     inode: (u64, u64, u64),
@@ -51,12 +50,12 @@ struct Traces {
     changed: (i64, i64),
 }
 
-/// A path at which two trees differ: what was there, what is.
+/// A path at which two trees differ, with the old and the new entry.
 pub type Difference<'a> = (&'a Path, Option<&'a Entry>, Option<&'a Entry>);
 
 impl Tree {
-    /// All at and below `root`. A procfs or sysfs that is mounted there is not entered, but what is mounted at `driver` in
-    /// it, as runtimes do.
+    /// Reads everything at and below `root`. Does not enter a procfs or sysfs mounted there, except for mounts at
+    /// `driver` in it, which runtimes make.
     ///
     /// # Errors
     /// Something cannot be read.
@@ -64,7 +63,7 @@ impl Tree {
         Self::look(root, false)
     }
 
-    /// The same with inode numbers, numbers of links and times of change.
+    /// Does the same with inode numbers, link counts and times of change.
     ///
     /// # Errors
     /// Something cannot be read.
@@ -78,7 +77,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The same as process `pid` sees it.
+    /// Does the same as seen by process `pid`.
     ///
     /// # Errors
     /// Something cannot be read, or the process is gone.
@@ -110,13 +109,13 @@ impl Tree {
         Ok(())
     }
 
-    /// What is at a path.
+    /// Returns the entry at a path.
     pub fn get(&self, path: impl AsRef<Path>) -> Option<&Entry> {
         let path = path.as_ref();
         self.0.get(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// What differs between this tree and one taken before, by path.
+    /// Returns the differences to an earlier tree, by path.
     pub fn differences<'a>(&'a self, before: &'a Self) -> Vec<Difference<'a>> {
         let paths: BTreeSet<_> = self.0.keys().chain(before.0.keys()).collect();
         let both = |path: &'a PathBuf| (path.as_path(), before.0.get(path), self.0.get(path));
@@ -124,7 +123,7 @@ impl Tree {
         all.filter(|(_, was, is)| was != is).collect()
     }
 
-    /// Lines `+ entry` and `~ entry (was entry)`, then `- entry`, for what `self` has, has otherwise, and lacks.
+    /// Returns lines `+ entry` and `~ entry (was entry)`, then `- entry`, for added, changed and removed entries.
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
         let (mut lines, mut gone) = (Vec::new(), Vec::new());
         for (path, was, is) in self.differences(before) {
@@ -141,14 +140,14 @@ impl Tree {
     }
 }
 
-/// Whether a directory shows processes or the machine.
+/// Returns true if a directory is on procfs or sysfs.
 fn is_kernels(path: &Path) -> io::Result<bool> {
     let kind = statfs(path)?.filesystem_type();
     Ok(kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC)
 }
 
 impl Entry {
-    /// What is at a path, links not followed.
+    /// Reads the entry at a path, without following links.
     fn of(path: &Path, traces: bool) -> io::Result<Self> {
         let stat = fs::symlink_metadata(path)?;
         let kind = stat.file_type();

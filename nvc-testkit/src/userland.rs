@@ -1,7 +1,7 @@
 //! Copies programs of this machine, with the libraries they need, into a root.
 //!
-//! That is the smallest root in which programs run, and needs no network. Where libraries go differs between
-//! distributions; the loader's place is fixed in every program.
+//! The result is the smallest root in which programs run, built without network access. Library directories differ
+//! between distributions; each program contains the loader's path.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::files;
 /// the libraries they need into `libraries`, a directory below the root.
 ///
 /// # Errors
-/// A program is not there, `ldd` does not like it, or a file cannot be copied.
+/// A program is missing, `ldd` fails on it, or a file cannot be copied.
 pub fn install(root: &Path, programs: &[&str], libraries: &str) -> io::Result<()> {
     for program in programs {
         let (source, at) = find(program)?;
@@ -33,7 +33,8 @@ pub fn install(root: &Path, programs: &[&str], libraries: &str) -> io::Result<()
     Ok(())
 }
 
-/// Copies the parts of the C library that the vendor's programs still name, though newer ones have them all in one.
+/// Copies the parts of the C library that the vendor's programs still link to, although newer versions have merged
+/// them.
 ///
 /// # Errors
 /// This machine's shell needs no C library, or a file cannot be copied.
@@ -57,14 +58,14 @@ pub fn install_c_library(root: &Path, libraries: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a library is the dynamic loader, whose path is fixed in every program.
+/// Returns true if a library is the dynamic loader, whose path every program contains.
 fn is_loader(name: &std::ffi::OsStr) -> bool {
     name.to_string_lossy().starts_with("ld-linux")
 }
 
-/// Where a program's file is, and the path under which it goes into the root.
+/// Returns a program's file, and its path in the root.
 fn find(program: &str) -> io::Result<(PathBuf, PathBuf)> {
-    // Ubuntu's ldconfig is a script around the real one, which a root without dpkg does not need.
+    // Ubuntu's ldconfig is a wrapper script, which a root without dpkg does not need.
     if program == "ldconfig" {
         let source = host_ldconfig();
         return Ok((source, "/sbin/ldconfig".into()));
@@ -77,21 +78,21 @@ fn find(program: &str) -> io::Result<(PathBuf, PathBuf)> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no program {program}")))
 }
 
-/// This machine's ldconfig: the program, not a script in its place.
+/// Returns this machine's ldconfig binary rather than a wrapper script.
 pub fn host_ldconfig() -> PathBuf {
     let real = Path::new("/sbin/ldconfig.real");
     let plain = Path::new("/sbin/ldconfig");
     if real.exists() { real } else { plain }.to_owned()
 }
 
-/// Absolute paths of the libraries a program needs, the loader among them; none for a static one.
+/// Returns absolute paths of the libraries that a program needs, including the loader; empty for a static one.
 fn needed_by(program: &Path) -> io::Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(program).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(parse_ldd(&text))
 }
 
-/// Lines are `name => path (address)`, `path (address)` for the loader, `name (address)` for the kernel's.
+/// Parses lines `name => path (address)`, `path (address)` for the loader, `name (address)` for the vDSO.
 fn parse_ldd(text: &str) -> Vec<PathBuf> {
     text.lines()
         .filter_map(|line| {

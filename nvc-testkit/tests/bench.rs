@@ -1,4 +1,4 @@
-//! That nvc-bench runs and writes what it promises; what it measures is not looked at.
+//! Checks that nvc-bench runs and writes its tables, whatever the figures.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 }
 
 fn bench(docs: &Path, options: &[&str]) -> std::process::Output {
-    // Without the fixture and the images: on the simulated driver, which is everywhere.
+    // Without the fixture and the images: on the simulated driver, which is always available.
     Command::new(env!("CARGO_BIN_EXE_nvc-bench"))
         .env("NVC_FIXTURE", docs)
         .env("NVC_BENCH_CACHE", docs)
@@ -30,7 +30,7 @@ fn bench(docs: &Path, options: &[&str]) -> std::process::Output {
         .unwrap()
 }
 
-/// What is between a mark and its end.
+/// Returns the text between a mark and its end.
 fn section<'a>(page: &'a str, mark: &str) -> &'a str {
     let start = format!("<!-- bench: {mark} -->\n");
     let rest = page.split_once(&start).unwrap().1;

@@ -1,4 +1,4 @@
-//! Tests of the kit itself: that its containers, cgroups and nvidia-smi tell the truth.
+//! Tests the kit itself: its containers, cgroups and nvidia-smi.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -49,7 +49,7 @@ fn container() -> Container {
         .unwrap()
 }
 
-/// Binds something of the driver root into a container, by hand.
+/// Bind-mounts a path of the driver root into a container.
 fn put(container: &Container, path: &str) {
     let (source, target) = (machine::driver().path(path), container.point(path));
     let script = "set -e; mkdir -p \"$(dirname \"$2\")\"
@@ -104,7 +104,7 @@ fn nvidia_smi_reports_reachable_gpus() {
     put(&container, "/dev/nvidiactl");
     assert_eq!(nvidia_smi(&container), (Some(0), driver.listing(0, &[])));
 
-    // Neither the node nor the procfs directory alone make a GPU visible.
+    // Neither the node nor the procfs directory alone makes a GPU visible.
     put(&container, "/dev/nvidia1");
     assert_eq!(nvidia_smi(&container), (Some(0), driver.listing(0, &[])));
 

@@ -1,4 +1,4 @@
-//! Makes cgroups to be changed, with a process inside that says what they allow.
+//! Creates cgroups to change, with a process inside that reports what they allow.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use nvc_testkit::machine::{Scratch, cgroup_hierarchy};
 
 use crate::probe::Probe;
 
-/// A cgroup, removed with the value.
+/// A cgroup, removed on drop.
 pub(crate) struct Group {
     pub(crate) directory: PathBuf,
     file: File,
@@ -35,7 +35,7 @@ impl Group {
         Self::below(&hierarchy.unwrap(), version)
     }
 
-    /// One inside of this one.
+    /// Creates a child cgroup.
     pub(crate) fn child(&self) -> Self {
         Self::below(&self.directory, self.version)
     }
@@ -58,7 +58,7 @@ impl Group {
         self.file.as_fd()
     }
 
-    /// What is tested.
+    /// Runs the code under test.
     pub(crate) fn allow(&self, devices: &[(u32, u32)]) -> Result<DeviceRules> {
         let devices: Vec<_> = devices
             .iter()
@@ -67,7 +67,7 @@ impl Group {
         allow_devices(self.fd(), self.version, &devices, &self.directory)
     }
 
-    /// Which of the devices a process in the cgroup can open.
+    /// Returns the devices that a process in the cgroup can open.
     pub(crate) fn allowed(&self, devices: &[(u32, u32)]) -> Vec<(u32, u32)> {
         let mut allowed = Vec::new();
         for device in devices {
@@ -80,12 +80,12 @@ impl Group {
         allowed
     }
 
-    /// Whether a process in it can open a device: `yes`, `no`, or what comes of reading, writing and both.
+    /// Returns whether a process in it can open a device: `yes`, `no`, or the results of reading, writing and both.
     pub(crate) fn open(&self, device: (u32, u32)) -> String {
         self.ask(&format!("open {}", self.node(device)))
     }
 
-    /// Whether a process in it can make a node.
+    /// Returns true if a process in it can create a node.
     pub(crate) fn can_create(&self, (major, minor): (u32, u32)) -> bool {
         let path = self.scratch.join(format!("new-{major}:{minor}"));
         let answer = self.ask(&format!("create {} {major} {minor}", path.display()));
@@ -97,17 +97,17 @@ impl Group {
         }
     }
 
-    /// Has a process in it try a device over and over, until [`halt`](Self::halt).
+    /// Makes a process in it open a device repeatedly, until [`halt`](Self::halt).
     pub(crate) fn race(&self, device: (u32, u32)) {
         assert_eq!(self.ask(&format!("race {}", self.node(device))), "running");
     }
 
-    /// What came of it.
+    /// Stops it and returns the result.
     pub(crate) fn halt(&self) -> String {
         self.ask("halt")
     }
 
-    /// The rules of a group of version 1.
+    /// Returns the rules of a version 1 group.
     pub(crate) fn rules(&self) -> Vec<String> {
         let text = fs::read_to_string(self.directory.join("devices.list")).unwrap();
         text.lines().map(str::to_owned).collect()
@@ -143,7 +143,7 @@ impl Drop for Group {
         if let Some(probe) = self.probe.take() {
             probe.stop();
         }
-        // A process that has ended leaves a little later.
+        // An ended process leaves with a delay.
         for _ in 0..100 {
             if fs::remove_dir(&self.directory).is_ok() {
                 return;
@@ -172,13 +172,13 @@ impl log::Log for Recorder {
     fn flush(&self) {}
 }
 
-/// Keeps what the library warns of.
+/// Records the library's warnings.
 pub(crate) fn record_warnings() {
     log::set_logger(&Recorder).unwrap();
     log::set_max_level(log::LevelFilter::Trace);
 }
 
-/// The warnings that name a group.
+/// Returns the warnings that name a group.
 pub(crate) fn warnings_about(group: &Group) -> Vec<String> {
     let name = format!("{} ", group.directory.display());
     let warnings = WARNINGS.lock().unwrap();

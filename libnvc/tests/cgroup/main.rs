@@ -1,4 +1,4 @@
-//! Changes the device rules of real cgroups and lets a process in them try.
+//! Changes the device rules of real cgroups and tests them with a process inside.
 #![allow(clippy::unwrap_used)]
 
 mod group;

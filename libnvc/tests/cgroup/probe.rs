@@ -1,4 +1,4 @@
-//! Tries devices from inside of a cgroup: this program again, as a process that does what it is told.
+//! Opens devices from inside a cgroup: this program again, as a process that executes commands.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -17,12 +17,12 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 const WANTED: &str = "NVC_TEST_CGROUP_PROBE";
 
-/// Whether this process is to be one.
+/// Returns true if this process is a probe.
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os(WANTED).is_some()
 }
 
-/// A process that tries.
+/// A probe process.
 pub(crate) struct Probe {
     child: Child,
     orders: ChildStdin,
@@ -30,17 +30,17 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// One with all privileges.
+    /// Starts one with all privileges.
     pub(crate) fn start() -> Self {
         Self::spawn(&mut Command::new("/proc/self/exe"))
     }
 
-    /// One as an ordinary user.
+    /// Starts one as an unprivileged user.
     pub(crate) fn start_as_nobody() -> Self {
         Self::spawn(Command::new("/proc/self/exe").uid(65534).gid(65534))
     }
 
-    /// One that is root in a user namespace only.
+    /// Starts one that is root only in a user namespace.
     pub(crate) fn start_in_user_namespace() -> Self {
         let exe = std::env::current_exe().unwrap();
         Self::spawn(
@@ -70,7 +70,7 @@ impl Probe {
         self.child.id()
     }
 
-    /// Gives an order and waits for the answer.
+    /// Sends a command and waits for the answer.
     pub(crate) fn ask(&mut self, order: &str) -> String {
         writeln!(self.orders, "{order}").unwrap();
         let mut answer = String::new();
@@ -82,12 +82,12 @@ impl Probe {
     pub(crate) fn stop(mut self) {
         drop(self.orders);
         let ended = self.child.wait().unwrap();
-        // A failing test says more than the process that it leaves in the middle.
+        // In a failing test, the panic is more informative than the probe's exit code.
         assert!(ended.success() || std::thread::panicking());
     }
 }
 
-/// Takes orders until there are no more.
+/// Executes commands until the input ends.
 pub(crate) fn run() -> ExitCode {
     let mut racer = None;
     for line in io::stdin().lines() {
@@ -110,9 +110,9 @@ pub(crate) fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// `yes` if a node can be opened in every way, `no` if in none.
+/// Returns `yes` if a node can be opened in every mode, `no` if in none.
 ///
-/// Only EPERM is the cgroup's: that nothing is behind the node is found after it was asked.
+/// Only EPERM comes from the cgroup: a missing driver is detected after the cgroup's check.
 fn open(path: &str) -> String {
     let answers = [(true, false), (false, true), (true, true)].map(|(read, write)| {
         let opened = std::fs::File::options()
@@ -142,14 +142,14 @@ fn create(path: &str, major: &str, minor: &str) -> String {
     }
 }
 
-/// Tries to open one device again and again.
+/// Opens one device again and again.
 struct Racer {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
 impl Racer {
-    /// Comes back when it was denied for the first time.
+    /// Returns after the first denial.
     fn start(path: &str) -> Self {
         let denied = Arc::new(Barrier::new(2));
         let stop = Arc::new(AtomicBool::new(false));
@@ -180,7 +180,7 @@ impl Racer {
     }
 }
 
-/// What happens when this process changes a cgroup.
+/// Returns the result of this process changing a cgroup.
 fn allow(version: CgroupVersion, directory: &str) -> String {
     let file = std::fs::File::open(directory).unwrap();
     let device = DeviceNumber {

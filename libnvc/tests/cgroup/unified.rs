@@ -1,4 +1,4 @@
-//! Device filters of version 2, attached in every way there is.
+//! Tests version 2 device filters with every attach mode.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -65,7 +65,7 @@ pub(crate) fn tests() -> Vec<Test> {
     tests
 }
 
-/// A filter that allows reading and writing some devices.
+/// Returns a filter that allows reading and writing some devices.
 fn filter(devices: &[(u32, u32)]) -> Vec<Instruction> {
     let mut program = vec![
         Instruction::new(0x61, 2, 1, 0, 0),
@@ -100,7 +100,7 @@ fn attached(group: &Group) -> Attached {
     query(group.fd(), false).unwrap()
 }
 
-/// A group with programs that allow only some devices, all attached in one way.
+/// Returns a group with programs that allow only some devices, all attached in one mode.
 fn group_with(flags: u32, programs: &[&[(u32, u32)]]) -> Group {
     let group = Group::new(CgroupVersion::V2);
     for devices in programs {
@@ -109,7 +109,8 @@ fn group_with(flags: u32, programs: &[&[(u32, u32)]]) -> Group {
     group
 }
 
-/// Rules come, nothing else, at no moment is there no filter, once is enough, and they go.
+/// Checks that the rules are added and nothing else, that there is a filter at any time, that a second call changes
+/// nothing, and that the rules can be removed.
 fn turns_exactly_the_wanted(group: &Group) {
     let before = attached(group);
     assert_eq!(group.allowed(&ALL), [NULL]);
@@ -161,14 +162,14 @@ fn three_of_several_are_replaced() {
 fn a_linked_program_is_replaced() {
     let group = Group::new(CgroupVersion::V2);
     let link = create_link(group.fd(), load(&filter(&[NULL])).as_fd()).unwrap();
-    // Others, which must not be taken for it.
+    // Other groups, which must not be mistaken for it.
     let other = Group::new(CgroupVersion::V2);
     let program = program_by_id(attached(&group).programs[0]).unwrap();
     let other_link = create_link(other.fd(), program.as_fd()).unwrap();
     turns_exactly_the_wanted(&group);
     assert_eq!(other.allowed(&ALL), [NULL]);
-    // It is the link that holds the new program, as it held the old one: with the last descriptor of the link, the
-    // program goes. Another test that looks through all links can have one for a moment.
+    // The link holds the new program, as it held the old one: the program is freed with the link's last descriptor.
+    // Another test that iterates over all links can briefly hold one.
     let rules = group.allow(&WANTED).unwrap();
     drop(link);
     assert_eq!(group.allowed(&ALL), [NULL, (195, 0), (195, 255), (510, 0)]);
@@ -204,10 +205,10 @@ fn several_linked_programs_are_replaced() {
     drop(links);
 }
 
-/// A filter that lets devices be read but not written.
+/// Returns a filter that allows reading devices but not writing them.
 fn read_only(devices: &[(u32, u32)]) -> Vec<Instruction> {
     let mut program = filter(devices);
-    // The bit of the access that is looked at first, and that is looked for: writing instead of making nodes.
+    // Change the tested access bit from mknod to write.
     program[2] = Instruction::new(0x54, 2, 0, 0, 4);
     program
 }
@@ -231,7 +232,7 @@ fn half_of_an_access_becomes_a_whole_one() {
     }
 }
 
-/// Of several programs, and of linked ones, the kernel tells when another exchange came first.
+/// The kernel reports a concurrent exchange, both for several programs and for linked ones.
 fn two_at_once_lose_nothing() {
     for linked in [false, true] {
         for _ in 0..50 {
@@ -343,7 +344,7 @@ fn an_ancestors_program_counts_beside_our_own() {
 
 fn an_ancestors_program_that_is_not_understood_is_named() {
     let outer = Group::new(CgroupVersion::V2);
-    // get_current_uid_gid, then everything is allowed: nobody here can know that.
+    // get_current_uid_gid, then allows everything: the interpreter cannot know that.
     let allow = [
         Instruction::new(0x85, 0, 0, 0, 15),
         Instruction::new(0xb7, 0, 0, 0, 1),
@@ -414,7 +415,7 @@ fn programs_that_cannot_be_loaded_again_are_refused() {
         (with_helper, "it calls functions"),
         (with_function, "it calls functions"),
     ] {
-        // One that could be replaced comes first: it must not be.
+        // The first one could be replaced, but must not be.
         let group = group_with(BPF_F_ALLOW_MULTI, &[&[NULL]]);
         attach(group.fd(), load(&program).as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();
         let before = attached(&group);
@@ -433,7 +434,7 @@ fn a_foreign_program_is_not_detached() {
     for flags in [0, BPF_F_ALLOW_OVERRIDE, BPF_F_ALLOW_MULTI] {
         let group = group_with(flags, &[&[NULL]]);
         let rules = group.allow(&WANTED).unwrap();
-        // What a runtime does when it updates a container.
+        // As a runtime does when it updates a container.
         let ours = program_by_id(attached(&group).programs[0]).unwrap();
         let theirs = load(&filter(&[ZERO]));
         let (flags, replaced) = if flags == BPF_F_ALLOW_MULTI {
@@ -459,7 +460,7 @@ fn all_or_nothing_while_a_runtime_updates_the_container() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            // The one in the second place, whosever it is; it can be gone at each step.
+            // The program in the second place, whoever attached it; it can vanish at each step.
             let id = query(cgroup, false).unwrap().programs[1];
             if let Ok(old) = program_by_id(id) {
                 let _ = attach(cgroup, new.as_fd(), flags, Some(old.as_fd()));
@@ -502,7 +503,7 @@ fn without_the_replace_flag_there_is_no_moment_without_a_filter() {
     let id = program_info(new.as_fd()).unwrap().id;
     assert_eq!(attached(&group).programs, [id]);
     assert_eq!(group.allowed(&ALL), [NULL, (195, 0)]);
-    // The one to go is not there: the new one does not stay.
+    // The program to replace is not attached, so the new one must not stay.
     let third = load(&filter(&[ZERO]));
     exchange_one_after_the_other(group.fd(), old.as_fd(), third.as_fd()).unwrap_err();
     assert_eq!(attached(&group).programs, [id]);
@@ -520,8 +521,7 @@ fn the_name_of_the_program_stays() {
 }
 
 fn many_devices_and_programs() {
-    // The kernel takes 64 programs and, with that many, replaces none. The instructions are more than a first look has
-    // room for.
+    // The kernel accepts 64 programs and, with that many, replaces none. The instructions exceed the first buffer.
     let devices: Vec<_> = (0..600).map(|minor| (240, minor)).collect();
     let group = group_with(BPF_F_ALLOW_MULTI, &[[NULL].as_slice(); 63]);
     let before = attached(&group);

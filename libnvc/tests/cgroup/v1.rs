@@ -1,4 +1,4 @@
-//! Device rules of version 1.
+//! Tests version 1 device rules.
 
 use libnvc::container::CgroupVersion;
 use nvc_testkit::harness::{Need, Test};
@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
     tests
 }
 
-/// A group as runtimes make it.
+/// Creates a group as runtimes do.
 fn restricted() -> Group {
     let group = Group::new(CgroupVersion::V1);
     group.write("devices.deny", "a");

@@ -1,4 +1,4 @@
-// What a program in ldconfig's place tries: each line of /report is an attempt and the error number that came of it.
+// Runs in ldconfig's place and tries everything: each line of /report is an attempt and its errno.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 extern char **environ;
 static FILE *out;
 
-// Not calls of this ABI: one that no kernel has, and those of x32, which have a bit of their own.
+// Not calls of this ABI: a number that no kernel has, and x32's, which have their own bit.
 #define SYS_10000 10000
 #define SYS_x32_getpid (0x40000000 | SYS_getpid)
 #define SYS_x32_openat (0x40000000 | SYS_openat)
@@ -34,13 +34,13 @@ static void note(const char *what, long result)
 {
 	int error = result < 0 ? errno : 0;
 	fprintf(out, "%s: %d\n", what, error);
-	// Soon, since any attempt may be the last.
+	// Immediately, because any attempt may be the last.
 	fflush(out);
 }
 
 #define TRY(call) (errno = 0, note(#call, (long)(call)))
 #define CALL(name, ...) (errno = 0, note(#name "(" #__VA_ARGS__ ")", syscall(SYS_##name, __VA_ARGS__)))
-// A statement about the surroundings; true is no error.
+// A statement about the environment; 0 if it is true.
 #define IS(what, condition) (errno = 1, note("is " what, (condition) ? 0 : -1))
 
 static void programs(void)
@@ -95,7 +95,7 @@ static void the_host(void)
 #ifdef SYS_sysfs
 	CALL(sysfs, 3);
 #endif
-	// What it inherited: nothing but pipes of its own, whose modes are nobody else's.
+	// Inherited descriptors: only its own pipes, whose modes concern no other process.
 	struct stat status;
 	for (int fd = 0; fd < 3; fd++)
 		IS("a pipe where a stream is", !fstat(fd, &status) && S_ISFIFO(status.st_mode));
@@ -293,15 +293,14 @@ static void identity(void)
 	TRY(open("/others/file", O_WRONLY | O_CREAT, 0600));
 }
 
-// Every number that there is or will be, with arguments that no call can do anything with. Left out are those that end
-// the program by doing what they are for.
+// Every existing or future call number, with invalid arguments. Calls whose purpose is to end the program are left out.
 static void every_number(void)
 {
 	for (long number = 0; number < 1024; number++) {
 		if (number == SYS_exit || number == SYS_exit_group || number == SYS_rt_sigreturn)
 			continue;
 #ifdef __x86_64__
-		// uretprobe and uprobe: the kernel hides them from filters, and ends whoever it has not put a probe into.
+		// uretprobe and uprobe: the kernel hides them from filters, and kills a process without such a probe.
 		if (number == 335 || number == 336)
 			continue;
 #endif
@@ -314,8 +313,8 @@ static void every_number(void)
 
 int attempt_everything(void)
 {
-	// Somewhere else, and with privileges, this would be the end of the machine: the first process of a namespace can at
-	// least kill nobody.
+	// Elsewhere, with privileges, this would bring down the machine: the first process of a namespace can kill only its
+	// own descendants.
 	if (getpid() != 1)
 		return 2;
 	int fd = open("/report", O_RDWR | O_CREAT | O_TRUNC, 0666);

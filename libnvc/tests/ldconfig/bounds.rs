@@ -1,4 +1,4 @@
-//! Files of an image that would take without end to read, open or copy.
+//! Tests image files that would take forever to read, open or copy.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -12,13 +12,13 @@ use nvc_testkit::tree::Tree;
 
 use super::support::{Root, Run};
 
-/// More than is kept of a file.
+/// More than the size limit of a snapshot's file.
 const TOO_MUCH: u64 = (16 << 20) + 1;
 
-/// Long enough for anything that is bounded.
+/// Long enough for any bounded operation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Takes the memory of a root and puts it back, in a thread that is left alone if it does not come to an end.
+/// Takes a snapshot of a root and restores it, in a thread that is abandoned if it does not finish.
 fn remembering(root: Root) -> (Result<(), Error>, Root) {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
@@ -28,7 +28,7 @@ fn remembering(root: Root) -> (Result<(), Error>, Root) {
     told.recv_timeout(PATIENCE).expect("it does not end")
 }
 
-/// Refused with this error, and nothing changed.
+/// Checks that the root is rejected with this error and unchanged.
 fn is_refused(root: Root, text: &str) {
     let before = Tree::of(&root.path).unwrap();
     let (done, root) = remembering(root);
@@ -37,7 +37,7 @@ fn is_refused(root: Root, text: &str) {
     assert_eq!(after.changes_since(&before), [""; 0]);
 }
 
-/// Copied, each hole would become a block.
+/// A copy would allocate every hole.
 pub(crate) fn large_files_are_not_kept() {
     for name in [
         "/etc/ld.so.cache",
@@ -56,7 +56,7 @@ pub(crate) fn large_files_are_not_kept() {
     }
 }
 
-/// What was small when it was looked at.
+/// A file that was small when it was checked.
 pub(crate) fn a_file_that_grows_is_not_copied() {
     let root = Root::new();
     let cache = root.join("/etc/ld.so.cache");
@@ -74,7 +74,7 @@ pub(crate) fn a_file_that_grows_is_not_copied() {
     assert!(!root.join("/etc/ld.so.cache~").exists());
 }
 
-/// Reading /proc/kmsg blocks, and takes messages away from the host's log daemon.
+/// Reading /proc/kmsg blocks, and consumes messages meant for the host's log daemon.
 pub(crate) fn the_kernels_files_are_not_read() {
     for file in ["/proc/kmsg", "/proc/version", "/sys/kernel/uevent_seqnum"] {
         for name in ["/etc/ld.so.conf", "/etc/ld.so.conf.d/a.conf"] {
@@ -93,7 +93,7 @@ pub(crate) fn the_kernels_files_are_not_read() {
     }
 }
 
-/// Whoever owns a file can take one, and each open that conflicts waits 45 seconds for it to be given back.
+/// A file's owner can take a lease, and each conflicting open waits 45 seconds for it to be released.
 pub(crate) fn leases_are_not_waited_for() {
     for name in [
         "/etc/ld.so.conf",
@@ -112,7 +112,7 @@ pub(crate) fn leases_are_not_waited_for() {
         let holder = Helper::start(&mut holder, "ready").unwrap();
         let why = "another process holds a lease on it";
         let (done, _root) = remembering(root);
-        // A new file's name is told as the one that it will get.
+        // A new file is reported by its final name.
         let name = name.trim_end_matches('~');
         let text = format!("ldconfig would wait for ever: {name}: {why}");
         assert_eq!(done.unwrap_err().message(), text);
@@ -120,7 +120,7 @@ pub(crate) fn leases_are_not_waited_for() {
     }
 }
 
-/// Takes a lease and does not give it back when it is asked to.
+/// Takes a lease and does not release it.
 const LEASE: &str = "
 import fcntl, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)

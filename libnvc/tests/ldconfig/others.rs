@@ -15,7 +15,7 @@ use super::support::{LIBRARY_DIR, Root, Run, library_directories, prepare};
 /// Names the list of programs: a line `SUITE ARCHITECTURE PATH` each.
 pub(crate) const LIST: &str = "NVC_LDCONFIGS";
 
-/// Outside the sandbox `-r` changes the root, and strace starts the program; in it, these end the program.
+/// Outside the sandbox `-r` changes the root, and strace starts the program; inside, these calls kill it.
 const EXPECTED: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_chroot,
@@ -36,7 +36,7 @@ pub(crate) fn others_ldconfigs() {
         let version = version.lines().next().unwrap_or_default().to_owned();
         match architecture {
             "amd64" => in_the_sandbox(path),
-            // Of another architecture: refused, and said so.
+            // A binary of another architecture is rejected with an error.
             _ => refused(path),
         }
         let calls = if architecture == "amd64" {
@@ -53,14 +53,14 @@ pub(crate) fn others_ldconfigs() {
             "{suite} {architecture}: {version}: {} calls, not on the list: {others:?}",
             calls.len()
         );
-        // Asked of a stream whether it is a terminal; the answer is no either way.
+        // isatty; the answer is no either way.
         assert!(others.iter().all(|name| *name == "ioctl"), "{others:?}");
         run += 1;
     }
     assert!(run > 0, "nothing to run");
 }
 
-/// A root with all that makes ldconfig do different things.
+/// Creates a root that exercises many of ldconfig's code paths.
 fn rich_root() -> Root {
     let root = Root::new();
     let directory = root.join(LIBRARY_DIR);
@@ -90,7 +90,8 @@ fn prepared(path: &Path) -> Prepared {
     prepare(&program, &library_directories(), false).unwrap()
 }
 
-/// Twice, since the second run has notes to read; as root and as another owner, and where it cannot succeed.
+/// Runs it twice, because the second run reads the auxiliary cache; as root and as another owner, and in a root where
+/// it must fail.
 fn in_the_sandbox(path: &Path) {
     let root = rich_root();
     for _ in 0..2 {
@@ -128,7 +129,7 @@ fn refused(path: &Path) {
     assert!(hint.contains("another architecture"), "{error:?}");
 }
 
-/// The system calls it makes where all are allowed, by number.
+/// Returns the system calls it makes without a filter, by number.
 fn outside_the_sandbox(path: &Path) -> BTreeMap<libc::c_long, String> {
     let root = rich_root();
     let log = root.scratch.join("strace");

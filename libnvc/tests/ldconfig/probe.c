@@ -1,5 +1,5 @@
-// Stands in for ldconfig: does what the first directory on its command line says.
-// Linked statically, as ldconfig is.
+// Runs in place of ldconfig: the first directory on its command line selects what it does. Linked statically, like
+// ldconfig.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

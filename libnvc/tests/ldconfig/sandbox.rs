@@ -1,4 +1,4 @@
-//! Looks at a sandboxed program from outside, and lets it try what it must not be able to do.
+//! Examines a sandboxed program from outside, and lets it try everything that must be denied.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use super::support::{Root, Run, marked_probe, prepare, prepared_probe, probe, spinning};
 
-/// What came of what the program tried: an error number, 0 for success, by attempt.
+/// Returns the errno of each of the program's attempts, 0 for success.
 fn tried(root: &Root) -> BTreeMap<String, i32> {
     let text = fs::read_to_string(root.join("report")).unwrap();
     let lines = text.lines().map(|line| {
@@ -26,7 +26,7 @@ fn tried(root: &Root) -> BTreeMap<String, i32> {
     lines.collect()
 }
 
-/// The system calls that something may come of; every other number is refused. By number, since the program tries numbers.
+/// The system calls that may succeed; every other one is denied. By number, because the program tries numbers.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const ALLOWED: &[libc::c_long] = &[
     libc::SYS_access,
@@ -132,7 +132,7 @@ pub(crate) fn denied_calls() {
     );
 }
 
-/// Whether this test runs in a user namespace, where there are neither other owners nor device nodes.
+/// Returns true if this test runs in a user namespace, which has neither other owners nor device nodes.
 fn in_user_namespace() -> bool {
     !fs::read_to_string("/proc/self/uid_map")
         .unwrap()
@@ -160,7 +160,7 @@ fn deny(run: Run, no_pivot: bool) {
     let tried = tried(&root);
     result.unwrap_or_else(|error| panic!("{error:?}: {tried:#?}"));
 
-    // What it says about its surroundings is all true, and it got to the end.
+    // All its statements about its environment are true, and it ran to the end.
     let (statements, tried): (BTreeMap<_, _>, BTreeMap<_, _>) = tried
         .into_iter()
         .partition(|(what, _)| what.starts_with("is "));
@@ -183,7 +183,7 @@ fn deny(run: Run, no_pivot: bool) {
         );
     }
 
-    // Of all else it tried, only this is allowed: ldconfig must write directories that their owner cannot.
+    // Of all other attempts only this one succeeds: ldconfig must write directories that their owner cannot.
     let allowed: Vec<_> = tried.iter().filter(|(_, errno)| **errno == 0).collect();
     let names: Vec<_> = allowed.into_iter().map(|(what, _)| what.as_str()).collect();
     assert_eq!(
@@ -192,7 +192,7 @@ fn deny(run: Run, no_pivot: bool) {
         "{run:?} {tried:#?}"
     );
     assert!(tried.len() > 140, "{} attempts", tried.len());
-    // For the reason that is meant, where another would do by chance.
+    // With the expected errno, so that nothing fails for another reason.
     for (what, errno) in [
         ("socket(AF_INET, SOCK_DGRAM, 0)", libc::EPERM),
         ("fork()", libc::EPERM),
@@ -212,12 +212,12 @@ fn deny(run: Run, no_pivot: bool) {
     }
     if !in_user_namespace() {
         assert_eq!(tried["open(\"/device\", O_RDONLY)"], libc::EACCES);
-        // Masked.
+        // Hidden by the mask.
         assert_eq!(tried["open(\"/dev/device\", O_RDONLY)"], libc::ENOENT);
     }
 }
 
-/// A 64-bit program can make the calls of 32-bit ones, which have other numbers: that ends it.
+/// A 64-bit program can make 32-bit calls, which have other numbers: the filter kills it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn calls_of_another_architecture_end_it() {
     let root = Root::new();
@@ -230,7 +230,7 @@ pub(crate) fn calls_of_another_architecture_end_it() {
     assert!(hint.contains("another architecture"), "{hint}");
 }
 
-/// What is in the program's place by the time it runs is not what was checked, and is not run.
+/// A program that was replaced after the check is not run.
 pub(crate) fn a_replaced_program_is_not_run() {
     let root = Root::new();
     let path = root.scratch.join("ldconfig");
@@ -242,17 +242,17 @@ pub(crate) fn a_replaced_program_is_not_run() {
         let text = format!("process {} failed with error code: 7", path.display());
         assert_eq!(result.unwrap_err().message(), text);
     };
-    // Another file under its name.
+    // Another file of the same name.
     let prepared = for_mode("/exit");
     fs::copy("/bin/true", root.scratch.join("other")).unwrap();
     fs::rename(root.scratch.join("other"), &path).unwrap();
     ends_with_7(run(prepared));
-    // No file.
+    // A missing file.
     fs::copy(probe(), &path).unwrap();
     let prepared = for_mode("/exit");
     fs::remove_file(&path).unwrap();
     ends_with_7(run(prepared));
-    // Another content of the same file, which no package manager does: the copy's, or a failure.
+    // New content in the same file, which no package manager does: runs the copy, or fails.
     fs::copy(probe(), &path).unwrap();
     let prepared = for_mode("/exit");
     fs::write(&path, vec![0xcc; 1 << 20]).unwrap();
@@ -300,7 +300,7 @@ fn look_at(run: Run) {
     let host = File::open("/etc/hostname")
         .or_else(|_| File::open("/etc/passwd"))
         .unwrap();
-    // A descriptor that the caller forgot to mark.
+    // A descriptor that the caller failed to mark close-on-exec.
     let leaked = host.try_clone().unwrap();
     fcntl(&leaked, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let mark = root.path.to_str().unwrap();
@@ -349,7 +349,7 @@ fn look_at(run: Run) {
             leaked.as_raw_fd()
         );
         for descriptor in descriptors {
-            // No file of the host's: whoever has a descriptor can change the mode.
+            // Not a file of the host, because a process with a descriptor of it could change its mode.
             let target = fs::read_link(of(&format!("fd/{descriptor}"))).unwrap();
             assert!(
                 target.to_str().unwrap().starts_with("pipe:"),
@@ -378,7 +378,7 @@ fn look_at(run: Run) {
             assert_eq!(values.take(2).collect::<Vec<_>>(), [limit, limit], "{line}");
         }
 
-        // The root, with what was mounted in it, and the three masks: nothing of the host.
+        // The root with its mounts, and the three masks: no mount of the host.
         let mounts = fs::read_to_string(of("mountinfo")).unwrap();
         let fields = mounts
             .lines()
@@ -402,7 +402,7 @@ fn look_at(run: Run) {
                 last.contains(" ro,nosuid,nodev,noexec") && last.contains(" tmpfs "),
                 "{last}"
             );
-            // In /dev, the program's own name, which TOMOYO looks up.
+            // /dev contains the program's own name, which TOMOYO looks up.
             let names = usize::from(mask == "/dev");
             let masked = of(&format!("root{mask}"));
             assert_eq!(fs::read_dir(&masked).unwrap().count(), names);
@@ -415,7 +415,7 @@ fn look_at(run: Run) {
             }
         }
 
-        // CVE-2024-0135: what the container finds as the program is not the host's, and nobody can write it.
+        // CVE-2024-0135: the program's file, as the container finds it, is not the host's, and cannot be written.
         let name = fs::read_link(of("exe")).unwrap();
         let name = name.to_str().unwrap();
         let program = OpenOptions::new().write(true).open(of("exe"));
@@ -436,11 +436,11 @@ fn look_at(run: Run) {
     });
 }
 
-/// Runs this test program again, as what `what` says (see `other_lives` in the main file).
+/// Runs this test program again in the role `what` (see `other_lives` in the main file).
 pub(crate) fn again(what: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env("NVC_TEST_LIFE", what);
-    // What a killed one leaves goes with this program's own scratch space.
+    // Leftovers of a killed run vanish with this program's own scratch space.
     command.env("TMPDIR", probe().parent().unwrap());
     command
 }

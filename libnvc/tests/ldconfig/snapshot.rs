@@ -1,4 +1,4 @@
-//! Lets ldconfig change roots, and compares what they are after putting everything back.
+//! Lets ldconfig change roots, restores them, and compares the result.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -28,11 +28,11 @@ pub(crate) fn an_ordinary_root_comes_back() {
 
 pub(crate) fn redirected_links_come_back() {
     let root = Root::new();
-    // An older library of the same name, which the link leads to: ldconfig redirects it.
+    // An older library of the same name, to which the link points: ldconfig changes the link.
     root.add_library("libnew.so.0.9", "libnew.so.1");
     let directory = root.join(LIBRARY_DIR);
     symlink("libnew.so.0.9", directory.join("libnew.so.1")).unwrap();
-    // One in a directory of ld.so.conf.d, and one in a subdirectory for newer processors.
+    // One in a directory of ld.so.conf.d, and one in a subdirectory for newer CPUs.
     fs::write(root.join("/etc/ld.so.conf.d/more.conf"), "/opt/more\n").unwrap();
     let features = directory.join("glibc-hwcaps/x86-64-v2");
     fs::create_dir_all(&features).unwrap();
@@ -56,7 +56,7 @@ pub(crate) fn a_cache_of_unusual_kind_comes_back() {
 
     let root = Root::new();
     fs::set_permissions(root.join(cache), Permissions::from_mode(0o640)).unwrap();
-    // Not in a user namespace.
+    // Fails in a user namespace.
     let _ = chown(root.join(cache), Some(12), Some(34));
     comes_back(&root);
 
@@ -78,7 +78,7 @@ pub(crate) fn notes_come_back() {
     comes_back(&root);
 }
 
-/// What has the name of ldconfig's new file stops ldconfig, so it was not ldconfig's.
+/// A file with the name of ldconfig's new file makes ldconfig fail, so it was not ldconfig's.
 pub(crate) fn obstacles_stay() {
     for obstacle in ["directory", "link"] {
         let root = Root::new();
@@ -96,7 +96,7 @@ pub(crate) fn obstacles_stay() {
     }
 }
 
-/// What an earlier run left unfinished, which ldconfig would have written into, and whatever else it is a name of.
+/// An unfinished file of an earlier run, into which ldconfig would write, and its hard links.
 pub(crate) fn unfinished_files_come_back() {
     for name in ["/etc/ld.so.cache~", "/var/cache/ldconfig/aux-cache~"] {
         let root = Root::new();
@@ -121,7 +121,7 @@ pub(crate) fn hard_links_come_back() {
     assert_eq!(inode(&cache), inode(&other));
 }
 
-/// ldconfig would wait at each of them until its time is up, half a minute.
+/// ldconfig would block on each of them until its deadline, half a minute.
 pub(crate) fn fifos_are_reported() {
     for name in [
         "/etc/ld.so.conf",
@@ -147,7 +147,7 @@ pub(crate) fn fifos_are_reported() {
     }
 }
 
-/// Unbounded, this takes minutes.
+/// Without a limit this takes minutes.
 pub(crate) fn a_huge_configuration_is_not_read_to_its_end() {
     let root = Root::new();
     fs::create_dir(root.join("/many")).unwrap();

@@ -1,4 +1,4 @@
-//! Makes container roots and runs ldconfig in them as the library does: on a thread in a mount namespace of its own.
+//! Creates container roots and runs ldconfig in them as the library does: on a thread in its own mount namespace.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use nvc_testkit::machine::Scratch;
 use nvc_testkit::rootfs::{Builder, Layout};
 use nvc_testkit::userland;
 
-/// A Debian root with one library that ldconfig has not seen.
+/// A Debian root with one library that ldconfig has not yet listed.
 pub(crate) struct Root {
     pub(crate) scratch: Scratch,
     pub(crate) path: PathBuf,
@@ -40,7 +40,7 @@ impl Root {
         root
     }
 
-    /// One that there is.
+    /// Wraps an existing root.
     pub(crate) fn at(path: PathBuf) -> Self {
         let scratch = Scratch::new().unwrap();
         Self { scratch, path }
@@ -55,7 +55,7 @@ impl Root {
         fs::write(self.join(LIBRARY_DIR).join(file), bytes).unwrap();
     }
 
-    /// Lines of `ldconfig -p` for the root's cache.
+    /// Returns the lines of `ldconfig -p` for the root's cache.
     pub(crate) fn cached(&self) -> String {
         let output = Command::new(userland::host_ldconfig())
             .args(["-p", "-C"])
@@ -83,7 +83,7 @@ pub(crate) fn library_directories() -> Vec<ContainerPath> {
     ]
 }
 
-/// The static program that stands in for ldconfig.
+/// Returns the static program that runs in place of ldconfig.
 pub(crate) fn probe() -> &'static Path {
     static PROBE: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
     let (_, path) = PROBE.get_or_init(|| {
@@ -106,10 +106,10 @@ pub(crate) fn probe() -> &'static Path {
     path
 }
 
-/// Set where the child is to use this program's memory instead of a copy.
+/// Set if the child is to share this program's memory.
 pub(crate) const SHARED_MEMORY: &str = "NVC_TEST_SHARED_MEMORY";
 
-/// A program ready to be run.
+/// Prepares a program to run.
 pub(crate) fn prepare(
     program: &Ldconfig,
     directories: &[ContainerPath],
@@ -126,21 +126,21 @@ pub(crate) fn prepared_probe(mode: &str) -> Prepared {
     marked_probe(mode, "/")
 }
 
-/// The same with one more directory, to tell it from those of other tests.
+/// Prepares the probe with one more directory, which distinguishes it from those of other tests.
 pub(crate) fn marked_probe(mode: &str, mark: &str) -> Prepared {
     let program = Ldconfig::Host(probe().to_owned());
     let directories = [mode, mark].map(ContainerPath::new);
     prepare(&program, &directories, false).unwrap()
 }
 
-/// How a test's run differs from the usual one.
+/// Deviations of a test's run from the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) owner: u32,
     pub(crate) read_only: bool,
-    /// Pretend to be a kernel without the newer mount calls.
+    /// Emulate a kernel without the newer mount calls.
     pub(crate) old_kernel: bool,
-    /// The root is an ordinary directory, as a person has it who tries things out.
+    /// The root is an ordinary directory, as in manual experiments.
     pub(crate) no_mount: bool,
 }
 
@@ -156,7 +156,7 @@ impl Run {
         self.prepared(root, &prepared)
     }
 
-    /// Takes the memory, changes the root, and puts everything back.
+    /// Takes a snapshot, changes the root, and restores everything.
     pub(crate) fn restoring(self, root: &Root, change: impl FnOnce() + Send) -> Result<(), Error> {
         self.in_namespace(root, |rootfs| {
             let descriptors = File::open("/proc/thread-self/fd").unwrap();
@@ -174,7 +174,7 @@ impl Run {
                 let none = None::<&str>;
                 let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
                 mount(none, "/", none, private, none).unwrap();
-                // As runtimes have it: the root is a mount point, with its kernel file systems mounted.
+                // As with runtimes: the root is a mount point, with its kernel filesystems mounted.
                 let path = Some(&root.path);
                 if !self.no_mount {
                     mount(path, &root.path, none, MsFlags::MS_BIND, none).unwrap();
@@ -224,7 +224,7 @@ pub(crate) fn run_in_container(
     prepared.run(rootfs.as_fd(), 0, 0)
 }
 
-/// Answers as Linux 4.18 does to the mount API and to close_range(2), in this thread and its children.
+/// Makes the mount API and close_range(2) fail as on Linux 4.18, in this thread and its children.
 fn forget_new_calls() {
     use seccompiler::{SeccompAction, SeccompFilter};
     let calls = [
@@ -244,7 +244,7 @@ fn forget_new_calls() {
     seccompiler::apply_filter(&program).unwrap();
 }
 
-/// The descendant of a process that spins in a sandbox with this mark, once it does.
+/// Waits for the descendant of a process that spins in a sandbox with this mark, and returns its pid.
 pub(crate) fn spinning(caller: &str, mark: &str) -> u32 {
     let ending = format!("\0/spin\0{mark}\0");
     for _ in 0..4000 {

@@ -1,5 +1,5 @@
 /*
- * A stand-in for NVML that misbehaves as its macros say, one library for each test.
+ * A stub NVML with the faults that its macros select, one library for each test.
  *
  * Without any macro: three GPUs with minor numbers 4, 5 and 6; GPU 1 is in MIG mode with devices in slots 0 and 2 of 7.
  */
@@ -27,7 +27,7 @@ static int gpus[3], migs[7];
 #define GPU(d) ((int)((int *)(d) - gpus))
 #define IS_MIG(d) ((int *)(d) >= migs && (int *)(d) < migs + 7)
 
-/* Leaves the process's id where the test looks for it, and hangs. */
+/* Writes the pid to a file for the test, and hangs. */
 static void hang(void)
 {
     FILE *file = fopen("/pid.new", "w");
@@ -62,7 +62,7 @@ static int helper(void)
 }
 #endif
 
-/* What the process must be when foreign code starts in it; the number of the first thing that is wrong, or 0. */
+/* Checks the process before foreign code runs in it; returns the number of the first failed check, or 0. */
 static int inspect(void)
 {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -127,7 +127,7 @@ static int inspect(void)
 }
 
 #ifdef DUMPABLE
-/* What a library does that wants to be debugged. */
+/* Makes the process dumpable, like a library that wants to be debugged. */
 __attribute__((constructor)) static void become_dumpable(void)
 {
     prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
@@ -135,13 +135,13 @@ __attribute__((constructor)) static void become_dumpable(void)
 #endif
 
 #ifdef FLOOD
-/* Writes into the socket that the answers go through: for ever, fast or a byte now and then. */
+/* Writes into the socket for the answers forever, fast or one byte at a time. */
 static void flood(void)
 {
     static const char asking[] = "\14\0\0\0{\"Asking\":1}", long_message[] = "\0\0\200\0{", nonsense[] = "\377\377\377\377";
 
     if (FLOOD == 1) {
-        /* Many at once, so that there always are some. */
+        /* Many per write, so that the reader never catches up. */
         static char many[4096 * (sizeof asking - 1)];
         for (unsigned i = 0; i < sizeof many; i++)
             many[i] = asking[i % (sizeof asking - 1)];

@@ -1,15 +1,15 @@
-//! Runs a command and makes one of its system calls fail, or kills it there; or says which calls it makes.
+//! Runs a command and makes one of its system calls fail, or kills it there, or reports its calls.
 //!
 //! `nvc-fault --report FILE [--old] [--task TASK [--of CALL] --call N EFFECT] -- COMMAND...`
 //!
-//! EFFECT is one of `--errno NUMBER`, `--kill` and `--exchange FILE --with FILE`, which exchanges the names of two files
-//! when that call has been made, in the mount namespace of this program. With `--of`, only calls of that name count.
+//! EFFECT is one of `--errno NUMBER`, `--kill` and `--exchange FILE --with FILE`, which exchanges the names of two
+//! files after that call, in the mount namespace of this program. With `--of`, only calls of that name count.
 //!
-//! With `--old` the kernel answers as before 5.2 where a system-call filter cannot make it: statx(2) does not tell
-//! about mounts, and clone(2) takes no notice of `CLONE_PIDFD`.
+//! With `--old` the kernel behaves as before 5.2 in ways that a system-call filter cannot emulate: statx(2) does not
+//! report mounts, and clone(2) ignores `CLONE_PIDFD`.
 //!
-//! The exit status is the command's. The tasks' names are explained in [`nvc_testkit::faults`]. By ptrace(2), since a
-//! system-call filter cannot count, and preloading does not reach the calls that a program makes itself.
+//! The exit code is the command's. [`nvc_testkit::faults`] explains the task names. Uses ptrace(2), because a
+//! system-call filter cannot count, and preloading does not reach direct system calls.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ use nvc_testkit::syscalls::{INFALLIBLE, number};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// First argument of the process that becomes the command: it waits until it is traced.
+/// First argument of the process that executes the command: it waits until it is traced.
 const WAIT: &str = "--wait-to-be-traced";
 
 fn main() -> ExitCode {
@@ -51,26 +51,26 @@ fn main() -> ExitCode {
 }
 
 fn become_command(command: &[OsString]) -> Result<u8, Failure> {
-    // The end of the input says that this process is traced.
+    // End of input means that this process is traced.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     let (program, arguments) = command.split_first().ok_or("no command")?;
     let mut command = Command::new(program);
     Err(command.args(arguments).stdin(Stdio::null()).exec().into())
 }
 
-/// What is asked for on the command line.
+/// The command line.
 #[derive(Default)]
 struct Wishes {
     report: PathBuf,
     task: String,
-    /// None: only count.
+    /// None: count only.
     call: Option<usize>,
     /// None: kill.
     errno: Option<i32>,
     /// Two files that exchange their names instead.
     exchange: Option<PathBuf>,
     with: PathBuf,
-    /// The only call that counts.
+    /// Count only this call.
     of: Option<i64>,
     old: bool,
     command: Vec<OsString>,
@@ -112,7 +112,7 @@ fn run(wishes: Wishes) -> Result<u8, Failure> {
         .stdin(Stdio::piped())
         .spawn()?;
     let main = Pid::from_raw(i32::try_from(child.id())?);
-    // Not EXITKILL: what survives the command's end must be left alone, for the test to find.
+    // Not EXITKILL: processes that outlive the command must stay, for the test to find.
     ptrace::seize(
         main,
         Options::PTRACE_O_TRACESYSGOOD
@@ -132,15 +132,15 @@ fn run(wishes: Wishes) -> Result<u8, Failure> {
 /// One traced task.
 struct Task {
     name: String,
-    /// How many it has made.
+    /// Number of its calls.
     calls: usize,
-    /// How many children of each sort it has.
+    /// Number of its children by kind.
     children: HashMap<&'static str, usize>,
-    /// Whether the call in progress is the one that fails.
+    /// True if the current call is the one that fails.
     failing: bool,
-    /// Whether names are exchanged when the call in progress has been made.
+    /// True if names are exchanged after the current call.
     exchanging: bool,
-    /// Where statx(2), in progress, writes its answer.
+    /// Buffer of the current statx(2).
     statx: Option<u64>,
 }
 
@@ -148,11 +148,11 @@ struct Tracer {
     main: Pid,
     wishes: Wishes,
     tasks: HashMap<Pid, Task>,
-    /// Tasks that stopped before their parent said that it made them.
+    /// Tasks that stopped before their parent reported them.
     unborn: Vec<Pid>,
     report: String,
     infallible: Vec<i64>,
-    /// Whether the fault has happened.
+    /// True once the fault has happened.
     done: bool,
 }
 
@@ -169,7 +169,7 @@ impl Tracer {
         }
     }
 
-    /// Until the command has ended; gives its exit status as a shell would. What is left of its tasks then goes on.
+    /// Runs until the command has ended; returns its exit code as a shell would. Its remaining tasks then continue.
     fn trace(&mut self) -> Result<u8, Failure> {
         loop {
             let (pid, status) = match waitpid(None, Some(WaitPidFlag::__WALL))? {
@@ -195,7 +195,7 @@ impl Tracer {
             WaitStatus::PtraceSyscall(pid) => self.at_call(pid),
             WaitStatus::PtraceEvent(pid, _, event) => {
                 if event == libc::PTRACE_EVENT_EXEC && self.tasks.is_empty() {
-                    // This program, waiting, may have been traced before it was all there itself.
+                    // This program's own child may have been traced before it was fully started.
                     if !is_waiting(pid) {
                         self.tasks.insert(pid, Task::new("main".into()));
                     }
@@ -214,7 +214,7 @@ impl Tracer {
     }
 
     fn born(&mut self, parent: Pid, child: Pid, sort: &'static str) -> Result<(), Errno> {
-        // The command's own start may make children before it is executed; none does.
+        // The command's start could have children before the exec; none does.
         let parent = self.tasks.get_mut(&parent).ok_or(Errno::ESRCH)?;
         let number = parent.children.entry(sort).or_default();
         *number += 1;
@@ -230,7 +230,7 @@ impl Tracer {
         Ok(())
     }
 
-    /// Lets a task run to its next call, or on where nothing is to happen.
+    /// Resumes a task until its next call, or until it ends if there is nothing to do.
     fn go_on(&self, pid: Pid, signal: Option<Signal>) -> Result<(), Errno> {
         let matters = self.tasks.get(&pid).is_some_and(|task| {
             let counts = self.wishes.call.is_none() || self.wishes.task == task.name;
@@ -274,7 +274,7 @@ impl Tracer {
         let is_it = self.wishes.call == Some(task.calls) && self.wishes.task == task.name;
         task.calls += 1;
         if self.wishes.call.is_none() {
-            // Writing to memory does not fail.
+            // Writing to memory cannot fail.
             let _ = writeln!(self.report, "{} {number}", task.name);
         }
         if !is_it {
@@ -287,7 +287,7 @@ impl Tracer {
             return self.go_on(pid, None);
         }
         if self.wishes.errno.is_none() {
-            // A child that stands here goes on when the command is gone, and with it this program.
+            // A child stopped here continues when the command and this program have ended.
             return kill(self.main, Signal::SIGKILL);
         }
         task.failing = true;
@@ -297,7 +297,7 @@ impl Tracer {
 }
 
 impl Tracer {
-    /// Exchanges the names of the two files; without them nothing is reported as hit.
+    /// Exchanges the names of the two files; if they are missing, reports no hit.
     fn exchange(&mut self) {
         let Some(one) = &self.wishes.exchange else {
             return;
@@ -337,7 +337,7 @@ fn sort_of_child(event: i32) -> Option<&'static str> {
     }
 }
 
-/// Where the kernel has a call's number and its answer.
+/// Registers of a call's number and result.
 #[cfg(target_arch = "x86_64")]
 mod registers {
     use super::{Errno, Pid, libc, ptrace};
@@ -346,14 +346,14 @@ mod registers {
         Ok(ptrace::getregs(pid)?.orig_rax.cast_signed())
     }
 
-    /// Makes the kernel do nothing.
+    /// Makes the kernel skip the call.
     pub(super) fn skip(pid: Pid) -> Result<(), Errno> {
         let mut registers = ptrace::getregs(pid)?;
         registers.orig_rax = u64::MAX;
         ptrace::setregs(pid, registers)
     }
 
-    /// Takes the flag away that an old kernel does not know; where statx(2) will write.
+    /// Clears the flag that an old kernel does not know; returns the buffer of a statx(2).
     pub(super) fn make_old(pid: Pid) -> Result<Option<u64>, Errno> {
         let mut registers = ptrace::getregs(pid)?;
         match registers.orig_rax.cast_signed() {
@@ -367,7 +367,7 @@ mod registers {
         }
     }
 
-    /// Takes out of statx's answer what came with Linux 5.8.
+    /// Removes the fields of Linux 5.8 from statx's result.
     pub(super) fn forget_mount(pid: Pid, answer: u64) -> Result<(), Errno> {
         const MNT_ID: libc::c_long = 0x1000; // in stx_mask
         const MOUNT_ROOT: libc::c_long = 0x2000; // in stx_attributes and stx_attributes_mask
@@ -388,7 +388,7 @@ mod registers {
     }
 }
 
-/// Nobody has needed it on other architectures so far; the tests that do say that they cannot run.
+/// Not implemented for other architectures; the tests that need it are skipped.
 #[cfg(not(target_arch = "x86_64"))]
 mod registers {
     use super::{Errno, Pid};

@@ -1,4 +1,4 @@
-//! `nvc-simdriver`: makes simulated driver roots and container roots to play with by hand.
+//! `nvc-simdriver`: creates simulated driver roots and container roots for manual experiments.
 
 use std::path::Path;
 use std::process::ExitCode;

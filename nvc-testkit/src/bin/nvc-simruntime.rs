@@ -1,8 +1,8 @@
-//! `nvc-simruntime`: a real OCI runtime on a kernel where the simulated driver's modules are loaded.
+//! `nvc-simruntime`: wraps a real OCI runtime, as if the simulated driver's modules were loaded.
 //!
-//! Such a kernel shows /proc/driver/nvidia in every procfs; here a first prestart hook mounts it. Called as `sim-NAME`
-//! it puts that hook into the bundle's config.json and executes NAME. `NVC_SIM_PROC` in the hook's arguments is the
-//! directory that is shown.
+//! With real modules every procfs has /proc/driver/nvidia; here a prestart hook that runs first mounts it. Called as
+//! `sim-NAME` it adds that hook to the bundle's config.json and executes NAME. `NVC_SIM_PROC` in the hook's arguments
+//! is the directory to mount.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -14,7 +14,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use serde_json::{Value, json};
 
-/// The word that asks for the hook.
+/// The option that selects the hook.
 const HOOK: &str = "--hook";
 
 fn main() -> ExitCode {
@@ -67,7 +67,7 @@ fn hook(words: &[String]) -> Result<(), String> {
     .map_err(failed("mount"))
 }
 
-/// Puts the hook into config.json, where one is, and becomes the real runtime.
+/// Adds the hook to config.json, if there is one, and executes the real runtime.
 fn runtime(words: &[String]) -> Result<(), String> {
     let name = Path::new(&words[0])
         .file_name()
@@ -80,7 +80,7 @@ fn runtime(words: &[String]) -> Result<(), String> {
         edit(&bundle(words).join("config.json"))?;
     }
     if real == "crun" {
-        // crun of Debian 12 knows no machine with both versions of cgroups.
+        // Debian 12's crun does not support machines with both cgroup versions.
         let unified = Path::new("/sys/fs/cgroup/unified");
         if unified.exists() && unshare(CloneFlags::CLONE_NEWNS).is_ok() {
             let private = MsFlags::MS_REC | MsFlags::MS_SLAVE;

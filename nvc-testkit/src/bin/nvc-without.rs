@@ -1,9 +1,9 @@
-//! Runs a command on a kernel without some system calls, as old kernels and sandboxes are.
+//! Runs a command without some system calls, as on old kernels and in sandboxes.
 //!
-//! `nvc-without open_tree clone3 -- true` answers `ENOSYS` to these calls, `nvc-without EPERM open_tree -- true` answers
-//! `EPERM`, and `nvc-without linux-5.4 -- true` answers as that version would to all that the programs under test could
-//! use and that came later: also to new flags of older calls, where a call's arguments tell. What stands in memory, a
-//! filter does not see (docs/kernel-features.md has the list of what is not covered).
+//! `nvc-without open_tree clone3 -- true` makes these calls return `ENOSYS`, `nvc-without EPERM open_tree -- true`
+//! makes them return `EPERM`, and `nvc-without linux-5.4 -- true` answers like that version for every later call that
+//! the programs under test could use, including new flags of older calls if they are visible in the arguments. A filter
+//! does not see memory (docs/kernel-features.md lists the gaps).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,13 +22,13 @@ use seccompiler::{
 type Failure = Box<dyn std::error::Error>;
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Something that a version of Linux brought.
+/// An addition of a Linux version.
 struct News {
     since: (u32, u32),
     call: &'static str,
-    /// Of a call that was there before: the argument's place, and what of its bits is new.
+    /// For an older call: the argument's index, and its new bits.
     argument: Option<(u8, Bits)>,
-    /// What older kernels answer.
+    /// The errno on older kernels.
     answer: i32,
 }
 
@@ -36,7 +36,7 @@ struct News {
 enum Bits {
     /// Exactly this value.
     Value(u64),
-    /// This one or a greater one.
+    /// This value or a greater one.
     From(u64),
     /// This flag.
     Flag(u64),
@@ -69,7 +69,7 @@ const NEWS: &[News] = &[
     call(5, 2, "fsmount"),
     call(5, 3, "pidfd_open"),
     call(5, 3, "clone3"),
-    // From one file system to another, which copying to memory is.
+    // Between different filesystems, such as a copy to memory.
     News {
         since: (5, 3),
         call: "copy_file_range",
@@ -125,7 +125,7 @@ fn run(mut words: Vec<OsString>) -> Result<Infallible, Failure> {
     Err(Command::new(program).args(arguments).exec().into())
 }
 
-/// The calls that get each answer.
+/// Returns the filtered calls by errno.
 fn answers(words: &[String]) -> Result<BTreeMap<i32, Rules>, Failure> {
     let mut answers: BTreeMap<i32, Rules> = BTreeMap::new();
     let mut missing = ENOSYS;
@@ -163,17 +163,17 @@ fn add(rules: &mut Rules, news: &News) -> Result<(), Failure> {
     let condition = SeccompCondition::new(place, SeccompCmpArgLen::Dword, operation, value)?;
     let rule = SeccompRule::new(vec![condition])?;
     match rules.get(&number) {
-        // The call itself is missing already.
+        // The call itself is already missing.
         Some(conditions) if conditions.is_empty() => {}
         _ => rules.entry(number).or_default().push(rule),
     }
     Ok(())
 }
 
-/// The number of a call, of those too that nothing here makes yet.
+/// Returns the number of a call, including calls that nothing here uses yet.
 fn number(name: &str) -> Option<i64> {
     match name {
-        // The same everywhere; not every C library's headers have them.
+        // The same on all architectures; some C libraries' headers lack it.
         "fchmodat2" => Some(452),
         "statmount" => Some(457),
         "listmount" => Some(458),

@@ -1,4 +1,4 @@
-//! Lists the libraries of a driver package: names, SONAMEs and what else libnvc's selection looks at.
+//! Lists the libraries of a driver package: names, SONAMEs and the other properties that libnvc's selection uses.
 
 use crate::elf::{Machine, SharedObject};
 
@@ -7,13 +7,13 @@ use crate::elf::{Machine, SharedObject};
 pub struct Library {
     /// Name up to `.so`.
     pub stem: &'static str,
-    /// What follows `.so.` in the SONAME; the whole version if none.
+    /// Suffix after `.so.` in the SONAME; the whole version if None.
     pub soname: Option<&'static str>,
-    /// Whether there is a 32-bit one.
+    /// True if there is a 32-bit one.
     pub in_32_bit: bool,
-    /// A library it needs beside the C library, by stem; the version is appended.
+    /// A needed library besides the C library, by stem; the version is appended.
     pub needed: Option<&'static str>,
-    /// Whether it has the note that libnvc asks of the TLS library.
+    /// True if it has the ABI note that libnvc requires of the TLS library.
     pub abi_tag: bool,
 }
 
@@ -27,7 +27,7 @@ const fn library(stem: &'static str, soname: Option<&'static str>, in_32_bit: bo
     }
 }
 
-/// What a package of these years has and libnvc looks for. libnvidia-ml is compiled, not written.
+/// Libraries in current packages that libnvc looks for. libnvidia-ml is compiled rather than generated.
 pub(super) const CURRENT: &[Library] = &[
     library("libnvidia-ml", Some("1"), true),
     library("libnvidia-cfg", Some("1"), false),
@@ -71,7 +71,7 @@ pub(super) const RARE: &[Library] = &[
     library("libnvidia-cbl", None, false),
 ];
 
-/// Libraries before GLVND; one of another vendor's would not need a core library.
+/// Libraries before GLVND; another vendor's would not need a core library.
 pub(super) const LEGACY_GL: &[Library] = &[
     Library {
         needed: Some("libnvidia-glcore"),
@@ -91,7 +91,7 @@ pub(super) const LEGACY_GL: &[Library] = &[
     },
 ];
 
-/// Libraries that every package has and libnvc must leave alone; some names begin like one it looks for.
+/// Libraries in every package that libnvc must ignore; some names share a prefix with one it looks for.
 pub(super) const UNWANTED: &[Library] = &[
     library("libnvidia-nvvm70", Some("4"), true),
     library("libnvidia-sandboxutils", Some("1"), false),
@@ -99,12 +99,12 @@ pub(super) const UNWANTED: &[Library] = &[
 ];
 
 impl Library {
-    /// File name: `libcuda.so.570.124.06`.
+    /// Returns the file name: `libcuda.so.570.124.06`.
     pub fn file_name(&self, version: &str) -> String {
         format!("{}.so.{version}", self.stem)
     }
 
-    /// The ELF file.
+    /// Returns the ELF file.
     pub fn object(&self, machine: Machine, version: &str) -> SharedObject {
         let soname = format!("{}.so.{}", self.stem, self.soname.unwrap_or(version));
         let mut object = SharedObject::new(machine)

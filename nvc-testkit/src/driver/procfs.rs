@@ -1,4 +1,4 @@
-//! Writes what the kernel modules show under /proc: versions, parameters, GPUs, capabilities and device majors.
+//! Writes the kernel modules' files under /proc: versions, parameters, GPUs, capabilities and device majors.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,22 +18,22 @@ pub struct Majors {
     pub uvm: u32,
 }
 
-/// How far the driver's own loops go; a profile may have more GPUs.
+/// Loop limit of the real driver; a profile may have more GPUs.
 const GPUS: u32 = 32;
 const GPU_INSTANCES: u32 = 15;
 const COMPUTE_INSTANCES: u32 = 8;
 
-/// Minor number of a GPU instance's access capability.
+/// Returns the minor number of a GPU instance's access capability.
 pub fn gpu_instance_minor(gpu: u32, instance: u32) -> u32 {
     3 + (gpu * GPU_INSTANCES + instance) * (COMPUTE_INSTANCES + 1)
 }
 
-/// Minor number of a compute instance's access capability.
+/// Returns the minor number of a compute instance's access capability.
 pub fn compute_instance_minor(gpu: u32, instance: u32, compute: u32) -> u32 {
     gpu_instance_minor(gpu, instance) + 1 + compute
 }
 
-/// Majors with nothing behind them on this machine, so that opening a node never reaches a real device.
+/// Returns majors unused on this machine, so that opening a node never reaches a real device.
 pub fn free_majors() -> Majors {
     let devices = std::fs::read_to_string("/proc/devices").unwrap_or_default();
     let taken: Vec<u32> = devices
@@ -80,8 +80,8 @@ pub(super) fn write(proc: &Path, profile: &Profile) -> io::Result<()> {
     capabilities(&proc.join("capabilities"), profile)
 }
 
-/// Writes the capability files. The last two lines of a compute instance's are this simulation's: its nvidia-smi has
-/// no driver to ask for them. Readers of the format stop before.
+/// Writes the capability files. The last two lines of a compute instance's file are specific to this simulation: its
+/// nvidia-smi has no driver to query. Readers of the format stop before them.
 fn capabilities(directory: &Path, profile: &Profile) -> io::Result<()> {
     let file = |name: &str, minor: u32, mode: u32, more: &str| {
         let text = format!(
@@ -109,7 +109,7 @@ fn capabilities(directory: &Path, profile: &Profile) -> io::Result<()> {
     Ok(())
 }
 
-/// Text of /proc/driver/nvidia-caps/mig-minors.
+/// Returns the text of /proc/driver/nvidia-caps/mig-minors.
 pub(super) fn mig_minors(profile: &Profile) -> String {
     let mut text = "config 1\nmonitor 2\n".to_owned();
     let gpus = profile.gpus.iter().map(|gpu| gpu.minor + 1).max();
@@ -127,7 +127,7 @@ pub(super) fn mig_minors(profile: &Profile) -> String {
     text
 }
 
-/// Text of /proc/devices: this machine's with the driver's majors.
+/// Returns the text of /proc/devices: this machine's with the driver's majors.
 pub(super) fn devices(majors: Majors) -> String {
     let machine = std::fs::read_to_string("/proc/devices").unwrap_or_default();
     let (characters, blocks) = machine

@@ -1,4 +1,4 @@
-//! Builds a hostile root: the ordinary one first, then what is wrong with it.
+//! Builds a hostile root: first an ordinary one, then its traps.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,25 +20,25 @@ use crate::files;
 
 const NONE: Option<&str> = None;
 
-/// Where roots are built.
+/// Environment for building roots.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// A directory to mount everything in, the same for every root.
+    /// A directory for all mounts, the same for every root.
     pub base: &'a Path,
-    /// What links lead to that lead out: a tree laid out like a root.
+    /// The target of escaping links: a tree laid out like a root.
     pub canary: &'a Path,
     /// A process in the mount namespace.
     pub pid: u32,
-    /// Whose files go into the root.
+    /// The driver whose files go into the root.
     pub driver: &'a Driver,
 }
 
-/// Builds a root in the mount namespace of the calling thread; gives its path. Unmounting the base removes all of it.
+/// Builds a root in the mount namespace of the calling thread; returns its path. Unmounting the base removes all of it.
 ///
-/// What cannot be made, because something else wrong is in its way, is left out.
+/// A trap that cannot be created because another one blocks it is skipped.
 ///
 /// # Errors
-/// The ordinary part cannot be made.
+/// The ordinary part cannot be created.
 pub fn build(root: &Root, place: &Place<'_>) -> io::Result<PathBuf> {
     mount(
         Some("tmpfs"),
@@ -73,7 +73,7 @@ pub fn build(root: &Root, place: &Place<'_>) -> io::Result<PathBuf> {
         place,
     };
     for (number, spot) in root.spots.iter().enumerate() {
-        // Another spot may be in the way.
+        // Another trap may block it.
         let _ = builder.spoil(spot, number);
     }
     match root.mounted {
@@ -84,7 +84,7 @@ pub fn build(root: &Root, place: &Place<'_>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// What an image of this layout has, as far as `configure` looks at it.
+/// Creates the part of an image with this layout that `configure` examines.
 fn ordinary(root: &Path, layout: Layout, driver: &Driver) -> io::Result<()> {
     for name in [
         "proc", "sys", "dev", "tmp", "run", "etc", "usr/bin", "usr/lib",
@@ -132,7 +132,7 @@ fn library(directory: &Path, soname: &str, file: &str) -> io::Result<()> {
     fs::write(directory.join(file), object.bytes())
 }
 
-/// What a runtime mounts.
+/// Mounts a runtime's filesystems.
 fn runtime(root: &Path) -> io::Result<()> {
     let at = |name: &str| root.join(name);
     let nothing = MsFlags::empty();
@@ -150,7 +150,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Makes one thing wrong.
+    /// Creates one trap.
     fn spoil(&self, spot: &Spot, number: usize) -> io::Result<()> {
         let path = PathBuf::from(self.place.driver.fill(spot.path));
         let name = path.file_name().unwrap_or_default().to_owned();
@@ -235,7 +235,7 @@ impl Builder<'_> {
             Thing::ReadOnly => {
                 let old = by_descriptor(&old()?);
                 mount(Some(&old), &old, NONE, MsFlags::MS_BIND, NONE)?;
-                // The new mount is found by name, the descriptor stays below it.
+                // The new mount is found by name; the descriptor stays below it.
                 let new = here(&name);
                 read_only(&new)
             }
@@ -266,7 +266,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The text of a link at `path`.
+    /// Returns the target of a link at `path`.
     fn target(&self, link: &Link, path: &Path, chain: &Path) -> io::Result<PathBuf> {
         let inside = |path: &str| Path::new("/").join(self.place.driver.fill(path));
         let canary = self.place.canary;
@@ -288,7 +288,7 @@ impl Builder<'_> {
                 for number in 0..45 {
                     let next = format!("chain{}", number + 1);
                     let link = chain.with_file_name(format!("chain{number}"));
-                    // There may be one already, of another spot.
+                    // Another trap may have created one.
                     let _ = symlink(next, link);
                 }
                 "chain0".into()
@@ -299,7 +299,7 @@ impl Builder<'_> {
         })
     }
 
-    /// A directory of the root, made if missing.
+    /// Opens a directory of the root; creates it if missing.
     fn directory(&self, path: &Path) -> io::Result<OwnedFd> {
         match self.resolve(path) {
             Err(Errno::ENOENT) => {
@@ -355,10 +355,10 @@ fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) -> io::Result<()>
     )?)
 }
 
-/// Fills a canary: a directory laid out like a root, where a link followed on the host would find what it wants.
+/// Fills a canary: a directory laid out like a root, in which a link followed on the host would find its target.
 ///
 /// # Errors
-/// Something cannot be made.
+/// A file cannot be created.
 pub fn canary(at: &Path, driver: &Driver) -> io::Result<()> {
     for path in super::PATHS {
         let path = at.join(driver.fill(path));

@@ -1,7 +1,7 @@
-//! Makes what the commands are measured on: a loaded driver and containers.
+//! Sets up a loaded driver and containers for measurements.
 //!
-//! The driver is that of the conformance fixture, real files with a mock NVML, where there is one, since upstream's
-//! recorded figures are from there; otherwise the simulated one.
+//! If the conformance fixture exists, real files with a mock NVML, its driver is used, because upstream's recorded
+//! figures were measured with it; otherwise the simulated driver.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -19,41 +19,41 @@ use nvc_testkit::rootfs::{self, Layout};
 
 /// A loaded driver, and a container root to copy.
 pub(crate) struct Bed {
-    /// What it is, in words.
+    /// Its name.
     pub(crate) name: &'static str,
-    /// Whether upstream's figures are from here.
+    /// True if upstream's figures were measured with it.
     pub(crate) is_fixture: bool,
     driver: PathBuf,
     roots: Roots,
     _scratch: Option<Scratch>,
 }
 
-/// How a container's root is made.
+/// Source of a container's root.
 #[derive(Clone, Debug)]
 pub(crate) enum Roots {
     /// A copy of a directory, in memory.
     Copy(PathBuf),
-    /// An overlay of directories, the highest first, under an empty one in memory.
+    /// An overlay of directories, topmost first, under an empty one in memory.
     Overlay(Vec<PathBuf>),
 }
 
-/// A container's root, which goes with the value.
+/// A container's root, removed on drop.
 pub(crate) struct Root {
     pub(crate) path: PathBuf,
     scratch: Scratch,
 }
 
 impl Root {
-    /// A file that goes with the root without being in it.
+    /// Returns a path outside the root that is removed with it.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
 }
 
-/// Which device cgroup a container is in.
+/// The device cgroup of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cgroup {
-    /// None: the command is told to leave cgroups alone.
+    /// None: the command runs without cgroup changes.
     None,
     /// Of version 1.
     V1,
@@ -62,7 +62,7 @@ pub(crate) enum Cgroup {
 }
 
 impl Bed {
-    /// The conformance fixture, or else the simulated driver.
+    /// Uses the conformance fixture, or else the simulated driver.
     ///
     /// # Errors
     /// It cannot be made or shown.
@@ -89,7 +89,7 @@ impl Bed {
         })
     }
 
-    /// A simulated driver, loaded.
+    /// Loads a simulated driver.
     ///
     /// # Errors
     /// It cannot be made or shown.
@@ -107,7 +107,7 @@ impl Bed {
         })
     }
 
-    /// A simulated driver with so many GPUs and MIG devices on each.
+    /// Loads a simulated driver with this many GPUs, and MIG devices on each.
     ///
     /// # Errors
     /// It cannot be made or shown.
@@ -115,19 +115,19 @@ impl Bed {
         Self::simulated(&driver::Builder::new(Profile::of_size(gpus, migs_each)))
     }
 
-    /// The driver root.
+    /// Returns the driver root.
     pub(crate) fn driver(&self) -> &Path {
         &self.driver
     }
 
-    /// The same with other container roots from now on.
+    /// Changes the source of container roots.
     #[must_use]
     pub(crate) fn with_roots(mut self, roots: Roots) -> Self {
         self.roots = roots;
         self
     }
 
-    /// A fresh container root.
+    /// Creates a container root.
     ///
     /// # Errors
     /// It cannot be copied or mounted.
@@ -152,9 +152,9 @@ impl Drop for Bed {
     }
 }
 
-/// Mounts layers with what a runtime would write above them in memory.
+/// Mounts layers with a writable one in memory on top, as a runtime does.
 fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()> {
-    // Links with short names: the options of a mount fit in one page.
+    // Short names, because the mount options must fit in one page.
     let mut lower = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
         let link = scratch.join(format!("l{number}"));
@@ -181,7 +181,7 @@ fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()>
     Ok(())
 }
 
-/// A container on a root, in a cgroup.
+/// Starts a container on a root, in a cgroup.
 ///
 /// # Errors
 /// It cannot be started.
@@ -198,7 +198,7 @@ pub(crate) fn start(root: &Path, cgroup: Cgroup) -> io::Result<Container> {
 /// Runs a command that must succeed.
 ///
 /// # Errors
-/// It does not.
+/// It fails.
 pub(crate) fn run(command: &mut Command) -> io::Result<()> {
     let output = command.output()?;
     if output.status.success() {

@@ -17,23 +17,23 @@ pub(crate) const UPSTREAM_TRUE: f64 = 0.54;
 /// A command to be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// How tables name it.
+    /// Name in tables.
     pub(crate) name: String,
-    /// What upstream took on the conformance fixture.
+    /// Upstream's figures on the conformance fixture.
     pub(crate) upstream: Option<Upstream>,
-    /// The case that does the same with the fewest calls.
+    /// The case that does the same with a minimum of calls.
     pub(crate) baseline: Option<&'static str>,
     kind: Kind,
 }
 
-/// Recorded figures of upstream, and what is aimed at.
+/// Recorded figures of upstream, and our goal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Upstream {
     /// Median time, ms.
     pub(crate) time: f64,
     /// System calls.
     pub(crate) calls: u32,
-    /// Ratio to the time that is the goal.
+    /// Goal as a ratio to that time.
     pub(crate) goal: f64,
 }
 
@@ -54,7 +54,7 @@ enum Kind {
     },
 }
 
-/// Who updates the container's ld.so.cache.
+/// Updater of the container's ld.so.cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ldconfig {
     /// The host's program.
@@ -66,7 +66,7 @@ pub(crate) enum Ldconfig {
 const BASELINE_INFO: &str = "baseline of info";
 const BASELINE_CONFIGURE: &str = "baseline of configure";
 
-/// What a runtime asks for usually.
+/// A runtime's usual options.
 pub(crate) const USUAL: &[&str] = &["--compute", "--utility", "--device=0"];
 const EVERYTHING: &[&str] = &[
     "--compute",
@@ -79,16 +79,16 @@ const EVERYTHING: &[&str] = &[
     "--device=all",
 ];
 
-/// An nvidia-container-cli.
+/// An nvidia-container-cli binary.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
-    /// Whether it can do without ldconfig.
+    /// True if it can work without ldconfig.
     pub(crate) has_builtin: bool,
 }
 
 impl Program {
-    /// Asks a program what it can do.
+    /// Detects a program's features.
     ///
     /// # Errors
     /// It cannot be run.
@@ -100,13 +100,13 @@ impl Program {
         let help = Command::new(&path).args(["configure", "--help"]).output()?;
         let text = [help.stdout, help.stderr].concat();
         let text = String::from_utf8_lossy(&text);
-        // The word has changed.
+        // The option value was renamed.
         let has_builtin = text.contains("`auto'") || text.contains("`builtin'");
         Ok(Self { path, has_builtin })
     }
 }
 
-/// A command ready to be run once, with the container it is about.
+/// A command ready for one run, with its container.
 pub(crate) struct Ready {
     pub(crate) command: Command,
     // Dropped in this order: the process, then its root.
@@ -115,18 +115,17 @@ pub(crate) struct Ready {
 }
 
 impl Case {
-    /// `/bin/true`: what starting any program costs.
+    /// Runs `/bin/true`: the cost of starting any program.
     pub(crate) fn start() -> Self {
         Self::new("/bin/true", Kind::True)
     }
 
-    /// The host's ldconfig alone on the same root, in no sandbox.
+    /// Runs the host's ldconfig alone on the same root, without a sandbox.
     pub(crate) fn bare_ldconfig() -> Self {
         Self::new("ldconfig alone", Kind::Ldconfig)
     }
 
-    /// The least that an `info` or a `configure` takes, by a program that does that and nothing else
-    /// (scripts/bench/baseline.c).
+    /// Runs minimal programs for `info` and `configure` that do nothing else (scripts/bench/baseline.c).
     fn baselines(program: &Path) -> [Self; 2] {
         let case = |name, configures| {
             let program = program.to_owned();
@@ -141,17 +140,17 @@ impl Case {
         [case(BASELINE_INFO, false), case(BASELINE_CONFIGURE, true)]
     }
 
-    /// `info`.
+    /// Runs `info`.
     pub(crate) fn info() -> Self {
         Self::new("info", Kind::Info).upstream(6.5, 2450, 0.25)
     }
 
-    /// `list`.
+    /// Runs `list`.
     pub(crate) fn list() -> Self {
         Self::new("list", Kind::List).upstream(6.5, 2500, 0.25)
     }
 
-    /// `configure`.
+    /// Runs `configure`.
     pub(crate) fn configure(name: &str, arguments: &[&str], ldconfig: Ldconfig) -> Self {
         Self::in_cgroup(name, arguments, ldconfig, Cgroup::None)
     }
@@ -184,7 +183,7 @@ impl Case {
         self
     }
 
-    /// The commands of the main table.
+    /// Returns the commands of the main table.
     pub(crate) fn all(baseline: Option<&Path>) -> Vec<Self> {
         use Ldconfig::{Builtin, Host};
         let mut cases = vec![Self::start(), Self::bare_ldconfig()];
@@ -212,17 +211,17 @@ impl Case {
         cases
     }
 
-    /// Whether it is a command of nvidia-container-cli.
+    /// Returns true for commands of nvidia-container-cli.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self.kind, Kind::Info | Kind::List | Kind::Configure { .. })
     }
 
-    /// Whether it is about a device cgroup.
+    /// Returns true if it uses a device cgroup.
     pub(crate) fn has_cgroup(&self) -> bool {
         matches!(self.kind, Kind::Configure { cgroup, .. } if cgroup != Cgroup::None)
     }
 
-    /// Whether a program can do it.
+    /// Returns true if a program supports it.
     pub(crate) fn suits(&self, program: &Program) -> bool {
         match &self.kind {
             Kind::Configure { ldconfig, .. } => *ldconfig == Ldconfig::Host || program.has_builtin,
@@ -230,7 +229,7 @@ impl Case {
         }
     }
 
-    /// Makes what one run needs.
+    /// Prepares one run.
     ///
     /// # Errors
     /// A container cannot be made.

@@ -13,14 +13,14 @@ use crate::scale::generated;
 use crate::timing::{Figures, measure};
 use crate::trace::Memory;
 
-/// What was measured on an image.
+/// Measurements on an image.
 pub(crate) struct Image {
-    /// What it is.
+    /// Its name.
     pub(crate) name: String,
     pub(crate) figures: Vec<Figures>,
 }
 
-/// How many libraries a generated image has.
+/// Number of libraries in a generated image.
 const LIBRARIES: u32 = 2000;
 
 /// Measures `configure` with and without ldconfig, and ldconfig alone, on three images.
@@ -48,7 +48,7 @@ pub(crate) fn all(programs: &[Program], runs: usize) -> io::Result<Vec<Image>> {
 
 type Layers = (String, Vec<PathBuf>, Option<Scratch>);
 
-/// The images that `scripts/bench-image.sh` makes, or generated ones of the same form.
+/// Returns the images of `scripts/bench-image.sh`, or generated ones of the same shape.
 fn found() -> io::Result<Vec<Layers>> {
     let cache = env::var_os("NVC_BENCH_CACHE").map(PathBuf::from);
     let cache = cache.or_else(|| {

@@ -1,4 +1,4 @@
-//! Writes what was measured as Markdown tables, and puts them between marks in a page.
+//! Writes measurements as Markdown tables, and inserts them between marks in a page.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::images::Image;
 use crate::scale::Series;
 use crate::timing::Figures;
 
-/// Puts tables into a page, in place of what is between `<!-- bench: MARK -->` and `<!-- end -->`.
+/// Replaces the text between `<!-- bench: MARK -->` and `<!-- end -->` in a page by tables.
 ///
 /// # Errors
 /// The page cannot be read or written, or lacks the mark.
@@ -24,7 +24,7 @@ pub(crate) fn put(page: &Path, mark: &str, tables: &str) -> io::Result<()> {
     fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"))
 }
 
-/// On what, when and how often was measured.
+/// Describes machine, date and number of runs.
 pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name"));
@@ -47,7 +47,7 @@ pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     ))
 }
 
-/// Times of the commands, against the start of any program and against upstream.
+/// Formats the times of the commands, relative to the start of any program and to upstream.
 pub(crate) fn times(all: &[Figures], is_fixture: bool) -> String {
     let figures: Vec<_> = all.iter().filter(|figures| figures.program == 0).collect();
     let median = |name: &str| {
@@ -84,7 +84,7 @@ pub(crate) fn times(all: &[Figures], is_fixture: bool) -> String {
     text
 }
 
-/// The short table for the README.
+/// Formats the short table for the README.
 pub(crate) fn summary(all: &[Figures], machine: &str, is_fixture: bool) -> String {
     let mut text = format!(
         "{machine}\n| command | p50 | of upstream's time | system calls | upstream's |\n\
@@ -111,13 +111,13 @@ pub(crate) fn summary(all: &[Figures], machine: &str, is_fixture: bool) -> Strin
     text
 }
 
-/// The median of `/bin/true`.
+/// Returns the median of `/bin/true`.
 fn start(all: &[Figures]) -> f64 {
     let found = all.iter().find(|figures| figures.case.name == "/bin/true");
     found.map_or(f64::NAN, Figures::median)
 }
 
-/// System calls, processes and memory of the commands.
+/// Formats system calls, processes and memory of the commands.
 pub(crate) fn resources(all: &[Figures], is_fixture: bool) -> String {
     let mut text = String::from(
         "| command | system calls | upstream's | processes | more threads | largest process | private, together |\n\
@@ -142,7 +142,7 @@ pub(crate) fn resources(all: &[Figures], is_fixture: bool) -> String {
     text
 }
 
-/// Memory of each process of some commands.
+/// Formats the memory of each process of some commands.
 pub(crate) fn memory(all: &[Figures]) -> String {
     let mut text = String::from(
         "| command | process | peak | of that private | files of the driver |\n\
@@ -167,7 +167,7 @@ pub(crate) fn memory(all: &[Figures]) -> String {
     text
 }
 
-/// Ratios of the first program's times and calls to the second's; nothing if there is one only.
+/// Formats the ratios of the first program's times and calls to the second's; None if there is only one.
 pub(crate) fn ratios(all: &[Figures]) -> Option<String> {
     let mut text = String::from(
         "| command | this program | the other | ratio | system calls | the other's |\n\
@@ -195,7 +195,7 @@ pub(crate) fn ratios(all: &[Figures]) -> Option<String> {
     (rows > 0).then_some(text)
 }
 
-/// Times on images of a real size.
+/// Formats times on images of a real size.
 pub(crate) fn images(images: &[Image]) -> String {
     let mut text = String::from(
         "| image | command | p50 | p99 | system calls |\n| --- | --- | ---: | ---: | ---: |\n",
@@ -216,7 +216,7 @@ pub(crate) fn images(images: &[Image]) -> String {
     text
 }
 
-/// A table for each series.
+/// Formats a table for each series.
 pub(crate) fn scaling(all: &[Series]) -> String {
     let mut text = String::new();
     for series in all {
@@ -245,7 +245,7 @@ pub(crate) fn scaling(all: &[Series]) -> String {
     text
 }
 
-/// Nothing for nothing: not every command is looked at.
+/// Empty for zero: not every command's memory is measured.
 fn kilobytes(amount: u64) -> String {
     if amount == 0 {
         return String::new();

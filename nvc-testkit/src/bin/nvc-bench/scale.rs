@@ -1,4 +1,4 @@
-//! Measures how times and system calls grow with what a machine, an image and a container have.
+//! Measures how times and system calls scale with the machine, the image and the container.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -18,31 +18,31 @@ use crate::cases::{Case, Ldconfig, Program, USUAL};
 use crate::timing::{Figures, measure};
 use crate::trace::Memory;
 
-/// How something grows.
+/// A series of measurements of growing size.
 pub(crate) struct Series {
-    /// For the marks in the text and the file's name.
+    /// Name for the marks in the text and the file.
     pub(crate) title: &'static str,
-    /// What grows.
+    /// The variable.
     pub(crate) axis: &'static str,
-    /// In the order in which it grows.
+    /// In ascending order.
     pub(crate) points: Vec<Point>,
 }
 
-/// One size.
+/// Measurements at one size.
 pub(crate) struct Point {
-    /// How tables name the size.
+    /// The size's name in tables.
     pub(crate) label: String,
-    /// What was measured.
+    /// The measurements.
     pub(crate) lines: Vec<Line>,
 }
 
-/// One command at one size.
+/// Measurement of one command at one size.
 pub(crate) struct Line {
-    /// Which command.
+    /// The command's name.
     pub(crate) name: String,
     /// Median time, ms.
     pub(crate) time: f64,
-    /// System calls; none where they were not counted.
+    /// System calls; None if they were not counted.
     pub(crate) calls: Option<u64>,
 }
 
@@ -56,19 +56,19 @@ impl From<&Figures> for Line {
     }
 }
 
-/// What is measured with, and how far.
+/// Options of the measurements.
 pub(crate) struct Scale<'a> {
     pub(crate) program: &'a Program,
     pub(crate) runs: usize,
-    /// Only the sizes up to this one: for the test of this program.
+    /// Largest size to measure: for the test of this program.
     pub(crate) up_to: u32,
 }
 
 impl Scale<'_> {
-    /// All series.
+    /// Measures all series.
     ///
     /// # Errors
-    /// Something cannot be made, or a command fails.
+    /// A file or container cannot be created, or a command fails.
     pub(crate) fn all(&self) -> io::Result<Vec<Series>> {
         Ok(vec![
             self.gpus()?,
@@ -134,7 +134,7 @@ impl Scale<'_> {
         self.sizes(
             "Libraries of the image",
             "libraries in the image's ld.so.cache",
-            // Of 20,000 ldconfig, traced, opens more than it can before its deadline.
+            // With 20,000 libraries, ldconfig under ptrace exceeds its deadline.
             &[100, 1000, 5000],
             |size| {
                 let (layers, scratch) = generated(Layout::Debian, size, 1)?;
@@ -187,7 +187,7 @@ impl Scale<'_> {
             "mounts before configure",
             &[10, 100, 1000, 10_000],
             |size| {
-                // Made in this namespace, of which containers' are copies.
+                // Created in this namespace, from which containers' are copied.
                 let scratch = Scratch::new()?;
                 for number in 0..size {
                     let point = scratch.join(format!("d{}/m{number}", number / 100));
@@ -201,7 +201,7 @@ impl Scale<'_> {
         )
     }
 
-    /// Containers that are configured at the same time: the time until the last is done.
+    /// Configures containers in parallel: the time until the last is done.
     fn parallel(&self) -> io::Result<Series> {
         let bed = Bed::simulated(&driver::Builder::default())?;
         let case = self.configure(Ldconfig::Host);
@@ -264,7 +264,7 @@ impl Scale<'_> {
     ) -> io::Result<Series> {
         let mut points = Vec::new();
         for &size in sizes.iter().filter(|size| **size <= self.up_to) {
-            // The scratch space is what the roots are made of: it goes last.
+            // The roots use the scratch space, so it is dropped last.
             let (bed, cases, _scratch) = make(size)?;
             points.push(self.point(size.to_string(), axis, &cases, &bed)?);
         }
@@ -302,13 +302,13 @@ impl Scale<'_> {
     }
 }
 
-/// `0:0,0:1,…`
+/// Returns `0:0,0:1,…`
 fn every_mig_device(gpus: u32, migs: u32) -> String {
     let all = (0..gpus).flat_map(|gpu| (0..migs).map(move |mig| format!("{gpu}:{mig}")));
     all.collect::<Vec<_>>().join(",")
 }
 
-/// Writes libraries of two names, as packages have them.
+/// Writes libraries of two names each, as in packages.
 fn libraries(directory: &Path, numbers: std::ops::Range<u32>) -> io::Result<()> {
     for number in numbers {
         let soname = format!("libbench{number}.so.1");
@@ -325,10 +325,10 @@ fn libraries(directory: &Path, numbers: std::ops::Range<u32>) -> io::Result<()> 
     Ok(())
 }
 
-/// An image with generated libraries spread over layers, the highest layer first.
+/// Generates an image whose libraries are spread over layers, topmost first.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub(crate) fn generated(
     layout: Layout,
     size: u32,
@@ -354,7 +354,7 @@ pub(crate) fn generated(
         }
         layers.insert(0, path);
     }
-    // As the installation of the last library would leave it: newer than all directories.
+    // As after the installation of the last library: newer than all directories.
     let cache = base.join("etc/ld.so.cache");
     fs::write(&cache, fs::read(&cache)?)?;
     Ok((layers, scratch))

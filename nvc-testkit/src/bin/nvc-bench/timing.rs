@@ -1,4 +1,4 @@
-//! Times commands in turn, so that whatever else the machine does falls on all of them alike.
+//! Times commands in turn, so that other load on the machine affects all of them alike.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -8,36 +8,36 @@ use crate::bed::Bed;
 use crate::cases::{Case, Program};
 use crate::trace::{Memory, Trace, trace};
 
-/// Runs before those that count: caches fill, the processor speeds up.
+/// Uncounted runs at the start: caches fill, and the CPU clocks up.
 const WARM_UP: usize = 2;
 
-/// What was measured of one command.
+/// Measurements of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     /// The command.
     pub(crate) case: Case,
-    /// Which of the programs ran it.
+    /// Index of the program that ran it.
     pub(crate) program: usize,
-    /// Sorted.
+    /// Sorted run times.
     times: Vec<Duration>,
-    /// What it did, in a run of its own.
+    /// Counts from a separate run.
     pub(crate) trace: Trace,
 }
 
 impl Figures {
-    /// The time that this share of the runs did not exceed, ms.
+    /// Returns a percentile of the times, ms.
     pub(crate) fn percentile(&self, share: usize) -> f64 {
         let rank = (self.times.len() * share).div_ceil(100).max(1) - 1;
         self.times.get(rank).map_or(0.0, Duration::as_secs_f64) * 1e3
     }
 
-    /// The median, ms.
+    /// Returns the median, ms.
     pub(crate) fn median(&self) -> f64 {
         self.percentile(50)
     }
 }
 
-/// Measures each case with each program that suits it: in every round once, odd rounds backwards.
+/// Measures each case with each program that supports it: once in every round, odd rounds in reverse order.
 ///
 /// # Errors
 /// A command fails.
@@ -83,7 +83,7 @@ pub(crate) fn measure(
     Ok(all)
 }
 
-/// Runs a case once to count what it does; if it fails, once more to tell why.
+/// Runs a case once under trace; if it fails, runs it once more to show the error.
 fn follow(case: &Case, program: &Program, bed: &Bed, memory: Memory) -> io::Result<Trace> {
     let trace = trace(&case.prepare(program, bed)?.command, memory)?;
     if trace.succeeded {
@@ -96,7 +96,7 @@ fn follow(case: &Case, program: &Program, bed: &Bed, memory: Memory) -> io::Resu
     Err(io::Error::other(text))
 }
 
-/// Wall-clock time from before the command is started until it is reaped.
+/// Returns the wall-clock time from starting the command until it is reaped.
 fn time(command: &mut Command) -> io::Result<Duration> {
     command
         .stdin(Stdio::null())

@@ -1,8 +1,8 @@
-//! Follows a command with ptrace and counts: its processes, threads and system calls, and the memory of each process.
+//! Traces a command with ptrace: counts its processes, threads and system calls, and measures the memory of each
+//! process.
 //!
-//! Memory of a process shrinks only in a system call. So it is read at the start of every one, and the largest value is
-//! the peak. (The kernel's own peak, VmHWM, is off by some hundred kB for small processes.) Times of such a run mean
-//! nothing.
+//! A process's memory shrinks only in a system call, so the maximum of the values at the start of every call is the
+//! peak. (The kernel's own peak, VmHWM, is off by some hundred kB for small processes.) The run times are meaningless.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,39 +14,39 @@ use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// What a command did.
+/// Measurements of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     /// System calls of all its processes.
     pub(crate) calls: u64,
     /// Threads beyond the first of each process.
     pub(crate) threads: u64,
-    /// Its processes, in the order in which they were started.
+    /// Its processes, in starting order.
     pub(crate) processes: Vec<Process>,
-    /// The most private memory that all its processes had at one time, kB.
+    /// Peak of the private memory of all its processes together, kB.
     pub(crate) private: u64,
-    /// Whether it succeeded.
+    /// True if it succeeded.
     pub(crate) succeeded: bool,
 }
 
-/// A process and what it ran last.
+/// A process with the name of its last program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Process {
-    /// Its name at its end.
+    /// Its last name.
     pub(crate) name: String,
-    /// The most that was resident, pages of files included, kB.
+    /// Peak resident memory including file pages, kB.
     pub(crate) peak: u64,
-    /// The most that was resident and its own alone, kB.
+    /// Peak private resident memory, kB.
     pub(crate) private: u64,
-    /// What was resident at its end of files whose names begin with libnvidia, kB.
+    /// Resident memory at its end of files whose names begin with libnvidia, kB.
     pub(crate) driver: u64,
-    /// Private memory now, kB.
+    /// Current private memory, kB.
     now: u64,
-    /// Whether its memory is its own. Before it executes a program it may be its parent's, and count there.
+    /// True if its memory is not its parent's, which it may share before exec; shared memory counts there.
     separate: bool,
 }
 
-/// Whether memory is looked at, which makes the run ten times as long.
+/// Selects memory measurement, which makes the run ten times slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Watched,
@@ -58,8 +58,8 @@ pub(crate) enum Memory {
 /// # Errors
 /// It cannot be started or followed.
 pub(crate) fn trace(command: &Command, memory: Memory) -> io::Result<Trace> {
-    // The shell waits until it is followed, and then becomes the command. It says when it waits, since its own execution
-    // is not quite over when it has been started.
+    // The shell waits until it is traced, and then executes the command. It reports when it is waiting, because its own
+    // exec may not be complete when spawn returns.
     let script = "echo waiting; read -r go; exec \"$0\" \"$@\" </dev/null >/dev/null";
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", script]);
@@ -95,9 +95,9 @@ pub(crate) fn trace(command: &Command, memory: Memory) -> io::Result<Trace> {
 }
 
 struct Follower {
-    /// Threads, each with the index of its process.
+    /// Threads, each with its process's index.
     tasks: HashMap<Pid, usize>,
-    /// Copies of processes, with memory of their own from the start.
+    /// Forked processes, with their own memory from the start.
     copies: HashSet<Pid>,
     trace: Trace,
     memory: Memory,
@@ -105,8 +105,8 @@ struct Follower {
 
 impl Follower {
     fn follow(mut self, first: Pid) -> io::Result<Trace> {
-        // The first may end before others that it started; and it can be reaped only after all its threads have been, so
-        // never wait for it alone.
+        // The first process may end before its children, and it can be reaped only after its threads, so never wait for
+        // it alone.
         let mut ended = false;
         while !(ended && self.tasks.is_empty()) {
             let (task, signal) = match waitpid(None, Some(WaitPidFlag::__WALL)) {
@@ -131,13 +131,13 @@ impl Follower {
                 }
                 Ok(_) => continue,
             };
-            // It may have been killed meanwhile; the next wait tells.
+            // It may have been killed; the next wait will report that.
             let _ = ptrace::syscall(task, signal);
         }
         Ok(self.trace)
     }
 
-    /// Counts entries only, since not every call returns.
+    /// Counts entries only, because not every call returns.
     fn system_call(&mut self, task: Pid) {
         let info = ptrace::syscall_info(task);
         let entered = info.is_ok_and(|info| info.op == PTRACE_SYSCALL_INFO_ENTRY);
@@ -149,14 +149,14 @@ impl Follower {
 
     fn event(&mut self, task: Pid, event: i32) {
         if event == Event::PTRACE_EVENT_EXEC as i32 {
-            // The command itself begins here; what the shell did does not count.
+            // The command starts here; the shell's calls do not count.
             let process = match self.tasks.get(&task) {
                 Some(process) => *process,
                 None => self.add(task),
             };
             self.process(process).separate = true;
         } else if event == Event::PTRACE_EVENT_FORK as i32 {
-            // The copy may have been met already, or not yet.
+            // The fork's stop may come before or after this event.
             let copy = ptrace::getevent(task)
                 .ok()
                 .and_then(|id| i32::try_from(id).ok());
@@ -197,7 +197,7 @@ impl Follower {
         index
     }
 
-    /// Notes the private memory of a process, and of all together.
+    /// Records the private memory of a process, and of all together.
     fn weigh(&mut self, task: Pid, process: usize) {
         if self.memory == Memory::Ignored || !self.process(process).separate {
             return;
@@ -234,13 +234,13 @@ impl Follower {
     }
 }
 
-/// A number of `/proc/PID/status`.
+/// Reads a number from `/proc/PID/status`.
 fn status(task: Pid, key: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
     text.contains(key).then(|| number(&text, key))
 }
 
-/// The sum of the numbers in lines that begin with `key`.
+/// Sums the numbers on lines that begin with `key`.
 fn number(text: &str, key: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.strip_prefix(key)?.split_whitespace().next())
@@ -248,7 +248,7 @@ fn number(text: &str, key: &str) -> u64 {
         .sum()
 }
 
-/// How much of files with this in their paths is resident, kB.
+/// Returns the resident memory of files with this in their paths, kB.
 fn resident_of(task: Pid, part: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{task}/smaps")).unwrap_or_default();
     let mut counts = false;
