@@ -1,7 +1,7 @@
-//! Stands between C and libnvc: turns results into what C sees, and panics into errors.
+//! Converts results to C return values, and panics to errors.
 //!
-//! A panic is a bug of the library, not of its caller. It fails the call that it happens in and all later ones on the
-//! same context, since nobody knows what state that is in; `nvc_error` says what happened.
+//! A panic is a bug of the library rather than of its caller. It fails the current call and all later ones on the same
+//! context, whose state is then unknown; `nvc_error` reports it.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use libnvc::{Error, ErrorKind, Result};
 
 use crate::context::{Context, State, nvc_context};
 
-/// What a call gives C.
+/// The return value of a call.
 pub(crate) trait Reply {
     type C;
     const FAILED: Self::C;
@@ -35,7 +35,7 @@ impl<T> Reply for *mut T {
     }
 }
 
-/// Carries out a call on a context; its failure becomes the context's error. Without a context there is nowhere to put it.
+/// Runs a call on a context; its failure becomes the context's error. Without a context the error is lost.
 ///
 /// # Safety
 /// `context` is NULL or a context that was not freed.
@@ -52,7 +52,7 @@ pub(crate) unsafe fn call<R: Reply>(
         Err(internal("an earlier call on this context failed"))
     } else {
         let body = || {
-            // How the tests see that a panic stays inside the linked library.
+            // Lets tests check that a panic does not leave the linked library.
             #[cfg(debug_assertions)]
             if crate::context::environment(c"NVC_TEST_PANIC").is_some() {
                 panic!("as asked");
@@ -71,7 +71,7 @@ pub(crate) unsafe fn call<R: Reply>(
     result.map_or(R::FAILED, Reply::into_c)
 }
 
-/// Does something that cannot fail; should it panic, the answer is `otherwise`.
+/// Runs code that cannot fail; returns `otherwise` if it panics.
 pub(crate) fn guard<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(otherwise)
 }
@@ -100,7 +100,7 @@ mod tests {
             // SAFETY: a live context.
             let text = unsafe { nvc_error(context) };
             assert!(!text.is_null());
-            // SAFETY: a string that is good until the next failing call.
+            // SAFETY: a string that is valid until the next failing call.
             unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned()
         };
         // SAFETY: a live context.
@@ -119,7 +119,7 @@ mod tests {
         // SAFETY: a live context.
         let done = unsafe { call(context, |_| Ok(())) };
         assert_eq!(done, -1);
-        // SAFETY: a live context, not used any more.
+        // SAFETY: a live context, not used afterwards.
         unsafe { nvc_context_free(context) };
     }
 

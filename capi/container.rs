@@ -22,13 +22,13 @@ use crate::memory::{
 };
 use crate::options::ContainerOptions;
 
-/// A container. Made by nvc_container_new.
+/// A container. Created by nvc_container_new.
 #[derive(Debug)]
 pub struct nvc_container {
     _opaque: [u8; 0],
 }
 
-/// Which container is meant. Made by nvc_container_config_new; the fields are for the caller to set.
+/// Identifies a container. Created by nvc_container_config_new; the caller sets the fields.
 #[repr(C)]
 #[derive(Debug)]
 pub struct nvc_container_config {
@@ -36,20 +36,20 @@ pub struct nvc_container_config {
     pub pid: pid_t,
     /// Its root directory, absolute.
     pub rootfs: *mut c_char,
-    /// Where programs go in it. NULL: "/usr/bin".
+    /// Directory of programs in it. NULL: "/usr/bin".
     pub bins_dir: *mut c_char,
-    /// Where libraries go in it. NULL: as its distribution has it.
+    /// Directory of libraries in it. NULL: the default of its distribution.
     pub libs_dir: *mut c_char,
-    /// Where 32-bit libraries go in it. NULL: as its distribution has it.
+    /// Directory of 32-bit libraries in it. NULL: the default of its distribution.
     pub libs32_dir: *mut c_char,
-    /// Where the image keeps CUDA. NULL: "/usr/local/cuda".
+    /// The image's CUDA directory. NULL: "/usr/local/cuda".
     pub cudart_dir: *mut c_char,
-    /// The program that updates its linker cache: "@/path" of the host, "/path" of the image, or "auto": none where the
-    /// image's cache is sound, else "@/sbin/ldconfig". NULL: "auto".
+    /// The program that updates its linker cache: "@/path" on the host, "/path" in the image, or "auto": none if the
+    /// image's cache is valid, else "@/sbin/ldconfig". NULL: "auto".
     pub ldconfig: *mut c_char,
 }
 
-/// The first bytes of a container, of which upstream's command line since 1.17.7 reads `flags` and replaces `libs`.
+/// The first bytes of a container; upstream's command line since 1.17.7 reads `flags` and replaces `libs`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Front {
@@ -65,14 +65,14 @@ pub(crate) struct Front {
     pub(crate) cuda_compat_dir: *mut c_char,
 }
 
-/// What a container is: upstream's first bytes, and behind them our own.
+/// A container: upstream's first bytes, followed by our own state.
 #[repr(C)]
 pub(crate) struct Container {
     pub(crate) front: UnsafeCell<Front>,
     pub(crate) found: libnvc::container::Container,
-    /// What the container's options ask for; the devices are named by later calls.
+    /// The request in the container's options; later calls name the devices.
     pub(crate) request: Request,
-    /// Files and links that calls have put into it.
+    /// Files and links that calls have mounted or created in it.
     placed: Mutex<Vec<ContainerPath>>,
 }
 
@@ -94,7 +94,7 @@ impl Container {
         })
     }
 
-    /// The container that C means.
+    /// Returns the container of a C pointer.
     ///
     /// # Errors
     /// `invalid argument` for NULL.
@@ -107,7 +107,7 @@ impl Container {
         unsafe { container.as_ref() }.ok_or_else(invalid_argument)
     }
 
-    /// The compatibility libraries that upstream's command line left in place.
+    /// Returns the compatibility libraries that upstream's command line has kept.
     pub(crate) fn compat_libraries(&self) -> Result<Vec<ContainerPath>> {
         let mut found = self.found.image.compat_libraries.clone();
         if self.request.policy.cuda_compat == CudaCompatMode::Mount {
@@ -116,7 +116,7 @@ impl Container {
             let libs = unsafe { (*front).libs };
             // SAFETY: as above.
             let count = unsafe { (*front).nlibs };
-            // SAFETY: ours, or an array of strings in its place.
+            // SAFETY: ours, or an array of strings that replaced it.
             let libs = unsafe { slice(libs, count) }?.iter();
             // SAFETY: as above.
             let libs = libs.filter_map(|lib| unsafe { text(*lib) });
@@ -125,13 +125,13 @@ impl Container {
         Ok(found)
     }
 
-    /// Remembers what a call has put into the container.
+    /// Records the files that a call has mounted or created in the container.
     pub(crate) fn note_placed(&self, paths: Vec<ContainerPath>) {
         let placed = self.placed.lock();
         placed.unwrap_or_else(PoisonError::into_inner).extend(paths);
     }
 
-    /// What calls have put into the container.
+    /// Returns the files that calls have mounted or created in the container.
     pub(crate) fn placed(&self) -> Vec<ContainerPath> {
         let placed = self.placed.lock();
         placed.unwrap_or_else(PoisonError::into_inner).clone()
@@ -205,7 +205,7 @@ impl Drop for Container {
             front.dev_cg,
             front.cuda_compat_dir,
         ] {
-            // SAFETY: ours, or what C put in its place, from the C library's heap as well.
+            // SAFETY: ours, or C's replacement, which is also on the C library's heap.
             unsafe { release(text) };
         }
         // SAFETY: as above.
@@ -213,7 +213,7 @@ impl Drop for Container {
     }
 }
 
-/// What C's configuration says.
+/// Converts C's configuration.
 ///
 /// # Safety
 /// Unless NULL, `config` is as the header demands.
@@ -239,7 +239,7 @@ unsafe fn container_config(config: *const nvc_container_config) -> Result<Config
     })
 }
 
-/// What C's configuration says, in Rust's types.
+/// C's configuration in Rust types.
 #[derive(Debug)]
 struct Config {
     pid: pid_t,
@@ -248,7 +248,7 @@ struct Config {
 }
 
 impl Config {
-    /// Checks what can be checked without looking at the container.
+    /// Checks everything that does not require access to the container.
     fn check(&self) -> Result<()> {
         let options = ContainerOptions::empty();
         self.to_container(options, &Request::default()).check()
@@ -271,7 +271,7 @@ impl Config {
     }
 }
 
-/// Makes the configuration of a container. rootfs is not copied; all other fields are NULL.
+/// Creates the configuration of a container. rootfs is not copied; all other fields are NULL.
 ///
 /// Returns a configuration, to be released with nvc_container_config_free.
 #[unsafe(no_mangle)]
@@ -293,7 +293,7 @@ pub extern "C" fn nvc_container_config_new(
     })
 }
 
-/// Releases a configuration. What its fields point to stays the caller's. NULL is allowed.
+/// Releases a configuration. The strings of its fields still belong to the caller. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_container_config_free(cfg: *mut nvc_container_config) {
     if let Some(config) = handles::take(Kind::ContainerConfig, cfg) {
@@ -302,22 +302,22 @@ pub unsafe extern "C" fn nvc_container_config_free(cfg: *mut nvc_container_confi
     }
 }
 
-/// Finds a container. Nothing in it is changed.
+/// Finds a container, without changing it.
 ///
 /// cfg is copied; the caller may change or release it afterwards.
-/// opts may be NULL: "standalone no-cgroups no-devbind utility". It has words separated by spaces:
+/// opts may be NULL: "standalone no-cgroups no-devbind utility". Words are separated by spaces:
 ///   supervised     reach the container through the caller's /proc; or
 ///   standalone     through the /proc in the container's root: exactly one of the two
-///   no-cgroups     do not touch the device cgroup
+///   no-cgroups     do not change the device cgroup
 ///   no-devbind     do not mount device nodes
 ///   utility compute video graphics display ngx compat32
-///                  what the container gets of the driver
+///                  the parts of the driver for the container
 ///   cuda-compat-mode=mount, =ldconfig or =disabled
-///                  what becomes of the image's CUDA compatibility libraries; no-cntlibs is another word for the last
+///                  use of the image's CUDA compatibility libraries; no-cntlibs is a synonym of the last
 ///
-/// Returns a container, to be released with nvc_container_free; it does not depend on the context. Or NULL with an error:
-/// "invalid argument" for a pid below 1, a rootfs that is not absolute, an empty path; "invalid mode of operation",
-/// "invalid option: ...", "too many options", "stat failed: ...".
+/// Returns a container, to be released with nvc_container_free; it does not depend on the context. Returns NULL with an
+/// error: "invalid argument" for a pid below 1, a rootfs that is not absolute, or an empty path; "invalid mode of
+/// operation", "invalid option: ...", "too many options", "stat failed: ...".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_container_new(
     ctx: *mut nvc_context,
@@ -340,19 +340,19 @@ pub unsafe extern "C" fn nvc_container_new(
     unsafe { call(ctx, body) }
 }
 
-/// Releases a container. What was mounted in it stays. NULL is allowed.
+/// Releases a container. Its mounts stay. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_container_free(cnt: *mut nvc_container) {
     if let Some(container) = handles::take(Kind::Container, cnt.cast::<Container>()) {
-        // SAFETY: `nvc_container_new` made it of a box, and the caller gives it up.
+        // SAFETY: `nvc_container_new` made it from a box, and the caller gives it up.
         guard((), || drop(unsafe { Box::from_raw(container) }));
     }
 }
 
-/// Updates a container's linker cache: runs ldconfig, confined, for the directories that libraries were mounted in.
-/// With "builtin" it writes the cache itself, with the libraries that calls for this container have mounted.
+/// Updates a container's linker cache: runs ldconfig in a sandbox for the directories with mounted libraries. With
+/// "builtin" the library writes the cache itself, with the libraries that calls for this container have mounted.
 ///
-/// Call it last.
+/// Must be the last call for a container.
 ///
 /// Returns 0, or -1 with an error, for instance "process /sbin/ldconfig failed with error code: 1".
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Keeps what one user of the library has open: configuration, driver, last error.
+//! Holds the state of one user of the library: configuration, driver, last error.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int};
@@ -25,24 +25,24 @@ use crate::logfile::{self, LogUser};
 use crate::memory::{invalid_argument, one, release, text, value, words};
 use crate::program;
 
-/// Size of the longest option string with its terminating zero; longer ones are refused.
+/// Size of the longest option string including its terminating zero; longer ones are rejected.
 pub const NVC_ARG_MAX: usize = 256;
 
-/// A user of the library: one driver root, one configuration, one error. Made by nvc_context_new.
+/// A user of the library: one driver root, one configuration, one error. Created by nvc_context_new.
 #[derive(Debug)]
 pub struct nvc_context {
     _opaque: [u8; 0],
 }
 
-/// How the driver is reached. Made by nvc_config_new; the fields are for the caller to set.
+/// How to reach the driver. Created by nvc_config_new; the caller sets the fields.
 #[repr(C)]
 #[derive(Debug)]
 pub struct nvc_config {
-    /// The driver root: where the driver is installed. NULL: "/".
+    /// The driver root. NULL: "/".
     pub root: *mut c_char,
     /// The ld.so.cache below the driver root. NULL: "/etc/ld.so.cache".
     pub ldcache: *mut c_char,
-    /// The user that the driver's library runs as. (uid_t)-1: the overflow user, who owns nothing.
+    /// The user that the driver's library runs as. (uid_t)-1: the overflow user, which owns nothing.
     pub uid: uid_t,
     /// Its group. (gid_t)-1: the overflow group.
     pub gid: gid_t,
@@ -50,7 +50,7 @@ pub struct nvc_config {
     pub imex: nvc_imex_info,
 }
 
-/// The first bytes of a context, which upstream's command line reads, and of which it writes `no_pivot`.
+/// The first bytes of a context; upstream's command line reads them, and writes `no_pivot`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Front {
@@ -70,25 +70,25 @@ pub(crate) struct FrontError {
     pub(crate) message: *const c_char,
 }
 
-/// What a context is: upstream's first bytes, and behind them our own.
+/// A context: upstream's first bytes, followed by our own state.
 #[repr(C)]
 pub(crate) struct Context {
     pub(crate) front: UnsafeCell<Front>,
     state: Mutex<State>,
 }
 
-/// What the functions work on.
+/// The functions' state.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     driver: Option<Driver>,
     error_code: c_int,
     message: Option<CString>,
     no_pivot: bool,
-    /// A call panicked.
+    /// True if a call panicked.
     pub(crate) poisoned: bool,
 }
 
-/// An initialised context's driver.
+/// The driver of an initialised context.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) session: DriverSession,
@@ -97,14 +97,15 @@ pub(crate) struct Driver {
     _log: Option<LogUser>,
 }
 
-/// What only one answer of NVML is good for: the first of each kind is the one that initialised the context.
+/// A kind of question. The first question of each kind uses the answer from the context's initialisation; later ones
+/// query again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
     Driver,
     Devices,
 }
 
-/// The configuration in use, in C's words.
+/// The active configuration as C strings.
 #[derive(Debug)]
 struct Shown {
     root: CString,
@@ -114,7 +115,7 @@ struct Shown {
 }
 
 impl Context {
-    /// The context that C means; none for NULL.
+    /// Returns the context of a C pointer; None for NULL.
     ///
     /// # Safety
     /// `context` is NULL or a context that was not freed, and is not freed for as long as the result is used.
@@ -128,12 +129,12 @@ impl Context {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let front = self.front.get();
-        // SAFETY: inside the context, which is alive; only C writes this field, in the thread that calls.
+        // SAFETY: inside the context, which is alive; only C writes this field, in the calling thread.
         state.no_pivot = unsafe { (*front).no_pivot } != 0;
         state
     }
 
-    /// Lets C see the state; the lock that `state` comes from is still held.
+    /// Exposes the state to C; the caller holds the lock of `state`.
     pub(crate) fn show(&self, state: &State) {
         let shown = Front {
             initialized: state.driver.is_some().into(),
@@ -155,7 +156,7 @@ impl Context {
 }
 
 impl State {
-    /// Makes a failure the context's error.
+    /// Stores a failure as the context's error.
     pub(crate) fn fail(&mut self, error: &Error) {
         for error in error.cleanup() {
             log::warn!("cleaning up: {}", error.message());
@@ -163,24 +164,24 @@ impl State {
         if let Some(advice) = error.advice() {
             log::info!("{}: hint: {advice}", error.message());
         }
-        // Callers print it: a line, without what names of the image's files may hold.
+        // Callers print it: one line, without control characters from the image's file names.
         let text = error.message().replace(['\n', '\0'], " ");
         self.message = CString::new(printable(&text).as_bytes()).ok();
         self.error_code = error.errno().map_or(-1, |errno| errno as c_int);
     }
 
-    /// The driver of an initialised context.
+    /// Returns the driver of an initialised context.
     pub(crate) fn driver(&mut self) -> Result<&mut Driver> {
         let uninitialized = || Error::new(ErrorKind::InvalidArgument, "context uninitialized");
         self.driver.as_mut().ok_or_else(uninitialized)
     }
 
-    /// The driver of a context, initialised or not.
+    /// Returns the driver of a context, if it is initialised.
     pub(crate) fn driver_if_any(&self) -> Option<&Driver> {
         self.driver.as_ref()
     }
 
-    /// Carries a plan out in a container.
+    /// Applies a plan to a container.
     pub(crate) fn apply(&mut self, container: &Container, intents: &[Intent]) -> Result<()> {
         let (compat_libraries, placed) = (container.compat_libraries()?, container.placed());
         let options = ApplyOptions {
@@ -210,7 +211,7 @@ impl State {
         kmods::prepare(&config);
         let mut session = DriverSession::open(&config)?;
         session.ready()?;
-        // The query process dies with the thread that started it, which need not be there for the next call.
+        // The query process ends with the thread that started it, which may be gone by the next call.
         session.settle();
         self.driver = Some(Driver {
             session,
@@ -223,7 +224,7 @@ impl State {
 }
 
 impl Driver {
-    /// The session, with answers that were asked for after the last time this question was.
+    /// Returns the session, with answers newer than the last question of this kind.
     pub(crate) fn ask(&mut self, question: Question) -> Result<&mut DriverSession> {
         let [driver, devices] = &mut self.asked;
         let asked = match question {
@@ -291,17 +292,17 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
-/// An environment variable, unless the program has privileges that its caller has not.
+/// Returns an environment variable, unless the program has privileges that its caller lacks.
 pub(crate) fn environment(name: &CStr) -> Option<OsString> {
-    // SAFETY: a name that ends with zero.
+    // SAFETY: a NUL-terminated name.
     let value = unsafe { secure_getenv(name.as_ptr()) };
-    // SAFETY: NULL or a string, copied at once; a program that changes its environment in another thread meanwhile
-    // breaks getenv(3)'s own rule.
+    // SAFETY: NULL or a string, copied immediately; changing the environment in another thread at the same time would
+    // violate getenv(3)'s own rule.
     let found = unsafe { text(value) }?;
     Some(OsString::from_vec(found.as_bytes().to_vec()))
 }
 
-/// What C's configuration says, with defaults for what it does not.
+/// Converts C's configuration, with defaults for unset fields.
 ///
 /// # Safety
 /// Unless NULL, `config` is as the header demands.
@@ -342,7 +343,7 @@ unsafe fn driver_config(config: *const nvc_config) -> Result<DriverConfig> {
     Ok(driver)
 }
 
-/// Makes a context. It does nothing until nvc_init.
+/// Creates a context. It does nothing until nvc_init.
 ///
 /// Returns a context, to be released with nvc_context_free.
 #[unsafe(no_mangle)]
@@ -367,18 +368,18 @@ pub extern "C" fn nvc_context_new() -> *mut nvc_context {
     })
 }
 
-/// Releases a context, what nvc_init opened and its error text. NULL is allowed.
+/// Releases a context, the driver opened by nvc_init and the error text. NULL is allowed.
 ///
-/// Containers, driver and device information of this context stay valid; they are released on their own.
+/// Containers and driver and device information of this context stay valid; they are released separately.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_context_free(ctx: *mut nvc_context) {
     if let Some(context) = handles::take(Kind::Context, ctx.cast::<Context>()) {
-        // SAFETY: `nvc_context_new` made it of a box, and the caller gives it up.
+        // SAFETY: `nvc_context_new` made it from a box, and the caller gives it up.
         guard((), || drop(unsafe { Box::from_raw(context) }));
     }
 }
 
-/// Makes a configuration with every field at its default: NULL, (uid_t)-1, (gid_t)-1, no IMEX channels.
+/// Creates a configuration with every field at its default: NULL, (uid_t)-1, (gid_t)-1, no IMEX channels.
 ///
 /// Returns a configuration, to be released with nvc_config_free.
 #[unsafe(no_mangle)]
@@ -393,7 +394,7 @@ pub extern "C" fn nvc_config_new() -> *mut nvc_config {
     })
 }
 
-/// Releases a configuration. What its fields point to stays the caller's. NULL is allowed.
+/// Releases a configuration. The strings of its fields still belong to the caller. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_config_free(cfg: *mut nvc_config) {
     if let Some(config) = handles::take(Kind::Config, cfg) {
@@ -406,19 +407,19 @@ pub unsafe extern "C" fn nvc_config_free(cfg: *mut nvc_config) {
 /// answered. The process has ended when the function returns.
 ///
 /// cfg may be NULL: all defaults. It is copied; the caller may change or release it afterwards.
-/// opts may be NULL: no options. It has words separated by spaces:
+/// opts may be NULL: no options. Words are separated by spaces:
 ///   load-kmods               load the kernel modules and create the device nodes
 ///   no-create-imex-channels  with load-kmods: do not create the nodes of IMEX channels
 ///
-/// A context that is initialised already is left as it is. After a failure the context is as before, and the call may
-/// be repeated. While a context is initialised, a log for debugging is appended to the file that the environment
-/// variable NVC_DEBUG_FILE names.
+/// A context that is already initialised stays unchanged. After a failure the context is as before, and the call may be
+/// repeated. While a context is initialised, a debug log is appended to the file named by the environment variable
+/// NVC_DEBUG_FILE.
 ///
-/// The program nvc-query is looked up relative to the shared object: in ../libexec/libnvidia-container, in
-/// libnvidia-container, in ../../libexec/libnvidia-container, beside it, and in the directory that it was built for;
-/// by the static library in the last one alone. Where it is missing, or the bounding set of the process would leave it
-/// without CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID though it needs them, a process with one thread is copied instead,
-/// with all its memory. With more threads that is an error: initialise the library before.
+/// The shared object looks for the program nvc-query in ../libexec/libnvidia-container, in libnvidia-container, in
+/// ../../libexec/libnvidia-container, in its own directory (all relative to its own file), and in the directory set at
+/// build time; the static library only in the last one. If the program is missing, or the bounding set of the process
+/// would leave it without CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID although it needs them, a process with one thread
+/// forks instead, with a copy of all its memory. With more threads this is an error: initialise the library earlier.
 ///
 /// Returns 0, or -1 with an error: "invalid argument" for an empty path, "invalid option: ...", "too many options",
 /// "change root failed: ...", "load library failed: ...", "nvml error: ...", "driver rpc error: ...", "process creation
@@ -437,7 +438,8 @@ pub unsafe extern "C" fn nvc_init(
     unsafe { call(ctx, |state| state.init(config, &options)) }
 }
 
-/// Closes what nvc_init opened. The context may be initialised again; one that is not initialised is left as it is.
+/// Closes the driver opened by nvc_init. The context may be initialised again; a context that is not initialised stays
+/// unchanged.
 ///
 /// Returns 0, or -1 for NULL.
 #[unsafe(no_mangle)]
@@ -446,7 +448,7 @@ pub unsafe extern "C" fn nvc_shutdown(ctx: *mut nvc_context) -> c_int {
     let Some(context) = (unsafe { Context::of(ctx) }) else {
         return -1;
     };
-    // Not a call like others: a context that an internal error has spoilt can be shut down.
+    // Not through `call`: a context that a panic has poisoned can still be shut down.
     guard(-1, || {
         let mut state = context.lock();
         state.driver = None;
@@ -455,9 +457,9 @@ pub unsafe extern "C" fn nvc_shutdown(ctx: *mut nvc_context) -> c_int {
     })
 }
 
-/// Returns the text of the context's last error; NULL if there was none yet, and for NULL.
+/// Returns the text of the context's last error; NULL if there was none yet, and for a NULL context.
 ///
-/// A call that succeeds leaves the text of an earlier failure in place: ask only after a failure. The text belongs to the
+/// A call that succeeds keeps the text of an earlier failure: call this only after a failure. The text belongs to the
 /// context. It is valid until the next call on the context that fails, and until nvc_context_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_error(ctx: *mut nvc_context) -> *const c_char {
@@ -492,7 +494,7 @@ mod tests {
         let message = unsafe { CStr::from_ptr(message) };
         let text = "open failed: /image/?[31m E1121 forged : no such file or directory";
         assert_eq!(message.to_str(), Ok(text));
-        // SAFETY: a live context, not used any more.
+        // SAFETY: a live context, not used afterwards.
         unsafe { nvc_context_free(context) };
     }
 
@@ -513,7 +515,7 @@ mod tests {
         assert_eq!(seen, 0);
         // SAFETY: inside the context.
         assert_eq!(unsafe { byte.read() }, 1);
-        // SAFETY: a live context, not used any more.
+        // SAFETY: a live context, not used afterwards.
         unsafe { nvc_context_free(context) };
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the GPUs and gives them to containers.
+//! Finds the GPUs and adds them to containers.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -30,9 +30,9 @@ pub struct nvc_device {
     pub arch: *mut c_char,
     /// Brand, for instance "Tesla".
     pub brand: *mut c_char,
-    /// Its device; the path is NULL under WSL.
+    /// Its device node; the path is NULL under WSL.
     pub node: nvc_device_node,
-    /// Whether it can be in MIG mode.
+    /// True if it supports MIG mode.
     pub mig_capable: bool,
     /// Directory of its MIG capabilities; NULL under WSL.
     pub mig_caps_path: *mut c_char,
@@ -46,7 +46,7 @@ pub struct nvc_device {
 pub struct nvc_device_info {
     /// An array in NVML's order.
     pub gpus: *mut nvc_device,
-    /// How many.
+    /// Number of GPUs.
     pub ngpus: usize,
 }
 
@@ -86,7 +86,7 @@ impl nvc_device {
         }
     }
 
-    /// The GPU as a caller wants it mounted: what plans ask about.
+    /// Converts the GPU that a caller wants to mount: the fields that planning needs.
     ///
     /// # Safety
     /// Unless NULL, `device` is as the header demands.
@@ -106,9 +106,9 @@ impl nvc_device {
     }
 }
 
-/// Completes a native GPU with what the driver root says of it.
+/// Completes a native GPU with information from the driver root.
 fn look_up(mut gpu: Gpu, session: &DriverSession) -> Result<Gpu> {
-    // A file's name, not a way out of its directory.
+    // Accepts a file name only, so that the path cannot leave its directory.
     if gpu.node.is_none() || gpu.busid.is_empty() || gpu.busid.contains('/') {
         return Err(invalid_argument());
     }
@@ -116,11 +116,13 @@ fn look_up(mut gpu: Gpu, session: &DriverSession) -> Result<Gpu> {
     Ok(gpu)
 }
 
-/// Finds the GPUs. Those that NVML fails on are left out, unless it fails on all.
+/// Finds the GPUs. GPUs that NVML fails on are omitted, unless it fails on all of them.
 ///
-/// opts is ignored. The first call on an initialised context tells what the driver said then; each later one asks it anew.
+/// opts is ignored. The first call on an initialised context returns the driver's answers from that time; each later
+/// one queries it again.
 ///
-/// Returns a record, to be released with nvc_device_info_free; it does not depend on the context. Or NULL with an error.
+/// Returns a record, to be released with nvc_device_info_free; it does not depend on the context. Returns NULL with an
+/// error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_device_info_new(
     ctx: *mut nvc_context,
@@ -138,7 +140,7 @@ pub unsafe extern "C" fn nvc_device_info_new(
     unsafe { call(ctx, body) }
 }
 
-/// Releases what nvc_device_info_new returned, with all GPUs and MIG devices. NULL is allowed.
+/// Releases a record of nvc_device_info_new, with all GPUs and MIG devices. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_device_info_free(info: *mut nvc_device_info) {
     let Some(record) = handles::take(Kind::DeviceInfo, info) else {
@@ -169,10 +171,10 @@ pub unsafe extern "C" fn nvc_device_info_free(info: *mut nvc_device_info) {
     unsafe { release(record) };
 }
 
-/// Gives a container a GPU: its device node, the right to open it, and its entry in /proc/driver/nvidia/gpus.
+/// Adds a GPU to a container: its device node, the right to open it, and its entry in /proc/driver/nvidia/gpus.
 ///
-/// Call nvc_driver_mount before. Either everything is done or nothing. dev may be made by the caller; busid and node are
-/// what counts.
+/// Call nvc_driver_mount first. Everything is done or nothing. The caller may construct dev; only busid and node are
+/// used.
 ///
 /// Returns 0, or -1 with an error.
 #[unsafe(no_mangle)]
@@ -199,7 +201,7 @@ pub unsafe extern "C" fn nvc_device_mount(
     unsafe { call(ctx, body) }
 }
 
-/// Lets a container open the capability devices of all of a GPU's MIG instances, those to come included.
+/// Allows a container to open the capability devices of all of a GPU's MIG instances, including future ones.
 ///
 /// For containers that configure or monitor MIG. Mounts nothing: nvc_mig_config_global_caps_mount and
 /// nvc_mig_monitor_global_caps_mount do.

@@ -1,4 +1,4 @@
-//! Finds the driver's files and gives them to containers.
+//! Finds the driver's files and adds them to containers.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
@@ -28,11 +28,11 @@ use crate::memory::{
 pub struct nvc_device_node {
     /// Path of its node.
     pub path: *mut c_char,
-    /// Its number, as major(3), minor(3) and makedev(3) have it.
+    /// Its number, in the format of major(3), minor(3) and makedev(3).
     pub id: dev_t,
 }
 
-/// What the driver consists of. Paths are below the driver root; none of the arrays has a terminating NULL.
+/// The parts of the driver. Paths are below the driver root; none of the arrays has a terminating NULL.
 #[repr(C)]
 #[derive(Debug)]
 pub struct nvc_driver_info {
@@ -42,27 +42,27 @@ pub struct nvc_driver_info {
     pub cuda_version: *mut c_char,
     /// Programs.
     pub bins: *mut *mut c_char,
-    /// How many.
+    /// Number of programs.
     pub nbins: usize,
     /// Libraries.
     pub libs: *mut *mut c_char,
-    /// How many.
+    /// Number of libraries.
     pub nlibs: usize,
     /// 32-bit libraries.
     pub libs32: *mut *mut c_char,
-    /// How many.
+    /// Number of 32-bit libraries.
     pub nlibs32: usize,
     /// Sockets and directories of the driver's daemons.
     pub ipcs: *mut *mut c_char,
-    /// How many.
+    /// Number of sockets and directories.
     pub nipcs: usize,
-    /// Devices that all GPUs share. Their paths are constant texts of the library.
+    /// Devices that all GPUs share. Their paths are constant strings of the library.
     pub devs: *mut nvc_device_node,
-    /// How many.
+    /// Number of devices.
     pub ndevs: usize,
     /// Firmware.
     pub firmwares: *mut *mut c_char,
-    /// How many.
+    /// Number of firmware files.
     pub nfirmwares: usize,
 }
 
@@ -75,7 +75,7 @@ const SHARED_DEVICES: [&CStr; 5] = [
     c"/dev/dxg",
 ];
 
-/// A device's number as C has it.
+/// Converts a device number to C's format.
 pub(crate) fn device_id(number: DeviceNumber) -> dev_t {
     libc::makedev(number.major, number.minor)
 }
@@ -107,7 +107,7 @@ impl nvc_driver_info {
         }
     }
 
-    /// The driver as a caller wants it mounted: perhaps less than was found.
+    /// Converts the driver that a caller wants to mount, possibly less than was found.
     ///
     /// # Safety
     /// Unless NULL, `info` is as the header demands.
@@ -152,18 +152,18 @@ impl nvc_driver_info {
                     Ok(SharedDevice::new(node, role))
                 })
                 .collect::<Result<_>>()?,
-            // Not of C's concern.
+            // Not available to C.
             ..DriverInfo::default()
         })
     }
 }
 
-/// Paths of files, for C.
+/// Converts the paths of files.
 fn strings<'a>(files: impl Iterator<Item = &'a DriverFile>) -> (*mut *mut c_char, usize) {
     array(files.map(|file| path(file.path.as_path())).collect())
 }
 
-// C hands in bare paths. What each is, is found out here, once: by its name.
+// C passes only paths. Their class and capability are derived here, once, from the name.
 
 fn program(paths: Vec<HostPath>) -> Vec<DriverFile> {
     by_name(paths, catalogue::program_of, Abi::Native)
@@ -173,7 +173,7 @@ fn library(paths: Vec<HostPath>, abi: Abi) -> Vec<DriverFile> {
     by_name(paths, catalogue::library_of, abi)
 }
 
-/// The files that the catalogue knows; no capability is a wish for others.
+/// Returns the files that the catalogue knows; other files belong to no capability.
 fn by_name(
     paths: Vec<HostPath>,
     find: fn(&std::ffi::OsStr) -> Option<&'static Pattern>,
@@ -191,7 +191,7 @@ fn of_class(paths: Vec<HostPath>, class: FileClass) -> Vec<DriverFile> {
     paths.into_iter().map(file).collect()
 }
 
-/// The daemons' sockets are for monitoring; anything else, the MPS directory, is for computing.
+/// The daemons' sockets belong to utility; the rest, which is the MPS directory, to compute.
 fn socket(paths: Vec<HostPath>) -> Vec<DriverFile> {
     let daemons = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
     let file = |path: HostPath| {
@@ -205,7 +205,7 @@ fn socket(paths: Vec<HostPath>) -> Vec<DriverFile> {
     paths.into_iter().map(file).collect()
 }
 
-/// What a device is for: by its number, and by its path where the number is not fixed.
+/// Returns a device's purpose by its number, or by its path if the number is dynamic.
 fn role(node: &DeviceNode) -> DeviceRole {
     const MODESET: DeviceNumber = DeviceNumber {
         major: NVIDIA_MAJOR,
@@ -224,7 +224,7 @@ fn role(node: &DeviceNode) -> DeviceRole {
 }
 
 impl nvc_device_node {
-    /// The node that a caller means.
+    /// Converts a caller's node.
     ///
     /// # Safety
     /// Its path is a string or NULL.
@@ -251,10 +251,10 @@ fn shared_device(device: &SharedDevice) -> Option<nvc_device_node> {
     })
 }
 
-/// The paths in a caller's array.
+/// Returns the paths in a caller's array.
 ///
 /// # Safety
-/// The array has as many strings as said; NULL ones are left out.
+/// The array has `count` strings; NULL entries are skipped.
 unsafe fn paths(array: *mut *mut c_char, count: usize) -> Result<Vec<HostPath>> {
     // SAFETY: the caller's promise.
     let strings = unsafe { slice(array, count) }?.iter();
@@ -265,7 +265,7 @@ unsafe fn paths(array: *mut *mut c_char, count: usize) -> Result<Vec<HostPath>> 
         .collect())
 }
 
-/// A driver of which nothing but what all plans ask about is known.
+/// Returns a driver with only the facts that every plan needs.
 pub(crate) fn outline(session: &mut DriverSession, request: &Request) -> Result<DriverInfo> {
     let needs_version = request.policy.cuda_compat == CudaCompatMode::Ldconfig;
     let unknown = || DriverVersions {
@@ -283,9 +283,9 @@ pub(crate) fn outline(session: &mut DriverSession, request: &Request) -> Result<
     })
 }
 
-/// Finds what the driver consists of.
+/// Finds the parts of the driver.
 ///
-/// opts may be NULL: no options. It has words separated by spaces:
+/// opts may be NULL: no options. Words are separated by spaces:
 ///   no-glvnd          the legacy OpenGL libraries in place of those for GLVND
 ///   no-uvm            without /dev/nvidia-uvm and /dev/nvidia-uvm-tools
 ///   no-modeset        without /dev/nvidia-modeset
@@ -294,10 +294,11 @@ pub(crate) fn outline(session: &mut DriverSession, request: &Request) -> Result<
 ///   no-fabricmanager  without the socket of nv-fabricmanager
 ///   no-gsp-firmware   without firmware
 ///
-/// The first call on an initialised context tells what the driver said then; each later one asks it anew.
-/// Programs are looked up in the directories that the environment variable PATH has.
+/// The first call on an initialised context returns the driver's answers from that time; each later one queries it
+/// again. Programs are looked up in the directories of the environment variable PATH.
 ///
-/// Returns a record, to be released with nvc_driver_info_free; it does not depend on the context. Or NULL with an error.
+/// Returns a record, to be released with nvc_driver_info_free; it does not depend on the context. Returns NULL with an
+/// error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_driver_info_new(
     ctx: *mut nvc_context,
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn nvc_driver_info_new(
     unsafe { call(ctx, body) }
 }
 
-/// Releases what nvc_driver_info_new returned, with all its strings. NULL is allowed.
+/// Releases a record of nvc_driver_info_new, with all its strings. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_driver_info_free(info: *mut nvc_driver_info) {
     let Some(record) = handles::take(Kind::DriverInfo, info) else {
@@ -346,10 +347,10 @@ pub unsafe extern "C" fn nvc_driver_info_free(info: *mut nvc_driver_info) {
     unsafe { release(record) };
 }
 
-/// Gives a container the driver: programs, libraries, firmware, sockets, the devices that all GPUs share, and the driver's
-/// files in /proc, as far as the container's options ask for them.
+/// Adds the driver to a container: programs, libraries, firmware, sockets, the devices that all GPUs share, and the
+/// driver's files in /proc, as far as the container's options request them.
 ///
-/// Either everything is done or nothing. info may be changed before, or made by the caller.
+/// Everything is done or nothing. The caller may change info before the call, or construct it.
 ///
 /// Returns 0, or -1 with an error.
 #[unsafe(no_mangle)]

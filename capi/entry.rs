@@ -1,7 +1,7 @@
-//! Makes the shared object executable: run like a program, it says what it was built from.
+//! Makes the shared object executable: run as a program, it prints its version and build.
 //!
-//! The dynamic loader comes first, named by the section `.interp` as in any program; it jumps to the entry point that
-//! scripts/build-capi.sh names to the linker. Neither is part of the archive.
+//! The dynamic loader, named by the section `.interp` as in any program, starts first; it jumps to the entry point that
+//! scripts/build-capi.sh passes to the linker. Neither is part of the archive.
 
 use std::arch::naked_asm;
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ const LOADER: &[u8; 28] = b"/lib64/ld-linux-x86-64.so.2\0";
 #[cfg(target_arch = "aarch64")]
 const LOADER: &[u8; 28] = b"/lib/ld-linux-aarch64.so.1\0\0";
 
-/// The loader's path; by name, so that the linker can be told to keep it.
+/// The loader's path; a named symbol, so that the linker can be told to keep it.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".interp")]
 static NVC_INTERPRETER: [u8; 28] = *LOADER;
@@ -28,7 +28,7 @@ const TEXT: &str = concat!(
 );
 const FLAGS: &str = concat!("\nbuild flags: ", env!("NVC_BUILD_FLAGS"), "\n");
 
-/// Where the loader jumps to: no return address, the stack as the kernel left it.
+/// The loader's jump target: no return address, and the stack as set up by the kernel.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 extern "C" fn nvc_entrypoint() -> ! {

@@ -1,9 +1,9 @@
-//! Remembers in debug builds what C holds, so that a handle that was released is recognised without touching it.
+//! Tracks C's handles in debug builds, so that a released handle is detected without dereferencing it.
 //!
-//! Using one is undefined, as with `free`; release builds do not look. What a debug build finds it says on standard
-//! error, and then fails the call instead of the process.
+//! Using a released handle is undefined behaviour, as with `free`; release builds do not check. A debug build reports
+//! it on standard error, and fails the call instead of crashing.
 
-/// What a handle is to.
+/// Type of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Config,
@@ -21,7 +21,7 @@ mod known {
 
     use super::Kind;
 
-    /// By the complement of their addresses: leak checkers would take an address for a reference.
+    /// Keyed by the complement of the addresses: leak checkers would take an address for a reference.
     static LIVE: Mutex<BTreeMap<usize, Kind>> = Mutex::new(BTreeMap::new());
 
     fn live() -> MutexGuard<'static, BTreeMap<usize, Kind>> {
@@ -60,13 +60,13 @@ mod known {
     }
 }
 
-/// A handle that goes out.
+/// Records a handle returned to C.
 pub(crate) fn give<T>(kind: Kind, handle: *mut T) -> *mut T {
     known::add(kind, handle.addr());
     handle
 }
 
-/// A handle that comes in; NULL if it is none.
+/// Checks a handle received from C; NULL if it is invalid.
 pub(crate) fn check<T>(kind: Kind, handle: *const T) -> *const T {
     if handle.is_null() || known::has(kind, handle.addr()) {
         handle
@@ -75,7 +75,7 @@ pub(crate) fn check<T>(kind: Kind, handle: *const T) -> *const T {
     }
 }
 
-/// A handle that comes in to be released; none if there is nothing to do.
+/// Checks a handle received from C for release; None if there is nothing to do.
 pub(crate) fn take<T>(kind: Kind, handle: *mut T) -> Option<*mut T> {
     (!handle.is_null() && known::take(kind, handle.addr())).then_some(handle)
 }

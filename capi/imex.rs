@@ -1,4 +1,4 @@
-//! Gives containers IMEX channels.
+//! Adds IMEX channels to containers.
 
 use std::ffi::c_int;
 
@@ -9,7 +9,7 @@ use crate::container::{Container, nvc_container};
 use crate::context::{State, nvc_context};
 use crate::memory::{invalid_argument, slice, value};
 
-/// An IMEX channel. Callers fill it in themselves.
+/// An IMEX channel. Filled in by the caller.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nvc_imex_channel {
@@ -23,11 +23,11 @@ pub struct nvc_imex_channel {
 pub struct nvc_imex_info {
     /// An array; NULL if there are none.
     pub chans: *mut nvc_imex_channel,
-    /// How many.
+    /// Number of channels.
     pub nchans: usize,
 }
 
-/// The numbers of channels.
+/// Returns the numbers of channels.
 ///
 /// # Safety
 /// Its array has as many channels as it says.
@@ -41,9 +41,9 @@ fn number(channel: nvc_imex_channel) -> Result<u32> {
     u32::try_from(channel.id).map_err(|_| invalid_argument())
 }
 
-/// Gives a container an IMEX channel: its device node and the right to open it.
+/// Adds an IMEX channel to a container: its device node and the right to open it.
 ///
-/// Returns 0, or -1 with an error, for instance "stat failed: ..." for a channel that has no node.
+/// Returns 0, or -1 with an error, for instance "stat failed: ..." for a channel without a node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_imex_channel_mount(
     ctx: *mut nvc_context,

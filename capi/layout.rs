@@ -1,6 +1,6 @@
-//! Fixes sizes and offsets: programs that were compiled against upstream's header depend on them.
+//! Checks sizes and offsets of structs, on which programs compiled against upstream's header depend.
 //!
-//! Checked by the compiler, for 64-bit machines; tests/c/layout.c asks a C compiler the same of the header.
+//! Checked by the compiler, for 64-bit machines; tests/c/layout.c makes a C compiler check the header.
 
 use std::mem::{align_of, offset_of, size_of};
 

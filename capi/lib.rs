@@ -1,13 +1,13 @@
 //! Puts libnvc behind the C interface of libnvidia-container.so.1: the same functions, structs and error texts.
 //!
-//! Each function converts, calls libnvc and converts back. The doc comments of what C sees are the C programmer's manual:
-//! they become the comments of include/nvc.h. What must not happen at this border: a panic that crosses it, a pointer
-//! that is trusted to be what its type says without the header saying so, a change to the calling process.
+//! Each function converts, calls libnvc and converts back. The doc comments of the C interface are the C programmer's
+//! manual: they become the comments of include/nvc.h. At this boundary no panic may cross, no pointer is trusted beyond
+//! the header's requirements, and the calling process is not changed.
 
 #![allow(non_camel_case_types)] // the names are C's
 #![allow(clippy::missing_safety_doc)] // the header says what callers must do, in C's words
 
-// what C sees
+// the C interface
 pub mod container;
 pub mod context;
 pub mod device;
@@ -17,14 +17,14 @@ pub mod mig;
 pub mod nvcaps;
 pub mod version;
 
-// the border
+// the boundary
 mod boundary;
 mod handles;
 mod layout;
 mod memory;
 mod options;
 
-// the shared object's surroundings
+// the shared object's support
 mod entry;
 mod logfile;
 mod program;

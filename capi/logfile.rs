@@ -1,7 +1,7 @@
 //! Writes the debug log to the file that `NVC_DEBUG_FILE` names, while a context is initialised.
 //!
-//! The library has a copy of the `log` crate of its own, in the shared object and in the archive, so that the logger it
-//! installs there is not that of a Rust program that uses it.
+//! The shared object and the archive contain their own copy of the `log` crate, so the logger installed there is not
+//! that of a Rust program that links the library.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,7 +12,7 @@ use log::{LevelFilter, Metadata, Record};
 
 use crate::context::environment;
 
-/// The open log, and how many contexts hold it open.
+/// The open log, and the number of contexts that use it.
 static LOG: Mutex<Option<(File, usize)>> = Mutex::new(None);
 
 struct Logger;
@@ -24,7 +24,7 @@ impl log::Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         if let Some((file, _)) = log().as_mut() {
-            // There is nobody to tell that a log cannot be written.
+            // A failure to write the log cannot be reported.
             let _ = file.write_all(debuglog::line(record).as_bytes());
         }
     }
@@ -36,7 +36,7 @@ impl log::Log for Logger {
 #[derive(Debug)]
 pub(crate) struct LogUser;
 
-/// Opens the log, or joins those that have it open; none if none is wanted or it cannot be opened.
+/// Opens the log, or shares the open one; None if no log is requested or it cannot be opened.
 pub(crate) fn open() -> Option<LogUser> {
     let path = environment(c"NVC_DEBUG_FILE")?;
     let mut log = log();
@@ -50,7 +50,7 @@ pub(crate) fn open() -> Option<LogUser> {
         .open(path)
         .ok()?;
     file.write_all(debuglog::BANNER).ok()?;
-    // Fails but once: ours is there already.
+    // Fails only if it is already set, by an earlier call.
     let _ = log::set_logger(&Logger);
     log::set_max_level(LevelFilter::Debug);
     *log = Some((file, 1));

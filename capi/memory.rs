@@ -1,7 +1,7 @@
 //! Moves strings and arrays between Rust and C.
 //!
-//! What C gets is on the C library's heap: clients have been seen to replace pieces of it. Running out of memory ends
-//! the process, as it does everywhere in Rust.
+//! Memory passed to C is on the C library's heap, because some clients replace parts of it. Out of memory aborts the
+//! process, as everywhere in Rust.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ffi::{CStr, CString, OsStr, c_char};
@@ -10,12 +10,12 @@ use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
 
-/// The error for arguments that cannot be.
+/// Returns the error for invalid arguments.
 pub(crate) fn invalid_argument() -> Error {
     Error::new(ErrorKind::InvalidArgument, "invalid argument")
 }
 
-/// A copy of `bytes` up to the first zero, to be released with `free`.
+/// Copies `bytes` up to the first zero, to be released with `free`.
 pub(crate) fn string(bytes: impl AsRef<[u8]>) -> *mut c_char {
     let text: Vec<u8> = bytes
         .as_ref()
@@ -24,7 +24,7 @@ pub(crate) fn string(bytes: impl AsRef<[u8]>) -> *mut c_char {
         .take_while(|b| *b != 0)
         .collect();
     let text = CString::new(text).unwrap_or_default();
-    // SAFETY: strdup(3) reads a string that ends with zero, which a CString does.
+    // SAFETY: strdup(3) reads a NUL-terminated string, which a CString is.
     let copy = unsafe { libc::strdup(text.as_ptr()) };
     if copy.is_null() {
         handle_alloc_error(Layout::for_value(text.as_bytes_with_nul()));
@@ -32,30 +32,30 @@ pub(crate) fn string(bytes: impl AsRef<[u8]>) -> *mut c_char {
     copy
 }
 
-/// A copy of a path.
+/// Copies a path.
 pub(crate) fn path(path: impl AsRef<Path>) -> *mut c_char {
     string(path.as_ref().as_os_str().as_bytes())
 }
 
-/// A copy of a path, or NULL.
+/// Copies a path, or returns NULL.
 pub(crate) fn optional_path(at: Option<impl AsRef<Path>>) -> *mut c_char {
     at.map_or(std::ptr::null_mut(), path)
 }
 
-/// The items in one block, and their number; the block is there even if they are none.
+/// Copies items into one block; returns it with their number. The block exists even without items.
 pub(crate) fn array<T>(items: Vec<T>) -> (*mut T, usize) {
     let count = items.len();
     let block = allocate::<T>(count.max(1));
     for (index, item) in items.into_iter().enumerate() {
         // SAFETY: the block has room for all items, and this is one of them.
         let place = unsafe { block.add(index) };
-        // SAFETY: inside the block, which malloc(3) aligned for any type; nothing is overwritten that needs dropping.
+        // SAFETY: inside the block, which malloc(3) aligned for any type; nothing that needs dropping is overwritten.
         unsafe { place.write(item) };
     }
     (block, count)
 }
 
-/// One value in a block of its own.
+/// Moves one value into its own block.
 pub(crate) fn one<T>(value: T) -> *mut T {
     array(vec![value]).0
 }
@@ -70,10 +70,10 @@ fn allocate<T>(count: usize) -> *mut T {
     block
 }
 
-/// Releases a block or string; NULL is none.
+/// Releases a block or string; NULL is allowed.
 ///
 /// # Safety
-/// `block` is NULL or came from malloc(3), and nobody uses it any more.
+/// `block` is NULL or came from malloc(3), and is not used afterwards.
 pub(crate) unsafe fn release<T>(block: *mut T) {
     // SAFETY: the caller's promise is free(3)'s requirement.
     unsafe { libc::free(block.cast()) };
@@ -93,10 +93,10 @@ pub(crate) unsafe fn release_strings(strings: *mut *mut c_char, count: usize) {
     unsafe { release(strings) };
 }
 
-/// What C calls a string; NULL is none.
+/// Borrows a C string; None for NULL.
 ///
 /// # Safety
-/// `text` is NULL or ends with zero, and nobody changes it for as long as the result is used.
+/// `text` is NULL or NUL-terminated, and does not change while the result is used.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a OsStr> {
     if text.is_null() {
         return None;
@@ -106,7 +106,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a OsStr> {
     Some(OsStr::from_bytes(text.to_bytes()))
 }
 
-/// Option words; bytes that are not UTF-8 are in no word and only change how an error quotes them.
+/// Returns option words; bytes that are not UTF-8 match no word and only change how an error quotes them.
 ///
 /// # Safety
 /// As [`text`].
@@ -119,13 +119,13 @@ pub(crate) unsafe fn words(options: *const c_char, default: &str) -> String {
     )
 }
 
-/// An array; NULL is one without items.
+/// Borrows an array; NULL with count 0 is empty.
 ///
 /// # Errors
-/// `invalid argument` for NULL with items, and for more of them than memory can hold (a negative number).
+/// `invalid argument` for NULL with items, and for more items than memory can hold (a negative number).
 ///
 /// # Safety
-/// Unless NULL, `items` are `count` items, which nobody changes for as long as the result is used.
+/// Unless NULL, `items` are `count` items, which do not change while the result is used.
 pub(crate) unsafe fn slice<'a, T>(items: *const T, count: usize) -> Result<&'a [T]> {
     let bytes = count.checked_mul(size_of::<T>());
     let fits = bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok());
@@ -139,13 +139,13 @@ pub(crate) unsafe fn slice<'a, T>(items: *const T, count: usize) -> Result<&'a [
     }
 }
 
-/// What a pointer that must not be NULL points to.
+/// Borrows the target of a pointer that must not be NULL.
 ///
 /// # Errors
-/// `invalid argument` for NULL and for what cannot be the address of a `T`.
+/// `invalid argument` for NULL and for an address that cannot be a `T`'s.
 ///
 /// # Safety
-/// Unless NULL, `pointer` points to a `T` that nobody changes for as long as the result is used.
+/// Unless NULL, `pointer` points to a `T` that does not change while the result is used.
 pub(crate) unsafe fn value<'a, T>(pointer: *const T) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     let items = unsafe { slice(pointer, 1) }?;
@@ -162,7 +162,7 @@ mod tests {
         let copy = string(b"/mnt/\xff\0rest");
         // SAFETY: a string of `string`.
         assert_eq!(unsafe { text(copy) }.unwrap().as_bytes(), b"/mnt/\xff");
-        // SAFETY: the same, not used any more.
+        // SAFETY: the same, not used afterwards.
         unsafe { release(copy) };
         // SAFETY: NULL is allowed.
         assert_eq!(unsafe { text(std::ptr::null()) }, None);
@@ -175,11 +175,11 @@ mod tests {
         assert_eq!(unsafe { slice(block, count) }.unwrap(), [1, 2, 3]);
         // SAFETY: as above.
         assert_eq!(*unsafe { value(block) }.unwrap(), 1);
-        // SAFETY: not used any more.
+        // SAFETY: not used afterwards.
         unsafe { release(block) };
         let (empty, count) = array(Vec::<u64>::new());
         assert!(!empty.is_null() && count == 0);
-        // SAFETY: not used any more.
+        // SAFETY: not used afterwards.
         unsafe { release(empty) };
     }
 
@@ -193,7 +193,7 @@ mod tests {
         // SAFETY: NULL is allowed.
         assert!(unsafe { value(null) }.is_err());
         let item = 0u64;
-        // SAFETY: refused before it is looked at.
+        // SAFETY: rejected before it is dereferenced.
         assert!(unsafe { slice(&raw const item, usize::MAX) }.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Gives containers MIG devices and the right to manage them.
+//! Adds MIG devices and the right to manage them to containers.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -17,7 +17,7 @@ use crate::memory::{array, invalid_argument, path, release, slice, string, text,
 #[repr(C)]
 #[derive(Debug)]
 pub struct nvc_mig_device {
-    /// The GPU that it is part of, in the same record.
+    /// Its GPU, in the same record.
     pub parent: *mut nvc_device,
     /// "MIG-...".
     pub uuid: *mut c_char,
@@ -37,7 +37,7 @@ pub struct nvc_mig_device {
 pub struct nvc_mig_device_info {
     /// An array; NULL if there are none.
     pub devices: *mut nvc_mig_device,
-    /// How many.
+    /// Number of devices.
     pub ndevices: usize,
 }
 
@@ -61,7 +61,7 @@ impl nvc_mig_device_info {
     /// Releases the devices.
     ///
     /// # Safety
-    /// It came from `new` and is not used any more.
+    /// It came from `new` and is not used afterwards.
     pub(crate) unsafe fn release(&self) {
         // SAFETY: the caller's promise.
         for device in unsafe { slice(self.devices, self.ndevices) }.unwrap_or_default() {
@@ -76,7 +76,7 @@ impl nvc_mig_device_info {
 }
 
 impl nvc_mig_device {
-    /// The MIG device that a caller means.
+    /// Converts a caller's MIG device.
     ///
     /// # Safety
     /// Unless NULL, `device` is as the header demands.
@@ -99,9 +99,9 @@ impl nvc_mig_device {
     }
 }
 
-/// Gives a container a MIG device: the capabilities of its GPU instance and its compute instance.
+/// Adds a MIG device to a container: the capabilities of its GPU instance and its compute instance.
 ///
-/// The GPU is not given with it: call nvc_device_mount for dev->parent as well.
+/// This does not add the GPU: call nvc_device_mount for dev->parent as well.
 ///
 /// Returns 0, or -1 with an error.
 #[unsafe(no_mangle)]
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
     unsafe { call(ctx, body) }
 }
 
-/// Gives a container the right to create and destroy MIG instances.
+/// Allows a container to create and destroy MIG instances.
 ///
 /// Returns 0, or -1 with an error.
 #[unsafe(no_mangle)]
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn nvc_mig_config_global_caps_mount(
     unsafe { call(ctx, |state| mount_global(state, container, "config")) }
 }
 
-/// Gives a container the right to see all MIG instances of the machine.
+/// Allows a container to monitor all MIG instances of the machine.
 ///
 /// Returns 0, or -1 with an error.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! Tells how the driver grants capabilities, and which device grants one.
+//! Reports how the driver grants capabilities, and which device grants one.
 
 use std::ffi::{c_char, c_int};
 use std::path::Path;
@@ -36,8 +36,8 @@ pub extern "C" fn nvc_nvcaps_style() -> c_int {
 /// Finds the device of a capability, given the path of the capability's file, for instance
 /// "/proc/driver/nvidia/capabilities/mig/config".
 ///
-/// The context need not be initialised: the driver root is "/" then. On success node->path is the caller's, who releases
-/// it with free(); on failure node is not touched.
+/// The context need not be initialised; the driver root is then "/". On success node->path belongs to the caller, who
+/// releases it with free(); on failure node is not changed.
 ///
 /// Returns 0, or -1 with an error: "invalid argument" for NULL, "unable to get cap device attributes: ...".
 #[unsafe(no_mangle)]

@@ -1,7 +1,7 @@
-//! Reads the option words of containers, and knows the numbers that C sees of them.
+//! Parses the option words of containers, and defines their bit values, which are visible to C.
 //!
-//! The words are separated by spaces; order and duplicates do not matter. The numbers are part of the ABI: a container
-//! begins with them, and upstream's command line reads them there.
+//! The words are separated by spaces; order and duplicates do not matter. The bit values are part of the ABI: a
+//! container begins with them, and upstream's command line reads them there.
 
 use bitflags::bitflags;
 use libnvc::options::CudaCompatMode;
@@ -9,18 +9,18 @@ use libnvc::request::{Capabilities, Policy, Request};
 use libnvc::{Error, ErrorKind, Result};
 
 bitflags! {
-    /// How a container is reached and what it gets.
+    /// How to reach a container, and what it gets.
     ///
-    /// Video and display come with what they need: the words say so. Bit 4 was never given out.
+    /// The words for video and display include the capabilities they need. Bit 4 was never assigned.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct ContainerOptions: u32 {
         /// Reach the container through the caller's /proc.
         const SUPERVISED = 1 << 0;
         /// Reach the container through the /proc in its own root.
         const STANDALONE = 1 << 1;
-        /// Do no device-cgroup work.
+        /// Do not change the device cgroup.
         const NO_CGROUPS = 1 << 2;
-        /// Do not bind device nodes.
+        /// Do not mount device nodes.
         const NO_DEVBIND = 1 << 3;
         const UTILITY = 1 << 5;
         const COMPUTE = 1 << 6;
@@ -62,14 +62,14 @@ impl ContainerOptions {
         ("cuda-compat-mode=mount", Self::CUDA_COMPAT_MOUNT),
     ];
 
-    /// The options of a container for which none are given.
+    /// The options of a container without explicit options.
     pub(crate) const DEFAULT_WORDS: &str = "standalone no-cgroups no-devbind utility";
 
-    /// The set that `words` name, checked for contradictions.
+    /// Parses the set that `words` name, and checks it for contradictions.
     ///
     /// # Errors
-    /// `invalid option: <word>`, `too many options`, `invalid mode of operation` unless exactly one of
-    /// `supervised` and `standalone` is there, `only one cuda-compat-mode can be specified at a time`.
+    /// `invalid option: <word>`, `too many options`, `invalid mode of operation` unless exactly one of `supervised` and
+    /// `standalone` is given, `only one cuda-compat-mode can be specified at a time`.
     pub(crate) fn parse(words: &str) -> Result<Self> {
         let options: Self = libnvc::options::parse(words, Self::WORDS)?;
         if options.contains(Self::SUPERVISED) == options.contains(Self::STANDALONE) {
@@ -79,10 +79,10 @@ impl ContainerOptions {
         Ok(options)
     }
 
-    /// What the container asks for; its devices are named by later calls.
+    /// Returns the container's request; later calls name the devices.
     pub(crate) fn request(self) -> Result<Request> {
         let words = [
-            // The programs' bit: video brings the libraries of compute too, but is no wish for the rest.
+            // The programs' bit: video includes the compute libraries, but does not request the rest of compute.
             (Self::UTILITY_BINS, Capabilities::UTILITY),
             (Self::COMPUTE_BINS, Capabilities::COMPUTE),
             (Self::NGX, Capabilities::NGX),
@@ -104,7 +104,7 @@ impl ContainerOptions {
         })
     }
 
-    /// How the image's CUDA compatibility libraries are used; `Disabled` wins, `Mount` is the default.
+    /// Returns the use of the image's CUDA compatibility libraries; `Disabled` has precedence, `Mount` is the default.
     fn cuda_compat(self) -> Result<CudaCompatMode> {
         let both = Self::CUDA_COMPAT_LDCONFIG | Self::CUDA_COMPAT_MOUNT;
         if self.contains(Self::CUDA_COMPAT_DISABLED) {
@@ -130,7 +130,7 @@ fn invalid(text: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// Upstream's command line was compiled with these.
+    /// Upstream's command line was compiled with these values.
     #[test]
     fn numbers_are_part_of_the_abi() {
         for (words, number) in [

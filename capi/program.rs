@@ -1,7 +1,7 @@
-//! Finds `nvc-query`, the program that the library executes to ask NVML, without being told where it is.
+//! Finds `nvc-query`, the program that the library executes to query NVML, without configuration.
 //!
-//! The shared object looks relative to its own file, so that an installation works under any prefix; where the library
-//! is part of a program, only the directory that it was built for counts.
+//! The shared object searches relative to its own file, so that an installation works under any prefix. If the library
+//! is part of a program, only the directory set at build time counts.
 
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
@@ -15,14 +15,14 @@ use crate::version::nvc_version;
 
 const NAME: &str = "nvc-query";
 
-/// Where it is installed if nothing else was said at build time.
+/// Installation directory if none was set at build time.
 const LIBEXEC: &str = match option_env!("NVC_LIBEXECDIR") {
     Some(directory) => directory,
     None => "/usr/local/libexec/libnvidia-container", // as scripts/place.sh has it
 };
 
-/// From the shared object's directory: a prefix with lib, a private directory, a prefix with multiarch directories, and
-/// last the build tree.
+/// Relative to the shared object's directory: a prefix with lib, a private directory, a prefix with multiarch
+/// directories, and last the build tree.
 const NEARBY: [&str; 4] = [
     "../libexec/libnvidia-container",
     "libnvidia-container",
@@ -30,10 +30,10 @@ const NEARBY: [&str; 4] = [
     "",
 ];
 
-/// The program's path.
+/// Returns the program's path.
 ///
 /// # Errors
-/// `process creation failed: nvc-query is in none of <directories>`; it cannot be told where the library is.
+/// `process creation failed: nvc-query is in none of <directories>`; the library's own path cannot be determined.
 pub(crate) fn find() -> Result<PathBuf> {
     let directories = directories(&own_file()?);
     let mut paths = directories.iter().map(|directory| directory.join(NAME));
@@ -57,7 +57,7 @@ fn directories(own_file: &Path) -> Vec<PathBuf> {
     let own_directory = own_file.parent().filter(|_| is_shared_object);
     let nearby = own_directory.into_iter().flat_map(|own| {
         NEARBY.iter().map(|tail| {
-            // `lib` may be a link: up from there is where the loader went, so links count first.
+            // `lib` may be a link: `..` must start from the real directory, so links are resolved first.
             let path = own.join(tail);
             path.canonicalize().unwrap_or(path)
         })
@@ -65,13 +65,13 @@ fn directories(own_file: &Path) -> Vec<PathBuf> {
     nearby.chain([PathBuf::from(LIBEXEC)]).collect()
 }
 
-/// The file that this code was loaded from: the shared object, or the program that the library is part of.
+/// Returns the file that this code was loaded from: the shared object, or the program that the library is part of.
 ///
-/// The kernel knows it. The loader's name for it may be relative to a directory that the process has left, and then it is
-/// perhaps a file of a container's image: such a name counts for nothing.
+/// The path comes from the kernel. The loader's name may be relative to a directory that the process has left, and may
+/// then refer to a file of a container's image, so it is not used.
 ///
 /// # Errors
-/// It cannot be told which file it is.
+/// The file cannot be determined.
 fn own_file() -> Result<PathBuf> {
     let address = nvc_version as *const libc::c_void;
     let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
@@ -84,7 +84,8 @@ fn own_file() -> Result<PathBuf> {
     })
 }
 
-/// The file at an address, by the kernel's list of mappings: `start-end permissions offset device inode path`.
+/// Returns the file at an address, from the kernel's list of mappings: `start-end permissions offset device inode
+/// path`.
 fn mapped_file(maps: &[u8], address: usize) -> Option<PathBuf> {
     let holds = |line: &[u8]| {
         let range = line.split(|byte| *byte == b' ').next()?;
@@ -98,17 +99,17 @@ fn mapped_file(maps: &[u8], address: usize) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(line.get(start..)?)))
 }
 
-/// What the loader calls the file at an address.
+/// Returns the loader's name for the file at an address.
 fn loaders_name(address: *const libc::c_void) -> Option<PathBuf> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: dladdr(3) takes any address and fills the record.
     let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
-    // SAFETY: a record of pointers and addresses, for which zero is a value.
+    // SAFETY: a record of pointers and addresses, for which zero is a valid value.
     let info = unsafe { info.assume_init() };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: a name that ends with zero and lives as long as the object is loaded, which this code is part of.
+    // SAFETY: a NUL-terminated name that lives as long as the object is loaded, which this code is part of.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(directories(program), [Path::new(LIBEXEC)]);
     }
 
-    /// The place of a build without scripts is that of the scripts.
+    /// A build without the scripts uses the same directory as the scripts.
     #[test]
     fn the_scripts_have_the_same_place() {
         let place = include_str!("../scripts/place.sh");

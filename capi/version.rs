@@ -1,4 +1,4 @@
-//! Tells the library's version.
+//! Returns the library's version.
 
 use std::ffi::{c_char, c_uint};
 
@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_uint};
 #[repr(C)]
 #[derive(Debug)]
 pub struct nvc_version {
-    /// Major version; that of the ABI.
+    /// Major version, which is the ABI's.
     pub major: c_uint,
     /// Minor version.
     pub minor: c_uint,
@@ -16,7 +16,7 @@ pub struct nvc_version {
     pub string: *const c_char,
 }
 
-// SAFETY: nothing in it changes, and the text it points to is constant.
+// SAFETY: it is immutable, and the text it points to is constant.
 unsafe impl Sync for nvc_version {}
 
 static VERSION: nvc_version = nvc_version {
@@ -33,7 +33,7 @@ const fn number(text: &str) -> c_uint {
     }
 }
 
-/// Returns the version of the library that is loaded, which may be newer than this header (NVC_VERSION).
+/// Returns the version of the loaded library, which may be newer than this header (NVC_VERSION).
 ///
 /// Never NULL. The record is constant and belongs to the library. May be called by any thread at any time.
 #[unsafe(no_mangle)]

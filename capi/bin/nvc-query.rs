@@ -1,4 +1,4 @@
-//! `nvc-query`: asks NVML on behalf of libnvidia-container.so, which executes it; does nothing for anybody else.
+//! `nvc-query`: queries NVML for libnvidia-container.so, which executes it; does nothing for other callers.
 
 #![forbid(unsafe_code)]
 

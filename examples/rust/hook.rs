@@ -2,8 +2,8 @@
 //!
 //!     "hooks": { "createContainer": [{ "path": "/path/to/hook", "args": ["hook", "GPU", "DRIVER-ROOT"], "env": [] }] }
 //!
-//! The runtime passes the container's state on standard input. The hook is in the container's mount namespace already,
-//! and there is no process that it could name: only the root matters.
+//! The runtime passes the container's state on standard input. The hook already runs in the container's mount
+//! namespace, and has no process to name: only the root matters.
 
 use std::env::args;
 use std::error::Error;
@@ -16,7 +16,7 @@ use libnvc::{Target, configure};
 use serde_json::Value;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // NVML is asked by a process of its own: this program, executed once more.
+    // A separate process queries NVML: this program, executed again.
     query::serve_if_asked();
 
     let words: Vec<String> = args().skip(1).collect();
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The container's root: crun names it in the state, others in the bundle's config.json.
+/// Returns the container's root: crun names it in the state, other runtimes in the bundle's config.json.
 fn root(state: &Value) -> Result<PathBuf, Box<dyn Error>> {
     let text = |value: &Value| value.as_str().map(PathBuf::from);
     let bundle = text(&state["bundle"]).ok_or("no bundle in the state")?;

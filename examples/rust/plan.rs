@@ -1,4 +1,4 @@
-//! Prints, as JSON, what a container would get of the driver and of one GPU, and changes nothing.
+//! Prints as JSON what a container would get from the driver and of one GPU, without changing anything.
 //!
 //!     plan PID ROOTFS GPU [DRIVER-ROOT]
 
@@ -10,7 +10,7 @@ use libnvc::request::{Capabilities, DeviceRequest, Policy, Request};
 use libnvc::{Configuration, Target, render};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // NVML is asked by a process of its own: this program, executed once more.
+    // A separate process queries NVML: this program, executed again.
     query::serve_if_asked();
 
     let words: Vec<String> = args().skip(1).collect();

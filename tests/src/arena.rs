@@ -1,7 +1,7 @@
-//! Runs `configure` on roots that mean harm, and looks whether anything got out, stayed, or was left out.
+//! Runs `configure` on hostile roots, and checks for escapes, leftovers and omissions.
 //!
-//! An arena has a canary, which is what links that lead out lead to, a mount namespace for the containers, and a memory of how
-//! the host looks. Everything is told as a text, so that whoever generated the root can shrink it.
+//! An arena has a canary, the target of escaping links; a mount namespace for the containers; and a snapshot of the
+//! host. Failures are returned as text, so that the generator can shrink the root.
 
 mod verdict;
 
@@ -21,21 +21,21 @@ use serde_json::Value;
 
 use crate::{command_line, host_ldconfig};
 
-/// How `configure` is told of the container.
+/// The way `configure` addresses the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// From the host, by a process.
     Supervised,
-    /// From within, by a child of the container's process.
+    /// From inside, by a child of the container's process.
     Standalone,
 }
 
-/// How a `configure` ended.
+/// The result of a `configure`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// All was done.
+    /// Everything was done.
     Done,
-    /// Nothing was done; the sort of error.
+    /// Nothing was done; the kind of error.
     Refused(String),
 }
 
@@ -47,17 +47,17 @@ pub struct Arena {
     canary: Tree,
     host: Vec<(u64, Mount)>,
     namespaces: Vec<PathBuf>,
-    /// Device of the file system of the scratch directories: the driver's files and the canary's.
+    /// Device number of the scratch filesystem, which holds the driver's files and the canary.
     device: String,
     /// The namespace's mounts without a container.
     empty: Vec<(u64, Mount)>,
 }
 
 impl Arena {
-    /// Prepares everything.
+    /// Sets everything up.
     ///
     /// # Errors
-    /// Something cannot be made.
+    /// A file or mount cannot be created.
     pub fn new() -> io::Result<Self> {
         let driver = machine::driver();
         let scratch = Scratch::new()?;
@@ -79,20 +79,20 @@ impl Arena {
         })
     }
 
-    /// The canary.
+    /// Returns the canary.
     pub fn canary(&self) -> PathBuf {
         self.scratch.join("canary")
     }
 
-    /// The namespace of the containers.
+    /// Returns the containers' namespace.
     pub fn inside(&self) -> &Inside {
         &self.inside
     }
 
-    /// Builds a root; gives its path, which is the same for all.
+    /// Builds a root; returns its path, which is the same for all.
     ///
     /// # Errors
-    /// Text of what failed.
+    /// A description of the failure.
     pub fn build(&self, root: &Root) -> Result<PathBuf, String> {
         let (base, canary) = (self.scratch.join("base"), self.canary());
         let place = Place {
@@ -104,16 +104,16 @@ impl Arena {
         let built = self.inside.run(|| hostile::build(root, &place));
         let built = built.and_then(|built| built);
         built.map_err(|error| {
-            // Whatever was mounted until then would be found, and reported instead, after the next root.
+            // Otherwise the mounts made so far would be found and reported after the next root.
             let cleared = self.clear().err().unwrap_or_default();
             format!("building: {error} {cleared}")
         })
     }
 
-    /// Unmounts the root; nothing else may be mounted in the namespace then.
+    /// Unmounts the root; fails if anything else is mounted in the namespace.
     ///
     /// # Errors
-    /// Text of what is left.
+    /// A description of the remaining mounts.
     pub fn clear(&self) -> Result<(), String> {
         let base = self.scratch.join("base");
         let cleared = self.inside.run(|| umount2(&base, MntFlags::MNT_DETACH));
@@ -130,7 +130,7 @@ impl Arena {
         ))
     }
 
-    /// `configure` with more words.
+    /// Prepares `configure` with additional arguments.
     ///
     /// # Errors
     /// It cannot be started.
@@ -155,10 +155,10 @@ impl Arena {
         }
     }
 
-    /// Builds a root, configures it, and judges what came of it.
+    /// Builds a root, configures it, and checks the result.
     ///
     /// # Errors
-    /// Text of what is wrong.
+    /// A description of the violation.
     pub fn try_root(&self, mode: Mode, root: &Root, words: &[&str]) -> Result<Ending, String> {
         let path = self.build(root)?;
         let tried = self.try_built(mode, &path, words);
@@ -210,7 +210,7 @@ impl Arena {
     /// Fails if the canary, the host's mounts or this process's namespaces changed.
     ///
     /// # Errors
-    /// Text of what changed.
+    /// A description of the change.
     pub fn host_is_unchanged(&self) -> Result<(), String> {
         let canary = told(Tree::with_traces(&self.canary()))?;
         let changes = canary.changes_since(&self.canary);
@@ -238,23 +238,23 @@ impl Arena {
         Ok(())
     }
 
-    /// Device of the file system that has the driver's files and the canary.
+    /// Returns the device number of the filesystem with the driver's files and the canary.
     pub fn device(&self) -> &str {
         &self.device
     }
 }
 
-/// A container at one moment.
+/// A snapshot of a container.
 #[derive(Debug)]
 struct Seen {
     mounts: Vec<(u64, Mount)>,
     files: Tree,
 }
 
-/// How the program ended, if it did so in an orderly way.
+/// Classifies how the program ended.
 ///
 /// # Errors
-/// It did not.
+/// It crashed, hung or misreported.
 pub fn ending(outcome: &Outcome) -> Result<Ending, String> {
     let text = outcome.message().strip_prefix("nvidia-container-cli: ");
     match (outcome.status, text) {
@@ -262,7 +262,7 @@ pub fn ending(outcome: &Outcome) -> Result<Ending, String> {
         (Some(0), _) => Ok(Ending::Done),
         (Some(1), Some(text)) => {
             let (sort, rest) = text.split_once(':').unwrap_or((text, ""));
-            // Paths differ from root to root; the cause is what follows the last colon.
+            // Paths differ between roots; the cause follows the last colon.
             let cause = rest.lines().next().unwrap_or_default().rsplit(": ").next();
             let cause = cause.and_then(|cause| cause.split(" for /").next());
             Ok(Ending::Refused(format!(
@@ -284,10 +284,10 @@ fn difference(before: &[(u64, Mount)], after: &[(u64, Mount)]) -> String {
     lines(after, before, '+') + &lines(before, after, '-')
 }
 
-/// The mounts of `before` without those that are gone together with their mount points.
+/// Returns the mounts of `before` without those that vanished together with their mount points.
 ///
-/// Removing a mount point unmounts it in every namespace. The machine's own services do that at any time: systemd for the
-/// credentials of each service that it starts, for example.
+/// Removing a mount point unmounts it in every namespace. The machine's services do that at any time, such as systemd
+/// with each service's credentials.
 fn without_removed(
     before: &[(u64, Mount)],
     after: &[(u64, Mount)],

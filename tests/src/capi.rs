@@ -1,4 +1,4 @@
-//! Compiles C programs against the built C library and runs them, plainly, under sanitizers and under valgrind.
+//! Compiles C programs against the built C library and runs them, plain, under sanitizers and under valgrind.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub fn library_dir() -> PathBuf {
     directory
 }
 
-/// The shared object itself.
+/// Returns the shared object.
 ///
 /// # Panics
 /// It is not there.
@@ -40,13 +40,13 @@ pub fn shared_object() -> PathBuf {
         .unwrap_or_else(|error| panic!("{}: {error}", link.display()))
 }
 
-/// The top of the sources.
+/// Returns the root of the sources.
 pub fn repository() -> &'static Path {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap_or(tests)
 }
 
-/// What a program is compiled for.
+/// The checker to compile for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Nothing in particular.
@@ -55,7 +55,7 @@ pub enum Check {
     Valgrind,
     /// With the address sanitizer, its leak checker, and the undefined behaviour sanitizer.
     Sanitizers,
-    /// With the library in it.
+    /// Statically linked with the library.
     Static,
 }
 
@@ -67,10 +67,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles a source of the repository; the compiler may not warn.
+    /// Compiles a source of the repository; warnings are errors.
     ///
     /// # Panics
-    /// It does, or there is none.
+    /// It fails, or there is no compiler.
     pub fn compile(compiler: &str, source: &str, check: Check) -> Self {
         let scratch = Scratch::new().unwrap_or_else(|error| panic!("scratch space: {error}"));
         let lib = library_dir();
@@ -106,15 +106,15 @@ impl Program {
         Self { scratch, check }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> PathBuf {
         self.scratch.join("program")
     }
 
-    /// Runs it to its success.
+    /// Runs it; it must succeed.
     ///
     /// # Panics
-    /// It fails, says something on standard error, leaves something behind, or a checker finds something.
+    /// It fails, prints to standard error, leaves a process behind, or a checker reports an error.
     pub fn succeeds<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
         let outcome = self.run().args(arguments).outcome();
         let outcome = outcome.unwrap_or_else(|error| panic!("{error}"));
@@ -124,7 +124,7 @@ impl Program {
         outcome.stdout
     }
 
-    /// What valgrind found.
+    /// Returns valgrind's findings.
     fn findings(&self) -> String {
         let entries = fs::read_dir(self.scratch.path()).into_iter().flatten();
         let logs = entries.flatten().map(|entry| entry.path());
@@ -139,11 +139,11 @@ impl Program {
         texts.map(lines).collect()
     }
 
-    /// The program as a command, without arguments.
+    /// Prepares a run of the program without arguments.
     pub fn run(&self) -> Run {
         let run = match self.check {
             Check::Valgrind => Run::other("valgrind").args([
-                // Not on standard error: it complains about every system call that it does not know.
+                // Not on standard error, where it warns about every system call it does not know.
                 &format!("--log-file={}", self.scratch.join("valgrind.%p").display()),
                 &format!(
                     "--suppressions={}",
@@ -152,7 +152,7 @@ impl Program {
                 "--quiet",
                 "--error-exitcode=99",
                 "--leak-check=full",
-                // Rust's references to the insides of blocks make it guess: only what is certain counts.
+                // Rust's pointers into the middle of blocks are only "possibly" lost; count definite losses.
                 "--show-leak-kinds=definite",
                 "--errors-for-leak-kinds=definite",
                 "--child-silent-after-fork=yes",
@@ -166,7 +166,7 @@ impl Program {
     }
 }
 
-/// What programs with the archive need besides, as the pkg-config file says.
+/// Returns the other libraries that programs with the archive need, from the pkg-config file.
 fn private_libraries(lib: &Path) -> Vec<String> {
     let file = lib.join("libnvidia-container.pc");
     let text = fs::read_to_string(&file).unwrap_or_default();

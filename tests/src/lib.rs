@@ -1,4 +1,4 @@
-//! Gives the end-to-end tests their common words: an ordinary container, an ordinary `configure`, what changed.
+//! Provides common parts of the end-to-end tests: a default container, a default `configure`, and comparisons.
 
 pub mod arena;
 pub mod capi;
@@ -17,7 +17,7 @@ use nvc_testkit::rootfs::{self, Layout};
 use nvc_testkit::tree::Tree;
 use nvc_testkit::{files, machine, userland};
 
-/// An ordinary container with a Debian root and no programs in it.
+/// Starts a default container with a Debian root without programs.
 ///
 /// # Panics
 /// It cannot be started.
@@ -25,7 +25,7 @@ pub fn debian() -> Container {
     start(container::Builder::new(debian_root().no_programs()))
 }
 
-/// The root of an ordinary container.
+/// Describes the root of a default container.
 pub fn debian_root() -> rootfs::Builder {
     rootfs::Builder::new(Layout::Debian)
 }
@@ -42,12 +42,12 @@ pub fn start(builder: container::Builder) -> Container {
         .unwrap_or_else(|error| panic!("no container: {error}"))
 }
 
-/// A command on the machine's driver: `info`, `list`.
+/// Prepares a command on the machine's driver: `info`, `list`.
 pub fn on_driver(arguments: &[&str]) -> Run {
     Run::cli(command_line(machine::driver(), arguments))
 }
 
-/// `--root=R` and the arguments.
+/// Returns `--root=R` and the arguments.
 pub fn command_line(driver: &Driver, arguments: &[&str]) -> Vec<OsString> {
     let mut root = OsString::from("--root=");
     root.push(driver.root());
@@ -56,12 +56,12 @@ pub fn command_line(driver: &Driver, arguments: &[&str]) -> Vec<OsString> {
     line
 }
 
-/// `--ldconfig=` with this machine's ldconfig.
+/// Returns `--ldconfig=` with this machine's ldconfig.
 pub fn host_ldconfig() -> String {
     format!("--ldconfig=@{}", userland::host_ldconfig().display())
 }
 
-/// `--ldconfig=` with a program that fails, in a scratch directory: the last step of `configure`.
+/// Returns `--ldconfig=` with a program that fails, in a scratch directory: the last step of `configure`.
 ///
 /// # Panics
 /// It cannot be made.
@@ -69,7 +69,7 @@ pub fn failing_ldconfig(scratch: &Scratch) -> String {
     failing_ldconfig_with(scratch, &[])
 }
 
-/// The same, compiled with more arguments.
+/// Does the same, compiled with additional arguments.
 ///
 /// # Panics
 /// It cannot be made.
@@ -81,7 +81,7 @@ pub fn failing_ldconfig_with(scratch: &Scratch, arguments: &[String]) -> String 
     format!("--ldconfig=@{}", path.display())
 }
 
-/// `configure` as a runtime's hook calls it, without cgroups, of a container on a driver.
+/// Prepares `configure` with a driver and a container as a runtime's hook runs it, without cgroups.
 pub fn configure_on(driver: &Driver, container: &Container, arguments: &[&str]) -> Run {
     let pid = format!("--pid={}", container.pid());
     let ldconfig = host_ldconfig();
@@ -92,12 +92,12 @@ pub fn configure_on(driver: &Driver, container: &Container, arguments: &[&str]) 
     Run::cli(line)
 }
 
-/// The same on the machine's driver.
+/// Does the same with the machine's driver.
 pub fn configure(container: &Container, arguments: &[&str]) -> Run {
     configure_on(machine::driver(), container, arguments)
 }
 
-/// How a container, and the host around it, look at one moment.
+/// A snapshot of a container and the host around it.
 #[derive(Debug)]
 pub struct State {
     mounts: Vec<Mount>,
@@ -107,7 +107,7 @@ pub struct State {
 }
 
 impl State {
-    /// Looks at a container.
+    /// Takes a snapshot of a container.
     ///
     /// # Panics
     /// It has ended.
@@ -118,7 +118,7 @@ impl State {
                 mounts: container.mounts()?,
                 files: container.files()?,
                 inside: container.files_inside()?,
-                // Other tests mount below their own roots meanwhile.
+                // Other tests mount below their own roots in parallel.
                 host: mounts::below(&mounts::of("self")?, container.root())
                     .cloned()
                     .collect(),
@@ -127,7 +127,7 @@ impl State {
         look().unwrap_or_else(|error| panic!("cannot look at the container: {error}"))
     }
 
-    /// Fails unless all is as it was: mounts, files below them, files as the container sees them, the host's mounts.
+    /// Fails unless nothing has changed: mounts, files below them, files as the container sees them, the host's mounts.
     ///
     /// # Panics
     /// Something changed.
@@ -137,7 +137,7 @@ impl State {
         assert!(changes.is_empty(), "{changes:#?}");
     }
 
-    /// What is different now: mounts, files below them, files as the container sees them, the host's mounts.
+    /// Returns the changes: mounts, files below them, files as the container sees them, the host's mounts.
     ///
     /// # Panics
     /// The container has ended.
@@ -160,7 +160,7 @@ impl State {
         changes
     }
 
-    /// Fails if one of the container's mounts shows on the host.
+    /// Fails if one of the container's mounts is visible on the host.
     ///
     /// # Panics
     /// It does.
@@ -173,13 +173,13 @@ impl State {
         );
     }
 
-    /// What was mounted since, sorted: `usr/bin/nvidia-smi nodev,nosuid,ro`. Times of access are not in the options.
+    /// Returns the new mounts, sorted: `usr/bin/nvidia-smi nodev,nosuid,ro`, without atime options.
     ///
     /// # Panics
-    /// A mount went, or the container ended.
+    /// A mount vanished, or the container ended.
     #[track_caller]
     pub fn new_mounts(&self, container: &Container) -> Vec<String> {
-        // A shared mount may be made a slave, so that nothing leaks.
+        // A shared mount may become a slave, so that nothing propagates.
         let without_propagation = |table: &[Mount]| -> Vec<Mount> {
             let mut table = table.to_vec();
             table.iter_mut().for_each(|mount| mount.propagation.clear());
@@ -196,7 +196,7 @@ impl State {
         lines
     }
 
-    /// What changed below the mounts since: lines as of [`Tree::changes_since`], without the linker cache.
+    /// Returns the changes below the mounts: lines of [`Tree::changes_since`], without the linker cache.
     ///
     /// # Panics
     /// The container ended.
@@ -208,14 +208,14 @@ impl State {
     }
 }
 
-/// The mounts that matter of a container, without what differs between any two containers, sorted: ids follow the way
-/// of making.
+/// Returns a container's relevant mounts, sorted, without anything that differs between any two containers, such as
+/// ids.
 ///
 /// # Panics
 /// The container has ended.
 pub fn mounts_inside(container: &Container) -> Vec<String> {
     let root = container.root();
-    // All containers' roots are in one file system, each in a directory of its own.
+    // All containers' roots are on one filesystem, each in its own directory.
     let directory = root.parent().and_then(Path::file_name).unwrap_or_default();
     let image = Path::new("/").join(directory).join("rootfs");
     let table = container.mounts();
@@ -249,7 +249,7 @@ fn describe(mount: &Mount, container: &Container) -> String {
     format!("{point} {}", options.join(","))
 }
 
-/// The lines of a text, filled with the driver's words and sorted, as [`State::new_mounts`] gives them.
+/// Returns the lines of a text with the driver's placeholders expanded, sorted like [`State::new_mounts`].
 pub fn lines(text: &str) -> Vec<String> {
     let text = machine::driver().fill(text);
     let trimmed = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -258,10 +258,10 @@ pub fn lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Fails, line by line, unless both are the same.
+/// Fails, line by line, unless both are equal.
 ///
 /// # Panics
-/// They are not.
+/// They differ.
 #[track_caller]
 pub fn assert_lines(found: &[String], expected: &str) {
     let expected = lines(expected);

@@ -1,4 +1,4 @@
-//! Reads the mounts of a plan from what `configure --dry-run --format=json` prints.
+//! Extracts the mounts of a plan from the output of `configure --dry-run --format=json`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use nvc_testkit::machine::{self, scratch_base};
 use serde_json::Value;
 
-/// A mount as the plan means it.
+/// The source of a planned mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A file of the driver: where it is in the file system of the scratch directories.
+    /// A file of the driver: its path on the scratch filesystem.
     Driver(PathBuf),
-    /// A file of the image, by its name.
+    /// A file of the image, by name.
     Image(String),
     /// A new tmpfs.
     Tmpfs,
@@ -21,11 +21,11 @@ pub enum Wanted {
 /// One mount of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whether the container cannot do without it.
+    /// True if its failure must be fatal.
     pub is_required: bool,
-    /// Where it is mounted.
+    /// Mount point.
     pub at: PathBuf,
-    /// What is mounted.
+    /// Source.
     pub wanted: Wanted,
     /// Options that the mount must have.
     pub options: &'static [&'static str],
@@ -33,7 +33,7 @@ pub struct Step {
     pub identity: Option<(u64, u64)>,
 }
 
-/// What a plan mounts, in its order, each once.
+/// Returns the mounts of a plan, in order and without duplicates.
 pub fn steps(plan: &Value) -> Vec<Step> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let parts = list(&plan["devices"]);
@@ -49,7 +49,7 @@ pub fn steps(plan: &Value) -> Vec<Step> {
     steps
 }
 
-/// What an intent mounts.
+/// Returns the mounts of an intent.
 fn of_intent(intent: &Value, image: &Value) -> Vec<Step> {
     const PROC: &[&str] = &["ro", "nosuid", "nodev", "noexec"];
     const TMPFS: &[&str] = &["nosuid", "nodev", "noexec"];
@@ -127,7 +127,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Where a place is in an image.
+/// Returns a place's path in an image.
 fn in_image(place: &Value, layout: &Value) -> String {
     let places = [
         ("library", "libs_dir"),
@@ -141,7 +141,7 @@ fn in_image(place: &Value, layout: &Value) -> String {
     found.unwrap_or_else(|| text(&place["at"]).to_owned())
 }
 
-/// A file of the driver, and which file it is.
+/// Returns a file of the driver with its identity.
 fn of_driver(path: &str) -> (Wanted, Option<(u64, u64)>) {
     let path = machine::driver().path(path);
     let path = path.canonicalize().unwrap_or(path);

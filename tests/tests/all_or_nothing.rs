@@ -1,4 +1,4 @@
-//! A `configure` that fails leaves the container as it was, whichever step it is that fails.
+//! Tests that a failing `configure` leaves the container unchanged, whichever step fails.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -25,7 +25,7 @@ const EVERYTHING: &[&str] = &[
 ];
 
 fn main() -> ExitCode {
-    // A directory where a file must go, one after the other in the order of the steps.
+    // A directory in place of each file in turn, in the order of the steps.
     let named = |path: &str| format!("directory_at{}", path.replace(['/', '.', '-'], "_"));
     let mut tests: Vec<_> = [
         "/LIB/libnvidia-ml.so.VER",
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     .into_iter()
     .map(|path| test(named(path), &[Root], move || obstacle(path)))
     .collect();
-    // What a container can do without.
+    // Best-effort mounts.
     let optional = [
         "/usr/bin/nvidia-smi",
         "/usr/lib/firmware/nvidia/VER/gsp_tu10x.bin",
@@ -63,7 +63,7 @@ fn obstacle(path: &str) {
     let container = start(Builder::new(debian_root().no_programs().directory(path)));
     let before = State::of(&container);
     let message = configure(&container, EVERYTHING).fails();
-    // The path is named as it was asked for: /lib/… where the image has /lib as a link.
+    // The path is named as requested: /lib/… if the image's /lib is a link.
     let end = format!("{}: is a directory", path.trim_start_matches("/usr"));
     let start = "nvidia-container-cli: mount error: ";
     assert!(
@@ -108,7 +108,7 @@ fn goes_on_without(path: &str) {
     assert!(others.into_iter().all(has), "{points:#?}");
 }
 
-/// What is made on the way to something that cannot be mounted is removed; what comes next is made all the same.
+/// Parents of a mount point that cannot be created are removed; the next mount is made all the same.
 fn a_file_where_a_directory_must_go() {
     let builder = debian_root()
         .no_programs()
@@ -117,7 +117,7 @@ fn a_file_where_a_directory_must_go() {
     let container = start(Builder::new(builder));
     let run = configure(&container, EVERYTHING).outcome().unwrap();
     assert_eq!(run.status, Some(0), "{run:?}");
-    // As upstream, the whole path is named, not the part of it that is wrong.
+    // As in upstream, the message names the whole path rather than the offending component.
     let warnings: Vec<_> = run.stderr.lines().collect();
     let about = |text: &str| warnings.iter().filter(|line| line.contains(text)).count();
     assert_eq!(warnings.len(), 3, "{run:?}");
@@ -140,7 +140,7 @@ fn ldconfig_fails() {
     before.assert_unchanged(&container);
 }
 
-/// A supervisor's SIGTERM waits until all is undone.
+/// A supervisor's SIGTERM is blocked until everything is undone.
 fn an_interruption_waits() {
     let (container, scratch) = (debian(), Scratch::new().unwrap());
     let before = State::of(&container);
@@ -170,7 +170,7 @@ fn an_interruption_waits() {
     before.assert_unchanged(&container);
 }
 
-/// Neither can run confined, each for its reason; the message says which.
+/// Neither can run in the sandbox, for different reasons, which the messages name.
 fn ldconfig_cannot_run() {
     let scratch = Scratch::new().unwrap();
     let script = scratch.join("script");
@@ -202,7 +202,7 @@ fn ldconfig_is_missing() {
     before.assert_unchanged(&container);
 }
 
-/// Configures a container on a driver root that is broken, which must fail and change nothing.
+/// Configures a container on a broken driver root; this must fail and change nothing.
 fn on_broken_driver(breaking: impl FnOnce(&Driver), arguments: &[&str]) -> String {
     let scratch = Scratch::new().unwrap();
     let driver = driver::Builder::default().build(scratch.path()).unwrap();
@@ -269,7 +269,7 @@ fn a_second_configure_that_fails_keeps_the_first() {
     before.assert_unchanged(&container);
 }
 
-/// The process is another user's than the files, as with a container that runs as an ordinary user.
+/// The process and the files belong to different users, as in a container that runs as an unprivileged user.
 fn a_cache_of_another_owner_comes_back() {
     let scratch = Scratch::new().unwrap();
     let container = start(Builder::new(debian_root().no_programs()).owner(1000));
@@ -282,7 +282,7 @@ fn a_cache_of_another_owner_comes_back() {
     before.assert_unchanged(&container);
 }
 
-/// A file of the first run, exchanged by the container for one that is no text.
+/// The container replaces a file of the first run by one that is not text.
 fn the_containers_writes_are_restored() {
     let scratch = Scratch::new().unwrap();
     let container = debian();

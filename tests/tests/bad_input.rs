@@ -1,4 +1,4 @@
-//! Inputs that are wrong: each is refused with a message that names it, and changes nothing.
+//! Tests invalid inputs: each is rejected with a message that names it, and changes nothing.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, ExitCode};
@@ -11,7 +11,7 @@ use nvc_testkit::machine;
 use nvc_tests::{State, command_line, debian, debian_root, host_ldconfig, on_driver, start};
 
 /// Name, arguments after `configure --utility --no-cgroups --ldconfig=…` (`ROOT` and `PID` are the container's), and
-/// the message without the program's name; `…` at its end leaves the rest open.
+/// the message without the program's name; a trailing `…` matches any rest.
 const CONFIGURE: &[(&str, &[&str], &str)] = &[
     (
         "rootfs_relative",
@@ -195,8 +195,8 @@ fn refused(arguments: &[&str], expected: &str) {
     before.assert_unchanged(&container);
 }
 
-/// Whatever the image has there: either it is mounted on inside the image, or nothing changes. The host's files are
-/// not the image's.
+/// Either the mount lands inside the image, or nothing changes, whatever the image has there. The host's files stay
+/// unchanged.
 fn odd_target(what: &'static str) {
     let builder = debian_root().no_programs().edit(move |root| {
         let status = Command::new("sh")

@@ -1,4 +1,4 @@
-//! Images that would take time, memory or disk without end: each `configure` ends soon, in little memory.
+//! Tests images that would take unbounded time, memory or disk: each `configure` ends soon and uses little memory.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
@@ -13,9 +13,9 @@ use nvc_testkit::helper::Helper;
 use nvc_testkit::machine;
 use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
 
-/// Address space of every process that takes part; 12 MiB do for an ordinary container.
+/// Address space limit of every process; a default container needs 12 MiB.
 const MEMORY: &str = "--as=20971520";
-/// Many times what each of these takes, and less than a lease, which is held for 45 seconds.
+/// Many times longer than any of these takes, and shorter than a lease, which is held for 45 seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// `configure` in little memory.
+/// Runs `configure` with little memory.
 fn configure(container: &Container, ldconfig: &str) -> Run {
     let pid = format!("--pid={}", container.pid());
     let words = [
@@ -50,7 +50,7 @@ fn configure(container: &Container, ldconfig: &str) -> Run {
     Run::within(command, line)
 }
 
-/// Both ways of updating the cache.
+/// Returns both ways of updating the cache.
 fn ldconfigs() -> [String; 2] {
     [host_ldconfig(), "--ldconfig=builtin".into()]
 }
@@ -62,7 +62,7 @@ fn in_time<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// It fails soon, and nothing is changed.
+/// Checks that it fails soon without changes.
 fn is_refused(container: &Container, ldconfig: &str) -> String {
     let before = State::of(container);
     let text = in_time(|| configure(container, ldconfig).fails());
@@ -70,7 +70,7 @@ fn is_refused(container: &Container, ldconfig: &str) -> String {
     text
 }
 
-/// The limit on memory is not what the other tests see.
+/// The memory limit is not the reason for the other tests' failures.
 fn an_ordinary_container() {
     for ldconfig in ldconfigs() {
         let container = start(Builder::new(debian_root().no_programs()));
@@ -78,12 +78,12 @@ fn an_ordinary_container() {
     }
 }
 
-/// Names of the longest sort.
+/// Returns a name of maximum length.
 fn long_name(number: usize, before: &str, after: &str) -> String {
     format!("{before}{number:0width$}{after}", width = 220)
 }
 
-/// All would be remembered. ldconfig itself leaves names alone that are no library's.
+/// A snapshot would hold all of them. ldconfig itself ignores names that are not a library's.
 fn many_links() {
     let root = debian_root().no_programs().edit(|root| {
         let directory = root.join("usr/lib");
@@ -134,13 +134,13 @@ fn many_files_of_configuration() {
     let container = start(Builder::new(root));
     for ldconfig in ldconfigs() {
         let outcome = in_time(|| configure(&container, &ldconfig).outcome().unwrap());
-        // ldconfig itself may find it too much.
+        // ldconfig itself may fail on that many.
         assert!([Some(0), Some(1)].contains(&outcome.status), "{outcome:?}");
         assert!(!outcome.stderr.contains("memory allocation"), "{outcome:?}");
     }
 }
 
-/// Six gigabytes of holes, which would be copied as blocks when it is put back.
+/// Restoring six gigabytes of holes from a copy would allocate blocks.
 fn a_sparse_cache() {
     for name in ["etc/ld.so.cache", "etc/ld.so.cache~"] {
         let container = start(Builder::new(debian_root().no_programs()));
@@ -166,7 +166,7 @@ fn links_to_the_kernels_log() {
     }
 }
 
-/// Of the file's owner, which needs no privilege.
+/// Leases by the file's owner, which need no privilege.
 fn leases() {
     for name in ["etc/ld.so.conf", "etc/ld.so.cache"] {
         let root = debian_root().no_programs();
@@ -186,7 +186,7 @@ fn leases() {
     }
 }
 
-/// Takes a lease and does not give it back when it is asked to.
+/// Takes a lease and does not release it.
 const LEASE: &str = "
 import fcntl, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)

@@ -1,9 +1,9 @@
-//! Programs that start with every container stay small: how many crates they link, and which they do not.
+//! Checks the number of crates linked by programs that start with every container, and forbidden crates.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// The crates that a package links: procedural macros and what only they need are not linked.
+/// Returns the crates that a package links, without procedural macros and their dependencies.
 fn linked(package: &str) -> BTreeSet<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

@@ -1,4 +1,4 @@
-//! The built C library: its file, its header, C programs that use and misuse it, its examples.
+//! Tests the built C library: its file, its header, C programs that use and misuse it, its examples.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// Runs one of the C programs that take a driver root and a container.
+/// Runs one of the C programs that takes a driver root and a container.
 fn in_a_container(name: &str, compiler: &str, check: Check) {
     let driver = machine::driver();
     let container = debian();
@@ -96,7 +96,7 @@ fn in_a_container(name: &str, compiler: &str, check: Check) {
         container.pid().to_string().into(),
         container.root().into(),
     ];
-    // Valgrind does not know how to follow a program into the sandbox that ldconfig runs in.
+    // Valgrind cannot follow a program into ldconfig's sandbox.
     match (name, check) {
         ("effects", Check::Valgrind) => words.push("builtin".into()),
         ("use" | "effects", _) if check != Check::Valgrind => words.push(ldconfig.into()),
@@ -111,7 +111,7 @@ fn header_alone(compiler: &str, language: &str) {
         _ => ["-std=c++98", "-std=c++11", "-std=c++17"],
     };
     for standard in standards {
-        // To clang, the `_Bool` behind upstream's `bool` members is an extension of C89.
+        // clang regards the `_Bool` behind upstream's `bool` members as an extension of C89.
         let extension =
             (compiler == "clang" && standard == "-std=c89").then_some("-Wno-c99-extensions");
         let output = Command::new(compiler)
@@ -190,12 +190,12 @@ fn the_archive_exports_the_interface_alone() {
     assert!(foreign.is_empty(), "{foreign:?}");
 }
 
-/// The example program, an upstream-style client, does what the command line does.
+/// The example program, an upstream-style client, has the same effect as the command line.
 fn the_same_as_the_command_line() {
     let driver = machine::driver();
     let (by_cli, by_c) = (debian(), debian());
     let (cli_before, c_before) = (State::of(&by_cli), State::of(&by_c));
-    // The example names no ldconfig, which means the same.
+    // The example names no ldconfig, which is equivalent.
     let words = ["--utility", "--compute", "--device=0", "--ldconfig=auto"];
     configure(&by_cli, &words).succeeds();
     let text = Program::compile("gcc", "examples/c/configure.c", Check::Plain)
@@ -212,7 +212,7 @@ fn the_same_as_the_command_line() {
     let contents =
         |container: &nvc_testkit::container::Container| container.files_inside().unwrap();
     let changes = contents(&by_c).changes_since(&contents(&by_cli));
-    // Procfs differs from process to process.
+    // Procfs differs between processes.
     let changes: Vec<_> = changes
         .iter()
         .filter(|line| !line.contains(" proc/"))
@@ -220,7 +220,7 @@ fn the_same_as_the_command_line() {
     assert!(changes.is_empty(), "{changes:#?}");
 }
 
-/// A program that calls everything, beside the same wishes on the command line.
+/// Runs a program that calls everything, and the equivalent command line.
 fn the_same_with_migs() {
     let (by_cli, by_c) = (debian(), debian());
     let (cli_before, c_before) = (State::of(&by_cli), State::of(&by_c));
@@ -236,7 +236,7 @@ fn the_same_with_migs() {
         .args([host_ldconfig().trim_start_matches("--ldconfig=")])
         .succeeds();
     let without_mps = |mut lines: Vec<String>| {
-        // The program leaves MPS out, and takes a MIG device beside all of them.
+        // The program omits MPS, and takes a MIG device besides all of them.
         lines.retain(|line| {
             !line.contains("mps") && !line.contains("/mig/gi1/") && !line.contains("nvidia-cap14")
         });
@@ -248,7 +248,7 @@ fn the_same_with_migs() {
     );
 }
 
-/// The library remembers what one call has mounted for the one that updates the cache.
+/// The library remembers one call's mounts for the call that updates the cache.
 fn the_builtin_ldconfig() {
     let program = Program::compile("gcc", "tests/c/use.c", Check::Plain);
     let ldconfig = host_ldconfig();
@@ -296,7 +296,7 @@ fn each_question_is_a_new_query() {
     assert_eq!(text, "570.124.06 12.8 2\n0\n");
 }
 
-/// No leak on the way of any error.
+/// No error path leaks.
 fn errors_of_the_driver(compiler: &str, check: Check) {
     let fail = |symbol: &str, code| Fault::Fail {
         symbol: symbol.into(),
@@ -324,7 +324,7 @@ fn errors_of_the_driver(compiler: &str, check: Check) {
     }
 }
 
-/// A check that cannot fail is none.
+/// Checks that the checker detects leaks.
 fn leaks_are_seen(compiler: &str, check: Check) {
     let program = Program::compile(compiler, "tests/c/leak.c", check);
     let outcome = program.run().outcome().unwrap();
@@ -343,7 +343,7 @@ fn a_hanging_driver() {
     }
 }
 
-/// A caller that is killed while NVML hangs takes the query process with it.
+/// If a caller is killed while NVML hangs, the query process ends too.
 fn a_killed_caller_leaves_nothing() {
     let program = Program::compile("gcc", "tests/c/ask.c", Check::Plain);
     let (driver, _scratch) = build(Profile::default().fault(Fault::HangAt("nvmlInit_v2".into())));
@@ -401,7 +401,7 @@ fn the_debug_log() {
     assert!(line.starts_with('I') && line.contains(".rs:"), "{line}");
 }
 
-/// The archive executes the program in the directory that it was built for. With one thread it needs none.
+/// The archive executes the program in the directory that it was built for. In a process with one thread it needs none.
 fn the_archive_works() {
     let program = Program::compile("gcc", "tests/c/narrowed.c", Check::Static);
     let run = |threads: &str| {
@@ -427,7 +427,7 @@ fn the_archive_works() {
     }
     let text = format!("process creation failed: nvc-query is in none of {built_for}\n");
     assert_eq!(outcome.stderr, text);
-    // Shown to a copy of this namespace alone.
+    // Mounted only in a copy of this namespace.
     let script = format!(
         "mount -t tmpfs tmpfs /usr/local && mkdir -p {built_for} && cp \"$1\" {built_for}/ && shift && exec \"$@\""
     );
@@ -440,7 +440,7 @@ fn the_archive_works() {
     assert_eq!(text, seen);
 }
 
-/// Names of directories are bytes: a driver root and a container root that are no text.
+/// Directory names are bytes: tests a driver root and a container root that are not UTF-8.
 fn paths_need_not_be_text() {
     use std::os::unix::ffi::OsStrExt;
 
@@ -466,7 +466,7 @@ fn paths_need_not_be_text() {
         .succeeds();
 }
 
-/// A process in a mount namespace with a root of any name; the kit's containers have names that are text.
+/// Starts a process in a mount namespace with a root of any name; the kit's containers have UTF-8 names.
 fn by_hand(root: &Path) -> Helper {
     let script = "mount --bind \"$1\" \"$1\" && cd \"$1\" && mount -t tmpfs tmpfs proc && \
         mkdir -p proc/driver/nvidia && echo ready && exec sleep 3600";
@@ -528,7 +528,7 @@ fn the_go_example() {
 
 fn the_rust_example() {
     let container = debian();
-    // Built with the tests, whatever library they are told to use.
+    // Built with the tests, even if they are configured to use another library.
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap();
     let text = Run::other(target.join("examples/plan"))

@@ -1,10 +1,10 @@
-//! The committed header is what the sources say. `UPDATE=1` writes it anew.
+//! Checks that the committed header matches the sources. `UPDATE=1` rewrites it.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::{env, fs};
 
-/// In the order in which a reader wants to meet them.
+/// In reading order.
 const SOURCES: [&str; 8] = [
     "version",
     "imex",

@@ -1,4 +1,4 @@
-//! How the built C library starts the process that asks NVML: where it finds its program, and what it does without.
+//! Tests how the built C library starts the query process: where it finds its program, and its fallbacks.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -22,11 +22,12 @@ fn main() -> ExitCode {
     ])
 }
 
-/// An installation of the library below a directory.
+/// Installs the library below a directory.
 fn install(prefix: &Path, lib: &str, libexec: Option<&str>) -> PathBuf {
     let lib = prefix.join(lib);
     fs::create_dir_all(&lib).unwrap();
-    // By another process: a descriptor that is open for writing when another test forks makes a program busy.
+    // By a separate process: if another test forked while this one had the file open for writing, executing it would
+    // fail with ETXTBSY.
     let copy = |from: &Path, to: &Path| {
         let status = Command::new("cp").args([from, to]).status().unwrap();
         assert!(status.success());
@@ -87,7 +88,7 @@ fn a_missing_program_is_a_clear_error() {
     );
 }
 
-/// As whoever copies the library by its name has it (the GPU Operator).
+/// As if only the library had been copied (the GPU Operator does so).
 fn one_thread_needs_no_program() {
     let program = narrowed();
     let scratch = Scratch::new().unwrap();
@@ -99,7 +100,7 @@ fn one_thread_needs_no_program() {
     }
 }
 
-/// As upstream's command line does it before it initialises the library.
+/// As upstream's command line does before it initialises the library.
 fn a_narrow_bounding_set() {
     let program = narrowed();
     for user in ["65534", "0", "1234"] {
@@ -124,7 +125,7 @@ fn a_narrow_bounding_set_and_threads() {
     assert_eq!(run("0"), text("CAP_SYS_CHROOT"));
 }
 
-/// A library that was loaded by a relative name, and a caller that went to a container's root.
+/// A library loaded by a relative name, and a caller that has changed into a container's root.
 fn the_images_program_is_not_run() {
     let scratch = Scratch::new().unwrap();
     let host = scratch.join("host");
@@ -138,7 +139,7 @@ fn the_images_program_is_not_run() {
     let executable = fs::Permissions::from_mode(0o755);
     fs::set_permissions(theirs.join("nvc-query"), executable).unwrap();
     let program = narrowed();
-    // Threads, so that it must be executed.
+    // With threads, so that it must be executed.
     let run = nvc_testkit::cli::Run::other("env")
         .env("LD_LIBRARY_PATH", "lib")
         .args([Path::new("-C"), &host, &program.path()])

@@ -1,4 +1,4 @@
-//! Device cgroups of both versions: the kernel lets the container open exactly the chosen devices.
+//! Tests device cgroups of both versions: the kernel lets the container open exactly the chosen devices.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use nvc_tests::{State, command_line, debian, failing_ldconfig, host_ldconfig};
 const DEVICES: &str =
     "195:255 195:0 195:1 195:254 UVM:0 UVM:1 CAPS:1 CAPS:147 CAPS:148 CAPS:156 IMEX:0 1:3 1:5";
 
-/// Name, arguments, and the devices that are allowed afterwards beside /dev/null.
+/// Name, arguments, and the devices allowed afterwards besides /dev/null.
 const CASES: &[(&str, &[&str], &str)] = &[
     ("utility", &["--utility", "--device=0"], "195:255 195:0"),
     (
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// Whether the kernel that the program sees can have programs held by links: since 5.7.
+/// Returns true if the emulated kernel supports links to programs: since 5.7.
 fn has_links() -> bool {
     !lacks()
         .iter()
@@ -149,7 +149,7 @@ fn allows(cgroup: DeviceCgroup, arguments: &[&str], allowed: &str) {
     }
 }
 
-/// Configures a container but for the last step, which fails: the rules had been made.
+/// Configures a container with a failing last step, after the rules were added.
 fn fail_at_the_end(container: &Container) {
     let scratch = Scratch::new().unwrap();
     let option = failing_ldconfig(&scratch);
@@ -225,7 +225,7 @@ fn v2_held_by_links() {
     drop(links);
 }
 
-/// It guards others too: it is left alone, and the user is told.
+/// The ancestor's filter applies to other groups too: it stays unchanged, and the user gets a warning.
 fn v2_on_an_ancestor_only() {
     let outer = v2(Attach::Multi);
     let container = container_in(outer.child().unwrap());
@@ -258,8 +258,8 @@ fn v2_that_cannot_be_extended() {
     }
 }
 
-/// Runs the program in a cgroup namespace whose root is a cgroup, where that hierarchy alone is mounted, with what the kernel
-/// says there of the container's cgroup.
+/// Runs the program in a cgroup namespace rooted at a cgroup, with only that hierarchy mounted and the container's
+/// cgroup file as the kernel shows it there.
 fn in_namespace_of(root: &DeviceCgroup, container: &Container, scratch: &Scratch) -> Run {
     const SCRIPT: &str = r#"
 echo $$ > "$1/cgroup.procs"
@@ -280,7 +280,7 @@ exec unshare --cgroup --mount --propagation private sh -ec '
     Run::within(command, line(container, &["--utility", "--device=0"]))
 }
 
-/// The paths in /proc/PID/cgroup and in mountinfo are those of the reader's namespace.
+/// The paths in /proc/PID/cgroup and in mountinfo are relative to the reader's namespace.
 fn v2_in_a_cgroup_namespace() {
     let outer = DeviceCgroup::v2().unwrap();
     let inner = outer.child().unwrap();
@@ -290,7 +290,7 @@ fn v2_in_a_cgroup_namespace() {
     assert_allowed(&container, "1:3 195:255 195:0");
 }
 
-/// A group that cannot be reached from there is not taken for another one.
+/// A group that cannot be reached from there is not mistaken for another one.
 fn v2_outside_of_the_cgroup_namespace() {
     let (here, there) = (DeviceCgroup::v2().unwrap(), v2(Attach::Multi));
     let name = there.directory().file_name().unwrap().to_owned();
@@ -307,7 +307,8 @@ fn v2_outside_of_the_cgroup_namespace() {
     assert_allowed(&container, "1:3");
 }
 
-/// While a container is configured, and while that is taken back, a process in it never opens a device that was not chosen.
+/// While a container is configured, and while that is undone, a process in it can never open a device that was not
+/// chosen.
 fn no_foreign_access_is_allowed(cgroup: DeviceCgroup, undo_first: bool) {
     let container = container_in(cgroup);
     let race = |device| container.cgroup().unwrap().race(device).unwrap();

@@ -1,4 +1,5 @@
-//! What `configure` puts into containers: mounts with their options, files with modes and owners, links, the linker cache.
+//! Tests the effects of `configure` in containers: mounts with options, files with modes and owners, links, the linker
+//! cache.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -78,7 +79,7 @@ const MIG_1: &str = "
     proc/driver/nvidia/capabilities/gpu1/mig/gi2/access nodev,noexec,nosuid,ro
     proc/driver/nvidia/capabilities/gpu1/mig/gi2/ci0/access nodev,noexec,nosuid,ro";
 
-/// Configures a container successfully and gives the new mounts.
+/// Configures a container successfully and returns the new mounts.
 #[track_caller]
 fn mounted(container: &Container, arguments: &[&str]) -> Vec<String> {
     let before = State::of(container);
@@ -87,13 +88,13 @@ fn mounted(container: &Container, arguments: &[&str]) -> Vec<String> {
     before.new_mounts(container)
 }
 
-/// Whether something is among the new mounts.
+/// Returns true if one of the new mounts starts with this text.
 fn has(mounts: &[String], start: &str) -> bool {
     let start = machine::driver().fill(start);
     mounts.iter().any(|line| line.starts_with(&start))
 }
 
-/// What `nvidia-smi -L` prints in a container, for an ordinary user.
+/// Returns the output of `nvidia-smi -L` in a container, run as an unprivileged user.
 #[track_caller]
 fn nvidia_smi(container: &Container) -> String {
     let output = container
@@ -119,7 +120,7 @@ fn utility_with_one_gpu() {
     let before = State::of(&container);
     let new = mounted(&container, &["--utility", "--device=0"]);
     assert_lines(&new, &[UTILITY, GPU_0].concat());
-    // What is left in the image: empty files to mount on, and ldconfig's links.
+    // Remaining files in the image: empty mount points, and ldconfig's links.
     assert_lines(
         &before.new_files(&container),
         "+ run/nvidia-fabricmanager d 0755 0:0
@@ -348,7 +349,7 @@ fn files_of_the_image_stay() {
     let before = State::of(&container);
     let new = mounted(&container, &["--utility", "--device=0"]);
     assert!(has(&new, "usr/bin/nvidia-smi "), "{new:#?}");
-    // The image's link is followed, inside the image.
+    // The image's link is followed inside the image.
     assert!(has(&new, "LIB/libmine.so "), "{new:#?}");
     let changes = before.new_files(&container);
     assert!(
@@ -362,7 +363,7 @@ fn files_of_the_image_stay() {
 }
 
 fn modes_do_not_depend_on_the_umask() {
-    // As upstream: the umask shapes what is made on the way, but a container must stay usable for its users.
+    // As in upstream, the umask applies to created parents, but a container must stay usable for its users.
     let container = start(Builder::new(debian_root()));
     let mut command = Command::new("sh");
     command.args(["-c", "umask 077; exec \"$@\"", "sh"]);
@@ -384,7 +385,8 @@ fn modes_do_not_depend_on_the_umask() {
 }
 
 fn missing_directories_follow_the_umask() {
-    // As upstream: open to the owner at least, as open as the umask allows; those of programs never writable by others.
+    // As in upstream: accessible at least to the owner, as the umask allows; those of programs never writable by
+    // others.
     for (umask, way, programs) in [
         ("0", 0o777, 0o755),
         ("022", 0o755, 0o755),
@@ -428,7 +430,7 @@ fn every_layout_runs_nvidia_smi() {
             rootfs::Builder::new(Layout::Rhel).split_usr(),
             "usr/lib64/libnvidia-ml.so.VER",
         ),
-        // Everything is /usr/lib there, whatever it is called.
+        // There everything is /usr/lib under several names.
         (
             rootfs::Builder::new(Layout::Arch),
             "usr/lib/libnvidia-ml.so.VER",
@@ -480,7 +482,7 @@ fn cuda_compatibility_libraries() {
         ),
         "{new:#?}"
     );
-    // The driver's own major version is no forward compatibility.
+    // The driver's own major version is not a forward-compatibility package.
     assert!(!has(&new, "LIB/libcuda.so.570.999.1"), "{new:#?}");
     let link = container.point(machine::driver().fill("LIB/libcuda.so.1"));
     assert_eq!(
@@ -517,7 +519,7 @@ fn again_adds_nothing() {
     configure(&container, &arguments).succeeds();
     let before = State::of(&container);
     configure(&container, &arguments).succeeds();
-    // The linker cache gains names that were dangling links when ldconfig first came by; nothing else may change.
+    // The linker cache gains names that were dangling links during ldconfig's first run; nothing else may change.
     assert_eq!(before.new_mounts(&container), [""; 0]);
     assert_eq!(before.new_files(&container), [""; 0]);
     let before = State::of(&container);
@@ -571,7 +573,7 @@ fn standalone() {
     assert_eq!(nvidia_smi(&container), machine::driver().listing(0, &[]));
 }
 
-/// A read-only root is no obstacle where everything to mount on is there already and no cache must be written.
+/// A read-only root works if all mount points exist and no cache must be written.
 fn a_read_only_image_that_is_prepared() {
     let container = start(Builder::new(debian_root().no_programs()).read_only());
     let before = State::of(&container);

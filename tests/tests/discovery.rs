@@ -1,4 +1,4 @@
-//! What `info` and `list` say of simulated drivers, whole and broken.
+//! Tests the output of `info` and `list` for intact and broken simulated drivers.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, ExitCode};
@@ -15,7 +15,7 @@ use nvc_tests::{assert_lines, command_line, on_driver};
 
 fn main() -> ExitCode {
     let mut tests = nvc_testkit::tests![&[]; version_and_help_go_to_standard_output];
-    // Another driver root is entered by chroot, which takes root.
+    // Entering another driver root by chroot needs root.
     tests.extend(nvc_testkit::tests![&[Root];
         info_matches_the_driver,
         info_csv,
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
             let outcome = run(&driver, &["info"]).outcome().unwrap();
             assert_eq!(outcome.orphans, [""; 0]);
             if symbol == "nvmlShutdown" {
-                // Everything had been said before.
+                // All output had been written before.
                 assert_eq!(outcome.status, Some(0), "{outcome:#?}");
             } else {
                 assert_eq!(outcome.status, Some(1), "{outcome:#?}");
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         "nvmlDeviceGetMigDeviceHandleByIndex",
         "nvmlDeviceGetGpuInstanceId",
     ] {
-        // Which of them are errors is a matter of taste; that the program neither crashes nor hangs is not.
+        // Which of them are errors is open; the program must neither crash nor hang.
         tests.push(test(format!("garbage_from_{symbol}"), &[Root], move || {
             let (driver, _scratch) = build(&Builder::new(
                 Profile::default().fault(Fault::Garbage(symbol.into())),
@@ -267,7 +267,7 @@ fn list_says_everything() {
          /LIB/libnvidia-glvkspirv.so.VER",
     );
     let expected: Vec<_> = expected.lines().map(str::trim).collect();
-    // Then the 32-bit libraries, sockets and firmware, which have tests of their own.
+    // The 32-bit libraries, sockets and firmware follow, and have their own tests.
     assert_eq!(found.get(..expected.len()).unwrap(), expected);
     assert_eq!(found.len(), expected.len() + 21 + 3 + 2);
 }
@@ -307,7 +307,7 @@ fn list_devices() {
 }
 
 fn a_driver_without_capability_nodes() {
-    // The major is asked of the caller's root.
+    // The major number is read from the caller's root.
     let mut command = Command::new("unshare");
     command.args([
         "-m",
@@ -331,7 +331,7 @@ fn libraries_are_chosen_by_rules() {
         .legacy_gl()
         .without("libnvidia-ngx");
     let (driver, _scratch) = build(&builder.edit(|root| {
-        // Left over from another version: not this driver's.
+        // A leftover of another version, not this driver's.
         let directory = fs::read_dir(root.join("usr/lib"))?
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<io::Result<Vec<_>>>()?;
@@ -387,7 +387,7 @@ fn driver_root_without_a_c_library() {
     );
 }
 
-/// One bad file must not take every container away; it is an error only where it is asked for.
+/// One bad file must not break every container; it is an error only if it is requested.
 fn broken_libraries_are_warned_about() {
     let (driver, _scratch) = build(&Builder::default());
     let path = |name: &str| driver.path(driver.fill(&format!("/LIB/{name}.so.VER")));

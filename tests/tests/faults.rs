@@ -1,5 +1,5 @@
-//! A fault at every system call of a full `configure`: afterwards all is as before, or done. Killed at every system call:
-//! nothing survives that must not, and the next `configure` completes the work.
+//! Injects a fault into every system call of a full `configure`: afterwards nothing has changed, or everything is done.
+//! Kills it at every system call: nothing remains that must not, and the next `configure` completes the work.
 #![allow(clippy::unwrap_used)]
 
 use std::cell::Cell;
@@ -20,7 +20,7 @@ use nvc_tests::{
     State, command_line, debian_root, failing_ldconfig_with, host_ldconfig, mounts_inside, start,
 };
 
-/// Everything that can be asked for.
+/// All possible options.
 const EVERYTHING: &[&str] = &[
     "--utility",
     "--compute",
@@ -38,7 +38,7 @@ const EVERYTHING: &[&str] = &[
 /// Every device of the simulated driver.
 const CHOSEN: &str =
     "195:255 195:0 195:1 195:254 UVM:0 UVM:1 CAPS:1 CAPS:2 CAPS:147 CAPS:148 CAPS:156 IMEX:0";
-/// Devices that stay forbidden.
+/// Devices that stay denied.
 const FORBIDDEN: &str = "1:5 1:8 195:7 IMEX:1";
 
 const ERRNOS: [Errno; 5] = [
@@ -82,16 +82,16 @@ fn v2() -> DeviceCgroup {
     cgroup.attach(Attach::Multi, &["1:3"]).unwrap()
 }
 
-/// A container in a device cgroup, and how it looked before anything was done to it.
+/// A container in a device cgroup, and its state before the test.
 struct Subject {
     container: Container,
     before: State,
     rules: Rules,
-    /// With version 1 only: without files of the image to be mounted the command does without a thread.
+    /// Version 1 only: without files of the image to mount, the command needs no thread.
     has_compat: bool,
 }
 
-/// What a device cgroup allows.
+/// A device cgroup's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rules {
     allowed: Vec<String>,
@@ -107,7 +107,7 @@ impl Subject {
         if has_compat {
             root = root.compat("575.57.08");
         }
-        // Something to be kept beside what ldconfig writes.
+        // A file to preserve beside ldconfig's files.
         let mut container = start(Builder::new(root.file("/etc/kept", "kept", 0o600)));
         container.join(cgroup).unwrap();
         Self {
@@ -142,7 +142,7 @@ impl Subject {
         line
     }
 
-    /// What is not as before.
+    /// Returns the changes.
     fn changes(&self) -> Vec<String> {
         let mut changes = self.before.changes(&self.container);
         let rules = Rules::of(&self.container);
@@ -170,7 +170,7 @@ impl Rules {
     }
 }
 
-/// What a full success makes.
+/// The effects of a complete success.
 #[derive(Debug)]
 struct Done {
     mounts: Vec<String>,
@@ -190,7 +190,7 @@ impl Done {
         }
     }
 
-    /// What another container has otherwise.
+    /// Returns the differences of another container.
     fn differences(&self, other: &Self) -> Vec<String> {
         let mut lines = Vec::new();
         let missing = self.mounts.iter().filter(|m| !other.mounts.contains(m));
@@ -210,7 +210,8 @@ impl Done {
     }
 }
 
-/// What a `configure` makes of a container that was done already: a cache that lists the links that the first one made.
+/// Returns the effects of a `configure` on a container that was already configured: its cache lists the links that the
+/// first run created.
 fn second_time(cgroup: fn() -> DeviceCgroup) -> Done {
     let subject = Subject::new(cgroup);
     for _ in 0..2 {
@@ -219,7 +220,7 @@ fn second_time(cgroup: fn() -> DeviceCgroup) -> Done {
     Done::of(&subject)
 }
 
-/// Goes through a full `configure`, and what calls it makes.
+/// Runs a full `configure`; returns its effects and its calls.
 fn reference(cgroup: fn() -> DeviceCgroup) -> (Done, Report) {
     let subject = Subject::new(cgroup);
     let (outcome, report) = subject.configure(None);
@@ -259,7 +260,7 @@ fn reference(cgroup: fn() -> DeviceCgroup) -> (Done, Report) {
     (done, report)
 }
 
-/// Places, `wanted` of them or all, evenly spread over the calls of all tasks.
+/// Returns `wanted` places, or all, evenly spread over the calls of all tasks.
 fn spread(report: &Report, wanted: usize) -> BTreeSet<(String, usize)> {
     let all = calls(report);
     let step = all.len().div_ceil(wanted).max(1);
@@ -269,7 +270,7 @@ fn spread(report: &Report, wanted: usize) -> BTreeSet<(String, usize)> {
         .collect()
 }
 
-/// The same, and beside them one of each sort of call that each task makes.
+/// Does the same, and adds one of each kind of call for each task.
 fn places(report: &Report, wanted: usize) -> BTreeSet<(String, usize)> {
     let mut seen = BTreeSet::new();
     let all = calls(report).into_iter();
@@ -281,7 +282,7 @@ fn places(report: &Report, wanted: usize) -> BTreeSet<(String, usize)> {
     chosen
 }
 
-/// Not in order, so that a run that is cut short has seen something of every step.
+/// Shuffles the places, so that an aborted run has covered something of every step.
 fn mixed(places: BTreeSet<(String, usize)>) -> Vec<(String, usize)> {
     let mut places: Vec<_> = places.into_iter().collect();
     places.sort_by_cached_key(|(_, call)| call * 7919 % 4093);
@@ -296,20 +297,20 @@ fn calls(report: &Report) -> Vec<(&String, usize, i64)> {
     report.calls.iter().flat_map(of_task).collect()
 }
 
-/// The one place that `NVC_TEST_FAULT="main 17"` names, to look at a failure again.
+/// Returns the one place that `NVC_TEST_FAULT="main 17"` names, to reproduce a failure.
 fn only() -> Option<(String, usize)> {
     let words = std::env::var("NVC_TEST_FAULT").ok()?;
     let (task, call) = words.split_once(' ').expect("a task and a number");
     Some((task.to_owned(), call.parse().expect("a number")))
 }
 
-/// Where in a call's own task it is.
+/// The phase of the task in which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The loader and the run time, before `main`: they give no error of ours.
+    /// The loader and the run time, before `main`: they do not report errors in our format.
     Loading,
     Ours,
-    /// NVML, which may answer that there is no GPU, and ldconfig, which goes on after many a failure and has status 0.
+    /// NVML, which may report that there is no GPU, and ldconfig, which continues after many failures and exits with 0.
     Foreign,
 }
 
@@ -321,9 +322,9 @@ fn phase(report: &Report, task: &str, call: usize) -> Phase {
         let mut places = places.filter(|(_, call)| Some(**call) == number);
         places.nth(nth).map(|(place, _)| place)
     };
-    // The query process, a copy of the command, looks once whether it is still wanted before it loads NVML.
+    // The query process, a fork of the command, polls once whether its parent is alive before it loads NVML.
     let nvml = place("poll", 0).filter(|_| task == "main.process");
-    // The loader's last act is to let go of its cache.
+    // The loader's last call unmaps its cache.
     if task == "main" && Some(call) <= place("munmap", 0) {
         Phase::Loading
     } else if nvml.is_some_and(|looked| looked < call)
@@ -335,24 +336,24 @@ fn phase(report: &Report, task: &str, call: usize) -> Phase {
     }
 }
 
-/// What came of faults.
+/// Counts of the faults' results.
 #[derive(Debug, Default)]
 struct Tally {
     faults: usize,
     undone: usize,
     tolerated: usize,
-    /// NVML or ldconfig went on without what failed.
+    /// NVML or ldconfig continued without the failed operation.
     foreign: usize,
-    /// A driver's file that could not be read was left out, with a warning.
+    /// An unreadable file of the driver was omitted, with a warning.
     warned: usize,
     missed: usize,
     wrong: Vec<String>,
-    /// How many of these were printed.
+    /// Number of these that were printed.
     shown: Cell<usize>,
 }
 
 impl Tally {
-    /// Says now and then how far it is: the long form takes an hour.
+    /// Prints the progress from time to time: the long form takes an hour.
     fn progress(&self, what: &str) {
         if self.faults % 500 == 499 {
             println!("{what} so far: {}", self.figures());
@@ -381,7 +382,7 @@ impl Tally {
     }
 
     /// # Panics
-    /// Something was wrong.
+    /// A check failed.
     #[track_caller]
     fn finish(self, what: &str) {
         println!("{what}: {}", self.figures());
@@ -419,7 +420,7 @@ fn all_or_nothing(name: &str, cgroup: fn() -> DeviceCgroup) {
 }
 
 /// A kernel before 5.6 does not know `BPF_F_REPLACE`, and one before 5.11 counts programs as locked memory: flags and
-/// reasons that no system-call filter sees. Whichever call it is that gets this answer, nothing is lost.
+/// errors that a system-call filter cannot see. Nothing is lost, whichever call fails this way.
 fn kernels_that_cannot_exchange_one_of_several_programs() {
     let (done, report) = reference(v2);
     let mut subject = Subject::new(v2);
@@ -442,7 +443,7 @@ fn kernels_that_cannot_exchange_one_of_several_programs() {
     }
 }
 
-/// Whether the container is as before.
+/// Returns true if the container is unchanged.
 fn one_fault(
     fault: &Fault,
     phase: Phase,
@@ -452,7 +453,7 @@ fn one_fault(
 ) -> bool {
     let (outcome, report) = subject.configure(Some(fault));
     let Some(call) = report.hit else {
-        // A call that is made only now and then.
+        // A call that is made only occasionally.
         tally.missed += 1;
         return outcome.status != Some(0) && subject.changes().is_empty();
     };
@@ -499,14 +500,14 @@ fn is_clear(outcome: &Outcome) -> bool {
     outcome.status == Some(1) && lines.any(|line| line.starts_with("nvidia-container-cli: "))
 }
 
-/// What killing came to.
+/// Counts of the kills' results.
 #[derive(Debug, Default)]
 struct Deaths {
     deaths: usize,
-    /// Nothing had been changed yet.
+    /// Nothing had changed yet.
     untouched: usize,
     missed: usize,
-    /// Files that a success does not have.
+    /// Files that a success does not leave.
     left: BTreeSet<String>,
     wrong: Vec<String>,
 }
@@ -580,7 +581,7 @@ fn one_death(
     if (outcome.status, outcome.orphans.len()) != (Some(128 + 9), 0) {
         wrong.push(format!("{outcome:?}"));
     }
-    // Neither more nor fewer devices than chosen: never a cgroup without its filter.
+    // Neither more nor fewer devices than chosen: the cgroup always has its filter.
     let (before, now) = (&subject.rules.allowed, Rules::of(&subject.container));
     let lost = before.iter().any(|device| !now.allowed.contains(device));
     let gained = (now.allowed.iter()).any(|device| !done.rules.allowed.contains(device));
@@ -604,7 +605,7 @@ fn one_death(
         .iter()
         .all(|line| line.contains(" etc/ld.so.cache "))
     {
-        // It lists the links that were there before: those of the first run, of the second, or some.
+        // It lists the links that existed before: those of the first run, of the second, or some.
         Run::cli(subject.words(&host_ldconfig())).succeeds();
         result = Done::of(subject);
     }
@@ -622,7 +623,7 @@ fn one_death(
     }
 }
 
-/// Whether a difference is a file that ldconfig had not finished.
+/// Returns true if a difference is an unfinished file of ldconfig.
 fn is_temporary(line: &str) -> bool {
     let line = line.trim_start_matches("seen inside ");
     let name = line

@@ -1,8 +1,8 @@
-//! Containers that forge the files by which root finds their namespaces: standalone, `configure` enters the namespace of the
-//! process that it was told of, or none.
+//! Tests containers that forge the files by which root finds their namespaces: in standalone mode, `configure` enters
+//! the namespace of the process it was given, or none.
 //!
-//! Each forgery leads to a decoy: a process in a mount namespace that is a copy of the container's, so that everything would
-//! work there, and what was mounted there would show.
+//! Each forgery leads to a decoy: a process in a mount namespace copied from the container's, in which everything would
+//! work, and mounts would be visible.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -30,22 +30,22 @@ use nvc_tests::{command_line, host_ldconfig};
 
 const NONE: Option<&str> = None;
 
-/// What a container does to its /proc; it works in the container's mount namespace.
+/// Changes a container's /proc; runs in the container's mount namespace.
 type Forge = fn(&Forgery<'_>) -> Result<(), Errno>;
 
-/// What a forgery is made of.
+/// The parts of a forgery.
 struct Forgery<'a> {
     /// /proc in the container's root.
     proc: &'a Path,
-    /// The process that `configure` is told of.
+    /// The process given to `configure`.
     pid: u32,
-    /// A process of the container's, elsewhere.
+    /// A process of the container in another namespace.
     decoy: u32,
     /// The first process of another pid namespace.
     other: Mutex<Option<Helper>>,
 }
 
-/// Forgeries, and the end of the message that each is refused with.
+/// Forgeries, and the end of each one's error message.
 const FORGERIES: &[(&str, Forge, &str)] = &[
     (
         "proc_is_missing",
@@ -253,7 +253,7 @@ fn refused(forge: Forge, end: &str) {
         other: Mutex::default(),
     };
     let forged = stage.arena.inside().run(|| forge(&forgery)).unwrap();
-    // What is renamed or removed moves the decoy's mounts, which are on the same directories.
+    // Renaming or removing files moves the decoy's mounts too, which are on the same directories.
     let own = mounts::of(decoy.pid()).unwrap();
     let before = mounts::of(stage.arena.inside().pid()).unwrap();
     let (status, message) = finish(&mut caller);
@@ -265,7 +265,7 @@ fn refused(forge: Forge, end: &str) {
             let last = message.lines().last().unwrap_or_default();
             assert!(last.starts_with(start) && last.ends_with(end), "{message}");
         }
-        // The kernel lets nobody do that: not even a process with all of the host's power.
+        // The kernel forbids it, even to a process with all of the host's privileges.
         Err(errno @ (Errno::EINVAL | Errno::ENOENT)) => {
             println!("nobody can forge that here: {errno}");
             assert_eq!(status, Some(0), "{message}");
@@ -279,7 +279,7 @@ fn refused(forge: Forge, end: &str) {
     stage.end(forgery);
 }
 
-/// What a runtime mounts there, in all its ways.
+/// Mounts that a runtime makes there, in all variants, are accepted.
 fn honest_ones_are_taken() {
     let again: &[Forge] = &[
         |_| Ok(()),
@@ -306,7 +306,7 @@ fn honest_ones_are_taken() {
             .run(|| forge(&forgery))
             .unwrap()
             .unwrap();
-        // The driver's directory goes with the old procfs; any will do.
+        // The driver's directory vanished with the old procfs; any will do.
         let driver = stage.root.join("proc/driver");
         let made = stage.arena.inside().run(|| {
             if driver.join("nvidia").exists() {
@@ -325,7 +325,7 @@ fn honest_ones_are_taken() {
         let made = made.unwrap();
         let (status, message) = finish(&mut caller);
         if made.is_err() {
-            // subset=pid has no such directory, and nobody can make one.
+            // subset=pid has no such directory, and it cannot be created.
             assert!(
                 message.contains("/proc/driver/nvidia: no such file"),
                 "{message}"
@@ -369,7 +369,7 @@ impl Forgery<'_> {
         self.proc.join(self.pid.to_string()).join(name)
     }
 
-    /// By the host's own /proc, which the container's processes need not have: they can open what they are.
+    /// Uses the host's own /proc, which the container's processes do not need: they can open their own files.
     fn of_decoy(&self, name: &str) -> PathBuf {
         of(self.decoy, name)
     }
@@ -378,7 +378,7 @@ impl Forgery<'_> {
         mount(Some(source), at, NONE, MsFlags::MS_BIND, NONE)
     }
 
-    /// Takes the procfs away, with what is mounted in it.
+    /// Unmounts the procfs, with the mounts in it.
     fn unmounted(&self) -> Result<(), Errno> {
         umount2(self.proc, MntFlags::MNT_DETACH)
     }
@@ -394,7 +394,7 @@ impl Forgery<'_> {
         )
     }
 
-    /// Something like a procfs: links of the right text, and a bind mount of the decoy's namespace where that is possible.
+    /// Builds an imitation of procfs: links with the right text, and a bind mount of the decoy's namespace if possible.
     fn tree(&self, at: &Path) -> Result<(), Errno> {
         let inode = fs::read_link(self.of_decoy("ns/mnt")).unwrap();
         for directory in [at.join(self.pid.to_string()).join("ns"), at.join("ns")] {
@@ -425,10 +425,10 @@ impl Forgery<'_> {
         self.cover_link(Path::new(&source), &self.of_process(name))
     }
 
-    /// A procfs of a pid namespace that was filled on purpose: the number there means the container's process of choice.
+    /// Mounts a procfs of a crafted pid namespace, in which the pid belongs to a process of the container's choice.
     fn other_pid_namespace(&self) -> Result<(), Errno> {
         self.unmounted()?;
-        // In the new namespace: its procfs, then a process of the wanted number, in a mount namespace of its own.
+        // In the new namespace: its procfs, then a process with the wanted pid, in a separate mount namespace.
         let script = r#"
             mount -t proc proc "$1"
             echo $(($2 - 1)) > "$1/sys/kernel/ns_last_pid"
@@ -473,12 +473,12 @@ impl Stage {
         Self { arena, root }
     }
 
-    /// A process in a copy of the container's namespace.
+    /// Starts a process in a copy of the container's namespace.
     fn decoy(&self) -> Inside {
         self.arena.inside().run(Inside::new).unwrap().unwrap()
     }
 
-    /// A process of the container that starts `configure` once it is told to.
+    /// Starts a process of the container that runs `configure` on request.
     fn caller(&self, words: &[&str]) -> Child {
         let ldconfig = host_ldconfig();
         let words = [&["configure", &ldconfig, "--utility", "--device=0"], words].concat();
@@ -507,12 +507,12 @@ fn of(pid: u32, name: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(name)
 }
 
-/// What is mounted now and was not. What was may be gone: a procfs takes what is mounted on a process's files with it.
+/// Returns the new mounts. Old ones may be gone: a procfs takes the mounts on a process's files with it.
 fn new_mounts(pid: u32, before: &[Mount]) -> Vec<Mount> {
     mounts::delta(before, &mounts::of(pid).unwrap()).0
 }
 
-/// Lets the caller go on,, and waits for its end.
+/// Lets the caller continue, and waits for its end.
 fn finish(caller: &mut Child) -> (Option<i32>, String) {
     caller.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let mut text = String::new();

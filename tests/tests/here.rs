@@ -1,6 +1,6 @@
-//! `configure` as a createContainer hook: in the container's mount namespace, under real runtimes.
+//! Tests `configure` as a createContainer hook: in the container's mount namespace, under real runtimes.
 //!
-//! The hook is examples/rust/hook.rs; the container's own process then says what it sees.
+//! The hook is examples/rust/hook.rs; the container's own process then reports its view.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -17,7 +17,7 @@ use nvc_testkit::mounts;
 use nvc_testkit::rootfs::{self, Layout};
 use serde_json::{Value, json};
 
-/// What the container's process prints.
+/// Commands for the container's process.
 const LOOK: &str = "cat /proc/driver/nvidia/params; cd /proc/driver/nvidia/gpus; echo gpus *; \
     cd /dev; ls nvidia*; cd /usr/bin; ls nvidia*; cat /proc/self/mountinfo; \
     echo > /touched && echo the root can be written";
@@ -54,7 +54,7 @@ struct Bundle {
 }
 
 impl Bundle {
-    /// A Debian root, and a configuration with the hook.
+    /// Creates a Debian root, and a configuration with the hook.
     fn new(ldconfig: &[&str]) -> Self {
         let scratch = Scratch::new().unwrap();
         let root = scratch.join("bundle/rootfs");
@@ -78,7 +78,7 @@ impl Bundle {
             },
             "root": { "path": "rootfs", "readonly": false },
             "mounts": [
-                // With the simulated driver that is mounted in it.
+                // With the simulated driver mounted in it.
                 mount("/proc", "bind", "/proc", &["rbind"]),
                 mount("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755", "size=65536k"]),
             ],
@@ -98,12 +98,12 @@ impl Bundle {
         self.path().join("rootfs")
     }
 
-    /// Runs the container to its end, in a mount namespace of its own.
+    /// Runs the container to its end, in a separate mount namespace.
     fn run(&self, runtime: &str) -> Outcome {
         let config = serde_json::to_vec(&self.config).unwrap();
         fs::write(self.path().join("config.json"), config).unwrap();
         let state = self.scratch.join("state");
-        // crun knows no machine with both versions of cgroups mounted.
+        // crun does not support machines with both cgroup versions mounted.
         let script = "umount /sys/fs/cgroup/unified 2>/dev/null; cd \"$1\" && exec \"$0\" --root \"$2\" run \"$3\"";
         let name = format!("nvc-here-{runtime}-{}", std::process::id());
         let run = Run::other("unshare").args(["--mount", "--propagation", "private", "sh", "-c"]);
@@ -156,7 +156,7 @@ fn a_gpu(runtime: &str) {
     }
 }
 
-/// crun makes the root read-only before it runs hooks, runc afterwards. It is read-only for the container in both.
+/// crun makes the root read-only before it runs hooks, runc afterwards. For the container it is read-only with both.
 fn a_read_only_root(runtime: &str) {
     let mut bundle = Bundle::new(&[]);
     bundle.config["root"]["readonly"] = true.into();
@@ -194,20 +194,20 @@ fn a_user_namespace(runtime: &str) {
         .status();
     assert!(status.unwrap().success());
     if runtime == "crun" {
-        // It leaves out what is mounted below /proc.
+        // Omits mounts below /proc.
         let driver = json!({
             "destination": "/proc/driver", "type": "bind", "source": "/proc/driver", "options": ["bind"],
         });
         bundle.config["mounts"].as_array_mut().unwrap().push(driver);
     }
     check(&bundle, &bundle.run(runtime));
-    // What was made in the root belongs to its owner.
+    // Files created in the root belong to its owner.
     use std::os::unix::fs::MetadataExt;
     let made = fs::symlink_metadata(bundle.root().join("usr/bin/nvidia-smi")).unwrap();
     assert_eq!(made.uid(), FIRST);
 }
 
-/// The files are the host root's; the mount shows them as the container's.
+/// The files belong to the host's root; the mount maps them to the container's.
 fn an_id_mapped_root(runtime: &str) {
     let mut bundle = Bundle::new(&[]);
     in_user_namespace(&mut bundle);

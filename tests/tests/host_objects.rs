@@ -1,4 +1,4 @@
-//! What a container gets of the host's own sockets and directories it can use, and cannot change.
+//! Tests the host's sockets and directories in a container: it can use them, but not change them.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, OpenOptions, Permissions};
@@ -58,7 +58,7 @@ fn the_directory_of_capability_devices() {
     for node in nodes {
         let removed = fs::remove_file(node.path()).unwrap_err();
         assert_eq!(errno(&removed), Some(Errno::EROFS));
-        // Nothing drives it here, but it is no matter of the mount.
+        // There is no driver behind it, but opening it is not prevented by the mount.
         let opened = OpenOptions::new().read(true).write(true).open(node.path());
         assert_ne!(opened.err().as_ref().and_then(errno), Some(Errno::EROFS));
     }
@@ -73,7 +73,7 @@ fn the_directory_of_mps() {
     fs::remove_file(file).unwrap();
 }
 
-/// A user of the host, or a container with a volume of /tmp, chooses what all others can write in.
+/// A user of the host, or a container with a volume of /tmp, could choose a directory for all others to write in.
 fn a_link_in_the_place_of_the_directory_of_mps() {
     let scratch = Scratch::new().unwrap();
     let driver = driver::Builder::default().build(scratch.path()).unwrap();

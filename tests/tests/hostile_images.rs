@@ -1,4 +1,4 @@
-//! Images and containers that mean harm: nothing of theirs is opened that need not be, and nothing takes for ever.
+//! Tests hostile images and containers: none of their files is opened without need, and nothing blocks forever.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -23,12 +23,12 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Opening it, for reading too, can be enough to do harm: a watchdog starts, a tape rewinds.
+/// Opening a device, even for reading, can have side effects: a watchdog starts, a tape rewinds.
 fn a_device_in_the_place_of_the_compat_directory() {
     let root = debian_root().no_programs().directory("/usr/local/cuda");
     let root = root.edit(|root| device(&root.join("usr/local/cuda/compat")));
     let container = start(Builder::new(root));
-    // Nothing has this number: to open it fails, and would fail all.
+    // No driver has this number: opening it would fail the command.
     configure(&container, &["--compute", "--device=0"]).succeeds();
 }
 
@@ -54,7 +54,7 @@ fn names_of_files_cannot_forge_lines() {
     let root = root.directory("/usr/local/cuda/compat");
     let root = root.edit(move |root| fs::create_dir(root.join("usr/local/cuda/compat").join(name)));
     let container = start(Builder::new(root));
-    // The container can do without the library.
+    // The library is best effort.
     let run = configure(&container, &["--compute", "--device=0"])
         .outcome()
         .unwrap();
@@ -64,7 +64,7 @@ fn names_of_files_cannot_forge_lines() {
     assert!(!warning.contains(char::is_control), "{warning:?}");
 }
 
-/// Compared in the obvious way, this takes longer than there is time.
+/// A naive comparison takes exponential time.
 fn a_pattern_of_many_stars() {
     let root = debian_root().no_programs().directory("/etc/ld.so.conf.d");
     let root = root.edit(|root| {
@@ -81,7 +81,7 @@ fn things_in_the_place_of_our_files() {
         ("device", "file exists"),
         ("link", "file exists"),
         ("fifo", "file exists"),
-        // So large that reading it would take all memory.
+        // Reading it would take all memory.
         ("large", "file too large"),
     ] {
         let container = debian();
@@ -102,7 +102,7 @@ fn things_in_the_place_of_our_files() {
     }
 }
 
-/// Mounts on /proc/self are the command's own, and go with it.
+/// Mounts on /proc/self are on the command's own directory, and vanish with it.
 fn a_place_that_ends_with_us() {
     let container = debian();
     let driver = container.inside("/proc/driver/nvidia");
@@ -115,7 +115,7 @@ fn a_place_that_ends_with_us() {
     before.assert_unchanged(&container);
 }
 
-/// ldconfig replaces the cache, and what is mounted on it is gone: either that is told, or the device came after it.
+/// ldconfig replaces the cache, and removes a mount on it: either this is reported, or the device was mounted later.
 fn the_cache_in_the_place_of_a_device() {
     for _ in 0..10 {
         let container = debian();
@@ -140,7 +140,7 @@ fn the_cache_in_the_place_of_a_device() {
     }
 }
 
-/// Without contents, some of which nobody can read.
+/// Without contents, some of which are unreadable.
 fn mounts_and_links(container: &nvc_testkit::container::Container) -> (usize, Vec<String>) {
     let directory = fs::read_dir(container.inside("/proc/driver/nvidia")).unwrap();
     let mut names: Vec<_> = directory

@@ -1,4 +1,4 @@
-//! Roots that mean harm, generated: a `configure` does exactly what it planned or nothing, and never anything outside the root.
+//! Tests generated hostile roots: a `configure` does exactly what it planned or nothing, and nothing outside the root.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-/// What is asked for: little, much, and what touches other places.
+/// Options: few, many, and some that use other paths.
 const WORDS: &[&[&str]] = &[
     &["--utility", "--device=0"],
     &["--compute", "--utility", "--compat32", "--device=0"],
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Half of all trees. Another seed makes other trees: `NVC_TEST_SEED=7`.
+/// Tests half of all trees. Another seed generates other trees: `NVC_TEST_SEED=7`.
 fn trees(mode: Mode, number: u64) {
     let count = harness::cases(250, 10_000);
     let seed = std::env::var("NVC_TEST_SEED").ok();
@@ -60,10 +60,10 @@ fn trees(mode: Mode, number: u64) {
         panic!("with NVC_TEST_SEED={seed}: {error}");
     }
     let endings = endings.into_inner().unwrap();
-    // Trees that are all refused, or none, prove little.
+    // If all trees are rejected, or none, the test proves little.
     let done = endings.get("done").copied().unwrap_or_default();
     println!("{mode:?}: {count} trees, seed {seed}, {done} done: {endings:#?}");
-    // Devices that nothing drives are among the things; none may be opened.
+    // Among the objects are devices without a driver; none may be opened.
     let opened = |ending: &&String| ending.ends_with("no such device or address");
     assert_eq!(endings.keys().find(opened), None);
     assert!(done > count / 10 && done < count, "{endings:#?}");

@@ -1,4 +1,4 @@
-//! Installs what was built, as `make install` does: where each thing goes, and what the libraries expect.
+//! Installs the build as `make install` does, and checks the paths, which the libraries expect.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// A path that the library was built for, by its name in the pkg-config file.
+/// Returns a path that the library was built for, by its name in the pkg-config file.
 fn built(name: &str) -> String {
     let file = fs::read_to_string(library_dir().join("libnvidia-container.pc")).unwrap();
     let line = file.lines().find_map(|line| line.strip_prefix(name));
@@ -37,7 +37,7 @@ fn install(scratch: &Scratch, variables: &[(&str, &str)]) -> Output {
         .unwrap()
 }
 
-/// The static library has the place of its helper in itself.
+/// The static library contains the path of its helper.
 fn another_place_than_that_of_the_build_is_refused() {
     for variable in ["PREFIX", "LIBEXECDIR"] {
         let scratch = Scratch::new().unwrap();
@@ -50,7 +50,7 @@ fn another_place_than_that_of_the_build_is_refused() {
     }
 }
 
-/// A debug build has no manual pages, at which the script stops; the libraries are installed by then.
+/// A debug build has no manual pages, at which the script stops; by then the libraries are installed.
 fn the_libraries_are_where_they_are_expected() {
     let scratch = Scratch::new().unwrap();
     let output = install(&scratch, &[]);

@@ -1,5 +1,5 @@
-//! Many containers: configured at the same time, one after the other, by one process, and one by two at once. All are right,
-//! and nothing is left of any.
+//! Tests many containers: configured in parallel, one after the other, by one process, and one by two processes. All
+//! are correct, and nothing is left over.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// What this process and its mount namespace have, and the kernel of it.
+/// Resources of this process, its mount namespace and the kernel.
 #[derive(Debug, PartialEq, Eq)]
 struct Census {
     descriptors: usize,
@@ -48,7 +48,7 @@ impl Census {
         Self {
             descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
             mounts: mounts::of("self").unwrap().len(),
-            // A thread may end meanwhile.
+            // A thread may end concurrently.
             children: children
                 .filter_map(|path| fs::read_to_string(path).ok())
                 .collect(),
@@ -57,17 +57,17 @@ impl Census {
     }
 }
 
-/// Runs a test alone, and fails unless what there was before is there afterwards, no more and no less.
+/// Runs a test alone, and fails unless the resources are the same afterwards.
 fn alone(test: impl FnOnce()) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    // One that failed leaves what it leaves.
+    // A failed test may leave resources behind.
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // Made once, and kept.
+    // Created once, and kept.
     machine::driver();
     let (before, memory) = (Census::take(), available());
     test();
     let deadline = Instant::now() + Duration::from_secs(30);
-    // The kernel frees programs and cgroups when it comes to it.
+    // The kernel frees programs and cgroups with a delay.
     while Census::take() != before && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
     }
@@ -84,7 +84,7 @@ fn available() -> u64 {
     line.unwrap().trim_end_matches("kB").trim().parse().unwrap()
 }
 
-/// A container in a cgroup that allows /dev/null alone, as it was.
+/// A container in a cgroup that allows only /dev/null, and its initial state.
 struct Subject {
     container: Container,
     before: State,
@@ -127,7 +127,7 @@ impl Subject {
         assert_eq!(cgroup.programs().unwrap(), 1);
     }
 
-    /// What was mounted, after a look at the host.
+    /// Returns the new mounts, after checking the host.
     #[track_caller]
     fn mounted(&self) -> Vec<String> {
         self.before.assert_host_unchanged(&self.container);
@@ -135,7 +135,7 @@ impl Subject {
     }
 }
 
-/// What a container gets that nobody disturbs.
+/// Returns the mounts of an undisturbed container.
 fn expected(gpus: &str) -> Vec<String> {
     let subject = Subject::new();
     subject.configure(gpus).succeeds();
@@ -144,7 +144,7 @@ fn expected(gpus: &str) -> Vec<String> {
     mounted
 }
 
-/// Runs all at the same time.
+/// Runs all in parallel.
 fn all_succeed(runs: Vec<Run>) {
     thread::scope(|scope| {
         for run in runs {
@@ -185,7 +185,7 @@ fn many_one_after_the_other() {
     });
 }
 
-/// Two that configure the same container, with a GPU each: it has both, everything once, and nothing else.
+/// Two processes configure the same container with different GPUs: it gets both, everything once, and nothing else.
 fn two_at_once_on_one_container() {
     alone(|| {
         let expected = expected("0,1");
@@ -198,7 +198,7 @@ fn two_at_once_on_one_container() {
     });
 }
 
-/// A program with the C library that goes on and on.
+/// A long-running program with the C library.
 struct Caller {
     process: Child,
     orders: ChildStdin,
@@ -226,7 +226,7 @@ impl Caller {
         }
     }
 
-    /// Has it configure a container; its descriptors, threads, and bytes of memory afterwards.
+    /// Lets it configure a container; returns its descriptors, threads, and bytes of memory afterwards.
     fn configure(&mut self, container: &Container) -> [usize; 3] {
         let (pid, root) = (container.pid(), container.root().display());
         writeln!(self.orders, "{pid} {root} 0").unwrap();
@@ -245,7 +245,7 @@ impl Caller {
 }
 
 fn many_by_one_process() {
-    /// Bytes that are no leak: what the allocator keeps for threads that come and go. It is ever less that is new.
+    /// Bytes that are not a leak: the allocator's memory for short-lived threads. It grows more and more slowly.
     const NOISE: usize = 64 << 10;
     alone(|| {
         let program = Program::compile("gcc", "tests/c/repeat.c", Check::Plain);
@@ -258,7 +258,7 @@ fn many_by_one_process() {
             let [descriptors, threads, bytes] = caller.configure(&subject.container);
             subject.opens(&["1:3", "195:255", "195:0"]);
             let now = (descriptors, threads, subject.mounted());
-            // `.` and `..` are counted.
+            // Includes `.` and `..`.
             assert_eq!(threads, 3);
             assert_eq!(*first.get_or_insert(now.clone()), now, "container {number}");
             memory.push(bytes);

@@ -1,4 +1,4 @@
-//! Odd things where a driver's files should be: they are left out with a warning, and containers start.
+//! Tests unexpected objects in place of a driver's files: they are omitted with a warning, and containers start.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// Every sort of host file: a path, and the words of the warning.
+/// Every kind of host file: a path, and the text of the warning.
 const ODD: &[(&str, &str)] = &[
     ("/usr/bin/nvidia-smi", "it is not a regular file"),
     ("/LIB/libnvidia-opencl.so.VER", "it is not a regular file"),
@@ -40,7 +40,7 @@ const WORDS: &[&str] = &[
     "--device=all",
 ];
 
-/// Replaces a file of the driver by something else.
+/// Replaces a file of the driver by another object.
 fn spoil(driver: &Driver, path: &str, kind: &str) {
     let path = driver.path(driver.fill(path));
     match path.is_dir() {
@@ -56,7 +56,7 @@ fn spoil(driver: &Driver, path: &str, kind: &str) {
     }
 }
 
-/// Runs a command that succeeds; gives its output and its warnings.
+/// Runs a command that must succeed; returns its output and its warnings.
 fn run(command: Run) -> (String, String) {
     let outcome = command.outcome().unwrap();
     assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
@@ -81,7 +81,7 @@ fn odd_files_are_left_out() {
             assert!(mounted.len() > 20, "{mounted:#?}");
             let name = odd.rsplit('/').next().unwrap();
             let is_odd = |line: &&String| line.contains(&format!("/{name} "));
-            // The directory over procfs, and the one daemon's socket that is left, stay.
+            // The directory over procfs, and the remaining daemon's socket, stay.
             if name != "socket" && name != "registry" {
                 assert_eq!(mounted.iter().find(is_odd), None);
             }
@@ -90,7 +90,7 @@ fn odd_files_are_left_out() {
                 words.is_empty() || warnings.lines().any(warned),
                 "{warnings}"
             );
-            // What is listed is what would be mounted.
+            // The list has what would be mounted.
             let listed = run(Run::cli(command_line(&driver, &["list"]))).0;
             let is_odd = |line: &&str| {
                 line.strip_prefix(driver.root().to_str().unwrap()) == Some(&odd) || *line == odd
@@ -100,7 +100,7 @@ fn odd_files_are_left_out() {
     }
 }
 
-/// As a shell does: the next directory of the search path is tried.
+/// As in a shell, the next directory of the search path is tried.
 fn an_odd_program_has_a_substitute() {
     let scratch = Scratch::new().unwrap();
     let driver = Builder::default().build(scratch.join("driver")).unwrap();

@@ -1,4 +1,4 @@
-//! Kernels and sandboxes without the newer system calls: the same result by other ways.
+//! Tests kernels and sandboxes without the newer system calls: the same result by other means.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use nvc_testkit::machine::Scratch;
 use nvc_testkit::{faults, machine};
 use nvc_tests::{State, command_line, debian_root, host_ldconfig, mounts_inside, start};
 
-/// What is called and can be missing without any loss.
+/// Calls that can be missing without any loss.
 const DISPENSABLE: &[&str] = &[
     "clone3",
     "close_range",
@@ -30,7 +30,7 @@ const DISPENSABLE: &[&str] = &[
     "statmount",
     "statx",
 ];
-/// Versions with different sets of what came later; those of RHEL 8, Ubuntu 20.04 and Debian 11 among them.
+/// Versions with different sets of additions, including those of RHEL 8, Ubuntu 20.04 and Debian 11.
 const VERSIONS: &[&str] = &[
     "linux-4.18",
     "linux-5.2",
@@ -48,11 +48,11 @@ const OLDEST: &[&str] = &["linux-4.18"];
 fn main() -> ExitCode {
     let needs = &[Root];
     let mut tests = Vec::new();
-    // ldconfig's copy is dispensable where there is an overlay, see `never_the_file_itself`.
+    // The copy of ldconfig is optional if there is an overlay, see `never_the_file_itself`.
     for call in DISPENSABLE.iter().chain(&["memfd_create"]) {
         let name = format!("without_{call}");
         tests.push(test(name, needs, || same_without(&[call])));
-        // The C library makes threads with it, and takes this answer for the kernel's last word.
+        // The C library creates threads with it, and does not try another call after this answer.
         if *call != "clone3" {
             let name = format!("in_a_sandbox_that_forbids_{call}");
             tests.push(test(name, needs, || same_without(&["EPERM", call])));
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// The program beside the running test.
+/// Returns the program built beside the running test.
 fn shim() -> PathBuf {
     cli::beside("nvc-without").expect("the test's own place")
 }
@@ -103,7 +103,7 @@ fn configure_within(
     Run::within(command, line)
 }
 
-/// What the ordinary way makes of a container, and what the way without some calls makes of another.
+/// Compares the effects of a normal run with those of a run without some calls.
 fn same_without(calls: &[&str]) {
     let (ordinary, other) = (new_container(), new_container());
     configure_without(&[], &ordinary, &[]).succeeds();
@@ -113,7 +113,7 @@ fn same_without(calls: &[&str]) {
     assert_eq!(files(&other).changes_since(&files(&ordinary)), [""; 0]);
 }
 
-/// What is in memory and no filter sees: statx knows nothing about mounts, clone nothing about CLONE_PIDFD.
+/// Changes in memory that a filter cannot see: statx knows nothing about mounts, clone nothing about CLONE_PIDFD.
 fn with_old_answers() {
     let (ordinary, other) = (new_container(), new_container());
     let scratch = Scratch::new().unwrap();
@@ -135,13 +135,13 @@ fn without_all_that_is_dispensable() {
 }
 
 fn in_a_sandbox_that_forbids_all_of_it() {
-    // Not the one that is left of the look-ups.
+    // Without the last remaining call for lookups.
     let calls = DISPENSABLE.iter().filter(|call| **call != "faccessat2");
     let words: Vec<_> = iter::once("EPERM").chain(calls.copied()).collect();
     same_without(&words);
 }
 
-/// A refusal, with nothing changed.
+/// Checks that it fails without changes.
 fn refused_without(calls: &[&str], start: &str) {
     let container = new_container();
     let before = State::of(&container);
@@ -150,7 +150,7 @@ fn refused_without(calls: &[&str], start: &str) {
     before.assert_unchanged(&container);
 }
 
-/// The look-ups' emulation needs one of the two.
+/// The emulation of lookups needs one of the two.
 fn in_a_sandbox_without_look_ups() {
     let container = new_container();
     let before = State::of(&container);
@@ -160,7 +160,7 @@ fn in_a_sandbox_without_look_ups() {
     before.assert_unchanged(&container);
 }
 
-/// The C library would not start one; the program needs none.
+/// The C library could not create a thread; the program needs none.
 fn in_a_sandbox_without_threads() {
     same_without(&["EPERM", "clone3"]);
 }
@@ -180,7 +180,7 @@ fn last_library() -> &'static str {
 }
 
 fn rolls_back() {
-    // Where the last library must go.
+    // Directory of the last library.
     let builder = debian_root().no_programs().directory(last_library());
     let container = start(container::Builder::new(builder));
     let before = State::of(&container);
@@ -220,7 +220,8 @@ fn leaks_nothing() {
     assert_eq!(on_host(), before);
 }
 
-/// Neither a read-only overlay nor a copy of ldconfig: the container could write to what is executed, the host's own.
+/// Neither a read-only overlay nor a copy of ldconfig is possible: the container could write to the executed file, the
+/// host's own.
 fn never_the_file_itself() {
     let text = "nvidia-container-cli: ldcache error: copying to memory failed: ";
     refused_without(&["fsopen", "memfd_create"], text);

@@ -1,8 +1,8 @@
-//! Containers whose root shows its mounts elsewhere, in every way: nothing that is mounted there shows on the host, also when
+//! Tests containers whose root propagates its mounts, in every mode: no mount made there appears on the host, also if
 //! `configure` fails or is killed.
 //!
-//! The host is a mount namespace too, in which the root is mounted as the case says and bound a second time, where a leak
-//! would show; the container's namespace is a copy of it.
+//! The host is simulated by a mount namespace, in which the root is mounted as the case requires and bound a second
+//! time, where a leak would show; the container's namespace is a copy of it.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt;
@@ -24,7 +24,7 @@ use nvc_tests::{command_line, failing_ldconfig, host_ldconfig};
 
 const NONE: Option<&str> = None;
 
-/// How the host has mounted the root.
+/// Propagation of the root on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Private,
@@ -34,23 +34,23 @@ enum Kind {
     Unbindable,
 }
 
-/// How the mounts of the root lie in each other.
+/// Nesting of the root's mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nesting {
-    /// The root is of the kind, what is mounted in it is not.
+    /// Only the root has the propagation, not the mounts in it.
     Outside,
-    /// What is mounted in the root is of the kind, the root is private.
+    /// Only the mounts in the root have it; the root is private.
     Within,
-    /// The root with all in it is of the kind, and bound recursively to where the container has it.
+    /// The root and all mounts in it have it, and it is bound recursively to the container's path.
     Bound,
 }
 
-/// One case: the root, and with which propagation the container's namespace was made.
+/// One case: the root, and the propagation with which the container's namespace was created.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     kind: Kind,
     nesting: Nesting,
-    /// A word of unshare(1), or that there is none: the container is in the caller's namespace.
+    /// An argument of unshare(1), or none: the container is in the caller's namespace.
     namespace: Namespace,
 }
 
@@ -166,7 +166,7 @@ impl Host {
         host
     }
 
-    /// A mount of its own in the root is a volume, on which mount points must be there already.
+    /// A separate mount in the root is a volume, which needs existing mount points.
     fn make_mount_points(&self) {
         let container = self
             .namespace
@@ -207,7 +207,7 @@ impl Host {
         assert!(message.ends_with("failed with error code: 3"), "{message}");
     }
 
-    /// Kills it some time after its start; gives whether it was too late.
+    /// Kills it some time after its start; returns whether that was too late.
     fn killed(&self, container: u32, after: Duration) -> bool {
         let mut command = Command::new(cli::program().unwrap());
         command
@@ -227,7 +227,7 @@ impl Host {
     }
 }
 
-/// Nothing shows outside the container's namespace, however it ends.
+/// Nothing is visible outside the container's namespace, however it ends.
 fn own_namespace(case: Case) {
     let Namespace::Of(propagation) = case.namespace else {
         return;
@@ -244,7 +244,7 @@ fn own_namespace(case: Case) {
     };
 
     let one = container();
-    // What was made a slave meanwhile is shared again, but stays a slave.
+    // A mount that temporarily became a slave is shared again, but stays a slave.
     let table = |container: &Inside| {
         let mut table = mounts::of(container.pid()).unwrap();
         let propagations = table.iter_mut().map(|mount| &mut mount.propagation);
@@ -269,18 +269,18 @@ fn own_namespace(case: Case) {
     let kills = harness::cases(1, 20);
     for number in 0..kills {
         let one = container();
-        // From the middle of the short form to every part of the long one's time.
+        // Short form: the middle of the run. Long form: every part of it.
         let part =
             (2 * u32::try_from(number).unwrap() + 1) * 1000 / u32::try_from(2 * kills).unwrap();
         let late = host.killed(one.pid(), usual * part / 1000);
         quiet(if late { "done" } else { "killed" });
-        // What is left in the container goes with it.
+        // Mounts left in the container vanish with it.
         drop(one);
         quiet("killed and gone");
     }
 }
 
-/// Where the container is in the caller's namespace, peers are the caller's wish: a failure takes all of it back there too.
+/// If the container is in the caller's namespace, peers are up to the caller; a failure undoes all mounts there too.
 fn callers_namespace(case: Case) {
     let host = Host::new(case);
     let table = || mounts::of(host.namespace.pid()).unwrap();
@@ -305,7 +305,7 @@ fn callers_namespace(case: Case) {
     assert!(!private || elsewhere.is_none(), "{case}: {elsewhere:#?}");
 }
 
-/// Gives a mount a propagation; a slave gets a master that is bound over nothing else.
+/// Sets a mount's propagation; a slave gets a master that is bound over the same directory.
 fn make(at: &Path, kind: Kind) -> std::io::Result<()> {
     let set = |flags| Ok(mount(NONE, at, NONE, flags, NONE)?);
     match kind {
@@ -313,7 +313,7 @@ fn make(at: &Path, kind: Kind) -> std::io::Result<()> {
         Kind::Unbindable => set(MsFlags::MS_UNBINDABLE),
         Kind::Shared => set(MsFlags::MS_SHARED),
         Kind::Slave | Kind::SharedAndSlave => {
-            // The mount below becomes the master, the one above its slave.
+            // The lower mount becomes the master, the upper one its slave.
             set(MsFlags::MS_SHARED)?;
             bind(at, at, MsFlags::MS_REC)?;
             set(MsFlags::MS_SLAVE)?;

@@ -1,5 +1,5 @@
-//! Containers that exchange directories and files with links that lead out, as fast as they can, while `configure` works:
-//! nothing outside the root is touched, mounted or read.
+//! Tests containers that exchange directories and files with escaping links as fast as they can, while `configure`
+//! runs: nothing outside the root is changed, mounted or read.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -22,21 +22,21 @@ use nvc_tests::arena::{Arena, Ending, Mode, ending};
 
 const WORDS: &[&str] = &["--compute", "--utility", "--compat32", "--device=0"];
 
-/// What opening a device that nothing drives fails with.
+/// The error of opening a device without a driver.
 const OPENED: &str = "no such device or address";
 
-/// What takes turns with the directory or file that belongs there.
+/// The object that is exchanged with the expected directory or file.
 #[derive(Clone, Copy, Debug)]
 enum Evil {
-    /// A link to the same place of the canary.
+    /// A link to the same path in the canary.
     Absolute,
     Climbing,
     Magic,
-    /// A link to another place of the root.
+    /// A link to another path in the root.
     Inside,
-    /// A device that nothing drives: opening it fails with a cause of its own.
+    /// A device without a driver: opening it fails with a distinct error.
     Device,
-    /// A file for a directory, a directory for a file.
+    /// A file instead of a directory, or a directory instead of a file.
     OtherKind,
 }
 
@@ -66,11 +66,11 @@ fn races(mode: Mode) {
     let arena = Arena::new().unwrap();
     let exchanges = AtomicU64::new(0);
     let mut endings = BTreeMap::<String, usize>::new();
-    // Runtimes mount /proc and /dev; nobody can rename what is mounted.
+    // Runtimes mount /proc and /dev; mount points cannot be renamed.
     let fixed = ["proc", "proc/driver", "proc/self", "dev", "sys"];
     let paths: Vec<_> = PATHS.iter().filter(|path| !fixed.contains(path)).collect();
     for number in 0..count {
-        // Each path with each evil, and from the start with all of them.
+        // Each path with each object, and from the start with all of them.
         let (round, place) = (number / paths.len(), number % paths.len());
         let path = machine::driver().fill(paths[place]);
         let evil = EVILS[(round + place) % EVILS.len()];
@@ -88,7 +88,7 @@ fn races(mode: Mode) {
     assert!(endings.contains_key("done"), "{endings:#?}");
 }
 
-/// A second `configure` looks into the files of the first one's tmpfs, and opens no device that takes their places.
+/// A second `configure` reads files in the first one's tmpfs, and opens no device that replaces them.
 fn what_an_earlier_run_left() {
     let count = harness::cases(40, 2_000);
     let arena = Arena::new().unwrap();
@@ -112,7 +112,7 @@ fn what_an_earlier_run_left() {
             &["--graphics"],
         );
         let ending = raced.unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
-        // A device cannot be opened there, and a link to the canary leads nowhere in the tmpfs.
+        // A device cannot be opened there, and a link to the canary is dangling in the tmpfs.
         assert!(
             !ending.ends_with("permission denied"),
             "{evil:?} was opened: {ending}"
@@ -125,7 +125,7 @@ fn what_an_earlier_run_left() {
     );
 }
 
-/// One `configure` against one racer; with words for an earlier one, a second.
+/// Runs one `configure` against one racer; with arguments for an earlier one, two.
 fn race(
     arena: &Arena,
     mode: Mode,
@@ -172,7 +172,7 @@ fn race(
         if !mount.point.starts_with(&root) {
             return Err(format!("outside the root: {mount}"));
         }
-        // The driver's, or the image's, or new: the canary is where the driver's files are.
+        // The driver's, the image's, or a new file: the canary is on the same filesystem as the driver's files.
         if mount.device == arena.device() && !mount.root.starts_with(&driver) {
             return Err(format!("of the host: {mount}"));
         }
@@ -195,7 +195,7 @@ fn race(
     })
 }
 
-/// Puts what belongs there in its place, if nothing is, and the evil beside it; gives the directory.
+/// Creates the expected object, if nothing is there, and the evil one beside it; returns the directory.
 fn prepare(arena: &Arena, root: &Path, path: &Path, evil: Evil) -> std::io::Result<OwnedFd> {
     let root = fs::File::open(root)?;
     let parent = directory(&OwnedFd::from(root), path.parent().unwrap())?;
@@ -230,7 +230,7 @@ fn prepare(arena: &Arena, root: &Path, path: &Path, evil: Evil) -> std::io::Resu
     Ok(parent)
 }
 
-/// A directory of a root, made if missing.
+/// Opens a directory of a root; creates it if missing.
 fn directory(root: &OwnedFd, path: &Path) -> std::io::Result<OwnedFd> {
     let mut current = root.try_clone()?;
     let mut reached = PathBuf::new();
@@ -254,13 +254,13 @@ fn evil_name(path: &Path) -> String {
     format!("{}.evil", path.file_name().unwrap().display())
 }
 
-/// Exchanges until it is told to stop; gives how often.
+/// Exchanges until it is stopped; returns the number of exchanges.
 fn exchange(parent: &OwnedFd, path: &Path, stop: &AtomicBool) -> u64 {
     let (name, evil) = (path.file_name().unwrap(), evil_name(path));
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
         let flags = RenameFlags::RENAME_EXCHANGE;
-        // Nobody can rename what was just mounted on.
+        // A mount point cannot be renamed.
         if renameat2(parent, name, parent, evil.as_str(), flags).is_ok() {
             count += 1;
         } else {
@@ -270,7 +270,7 @@ fn exchange(parent: &OwnedFd, path: &Path, stop: &AtomicBool) -> u64 {
     count
 }
 
-/// The linker caches in a root, wherever they are by now.
+/// Returns the linker caches in a root, wherever they are now.
 fn caches(root: &Path) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];

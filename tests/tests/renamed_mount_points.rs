@@ -1,9 +1,9 @@
-//! A process in another mount namespace renames what was just mounted on, on kernels where mounts are made by name.
+//! Tests that a process in another mount namespace may rename a new mount point, on kernels that mount by name.
 //!
-//! It sees the same files as the container, a sidecar with the same volume say, and they are mount points in the
-//! container's namespace only, so nothing keeps it from renaming them. A tracer does it at the worst moment: when mount(2)
-//! has returned. What is mounted is then restricted and at its place, or not mounted at all. Run on newer kernels, a
-//! system-call filter takes the newer calls away; scripts/test-old-kernel.sh runs the same tests on a real Linux 5.10.
+//! The process sees the same files as the container, such as a sidecar with the same volume. They are mount points only
+//! in the container's namespace, so nothing prevents the rename. A tracer triggers it at the worst moment: when
+//! mount(2) has returned. The mount must then be restricted and in its place, or not exist. On newer kernels, a
+//! system-call filter removes the newer calls; scripts/test-old-kernel.sh runs the same tests on a real Linux 5.10.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -19,7 +19,7 @@ use nvc_testkit::machine::{self, Scratch};
 use nvc_tests::plan::{self, Wanted};
 use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
 
-/// Linux 4.18, of RHEL 8, and 5.10, of Debian 11: the first without the newer mount calls, the second without one of them.
+/// Linux 4.18, of RHEL 8, and 5.10, of Debian 11: the first lacks the newer mount calls, the second one of them.
 const KERNELS: [&str; 2] = ["linux-4.18", "linux-5.10"];
 
 const REPLACED: &str = "its mount point was replaced meanwhile";
@@ -38,11 +38,11 @@ fn main() -> ExitCode {
 /// One bind mount takes three calls of mount(2): the bind, its attributes, its propagation.
 const CALLS_OF_A_BIND: usize = 3;
 
-/// A mount of the plan: where, and which of the calls of mount(2) makes it.
+/// A planned mount: its mount point, and the index of the mount(2) call that makes it.
 #[derive(Debug)]
 struct Planned {
     is_tmpfs: bool,
-    /// Whether it is a bind mount that the container cannot do without.
+    /// True if it is a required bind mount.
     is_required_bind: bool,
     at: PathBuf,
     call: usize,
@@ -53,7 +53,7 @@ fn new_container() -> Container {
     start(Builder::new(root.directory("/etc/nvidia/other")))
 }
 
-/// `configure` with more words.
+/// Returns `configure` with additional arguments.
 fn line(container: &Container, words: &[&str]) -> Vec<std::ffi::OsString> {
     let (pid, ldconfig) = (format!("--pid={}", container.pid()), host_ldconfig());
     let mut all = vec!["configure", &pid, "--no-cgroups", &ldconfig];
@@ -64,7 +64,7 @@ fn line(container: &Container, words: &[&str]) -> Vec<std::ffi::OsString> {
     line
 }
 
-/// The mounts of the plan in their order, on such a kernel.
+/// Returns the plan's mounts in order, on such a kernel.
 fn planned(kernel: &str) -> Vec<Planned> {
     let container = new_container();
     let json = Run::cli(line(&container, &["--dry-run", "--format=json"])).succeeds();
@@ -80,7 +80,7 @@ fn planned(kernel: &str) -> Vec<Planned> {
             call,
         });
         call += match is_tmpfs {
-            // Made without a name where there is fsopen(2).
+            // Made without a name if there is fsopen(2).
             true => usize::from(kernel == KERNELS[0]),
             false => CALLS_OF_A_BIND,
         };
@@ -92,14 +92,14 @@ fn find(planned: &[Planned], is_it: impl Fn(&Planned) -> bool) -> &Planned {
     planned.iter().find(|mount| is_it(mount)).unwrap()
 }
 
-/// Runs `configure` on such a kernel while a tracer does something at a call.
+/// Runs `configure` on such a kernel while a tracer intervenes at a call.
 fn traced(kernel: &str, container: &Container, mut command: std::process::Command) -> Run {
     command.arg(cli::beside("nvc-without").unwrap());
     command.arg(kernel).arg("--");
     Run::within(command, line(container, &[]))
 }
 
-/// The names are exchanged as soon as the mount of the first one is made. Nothing may stay mounted.
+/// Exchanges the names as soon as the first one is mounted. Nothing may stay mounted.
 fn exchanged(kernel: &str, mount: &Planned, other: &Path) {
     let container = new_container();
     let scratch = Scratch::new().unwrap();
@@ -115,7 +115,7 @@ fn exchanged(kernel: &str, mount: &Planned, other: &Path) {
     assert_eq!(before.new_mounts(&container), [""; 0], "{kernel}: {text}");
 }
 
-/// The counts of calls are right, and the tracer alone changes nothing.
+/// Checks the counts of calls, and that the tracer alone changes nothing.
 fn undisturbed() {
     for kernel in KERNELS {
         let plan = planned(kernel);
@@ -137,7 +137,7 @@ fn undisturbed() {
     }
 }
 
-/// The earlier mount would be restricted twice, and the new one would stay writable.
+/// Otherwise the earlier mount would be restricted twice, and the new one would stay writable.
 fn a_name_of_an_earlier_mount() {
     for kernel in KERNELS {
         let plan = planned(kernel);
@@ -146,7 +146,7 @@ fn a_name_of_an_earlier_mount() {
     }
 }
 
-/// There would be nothing to restrict, and nothing to unmount by that name.
+/// There would be no mount to restrict or unmount by that name.
 fn a_name_of_no_mount() {
     for kernel in KERNELS {
         let plan = planned(kernel);
@@ -155,13 +155,13 @@ fn a_name_of_no_mount() {
     }
 }
 
-/// Files would be written into another directory. The container does without the profile.
+/// Files would be written into another directory. The profile is best effort.
 fn a_directory_under_a_tmpfs() {
     let plan = planned(KERNELS[0]);
     let profile = find(&plan, |mount| {
         mount.is_tmpfs && mount.at.starts_with("/etc")
     });
-    // Where a tmpfs can be made without a name it is: Linux 5.10 has the calls.
+    // A tmpfs is made without a name if possible: Linux 5.10 has the calls.
     let container = new_container();
     let scratch = Scratch::new().unwrap();
     let report = scratch.join("report");
@@ -180,7 +180,7 @@ fn a_directory_under_a_tmpfs() {
     assert_eq!(fs::read_dir(other).unwrap().count(), 0);
 }
 
-/// It is unmounted, and all before it.
+/// It is unmounted, with all mounts before it.
 fn a_mount_that_cannot_be_restricted() {
     for (kernel, step) in [(KERNELS[0], 1), (KERNELS[0], 2), (KERNELS[1], 1)] {
         let plan = planned(kernel);
@@ -197,7 +197,7 @@ fn a_mount_that_cannot_be_restricted() {
     }
 }
 
-/// The same without a tracer's help: two names of libraries are exchanged all the time.
+/// The same without a tracer: the names of two libraries are exchanged continuously.
 fn a_racer_as_fast_as_it_can() {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -215,7 +215,7 @@ fn a_racer_as_fast_as_it_can() {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let flags = RenameFlags::RENAME_EXCHANGE;
-                    // Until both are there, this fails.
+                    // Fails until both exist.
                     let _ = renameat2(AT_FDCWD, &one, AT_FDCWD, &other, flags);
                 }
             });
@@ -239,8 +239,8 @@ fn a_racer_as_fast_as_it_can() {
     println!("raced: {} configured, {} refused", endings[0], endings[1]);
 }
 
-/// Whether a line of [`State::new_mounts`] is of a mount that the container cannot write; tmpfs and the directory of the MPS
-/// daemon are for writing.
+/// Returns true if a line of [`State::new_mounts`] describes a mount that the container cannot write; tmpfs and the MPS
+/// daemon's directory are writable.
 fn is_restricted(mount: &str) -> bool {
     let (point, options) = mount.split_once(' ').unwrap();
     let has = |wanted| options.split(',').any(|option| option == wanted);

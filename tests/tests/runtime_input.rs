@@ -1,6 +1,7 @@
-//! Gives our runtime what engines, images and accidents can give it: nothing is lost, and who asks for no GPU does not notice it.
+//! Tests our runtime with the inputs of engines, images and accidents: nothing is lost, and containers without GPUs are
+//! unaffected.
 //!
-//! The real runtime is a script that tells how it was called.
+//! The real runtime is a script that reports how it was called.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -11,7 +12,7 @@ use std::thread;
 use nvc_testkit::cli;
 use serde_json::{Value, json};
 
-/// A directory with a configuration, a stand-in for runc, and a bundle.
+/// A directory with a configuration, a stub for runc, and a bundle.
 struct World {
     directory: tempfile::TempDir,
 }
@@ -23,7 +24,7 @@ impl World {
         let runc = world.path("runc");
         fs::write(&runc, "#!/bin/sh\necho \"executed $*\"\n").expect("a script");
         fs::set_permissions(&runc, fs::Permissions::from_mode(0o755)).expect("a mode");
-        // A driver root that would fail whoever looks at it.
+        // A driver root that makes any access fail.
         let config = format!(
             "[nvidia-container-cli]\nroot = \"/no/such/driver\"\n[nvidia-container-runtime]\nmode = \"{mode}\"\n\
              runtimes = [\"{}\"]\n[nvidia-container-runtime-hook]\npath = \"/opt/hook\"\n",
@@ -92,7 +93,7 @@ fn spec(env: &[&str]) -> Value {
     })
 }
 
-/// The hook that a GPU container gets in legacy mode, whatever the driver says.
+/// Returns true if the container has the hook of legacy mode, which does not depend on the driver.
 fn has_hook(value: &Value) -> bool {
     value["hooks"]["prestart"][0]["path"] == "/opt/hook"
 }
@@ -101,7 +102,7 @@ fn has_hook(value: &Value) -> bool {
 fn containers_without_gpus_do_not_notice_us() {
     for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
         let world = World::new(mode);
-        // Not as a writer of JSON would write it.
+        // Not formatted as a JSON serialiser would.
         let text = "{ \"ociVersion\":\"1.0.2\", \"process\": {\"env\":[\"A=1\"]},\n \"root\":{\"path\":\"r\"}, \"x\": 1.50 }  ";
         world.write(text);
         let before = fs::metadata(world.spec()).expect("metadata");
@@ -158,7 +159,7 @@ fn unknown_members_stay() {
     assert!(has_hook(&after));
     after.as_object_mut().expect("an object").remove("hooks");
     assert_eq!(after, value);
-    // The order of members, too: people read these files.
+    // Includes the order of members, because users read these files.
     let before = value.to_string();
     let after = String::from_utf8_lossy(&world.read()).into_owned();
     let prefix = &before[..before.len() - 1];
@@ -208,7 +209,7 @@ fn the_file_keeps_its_mode_and_its_links() {
 fn leftovers_of_a_killed_process_are_harmless() {
     let world = World::new("legacy");
     world.write(spec(&["NVIDIA_VISIBLE_DEVICES=0"]).to_string());
-    // Every name that a process can have chosen; the process ids of tests are small numbers.
+    // Every name that a process could have chosen; pids of tests are small numbers.
     let left = world.path("bundle/.config.json.nvidia-1");
     fs::write(&left, "half").expect("a file");
     world.is_executed();

@@ -1,4 +1,4 @@
-//! Tries to look into our processes, as a container in the host's pid namespace could that has docker's capabilities.
+//! Tries to trace our processes like a container in the host's pid namespace with docker's default capabilities.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// What a tracer found out about a command.
+/// A tracer's findings about a command.
 #[derive(Debug)]
 struct Report {
     saw: Vec<String>,
@@ -36,7 +36,7 @@ struct Report {
 }
 
 impl Report {
-    /// It saw a process of this name and could not look into anything.
+    /// Checks that it saw a process of this name and could not access anything.
     #[track_caller]
     fn assert_closed(&self, name: &str) {
         let seen = self.saw.iter().any(|line| line.contains(name));
@@ -64,7 +64,7 @@ fn compile(scratch: &Scratch, source: &str, more: &[&str]) -> PathBuf {
     program
 }
 
-/// Runs a command under the eyes of a user.
+/// Runs a command while a user traces it.
 fn trace(user: u32, command: Vec<OsString>, environment: &[(&str, &Path)]) -> Report {
     let scratch = Scratch::new().unwrap();
     let mut run = Run::other(compile(&scratch, "tracer", &[]));
@@ -91,7 +91,7 @@ fn trace(user: u32, command: Vec<OsString>, environment: &[(&str, &Path)]) -> Re
     }
 }
 
-/// The command line's words.
+/// Returns the arguments of the command line.
 fn words(driver: &Driver, arguments: &[&str]) -> Vec<OsString> {
     let mut command = vec![cli::program().unwrap().into()];
     command.extend(command_line(driver, arguments));
@@ -105,7 +105,7 @@ fn hanging(symbol: &str) -> (Driver, Scratch) {
     (driver, scratch)
 }
 
-/// Of a process without capabilities it sees everything, of one with a shield nothing.
+/// Control: it can access everything of a process without capabilities, and nothing of one with a shield.
 fn the_tracer_sees_what_is_open() {
     let sleep = |caps: &str| {
         let command = [
@@ -138,7 +138,7 @@ fn the_tracer_sees_what_is_open() {
 }
 
 fn the_driver_process_is_closed() {
-    // While NVML is loaded by a constructor of its, is initialised, and is asked.
+    // While NVML is loaded (in a constructor), initialised, and queried.
     for symbol in ["nvmlInit_v2", "nvmlDeviceGetName"] {
         let (driver, _scratch) = hanging(symbol);
         for (user, option) in [
@@ -172,7 +172,7 @@ fn the_driver_process_of_the_c_library_is_closed() {
         ],
     );
     let (driver, _scratch) = hanging("nvmlInit_v2");
-    // Executed, and copied.
+    // Executed, and forked.
     for mode in ["wide", "narrow"] {
         for user in ["0", "65534"] {
             let mut command = ["env", "NVC_DRIVER_TIMEOUT=1"].map(OsString::from).to_vec();
@@ -210,7 +210,7 @@ fn ldconfig_is_closed() {
     assert_eq!(report.status, 0, "{report:#?}");
 }
 
-/// A host whose root lacks the capabilities that shield: then the program cannot be read, and is not dumpable.
+/// A host whose root lacks the shield capabilities: then the program is not readable, and therefore not dumpable.
 fn ldconfig_is_closed_without_a_shield() {
     let scratch = Scratch::new().unwrap();
     let program = compile(&scratch, "busy", &["-static"]);

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// A container as one makes it by hand, with everything that a user namespace allows: no device nodes.
+/// A manually created container, with everything that a user namespace allows: no device nodes.
 const BY_HAND: &str = r#"
 set -e
 root=$1 driver=$2 cli=$3 ldconfig=$4
@@ -41,7 +41,7 @@ fn configures_in_a_user_namespace() {
         .build(scratch.join("driver"))
         .unwrap();
     let root = debian_root().build(scratch.join("rootfs")).unwrap();
-    // procfs can be mounted only where the one that is there is not covered.
+    // procfs can be mounted only if the existing one is not covered.
     let script = "umount /proc/devices /proc/driver 2>/dev/null; exec unshare -Urmpf sh -c \"$@\"";
     let flags = if machine::is_root() { "-m" } else { "-Urm" };
     let output = Command::new("unshare")
@@ -60,7 +60,7 @@ fn an_ordinary_user_may_ask() {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=1000", "--regid=1000", "--clear-groups", "--"]);
     let line = command_line(machine::driver(), &["info"]);
-    // Entering another root takes a privilege.
+    // Entering another root needs a privilege.
     let message = Run::within(command, line).fails();
     assert!(
         message.starts_with("nvidia-container-cli: initialization error: "),

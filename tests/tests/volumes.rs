@@ -1,5 +1,5 @@
-//! Volumes: what is mounted in a container from outside is the host's, or another container's. Nothing is made, replaced or
-//! put back there with rights that the container's own root has not, whatever the image's links say.
+//! Tests volumes: mounts in a container that belong to the host or another container. Nothing is created, replaced or
+//! restored there with privileges that the container's own root lacks, whatever the image's links.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -47,14 +47,14 @@ fn main() -> ExitCode {
 
 const USUAL: [&str; 3] = ["--utility", "--compute", "--device=0"];
 
-/// A directory of the host's, laid out like one that would be worth changing, and a container that has it as a volume.
+/// A directory of the host with a layout worth attacking, and a container with it as a volume.
 struct Shared {
     scratch: Scratch,
     container: Container,
 }
 
 impl Shared {
-    /// The root is without its programs; the volume is at this place.
+    /// Uses a root without programs, with the volume at this path.
     fn at(place: &'static str, edit: impl Fn(rootfs::Builder) -> rootfs::Builder) -> Self {
         Self::owned(0, place, edit)
     }
@@ -74,7 +74,7 @@ impl Shared {
         shared
     }
 
-    /// The host's directory.
+    /// Returns the host's directory.
     fn volume(&self) -> PathBuf {
         self.scratch.join("volume")
     }
@@ -86,7 +86,7 @@ impl Shared {
         assert!(done.success());
     }
 
-    /// `configure` fails with this text, and leaves the host's directory alone.
+    /// Checks that `configure` fails with this text, and does not change the host's directory.
     #[track_caller]
     fn refused(&self, arguments: &[&str], expected: &str) {
         let before = Tree::of(&self.volume()).unwrap();
@@ -102,7 +102,7 @@ impl Shared {
     }
 }
 
-/// The user who puts /usr/lib on a volume learns which mount is in the way, and what to do.
+/// A user who puts /usr/lib on a volume is told which mount is the problem, and the remedy.
 fn a_library_directory_on_a_volume() {
     let shared = Shared::at("usr/lib/x86_64-linux-gnu", |root| root);
     let line = configure(&shared.container, &USUAL).outcome().unwrap();
@@ -113,11 +113,11 @@ fn a_library_directory_on_a_volume() {
     shared.refused(&USUAL, volume);
 }
 
-/// With all mount points there, nothing must be made, and the container gets its GPU.
+/// If all mount points exist, nothing must be created, and the container gets its GPU.
 fn a_library_directory_on_a_volume_that_is_prepared() {
     let place = "usr/lib/x86_64-linux-gnu";
     let shared = Shared::at(place, |root| root);
-    // What another container's run has left there.
+    // Another container's run created them.
     let other = start(container::Builder::new(debian_root().no_programs()));
     configure(&other, &USUAL).succeeds();
     let made = other.root().join(place);
@@ -140,7 +140,7 @@ fn a_library_directory_on_a_volume_that_is_prepared() {
     assert!(libraries.count() > 3, "{table:#?}");
 }
 
-/// Finding 3a: where files go is the image's choice, by a link on the way.
+/// Finding 3a: the image chooses directories by a link in the path.
 fn a_link_to_a_volume_for_a_program() {
     let shared = Shared::at("data", |root| {
         root.link(
@@ -149,7 +149,7 @@ fn a_link_to_a_volume_for_a_program() {
         )
     });
     let before = Tree::of(&shared.volume()).unwrap();
-    // The container does without the program.
+    // The program is best effort.
     let run = configure(&shared.container, &USUAL).outcome().unwrap();
     assert_eq!(run.status, Some(0), "{run:?}");
     let warning = "/data is a volume, which may not be changed\n";
@@ -157,7 +157,7 @@ fn a_link_to_a_volume_for_a_program() {
     shared.unchanged(&before);
 }
 
-/// Finding 3b: /etc leads to a volume that has the host's ld.so.cache.
+/// Finding 3b: /etc is a link to a volume with the host's ld.so.cache.
 fn the_hosts_cache_stays() {
     hosts_cache(0, &USUAL);
 }
@@ -169,7 +169,7 @@ fn the_hosts_cache_stays_with_the_builtin_ldconfig() {
     );
 }
 
-/// Finding 3c: the container's process is an ordinary user, who could not write there.
+/// Finding 3c: the container's process is an unprivileged user, who could not write there.
 fn the_hosts_cache_stays_for_an_ordinary_user() {
     hosts_cache(1000, &USUAL);
     hosts_cache(
@@ -182,7 +182,7 @@ fn the_hosts_cache_stays_for_an_ordinary_user() {
 fn hosts_cache(owner: u32, arguments: &[&str]) {
     let shared = Shared::owned(owner, "hostetc", |root| {
         root.edit(|root| {
-            // As `/etc -> /hostetc` in the image; its own /etc is what the tests' volume has.
+            // As `/etc -> /hostetc` in the image; its own /etc is on the tests' volume.
             fs::rename(root.join("etc"), root.join("etc.image"))?;
             symlink("hostetc", root.join("etc"))
         })
@@ -200,7 +200,7 @@ fn hosts_cache(owner: u32, arguments: &[&str]) {
     shared.refused(arguments, "hostetc is a volume, which may not be changed");
 }
 
-/// ldconfig makes links in the directories that the image's configuration names: on a volume it makes none.
+/// ldconfig creates links in the directories of the image's configuration, but not on a volume.
 fn links_on_a_volume_stay() {
     links_on_a_volume(None);
 }
@@ -214,7 +214,7 @@ fn links_on_a_volume(kernel: Option<&'static str>) {
     let library = machine::driver().path(library);
     fs::copy(library, shared.volume().join("libnvidia-ml.so.99")).unwrap();
     symlink("libgone.so.2", shared.volume().join("libgone.so.1")).unwrap();
-    // A second volume in the first one, a blank in its name.
+    // A second volume in the first one, with a blank in its name.
     let inner = shared.scratch.join("inner");
     fs::create_dir(&inner).unwrap();
     fs::create_dir(shared.volume().join("in ner")).unwrap();
@@ -234,18 +234,18 @@ fn links_on_a_volume(kernel: Option<&'static str>) {
         }
     }
     shared.unchanged(&before);
-    // The root's own were made.
+    // Links in the root itself were created.
     let made = machine::driver().fill("LIB/libnvidia-ml.so.1");
     assert!(fs::symlink_metadata(shared.container.point(made)).is_ok());
 }
 
-/// Finding 5: what another tenant does on a shared volume while ldconfig runs is not undone when that fails.
+/// Finding 5: another tenant's changes to a shared volume while ldconfig runs are not undone when ldconfig fails.
 fn another_tenants_links_stay() {
     let shared = Shared::at("vol", |root| root.file("etc/ld.so.conf", "/vol\n", 0o644));
     let volume = shared.volume();
     let lines = tenant(&shared, &volume);
     assert_eq!(lines, ["current v2", "libx.so.1 libx.so.1.2", "new v2"]);
-    // In the root itself, where ldconfig writes: what cannot be its doing stays too.
+    // In the root itself, where ldconfig writes: changes that cannot be its own stay too.
     let image = Shared::at("vol", |root| {
         root.file("etc/ld.so.conf", "/opt/own\n", 0o644)
             .directory("opt/own")
@@ -255,7 +255,7 @@ fn another_tenants_links_stay() {
     assert_eq!(lines, ["current v2", "libx.so.1 libx.so.1.1", "new v2"]);
 }
 
-/// Changes links while ldconfig runs, which then fails; gives the links that are left.
+/// Changes links while ldconfig runs, which then fails; returns the remaining links.
 fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
     for (name, text) in [
         ("current", "v1"),
@@ -308,7 +308,7 @@ fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
     lines
 }
 
-/// -v /run:/run is the host's, also where the host's /run is a tmpfs; what is there already is enough.
+/// -v /run:/run is the host's, also if the host's /run is a tmpfs; existing files are enough.
 fn the_hosts_run() {
     let host = HostTmpfs::new();
     let container = start(container::Builder::new(
@@ -316,7 +316,7 @@ fn the_hosts_run() {
     ));
     host.bind(&container, "", "run");
     let before = Tree::of(&host.path()).unwrap();
-    // The container does without the sockets.
+    // The sockets are best effort.
     let run = configure(&container, &USUAL).outcome().unwrap();
     assert_eq!(run.status, Some(0), "{run:?}");
     assert_eq!(run.stderr.matches("/run is a volume").count(), 2, "{run:?}");
@@ -340,7 +340,7 @@ fn the_hosts_dev() {
     assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
 }
 
-/// A directory of a tmpfs is a volume even if the caller does not have that mounted (any more).
+/// A directory of a tmpfs is a volume even if the caller does not have that tmpfs mounted any more.
 fn a_tmpfs_of_the_hosts_in_part() {
     let host = HostTmpfs::new();
     let container = start(container::Builder::new(debian_root().no_programs()));
@@ -354,7 +354,7 @@ fn a_tmpfs_of_the_hosts_in_part() {
     assert_eq!(fs::read_dir(name).unwrap().count(), 0);
 }
 
-/// A tmpfs of the host's that looks like one that an earlier run left is not written into: another is mounted on it.
+/// A tmpfs of the host that looks like one of an earlier run is not written to: another is mounted over it.
 fn a_tmpfs_for_the_profile() {
     let place = "etc/nvidia/nvidia-application-profiles-rc.d";
     let host = HostTmpfs::new();
@@ -368,7 +368,7 @@ fn a_tmpfs_for_the_profile() {
     assert!(profile.exists());
 }
 
-/// A file of the host's in the place of one that an earlier run left.
+/// A file of the host in place of one of an earlier run.
 fn a_file_over_the_profile() {
     let place = "etc/nvidia/nvidia-application-profiles-rc.d";
     let container = start(container::Builder::new(debian_root().no_programs()));
@@ -385,7 +385,7 @@ fn a_file_over_the_profile() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "the host's");
 }
 
-/// A tmpfs that is mounted on the host.
+/// A tmpfs mounted on the host.
 struct HostTmpfs(Scratch);
 
 impl HostTmpfs {

@@ -1,4 +1,4 @@
-//! Checks what a newcomer's `cargo build` makes.
+//! Checks the result of a plain `cargo build`.
 
 use std::process::Command;
 
@@ -23,6 +23,6 @@ fn a_plain_build_makes_all_programs() {
     for name in ["nvidia-container-cli", "nvc-query", "nvidia_container"] {
         assert!(names.contains(&name.into()), "{name}: {names:?}");
     }
-    // Programs that only tests and measurements run are not among them.
+    // Programs for tests and measurements are not among them.
     assert!(!names.contains(&"nvc-bench".into()), "{names:?}");
 }

@@ -1,4 +1,4 @@
-//! Judges what a `configure` did to a container: exactly its plan, or nothing.
+//! Checks the effects of a `configure` on a container: exactly its plan, or nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Arena, Mode, Seen, difference, told};
 use crate::plan::{Step, Wanted, steps};
 
-/// Fails unless the container is what it was.
+/// Fails unless the container is unchanged.
 pub(super) fn nothing_changed(before: &Seen, after: &Seen) -> Result<(), String> {
     if before.mounts != after.mounts {
         let lines = difference(&before.mounts, &after.mounts);
@@ -29,7 +29,7 @@ pub(super) fn nothing_changed(before: &Seen, after: &Seen) -> Result<(), String>
 }
 
 impl Arena {
-    /// Fails unless the new mounts are the plan's, show what they must, and the files changed no more than they must.
+    /// Fails unless the new mounts match the plan and show the right files, and nothing but expected files changed.
     pub(super) fn plan_was_carried_out(
         &self,
         mode: Mode,
@@ -44,7 +44,7 @@ impl Arena {
         for (id, mount) in after {
             match before.mounts.iter().find(|(old, _)| old == id) {
                 None => new.push(mount),
-                // A shared mount may have become a slave, so that nothing leaks.
+                // A shared mount may have become a slave, so that nothing propagates.
                 Some((_, was)) if same_but_for_propagation(was, mount) => drop(old.next()),
                 Some((_, was)) => return Err(format!("changed: {was} is {mount}")),
             }
@@ -68,7 +68,7 @@ impl Arena {
                 next = made.next();
             } else if step.is_required && step.wanted != Wanted::Tmpfs {
                 return Err(format!("no mount for {step:#?} but {next:?}"));
-            } // else one that looks like an earlier run's was there, or the container must do without
+            } // otherwise one of an earlier run existed, or the mount is best effort
         }
         if let Some(mount) = next {
             return Err(format!("not in the plan: {mount}"));
@@ -76,7 +76,7 @@ impl Arena {
         if let Some(mount) = new.iter().find(|mount| !mount.point.starts_with(root)) {
             return Err(format!("outside the root: {mount}"));
         }
-        // In the caller's own namespace, whether mounts have peers is the caller's wish.
+        // In the caller's own namespace, peers of mounts are up to the caller.
         let mut shared = new.iter().filter(|mount| !mount.propagation.is_empty());
         if let (Mode::Supervised, Some(mount)) = (mode, shared.next()) {
             return Err(format!("shown elsewhere too: {mount}"));
@@ -126,15 +126,16 @@ impl Arena {
     }
 }
 
-/// Whether a process whose root this is finds each mount where the plan says; it changes the calling thread's root.
+/// Checks that a process with this root finds each mount at its planned path; changes the calling thread's root.
 ///
-/// What is found no more, but was mounted where the image's links led at the time, is the value.
+/// Returns a mount that is no longer found, but was mounted at the place to which the image's links pointed at the
+/// time.
 fn visible(root: &Path, paired: &[(&Step, &Mount)]) -> Result<Option<String>, String> {
     let mut hidden = None;
     told(chroot(root).and_then(|()| chdir("/")))?;
     for (number, (step, mount)) in paired.iter().enumerate() {
         let later = paired.get(number + 1..).unwrap_or_default();
-        // The image made two places one, or put one into the other.
+        // The image's links made two places equal, or put one inside the other.
         if later
             .iter()
             .any(|(_, later)| mount.point.starts_with(&later.point))
@@ -161,8 +162,8 @@ fn visible(root: &Path, paired: &[(&Step, &Mount)]) -> Result<Option<String>, St
     Ok(hidden)
 }
 
-/// Whether a change is that ldconfig, which is right to do so, has replaced or removed a link of the image: a library's, or
-/// one in the place of its own files.
+/// Returns true if a change is ldconfig's legitimate replacement or removal of an image's link: a library's, or one in
+/// place of ldconfig's own files.
 fn is_redirected((path, was, _): &Difference<'_>) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     (name.contains(".so") || name == "aux-cache") && was.is_some_and(|was| was.kind == 'l')
@@ -174,7 +175,7 @@ fn same_but_for_propagation(was: &Mount, is: &Mount) -> bool {
     was == *is
 }
 
-/// Whether a change is a mount point, one of the plan's links, or ldconfig's work.
+/// Returns true if a change is a mount point, one of the plan's links, or ldconfig's work.
 fn is_expected((path, was, is): &Difference<'_>) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_link = |entry: &Entry| entry.kind == 'l';
@@ -189,13 +190,13 @@ fn is_expected((path, was, is): &Difference<'_>) -> bool {
     };
     match (was, is) {
         (None, Some(is)) => is_mount_point(is) || is_link_beside(is) || of_ldconfig,
-        // What is mounted while ldconfig runs may find gone what ldconfig removes.
+        // A file mounted while ldconfig runs may be missing because ldconfig removed it.
         (Some(was), Some(is)) => {
             of_ldconfig
                 || is_link(was) && is_link_beside(is)
                 || is_removed(was) && is_mount_point(is)
         }
-        // ldconfig removes what an earlier run left, and links to nothing.
+        // ldconfig removes leftovers of an earlier run, and dangling links.
         (Some(was), None) => is_removed(was),
         (None, None) => true,
     }

@@ -1,4 +1,4 @@
-//! The same container becomes the same with the host's ldconfig and without a program.
+//! Tests that the host's ldconfig and the builtin one have the same effect on equal containers.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn everything_in_32_bits_too() {
 fn compatibility_modes() {
     for mode in ["mount", "ldconfig", "disabled"] {
         let option = format!("--cuda-compat-mode={mode}");
-        // Newer than the driver, and as new a name as can be.
+        // Newer than the driver, with the highest possible name.
         let root = || debian_root().no_programs().compat("999.1");
         let lines = agree(root, |_| (), &["--compute", "--utility", &option]);
         let of_image = lines.iter().any(|line| line.contains("/usr/local/cuda"));
@@ -71,7 +71,7 @@ fn compatibility_modes() {
     }
 }
 
-/// An image that was made on a machine with a driver, of an older or a newer version.
+/// An image built on a machine with a driver of an older or newer version.
 fn the_images_own_driver() {
     for version in ["1.2.3", "9999.1"] {
         let edit = |root: &Path| {
@@ -123,7 +123,7 @@ fn names_that_are_taken() {
     ];
     for (case, edit) in cases {
         println!("{case}");
-        // The dangling link goes with ldconfig's first run; its second must find one.
+        // The dangling link vanishes in ldconfig's first run; its second must find one.
         let edit = |root: &Path| {
             let link = place(root, "libcuda.so.1");
             native(root, "/LIB/libbase.so.1", "libbase.so.1");
@@ -171,7 +171,7 @@ fn libraries_for_some_processors() {
     );
 }
 
-/// Libraries of one name in several directories; the same directory under several names.
+/// Libraries of one name in several directories; one directory with several names.
 fn directories_of_the_configuration() {
     let edit = |root: &Path| {
         let conf = "/opt/first\n/opt/link # and more\n/opt/first/\n/opt/second=libc6\n/nowhere\nrelative\n";
@@ -219,7 +219,7 @@ fn many_libraries() {
     assert!(lines.len() > 600);
 }
 
-/// As ldconfig wrote it before glibc 2.32.
+/// As written by ldconfig before glibc 2.32.
 fn a_combined_cache() {
     for extra in [0, 1] {
         let root = || debian_root().no_programs();
@@ -243,13 +243,13 @@ fn a_combined_cache() {
             lines.iter().any(|line| line.contains("libcuda.so.1 ")),
             "{lines:#?}"
         );
-        // Again, from what was written.
+        // Again, starting from the written cache.
         let log = builtin(&container, EVERYTHING);
         assert_eq!(fallback(&log), None);
     }
 }
 
-/// This machine's loader does not look into /usr/lib64 by itself, so it has the cache alone to go by.
+/// This machine's loader does not search /usr/lib64 by default, so only the cache helps it.
 fn the_loader_finds_all() {
     for form in ["new", "compat"] {
         let container = start(Builder::new(rootfs::Builder::new(Layout::Rhel)));

@@ -1,4 +1,4 @@
-//! Caches that are stale, odd or hostile: the host's ldconfig runs instead.
+//! Tests that the host's ldconfig runs for caches that are stale, unusual or hostile.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -34,7 +34,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// Asserts that the host's ldconfig is used, for this reason, and does its work.
+/// Checks that the host's ldconfig runs, for this reason, and succeeds.
 #[track_caller]
 fn falls_back(edit: impl Fn(&Path), reason: &str) {
     let container = start(Builder::new(debian_root().no_programs()));
@@ -50,7 +50,7 @@ fn falls_back(edit: impl Fn(&Path), reason: &str) {
     );
 }
 
-/// Makes a file or directory an hour younger or older.
+/// Changes a file's or directory's time by some hours.
 fn touch(path: &Path, hours: &str) {
     let status = Command::new("touch")
         .args(["-h", "-d", hours])
@@ -111,7 +111,7 @@ fn stale_caches() {
         },
         "lists none of the libraries in /opt/x",
     );
-    // Archives have whole seconds: younger by less is as old.
+    // Archives have whole seconds: a difference of less counts as the same age.
     let container = start(Builder::new(debian_root().no_programs()));
     touch(&cache(container.root()), "2020-01-01 12:00:00");
     for path in [
@@ -129,7 +129,7 @@ fn stale_caches() {
     );
 }
 
-/// Gives everything the same time, as builders of reproducible images do.
+/// Sets the same time on all files, as builders of reproducible images do.
 fn same_time(root: &Path) {
     let mut command = Command::new("find");
     command
@@ -157,7 +157,7 @@ fn times_that_prove_nothing() {
         changed(&|root| native(root, "/opt/x/libbaz.so.3", "libbaz.so.3")),
         added,
     );
-    // Another major version, and a name that is not the SONAME's.
+    // Another major version, and a name that differs from the SONAME.
     let added = "/etc/ld.so.cache does not list /opt/x/libbar.so.2";
     falls_back(
         changed(&|root| native(root, "/opt/x/libbar.so.2.0", "libbar.so.2")),
@@ -173,7 +173,7 @@ fn times_that_prove_nothing() {
         changed(&|root| fs::remove_file(root.join("opt/x/libbar.so.1")).unwrap()),
         gone,
     );
-    // Nothing was changed.
+    // Nothing has changed.
     let container = start(Builder::new(debian_root().no_programs()));
     changed(&|_| ())(container.root());
     assert_eq!(
@@ -182,7 +182,7 @@ fn times_that_prove_nothing() {
     );
 }
 
-/// Files of which the cache says nothing, and need not.
+/// Files that are rightly missing from the cache.
 fn names_that_explain_themselves() {
     let container = start(Builder::new(debian_root().no_programs()));
     let root = container.root();
@@ -215,7 +215,7 @@ fn unusable_caches() {
     falls_back(|root| ldconfig(root, &["-c", "old"]), "another format");
 }
 
-/// ldconfig would replace it, and a failure after that could not bring it back.
+/// ldconfig would replace it, and a later failure could not restore it.
 fn a_huge_cache_is_refused() {
     let container = debian();
     let place = container.root().join("etc/ld.so.cache");
@@ -250,7 +250,7 @@ fn things_in_the_place_of_the_cache() {
     }
 }
 
-/// A device is not opened, which can be enough to do harm: this one would say that there is no driver.
+/// A device must not be opened, which can have side effects: this one would report a missing driver.
 fn a_cache_that_is_a_device_by_turns() {
     let container = debian();
     let etc = File::open(container.root().join("etc")).unwrap();
@@ -276,7 +276,7 @@ fn a_cache_that_is_a_device_by_turns() {
         let mut reasons = BTreeSet::new();
         let scratch = Scratch::new().unwrap();
         for number in 0..harness::cases(100, 2000) {
-            // Nothing is mounted, so that all of them look at the same.
+            // Nothing is mounted, so all runs see the same.
             let log = scratch.join(format!("log{number}"));
             let run = dry_run_line(&container, "builtin", "text");
             let outcome = run.env("NVC_DEBUG_FILE", &log).outcome();
@@ -297,7 +297,7 @@ fn a_cache_that_is_a_device_by_turns() {
     );
 }
 
-/// Whatever the bytes are: it works, by one way or the other, and says nothing.
+/// Whatever the bytes, one of the two ways works without messages.
 fn a_cache_cut_or_garbled() {
     let container = debian();
     let place = container.root().join("etc/ld.so.cache");
@@ -336,7 +336,7 @@ fn hostile_surroundings() {
     assert!(text.contains(" by /sbin/ldconfig of the host"), "{text}");
     falls_back(
         |root| {
-            // The subdirectory is elsewhere, or nowhere if somebody looks for it on the host.
+            // The subdirectory is in another directory, or missing if the link is followed on the host.
             let link = root.join(machine::driver().fill("LIB/glibc-hwcaps"));
             native(root, "/LIB/libfoo.so.1", "libfoo.so.1");
             symlink("/../../../../../../../../only-here", link).unwrap();

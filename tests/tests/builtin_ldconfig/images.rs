@@ -1,4 +1,4 @@
-//! Real images: what the images' own packages have, judged by the ldconfig of each and by the host's.
+//! Tests real images: the packages' own libraries, compared with each image's ldconfig and with the host's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use nvc_testkit::{files, harness};
 
 use super::{EVERYTHING, agree, agree_with, ldconfig};
 
-/// Debian 11, 12 and 13 as their packages have them, as Fedora would lay them out, and with libraries for some processors.
+/// Debian 11, 12 and 13 as packaged, with Fedora's layout, and with libraries for some CPUs.
 pub(crate) fn real_images() {
     let images = harness::images();
     for name in ["bullseye", "bookworm", "trixie"] {
@@ -37,7 +37,7 @@ pub(crate) fn real_images() {
     assert!(lines.iter().filter(of_feature).count() > 10, "{lines:#?}");
 }
 
-/// A root that is a copy of an image, with its times.
+/// Describes a root that is a copy of an image, with its times.
 fn copy_of(image: &Path) -> rootfs::Builder {
     let image: PathBuf = image.to_owned();
     rootfs::Builder::new(Layout::Empty).edit(move |root| {
@@ -48,7 +48,7 @@ fn copy_of(image: &Path) -> rootfs::Builder {
     })
 }
 
-/// Removes the 32-bit libraries: those that need no libc.so.6 are of another kind to ldconfigs of other versions.
+/// Removes the 32-bit libraries: other versions of ldconfig classify those that do not need libc.so.6 differently.
 fn without_32_bits(root: &Path) {
     for path in ["usr/lib/i386-linux-gnu", "lib/i386-linux-gnu"] {
         let _ = fs::remove_dir_all(root.join(path));
@@ -63,7 +63,7 @@ fn without_32_bits(root: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// Moves the libraries to /usr/lib64, where Fedora has them; its ldconfig looks there unasked, ours must be told.
+/// Moves the libraries to /usr/lib64, as on Fedora; its ldconfig searches there by default, ours must be told.
 fn like_fedora(root: &Path) {
     let wide = root.join("usr/lib64");
     files::directory(&wide).unwrap();
@@ -87,7 +87,7 @@ fn like_fedora(root: &Path) {
     ldconfig(root, &[]);
 }
 
-/// Copies some real libraries to where those for newer processors are.
+/// Copies some real libraries into the directory for newer CPUs.
 fn with_features(root: &Path) {
     let libraries = root.join("usr/lib").join(NATIVE.0);
     for level in ["x86-64-v2", "x86-64-v3"] {

@@ -1,4 +1,4 @@
-//! What a cache that was updated without a program is like afterwards: for later runs, for its owner, after failures.
+//! Tests a cache after a builtin update: in later runs, for its owner, after failures.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -30,7 +30,7 @@ fn again_changes_nothing() {
     let container = debian();
     builtin(&container, EVERYTHING);
     let first = State::of(&container);
-    // Links for the link editor lead somewhere only now: to ldconfig too they are libraries the second time.
+    // The development links are no longer dangling: in the second run ldconfig treats them as libraries too.
     builtin(&container, EVERYTHING);
     let lines = listed(container.root());
     assert!(
@@ -42,7 +42,7 @@ fn again_changes_nothing() {
     let log = builtin(&container, EVERYTHING);
     assert!(log.contains("is up to date"), "{log}");
     second.assert_unchanged(&container);
-    // As the other.
+    // Same as the other container.
     configure(&container, EVERYTHING).succeeds();
     assert_eq!(listed(container.root()), lines);
 }
@@ -110,7 +110,7 @@ fn owned_by_the_containers_owner() {
 fn a_failed_write_undoes_everything() {
     for obstacle in ["directory", "link"] {
         let container = debian();
-        // A newer one takes this one's place, so a link is redirected.
+        // A newer library replaces this one, so a link changes.
         native(container.root(), "/LIB/libcuda.so.1.2", "libcuda.so.1");
         ldconfig(container.root(), &[]);
         let place = container.root().join("etc/ld.so.cache~");
@@ -126,7 +126,7 @@ fn a_failed_write_undoes_everything() {
     }
 }
 
-/// Prepared by an earlier run: nothing needs to be written. Else the message says what is wrong.
+/// Prepared by an earlier run: nothing needs to be written. Otherwise the message gives the reason.
 fn a_read_only_root() {
     let container = debian();
     let arguments = &["--utility", "--device=0"];
@@ -141,7 +141,7 @@ fn a_read_only_root() {
             .success()
     );
     builtin(&container, arguments);
-    // With ldconfig it fails, since that always writes.
+    // It fails with ldconfig, which always writes.
     let message = configure(&container, arguments).fails();
     assert!(message.contains("failed with error code: 1"), "{message}");
 }
@@ -152,7 +152,7 @@ fn nothing_is_executed() {
     assert!(!log.contains("executing"), "{log}");
 }
 
-/// The container's mounts belong to a user namespace of its own.
+/// The container's mounts belong to its own user namespace.
 pub(crate) fn in_a_user_namespace() {
     let scratch = Scratch::new().unwrap();
     let root = debian_root()

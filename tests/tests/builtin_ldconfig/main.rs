@@ -1,4 +1,4 @@
-//! `configure` without an ldconfig of the caller's leaves what ldconfig leaves, and the loader finds the libraries.
+//! Tests `configure` with the builtin ldconfig: same result as ldconfig, and the loader finds the libraries.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -45,7 +45,7 @@ const EVERYTHING: &[&str] = &[
     "--device=all",
 ];
 
-/// `configure` that leaves the choice of ldconfig to the program.
+/// Prepares `configure` with an automatic choice of ldconfig.
 fn automatic(container: &Container, arguments: &[&str]) -> Run {
     let pid = format!("--pid={}", container.pid());
     let words = [&["configure", "--no-cgroups", &pid], arguments].concat();
@@ -54,7 +54,7 @@ fn automatic(container: &Container, arguments: &[&str]) -> Run {
     Run::cli(line)
 }
 
-/// Configures a container; gives the log.
+/// Configures a container; returns the log.
 #[track_caller]
 fn builtin(container: &Container, arguments: &[&str]) -> String {
     let scratch = Scratch::new().unwrap();
@@ -65,14 +65,14 @@ fn builtin(container: &Container, arguments: &[&str]) -> String {
     fs::read_to_string(log).unwrap()
 }
 
-/// Whether a log says that the host's ldconfig ran, and why.
+/// Returns the reason if a log reports that the host's ldconfig ran.
 fn fallback(log: &str) -> Option<&str> {
     let (_, reason) = log.split_once("not the builtin ldconfig: ")?;
     assert!(log.contains("executing /sbin/ldconfig"), "{log}");
     reason.lines().next()
 }
 
-/// What a container's cache lists, in its order.
+/// Returns the entries of a container's cache, in order.
 fn listed(root: &Path) -> Vec<String> {
     let output = Command::new(userland::host_ldconfig())
         .args(["-p", "-C"])
@@ -85,7 +85,7 @@ fn listed(root: &Path) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Asserts that two equal containers become equal with and without ldconfig; gives what the cache lists.
+/// Checks that equal containers become equal with and without ldconfig; returns the cache's entries.
 #[track_caller]
 fn agree(
     root: impl Fn() -> rootfs::Builder,
@@ -95,7 +95,7 @@ fn agree(
     agree_with(&nvc_tests::host_ldconfig(), root, edit, arguments)
 }
 
-/// The same with the ldconfig that a word of the command line names.
+/// Does the same with the ldconfig named by an argument.
 #[track_caller]
 fn agree_with(
     ldconfig: &str,
@@ -109,7 +109,7 @@ fn agree_with(
         let before = State::of(&container);
         with(&container);
         let mut files = before.new_files(&container);
-        // ldconfig's notes for its next run.
+        // ldconfig's auxiliary cache.
         files.retain(|line| !line.contains("var/cache/ldconfig"));
         (listed(container.root()), files)
     };
@@ -141,14 +141,14 @@ fn agree_with(
     found.0
 }
 
-/// The first bytes of a cache.
+/// Returns the first bytes of a cache.
 fn format_of(root: &Path) -> Vec<u8> {
     let mut bytes = fs::read(root.join("etc/ld.so.cache")).unwrap();
     bytes.truncate(11);
     bytes
 }
 
-/// A library, with its directory.
+/// Writes a library and its directory.
 fn library(at: &Path, machine: Machine, soname: &str) {
     let object = SharedObject::new(machine)
         .soname(soname)
@@ -161,7 +161,7 @@ fn native(root: &Path, at: &str, soname: &str) {
     library(&files::below(root, Path::new(&at)), NATIVE.1, soname);
 }
 
-/// Runs ldconfig in a root, as whoever made the image did last.
+/// Runs ldconfig in a root, like the last step of building an image.
 fn ldconfig(root: &Path, arguments: &[&str]) {
     let status = Command::new(userland::host_ldconfig())
         .arg("-r")

@@ -1,4 +1,4 @@
-//! Images of musl, which has no cache.
+//! Tests images with musl, which has no cache.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// Musl's loader, or what is in its place.
+/// Installs musl's loader, or a stub for it.
 fn alpine() -> rootfs::Builder {
     rootfs::Builder::new(Layout::Alpine).edit(|root| {
         let loader = format!("lib/ld-musl-{}.so.1", std::env::consts::ARCH);
@@ -35,7 +35,7 @@ fn list_of(container: &Container) -> Option<String> {
     fs::read_to_string(container.root().join(list)).ok()
 }
 
-/// Its libraries go where musl looks anyway.
+/// The libraries go to a directory that musl searches anyway.
 fn musl() {
     let container = start(Builder::new(alpine()));
     let log = builtin(&container, EVERYTHING);
@@ -60,7 +60,7 @@ fn musl_with_a_list() {
         list_of(&container).as_deref(),
         Some("/lib:/opt/lib\n/usr/lib\n")
     );
-    // With compatibility libraries, which go first.
+    // With compatibility libraries, which come first.
     let container = start(Builder::new(alpine().compat("999.1")));
     builtin(&container, &["--compute", "--cuda-compat-mode=ldconfig"]);
     let expected = "/usr/local/cuda-12.9/compat\n/lib\n/usr/local/lib\n/usr/lib\n";
@@ -79,7 +79,7 @@ fn musl_undone() {
     before.assert_unchanged(&container);
 }
 
-/// A musl beside the image's glibc is for a few programs of its own: the cache alone is brought up to date.
+/// A musl beside the image's glibc serves few programs: only the cache is updated.
 fn both_musl_and_glibc() {
     let root = debian_root().no_programs().edit(|root| {
         let loader = format!("lib/ld-musl-{}.so.1", std::env::consts::ARCH);

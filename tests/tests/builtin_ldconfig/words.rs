@@ -1,4 +1,4 @@
-//! The words by which the caller chooses, and what a dry run says of the choice.
+//! Tests the arguments that select an ldconfig, and a dry run's report of the choice.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// What `configure --dry-run` prints.
+/// Returns the output of `configure --dry-run`.
 pub(crate) fn dry_run(container: &Container, ldconfig: &str, format: &str) -> String {
     dry_run_line(container, ldconfig, format).succeeds()
 }
@@ -50,7 +50,7 @@ fn plans_say_so() {
     assert!(text.contains(" by the builtin ldconfig"), "{text}");
     let json = dry_run(&container, "builtin", "json");
     assert!(json.contains("\"builtin\""), "{json}");
-    // What will not be done is not said.
+    // A step that will not be done is not reported.
     fs::remove_file(container.root().join("etc/ld.so.cache")).unwrap();
     let text = dry_run(&container, "builtin", "text");
     assert!(text.contains(" by /sbin/ldconfig of the host"), "{text}");
@@ -76,7 +76,7 @@ fn a_path_of_that_name() {
     );
 }
 
-/// Nobody names an ldconfig, or somebody says `auto`: the same.
+/// No ldconfig argument is equivalent to `auto`.
 fn the_default_is_auto() {
     let container = debian();
     let log = builtin(&container, &["--utility"]);
@@ -85,12 +85,12 @@ fn the_default_is_auto() {
         let text = dry_run(&container, word, "text");
         assert!(text.contains(" by the builtin ldconfig"), "{word}: {text}");
     }
-    // Whoever names the program gets the program.
+    // A named program is used.
     let text = dry_run(&container, "@/sbin/ldconfig", "text");
     assert!(text.contains(" by /sbin/ldconfig of the host"), "{text}");
 }
 
-/// As of images built from scratch: nothing in it reads a cache, but programs may look for libraries by their SONAME.
+/// As in images built from scratch: nothing reads a cache, but programs may look for libraries by their SONAME.
 fn an_image_without_etc() {
     let container = || {
         let root =

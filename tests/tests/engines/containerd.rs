@@ -1,4 +1,4 @@
-//! Runs containers by containerd, with our runtime in the place of runc.
+//! Runs containers by containerd, with our runtime instead of runc.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use super::world::{World, look, printed, sight};
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("containerd_gives_gpus_by_the_runtime", by_the_runtime)];
 
-/// A running containerd; ends with the value.
+/// A running containerd; stopped on drop.
 struct Containerd {
     daemon: Child,
     world: World,

@@ -17,7 +17,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("docker_gives_gpus_by_nvidia_docker", by_nvidia_docker),
 ];
 
-/// A running dockerd with an image; ends with the value.
+/// A running dockerd with an image; stopped on drop.
 struct Docker {
     daemon: Child,
     world: World,
@@ -107,7 +107,7 @@ impl Docker {
         command
     }
 
-    /// `docker run` without a network.
+    /// Prepares `docker run` without a network.
     fn run(&self, options: &[&str], script: &str) -> Command {
         let mut command = self.client(&["run", "--net=none"]);
         command.args(options).args(["image", "sh", "-c", script]);
@@ -117,7 +117,7 @@ impl Docker {
 
 impl Drop for Docker {
     fn drop(&mut self) {
-        // A container that is left behind would keep the scratch space busy.
+        // A leftover container would keep the scratch space busy.
         let all = self.client(&["ps", "-aq"]).output();
         let ids = all.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         for id in ids.unwrap_or_default().split_whitespace() {
@@ -148,11 +148,11 @@ fn by_the_runtime() {
         let seen = printed(&mut docker.run(&["--rm", "--runtime=nvidia", "-e", &device], &look()));
         assert_eq!(seen, sight(docker.world.driver, index));
     }
-    // Both ways at once: the hook is there once.
+    // With both options the hook still runs once.
     let seen =
         printed(&mut docker.run(&["--rm", "--runtime=nvidia", "--gpus", "device=0"], &look()));
     assert_eq!(seen, sight(docker.world.driver, 0));
-    // A node that the container makes itself stays closed.
+    // A node that the container creates itself stays denied.
     let script = "mknod /tmp/n c 195 1; (: </tmp/n) 2>&1; mknod /tmp/m c 195 0; (: </tmp/m) 2>&1";
     let options = [
         "--rm",
@@ -190,7 +190,7 @@ fn by_nvidia_docker() {
     for index in [0, 1] {
         let expected = sight(docker.world.driver, index);
         let number = index.to_string();
-        // The engine has the runtime.
+        // The engine has the runtime configured.
         let seen = printed(&mut nvidia_docker(&[("NV_GPU", &number)], &run));
         assert_eq!(seen, expected);
         let variables = [("NV_GPU", number.as_str()), ("NV_BACKEND", "gpus")];
@@ -202,7 +202,7 @@ fn by_nvidia_docker() {
         line.contains("--runtime=nvidia --env=NVIDIA_VISIBLE_DEVICES=0 image"),
         "{line}"
     );
-    // Nothing says that this image uses GPUs.
+    // This image does not request GPUs.
     let words = ["run", "--net=none", "--rm", "image", "ls", "/dev"];
     let seen = printed(&mut nvidia_docker(&[], &words));
     assert!(!seen.contains("nvidia"), "{seen}");

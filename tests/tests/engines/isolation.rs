@@ -1,8 +1,8 @@
-//! Looks for what a container with one GPU must not have: another GPU's node, its entry in procfs, a MIG capability, the
-//! advice to make nodes, a device rule.
+//! Checks that a container with one GPU lacks another GPU's node, procfs entry, MIG capability and device rule, and the
+//! parameter that allows creating nodes.
 //!
-//! Each look is also made in a container whose guards are gone, where it must find something: a look that finds nothing
-//! anywhere proves nothing.
+//! Each check also runs in a container without protection, where it must find something: a check that never finds
+//! anything proves nothing.
 
 use nvc_testkit::driver::Driver;
 use serde_json::json;
@@ -13,7 +13,7 @@ use super::world::{World, printed};
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[("isolates_in_legacy_mode", legacy)];
 
-/// What a container may have of the other GPU: a name, shell text, and what it prints where the guard holds.
+/// Returns the checks: a name, shell commands, and the expected output with protection.
 fn looks(driver: &Driver) -> Vec<(&'static str, String, &'static str)> {
     let caps = driver.majors().caps;
     let bus = &driver.profile().gpus[1].bus_id;
@@ -50,7 +50,7 @@ fn looks(driver: &Driver) -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// The name of a GPU's directory: a domain of four digits.
+/// Returns the name of a GPU's directory, with a four-digit domain.
 fn bus_name(bus: &str) -> String {
     let digits = bus.find(':').unwrap_or(0);
     bus[digits.saturating_sub(4)..].to_ascii_lowercase()
@@ -63,7 +63,7 @@ fn script(looks: &[(&str, String, &str)]) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// What each look printed.
+/// Returns the output of each check.
 fn parts(output: &str, looks: &[(&'static str, String, &str)]) -> Vec<(&'static str, String)> {
     looks
         .iter()
@@ -91,7 +91,7 @@ fn isolates(runtime: &str, mode: &str) {
         assert_eq!(found, expected, "{mode} under {runtime}: {name}\n{seen}");
     }
 
-    // The same container with no guard at all: the real runtime alone, every rule open, the host's nodes.
+    // The same container without protection: the real runtime alone, every device allowed, the host's nodes.
     let world = World::new(runtime, mode, "");
     let bundle = Bundle::new(world, &[], &script);
     let mut spec = bundle.spec();

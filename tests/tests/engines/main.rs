@@ -1,7 +1,7 @@
-//! Runs our hook and our runtime under the engines that people run, with the simulated driver.
+//! Runs our hook and our runtime under common engines, with the simulated driver.
 //!
-//! Every test looks from inside a container: which nodes open, which GPUs nvidia-smi sees, whether libraries are in the
-//! loader's cache. An engine that does not start is a failure.
+//! Every test checks from inside a container which nodes can be opened, which GPUs nvidia-smi lists, and whether the
+//! loader's cache has the libraries. An engine that does not start is a failure.
 
 mod containerd;
 mod docker;

@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("says_what_is_missing", says_what_is_missing),
 ];
 
-/// A bundle whose process runs a shell text.
+/// A bundle whose process runs shell commands.
 pub(crate) struct Bundle {
     pub world: World,
     path: PathBuf,
@@ -47,7 +47,7 @@ impl Bundle {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Lets the process make nodes.
+    /// Allows the process to create nodes.
     pub(crate) fn allow_mknod(&self) {
         let mut spec = self.spec();
         for set in ["bounding", "effective", "permitted"] {
@@ -63,15 +63,15 @@ impl Bundle {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// A run of the bundle by our runtime.
+    /// Prepares a run of the bundle by our runtime.
     pub(crate) fn run(&self) -> Command {
         self.run_with("nvidia-container-runtime")
     }
 
-    /// A run of the bundle by some runtime.
+    /// Prepares a run of the bundle by any runtime.
     pub(crate) fn run_with(&self, program: &str) -> Command {
         let mut command = self.world.command(program);
-        // It is the name of a cgroup too, which all tests share.
+        // It is also the name of a cgroup, and all tests share that namespace.
         let name = self.world.name();
         command
             .arg("--root")
@@ -87,7 +87,7 @@ fn gives_one_gpu(runtime: &str) {
     let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
     let seen = printed(&mut bundle.run());
     assert_eq!(seen, sight(bundle.world.driver, 1));
-    // Also in config.json: what is only in the cgroup is forgotten when systemd reloads.
+    // Also in config.json: rules that are only in the cgroup are lost when systemd reloads.
     let spec = bundle.spec();
     let devices = spec["linux"]["devices"]
         .as_array()
@@ -130,7 +130,7 @@ fn leaves_others_alone(runtime: &str) {
     let seen = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!seen.contains("nvidia"), "{seen}");
     let mut after = bundle.spec();
-    // The simulated kernel's own hook.
+    // The hook of the simulated kernel.
     if let Some(object) = after.as_object_mut() {
         object.remove("hooks");
     }

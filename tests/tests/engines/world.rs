@@ -1,4 +1,4 @@
-//! Makes the surroundings of an engine: our programs in a directory, a configuration, an image, the driver.
+//! Sets up the environment of an engine: our programs in a directory, a configuration, an image, the driver.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,10 +17,10 @@ pub(crate) const NODES: [&str; 4] = [
     "/dev/nvidia-uvm",
 ];
 
-/// What a shell says of a node that may be opened: no driver answers behind it.
+/// A shell's message for an allowed node: no driver is behind it.
 pub(crate) const GRANTED: &str = "No such device or address";
 
-/// The surroundings.
+/// The environment of an engine.
 #[derive(Debug)]
 pub(crate) struct World {
     scratch: Scratch,
@@ -28,7 +28,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With this mode, and these lines more in the configuration.
+    /// Creates it with this mode, and additional lines in the configuration.
     pub(crate) fn new(runtime: &str, mode: &str, more: &str) -> Self {
         let world = Self {
             scratch: Scratch::new().unwrap_or_else(|error| panic!("{error}")),
@@ -69,18 +69,18 @@ impl World {
         files::file(&self.path("config.toml"), config, 0o644)
     }
 
-    /// A path in the scratch space.
+    /// Returns a path in the scratch space.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.scratch.join(name)
     }
 
-    /// A name that no other test has.
+    /// Returns a unique name.
     pub(crate) fn name(&self) -> String {
         let own = self.scratch.path().file_name().unwrap_or_default();
         format!("nvc-test{}-{}", own.to_string_lossy(), std::process::id())
     }
 
-    /// Our runtime for engines that keep their environment from it.
+    /// Returns a wrapper of our runtime for engines that do not pass on their environment.
     pub(crate) fn wrapped_runtime(&self) -> PathBuf {
         let (bin, config) = (self.bin(), self.path("config.toml"));
         let script = format!(
@@ -93,12 +93,12 @@ impl World {
         wrapper
     }
 
-    /// The directory of our programs.
+    /// Returns the directory of our programs.
     pub(crate) fn bin(&self) -> PathBuf {
         self.path("bin")
     }
 
-    /// A program of ours, or of the machine, with the configuration in its environment.
+    /// Prepares a program of ours, or of the machine, with the configuration in its environment.
     pub(crate) fn command(&self, program: &str) -> Command {
         let own = self.bin().join(program);
         let mut command = Command::new(if own.exists() { own } else { program.into() });
@@ -112,7 +112,7 @@ impl World {
         command
     }
 
-    /// A root that containers are made of.
+    /// Builds a root for containers.
     pub(crate) fn rootfs(&self, name: &str) -> PathBuf {
         let root = self.path(name);
         let layout = rootfs::Builder::new(Layout::Debian).programs(&["mknod", "rm", "grep"]);
@@ -121,13 +121,13 @@ impl World {
             .unwrap_or_else(|error| panic!("rootfs: {error}"))
     }
 
-    /// The log of our runtime.
+    /// Returns the log of our runtime.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("runtime.log")).unwrap_or_default()
     }
 }
 
-/// Shell text that tells what a container has: `NODE: WHAT OPENING IT SAYS`, then the GPUs.
+/// Returns shell commands that report a container's view: `NODE: RESULT OF OPENING IT`, then the GPUs.
 pub(crate) fn look() -> String {
     let nodes = NODES.join(" ");
     format!(
@@ -136,7 +136,7 @@ pub(crate) fn look() -> String {
     )
 }
 
-/// What [`look`] prints in a container that has GPU `index` alone.
+/// Returns the output of [`look`] in a container with only GPU `index`.
 pub(crate) fn sight(driver: &Driver, index: usize) -> String {
     let mut text = String::new();
     for node in NODES {
@@ -147,7 +147,7 @@ pub(crate) fn sight(driver: &Driver, index: usize) -> String {
     format!("{text}1\n{}", driver.listing(index, &[]))
 }
 
-/// What a command printed; it must succeed.
+/// Returns the output of a command, which must succeed.
 #[track_caller]
 pub(crate) fn printed(command: &mut Command) -> String {
     let Output {
@@ -162,7 +162,7 @@ pub(crate) fn printed(command: &mut Command) -> String {
     out
 }
 
-/// What a command says on failing; it must fail.
+/// Returns the error output of a command, which must fail.
 #[track_caller]
 pub(crate) fn complaint(command: &mut Command) -> String {
     let output = command
@@ -172,7 +172,7 @@ pub(crate) fn complaint(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A tar archive of a directory.
+/// Creates a tar archive of a directory.
 pub(crate) fn archive(root: &Path, file: &Path) {
     printed(
         Command::new("tar")

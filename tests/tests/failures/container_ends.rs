@@ -1,4 +1,4 @@
-//! Containers that end while they are configured, and process ids that are somebody else's afterwards.
+//! Tests containers that end while they are configured, and reused pids.
 
 use std::process::Command;
 use std::thread;
@@ -41,13 +41,13 @@ fn end(container: &Container) {
     kill(pid, Signal::SIGKILL).unwrap();
 }
 
-/// What is mounted on the host below a container's root.
+/// Returns the host's mounts below a container's root.
 fn on_host(container: &Container) -> Vec<Mount> {
     let table = mounts::of("self").unwrap();
     mounts::below(&table, container.root()).cloned().collect()
 }
 
-/// Nobody has waited for it: it is a zombie.
+/// It is not reaped and becomes a zombie.
 fn it_ends_while_nvml_is_asked() {
     let scratch = Scratch::new().unwrap();
     let driver = driver::Builder::default().build(scratch.path()).unwrap();
@@ -68,7 +68,7 @@ fn it_ends_while_nvml_is_asked() {
     assert_eq!(on_host(&container), host);
 }
 
-/// All or nothing, whenever it is; what is on the host is as it was.
+/// All or nothing, whenever it ends; the host's mounts are unchanged.
 fn it_ends_at_any_time() {
     let number = cases(16, 400);
     let mut failed = 0;
@@ -78,7 +78,7 @@ fn it_ends_at_any_time() {
         let run = configure(&container, ARGUMENTS);
         let outcome = thread::scope(|scope| {
             let run = scope.spawn(|| run.outcome().unwrap());
-            // Spread over what a debug build takes.
+            // Spread over the run time of a debug build.
             thread::sleep(Duration::from_micros(100_000 * case as u64 / number as u64));
             end(&container);
             run.join().unwrap()
@@ -102,7 +102,7 @@ fn it_ends_at_any_time() {
     assert!(failed > 0, "it was always too late");
 }
 
-/// A process of the host's that got the container's number.
+/// Starts a process of the host with the container's former pid.
 fn successor(pid: u32, scratch: &Scratch) -> Helper {
     let program = compiled(Source::WithPid, &[]).unwrap();
     let path = scratch.join("with-pid");
@@ -114,7 +114,7 @@ fn successor(pid: u32, scratch: &Scratch) -> Helper {
     Helper::start(command.args(["sh", "-c", script]), "ready").unwrap()
 }
 
-/// The new process is in a namespace of its own, in which the same directory is there too: nothing is mounted in it.
+/// The new process is in its own namespace, which contains the same directory: nothing is mounted there.
 fn its_number_is_used_again() {
     let scratch = Scratch::new().unwrap();
     let driver = driver::Builder::default()

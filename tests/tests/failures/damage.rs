@@ -1,4 +1,4 @@
-//! Damaged files of the host, at any place and of any kind: linker caches, libraries, NVML itself.
+//! Tests damaged files of the host, at any offset and of any kind: linker caches, libraries, NVML itself.
 
 use std::cell::Cell;
 use std::fs;
@@ -26,16 +26,16 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// What happens to a file.
+/// Damage to a file.
 #[derive(Clone, Debug)]
 enum Damage {
-    /// It ends here, in thousandths of its length.
+    /// Truncated at a position in thousandths of its length.
     Cut(usize),
-    /// These bytes, at thousandths of its length and a few on, are others.
+    /// Changed bytes: a position in thousandths, an offset from there, and the value.
     Bytes(Vec<(usize, usize, u8)>),
-    /// The number at this offset of the beginning is another.
+    /// A changed number at an offset from the start.
     Number(usize, u32),
-    /// It is something else altogether.
+    /// Replaced content.
     Other(Vec<u8>),
 }
 
@@ -71,7 +71,7 @@ impl Damage {
     }
 }
 
-/// Tries a test on a number of damages.
+/// Runs a test with a number of damages.
 fn check(number: usize, test: impl Fn(&Damage)) {
     let config = Config {
         cases: u32::try_from(number).unwrap(),
@@ -88,7 +88,7 @@ fn check(number: usize, test: impl Fn(&Damage)) {
 
 struct Subject {
     driver: Driver,
-    /// What it lists when all is well.
+    /// The list without damage.
     whole: Vec<String>,
     _scratch: Scratch,
 }
@@ -110,7 +110,7 @@ impl Subject {
     }
 
     fn list(&self, options: &[&str]) -> Outcome {
-        // A damaged NVML may do anything, waiting for ever included; a busy machine needs its time.
+        // A damaged NVML may do anything, including block forever; a busy machine needs time.
         self.list_within("15", options)
     }
 
@@ -120,7 +120,7 @@ impl Subject {
         run.outcome().unwrap()
     }
 
-    /// It lists nothing that is not there, or says why it cannot; either way it ends by itself.
+    /// Checks that it lists no missing file, or reports why it cannot; either way it ends by itself.
     fn check(&self, outcome: &Outcome) {
         let fine = match outcome.status {
             Some(0) => true,
@@ -131,7 +131,7 @@ impl Subject {
             fine && outcome.orphans.is_empty() && !outcome.stderr.contains("panicked"),
             "{outcome:#?}"
         );
-        // A damaged cache may well say that one library's file is another one; but there is such a file.
+        // A damaged cache may give a library another one's file, but that file exists.
         for line in outcome.stdout.lines() {
             let file = self.driver.path(line);
             assert!(file.is_file(), "{line}: {outcome:#?}");
@@ -148,14 +148,14 @@ fn a_cache_with_any_damage() {
     let (fell_back, refused) = (Cell::new(0), Cell::new(0));
     check(cases(60, 1500), |damage| {
         fs::write(&path, damage.apply(&whole)).unwrap();
-        // The default: where it is of no use, the usual directories are searched.
+        // By default, the usual directories are searched if the cache is useless.
         let outcome = subject.list(&[]);
         assert_eq!(outcome.status, Some(0), "{outcome:#?}");
         subject.check(&outcome);
         if outcome.stderr.contains("usual library directories") {
             fell_back.set(fell_back.get() + 1);
         }
-        // One that is insisted on.
+        // A cache named by the caller.
         let outcome = subject.list(&["--ldcache=/etc/ld.so.cache"]);
         subject.check(&outcome);
         if outcome.stderr.contains("unsupported file format") {
@@ -200,7 +200,7 @@ fn a_cache_of_any_kind() {
         let searched = outcome.stderr.contains("usual library directories");
         assert!(searched, "{kind}: {outcome:#?}");
         if *kind == "fifo" {
-            // The C library waits for ever when it loads NVML: no longer than the deadline.
+            // The C library blocks while it loads NVML, but no longer than the deadline.
             assert!(outcome.stderr.contains("timed out"), "{outcome:#?}");
         } else {
             assert_eq!(outcome.status, Some(0), "{kind}: {outcome:#?}");
@@ -221,8 +221,7 @@ fn a_cache_of_any_kind() {
     }
 }
 
-/// More than is ever read, with many entries, all of whose names begin at the same place and end
-/// nowhere near.
+/// More than is ever read, with many entries whose names all begin at the same offset and end far away.
 fn a_huge_cache() {
     let subject = Subject::new();
     let entries: u32 = 200_000;
@@ -243,7 +242,7 @@ fn a_huge_cache() {
     assert_eq!(outcome.status, Some(0), "{outcome:#?}");
 }
 
-/// The libraries that are looked into; those that only the C library's callers can ask for are cut in a unit test.
+/// The libraries whose headers are read; a unit test truncates those that only the C library's callers request.
 fn a_library_cut_anywhere() {
     let subject = Subject::new();
     for path in ["/LIB/libnvidia-tls.so.VER", "/LIB32/libnvidia-tls.so.VER"] {
@@ -256,7 +255,7 @@ fn a_library_cut_anywhere() {
             let outcome = subject.list(&[]);
             assert_eq!(outcome.status, Some(0), "{outcome:#?}");
             subject.check(&outcome);
-            // Whatever becomes of it, the others are all there.
+            // Whatever happens to it, all others are listed.
             for line in &subject.whole {
                 let listed = outcome.stdout.lines().any(|found| found == line);
                 assert!(listed || *line == path, "{line}: {outcome:#?}");
@@ -294,7 +293,7 @@ fn nvml_with_any_damage() {
     check(cases(30, 800), |damage| {
         fs::write(&file, damage.apply(&whole)).unwrap();
         let outcome = subject.list(&[]);
-        // What a damaged one answers may be wrong; that is not for us to see.
+        // A damaged NVML's answers may be wrong; that cannot be detected.
         let fine = match outcome.status {
             Some(0) => true,
             Some(1) => outcome.message().starts_with("nvidia-container-cli: "),

@@ -1,5 +1,5 @@
-//! Other people's failures, end to end: drivers that change under our feet, damaged files, machines that run out of
-//! everything, containers that end. Either it works or it explains itself, and then nothing is left.
+//! Tests failures of other components end to end: drivers that change during a run, damaged files, machines that run
+//! out of resources, containers that end. Each run succeeds or reports the cause, and leaves nothing behind.
 #![allow(clippy::unwrap_used)]
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
-//! Stops a `configure` at the moment when it has looked at everything and waits for NVML.
+//! Stops a `configure` when its discovery is complete except for NVML's answers.
 //!
-//! The simulated NVML reads its answers from a file; here that file is a pipe which nobody writes. The program's main
-//! thread then sleeps in poll(2), with the container found and the linker cache read.
+//! The simulated NVML reads its answers from a file; here that file is a pipe without a writer. The program's main
+//! thread then sleeps in poll(2), after it has found the container and read the linker cache.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -27,7 +27,7 @@ pub(crate) struct Paused<'a> {
 
 const PROFILE: &str = "/etc/nvidia-sim/profile";
 
-/// Starts a `configure` and comes back when it waits.
+/// Starts a `configure` and returns when it waits.
 pub(crate) fn configure<'a>(
     driver: &'a Driver,
     container: &Container,
@@ -55,7 +55,7 @@ pub(crate) fn configure<'a>(
 }
 
 impl Paused<'_> {
-    /// Lets NVML give these answers, and the program go on to its end.
+    /// Provides NVML's answers, and lets the program run to its end.
     pub(crate) fn resume(mut self, profile: &Profile) -> Outcome {
         // NVML reads it twice.
         fs::remove_file(self.driver.path(PROFILE)).unwrap();
@@ -68,7 +68,7 @@ impl Paused<'_> {
     }
 }
 
-/// Whether the command line that configures this root sleeps in poll(2).
+/// Returns true if the command that configures this root sleeps in poll(2).
 fn in_poll(root: &Path) -> bool {
     let calls: &[&str] = if cfg!(target_arch = "x86_64") {
         &["7", "271"]

@@ -1,4 +1,4 @@
-//! Machines that run out: of space, of inodes, of descriptors, of memory. Everything or nothing is done.
+//! Tests machines that run out of space, inodes, descriptors or memory. Everything or nothing is done.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ fn root() -> rootfs::Builder {
     root.directory("/usr/lib/x86_64-linux-gnu")
 }
 
-/// Mounts a small file system in a container, over a directory that is empty there.
+/// Mounts a small filesystem in a container, over an empty directory.
 fn mount_small(container: &Container, directory: &str, options: &str) {
     let status = container
         .enter("mount")
@@ -47,8 +47,8 @@ fn mount_small(container: &Container, directory: &str, options: &str) {
     assert!(status.unwrap().success());
 }
 
-/// With one inode more each time, until they suffice: every file that must be made is the one too many once. On a volume
-/// mount points are made for its owner.
+/// Adds one inode each time, until they suffice, so that each created file fails once. On a volume, mount points are
+/// created for its owner.
 fn no_inode_is_left() {
     let directory = machine::driver().fill("/LIB");
     let mut inodes = 1;
@@ -69,7 +69,7 @@ fn no_inode_is_left() {
     assert!(inodes > 20, "{inodes}");
 }
 
-/// ldconfig is the one that fails: it cannot make its file, or not fill it. The rest is there from an earlier container.
+/// ldconfig fails to create its file, or to fill it. The other files exist from an earlier container.
 fn no_space_for_the_cache() {
     for (options, filler) in [
         ("nr_inodes=4096", ": > filler$i"),
@@ -96,7 +96,7 @@ fn no_space_for_the_cache() {
     }
 }
 
-/// A small file system of the host's, for a root.
+/// A small filesystem of the host, for a root.
 struct Small(Scratch);
 
 impl Small {
@@ -116,7 +116,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Lazily, since containers of other tests began with a copy of this namespace.
+        // Lazily, because containers of other tests started as copies of this namespace.
         let _ = Command::new("umount").arg("-l").arg(self.path()).status();
     }
 }
@@ -173,7 +173,7 @@ fn limited(option: &str, limit: usize, container: &Container) -> Outcome {
     Run::within(prlimit, line).outcome().unwrap()
 }
 
-/// Nothing was left out to succeed with so little.
+/// Checks that it succeeded without omissions.
 fn assert_complete(container: &Container, before: &State) {
     let plenty = self::container();
     let without_limit = State::of(&plenty);
@@ -201,8 +201,8 @@ fn no_descriptor_is_left() {
     assert_complete(&container, &before);
 }
 
-/// The process may end as if it were killed: by the kernel while it is executed, by the loader, by an allocation that
-/// cannot fail. Which of these happens at which limit depends on the C library. Then it can be done again.
+/// The process may be killed: by the kernel during exec, by the loader, or by an allocation that cannot fail. Which of
+/// these happens at which limit depends on the C library. A later run succeeds.
 fn no_memory_is_left() {
     let mut container = container();
     let mut before = State::of(&container);
@@ -212,7 +212,7 @@ fn no_memory_is_left() {
         assert_eq!(outcome.orphans, [""; 0], "{limit}");
         match outcome.status {
             Some(0) => break,
-            // The loader's, before there is a program.
+            // The loader's, before the program starts.
             Some(127) => before.assert_unchanged(&container),
             Some(signal) if signal < 0 => {
                 ends += 1;
@@ -227,13 +227,13 @@ fn no_memory_is_left() {
             }
         }
     }
-    // Coarse steps can miss all limits at which there is enough for a message, and not for the work.
+    // Coarse steps can miss all limits that suffice for a message, but not for the work.
     assert!(failures + ends > 0);
     println!("{failures} failures, {ends} ends by a signal");
     assert_complete(&container, &before);
 }
 
-/// The C library does not raise the limit: that is its caller's.
+/// The C library does not raise the limit, which belongs to its caller.
 fn no_descriptor_is_left_in_c() {
     let container = container();
     let before = State::of(&container);

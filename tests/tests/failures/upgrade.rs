@@ -1,4 +1,4 @@
-//! A driver that is upgraded while `configure` runs: what was found is not what is there any more.
+//! Tests a driver that is upgraded while `configure` runs: the discovered files change.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use nvc_tests::{State, configure_on, debian};
 
 use super::paused;
 
-/// Name, what happens to a library (`$1`) while NVML is being waited for, and the message that comes of it.
+/// Name, the change to a library (`$1`) while the query runs, and the resulting message.
 const CHANGES: &[(&str, &str, &str)] = &[
     (
         "removed",
@@ -98,7 +98,7 @@ impl Machine {
         paused::configure(&self.driver, &self.container, ARGUMENTS)
     }
 
-    /// The root looks as with the next driver installed, its cache included.
+    /// Changes the root as if the next driver were installed, including its cache.
     fn install_next(&self) {
         let next = self.scratch.join("next");
         let builder = Builder::new(profile(NEXT));
@@ -145,7 +145,7 @@ fn library_changes(change: &str, message: &str) {
     machine.before.assert_unchanged(&machine.container);
 }
 
-/// As package managers do it: the new file is renamed to the old name, and is another inode.
+/// As package managers do: the new file is renamed to the old name, and is another inode.
 fn a_replaced_library_is_the_new_one() {
     let machine = Machine::new();
     let library = machine.library("libnvidia-opencl");
@@ -160,7 +160,7 @@ fn a_replaced_library_is_the_new_one() {
     assert_eq!(fs::read(inside).unwrap(), b"the new one");
 }
 
-/// Nothing is read through a mapping, so a file that shrinks meanwhile ends nobody.
+/// Nothing is mapped, so a file that is truncated meanwhile does not kill the process.
 fn a_truncated_library_is_mounted_as_it_is() {
     let machine = Machine::new();
     let libraries = ["libnvidia-tls", "libcuda", "libnvidia-opencl"];
@@ -175,12 +175,12 @@ fn a_truncated_library_is_mounted_as_it_is() {
     assert_eq!(fs::read(inside).unwrap(), b"");
 }
 
-/// NVML answers as the new driver, while the cache that was read lists the old one's libraries.
+/// NVML answers as the new driver, but the cache lists the old driver's libraries.
 fn a_new_driver_before_its_cache() {
     let machine = Machine::new();
     let paused = machine.pause();
     let outcome = paused.resume(&profile(NEXT));
-    // As upstream: what is of no use is left out. But it is said.
+    // As in upstream, useless libraries are omitted, but with a warning.
     let warning = format!(
         "nvidia-container-cli: warning: none of the driver's libraries is of version {NEXT}"
     );
@@ -208,7 +208,7 @@ fn a_new_module_before_its_libraries() {
     machine.before.assert_unchanged(&machine.container);
 }
 
-/// All of it is exchanged at once; the second try has everything of the new driver.
+/// All files are exchanged at once; the second try finds everything of the new driver.
 fn everything_is_new() {
     let machine = Machine::new();
     let paused = machine.pause();
@@ -229,7 +229,7 @@ fn everything_is_new() {
     assert!(new.iter().any(|line| line.ends_with(&end)), "{new:#?}");
 }
 
-/// nvidia-modprobe makes nodes anew; one of another number is not taken for the GPU's.
+/// nvidia-modprobe recreates nodes; one with another number is not mistaken for the GPU's.
 fn a_device_node_is_made_again() {
     let machine = Machine::new();
     let paused = machine.pause();

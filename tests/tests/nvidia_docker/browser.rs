@@ -1,4 +1,4 @@
-//! The status page in a real browser: its content, that it refreshes, and what it says when the plugin has gone.
+//! Tests the status page in a real browser: its content, its refresh, and its message when the plugin has stopped.
 
 use nvc_testkit::harness::Need::{Command, Root};
 use nvc_testkit::harness::Test;

@@ -1,4 +1,4 @@
-//! Containers get GPUs: by the driver volume, and as newer engines have it.
+//! Tests containers with GPUs: by the driver volume, and by newer engines' options.
 
 use nvc_testkit::harness::Need::{Command, Root};
 use nvc_testkit::harness::Test;

@@ -1,4 +1,4 @@
-//! nvidia-docker and its plugin on a machine with docker 20.10 and the simulated driver.
+//! Tests nvidia-docker and its plugin on a machine with docker 20.10 and the simulated driver.
 #![allow(clippy::unwrap_used)]
 
 mod browser;

@@ -1,4 +1,4 @@
-//! The plugin stays up: crashes, restarts, a new driver, a full disk, slow and many clients.
+//! Tests that the plugin survives crashes, restarts, a new driver, a full disk, slow and many clients.
 
 use nvc_testkit::harness::Need::{Command, Root};
 use nvc_testkit::harness::Test;
@@ -22,7 +22,7 @@ pub(crate) fn tests() -> Vec<Test> {
     tests
 }
 
-/// What docker sends to the plugin.
+/// Requests that docker sends to the plugin.
 const ASK: &str = r#"
 socket=/run/docker/plugins/nvidia-docker.sock volume=/var/lib/nvidia-docker/volumes/nvidia_driver/570.124.06
 ask() {

@@ -1,4 +1,4 @@
-//! Runs a script on the machine that world.sh plays.
+//! Runs a script in the environment that world.sh sets up.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -40,7 +40,7 @@ pub(crate) fn run(script: &str) -> String {
     out.into_owned()
 }
 
-/// Where the programs under test are.
+/// Returns the directory of the programs under test.
 fn programs() -> PathBuf {
     let cli = cli::program().unwrap();
     cli.parent().unwrap().to_owned()

@@ -1,5 +1,5 @@
-//! Containers with user namespaces: rootless ones and those that root starts, with every sort of map, owner and lock.
-//! Each works, or explains itself and changes nothing.
+//! Tests containers with user namespaces: rootless ones and those that root starts, with all kinds of maps, owners and
+//! locks. Each works, or reports the cause and changes nothing.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{ExitCode, Output};
@@ -68,7 +68,7 @@ fn text(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// As the program's documentation has it for rootless containers: no device nodes of our own, no cgroups.
+/// As documented for rootless containers: no device nodes of our own, no cgroups.
 const ROOTLESS: &str = "--no-cgroups --no-devbind --device=0";
 
 const LISTS: &str = "NVIDIA_SIM_NO_NODES=1 chroot . /usr/bin/nvidia-smi -L 2>&1
@@ -83,9 +83,9 @@ fn works(who: Root, owner: u32) {
     assert!(out.starts_with("status 0\n"), "{out}{err}");
     assert!(out.contains(&world.driver.listing(0, &[])), "{out}{err}");
     assert!(out.contains(" ro,nosuid,nodev"), "{out}{err}");
-    // As the namespace names its root.
+    // The owner is root inside the namespace.
     assert!(out.contains("owner 0\n"), "{out}{err}");
-    // What stays in the image is its owner's.
+    // Remaining files in the image belong to its owner.
     let changed = Tree::of(&world.root).unwrap();
     let cache = changed.get("etc/ld.so.cache").unwrap();
     assert_eq!((cache.uid, cache.gid), (owner, owner));
@@ -93,7 +93,7 @@ fn works(who: Root, owner: u32) {
     assert_eq!((point.uid, point.gid, point.size), (owner, owner, 0));
 }
 
-/// What the mount that the driver is on has, and cannot lose in a less privileged namespace; and what comes of it.
+/// Flags of the driver's mount that are locked in a less privileged namespace, and the result.
 const LOCKS: &[(&str, &str, Locked)] = &[
     ("ro", "ro", Locked::Works),
     ("nosuid", "nosuid", Locked::Works),
@@ -179,7 +179,7 @@ fn a_read_only_root_cannot_be_unlocked() {
     assert_eq!(after.changes_since(&before), [""; 0]);
 }
 
-/// The root belongs to a user that the namespace does not know: nothing can be made there.
+/// The namespace does not map the root's owner: nothing can be created there.
 fn an_owner_without_a_map() {
     let world = World::new(&Builder::default().no_nodes(), 5000);
     let before = Tree::of(&world.root).unwrap();
@@ -191,7 +191,7 @@ fn an_owner_without_a_map() {
     assert_eq!(after.changes_since(&before), [""; 0]);
 }
 
-/// The rules are the host's: a namespace's root may not change them, whoever it is outside.
+/// The rules belong to the host: a namespace's root may not change them, whatever its user outside.
 fn a_cgroup_that_may_not_be_changed() {
     let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
@@ -205,7 +205,7 @@ fn a_cgroup_that_may_not_be_changed() {
     assert_eq!(after.changes_since(&before), [""; 0]);
 }
 
-/// Whether there is something to change is asked for each container.
+/// The need for a change is determined for each container.
 fn a_cgroup_that_need_not_be_changed() {
     let world = World::new(&Builder::default(), 0);
     let cgroup = DeviceCgroup::v1_allowing_all().unwrap();
@@ -220,7 +220,7 @@ fn in_cgroup(world: &World, cgroup: &DeviceCgroup) -> Output {
     world.configure(Root::Host, &join, sys, "--device=0", "")
 }
 
-/// Not even asking which programs are attached is allowed.
+/// Not even querying the attached programs is allowed.
 fn a_version_2_cgroup_that_may_not_be_changed() {
     let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
@@ -229,7 +229,7 @@ fn a_version_2_cgroup_that_may_not_be_changed() {
     let join = format!("echo $$ > {}/cgroup.procs", cgroup.directory().display());
     let hierarchy = machine::cgroup_hierarchy(2).unwrap();
     let path = cgroup.directory().strip_prefix(hierarchy).unwrap();
-    // The first version comes first where there is one, so it is hidden.
+    // Version 1 has precedence if it is mounted, so it is hidden.
     let show = format!(
         "mount -t proc proc /proc; mount --bind \"$driver/proc/devices\" /proc/devices
          echo 0::/{} > run/cgroup; mount --bind run/cgroup /proc/$$/cgroup",

@@ -1,4 +1,4 @@
-//! Root configures containers that have user namespaces of their own, as daemons do.
+//! Tests containers with their own user namespaces that root configures, as daemons do.
 
 use std::fs;
 use std::process::Child;
@@ -13,7 +13,7 @@ use super::world::{Root, World, expect_line};
 
 pub(crate) const FIRST: u32 = 100_000;
 
-/// A container that waits to be configured; `read` ends it.
+/// Starts a container that waits to be configured; `read` ends it.
 pub(crate) fn container(world: &World, before: &str) -> (Child, u32) {
     let mut child = world.start(Root::Range(FIRST), before, "echo ready; read end || true");
     expect_line(&mut child, "ready");
@@ -28,7 +28,7 @@ fn configure(world: &World, pid: u32) {
     run(world, pid, &host_ldconfig()).succeeds();
 }
 
-/// `configure` with an ldconfig.
+/// Prepares `configure` with an ldconfig.
 pub(crate) fn run(world: &World, pid: u32, ldconfig: &str) -> Run {
     let pid = format!("--pid={pid}");
     let words = [
@@ -45,7 +45,7 @@ pub(crate) fn run(world: &World, pid: u32, ldconfig: &str) -> Run {
     Run::cli(line)
 }
 
-/// nvidia-smi, run by the container's root in all of its namespaces.
+/// Runs nvidia-smi as the container's root in all of its namespaces.
 fn listing(world: &World, pid: u32) -> String {
     let pid = pid.to_string();
     let output = Run::other("nsenter")
@@ -63,7 +63,7 @@ pub(crate) fn end(mut container: Child) {
     container.wait().unwrap();
 }
 
-/// The files are the container's owner's, as Docker's `userns-remap` has it.
+/// The files belong to the container's owner, as with Docker's `userns-remap`.
 pub(crate) fn a_container_of_shifted_users() {
     let world = World::new(&Builder::default(), FIRST);
     let before = Tree::of(&world.root).unwrap();
@@ -73,12 +73,12 @@ pub(crate) fn a_container_of_shifted_users() {
     assert!(listed.contains(&world.driver.listing(0, &[])), "{listed}");
     let after = Tree::of(&world.root).unwrap();
     check_owner(&before, &after, FIRST);
-    // A second time, with all there.
+    // A second run finds everything in place.
     configure(&world, pid);
     end(container);
 }
 
-/// On the disk the files are root's; the mount shifts them to the container's users.
+/// On disk the files belong to root; the mount maps them to the container's users.
 pub(crate) fn an_idmapped_root() {
     let world = World::new(&Builder::default(), 0);
     let before = Tree::of(&world.root).unwrap();
@@ -97,7 +97,7 @@ pub(crate) fn an_idmapped_root() {
     end(container);
 }
 
-/// All that is new is this user's.
+/// Checks that all new files belong to this user.
 fn check_owner(before: &Tree, after: &Tree, owner: u32) {
     let changes = after.changes_since(before);
     assert!(changes.len() > 5, "{changes:#?}");

@@ -1,4 +1,5 @@
-//! Volumes of containers with a user namespace: what the container's own root may do there is done, and nothing more.
+//! Tests volumes of containers with a user namespace: changes that the container's own root may make are made, and no
+//! others.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -17,7 +18,7 @@ use super::world::{World, own};
 
 const BUILTIN: &str = "--ldconfig=builtin";
 
-/// A container's root, and a directory of the host's that root owns.
+/// Creates a container's root, and a directory of the host owned by root.
 fn world(place: &str) -> (World, PathBuf) {
     let world = World::new(&Builder::default(), FIRST);
     let volume = world.scratch.join("volume");
@@ -28,7 +29,7 @@ fn world(place: &str) -> (World, PathBuf) {
     (world, volume)
 }
 
-/// Mounts the volume before the user namespace is entered.
+/// Mounts the volume before entering the user namespace.
 fn mounted(world: &World, place: &str) -> String {
     let volume = world.scratch.join("volume");
     format!(
@@ -37,19 +38,19 @@ fn mounted(world: &World, place: &str) -> String {
     )
 }
 
-/// Finding 3a: a link of the image leads to a directory that the host's root alone can write.
+/// Finding 3a: a link of the image points to a directory that only the host's root can write.
 pub(crate) fn a_directory_of_the_hosts() {
     let (world, volume) = world("data");
     let point = world.root.join("usr/bin/nvidia-smi");
     symlink("/data/systemd/cron.service.d/owned.conf", point).unwrap();
     let before = Tree::of(&volume).unwrap();
     let (child, pid) = container(&world, &mounted(&world, "data"));
-    // The container does without the program.
+    // The program is best effort.
     let line = run(&world, pid, &host_ldconfig()).outcome().unwrap();
     assert_eq!(line.status, Some(0), "{line:?}");
     assert!(line.stderr.contains("/data is a volume"), "{line:?}");
     assert_eq!(Tree::of(&volume).unwrap().changes_since(&before), [""; 0]);
-    // Where the container's root may write itself, so may we, and all of it is its own.
+    // If the container's root may write there, so may we, and all created files belong to it.
     lchown(&volume, Some(FIRST), Some(FIRST)).unwrap();
     run(&world, pid, &host_ldconfig()).succeeds();
     let made = fs::metadata(volume.join("systemd/cron.service.d")).unwrap();
@@ -57,7 +58,7 @@ pub(crate) fn a_directory_of_the_hosts() {
     end(child);
 }
 
-/// Finding 3b: /etc is a volume that has the host's ld.so.cache.
+/// Finding 3b: /etc is a volume with the host's ld.so.cache.
 pub(crate) fn the_hosts_cache() {
     let (world, volume) = world("etc");
     let files = fs::read_dir(world.root.join("etc")).unwrap();
@@ -75,7 +76,7 @@ pub(crate) fn the_hosts_cache() {
         assert!(line.stderr.contains("/etc"), "{line:?}");
         assert_eq!(Tree::of(&volume).unwrap().changes_since(&before), [""; 0]);
     }
-    // A group of ours is none of the container's.
+    // Our group does not count as the container's.
     fs::set_permissions(&volume, Permissions::from_mode(0o775)).unwrap();
     let before = Tree::of(&volume).unwrap();
     for ldconfig in [&host_ldconfig()[..], BUILTIN] {
@@ -85,7 +86,7 @@ pub(crate) fn the_hosts_cache() {
     end(child);
 }
 
-/// ldconfig makes links where the container's root may, and nowhere else.
+/// ldconfig creates links where the container's root may, and in no other directory.
 pub(crate) fn links_beside_libraries() {
     let (world, volume) = world("vol");
     fs::write(world.root.join("etc/ld.so.conf"), "/vol\n").unwrap();
@@ -104,7 +105,7 @@ pub(crate) fn links_beside_libraries() {
     end(child);
 }
 
-/// The container's root may write its own directories whatever their modes say, and ldconfig as it.
+/// The container's root may write its own directories whatever their modes, and so may ldconfig.
 pub(crate) fn a_directory_that_its_owner_may_not_write() {
     let world = World::new(&Builder::default(), FIRST);
     for name in ["etc", "usr/bin"] {
@@ -117,7 +118,7 @@ pub(crate) fn a_directory_that_its_owner_may_not_write() {
     end(child);
 }
 
-/// Finding 5: what another tenant does while ldconfig runs is not undone when that fails.
+/// Finding 5: another tenant's changes while ldconfig runs are not undone when ldconfig fails.
 pub(crate) fn another_tenants_links() {
     let (world, volume) = world("vol");
     fs::write(world.root.join("etc/ld.so.conf"), "/vol\n").unwrap();
@@ -153,7 +154,7 @@ pub(crate) fn another_tenants_links() {
     end(child);
 }
 
-/// As Kubernetes mounts volumes: their files belong to the container's users, and so does what is made there.
+/// As Kubernetes mounts volumes: their files belong to the container's users, and so do created files.
 pub(crate) fn an_idmapped_volume() {
     let (world, volume) = world("usr/lib/x86_64-linux-gnu");
     let place = "usr/lib/x86_64-linux-gnu";

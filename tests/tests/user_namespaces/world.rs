@@ -1,4 +1,4 @@
-//! Makes user namespaces, with the maps that rootless tools and runtimes give them, and a container's mounts in them.
+//! Creates user namespaces, with the maps of rootless tools and runtimes, and a container's mounts in them.
 
 use std::fs;
 use std::io::Read;
@@ -11,28 +11,28 @@ use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::{files, rootfs, userland};
 
-/// Who the namespace's root is outside.
+/// The user outside who is root in the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
     /// The host's root, alone: `unshare -Ur`.
     Host,
-    /// An ordinary user, alone.
+    /// An unprivileged user, alone.
     User(u32),
     /// The first of a range of users.
     Range(u32),
 }
 
-/// How many users a range has.
+/// Number of users in a range.
 pub(crate) const RANGE: u32 = 65536;
 
-/// A machine's part for one test.
+/// The environment of one test.
 pub(crate) struct World {
     pub(crate) driver: Driver,
     pub(crate) root: PathBuf,
     pub(crate) scratch: Scratch,
 }
 
-/// What is mounted before `$setup`, in the user namespace. $1: the container's root; $2: the driver's.
+/// Mounts made before `$setup`, in the user namespace. $1: the container's root; $2: the driver's.
 const MOUNTS: &str = r#"
 set -e
 root=$1 driver=$2
@@ -46,14 +46,14 @@ mount -t tmpfs tmpfs run
 "#;
 
 impl World {
-    /// A driver and a Debian root that belongs to `owner`.
+    /// Creates a driver and a Debian root that belongs to `owner`.
     pub(crate) fn new(driver: &Builder, owner: u32) -> Self {
         let scratch = Scratch::new().unwrap();
         let driver = driver.build(scratch.join("driver")).unwrap();
         let builder = rootfs::Builder::new(rootfs::Layout::Debian);
         let root = builder.build(scratch.join("rootfs")).unwrap();
         own(&root, owner);
-        // Where anybody can execute it.
+        // In a directory where every user can execute it.
         let cli = scratch.join("nvidia-container-cli");
         files::copy_program(&cli::program().unwrap(), &cli).unwrap();
         Self {
@@ -67,15 +67,15 @@ impl World {
         self.scratch.join("nvidia-container-cli")
     }
 
-    /// A program of the kit, in the scratch directory.
+    /// Installs a program of the kit in the scratch directory.
     pub(crate) fn tool(&self, source: Source, name: &str) -> PathBuf {
         let path = self.scratch.join(name);
         files::program(&path, &compiled(source, &[]).unwrap()).unwrap();
         path
     }
 
-    /// Starts a script in a user namespace: first `before` on the host's side, in a mount namespace of its own, then the
-    /// container's mounts, then `script`. It has the driver's /proc/devices.
+    /// Runs a script in a user namespace: first `before` on the host's side, in a separate mount namespace, then the
+    /// container's mounts, then `script`. It sees the driver's /proc/devices.
     pub(crate) fn start(&self, who: Root, before: &str, script: &str) -> Child {
         let entered = match who {
             Root::Range(_) => "echo entered",
@@ -88,12 +88,12 @@ impl World {
                 "exec setpriv --reuid={uid} --regid={uid} --clear-groups \
                  unshare -Urmpf sh -c \"$inside\" sh \"$@\""
             ),
-            // Becoming another user takes what only entering it from outside gives.
+            // Changing the user needs privileges that only entering it from outside gives.
             Root::Range(_) => {
                 "exec nsenter --user=\"$users\" unshare -mpf sh -c \"$inside\" sh \"$@\"".to_owned()
             }
         };
-        // procfs can be mounted only where the one that is there is not covered.
+        // procfs can be mounted only if the existing one is not covered.
         let outer = format!(
             "set -e; root=$1 driver=$2; ({}) 2>/dev/null || true
              {before}\n{enter}",
@@ -126,7 +126,7 @@ impl World {
         child
     }
 
-    /// `configure` within the namespace, with an account of it: `status N`, and what `then` prints.
+    /// Runs `configure` within the namespace; returns `status N`, and the output of `then`.
     pub(crate) fn configure(
         &self,
         who: Root,
@@ -148,7 +148,7 @@ impl World {
     }
 }
 
-/// A user namespace with a range of users; a process holds it.
+/// Creates a user namespace with a range of users; a process holds it.
 fn user_namespace(first: u32) -> Child {
     let script = "echo unshared; exec sleep 3600";
     let mut command = Command::new("unshare");
@@ -162,7 +162,7 @@ fn user_namespace(first: u32) -> Child {
     holder
 }
 
-/// Reads one line, byte by byte, so that nothing after it is lost.
+/// Reads one line byte by byte, so that the following data stays unread.
 pub(crate) fn expect_line(child: &mut Child, expected: &str) {
     let output = child.stdout.as_mut().unwrap();
     let mut line = String::new();
