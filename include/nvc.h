@@ -1,39 +1,38 @@
 /*
- * libnvidia-container: puts the NVIDIA driver and chosen GPUs into Linux containers.
+ * libnvidia-container: injects the NVIDIA driver and chosen GPUs into Linux containers.
  *
- * The way of a program:
+ * Typical sequence of calls:
  *
  *     nvc_context_new, nvc_init                        open the driver
  *     nvc_driver_info_new, nvc_device_info_new         find its files and the GPUs
  *     nvc_container_config_new, nvc_container_new      find the container
- *     nvc_driver_mount, nvc_device_mount, ...          give it things
+ *     nvc_driver_mount, nvc_device_mount, ...          add files and devices to it
  *     nvc_ldcache_update                               last
  *     ..._free, nvc_shutdown, nvc_context_free
  *
- * Results. A function that returns int returns 0, or -1 after a failure; one that returns a pointer returns NULL after a
- * failure. nvc_error says why; errno says nothing. Without a context (NULL) there is no text. A context that was not
- * initialised fails with "context uninitialized", an argument that cannot be with "invalid argument". Arguments are
- * checked before anything is done; each ..._mount does everything or nothing.
+ * Results. A function that returns int returns 0 on success and -1 on failure; one that returns a pointer returns NULL
+ * on failure. nvc_error gives the reason; errno is not set. Without a context (NULL) there is no text. A context that
+ * was not initialised fails with "context uninitialized", an invalid argument with "invalid argument". Arguments are
+ * checked before anything is done; each ..._mount function does everything or nothing.
  *
- * Ownership. What a ..._new function returns is released with the ..._free function of the same name, once, and NULL is
- * allowed there. All else belongs to the library or the caller, as each function says; the one pointer that is released
- * with free() is node->path of nvc_nvcaps_device_from_proc_path. Using what was released is undefined, as with free().
- * Strings that are handed in are read during the call alone, unless said otherwise. They need not be UTF-8. Strings that
- * are handed out are not to be changed.
+ * Ownership. The result of a ..._new function is released once, with the ..._free function of the same name, which
+ * accepts NULL. Everything else belongs to the library or the caller, as each function documents. The only pointer to
+ * release with free() is node->path of nvc_nvcaps_device_from_proc_path. Using a released pointer is undefined
+ * behaviour, as with free(). Strings passed in are read only during the call, unless documented otherwise, and need not
+ * be UTF-8. Strings passed out must not be changed.
  *
- * Threads. Different contexts are independent of each other: any number may be used at once, by any threads. Calls on
- * one context wait for each other; since the text of nvc_error changes with the next failure, a context is best used by
- * one thread at a time. Containers and information records may be read by several threads at once. A thread may end
- * between calls. After fork(), the child may use contexts that no other thread was using, and has to release its copies
- * like the parent its own.
+ * Threads. Different contexts are independent: any number may be used at once, by any threads. Calls on one context are
+ * serialised; because the text of nvc_error changes with the next failure, use a context from one thread at a time.
+ * Several threads may read containers and information records at once. A thread may end between calls. After fork(),
+ * the child may use contexts that no other thread was using, and must release its copies, as the parent must its own.
  *
- * Side effects. The calling process keeps its signal handlers, umask, directory, namespaces, user and environment; helper
- * processes have ended and are reaped when a call returns. They are children like others: SIGCHLD is raised, and a program
- * that ignores it or waits for all children must not do so during nvc_ldcache_update. The environment is read: PATH, CUDA_MPS_PIPE_DIRECTORY,
- * NVC_DEBUG_FILE, NVC_DRIVER_TIMEOUT (seconds that NVML may take), and what has NVML in its name or begins with CUDA_ or
- * NVIDIA_, for NVML.
+ * Side effects. The calling process keeps its signal handlers, umask, directory, namespaces, user and environment.
+ * Helper processes have ended and are reaped when a call returns. They are ordinary children: they raise SIGCHLD, and a
+ * program that ignores SIGCHLD or waits for any child must not do so during nvc_ldcache_update. The library reads these
+ * environment variables: PATH, CUDA_MPS_PIPE_DIRECTORY, NVC_DEBUG_FILE, NVC_DRIVER_TIMEOUT (time limit of NVML in
+ * seconds), and passes on to NVML those that contain NVML or begin with CUDA_ or NVIDIA_.
  *
- * Privileges. nvc_init needs CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID for a driver root or user that is not the
+ * Privileges. nvc_init needs CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID for a driver root or user other than the
  * caller's; the ..._mount functions need CAP_SYS_ADMIN and more. In short: root.
  */
 
@@ -59,7 +58,7 @@ extern "C" {
 
 
 /**
- * Size of the longest option string with its terminating zero; longer ones are refused.
+ * Size of the longest option string including its terminating zero; longer ones are rejected.
  */
 #define NVC_ARG_MAX 256
 
@@ -79,12 +78,12 @@ extern "C" {
 #define NVC_NVCAPS_STYLE_DEV 2
 
 /**
- * A container. Made by nvc_container_new.
+ * A container. Created by nvc_container_new.
  */
 struct nvc_container;
 
 /**
- * A user of the library: one driver root, one configuration, one error. Made by nvc_context_new.
+ * A user of the library: one driver root, one configuration, one error. Created by nvc_context_new.
  */
 struct nvc_context;
 
@@ -93,7 +92,7 @@ struct nvc_context;
  */
 struct nvc_version {
     /**
-     * Major version; that of the ABI.
+     * Major version, which is the ABI's.
      */
     unsigned int major;
     /**
@@ -111,7 +110,7 @@ struct nvc_version {
 };
 
 /**
- * An IMEX channel. Callers fill it in themselves.
+ * An IMEX channel. Filled in by the caller.
  */
 struct nvc_imex_channel {
     /**
@@ -129,17 +128,17 @@ struct nvc_imex_info {
      */
     struct nvc_imex_channel *chans;
     /**
-     * How many.
+     * Number of channels.
      */
     size_t nchans;
 };
 
 /**
- * How the driver is reached. Made by nvc_config_new; the fields are for the caller to set.
+ * How to reach the driver. Created by nvc_config_new; the caller sets the fields.
  */
 struct nvc_config {
     /**
-     * The driver root: where the driver is installed. NULL: "/".
+     * The driver root. NULL: "/".
      */
     char *root;
     /**
@@ -147,7 +146,7 @@ struct nvc_config {
      */
     char *ldcache;
     /**
-     * The user that the driver's library runs as. (uid_t)-1: the overflow user, who owns nothing.
+     * The user that the driver's library runs as. (uid_t)-1: the overflow user, which owns nothing.
      */
     uid_t uid;
     /**
@@ -169,13 +168,13 @@ struct nvc_device_node {
      */
     char *path;
     /**
-     * Its number, as major(3), minor(3) and makedev(3) have it.
+     * Its number, in the format of major(3), minor(3) and makedev(3).
      */
     dev_t id;
 };
 
 /**
- * What the driver consists of. Paths are below the driver root; none of the arrays has a terminating NULL.
+ * The parts of the driver. Paths are below the driver root; none of the arrays has a terminating NULL.
  */
 struct nvc_driver_info {
     /**
@@ -191,7 +190,7 @@ struct nvc_driver_info {
      */
     char **bins;
     /**
-     * How many.
+     * Number of programs.
      */
     size_t nbins;
     /**
@@ -199,7 +198,7 @@ struct nvc_driver_info {
      */
     char **libs;
     /**
-     * How many.
+     * Number of libraries.
      */
     size_t nlibs;
     /**
@@ -207,7 +206,7 @@ struct nvc_driver_info {
      */
     char **libs32;
     /**
-     * How many.
+     * Number of 32-bit libraries.
      */
     size_t nlibs32;
     /**
@@ -215,15 +214,15 @@ struct nvc_driver_info {
      */
     char **ipcs;
     /**
-     * How many.
+     * Number of sockets and directories.
      */
     size_t nipcs;
     /**
-     * Devices that all GPUs share. Their paths are constant texts of the library.
+     * Devices that all GPUs share. Their paths are constant strings of the library.
      */
     struct nvc_device_node *devs;
     /**
-     * How many.
+     * Number of devices.
      */
     size_t ndevs;
     /**
@@ -231,7 +230,7 @@ struct nvc_driver_info {
      */
     char **firmwares;
     /**
-     * How many.
+     * Number of firmware files.
      */
     size_t nfirmwares;
 };
@@ -245,7 +244,7 @@ struct nvc_mig_device_info {
      */
     struct nvc_mig_device *devices;
     /**
-     * How many.
+     * Number of devices.
      */
     size_t ndevices;
 };
@@ -275,11 +274,11 @@ struct nvc_device {
      */
     char *brand;
     /**
-     * Its device; the path is NULL under WSL.
+     * Its device node; the path is NULL under WSL.
      */
     struct nvc_device_node node;
     /**
-     * Whether it can be in MIG mode.
+     * True if it supports MIG mode.
      */
     bool mig_capable;
     /**
@@ -297,7 +296,7 @@ struct nvc_device {
  */
 struct nvc_mig_device {
     /**
-     * The GPU that it is part of, in the same record.
+     * Its GPU, in the same record.
      */
     struct nvc_device *parent;
     /**
@@ -331,13 +330,13 @@ struct nvc_device_info {
      */
     struct nvc_device *gpus;
     /**
-     * How many.
+     * Number of GPUs.
      */
     size_t ngpus;
 };
 
 /**
- * Which container is meant. Made by nvc_container_config_new; the fields are for the caller to set.
+ * Identifies a container. Created by nvc_container_config_new; the caller sets the fields.
  */
 struct nvc_container_config {
     /**
@@ -349,67 +348,67 @@ struct nvc_container_config {
      */
     char *rootfs;
     /**
-     * Where programs go in it. NULL: "/usr/bin".
+     * Directory of programs in it. NULL: "/usr/bin".
      */
     char *bins_dir;
     /**
-     * Where libraries go in it. NULL: as its distribution has it.
+     * Directory of libraries in it. NULL: the default of its distribution.
      */
     char *libs_dir;
     /**
-     * Where 32-bit libraries go in it. NULL: as its distribution has it.
+     * Directory of 32-bit libraries in it. NULL: the default of its distribution.
      */
     char *libs32_dir;
     /**
-     * Where the image keeps CUDA. NULL: "/usr/local/cuda".
+     * The image's CUDA directory. NULL: "/usr/local/cuda".
      */
     char *cudart_dir;
     /**
-     * The program that updates its linker cache: "@/path" of the host, "/path" of the image, or "auto": none where the
-     * image's cache is sound, else "@/sbin/ldconfig". NULL: "auto".
+     * The program that updates its linker cache: "@/path" on the host, "/path" in the image, or "auto": none if the
+     * image's cache is valid, else "@/sbin/ldconfig". NULL: "auto".
      */
     char *ldconfig;
 };
 
 /**
- * Returns the version of the library that is loaded, which may be newer than this header (NVC_VERSION).
+ * Returns the version of the loaded library, which may be newer than this header (NVC_VERSION).
  *
  * Never NULL. The record is constant and belongs to the library. May be called by any thread at any time.
  */
 const struct nvc_version *nvc_version(void);
 
 /**
- * Gives a container an IMEX channel: its device node and the right to open it.
+ * Adds an IMEX channel to a container: its device node and the right to open it.
  *
- * Returns 0, or -1 with an error, for instance "stat failed: ..." for a channel that has no node.
+ * Returns 0, or -1 with an error, for instance "stat failed: ..." for a channel without a node.
  */
 int nvc_imex_channel_mount(struct nvc_context *ctx,
                            const struct nvc_container *cnt,
                            const struct nvc_imex_channel *chan);
 
 /**
- * Makes a context. It does nothing until nvc_init.
+ * Creates a context. It does nothing until nvc_init.
  *
  * Returns a context, to be released with nvc_context_free.
  */
 struct nvc_context *nvc_context_new(void);
 
 /**
- * Releases a context, what nvc_init opened and its error text. NULL is allowed.
+ * Releases a context, the driver opened by nvc_init and the error text. NULL is allowed.
  *
- * Containers, driver and device information of this context stay valid; they are released on their own.
+ * Containers and driver and device information of this context stay valid; they are released separately.
  */
 void nvc_context_free(struct nvc_context *ctx);
 
 /**
- * Makes a configuration with every field at its default: NULL, (uid_t)-1, (gid_t)-1, no IMEX channels.
+ * Creates a configuration with every field at its default: NULL, (uid_t)-1, (gid_t)-1, no IMEX channels.
  *
  * Returns a configuration, to be released with nvc_config_free.
  */
 struct nvc_config *nvc_config_new(void);
 
 /**
- * Releases a configuration. What its fields point to stays the caller's. NULL is allowed.
+ * Releases a configuration. The strings of its fields still belong to the caller. NULL is allowed.
  */
 void nvc_config_free(struct nvc_config *cfg);
 
@@ -418,19 +417,19 @@ void nvc_config_free(struct nvc_config *cfg);
  * answered. The process has ended when the function returns.
  *
  * cfg may be NULL: all defaults. It is copied; the caller may change or release it afterwards.
- * opts may be NULL: no options. It has words separated by spaces:
+ * opts may be NULL: no options. Words are separated by spaces:
  *   load-kmods               load the kernel modules and create the device nodes
  *   no-create-imex-channels  with load-kmods: do not create the nodes of IMEX channels
  *
- * A context that is initialised already is left as it is. After a failure the context is as before, and the call may
- * be repeated. While a context is initialised, a log for debugging is appended to the file that the environment
- * variable NVC_DEBUG_FILE names.
+ * A context that is already initialised stays unchanged. After a failure the context is as before, and the call may be
+ * repeated. While a context is initialised, a debug log is appended to the file named by the environment variable
+ * NVC_DEBUG_FILE.
  *
- * The program nvc-query is looked up relative to the shared object: in ../libexec/libnvidia-container, in
- * libnvidia-container, in ../../libexec/libnvidia-container, beside it, and in the directory that it was built for;
- * by the static library in the last one alone. Where it is missing, or the bounding set of the process would leave it
- * without CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID though it needs them, a process with one thread is copied instead,
- * with all its memory. With more threads that is an error: initialise the library before.
+ * The shared object looks for the program nvc-query in ../libexec/libnvidia-container, in libnvidia-container, in
+ * ../../libexec/libnvidia-container, in its own directory (all relative to its own file), and in the directory set at
+ * build time; the static library only in the last one. If the program is missing, or the bounding set of the process
+ * would leave it without CAP_SYS_CHROOT, CAP_SETUID and CAP_SETGID although it needs them, a process with one thread
+ * forks instead, with a copy of all its memory. With more threads this is an error: initialise the library earlier.
  *
  * Returns 0, or -1 with an error: "invalid argument" for an empty path, "invalid option: ...", "too many options",
  * "change root failed: ...", "load library failed: ...", "nvml error: ...", "driver rpc error: ...", "process creation
@@ -441,24 +440,25 @@ int nvc_init(struct nvc_context *ctx,
              const char *opts);
 
 /**
- * Closes what nvc_init opened. The context may be initialised again; one that is not initialised is left as it is.
+ * Closes the driver opened by nvc_init. The context may be initialised again; a context that is not initialised stays
+ * unchanged.
  *
  * Returns 0, or -1 for NULL.
  */
 int nvc_shutdown(struct nvc_context *ctx);
 
 /**
- * Returns the text of the context's last error; NULL if there was none yet, and for NULL.
+ * Returns the text of the context's last error; NULL if there was none yet, and for a NULL context.
  *
- * A call that succeeds leaves the text of an earlier failure in place: ask only after a failure. The text belongs to the
+ * A call that succeeds keeps the text of an earlier failure: call this only after a failure. The text belongs to the
  * context. It is valid until the next call on the context that fails, and until nvc_context_free.
  */
 const char *nvc_error(struct nvc_context *ctx);
 
 /**
- * Finds what the driver consists of.
+ * Finds the parts of the driver.
  *
- * opts may be NULL: no options. It has words separated by spaces:
+ * opts may be NULL: no options. Words are separated by spaces:
  *   no-glvnd          the legacy OpenGL libraries in place of those for GLVND
  *   no-uvm            without /dev/nvidia-uvm and /dev/nvidia-uvm-tools
  *   no-modeset        without /dev/nvidia-modeset
@@ -467,24 +467,25 @@ const char *nvc_error(struct nvc_context *ctx);
  *   no-fabricmanager  without the socket of nv-fabricmanager
  *   no-gsp-firmware   without firmware
  *
- * The first call on an initialised context tells what the driver said then; each later one asks it anew.
- * Programs are looked up in the directories that the environment variable PATH has.
+ * The first call on an initialised context returns the driver's answers from that time; each later one queries it
+ * again. Programs are looked up in the directories of the environment variable PATH.
  *
- * Returns a record, to be released with nvc_driver_info_free; it does not depend on the context. Or NULL with an error.
+ * Returns a record, to be released with nvc_driver_info_free; it does not depend on the context. Returns NULL with an
+ * error.
  */
 struct nvc_driver_info *nvc_driver_info_new(struct nvc_context *ctx,
                                             const char *opts);
 
 /**
- * Releases what nvc_driver_info_new returned, with all its strings. NULL is allowed.
+ * Releases a record of nvc_driver_info_new, with all its strings. NULL is allowed.
  */
 void nvc_driver_info_free(struct nvc_driver_info *info);
 
 /**
- * Gives a container the driver: programs, libraries, firmware, sockets, the devices that all GPUs share, and the driver's
- * files in /proc, as far as the container's options ask for them.
+ * Adds the driver to a container: programs, libraries, firmware, sockets, the devices that all GPUs share, and the
+ * driver's files in /proc, as far as the container's options request them.
  *
- * Either everything is done or nothing. info may be changed before, or made by the caller.
+ * Everything is done or nothing. The caller may change info before the call, or construct it.
  *
  * Returns 0, or -1 with an error.
  */
@@ -493,9 +494,9 @@ int nvc_driver_mount(struct nvc_context *ctx,
                      const struct nvc_driver_info *info);
 
 /**
- * Gives a container a MIG device: the capabilities of its GPU instance and its compute instance.
+ * Adds a MIG device to a container: the capabilities of its GPU instance and its compute instance.
  *
- * The GPU is not given with it: call nvc_device_mount for dev->parent as well.
+ * This does not add the GPU: call nvc_device_mount for dev->parent as well.
  *
  * Returns 0, or -1 with an error.
  */
@@ -504,39 +505,41 @@ int nvc_mig_device_access_caps_mount(struct nvc_context *ctx,
                                      const struct nvc_mig_device *dev);
 
 /**
- * Gives a container the right to create and destroy MIG instances.
+ * Allows a container to create and destroy MIG instances.
  *
  * Returns 0, or -1 with an error.
  */
 int nvc_mig_config_global_caps_mount(struct nvc_context *ctx, const struct nvc_container *cnt);
 
 /**
- * Gives a container the right to see all MIG instances of the machine.
+ * Allows a container to monitor all MIG instances of the machine.
  *
  * Returns 0, or -1 with an error.
  */
 int nvc_mig_monitor_global_caps_mount(struct nvc_context *ctx, const struct nvc_container *cnt);
 
 /**
- * Finds the GPUs. Those that NVML fails on are left out, unless it fails on all.
+ * Finds the GPUs. GPUs that NVML fails on are omitted, unless it fails on all of them.
  *
- * opts is ignored. The first call on an initialised context tells what the driver said then; each later one asks it anew.
+ * opts is ignored. The first call on an initialised context returns the driver's answers from that time; each later
+ * one queries it again.
  *
- * Returns a record, to be released with nvc_device_info_free; it does not depend on the context. Or NULL with an error.
+ * Returns a record, to be released with nvc_device_info_free; it does not depend on the context. Returns NULL with an
+ * error.
  */
 struct nvc_device_info *nvc_device_info_new(struct nvc_context *ctx,
                                             const char *opts);
 
 /**
- * Releases what nvc_device_info_new returned, with all GPUs and MIG devices. NULL is allowed.
+ * Releases a record of nvc_device_info_new, with all GPUs and MIG devices. NULL is allowed.
  */
 void nvc_device_info_free(struct nvc_device_info *info);
 
 /**
- * Gives a container a GPU: its device node, the right to open it, and its entry in /proc/driver/nvidia/gpus.
+ * Adds a GPU to a container: its device node, the right to open it, and its entry in /proc/driver/nvidia/gpus.
  *
- * Call nvc_driver_mount before. Either everything is done or nothing. dev may be made by the caller; busid and node are
- * what counts.
+ * Call nvc_driver_mount first. Everything is done or nothing. The caller may construct dev; only busid and node are
+ * used.
  *
  * Returns 0, or -1 with an error.
  */
@@ -545,7 +548,7 @@ int nvc_device_mount(struct nvc_context *ctx,
                      const struct nvc_device *dev);
 
 /**
- * Lets a container open the capability devices of all of a GPU's MIG instances, those to come included.
+ * Allows a container to open the capability devices of all of a GPU's MIG instances, including future ones.
  *
  * For containers that configure or monitor MIG. Mounts nothing: nvc_mig_config_global_caps_mount and
  * nvc_mig_monitor_global_caps_mount do.
@@ -567,8 +570,8 @@ int nvc_nvcaps_style(void);
  * Finds the device of a capability, given the path of the capability's file, for instance
  * "/proc/driver/nvidia/capabilities/mig/config".
  *
- * The context need not be initialised: the driver root is "/" then. On success node->path is the caller's, who releases
- * it with free(); on failure node is not touched.
+ * The context need not be initialised; the driver root is then "/". On success node->path belongs to the caller, who
+ * releases it with free(); on failure node is not changed.
  *
  * Returns 0, or -1 with an error: "invalid argument" for NULL, "unable to get cap device attributes: ...".
  */
@@ -577,49 +580,49 @@ int nvc_nvcaps_device_from_proc_path(struct nvc_context *ctx,
                                      struct nvc_device_node *node);
 
 /**
- * Makes the configuration of a container. rootfs is not copied; all other fields are NULL.
+ * Creates the configuration of a container. rootfs is not copied; all other fields are NULL.
  *
  * Returns a configuration, to be released with nvc_container_config_free.
  */
 struct nvc_container_config *nvc_container_config_new(pid_t pid, const char *rootfs);
 
 /**
- * Releases a configuration. What its fields point to stays the caller's. NULL is allowed.
+ * Releases a configuration. The strings of its fields still belong to the caller. NULL is allowed.
  */
 void nvc_container_config_free(struct nvc_container_config *cfg);
 
 /**
- * Finds a container. Nothing in it is changed.
+ * Finds a container, without changing it.
  *
  * cfg is copied; the caller may change or release it afterwards.
- * opts may be NULL: "standalone no-cgroups no-devbind utility". It has words separated by spaces:
+ * opts may be NULL: "standalone no-cgroups no-devbind utility". Words are separated by spaces:
  *   supervised     reach the container through the caller's /proc; or
  *   standalone     through the /proc in the container's root: exactly one of the two
- *   no-cgroups     do not touch the device cgroup
+ *   no-cgroups     do not change the device cgroup
  *   no-devbind     do not mount device nodes
  *   utility compute video graphics display ngx compat32
- *                  what the container gets of the driver
+ *                  the parts of the driver for the container
  *   cuda-compat-mode=mount, =ldconfig or =disabled
- *                  what becomes of the image's CUDA compatibility libraries; no-cntlibs is another word for the last
+ *                  use of the image's CUDA compatibility libraries; no-cntlibs is a synonym of the last
  *
- * Returns a container, to be released with nvc_container_free; it does not depend on the context. Or NULL with an error:
- * "invalid argument" for a pid below 1, a rootfs that is not absolute, an empty path; "invalid mode of operation",
- * "invalid option: ...", "too many options", "stat failed: ...".
+ * Returns a container, to be released with nvc_container_free; it does not depend on the context. Returns NULL with an
+ * error: "invalid argument" for a pid below 1, a rootfs that is not absolute, or an empty path; "invalid mode of
+ * operation", "invalid option: ...", "too many options", "stat failed: ...".
  */
 struct nvc_container *nvc_container_new(struct nvc_context *ctx,
                                         const struct nvc_container_config *cfg,
                                         const char *opts);
 
 /**
- * Releases a container. What was mounted in it stays. NULL is allowed.
+ * Releases a container. Its mounts stay. NULL is allowed.
  */
 void nvc_container_free(struct nvc_container *cnt);
 
 /**
- * Updates a container's linker cache: runs ldconfig, confined, for the directories that libraries were mounted in.
- * With "builtin" it writes the cache itself, with the libraries that calls for this container have mounted.
+ * Updates a container's linker cache: runs ldconfig in a sandbox for the directories with mounted libraries. With
+ * "builtin" the library writes the cache itself, with the libraries that calls for this container have mounted.
  *
- * Call it last.
+ * Must be the last call for a container.
  *
  * Returns 0, or -1 with an error, for instance "process /sbin/ldconfig failed with error code: 1".
  */

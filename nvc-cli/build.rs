@@ -1,7 +1,8 @@
-//! Tells the program what it is built from: date, revision, compiler and flags, for `--version`; and how it is linked.
+//! Passes build information to the program for `--version` (date, revision, compiler and flags), and sets linker
+//! options.
 //!
 //! Needs neither git nor a network: the revision comes from `NVC_BUILD_REVISION` or is read from `.git`. The date is
-//! `SOURCE_DATE_EPOCH` where that is set, so that builds can be reproduced.
+//! `SOURCE_DATE_EPOCH` if set, so that builds are reproducible.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ fn main() {
     link();
 }
 
-/// Links the programs that start with each container with the compiler's run time instead of loading it: a tenth of a
-/// millisecond less in each process. The C library shares that of its program.
+/// Links the programs that start with each container statically with the compiler's run time: a tenth of a millisecond
+/// less in each process. The C library shares its program's.
 fn link() {
     let is = |name: &str, value: &str| env(name).is_some_and(|found| found == value);
     let is_program = ["nvc-cli", "nvc-hook", "nvc-runtime"]
@@ -45,7 +46,7 @@ fn seconds() -> u64 {
     given.unwrap_or_else(|| now().map_or(0, |now| now.as_secs()))
 }
 
-/// ISO 8601 to the minute, in UTC.
+/// Formats a date as ISO 8601 to the minute, in UTC.
 fn date(seconds: u64) -> String {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
@@ -71,7 +72,7 @@ fn date(seconds: u64) -> String {
     )
 }
 
-/// The checked-out commit.
+/// Returns the checked-out commit.
 fn revision() -> Option<String> {
     if let Some(revision) = env("NVC_BUILD_REVISION") {
         return Some(revision);
@@ -81,7 +82,7 @@ fn revision() -> Option<String> {
         .ancestors()
         .map(|dir| dir.join(".git"))
         .find(|git| git.exists())?;
-    // In a worktree, .git is a file that names the directory.
+    // In a worktree, .git is a file that contains the directory's path.
     let git = match fs::read_to_string(&git) {
         Ok(text) => git.parent()?.join(text.strip_prefix("gitdir: ")?.trim()),
         Err(_) => git,
@@ -90,7 +91,7 @@ fn revision() -> Option<String> {
     let Some(name) = head.strip_prefix("ref: ") else {
         return Some(head);
     };
-    // A worktree keeps its branches where the main one does.
+    // A worktree's branches are in the main repository.
     let common = match fs::read_to_string(git.join("commondir")) {
         Ok(path) => git.join(path.trim()),
         Err(_) => git,
@@ -104,7 +105,7 @@ fn revision() -> Option<String> {
     })
 }
 
-/// Reads a file of the repository; the build is repeated when it changes.
+/// Reads a file of the repository; a change triggers a rebuild.
 fn read(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     println!("cargo::rerun-if-changed={}", path.display());
@@ -121,7 +122,7 @@ fn flags() -> String {
     let words = [
         format!("profile={}", env("PROFILE").unwrap_or_default()),
         format!("opt-level={}", env("OPT_LEVEL").unwrap_or_default()),
-        // Where the sources were is nobody's business, and would differ from builder to builder.
+        // Source paths are private, and would differ between builders.
         given
             .split('\x1f')
             .filter(|flag| !flag.starts_with("--remap-path-prefix"))

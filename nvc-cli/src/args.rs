@@ -1,23 +1,23 @@
-//! Declares the commands and options: the one table from which parsing, help, manual page and completions come.
+//! Declares the commands and options in one table, the source of parsing, help, manual page and completions.
 //!
-//! The order of options is upstream's, since getopt lists the candidates of an ambiguous abbreviation in that order.
-//! A constant, so that a start does not wait for a table to be built; [`help`](crate::help) shows it to people.
+//! The order of options is upstream's, because getopt lists the candidates of an ambiguous abbreviation in that order.
+//! The table is a constant, which costs nothing at start; [`help`](crate::help) renders it.
 
-/// The program's name, where no other is known.
+/// The program's name, if none is known from the command line.
 pub(crate) const PROGRAM: &str = "nvidia-container-cli";
 
 /// The program, or one of its commands.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) name: &'static str,
-    /// In a line.
+    /// One-line description.
     pub(crate) about: &'static str,
-    /// All of it, where there is more to say.
+    /// Full description, if it is longer.
     pub(crate) long_about: Option<&'static str>,
     pub(crate) options: &'static [Opt],
     pub(crate) operand: Option<Operand>,
     pub(crate) commands: &'static [Command],
-    /// Examples and the like, below the options.
+    /// Text below the options, such as examples.
     pub(crate) after: &'static str,
 }
 
@@ -28,28 +28,28 @@ pub(crate) struct Opt {
     pub(crate) short: Option<char>,
     pub(crate) takes: Takes,
     pub(crate) help: &'static str,
-    /// Upstream 1.17.0 does not have it: ours, and those of its later versions. Abbreviations mean its options first, so
-    /// that no command line that works there becomes ambiguous here; they are not counted where it counts words, and
-    /// `--usage` is its text.
+    /// An option that upstream 1.17.0 lacks: ours, and those of its later versions. Abbreviations match upstream's
+    /// options first, so that no command line that works there becomes ambiguous here. Additions are not counted where
+    /// upstream counts arguments, and `--usage` is upstream's text.
     pub(crate) addition: bool,
-    /// For compatibility only.
+    /// Accepted only for compatibility.
     pub(crate) hidden: bool,
 }
 
-/// What an option takes; values have a name.
+/// The argument of an option; values have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     Nothing,
-    /// A value, of which the last counts.
+    /// A value; the last one counts.
     Value(&'static str),
-    /// The same, attached or not at all.
+    /// An optional value, which must be attached.
     PerhapsValue(&'static str),
-    /// A value, of which all count.
+    /// A value; all of them count.
     Values(&'static str),
 }
 
 impl Takes {
-    /// How the value is called, if there can be one.
+    /// Returns the name of the value, if the option can have one.
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
@@ -58,14 +58,14 @@ impl Takes {
     }
 }
 
-/// The one word that a command wants besides options.
+/// The positional argument of a command.
 #[derive(Debug)]
 pub(crate) struct Operand {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
 }
 
-/// What every command of upstream's has without asking.
+/// Options that argp adds to every command.
 pub(crate) const HELP: Opt = flag("help", Some('?'), "Print this help");
 pub(crate) const USAGE: Opt = flag("usage", None, "Print the options in short");
 pub(crate) const VERSION: Opt = flag(
@@ -74,7 +74,7 @@ pub(crate) const VERSION: Opt = flag(
     "Print the versions of program and library",
 );
 
-/// The program with its commands.
+/// The program and its commands.
 pub(crate) static TABLE: Command = Command {
     name: PROGRAM,
     about: "Makes NVIDIA GPUs and their driver usable inside a Linux container.",
@@ -207,7 +207,7 @@ const LIST: Command = Command {
             "Leave out nvidia-fabricmanager's socket",
         ),
         flag("no-gsp-firmware", None, "Leave out the GSP firmware"),
-        // Upstream had it for a few releases and ignored it.
+        // Upstream accepted and ignored it for a few releases.
         hidden(flag("no-cntlibs", None, "Ignored, for compatibility")),
         format_option("Print text or JSON [default: text]"),
     ],

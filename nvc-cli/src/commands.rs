@@ -1,4 +1,4 @@
-//! Carries out the commands: each discovers, then prints or applies.
+//! Runs the commands: each discovers, then prints or applies.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -17,15 +17,15 @@ mod configure;
 mod info;
 mod list;
 
-/// The process that will ask NVML, or why there is none.
+/// The query process, or the error of starting it.
 pub(crate) type Query = libnvc::Result<QueryProcess>;
 
-/// Starts the process that will ask NVML. To be called before capabilities are given up, which it needs.
+/// Starts the query process. Call this before dropping capabilities, which the process needs.
 pub(crate) fn start_query() -> Query {
     QueryProcess::start(&QueryProgram::ThisProcess)
 }
 
-/// Does what was asked for.
+/// Runs the requested command.
 pub(crate) fn run(request: &Request, query: Query, program: &str) -> Result<(), Failure> {
     logging::start(request.global.debug.as_deref(), program);
     let global = &request.global;
@@ -36,12 +36,12 @@ pub(crate) fn run(request: &Request, query: Query, program: &str) -> Result<(), 
     }
 }
 
-/// What a command does with its Linux capabilities.
+/// A command's use of its Linux capabilities.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Power {
-    /// It only reads: a caller without privileges may do that too.
+    /// Only reads, which callers without privileges may do too.
     Reads,
-    /// It changes a container, and stops at once if it cannot.
+    /// Changes a container, and fails early if it cannot.
     Changes,
 }
 
@@ -60,7 +60,7 @@ fn open(
     Ok(session)
 }
 
-/// Gives up privileges that are not needed, and says how the driver is reached.
+/// Drops unneeded privileges, and returns how to reach the driver.
 fn driver_config(
     global: &Global,
     power: Power,
@@ -95,7 +95,7 @@ fn driver_config(
     })
 }
 
-/// Shows on a terminal that the driver is being waited for.
+/// Shows on a terminal that the program is waiting for the driver.
 fn tell_if_slow(session: &mut DriverSession) {
     if std::io::stderr().is_terminal() {
         session.when_slow(|elapsed| {
@@ -103,13 +103,13 @@ fn tell_if_slow(session: &mut DriverSession) {
                 "still waiting for the driver after {} s ...\n",
                 elapsed.as_secs()
             );
-            // Progress is a courtesy: if it cannot be shown, the work goes on.
+            // Progress is optional: if it cannot be shown, the work continues.
             let _ = std::io::stderr().write_all(line.as_bytes());
         });
     }
 }
 
-/// `NVC_DRIVER_TIMEOUT` in seconds, or what is usual.
+/// Returns `NVC_DRIVER_TIMEOUT` in seconds, or the default.
 fn deadline(usual: Duration) -> Duration {
     let Some(text) = std::env::var_os("NVC_DRIVER_TIMEOUT") else {
         return usual;

@@ -1,11 +1,11 @@
-//! Prints failures: the way out, then the program's name, what sort of thing failed, and the library's message.
+//! Prints failures: the hint, then the program's name, the category, and the library's message.
 
 use std::io::Write as _;
 
 use libnvc::debuglog::printable;
 use libnvc::{Error, ErrorKind, Phase};
 
-/// What failed, as upstream calls it; runtimes and people search logs for these words.
+/// Upstream's categories of failures; runtimes and users search logs for these words.
 pub(crate) mod category {
     pub(crate) const INPUT: &str = "input error";
     pub(crate) const OUTPUT: &str = "output error";
@@ -22,7 +22,7 @@ pub(crate) mod category {
     pub(crate) const LDCACHE: &str = "ldcache error";
 }
 
-/// The end of a command that did not go well.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     category: &'static str,
@@ -30,7 +30,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something is wrong with an option's value.
+    /// Reports an invalid option value.
     pub(crate) fn input(text: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             category: category::INPUT,
@@ -38,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// Says on standard error what failed, in one write, so that lines of several programs do not mix.
+    /// Prints the failure to standard error in one write, so that lines of several programs do not mix.
     pub(crate) fn report(&self, program: &str) {
         print(&self.text(program));
     }
@@ -53,20 +53,20 @@ impl Failure {
         if let Some(advice) = error.advice() {
             text += &format!("hint: {}\n", printable(advice));
         }
-        // Last: docker ends its account of a failed hook with this text and ": unknown.".
+        // Last, because docker's report of a failed hook ends with this text and ": unknown.".
         let message = error.message();
         text += &format!("{program}: {category}: {}\n", printable(&message));
         text
     }
 }
 
-/// Says what sort of thing failed.
+/// Adds a category to a failure.
 pub(crate) trait Categorise<T> {
     fn category(self, category: &'static str) -> Result<T, Failure>;
 }
 
 impl From<Error> for Failure {
-    /// A failure that knows its phase.
+    /// Converts an error with a phase.
     fn from(error: Error) -> Self {
         let category = match error.phase() {
             Some(Phase::Initialization) => category::INITIALIZATION,
@@ -89,7 +89,7 @@ impl<T> Categorise<T> for libnvc::Result<T> {
     }
 }
 
-/// Writes to standard error. If that cannot be written to there is nobody left to tell.
+/// Writes to standard error. A failure to do so cannot be reported.
 pub(crate) fn print(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -1,8 +1,8 @@
-//! Reads the command line as glibc's getopt_long and argp do.
+//! Parses the command line like glibc's getopt_long and argp.
 //!
-//! Scripts and runtimes rely on what argp accepts: abbreviated long options, `--option value` beside
-//! `--option=value`, bundled and attached short options, options after positionals. Everything that getopt itself would
-//! answer (help, usage, version, complaints) is answered here, in its words.
+//! Scripts and runtimes rely on everything that argp accepts: abbreviated long options, `--option value` besides
+//! `--option=value`, bundled and attached short options, options after positionals. Help, usage, version and error
+//! messages use the words of getopt and argp.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -13,11 +13,11 @@ mod layout;
 
 pub(crate) use layout::usage;
 
-/// What follows the global options, in usage texts.
+/// Text after the global options in usage messages.
 const COMMANDS: &str = "COMMAND [ARG...]";
 
-/// What argp adds to the options of every command, in its order: that is the one in which getopt names candidates.
-/// Those without a help text are for debugging, accepted and dropped.
+/// Options that argp adds to every command, in its order, which is that of getopt's candidates. Those without a help
+/// text are for debugging; they are accepted and ignored.
 static AUTOMATIC: [Opt; 5] = [
     HELP,
     USAGE,
@@ -43,18 +43,18 @@ const UNSAID: Opt = Opt {
     hidden: true,
 };
 
-/// What the command line turns out to be.
+/// The kind of a command line.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// A command to carry out.
+    /// A command to run.
     Run(Words),
-    /// A question that is answered on standard output, about the program or one of its commands.
+    /// A request for help or the like about the program or one of its commands, answered on standard output.
     Ask(Question, &'static Command),
-    /// A mistake; the text goes to standard error.
+    /// An error; the text goes to standard error.
     Mistake(String),
 }
 
-/// The questions that every command answers.
+/// The questions that every command accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     Help,
@@ -70,14 +70,15 @@ pub(crate) struct Words {
     pub(crate) command: &'static Command,
     /// The command's options.
     pub(crate) options: Given,
-    /// There if the command wants one.
+    /// Present if the command has one.
     pub(crate) operand: Option<OsString>,
-    /// How many words the command and what follows it were, not counting options that upstream does not have.
+    /// Number of words of the command and its arguments, without options that upstream lacks.
     pub(crate) command_words: usize,
 }
 
 impl Words {
-    /// The same in the plainest spelling: `--option` or `--option=value` each, the command, its options, `--`, the operand.
+    /// Returns the command line in canonical form: `--option` or `--option=value` each, the command, its options, `--`,
+    /// the operand.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn spelt_out(&self) -> Vec<OsString> {
         let options = |given: &Given| -> Vec<OsString> {
@@ -101,7 +102,7 @@ impl Words {
     }
 }
 
-/// The options that were given, in their order.
+/// The given options, in order.
 #[derive(Debug)]
 pub(crate) struct Given {
     command: &'static Command,
@@ -109,12 +110,12 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Whether there is such an option.
+    /// Returns true if the option was given.
     pub(crate) fn has(&self, long: &str) -> bool {
         self.place(long).is_some()
     }
 
-    /// Where the last such option is among the others.
+    /// Returns the index of the last occurrence of an option.
     pub(crate) fn place(&self, long: &str) -> Option<usize> {
         debug_assert!(
             self.command
@@ -129,32 +130,32 @@ impl Given {
             .rposition(|(option, _)| option.long == long)
     }
 
-    /// The value of the last such option, if that has one.
+    /// Returns the value of the last occurrence, if it has one.
     pub(crate) fn last(&self, long: &str) -> Option<&OsStr> {
         let (_, value) = self.options.get(self.place(long)?)?;
         value.as_deref()
     }
 
-    /// The values of all such options.
+    /// Returns the values of all occurrences.
     pub(crate) fn all(&self, long: &str) -> impl Iterator<Item = &OsStr> {
         let options = self.options.iter();
         options.filter_map(move |(option, value)| value.as_deref().filter(|_| option.long == long))
     }
 }
 
-/// How the program was called.
+/// The name by which the program was called.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// The first word as typed: getopt's complaints before the command start with it.
+    /// The first word as typed: getopt's messages before the command start with it.
     typed: OsString,
-    /// Its last component: everything else starts with it.
+    /// Its last component: all other messages start with it.
     pub(crate) name: String,
-    /// Whether options end at the first positional.
+    /// True if options end at the first positional.
     posixly_correct: bool,
 }
 
 impl Caller {
-    /// From the first word of the command line and the environment.
+    /// Derives it from the first word of the command line and the environment.
     pub(crate) fn new(typed: Option<OsString>) -> Self {
         let typed = typed.unwrap_or_else(|| PROGRAM.into());
         let bytes = typed.as_bytes();
@@ -167,7 +168,7 @@ impl Caller {
     }
 }
 
-/// Reads `words`, all but the first of the command line.
+/// Parses `words`, the command line without its first word.
 pub(crate) fn read(caller: &Caller, words: &[OsString]) -> Line {
     let typed = caller.typed.to_string_lossy();
     let first = match Scan::new(&TABLE, Order::StopAtPositional).run(words) {
@@ -218,32 +219,32 @@ pub(crate) fn read(caller: &Caller, words: &[OsString]) -> Line {
     })
 }
 
-/// Where options may stand.
+/// The allowed positions of options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Anywhere.
     Any,
     /// Before the first positional; everything after it is positional.
     PositionalsLast,
-    /// Before the first positional, and reading stops there: the rest belongs to a command.
+    /// Before the first positional, where parsing stops: the rest belongs to a command.
     StopAtPositional,
 }
 
-/// Why reading stops early.
+/// The reason for stopping early.
 enum Stop {
     Question(Question),
     Complaint(String),
 }
 
-/// What was read.
+/// Result of parsing options.
 struct Rest {
     given: Given,
     positionals: Vec<OsString>,
-    /// How many words were options that upstream does not have.
+    /// Number of words that were options upstream lacks.
     added_words: usize,
 }
 
-/// The reading of one command's options.
+/// Parser state for one command's options.
 struct Scan {
     order: Order,
     given: Given,
@@ -288,7 +289,7 @@ impl Scan {
         })
     }
 
-    /// `--name` or `--name=value`, without the dashes.
+    /// Parses `--name` or `--name=value`, without the dashes.
     fn long<'w>(
         &mut self,
         word: &[u8],
@@ -315,7 +316,7 @@ impl Scan {
         self.take(option, value)
     }
 
-    /// The letters of one word, without the dash.
+    /// Parses the letters of one word, without the dash.
     fn short<'w>(
         &mut self,
         letters: &[u8],
@@ -350,7 +351,7 @@ impl Scan {
         self.given.command.options.iter().chain(&AUTOMATIC)
     }
 
-    /// The option of this name, or the only one whose name begins so. `word` is for complaints.
+    /// Returns the option of this name, or the only one with this prefix. `word` is for messages.
     fn find(&self, name: &[u8], word: &[u8]) -> Result<&'static Opt, Stop> {
         let exact = |option: &&Opt| option.long.as_bytes() == name;
         if let Some(option) = self.options().find(exact) {
@@ -445,7 +446,7 @@ mod tests {
             ),
             ("list -d 0 -dall", "list --device=0 --device=all"),
             ("list --lib --fir", "list --libraries --firmwares"),
-            // upstream's option although one of ours begins so too
+            // upstream's option has precedence over ours with the same prefix
             ("list --f", "list --firmwares"),
             ("info --f json", "info --format=json"),
             // ambiguous since upstream 1.17.4

@@ -1,7 +1,7 @@
-//! Shows the option table to people: as clap's command, from which help, manual page and completions are made.
+//! Converts the option table to a clap command, which renders help, manual page and completions.
 //!
-//! Command lines are read by [`getopt`](crate::getopt): clap would need as long to build its table as a short command
-//! needs for everything else. Depends on clap and the table alone, so that whatever generates documents can include it.
+//! Command lines are parsed by [`getopt`](crate::getopt): building clap's table would take as long as the rest of a
+//! short command. Depends only on clap and the table, so that document generators can include it.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 
 use crate::args::{self, HELP, Opt, PROGRAM, TABLE, Takes, USAGE, VERSION};
 
-/// The whole program.
+/// Returns the whole program.
 pub(crate) fn command() -> Command {
     let usage = format!("{PROGRAM} [OPTION...] COMMAND [ARG...]");
     describe(&TABLE, usage)
@@ -18,14 +18,14 @@ pub(crate) fn command() -> Command {
         .subcommand_help_heading("Commands")
 }
 
-/// The help text of the program or one of its commands.
+/// Returns the help text of the program or one of its commands.
 pub(crate) fn text(table: &args::Command) -> String {
     let mut program = command();
     let found = match program.find_subcommand_mut(table.name) {
         Some(found) => found,
         None => &mut program,
     };
-    // The short layout, an option a line, with all that is said about the command.
+    // The short layout, one option per line, with the full description of the command.
     let mut whole = found.clone();
     if let Some(text) = found.get_long_about() {
         whole = whole.about(text.clone());

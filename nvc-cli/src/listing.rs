@@ -1,6 +1,6 @@
-//! Collects what `list` prints, in upstream's order.
+//! Collects the output of `list`, in upstream's order.
 //!
-//! Container engines without a hook of their own turn these lines into mounts, one by one, so order and spelling count.
+//! Container engines without their own hook turn these lines into mounts, one by one, so order and spelling matter.
 
 use libnvc::host::{Abi, DeviceNode, DriverFile, DriverInfo, DriverSession, FileClass, MigDevice};
 use libnvc::select::{Choice, MigCapability, MigSelection};
@@ -14,12 +14,12 @@ const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 const CAPABILITY_NODES: &str = "/dev/nvidia-caps";
 const IMEX_NODES: &str = "/dev/nvidia-caps-imex-channels";
 
-/// Knows the device nodes of the driver's capabilities, on machines where capabilities are device nodes.
+/// Finds the device nodes of the driver's capabilities, on machines where capabilities are device nodes.
 pub(crate) trait CapabilityNodes {
-    /// The node of the capability whose file in procfs is `access`; none if it cannot be determined.
+    /// Returns the node of the capability with the procfs file `access`; None if it cannot be determined.
     fn node(&self, access: &HostPath) -> Option<HostPath>;
 
-    /// The nodes of all capabilities of each GPU; none where capabilities are not device nodes.
+    /// Returns the nodes of all capabilities of each GPU; None if capabilities are not device nodes.
     ///
     /// # Errors
     /// If the driver's table of them cannot be read.
@@ -28,7 +28,7 @@ pub(crate) trait CapabilityNodes {
 
 impl CapabilityNodes for DriverSession {
     fn node(&self, access: &HostPath) -> Option<HostPath> {
-        // Upstream leaves out what it cannot determine, without a word.
+        // Upstream silently omits nodes that it cannot determine.
         let node = self.capability_node(access).ok().flatten();
         node.map(|node| node.path)
     }
@@ -44,7 +44,7 @@ impl CapabilityNodes for DriverSession {
     }
 }
 
-/// What `list` prints. Sections that were not asked for are not there.
+/// The output of `list`. Sections that were not requested are absent.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Listing {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// What `wanted` asks for.
+    /// Collects the requested sections.
     pub(crate) fn collect(
         wanted: &List,
         driver: &DriverInfo,
@@ -100,7 +100,7 @@ impl Listing {
         })
     }
 
-    /// All paths, in the order in which they are printed.
+    /// Iterates over all paths in output order.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &HostPath> {
         let sections = [
             &self.devices,
@@ -137,7 +137,7 @@ fn device_nodes(
     paths
 }
 
-/// The files that give access to one MIG device, then their device nodes where they have some.
+/// Returns the files that give access to one MIG device, then their device nodes, if any.
 fn mig_device_files(mig: &MigDevice, nodes: &impl CapabilityNodes) -> Vec<HostPath> {
     let files = [&mig.gi_caps_path, &mig.ci_caps_path].map(|dir| dir.join("access"));
     let nodes: Vec<HostPath> = files.iter().filter_map(|file| nodes.node(file)).collect();
@@ -149,7 +149,7 @@ fn imex_nodes(channels: &[u32]) -> Vec<HostPath> {
     names.map(HostPath::new).collect()
 }
 
-/// What managing MIG on the chosen GPUs takes: the global capability, and everything of each GPU.
+/// Returns everything needed to manage MIG on the chosen GPUs: the global capability, and all files of each GPU.
 fn mig_files(
     selection: &MigSelection<'_>,
     capability: MigCapability,
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::request::Format;
 
-    /// A machine like the one upstream was recorded on, cut down.
+    /// A smaller version of the machine on which upstream was recorded.
     fn machine() -> (DriverInfo, DeviceInfo) {
         let shared = |role: DeviceRole, minor| {
             SharedDevice::new(DeviceNode::new(role.path(), 195, minor), role)
@@ -245,7 +245,7 @@ mod tests {
         (driver, devices)
     }
 
-    /// Capabilities as device nodes, or, if false, not.
+    /// True if capabilities are device nodes.
     struct Nodes(bool);
 
     impl CapabilityNodes for Nodes {

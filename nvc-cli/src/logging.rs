@@ -1,7 +1,7 @@
-//! Writes the debug log, in upstream's format, and shows warnings on standard error.
+//! Writes the debug log, in upstream's format, and prints warnings to standard error.
 //!
-//! Support engineers ask for this log and read it beside upstream's, hence the format. Without a log only warnings are
-//! looked at, so that log lines cost nothing.
+//! Support engineers compare this log with upstream's. Without a log file only warnings are enabled, so that other log
+//! lines cost nothing.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ use nix::unistd::{getegid, geteuid, getgid, getuid};
 
 use crate::failure::print;
 
-/// Starts logging to `file`, or else to the file that `NVC_DEBUG_FILE` names, if any.
+/// Starts logging to `file`, or else to the file named by `NVC_DEBUG_FILE`, if set.
 pub(crate) fn start(file: Option<&OsStr>, program: &str) {
     let from_environment = || std::env::var_os("NVC_DEBUG_FILE").filter(|_| trust_environment());
     let path = file.map(OsStr::to_owned).or_else(from_environment);
@@ -48,7 +48,7 @@ pub(crate) fn start(file: Option<&OsStr>, program: &str) {
             .target(Target::Stderr)
             .format(move |line, record| line.write_all(warning(&program, record).as_bytes())),
     };
-    // The only failure is that there is a logger already, which then does this.
+    // Fails only if there is already a logger, which is then used.
     let _ = builder.try_init();
 }
 
@@ -58,8 +58,8 @@ fn open(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Whether the environment comes from somebody with no less power than this program: otherwise it could be used to
-/// append to files of others. Covers set-user-id and file capabilities, like the C library's `secure_getenv`.
+/// Returns true if the caller has no fewer privileges than this program. Otherwise the environment could be used to
+/// append to other users' files. Covers set-user-id and file capabilities, like the C library's `secure_getenv`.
 fn trust_environment() -> bool {
     if getuid().is_root() {
         return true;

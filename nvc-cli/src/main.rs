@@ -1,7 +1,7 @@
-//! `nvidia-container-cli`: puts NVIDIA GPUs and their driver into Linux containers.
+//! `nvidia-container-cli`: injects NVIDIA GPUs and their driver into Linux containers.
 //!
-//! The way of a command line: [`getopt`] reads it as argp would, [`args`] is the table it is read against, [`help`] shows
-//! that table, [`request`] turns the line into typed wishes, [`commands`] carries them out with libnvc, [`output`] prints.
+//! [`getopt`] parses the command line like argp, according to the table in [`args`], which [`help`] renders;
+//! [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -13,12 +13,12 @@ mod help;
 mod request;
 mod user;
 
-// what is done
+// actions
 mod commands;
 mod listing;
 mod privileges;
 
-// what is said
+// messages
 mod failure;
 mod logging;
 mod output;
@@ -32,16 +32,16 @@ use libnvc::host::query::serve_if_asked;
 
 libnvc::main!(run);
 
-/// The whole program; returns its exit status.
+/// Runs the program; returns its exit code.
 fn run() -> u8 {
-    // The NVML query is this program, executed once more.
+    // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
 
     let mut words = std::env::args_os();
     let caller = Caller::new(words.next());
     let words: Vec<OsString> = words.collect();
-    // It takes longer than everything else, so it starts before the words are understood.
+    // The query takes longer than everything else, so it starts before the command line is parsed.
     let asks = words.iter().any(|word| {
         args::TABLE
             .commands
@@ -72,7 +72,7 @@ fn run() -> u8 {
     }
 }
 
-/// The text that answers `question` about the program or one of its commands.
+/// Returns the answer to `question` about the program or one of its commands.
 fn answer(question: Question, command: &Command, program: &str) -> String {
     match question {
         Question::Help => help::text(command),

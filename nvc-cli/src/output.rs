@@ -1,6 +1,6 @@
-//! Prints results on standard output: as text, in upstream's layout, or as JSON.
+//! Prints results to standard output: as text, in upstream's layout, or as JSON.
 //!
-//! The names in JSON are an interface: they are added to, never changed. A result is written in one piece.
+//! The names in JSON are an interface: they are extended, never changed. A result is written in one piece.
 
 use std::fmt::{Display, Write as _};
 use std::io::{ErrorKind, Write as _};
@@ -34,7 +34,7 @@ pub(crate) fn info(
     write(text.as_bytes())
 }
 
-/// Prints paths, one a line, or as an object of lists.
+/// Prints paths, one per line, or as an object of lists.
 pub(crate) fn list(format: Format, listing: &Listing) -> Result<(), Failure> {
     if format == Format::Json {
         return write(json(listing).as_bytes());
@@ -47,7 +47,7 @@ pub(crate) fn list(format: Format, listing: &Listing) -> Result<(), Failure> {
     write(&lines)
 }
 
-/// Prints what would be done, one intent a line, or as an object.
+/// Prints the plan, one intent per line, or as an object.
 pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<(), Failure> {
     let text = match format {
         Format::Json => json(&render::json(plan, Some(image))),
@@ -56,7 +56,7 @@ pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<()
     write(text.as_bytes())
 }
 
-/// Writes to standard output. A reader that has seen enough (`| head`) is no failure.
+/// Writes to standard output. A reader that stops early (`| head`) is not an error.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -69,7 +69,7 @@ pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Fails for maps with odd keys only, of which there are none.
+    // Fails only for maps with keys that are not strings, of which there are none.
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');
     text
@@ -93,7 +93,7 @@ fn info_text(versions: &DriverVersions, gpus: &[Gpu]) -> String {
 }
 
 fn line(text: &mut String, label: &str, value: impl Display) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "{label:<15} {value}");
 }
 

@@ -1,14 +1,14 @@
-//! Gives up the Linux capabilities that the program does not need, before it does anything else.
+//! Drops the Linux capabilities that the program does not need, before it does anything else.
 //!
-//! Capabilities belong to threads: all of this happens before the first one is started. Upstream demands thirteen
-//! capabilities and stops if one is missing; here, only what `configure` cannot do without is demanded. The bounding set
-//! grants nothing and stays: the library takes from it what each program that it executes shall not have.
+//! Capabilities are per thread, so this happens before the first thread is started. Upstream requires thirteen
+//! capabilities and fails if one is missing; this program requires only those without which `configure` cannot work.
+//! The bounding set grants nothing and stays: the library limits it for each program that it executes.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use libnvc::{Error, Result};
 use nix::errno::Errno;
 
-/// What is kept, where it is there.
+/// Capabilities to keep, if present.
 const KEPT: [Capability; 15] = [
     Capability::CAP_BLOCK_SUSPEND, // with WAKE_ALARM: see libnvc's shield against tracers
     Capability::CAP_CHOWN,
@@ -17,9 +17,9 @@ const KEPT: [Capability; 15] = [
     Capability::CAP_FOWNER,
     Capability::CAP_KILL,
     Capability::CAP_MKNOD,
-    Capability::CAP_NET_ADMIN, // with SYS_ADMIN: device programs of cgroups
+    Capability::CAP_NET_ADMIN, // with SYS_ADMIN: cgroup device programs
     Capability::CAP_SETGID,
-    Capability::CAP_SETPCAP, // bounding sets of what is executed
+    Capability::CAP_SETPCAP, // bounding sets of executed programs
     Capability::CAP_SETUID,
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_CHROOT,
@@ -27,10 +27,10 @@ const KEPT: [Capability; 15] = [
     Capability::CAP_WAKE_ALARM,
 ];
 
-/// Without these nobody enters another mount namespace.
+/// Without these, another mount namespace cannot be entered.
 const NEEDED: [Capability; 2] = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_CHROOT];
 
-/// The capabilities this program has.
+/// The program's capabilities.
 #[derive(Debug)]
 pub(crate) struct Privileges {
     permitted: CapsHashSet,
@@ -42,7 +42,7 @@ impl Privileges {
         Ok(Self { permitted })
     }
 
-    /// Stops unless there is what `configure` needs.
+    /// Fails unless the capabilities that `configure` needs are present.
     pub(crate) fn demand_needed(&self) -> Result<()> {
         let missing: Vec<String> = NEEDED
             .iter()
@@ -58,10 +58,10 @@ impl Privileges {
         )))
     }
 
-    /// Gives up what is not needed.
+    /// Drops unneeded capabilities.
     pub(crate) fn trim(&mut self) -> Result<()> {
         self.permitted.retain(|cap| KEPT.contains(cap));
-        // Effective first: it must not exceed the permitted set.
+        // Effective first: it must be a subset of the permitted set.
         set(CapSet::Effective, &self.permitted)?;
         set(CapSet::Inheritable, &CapsHashSet::new())?;
         set(CapSet::Permitted, &self.permitted)
@@ -72,7 +72,7 @@ fn set(set: CapSet, value: &CapsHashSet) -> Result<()> {
     caps::set(None, set, value).map_err(|_| refused())
 }
 
-/// The kernel gives no other reason when it refuses a change of capabilities.
+/// The kernel has no other reason to refuse a change of capabilities.
 fn refused() -> Error {
     Error::system("capability change failed", Errno::EPERM)
 }
@@ -82,12 +82,12 @@ fn refused() -> Error {
 mod tests {
     use super::*;
 
-    /// Tests run on threads of their own, which is what capabilities belong to.
+    /// Capabilities are per thread, and each test runs on its own thread.
     #[test]
     fn trims_this_thread() {
         let mut privileges = Privileges::read().unwrap();
         if privileges.permitted.is_empty() {
-            // Somebody who has nothing has nothing to give up, and still must not fail.
+            // Dropping must succeed without any capabilities too.
             privileges.trim().unwrap();
             assert!(privileges.demand_needed().is_err());
             return;
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(read(CapSet::Permitted), kept);
         assert_eq!(read(CapSet::Effective), kept);
         assert!(read(CapSet::Inheritable).is_empty());
-        // Again, without anything left to drop.
+        // A second call has nothing left to drop.
         privileges.trim().unwrap();
 
         caps::set(None, CapSet::Effective, &CapsHashSet::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Turns a well-formed command line into typed wishes, and complains about values that mean nothing.
+//! Converts a well-formed command line to a typed request, and rejects invalid values.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use crate::failure::{Categorise, Failure, category};
 use crate::getopt::{Given, Words};
 use crate::user;
 
-/// As many as upstream takes.
+/// Upstream's limit.
 const MOST_REQUIREMENTS: usize = 32;
 
-/// Everything the caller asked for.
+/// A complete request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) global: Global,
     pub(crate) task: Task,
 }
 
-/// What is to be done.
+/// The task.
 #[derive(Debug)]
 pub(crate) enum Task {
     Info(Info),
@@ -39,15 +39,15 @@ pub(crate) struct Global {
     pub(crate) debug: Option<OsString>,
     pub(crate) options: LibraryOptions,
     pub(crate) no_pivot: bool,
-    /// As whom the driver's library runs; nobody in particular if `None`.
+    /// User of the driver's library; the overflow user if `None`.
     pub(crate) user: Option<Identity>,
-    /// Empty if the caller said so.
+    /// Empty if the caller passed an empty value.
     pub(crate) root: PathBuf,
-    /// Below the driver root, if the caller named one; empty if the caller said so.
+    /// Below the driver root, if the caller named one; empty if the caller passed an empty value.
     pub(crate) ldcache: Option<PathBuf>,
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
@@ -55,17 +55,17 @@ pub(crate) enum Format {
     Json,
 }
 
-/// What `info` prints.
+/// Options of `info`.
 #[derive(Debug)]
 pub(crate) struct Info {
     pub(crate) format: Format,
 }
 
-/// What `list` prints.
+/// Options of `list`.
 #[derive(Debug)]
 pub(crate) struct List {
     pub(crate) devices: DeviceRequest,
-    /// Whether there was an option for devices, perhaps with an empty list.
+    /// True if there was an option for devices, possibly with an empty list.
     pub(crate) lists_devices: bool,
     pub(crate) libraries: bool,
     pub(crate) compat32: bool,
@@ -76,15 +76,15 @@ pub(crate) struct List {
     pub(crate) format: Format,
 }
 
-/// What `configure` does.
+/// Options of `configure`.
 #[derive(Debug)]
 pub(crate) struct Configure {
-    /// A process in the container; if `None`, the caller's parent, found through the container's own /proc.
+    /// A process in the container; if `None`, the caller's parent, found in the container's own /proc.
     pub(crate) pid: Option<i32>,
     pub(crate) rootfs: PathBuf,
     pub(crate) devices: DeviceRequest,
     pub(crate) requirements: Vec<Requirement>,
-    /// `None` if there was no such option.
+    /// `None` if the option was not given.
     pub(crate) ldconfig: Option<OsString>,
     pub(crate) capabilities: Capabilities,
     pub(crate) compat32: bool,
@@ -92,12 +92,12 @@ pub(crate) struct Configure {
     pub(crate) device_rules: bool,
     pub(crate) cuda_compat: CudaCompatMode,
     pub(crate) driver: DriverOptions,
-    /// Print the plan instead of carrying it out.
+    /// Print the plan instead of applying it.
     pub(crate) dry_run: Option<Format>,
 }
 
 impl Configure {
-    /// The container.
+    /// Returns the container.
     pub(crate) fn target(&self) -> Target {
         let rootfs = self.rootfs.clone();
         match self.pid {
@@ -107,7 +107,7 @@ impl Configure {
     }
 }
 
-/// Reads what getopt left over.
+/// Interprets the parsed command line.
 pub(crate) fn read(words: &Words) -> Result<Request, Failure> {
     let global = global(&words.global)?;
     let given = &words.options;
@@ -157,7 +157,7 @@ fn info(given: &Given) -> Result<Info, Failure> {
 
 fn list(given: &Given, command_words: usize) -> Result<List, Failure> {
     let driver = driver_options(given);
-    // The later of the two counts.
+    // The later of the two has precedence.
     let firmwares = given.has("firmwares")
         && (!given.has("no-gsp-firmware")
             || given.place("firmwares") > given.place("no-gsp-firmware"));
@@ -229,7 +229,7 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Failur
     })
 }
 
-/// A process id; zero and below mean none.
+/// Parses a pid; zero and below mean none.
 fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
     let failed = |errno| {
         Err(Error::system("parse pid failed", errno)
@@ -311,7 +311,7 @@ fn format(given: &Given) -> Result<Option<Format>, Failure> {
     }
 }
 
-/// The values of a repeatable option as one list.
+/// Joins the values of a repeatable option into one list.
 fn joined(given: &Given, name: &str) -> String {
     let values: Vec<_> = given.all(name).map(|v| v.to_string_lossy()).collect();
     values.join(",")

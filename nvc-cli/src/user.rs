@@ -1,11 +1,11 @@
-//! Reads `--user`: as whom the driver's library runs.
+//! Parses `--user`, the user of the driver's library.
 
 use libnvc::host::Identity;
 use libnvc::{Error, Result};
 use nix::errno::Errno;
 use nix::unistd::{Group, User};
 
-/// Reads `UID[:GID]`, each a number or a name; without a group, the user's own.
+/// Parses `UID[:GID]`, each a number or a name; without a group, the user's own.
 ///
 /// # Errors
 /// `parse user/group failed: <invalid argument | numerical result out of range | no such file or directory>`.
@@ -40,7 +40,7 @@ fn read(text: &str) -> nix::Result<Identity> {
     Ok(Identity { uid, gid })
 }
 
-/// The number that `text` is, or `None` if it is a name: names do not begin with a digit.
+/// Returns `text` as a number, or `None` if it is a name: names do not begin with a digit.
 fn number(text: &str) -> Option<nix::Result<u32>> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -48,7 +48,7 @@ fn number(text: &str) -> Option<nix::Result<u32>> {
     if !text.bytes().all(|b| b.is_ascii_digit()) {
         return Some(Err(Errno::EINVAL));
     }
-    // All bits set is no user: system calls take it for "leave as is".
+    // All bits set is not a user: system calls interpret it as "unchanged".
     let number = text.parse().ok().filter(|id| *id != u32::MAX);
     Some(number.ok_or(Errno::ERANGE))
 }

@@ -1,6 +1,6 @@
-//! Prints what was built, and from what.
+//! Prints the version and the build information.
 
-/// The answer to `--version`.
+/// Returns the output of `--version`.
 pub(crate) fn text() -> String {
     format!(
         "\

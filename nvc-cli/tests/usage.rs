@@ -1,4 +1,4 @@
-//! Runs the program with command lines that end before the driver is looked at, and compares what upstream printed.
+//! Runs the program with command lines that do not access the driver, and compares the output with upstream's.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ fn run(args: &[&str]) -> Output {
     program(args).output().expect("the program starts")
 }
 
-/// The command line must fail with exactly this on standard error.
+/// Checks that the command line fails with exactly this on standard error.
 fn fails(args: &[&str], stderr: &str) {
     let output = run(args);
     assert_eq!(text(&output.stderr), stderr, "{args:?}");
@@ -27,7 +27,7 @@ fn fails(args: &[&str], stderr: &str) {
     assert_eq!(output.status.code(), Some(1), "{args:?}");
 }
 
-/// The command line must fail with this last line on standard error, perhaps after a hint.
+/// Checks that the command line fails with this last line on standard error, possibly after a hint.
 fn fails_with(args: &[&str], last_line: &str) {
     let output = run(args);
     let stderr = text(&output.stderr);
@@ -187,7 +187,7 @@ fn version() {
     }
 }
 
-/// Every long option appears with a line of help, and there is something to copy.
+/// Every long option appears with a line of help, and there are examples to copy.
 #[test]
 fn help_teaches() {
     for (args, options) in [
@@ -255,7 +255,7 @@ fn debug_log_has_a_banner_and_is_appended_to() {
     let path = std::env::temp_dir().join(format!("nvc-cli-usage-{}.log", std::process::id()));
     let banner = "\n-- WARNING, the following logs are for debugging purposes only --\n\n";
     let option = format!("--debug={}", path.display());
-    // The option wins over the environment.
+    // The option has precedence over the environment.
     for _ in 0..2 {
         let output = program(&[&option, "--root=", "info"])
             .env("NVC_DEBUG_FILE", "/nonexistent/log")

@@ -1,4 +1,4 @@
-//! Compares the CUDA version that an image was built for with the driver's.
+//! Compares the CUDA version of an image with the driver's.
 
 use crate::failure::{Failure, Result};
 
@@ -7,12 +7,12 @@ use crate::failure::{Failure, Result};
 pub struct CudaVersion(pub i64, pub i64);
 
 impl CudaVersion {
-    /// The version in NVML's and CUDA's number: 12020 is 12.2.
+    /// Converts NVML's and CUDA's number: 12020 is 12.2.
     pub fn from_number(number: i32) -> Self {
         Self(i64::from(number / 1000), i64::from(number % 100 / 10))
     }
 
-    /// Reads `MAJOR.MINOR`; what follows does not matter.
+    /// Parses `MAJOR.MINOR`; ignores the rest.
     ///
     /// # Errors
     /// `expected integer`, `unexpected EOF`, `input does not match format`.
@@ -34,7 +34,7 @@ impl std::fmt::Display for CudaVersion {
     }
 }
 
-/// Checks that the driver is new enough for an image with this label; an empty label asks for nothing.
+/// Checks that the driver is new enough for an image with this label; an empty label has no requirement.
 ///
 /// # Errors
 /// `unsupported CUDA version: driver 7.0 < image 8.0.61`, and those of [`CudaVersion::parse`].
@@ -57,7 +57,7 @@ pub fn check(driver: CudaVersion, label: &str) -> Result<()> {
     Ok(())
 }
 
-/// A decimal number at the start of a text, after blanks, and the rest.
+/// Parses a decimal number at the start of a text, after blanks; returns it with the rest.
 fn integer(text: &str) -> Result<(i64, &str)> {
     let text = text.trim_start_matches([' ', '\t']);
     if text.is_empty() {

@@ -1,8 +1,8 @@
-//! Chooses GPUs by what users write: an index, or the start of a UUID.
+//! Selects GPUs by the user's ids: an index, or a UUID prefix.
 
 use crate::failure::{Failure, Result};
 
-/// A GPU that can be chosen.
+/// A GPU that can be selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Position in NVML's order.
@@ -13,12 +13,13 @@ pub struct Candidate {
     pub minor: u32,
 }
 
-/// The items of NV_GPU: separated by spaces and commas, empty ones dropped.
+/// Splits NV_GPU at spaces and commas; drops empty items.
 pub fn items(text: &str) -> Vec<&str> {
     text.split([' ', ',']).filter(|id| !id.is_empty()).collect()
 }
 
-/// The GPUs that these ids name, each once, in the order of the request; all of them if there are no ids.
+/// Returns the GPUs that these ids name without duplicates, in the order of the request; all of them if there are no
+/// ids.
 ///
 /// # Errors
 /// `invalid device: <id>`.
@@ -36,12 +37,12 @@ pub fn choose<'a>(ids: &[&str], gpus: &'a [Candidate]) -> Result<Vec<&'a Candida
     Ok(chosen)
 }
 
-/// The GPU that an id names.
+/// Returns the GPU that an id names.
 pub fn find<'a>(id: &str, gpus: &'a [Candidate]) -> Option<&'a Candidate> {
     if id.starts_with("GPU-") {
         return gpus.iter().find(|gpu| gpu.uuid.starts_with(id));
     }
-    // A sign and leading zeros are tolerated.
+    // A sign and leading zeros are accepted.
     let index: i64 = id.parse().ok()?;
     gpus.iter().find(|gpu| i64::from(gpu.index) == index)
 }

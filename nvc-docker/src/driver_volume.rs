@@ -3,31 +3,31 @@
 /// The volume's name without the version.
 pub const VOLUME: &str = "nvidia_driver";
 
-/// Where containers see it.
+/// Its mount point in containers.
 pub const MOUNT_POINT: &str = "/usr/local/nvidia";
 
-/// What is wrong with a volume's name, in upstream's words without the name.
+/// The error in a volume's name, in upstream's words without the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadName {
-    /// It is not a name and a version.
+    /// The format is invalid.
     Format,
     /// There is no such volume.
     Unsupported,
 }
 
-/// The docker volume of a driver version.
+/// Returns the docker volume of a driver version.
 pub fn name(version: &str) -> String {
     format!("{VOLUME}_{version}")
 }
 
-/// The option of `docker run` that mounts it.
+/// Returns the option of `docker run` that mounts it.
 pub fn bind(version: &str) -> String {
     format!("{}:{MOUNT_POINT}:ro", name(version))
 }
 
-/// The version in a docker volume's name.
+/// Returns the version in a docker volume's name.
 ///
-/// It is made of digits and dots, but need not be a version: `.` and `..` get this far, and no farther than
+/// It consists of digits and dots, but need not be a version: `.` and `..` are accepted here, and rejected by
 /// [`is_version`].
 pub fn version(name: &str) -> Result<&str, BadName> {
     let (volume, version) = name.rsplit_once('_').ok_or(BadName::Format)?;
@@ -46,7 +46,7 @@ pub fn version(name: &str) -> Result<&str, BadName> {
     }
 }
 
-/// Whether a text is a driver version, and so can be the name of a directory: numbers with dots between them.
+/// Returns true if a text is a driver version, and therefore a safe directory name: numbers separated by dots.
 pub fn is_version(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 64

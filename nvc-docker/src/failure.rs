@@ -1,13 +1,13 @@
-//! Describes why a program ends: one sentence, and what to do about it where that is known.
+//! Describes failures: one sentence, and a hint if there is one.
 
 use std::fmt;
 
 /// A failure of one of the programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The sentence, as upstream words it where upstream has it.
+    /// The sentence, in upstream's words if upstream has it.
     pub text: String,
-    /// What to do about it.
+    /// The hint.
     pub hint: Option<String>,
 }
 
@@ -15,7 +15,7 @@ pub struct Failure {
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// A failure in these words.
+    /// Creates a failure.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -23,7 +23,7 @@ impl Failure {
         }
     }
 
-    /// Adds what to do about it.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -38,7 +38,7 @@ impl fmt::Display for Failure {
 }
 
 impl From<libnvc::Error> for Failure {
-    /// In nvidia-docker's words: `nvml: …`, `could not load NVML library`.
+    /// Converts to nvidia-docker's words: `nvml: …`, `could not load NVML library`.
     fn from(error: libnvc::Error) -> Self {
         let message = error.message();
         let (text, cause) = match message.strip_prefix("load library failed: ") {

@@ -1,11 +1,11 @@
-//! Gives GPUs to docker containers as the first nvidia-docker did: a wrapper of the command line, and a plugin.
+//! Adds GPUs to docker containers like nvidia-docker 1: a wrapper of the command line, and a plugin.
 //!
-//! The wrapper translates one `docker run` for the engine that will carry it out. The plugin answers over HTTP what the
-//! machine's GPUs are and do, and serves the driver as a docker volume. Both share the rules of this page.
+//! The wrapper translates one `docker run` for the engine. The plugin reports the machine's GPUs and their state over
+//! HTTP, and serves the driver as a docker volume. The modules below are shared by both.
 
 #![forbid(unsafe_code)]
 
-// rules of both
+// shared
 pub mod cuda_version;
 pub mod device_id;
 pub mod driver_volume;
@@ -22,7 +22,7 @@ pub mod wrapper;
 #[doc(hidden)]
 pub mod testing;
 
-/// The name under which docker knows the plugin.
+/// The plugin's name in docker.
 pub const VOLUME_DRIVER: &str = "nvidia-docker";
 
 /// The version of both programs.

@@ -1,4 +1,4 @@
-//! Lists the libraries that the machine's loader knows.
+//! Lists the libraries in the machine's loader cache.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,12 +9,12 @@ use libnvc::library_file::{Listed, listed};
 use crate::failure::{Failure, Result};
 
 const CACHE: &str = "/etc/ld.so.cache";
-/// The largest cache that is read; typical ones have 100 kB.
+/// Size limit of the cache; typical ones have 100 kB.
 const LARGEST: u64 = 64 << 20;
-/// The entry is a library for the GNU C library.
+/// Flag of entries for the GNU C library.
 const ELF: i32 = 1;
 
-/// What kind of programs a library is for.
+/// The ABI of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
     Wide,
@@ -29,10 +29,10 @@ pub(crate) struct Library {
     pub(crate) path: PathBuf,
 }
 
-/// The libraries of the loader's cache, in its order.
+/// Returns the libraries of the loader's cache, in its order.
 ///
 /// # Errors
-/// That it cannot be read; `invalid ld.so.cache file`.
+/// If it cannot be read; `invalid ld.so.cache file`.
 pub(crate) fn all() -> Result<Vec<Library>> {
     let failed = |error: std::io::Error| Failure::new(format!("open {CACHE}: {error}"));
     let mut bytes = Vec::new();
@@ -43,7 +43,7 @@ pub(crate) fn all() -> Result<Vec<Library>> {
     Ok(entries.into_iter().filter_map(of_entry).collect())
 }
 
-/// Whether the loader knows a library.
+/// Returns true if the loader's cache lists a library.
 pub(crate) fn are_there(name: &str) -> Result<bool> {
     Ok(all()?.iter().any(|library| library.name == name))
 }
@@ -56,7 +56,7 @@ fn of_entry(entry: Listed) -> Option<Library> {
         // x86-64, ppc64le; AArch64
         0x0300 | 0x0500 => Width::Wide,
         0x0a00 if cfg!(target_arch = "aarch64") => Width::Wide,
-        // i386 and what has no architecture of its own, x32; ARM with and without hardware floating point
+        // i386 and entries without an architecture, x32; ARM with and without hardware floating point
         0x0000 | 0x0800 => Width::Narrow,
         0x0900 | 0x0b00 if cfg!(target_arch = "aarch64") => Width::Narrow,
         _ => return None,

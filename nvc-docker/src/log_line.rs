@@ -1,4 +1,4 @@
-//! Writes lines to standard error as the first nvidia-docker did: `PROGRAM | DATE TIME TEXT`, in UTC.
+//! Writes lines to standard error in nvidia-docker 1's format: `PROGRAM | DATE TIME TEXT`, in UTC.
 
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use libnvc::debuglog::printable;
 
 use crate::failure::Failure;
 
-/// Writes one line. A standard error that is closed or full is no reason to stop.
+/// Writes one line. Ignores a standard error that is closed or full.
 pub fn say(text: &str) {
     let program = std::env::args_os().next().unwrap_or_default();
     let seconds = SystemTime::now()
@@ -30,7 +30,7 @@ pub fn complain(failure: &Failure) {
     }
 }
 
-/// Sends libnvc's warnings here.
+/// Sends libnvc's warnings to this log.
 pub fn take_warnings() {
     struct Lines;
     impl log::Log for Lines {
@@ -44,12 +44,12 @@ pub fn take_warnings() {
         }
         fn flush(&self) {}
     }
-    // Fails only if there is a logger already.
+    // Fails only if there is already a logger.
     let _ = log::set_logger(&Lines);
     log::set_max_level(log::LevelFilter::Warn);
 }
 
-/// `YYYY/MM/DD HH:MM:SS` of a number of seconds after 1970.
+/// Formats `YYYY/MM/DD HH:MM:SS` for a number of seconds after 1970.
 fn moment(seconds: u64) -> String {
     let (mut days, time) = (seconds / 86400, seconds % 86400);
     let is_leap = |year: u64| {

@@ -1,14 +1,14 @@
-//! Has the kernel's unified memory driver loaded, with NVIDIA's own program for it.
+//! Loads the kernel's unified memory driver with NVIDIA's own program.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Result};
 
-/// Where the program can be. The search path of a caller has no say in what may be a setuid program.
+/// Fixed directories: the caller's search path must not select a program that may be setuid.
 const PLACES: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
 
-/// Loads the unified memory driver and makes its first node.
+/// Loads the unified memory driver and creates its first node.
 ///
 /// # Errors
 /// `Could not load UVM kernel module. Is nvidia-modprobe installed?`

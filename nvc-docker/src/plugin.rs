@@ -1,8 +1,8 @@
 //! `nvidia-docker-plugin`: the REST interface, and the driver as a docker volume.
 //!
-//! [`run`] starts it by its [`options`]: [`listeners`] come from systemd or are made, [`server`] accepts connections
-//! within limits and lets [`rest`] and [`volume`] answer. What is said about GPUs comes from [`gpus`], which asks the
-//! driver no more often than it must.
+//! [`run`] starts it with its [`options`]: [`listeners`] are passed by systemd or created, [`server`] accepts
+//! connections within limits and dispatches to [`rest`] and [`volume`]. Information about GPUs comes from [`gpus`],
+//! which queries the driver no more often than necessary.
 
 pub mod gpus;
 mod listeners;
@@ -15,7 +15,7 @@ pub mod volume;
 
 pub use run::run;
 
-/// Gives foreign bytes to the parsers, for fuzzing.
+/// Passes foreign bytes to the parsers, for fuzzing.
 pub(crate) fn parse(bytes: &[u8], text: &str) {
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     let _ = options::read("plugin", &words);

@@ -1,16 +1,16 @@
-//! Lets fuzz targets in: runs all parsers of foreign bytes, and checks what must hold of their results.
+//! Exposes internals to fuzz targets: runs all parsers of foreign bytes, and checks invariants of their results.
 //!
 //! Not part of the crate's interface.
 
 use crate::{cuda_version, device_id, driver_volume, plugin, wrapper};
 
-/// Gives bytes to every parser.
+/// Passes bytes to every parser.
 ///
 /// # Panics
-/// Something that must hold does not.
+/// An invariant is violated.
 pub fn parse(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    // Either is fine, as long as there is an answer.
+    // Any result is fine.
     let _ = cuda_version::CudaVersion::parse(&text);
     for id in device_id::items(&text) {
         let _ = device_id::find(id, &[]);

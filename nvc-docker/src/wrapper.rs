@@ -1,9 +1,8 @@
-//! `nvidia-docker`: translates one docker command so that its container gets GPUs, and becomes docker.
+//! `nvidia-docker`: translates one docker command so that its container gets GPUs, and executes docker.
 //!
-//! The way of a command line: [`line`] finds the command and the image in it, by the [`options`] that docker knows;
-//! [`docker`] asks the engine what it is and the image what it wants ([`image`]); [`backend`] decides how GPUs get in;
-//! [`local`] or [`remote`] find the devices where the back end needs them; [`arguments`] words the result. [`host`] says
-//! where the plugin is.
+//! [`line`] finds the command and the image in the command line, according to docker's [`options`]; [`docker`] queries
+//! the engine and the image ([`image`]); [`backend`] decides how to add GPUs; [`local`] or [`remote`] find the devices
+//! if the back end needs them; [`arguments`] formats the result. [`host`] locates the plugin.
 
 mod arguments;
 mod backend;
@@ -22,7 +21,7 @@ mod selection;
 pub(crate) use local::control_devices;
 pub use run::run;
 
-/// Gives foreign bytes to the parsers, for fuzzing.
+/// Passes foreign bytes to the parsers, for fuzzing.
 pub(crate) fn parse(bytes: &[u8], text: &str) {
     let _ = host::place(Some(text), None);
     let _ = host::place(None, Some(text));

@@ -1,4 +1,4 @@
-//! Puts the driver and the chosen devices into a container, or prints what would be done.
+//! Configures a container with the driver and the chosen devices, or prints the plan.
 
 use libnvc::request::{ImageOptions, Policy, Request};
 use libnvc::{Configuration, Prepared, Report};
@@ -10,10 +10,10 @@ use crate::failure::Failure;
 use crate::output;
 use crate::request::{Configure, Global};
 
-/// Plans up to this length need fewer descriptors than the usual soft limit of 1024 allows.
+/// Plans up to this length need fewer descriptors than the default soft limit of 1024.
 const INTENTS_WITHIN_LIMITS: usize = 300;
 
-/// Signals by which people and supervisors stop a program that may still clean up.
+/// Signals by which users and supervisors stop a program that may still clean up.
 const INTERRUPTIONS: [Signal; 4] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -66,8 +66,8 @@ fn carry_out(prepared: Prepared<'_>) -> Result<Report, Failure> {
     if prepared.plan.flattened().len() > INTENTS_WITHIN_LIMITS {
         raise_descriptor_limit();
     }
-    // An interrupted configuration is all or nothing too: the signal arrives when the work is done or undone. That takes
-    // a limited time, ldconfig's deadline above all.
+    // An interrupted configuration is all or nothing too: the signal is delivered when the work is done or undone. The
+    // delay is limited, mostly by ldconfig's deadline.
     let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let result = prepared.apply(true);
     if let Ok(before) = waiting {
@@ -77,7 +77,7 @@ fn carry_out(prepared: Prepared<'_>) -> Result<Report, Failure> {
     Ok(result?)
 }
 
-/// Takes as many descriptors as the hard limit allows: machines with many GPUs in MIG mode need thousands.
+/// Raises the descriptor limit to the hard limit: machines with many GPUs in MIG mode need thousands.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));

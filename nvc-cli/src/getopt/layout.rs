@@ -1,19 +1,19 @@
-//! Lays out usage texts and complaints as argp does: lines of at most 79 columns, continued with an indent.
+//! Formats usage texts and error messages like argp: lines of at most 79 columns, continuations indented.
 
 use crate::args::{Command, HELP, Opt, Takes, USAGE, VERSION};
 
-/// argp's right margin: text that ends a line must end before this column.
+/// argp's right margin: the last text of a line must end before this column.
 const MARGIN: usize = 79;
 
-/// Indent of the continued lines of a usage text.
+/// Indent of continuation lines in a usage text.
 const USAGE_INDENT: usize = 12;
 
-/// A complaint about a word, and where to find help.
+/// Formats an error about a word, with a reference to the help.
 pub(super) fn complaint(prefix: &str, text: &str, name: &str) -> String {
     format!("{prefix}: {text}\n{}", where_to_find_help(name))
 }
 
-/// The answer to a missing or surplus positional.
+/// Formats the error for a missing or surplus positional.
 pub(super) fn misuse(name: &str, positionals: &str) -> String {
     let pieces = [("[OPTION...]", false), (positionals, true)].map(|(text, careful)| Piece {
         text: text.to_owned(),
@@ -28,7 +28,7 @@ fn where_to_find_help(name: &str) -> String {
     ))
 }
 
-/// The answer to `--usage`: upstream's options, sorted as argp sorts them.
+/// Formats the output of `--usage`: upstream's options in argp's order.
 pub(crate) fn usage(name: &str, command: &Command) -> String {
     let mut options: Vec<&Opt> = command
         .options
@@ -79,7 +79,7 @@ pub(crate) fn usage(name: &str, command: &Command) -> String {
     fill(format!("Usage: {name}"), &pieces)
 }
 
-/// By first letter; among equal ones those without a letter first, by name, and lower case before upper case.
+/// Sorts by first letter; among equal ones those without a letter first, by name, and lower case before upper case.
 fn sort_key(option: &Opt) -> (char, bool, bool, &'static str) {
     let first = option.short.or_else(|| option.long.chars().next());
     let first = first.unwrap_or_default();
@@ -92,19 +92,19 @@ fn sort_key(option: &Opt) -> (char, bool, bool, &'static str) {
     )
 }
 
-/// A piece of a usage text, never broken.
+/// An unbreakable piece of a usage text.
 struct Piece {
     text: String,
-    /// Put on a line by argp itself, which is more careful than its line breaker.
+    /// Placed on a line by argp itself, which is stricter than its line breaker.
     careful: bool,
 }
 
-/// Pieces on lines, as many on each as fit.
+/// Fills lines with as many pieces as fit.
 fn fill(start: String, pieces: &[Piece]) -> String {
     let mut done = String::new();
     let mut line = start;
     for (i, piece) in pieces.iter().enumerate() {
-        // The line breaker lets a word end right at the margin, if it already sees the next one.
+        // The line breaker lets a word end exactly at the margin if it has already seen the next one.
         let next_is_seen = pieces.get(i + 1).is_some_and(|next| !next.careful);
         let widest = MARGIN - usize::from(piece.careful || !next_is_seen);
         if line.len() + 1 + piece.text.len() > widest {
@@ -121,13 +121,14 @@ fn fill(start: String, pieces: &[Piece]) -> String {
     done
 }
 
-/// One paragraph broken at blanks, with its newline. A line that goes on may be one column longer than the last one.
+/// Breaks one paragraph at blanks and appends a newline. A line that continues may be one column longer than the last
+/// one.
 fn wrap(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut rest = text;
     while rest.len() >= MARGIN {
         let fits = rest.bytes().take(MARGIN + 1).rposition(|b| b == b' ');
-        // A word that is too long for any line stands alone on one.
+        // A word that is too long for any line gets its own line.
         let Some(end) = fits.or_else(|| rest.find(' ')) else {
             break;
         };

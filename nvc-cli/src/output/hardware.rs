@@ -1,4 +1,4 @@
-//! Shapes the report that `info --format=json` prints.
+//! Builds the report of `info --format=json`.
 //!
 //! ```json
 //! {
@@ -15,7 +15,7 @@
 //! }
 //! ```
 //!
-//! `node` is null under WSL2; `uuid` and `pci_address` of an unusable device are null if NVML cannot tell them.
+//! `node` is null under WSL2; `uuid` and `pci_address` of an unusable device are null if NVML does not report them.
 
 use libnvc::HostPath;
 use libnvc::host::{DeviceInfo, DriverVersions, FailedGpu, Gpu, MigDevice};

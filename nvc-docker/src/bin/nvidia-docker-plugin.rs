@@ -1,4 +1,5 @@
-//! `nvidia-docker-plugin`: says over HTTP what the machine's GPUs are and do, and gives docker the driver as a volume.
+//! `nvidia-docker-plugin`: reports the machine's GPUs and their state over HTTP, and serves the driver as a docker
+//! volume.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +9,7 @@ use libnvc::host::query::serve_if_asked;
 use nvc_docker::{log_line, plugin};
 
 fn main() -> ExitCode {
-    // The question to NVML is this program, executed once more.
+    // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
     log_line::take_warnings();

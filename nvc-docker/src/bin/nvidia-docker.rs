@@ -1,4 +1,4 @@
-//! `nvidia-docker`: docker, with GPUs in the containers it starts.
+//! `nvidia-docker`: runs docker with GPUs in its containers.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use libnvc::host::query::serve_if_asked;
 use nvc_docker::{log_line, wrapper};
 
 fn main() -> ExitCode {
-    // The question to NVML is this program, executed once more.
+    // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
     log_line::take_warnings();

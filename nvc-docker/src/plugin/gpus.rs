@@ -1,8 +1,8 @@
-//! Asks the driver on behalf of requests: as fresh as possible, as seldom as necessary.
+//! Queries the driver for requests: as fresh as possible, as seldom as necessary.
 //!
-//! A few requests are answered with what the driver says now. When more come, the driver is asked once a second, and
-//! the others get the last answer. Facts that do not change are asked for again only when the driver's version, its
-//! GPUs or their MIG devices have changed, since that takes the CUDA library and much longer.
+//! A few requests get current answers. Under load, the driver is queried once a second, and other requests get the last
+//! answer. Constant facts are queried again only when the driver's version, its GPUs or their MIG devices have changed,
+//! because that needs the CUDA library and takes much longer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,34 +17,34 @@ use crate::cuda_version::CudaVersion;
 use crate::device_id::Candidate;
 use crate::failure::{Failure, Result};
 
-/// How old an answer may be when many ask.
+/// Maximum age of an answer under load.
 const SECOND: Duration = Duration::from_secs(1);
-/// How many questions in quick succession are put to the driver all the same.
+/// Number of queries in quick succession that still reach the driver.
 const BURST: f64 = 6.0;
-/// How long the driver may take for what it does: clients wait, and upstream's gave up after five seconds.
+/// Time limit of a status query: clients wait, and upstream's gave up after five seconds.
 const STATUS_DEADLINE: Duration = Duration::from_secs(4);
-/// How long it may take to connect to all GPUs.
+/// Time limit for connecting to all GPUs.
 const FACTS_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Versions as they are now.
+/// Current versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// Of the driver, or NVML's words.
+    /// The driver's version, or NVML's error message.
     pub driver: Result<String, String>,
-    /// Of CUDA, or CUDA's words.
+    /// CUDA's version, or CUDA's error message.
     pub cuda: Result<CudaVersion, String>,
 }
 
-/// What is known of the GPUs.
+/// Known facts about the GPUs.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Versions as they are now.
+    /// Current versions.
     pub versions: Versions,
-    /// GPUs that can be used, in NVML's order.
+    /// Usable GPUs, in NVML's order.
     pub gpus: Arc<Vec<GpuFacts>>,
 }
 
-/// What the GPUs do, in the order of [`Known::gpus`].
+/// Current state of the GPUs, in the order of [`Known::gpus`].
 #[derive(Clone, Debug)]
 pub struct Doing {
     /// The GPUs.
@@ -53,7 +53,7 @@ pub struct Doing {
     pub status: Arc<Vec<StatusOf>>,
 }
 
-/// The driver, asked and remembered.
+/// The driver, with cached answers.
 #[derive(Debug)]
 pub struct Gpus {
     program: QueryProgram,
@@ -63,7 +63,7 @@ pub struct Gpus {
     status: Shared<Vec<StatusOf>>,
 }
 
-/// Facts, and what the driver's identities were when they were asked for.
+/// Facts, with the driver's identities at the time of the query.
 #[derive(Debug)]
 struct Deep {
     identities: Vec<String>,
@@ -71,10 +71,10 @@ struct Deep {
 }
 
 impl Gpus {
-    /// The driver of this machine.
+    /// Opens the driver of this machine.
     ///
     /// # Errors
-    /// That /proc cannot be read.
+    /// If /proc cannot be read.
     pub fn new() -> Result<Self> {
         let who = match nix::unistd::geteuid().is_root() {
             true => Identity::overflow()?,
@@ -95,7 +95,7 @@ impl Gpus {
         })
     }
 
-    /// Finds all that is to be known, or why the plugin cannot start: nothing answers, or no GPU works.
+    /// Queries all facts, or returns the reason why the plugin cannot start: NVML does not answer, or no GPU works.
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`, `cuda: …`, `unsupported GPU device`.
@@ -131,7 +131,7 @@ impl Gpus {
         Ok((Known { versions, gpus }, problems))
     }
 
-    /// Versions and facts.
+    /// Returns versions and facts.
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`.
@@ -161,14 +161,14 @@ impl Gpus {
         })
     }
 
-    /// The facts as they were last known, without asking.
+    /// Returns the last known facts, without a query.
     pub fn remembered(&self) -> Arc<Vec<GpuFacts>> {
         self.deep()
             .map(|deep| Arc::clone(&deep.gpus))
             .unwrap_or_default()
     }
 
-    /// What the GPUs do.
+    /// Returns the state of the GPUs.
     ///
     /// # Errors
     /// Those of [`known`](Self::known).
@@ -193,7 +193,7 @@ impl Gpus {
                 }
             })
             .await?;
-        // Remembered from before the GPUs changed.
+        // A cached answer from before the GPUs changed.
         let status = match status.len() == count {
             true => status,
             false => Arc::new(vec![Err("nvml: the GPUs have changed".to_owned()); count]),
@@ -231,7 +231,7 @@ impl Gpus {
 }
 
 impl Failure {
-    /// Monitoring has nvidia-docker's words already.
+    /// Monitoring already uses nvidia-docker's words.
     fn from_monitor(error: &libnvc::Error) -> Self {
         Self {
             text: error.message(),
@@ -240,7 +240,7 @@ impl Failure {
     }
 }
 
-/// The GPUs that can be chosen.
+/// Returns the GPUs that can be selected.
 pub fn candidates(gpus: &[GpuFacts]) -> Vec<Candidate> {
     gpus.iter()
         .map(|gpu| Candidate {
@@ -258,7 +258,7 @@ fn versions(facts: &Facts) -> Versions {
     }
 }
 
-/// What must not change for facts to stay true.
+/// Returns the properties whose change invalidates the facts.
 fn names(facts: &Facts) -> Vec<String> {
     let driver = facts.driver.clone().ok();
     let gpus = facts.gpus.iter().map(|gpu| match gpu {
@@ -271,7 +271,7 @@ fn names(facts: &Facts) -> Vec<String> {
     driver.into_iter().chain(gpus).collect()
 }
 
-/// An answer that requests share.
+/// An answer shared by requests.
 #[derive(Debug)]
 struct Shared<T> {
     last: Mutex<Last<T>>,
@@ -280,11 +280,11 @@ struct Shared<T> {
 
 #[derive(Debug)]
 struct Last<T> {
-    /// When the question was put, and the answer.
+    /// Time of the query, and the answer.
     answer: Option<(Instant, Result<Arc<T>>)>,
-    /// How many questions may be put at once.
+    /// Number of queries currently allowed.
     credit: f64,
-    /// When the credit was last raised.
+    /// Time of the last increase of the credit.
     counted: Instant,
 }
 
@@ -302,7 +302,7 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// The answer to a question that is put now, or that of another request.
+    /// Returns the answer to a new query, or that of another request.
     async fn get<F>(&self, question: impl FnOnce() -> F) -> Result<Arc<T>>
     where
         F: FnOnce() -> Result<T> + Send + 'static,
@@ -312,7 +312,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
             return answer;
         }
         let _turn = self.turn.lock().await;
-        // While this one waited, another request may have asked.
+        // Another request may have queried while this one waited.
         if let Some(answer) = self.since(came) {
             return answer;
         }
@@ -326,7 +326,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
         answer
     }
 
-    /// The last answer if it is recent and there is no credit for another question, which is taken otherwise.
+    /// Returns the last answer if it is recent and there is no credit for another query; otherwise takes the credit.
     fn recent(&self, now: Instant) -> Option<Result<Arc<T>>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(last.counted);
@@ -337,7 +337,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
             return None;
         }
         let (asked, answer) = last.answer.as_ref()?;
-        // Twice as old: another request is asking already, and this one need not wait for it.
+        // Up to twice as old: another request is already querying, and this one need not wait for it.
         (now.saturating_duration_since(*asked) < 2 * SECOND).then(|| answer.clone())
     }
 

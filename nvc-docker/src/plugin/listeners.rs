@@ -1,4 +1,4 @@
-//! Makes the plugin's two sockets, or takes them from systemd.
+//! Creates the plugin's two sockets, or takes them from systemd.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -17,12 +17,12 @@ use crate::{VOLUME_DRIVER, log_line};
 pub(super) struct Listeners {
     pub(super) rest: Vec<TcpListener>,
     pub(super) plugin: UnixListener,
-    /// The plugin's socket where this program made it; removed at the end.
+    /// The plugin's socket if this program created it; removed at the end.
     made: Option<PathBuf>,
 }
 
 impl Listeners {
-    /// Makes the sockets, but for those that systemd hands over.
+    /// Creates the sockets, except those passed by systemd.
     ///
     /// # Errors
     /// `listen tcp <address>: …`, `listen unix <path>: …`.
@@ -43,7 +43,7 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
-            // It may have been removed already.
+            // It may already be gone.
             let _ = fs::remove_file(path);
         }
     }
@@ -53,7 +53,7 @@ fn from_systemd() -> Result<(Vec<TcpListener>, Option<UnixListener>)> {
     let mut handed = ListenFd::from_env();
     let (mut rest, mut plugin) = (Vec::new(), None);
     for index in 0..handed.len() {
-        // One of another kind stays where it is.
+        // A socket of another kind stays.
         if let Ok(Some(listener)) = handed.take_unix_listener(index) {
             plugin = Some(listener);
         } else if let Ok(Some(listener)) = handed.take_tcp_listener(index) {
@@ -67,7 +67,7 @@ fn from_systemd() -> Result<(Vec<TcpListener>, Option<UnixListener>)> {
     Ok((rest, plugin))
 }
 
-/// Listens at `HOST:PORT`; without a host everywhere.
+/// Listens at `HOST:PORT`; without a host, on all addresses.
 fn tcp(listen: &str) -> Result<TcpListener> {
     let failed = |address: &dyn std::fmt::Display, error: io::Error| {
         let failure = Failure::new(format!("listen tcp {address}: {error}"));
@@ -86,7 +86,7 @@ fn tcp(listen: &str) -> Result<TcpListener> {
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let addresses: Vec<SocketAddr> = match host {
-        // One socket for both families, where the machine has both.
+        // One socket for both families, if the machine supports both.
         "" => vec![([0u16; 8], port).into(), ([0u8; 4], port).into()],
         host => {
             let found = (host, port).to_socket_addrs();
@@ -107,12 +107,12 @@ fn tcp(listen: &str) -> Result<TcpListener> {
     Err(refusal)
 }
 
-/// Listens at a path, in place of what a plugin that ended left there.
+/// Listens at a path, replacing the leftover socket of an ended plugin.
 fn unix(path: &Path) -> Result<UnixListener> {
     let failed =
         |error: io::Error| Failure::new(format!("listen unix {}: {error}", path.display()));
     if let Some(directory) = path.parent() {
-        // If that fails, so will the next.
+        // If this fails, so will the next call.
         let _ = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -128,7 +128,7 @@ fn unix(path: &Path) -> Result<UnixListener> {
     UnixListener::bind(path).map_err(failed)
 }
 
-/// Reports this program's state to systemd, where systemd asks for that.
+/// Reports this program's state to systemd, if requested.
 pub(super) fn notify(state: &str) {
     use std::os::linux::net::SocketAddrExt as _;
     use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -1,29 +1,29 @@
-//! Reads the plugin's command line as Go programs do: `-x V`, `-x=V`, and the same with two dashes.
+//! Parses the plugin's command line like Go programs: `-x V`, `-x=V`, and the same with two dashes.
 
 use crate::VERSION;
 
-/// What the command line asks for.
+/// The command line's options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
-    /// Where the REST interface listens, `HOST:PORT`.
+    /// Address of the REST interface, `HOST:PORT`.
     pub(super) listen: String,
-    /// Where volumes are.
+    /// Directory of the volumes.
     pub(super) volumes: String,
     /// Directory of the plugin's socket.
     pub(super) sockets: String,
-    /// Whether nvidia-modprobe is called at the start.
+    /// Call nvidia-modprobe at the start.
     pub(super) loads_module: bool,
-    /// Host names under which browsers may come, beside those of this machine.
+    /// Host names that browsers may use, besides those of this machine.
     pub(super) hosts: Vec<String>,
 }
 
-/// What to do.
+/// The action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Serve(Options),
-    /// Print a text and end well.
+    /// Print a text and exit successfully.
     Print(String),
-    /// Print a text about a mistake and end.
+    /// Print an error and exit.
     Complain(String),
 }
 
@@ -41,7 +41,7 @@ const USAGE: &str = "\
   -v\tShow the plugin version information
 ";
 
-/// Reads the words after the program's name.
+/// Parses the words after the program's name.
 pub(super) fn read(program: &str, words: &[String]) -> Wish {
     let mut options = Options {
         listen: "localhost:3476".into(),
@@ -53,7 +53,7 @@ pub(super) fn read(program: &str, words: &[String]) -> Wish {
     let mistake = |text: String| Wish::Complain(format!("{text}\nUsage of {program}:\n{USAGE}"));
     let mut wants_version = false;
     let mut words = words.iter();
-    // The first word that is no option ends them; it and all that follows do not matter.
+    // The first word that is not an option ends them; it and the rest are ignored.
     while let Some(word) = words.next() {
         let Some(name) = word.strip_prefix('-').filter(|name| !name.is_empty()) else {
             break;

@@ -1,4 +1,4 @@
-//! Answers HTTP requests about GPUs: version 1.0 as upstream's plugin did, version 2, health, metrics and a page.
+//! Answers HTTP requests about GPUs: version 1.0 like upstream's plugin, version 2, health, metrics and a page.
 
 mod answer;
 mod base64;
@@ -16,7 +16,7 @@ mod v2_types;
 pub(super) use answer::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
 pub(super) use router::Rest;
 
-/// Gives a foreign text to the parsers, for fuzzing.
+/// Passes a foreign text to the parsers, for fuzzing.
 pub(super) fn parse(text: &str) {
     if let query::Path::Moved(clean) = query::path(text) {
         assert!(

@@ -20,10 +20,10 @@ use crate::failure::{Failure, Result};
 use crate::log_line::{complain, say};
 use crate::{libraries, modprobe};
 
-/// Threads that wait for the driver. More would not make it faster.
+/// Threads that wait for the driver. More would not be faster.
 const MOST_WAITING: usize = 4;
 
-/// Runs the plugin; returns its exit status.
+/// Runs the plugin; returns its exit code.
 pub fn run() -> u8 {
     let words: Vec<String> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
@@ -42,7 +42,7 @@ pub fn run() -> u8 {
         },
         Wish::Print(text) => u8::from(std::io::stdout().write_all(text.as_bytes()).is_err()),
         Wish::Complain(text) => {
-            // There is nowhere else to say it.
+            // A failure to write cannot be reported.
             let _ = std::io::stderr().write_all(text.as_bytes());
             2
         }
@@ -54,19 +54,19 @@ fn work(options: &Options) -> Result<()> {
         say("Loading NVIDIA unified memory");
         modprobe::load_unified_memory()?;
     }
-    // Before there is any other thread: each has its own capabilities, and only the keeper's are left.
+    // Before any other thread starts: capabilities are per thread, and only the keeper retains any.
     let volumes = Path::new(&options.volumes);
     let keeper = Keeper::start(volumes)?;
     say("Loading NVIDIA management library");
     let gpus = Arc::new(Gpus::new()?);
     say("Discovering GPU devices");
-    // Its threads have capabilities still, and end with it.
+    // Its threads still have capabilities, and end with it.
     let (_, problems) = runtime()?.block_on(gpus.discover())?;
     for problem in problems {
         say(&format!("Warning: {problem}"));
     }
     say(&format!("Provisioning volumes at {}", options.volumes));
-    // Only to say so at the start if it cannot be read.
+    // Only to report at the start if it cannot be read.
     libraries::all()?;
     say(&format!("Serving plugin API at {}", options.sockets));
     say(&format!("Serving remote API at {}", options.listen));
@@ -114,17 +114,17 @@ async fn answer(
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        // A server ends only when it is stopped, or by a mistake in this program.
+        // A server ends only when it is stopped, or by a bug in this program.
         _ = servers.join_next() => {}
     }
     notify("STOPPING=1");
-    // The servers are still there to hear it.
+    // The servers still receive it.
     let _ = stop.send(true);
     while servers.join_next().await.is_some() {}
     Ok(())
 }
 
-/// The names under which browsers may come: this machine's own, and those of the command line.
+/// Returns the names that browsers may use: this machine's own, and those of the command line.
 fn host_names(options: &Options) -> Vec<String> {
     let own = nix::unistd::gethostname().ok();
     let own = own.and_then(|name| name.into_string().ok());

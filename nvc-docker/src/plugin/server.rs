@@ -1,4 +1,4 @@
-//! Accepts connections within limits, and ends them: slow ones, idle ones, and all of them when the plugin stops.
+//! Accepts connections within limits, and closes them: slow ones, idle ones, and all of them when the plugin stops.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,25 +21,25 @@ use super::stall::Stall;
 use super::volume::Volumes;
 use crate::log_line::say;
 
-/// Connections at a time. Docker's own are counted apart, so that the network cannot keep it out.
+/// Maximum number of connections. Docker's own are counted separately, so that the network cannot lock it out.
 const MOST_OF_NETWORK: usize = 600;
 const MOST_OF_DOCKER: usize = 64;
-/// How long a client may take for the head of a request, also until it begins with one.
+/// Time limit for the head of a request, including the wait for it.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may take for a body.
+/// Time limit for a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may not read.
+/// Time limit for a client that does not read.
 const STALL_PATIENCE: Duration = Duration::from_secs(5);
-/// How long one connection may serve.
+/// Lifetime of a connection.
 const LIFE: Duration = Duration::from_secs(300);
-/// How long connections have when the plugin stops.
+/// Time that connections get when the plugin stops.
 const LAST_MOMENTS: Duration = Duration::from_secs(5);
-/// Longest head; hyper needs 8 kB at least.
+/// Size limit of a head; hyper needs at least 8 kB.
 const LONGEST_HEAD: usize = 16 << 10;
-/// Longest body: docker's requests have a hundred bytes.
+/// Size limit of a body: docker's requests have a hundred bytes.
 const LONGEST_BODY: usize = 64 << 10;
 
-/// What is refused because there are too many.
+/// The answer when there are too many connections.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 21\r\nConnection: close\r\nRetry-After: 1\r\n\r\ntoo many connections\n";
@@ -63,7 +63,7 @@ impl Accept for tokio::net::TcpListener {
 
     async fn accept(&self) -> io::Result<Self::Stream> {
         let (stream, _) = self.accept().await?;
-        // Answers are written at once; waiting for more would only delay them.
+        // Send answers immediately, without Nagle's delay.
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -96,7 +96,7 @@ pub(super) async fn serve<L: Accept>(
         let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => {
-                // Out of descriptors, or the client has gone; the others go on.
+                // Out of descriptors, or the client is gone; the others continue.
                 say(&format!("Warning: accept: {error}"));
                 sleep(Duration::from_millis(100)).await;
                 continue;
@@ -115,7 +115,7 @@ pub(super) async fn serve<L: Accept>(
     }
     drop(listener);
     let all = u32::try_from(most).unwrap_or(u32::MAX);
-    // A client that does not come to an end is left.
+    // Clients that do not finish in time are dropped.
     let _ = timeout(LAST_MOMENTS, places.acquire_many(all)).await;
 }
 
@@ -124,7 +124,7 @@ async fn refuse(mut stream: impl AsyncWrite + Unpin) {
         stream.write_all(TOO_MANY).await?;
         stream.shutdown().await
     };
-    // It gets no more attention than that.
+    // One second at most for the rejection.
     let _ = timeout(Duration::from_secs(1), refused).await;
 }
 

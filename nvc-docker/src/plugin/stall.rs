@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose writes fail when nothing could be written for a while.
+/// A stream whose writes fail if nothing could be written for some time.
 #[derive(Debug)]
 pub(super) struct Stall<S> {
     stream: S,

@@ -1,7 +1,8 @@
-//! Gives docker the driver's files as a volume: a tmpfs of read-only bind mounts, made when a container starts.
+//! Serves the driver's files to docker as a volume: a tmpfs of read-only bind mounts, made when a container starts.
 //!
-//! [`protocol`] reads docker's requests and words the answers, [`store`] knows which volumes exist and who uses them,
-//! [`contents`] finds the files, [`tree`] mounts them, [`keeper`] is the one thread that may.
+//! [`protocol`] parses docker's requests and formats the answers, [`store`] records the existing volumes and their
+//! users, [`contents`] finds the files, [`tree`] mounts them, [`keeper`] is the only thread with the capability to
+//! mount.
 
 mod contents;
 mod keeper;
@@ -13,7 +14,7 @@ mod tree;
 pub(super) use keeper::{Keeper, give_up_capabilities};
 pub(super) use protocol::Volumes;
 
-/// Gives a foreign body to the parser, for fuzzing.
+/// Passes a foreign body to the parser, for fuzzing.
 pub(super) fn parse(bytes: &[u8]) {
     let _ = protocol::Request::read(bytes);
 }

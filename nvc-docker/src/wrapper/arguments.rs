@@ -1,31 +1,32 @@
-//! Words what is added to a `docker run`. Pure.
+//! Formats the arguments to add to a `docker run`. Pure.
 
 use super::backend::{Backend, CDI_KIND, RUNTIME};
 use super::selection::Selection;
 use crate::VOLUME_DRIVER;
 use crate::driver_volume;
 
-/// The devices and volumes of the classic way.
+/// The devices and volumes of the classic back end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Classic {
     /// Device nodes, the common ones first.
     pub(super) devices: Vec<String>,
-    /// The driver version whose volume is mounted, once for each name.
+    /// The driver version whose volume is mounted, once per name.
     pub(super) volumes: Vec<String>,
 }
 
-/// How the volume is to be mounted.
+/// How to mount the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mounting {
-    /// It exists: no driver needs to be named.
+    /// It exists, so no driver needs to be named.
     Existing,
-    /// By an option that names the driver of all volumes on the command line.
+    /// By an option that sets the driver of all volumes on the command line.
     WithDriver,
-    /// By an option of its own, since the user names another driver.
+    /// By a separate option, because the user names another driver.
     Apart,
 }
 
-/// The arguments of a back end that finds the GPUs itself; `set_visible` is what NVIDIA_VISIBLE_DEVICES becomes.
+/// Returns the arguments for an engine that finds the GPUs itself; `set_visible` is the value for
+/// NVIDIA_VISIBLE_DEVICES.
 pub(super) fn of_engine(
     backend: Backend,
     selection: &Selection,
@@ -51,12 +52,12 @@ pub(super) fn of_engine(
             .map(|name| format!("--device={CDI_KIND}={name}"))
             .collect(),
         (_, Selection::All) => vec!["--gpus=all".to_owned()],
-        // The inner quotes keep docker from taking what follows a comma for another field.
+        // The inner quotes keep docker from splitting the field at commas.
         (_, Selection::These(names)) => vec![format!("--gpus=\"device={}\"", names.join(","))],
     }
 }
 
-/// The arguments of the classic way, in upstream's order for this machine.
+/// Returns the arguments of the classic back end, in upstream's order for this machine.
 pub(super) fn of_this_machine(classic: &Classic, mounting: Mounting) -> Vec<String> {
     let mut arguments = devices(&classic.devices);
     for version in &classic.volumes {
@@ -65,7 +66,7 @@ pub(super) fn of_this_machine(classic: &Classic, mounting: Mounting) -> Vec<Stri
     arguments
 }
 
-/// The arguments of the classic way, in the order of the plugin of another machine.
+/// Returns the arguments of the classic back end, in the order of another machine's plugin.
 pub(super) fn of_other_machine(classic: &Classic, mounting: Mounting) -> Vec<String> {
     let mut arguments = Vec::new();
     if mounting == Mounting::WithDriver {
@@ -102,7 +103,7 @@ fn volume(version: &str, mounting: Mounting) -> Vec<String> {
     }
 }
 
-/// A command line that a shell would read as these words.
+/// Quotes words for a shell.
 pub(super) fn quoted(words: &[std::ffi::OsString]) -> String {
     let one = |word: &std::ffi::OsString| {
         let word = word.to_string_lossy();

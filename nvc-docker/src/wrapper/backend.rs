@@ -1,4 +1,4 @@
-//! Decides how the engine gets GPUs into a container. Pure.
+//! Decides how the engine adds GPUs to a container. Pure.
 
 use super::docker::Engine;
 use super::image::Image;
@@ -6,29 +6,29 @@ use super::line::Line;
 use crate::driver_volume::VOLUME;
 use crate::failure::{Failure, Result};
 
-/// How GPUs get into a container.
+/// The ways to add GPUs to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
-    /// The engine knows CDI devices: `--device=nvidia.com/gpu=…`.
+    /// The engine supports CDI devices: `--device=nvidia.com/gpu=…`.
     Cdi,
-    /// It has a runtime that adds them: `--runtime=nvidia`.
+    /// It has a runtime that adds GPUs: `--runtime=nvidia`.
     Runtime,
-    /// It adds them itself: `--gpus`.
+    /// It adds GPUs itself: `--gpus`.
     Gpus,
     /// The plugin's volume and device nodes.
     Volume,
 }
 
-/// The kind of CDI device that is meant.
+/// The CDI kind to use.
 pub(super) const CDI_KIND: &str = "nvidia.com/gpu";
 
 /// The name of the runtime.
 pub(super) const RUNTIME: &str = "nvidia";
 
-/// The first version of the engine's interface with `--gpus`.
+/// The first version of the engine's API with `--gpus`.
 const GPUS_SINCE: (u32, u32) = (1, 40);
 
-/// A back end and why it was chosen.
+/// A back end and the reason for its choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) backend: Backend,
@@ -36,7 +36,7 @@ pub(super) struct Choice {
 }
 
 impl Backend {
-    /// Its name in NV_BACKEND.
+    /// Returns its name in NV_BACKEND.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Cdi => "cdi",
@@ -46,7 +46,7 @@ impl Backend {
         }
     }
 
-    /// Reads NV_BACKEND.
+    /// Parses NV_BACKEND.
     ///
     /// # Errors
     /// `unknown back end: <text>`.
@@ -61,7 +61,7 @@ impl Backend {
     }
 }
 
-/// The option with which the user already decides about GPUs, if there is one.
+/// Returns the option by which the user already selects GPUs, if there is one.
 pub(super) fn users_own(line: &Line) -> Option<&'static str> {
     let given = |name: &str| line.options.iter().any(|given| given.name == name);
     if given("gpus") {
@@ -75,7 +75,7 @@ pub(super) fn users_own(line: &Line) -> Option<&'static str> {
     }
 }
 
-/// Whether a value of `--device` is a CDI device, `vendor.com/class=name`.
+/// Returns true if a value of `--device` is a CDI device, `vendor.com/class=name`.
 fn is_cdi_name(value: &str) -> bool {
     !value.starts_with('/')
         && value
@@ -83,7 +83,7 @@ fn is_cdi_name(value: &str) -> bool {
             .is_some_and(|(kind, name)| kind.contains('/') && !name.is_empty())
 }
 
-/// Chooses the back end for an image; `specified` says whether CDI specifications of the kind lie in these
+/// Chooses the back end for an image; `specified` returns whether CDI specifications of the kind are in these
 /// directories, for engines that do not list their devices.
 pub(super) fn choose(
     engine: &Engine,

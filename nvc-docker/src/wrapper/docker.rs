@@ -1,7 +1,7 @@
-//! Calls docker: asks it what it, its engine and an image are, and finally becomes it.
+//! Calls docker: queries the client, the engine and an image, and finally executes it.
 //!
-//! Every call has the words of NV_DOCKER and the global options of the command line before its own: the engine that is
-//! asked is the one that will run the container.
+//! Every call is prefixed with the words of NV_DOCKER and the global options of the command line, so the queried engine
+//! is the one that will run the container.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,23 +12,23 @@ use serde::Deserialize;
 
 use crate::failure::{Failure, Result};
 
-/// How docker is called.
+/// How to call docker.
 #[derive(Clone, Debug)]
 pub(super) struct Docker {
     program: OsString,
     words: Vec<OsString>,
 }
 
-/// What an engine is.
+/// Properties of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Engine {
-    /// Version of its interface, less the client's if that is older.
+    /// Version of its API, or the client's if that is older.
     pub(super) api: (u32, u32),
     /// Names of its runtimes.
     pub(super) runtimes: Vec<String>,
-    /// Names of the CDI devices that it has found.
+    /// Names of the CDI devices it has found.
     pub(super) cdi_devices: Vec<String>,
-    /// Where it looks for CDI specifications; nothing where it does not.
+    /// Its directories of CDI specifications; empty if it uses none.
     pub(super) cdi_directories: Vec<String>,
     /// The client's context, if it has contexts.
     pub(super) context: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct Configuration {
     pub(super) env: Option<Vec<String>>,
 }
 
-/// A question that docker is working on.
+/// A running docker query.
 #[derive(Debug)]
 pub(super) struct Question(Child);
 
@@ -94,7 +94,7 @@ struct Inspected {
 }
 
 impl Docker {
-    /// Docker as NV_DOCKER names it, with the global options of the command line.
+    /// Uses docker as named by NV_DOCKER, with the global options of the command line.
     pub(super) fn new(nv_docker: &str, globals: &[OsString]) -> Self {
         let mut words = nv_docker.split_whitespace().map(OsString::from);
         let program = words.next().unwrap_or_else(|| "docker".into());
@@ -104,18 +104,18 @@ impl Docker {
         }
     }
 
-    /// Docker without the global options of the command line, for handing that over whole.
+    /// Uses docker without the global options of the command line, for passing on the whole command line.
     pub(super) fn bare(nv_docker: &str) -> Self {
         Self::new(nv_docker, &[])
     }
 
-    /// All words of a command line with these at its end.
+    /// Returns docker's words followed by these.
     pub(super) fn line(&self, words: &[OsString]) -> Vec<OsString> {
         let program = std::iter::once(&self.program);
         program.chain(&self.words).chain(words).cloned().collect()
     }
 
-    /// Starts to ask; many questions can be on their way.
+    /// Starts a query; several can run in parallel.
     pub(super) fn ask(&self, words: &[&str]) -> Result<Question> {
         Command::new(&self.program)
             .args(&self.words)
@@ -145,7 +145,7 @@ impl Docker {
         Question(child).answer().map(drop)
     }
 
-    /// Becomes docker; returns only if that fails.
+    /// Executes docker; returns only on failure.
     pub(super) fn become_it(&self, words: &[OsString]) -> Failure {
         let error = Command::new(&self.program)
             .args(&self.words)
@@ -159,7 +159,7 @@ impl Question {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// Docker's own words.
+    /// Docker's own message.
     pub(super) fn answer(self) -> Result<Vec<u8>> {
         let Output {
             status,
@@ -186,7 +186,7 @@ fn not_run(program: &OsString, error: &std::io::Error) -> Failure {
         .hint(format!("{}: {error}", program.to_string_lossy()))
 }
 
-/// The engine, by `docker version` and `docker info` as JSON; without the second it is an old one.
+/// Parses an engine from `docker version` and `docker info` as JSON; without the latter it is an old one.
 pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
     let versions: Versions = serde_json::from_slice(version).map_err(|error| {
         Failure::new("docker's version is not understood").hint(error.to_string())
@@ -213,7 +213,7 @@ pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
     })
 }
 
-/// The configuration of the only image in an answer of `docker inspect`.
+/// Parses the configuration of the only image in an answer of `docker inspect`.
 pub(super) fn configuration(inspected: &[u8]) -> Result<Configuration> {
     let images: Vec<Inspected> = serde_json::from_slice(inspected).map_err(|error| {
         Failure::new("docker's answer about the image is not understood").hint(error.to_string())

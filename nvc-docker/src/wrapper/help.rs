@@ -1,11 +1,11 @@
-//! Asks docker's own help about options that came after this program.
+//! Looks up options newer than this program in docker's own help.
 
 use super::docker::Docker;
 use super::options::{Scope, Takes, in_help, known};
 use crate::failure::Result;
 use crate::log_line::say;
 
-/// Docker's help, which is asked for options that came after this program.
+/// Docker's help, for options newer than this program.
 #[derive(Debug)]
 pub(super) struct Help<'a> {
     nv_docker: &'a str,
@@ -13,7 +13,7 @@ pub(super) struct Help<'a> {
 }
 
 impl<'a> Help<'a> {
-    /// The help of the docker that NV_DOCKER names.
+    /// Uses the help of the docker named by NV_DOCKER.
     pub(super) fn new(nv_docker: &'a str) -> Self {
         Self {
             nv_docker,
@@ -21,10 +21,10 @@ impl<'a> Help<'a> {
         }
     }
 
-    /// What an option takes, by the tables or else by docker's help.
+    /// Returns whether an option takes a value, from the tables or else from docker's help.
     ///
     /// # Errors
-    /// That docker cannot be asked.
+    /// If docker cannot be called.
     pub(super) fn takes(&mut self, scope: Scope, name: &str) -> Result<Takes> {
         if let Some(takes) = known(scope, name) {
             return Ok(takes);

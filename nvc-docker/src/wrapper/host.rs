@@ -1,4 +1,4 @@
-//! Reads where the plugin is from NV_HOST, or else DOCKER_HOST.
+//! Parses the plugin's address from NV_HOST, or else DOCKER_HOST.
 //!
 //! The grammar is upstream's: scheme, user, host, ssh port, a colon, http port. A single port is the http port.
 
@@ -7,10 +7,10 @@ use crate::failure::{Failure, Result};
 const HTTP_PORT: u16 = 3476;
 const SSH_PORT: u16 = 22;
 
-/// Where the plugin is.
+/// The plugin's location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// This machine: the plugin need not be asked.
+    /// This machine: the plugin is not needed.
     Here,
     /// At an address.
     Http { host: String, port: u16 },
@@ -23,7 +23,7 @@ pub(super) enum Place {
     },
 }
 
-/// Reads the two variables; an empty one is as one that is not set.
+/// Parses the two variables; an empty one counts as unset.
 ///
 /// # Errors
 /// `invalid remote host URI`.
@@ -93,7 +93,7 @@ fn parse(text: &str, is_docker_host: bool) -> Option<Place> {
     })
 }
 
-/// Host, ssh port and http port. The colon before the http port must be there, unless there is nothing at all.
+/// Splits host, ssh port and http port. The colon before the http port is required, unless both are missing.
 fn split_address(address: &str) -> Option<(&str, Option<u16>, Option<u16>)> {
     if address.is_empty() {
         return Some(("", None, None));
@@ -125,7 +125,7 @@ fn split_address(address: &str) -> Option<(&str, Option<u16>, Option<u16>)> {
     }
 }
 
-/// A port, none if there is none.
+/// Parses an optional port.
 fn number(text: &str) -> Option<Option<u16>> {
     if text.is_empty() {
         return Some(None);

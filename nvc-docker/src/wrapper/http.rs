@@ -1,13 +1,13 @@
-//! Reads an HTTP answer. Pure.
+//! Parses an HTTP answer. Pure.
 
 use crate::failure::{Failure, Result};
 
-/// Most headers of an answer.
+/// Limit of headers in an answer.
 const MOST_HEADERS: usize = 64;
-/// Longest refusal that is repeated to the user.
+/// Length limit of an error text shown to the user.
 const LONGEST_TEXT: usize = 200;
 
-/// Whether an answer has all the bytes that it announced.
+/// Returns true if an answer has its announced length.
 pub(super) fn is_whole(answer: &[u8]) -> bool {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
@@ -28,10 +28,10 @@ fn header<'a>(head: &'a httparse::Response<'_, '_>, name: &str) -> Option<&'a st
     std::str::from_utf8(found.value).ok()
 }
 
-/// The body of an answer with status 200.
+/// Returns the body of an answer with status 200.
 ///
 /// # Errors
-/// That it is no answer, that it is cut off, and the text of an answer with another status.
+/// If the answer is invalid or truncated; the text of an answer with another status.
 pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
@@ -67,7 +67,7 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// A chunked body put together.
+/// Decodes a chunked body.
 fn chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -84,7 +84,7 @@ fn chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The beginning of a text.
+/// Truncates a text.
 pub(super) fn shortened(text: &str) -> String {
     text.chars().take(LONGEST_TEXT).collect()
 }

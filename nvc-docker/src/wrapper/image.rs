@@ -1,4 +1,4 @@
-//! Reads what an image wants of GPUs from its labels and its environment. Pure.
+//! Reads an image's GPU requirements from its labels and its environment. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use super::docker::Configuration;
 const VOLUMES: &str = "com.nvidia.volumes.needed";
 const CUDA: &str = "com.nvidia.cuda.version";
 
-/// What an image wants, and what the command line adds to its environment.
+/// An image's requirements, with the command line's additions to its environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Names of the volumes it needs; none: it was not made for the first nvidia-docker.
+    /// Names of the volumes it needs; none if it was not made for nvidia-docker 1.
     pub(super) volumes: Vec<String>,
-    /// The CUDA version that it was built for, or nothing.
+    /// The CUDA version that it was built for, or empty.
     pub(super) cuda: String,
-    /// The environment that its containers will have.
+    /// The environment of its containers.
     pub(super) environment: BTreeMap<String, String>,
-    /// NVIDIA_VISIBLE_DEVICES, where the command line sets it.
+    /// NVIDIA_VISIBLE_DEVICES, if the command line sets it.
     pub(super) visible_on_line: Option<String>,
 }
 
 impl Image {
-    /// Reads an image's configuration; `options` are the values of `--env`, `ours` finds a variable of this process.
+    /// Reads an image's configuration; `options` are the values of `--env`, `ours` looks up a variable of this process.
     pub(super) fn new<'a>(
         configuration: &Configuration,
         options: impl Iterator<Item = &'a str>,
@@ -42,7 +42,7 @@ impl Image {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (option, ours(option)),
             };
-            // A variable that is set nowhere is removed by docker.
+            // Docker drops a variable that is set nowhere.
             match value {
                 Some(value) => environment.insert(name.to_owned(), value),
                 None => environment.remove(name),
@@ -64,17 +64,17 @@ impl Image {
         }
     }
 
-    /// Whether its environment says that it uses GPUs.
+    /// Returns true if its environment requests GPUs.
     pub(super) fn uses_gpus(&self) -> bool {
         self.environment.contains_key(VISIBLE) || self.environment.contains_key("CUDA_VERSION")
     }
 
-    /// The GPUs that its environment, or the command line's, asks for.
+    /// Returns the GPUs that its environment, or the command line's, requests.
     pub(super) fn visible(&self) -> Option<&str> {
         self.environment.get(VISIBLE).map(String::as_str)
     }
 
-    /// Its requirements in libnvc's language; none if they are switched off.
+    /// Returns its requirements in libnvc's language; empty if they are disabled.
     pub(super) fn requirements(&self) -> Vec<&str> {
         if self.ignores_requirements() {
             return Vec::new();
@@ -86,7 +86,7 @@ impl Image {
             .collect()
     }
 
-    /// Whether NVIDIA_DISABLE_REQUIRE is true, in any way that the container toolkit takes.
+    /// Returns true if NVIDIA_DISABLE_REQUIRE is true, in any spelling that the container toolkit accepts.
     pub(super) fn ignores_requirements(&self) -> bool {
         let value = self.environment.get("NVIDIA_DISABLE_REQUIRE");
         value.is_some_and(|value| {

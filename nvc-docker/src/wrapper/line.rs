@@ -1,9 +1,9 @@
-//! Finds the command and the image in a docker command line, as docker itself would.
+//! Finds the command and the image in a docker command line, like docker itself.
 
 use super::options::{Scope, Takes, long_name};
 use crate::failure::{Failure, Result};
 
-/// What a command line is about. Numbers are positions of words.
+/// A parsed command line. Numbers are positions of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
     /// Words before this are docker's global options.
@@ -21,11 +21,11 @@ pub(super) struct Line {
 /// The command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Command {
-    /// `run` or `create`, also after `container`.
+    /// `run` or `create`, with or without `container`.
     Run,
     /// `version`.
     Version,
-    /// Anything else, and nothing.
+    /// Any other command, or none.
     #[default]
     Other,
 }
@@ -33,14 +33,14 @@ pub(super) enum Command {
 /// An option as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Given {
-    /// Without dashes; the long name for the few that have meaning here.
+    /// Without dashes; the long name for the few that matter here.
     pub(super) name: String,
     /// Its value, if it has one.
     pub(super) value: Option<String>,
 }
 
 impl Line {
-    /// The values that were given for an option of `run`, by its long name.
+    /// Returns the values of an option of `run`, by its long name.
     pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.options
             .iter()
@@ -49,10 +49,10 @@ impl Line {
     }
 }
 
-/// Reads a command line; `takes` says what an option takes.
+/// Parses a command line; `takes` returns whether an option takes a value.
 ///
 /// # Errors
-/// `empty argument`, and what `takes` says.
+/// `empty argument`, and those of `takes`.
 pub(super) fn read(
     words: &[String],
     mut takes: impl FnMut(Scope, &str) -> Result<Takes>,
@@ -86,7 +86,7 @@ pub(super) fn read(
     Ok(line)
 }
 
-/// The first word that is neither an option nor an option's value, and the options before it.
+/// Returns the first word that is neither an option nor an option's value, and the options before it.
 fn positional(
     words: &[String],
     start: usize,

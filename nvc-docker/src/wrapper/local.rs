@@ -1,4 +1,4 @@
-//! Asks this machine's driver what the classic way needs: versions, GPUs, device nodes.
+//! Queries this machine's driver for the classic back end: versions, GPUs, device nodes.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::device_id::Candidate;
 use crate::failure::{Failure, Result};
 use crate::libraries;
 
-/// How long NVML may take: a machine with many GPUs and without persistence mode needs its time.
+/// Time limit of NVML: a machine with many GPUs and without persistence mode is slow.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// This machine's driver.
@@ -24,7 +24,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Asks NVML, as a user without privileges.
+    /// Queries NVML as an unprivileged user.
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`.
@@ -47,7 +47,7 @@ impl Local {
         })
     }
 
-    /// The GPUs that can be chosen.
+    /// Returns the GPUs that can be selected.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let gpus = self.devices.gpus.iter();
         gpus.map(|gpu| Candidate {
@@ -58,7 +58,7 @@ impl Local {
         .collect()
     }
 
-    /// The newest CUDA version that containers can use: none without the CUDA library, which they are given.
+    /// Returns the newest CUDA version that containers can use; None without the CUDA library, which they would get.
     pub(super) fn cuda(&self) -> Result<CudaVersion> {
         match libraries::are_there("libcuda.so.1")? {
             true => CudaVersion::parse(&self.versions.cuda),
@@ -66,7 +66,7 @@ impl Local {
         }
     }
 
-    /// Checks an image's requirements on the GPUs that are chosen.
+    /// Checks an image's requirements on the selected GPUs.
     ///
     /// # Errors
     /// `unsatisfied condition: …`, `invalid expression`.
@@ -83,10 +83,10 @@ impl Local {
     }
 }
 
-/// The device nodes that all GPUs share.
+/// Returns the device nodes that all GPUs share.
 ///
 /// # Errors
-/// That /dev cannot be looked at.
+/// If /dev cannot be read.
 pub(crate) fn control_devices() -> Result<Vec<String>> {
     const TOOLS: &str = "/dev/nvidia-uvm-tools";
     let mut devices = vec!["/dev/nvidiactl".to_owned(), "/dev/nvidia-uvm".to_owned()];

@@ -1,7 +1,7 @@
-//! Knows which of docker's options take a value.
+//! Lists which of docker's options take a value.
 //!
-//! The tables are of docker 1.9 to 29: no option has ever changed sides. An option that they do not have is looked up
-//! in the installed docker's own help.
+//! The tables cover docker 1.9 to 29: no option has ever changed in that respect. Unknown options are looked up in the
+//! installed docker's own help.
 
 /// An option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub(super) enum Takes {
     Value,
 }
 
-/// Where an option stands.
+/// The position of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Before the command.
@@ -37,7 +37,7 @@ const RUN_VALUES: &str = "\
     stop-signal stop-timeout storage-opt sysctl tmpfs u ulimit user userns uts v volume volume-driver volumes-from w \
     workdir";
 
-/// What an option takes, by its name without dashes; none for an option that came after this program.
+/// Returns whether an option takes a value, by its name without dashes; None for an option newer than this program.
 pub(super) fn known(scope: Scope, name: &str) -> Option<Takes> {
     let (flags, values) = match scope {
         Scope::Global => (GLOBAL_FLAGS, GLOBAL_VALUES),
@@ -53,7 +53,7 @@ pub(super) fn known(scope: Scope, name: &str) -> Option<Takes> {
     }
 }
 
-/// The long name of an option that matters here.
+/// Returns the long name of a relevant option.
 pub(super) fn long_name(scope: Scope, name: &str) -> &str {
     match (scope, name) {
         (Scope::Global, "H") => "host",
@@ -63,7 +63,7 @@ pub(super) fn long_name(scope: Scope, name: &str) -> &str {
     }
 }
 
-/// What an option takes, by the text of `docker --help` or `docker run --help`.
+/// Returns whether an option takes a value, from the output of `docker --help` or `docker run --help`.
 ///
 /// Lines are `  -a, --attach list   What it is`: the word before the gap is the kind of value.
 pub(super) fn in_help(help: &str, name: &str) -> Option<Takes> {

@@ -1,7 +1,7 @@
-//! Asks the plugin of another machine, and takes from its answer what is known to be harmless.
+//! Queries another machine's plugin, and accepts only harmless parts of its answer.
 //!
-//! The answer crosses a network without protection, so options are made here: a device node below /dev, a version. All
-//! else is refused, as is any status but 200.
+//! The answer crosses a network without protection, so options are constructed here from a device node below /dev and a
+//! version. Everything else is rejected, as is any status but 200.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,9 +18,9 @@ use crate::VOLUME_DRIVER;
 use crate::driver_volume::{self, MOUNT_POINT};
 use crate::failure::{Failure, Result};
 
-/// How long one request may take.
+/// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest answer: that about sixteen GPUs has 12 kB.
+/// Size limit of an answer: one about sixteen GPUs has 12 kB.
 const LONGEST: usize = 4 << 20;
 
 /// The plugin of another machine.
@@ -58,7 +58,7 @@ struct CommandLine {
 }
 
 impl Remote<'_> {
-    /// The driver's versions.
+    /// Returns the driver's versions.
     pub(super) fn versions(&self) -> Result<Versions> {
         let Info { version } = self.get("/gpu/info/json")?;
         Ok(Versions {
@@ -67,7 +67,7 @@ impl Remote<'_> {
         })
     }
 
-    /// Devices and volumes for these ids and names of volumes.
+    /// Returns devices and volumes for these ids and names of volumes.
     pub(super) fn classic(&self, ids: &[&str], volumes: &[String]) -> Result<Classic> {
         let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
         let path = format!(
@@ -103,7 +103,7 @@ impl Remote<'_> {
     }
 }
 
-/// Names in a query, joined by what the plugin takes for spaces.
+/// Joins names for a query by the separator that the plugin decodes as spaces.
 fn query(names: &[&str]) -> String {
     let one = |name: &&str| -> String {
         let byte = |b: u8| match b {
@@ -117,7 +117,7 @@ fn query(names: &[&str]) -> String {
     names.iter().map(one).collect::<Vec<_>>().join("+")
 }
 
-/// What is taken of the plugin's answer.
+/// Filters the plugin's answer.
 ///
 /// # Errors
 /// `the plugin at the remote host asks for …, which is refused`.
@@ -149,7 +149,7 @@ fn vetted(line: CommandLine) -> Result<Classic> {
     })
 }
 
-/// Whether a path is that of one of NVIDIA's device nodes.
+/// Returns true if a path is one of NVIDIA's device nodes.
 fn is_device(path: &str) -> bool {
     let rest = path.strip_prefix("/dev/nvidia").unwrap_or("/");
     let in_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -193,7 +193,7 @@ fn over_tcp(host: &str, port: u16, path: &str) -> Result<Vec<u8>> {
     Err(refusal.unwrap_or_else(|| Failure::new(format!("{host}:{port} has no address"))))
 }
 
-/// Through the machine's own ssh, which knows hosts and keys and asks for passwords.
+/// Uses the machine's own ssh, which has the hosts and keys and asks for passwords.
 fn over_ssh(
     user: Option<&str>,
     host: &str,
@@ -216,7 +216,7 @@ fn over_ssh(
             Failure::new(format!("ssh: {error}")).hint("is an ssh client installed?")
         })?;
     let answer = exchange(&mut child, path);
-    // It may have ended by itself, with its own words on standard error.
+    // It may have ended by itself, with its own message on standard error.
     let _ = child.kill();
     let status = child.wait().map(|status| status.to_string());
     match answer {
@@ -226,7 +226,7 @@ fn over_ssh(
     }
 }
 
-/// A password may have to be typed, so this waits as long as ssh does.
+/// Waits as long as ssh does, because the user may have to type a password.
 fn exchange(child: &mut Child, path: &str) -> std::io::Result<Vec<u8>> {
     if let Some(stdin) = &mut child.stdin {
         stdin.write_all(request(path).as_bytes())?;
@@ -266,7 +266,7 @@ fn read_until<S: Read>(
     }
 }
 
-/// Gives an answer to the parsers, for fuzzing.
+/// Passes an answer to the parsers, for fuzzing.
 pub(super) fn parse(bytes: &[u8]) {
     let _ = is_whole(bytes);
     let body = body(bytes);

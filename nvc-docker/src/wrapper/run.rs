@@ -1,4 +1,4 @@
-//! Runs the wrapper from its arguments to the moment when it becomes docker.
+//! Runs the wrapper from its arguments until it executes docker.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,10 +22,10 @@ use crate::failure::{Failure, Result};
 use crate::log_line::{complain, say};
 use crate::{VERSION, modprobe};
 
-/// The first version of the engine's interface that takes a volume's driver in `--mount`.
+/// The first version of the engine's API that accepts a volume's driver in `--mount`.
 const MOUNT_SINCE: (u32, u32) = (1, 30);
 
-/// Runs the wrapper; returns the exit status if it does not become docker.
+/// Runs the wrapper; returns the exit code if it does not execute docker.
 pub fn run() -> u8 {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     match hand_over(&words) {
@@ -37,13 +37,13 @@ pub fn run() -> u8 {
     }
 }
 
-/// Everything that the invocation consists of.
+/// The parts of an invocation.
 struct Invocation<'a> {
     words: &'a [OsString],
     line: Line,
-    /// With the global options, for questions.
+    /// With the global options, for queries.
     docker: Docker,
-    /// Without them, since they are among the words that are handed over.
+    /// Without them, because they are part of the passed-on command line.
     bare: Docker,
     place: Place,
     is_dry: bool,
@@ -77,7 +77,7 @@ fn hand_over(words: &[OsString]) -> Result<()> {
     match (invocation.line.command, invocation.line.image) {
         (Command::Run, Some(image)) => invocation.start_container(image, &texts),
         (Command::Version, _) => {
-            // What is printed stays in front of what docker prints.
+            // This output must precede docker's.
             use std::io::Write as _;
             let _ = writeln!(std::io::stdout(), "NVIDIA Docker: {VERSION}\n");
             let _ = std::io::stdout().flush();
@@ -88,15 +88,15 @@ fn hand_over(words: &[OsString]) -> Result<()> {
 }
 
 impl Invocation<'_> {
-    /// Hands the command over as it is.
+    /// Passes the command on unchanged.
     fn unchanged(&self, reason: &str) -> Result<()> {
         self.finish(self.words, &format!("unchanged: {reason}"))
     }
 
-    /// Hands the command over with arguments before the image.
+    /// Passes the command on with additional arguments before the image.
     fn with(&self, image: usize, arguments: Vec<String>, choice: &Choice) -> Result<()> {
         let (before, after) = self.words.split_at(image);
-        // Behind `--` an option would be taken for the image.
+        // After `--` an option would be taken for the image.
         let (before, dashes) = match before.split_last() {
             Some((last, rest)) if last == "--" && self.is_end_of_options(image) => {
                 (rest, Some(last.clone()))
@@ -113,7 +113,7 @@ impl Invocation<'_> {
         self.finish(&words, &format!("back end {}: {reason}", backend.name()))
     }
 
-    /// Whether the word before the image is the `--` that ends the options, and not the value of one.
+    /// Returns true if the word before the image is the `--` that ends the options, rather than an option's value.
     fn is_end_of_options(&self, image: usize) -> bool {
         let last = self.line.options.last();
         !last.is_some_and(|given| {
@@ -153,7 +153,7 @@ impl Invocation<'_> {
             Some(text) => Some(Backend::parse(&text)?),
             None => None,
         };
-        // All at once: each takes docker a good part of its time to start.
+        // In parallel, because most of each call's time is docker's start.
         let version = self.docker.ask(&["version", "--format", "{{json .}}"])?;
         let info = self.docker.ask(&["info", "--format", "{{json .}}"])?;
         let inspect = ["inspect", "--type=image", name];
@@ -216,7 +216,7 @@ impl Invocation<'_> {
         self.with(at, arguments, &choice)
     }
 
-    /// Whether the engine that is asked is this machine's, so that this machine's driver counts.
+    /// Returns true if the engine is this machine's, so that this machine's driver counts.
     fn is_local(&self, engine: &Engine) -> bool {
         let mut hosts = self
             .line
@@ -239,7 +239,7 @@ impl Invocation<'_> {
             && (context == "default" || host.is_some())
     }
 
-    /// The arguments for an engine that finds GPUs itself.
+    /// Returns the arguments for an engine that finds GPUs itself.
     fn modern(
         &self,
         backend: Backend,
@@ -248,7 +248,7 @@ impl Invocation<'_> {
         is_local: bool,
     ) -> Result<Vec<String>> {
         let mut selection = Selection::new(nv_gpu, image)?;
-        // The runtime and `--gpus` check requirements in the container's place.
+        // The runtime and `--gpus` check requirements when the container starts.
         let requirements = match backend {
             Backend::Cdi => image.requirements(),
             _ => Vec::new(),
@@ -259,19 +259,19 @@ impl Invocation<'_> {
             match Local::ask() {
                 Ok(local) => selection = checked(&local, selection, image, &requirements)?,
                 Err(failure) if selection.has_prefixes() => return Err(failure),
-                // The engine may find a driver where this program does not look.
+                // The engine may find a driver in directories that this program does not search.
                 Err(failure) => say(&format!(
                     "Warning: the image's requirements are not checked: {failure}"
                 )),
             }
         }
-        // What the user or the image says already needs no repetition.
+        // A setting of the user or the image need not be repeated.
         let sets_visible = !items(nv_gpu).is_empty()
             || (image.visible().is_none() && image.visible_on_line.is_none());
         Ok(of_engine(backend, &selection, sets_visible))
     }
 
-    /// The arguments of the classic way: devices, and the volume if the image asks for it.
+    /// Returns the arguments of the classic back end: devices, and the volume if the image requests it.
     fn classic(&self, engine: &Engine, image: &Image, nv_gpu: &str) -> Result<Vec<String>> {
         let ids = items(nv_gpu);
         let has_driver = self
@@ -283,7 +283,7 @@ impl Invocation<'_> {
             true => Mounting::Apart,
             false => Mounting::WithDriver,
         };
-        // NV_BACKEND=volume, for an image that was not made for it.
+        // NV_BACKEND=volume, for an image that does not request a volume.
         let volumes = match image.volumes.is_empty() {
             true => vec![VOLUME.to_owned()],
             false => image.volumes.clone(),
@@ -373,7 +373,7 @@ fn checked(
     Ok(selection)
 }
 
-/// Checks an image's CUDA label, or only warns where the image says that requirements do not count.
+/// Checks an image's CUDA label; only warns if the image disables requirements.
 fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
     match cuda_version::check(driver, &image.cuda) {
         Err(failure) if image.ignores_requirements() => {
@@ -384,7 +384,7 @@ fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
     }
 }
 
-/// Whether a CDI specification of GPUs lies in one of these directories.
+/// Returns true if one of these directories has a CDI specification of GPUs.
 fn specifies(directories: &[String]) -> bool {
     let has_kind = |path: std::path::PathBuf| {
         let is_spec = path
@@ -404,7 +404,7 @@ fn specifies(directories: &[String]) -> bool {
     })
 }
 
-/// A variable's value; an empty one is as one that is not set.
+/// Returns a variable's value; an empty one counts as unset.
 fn variable(name: &str) -> Option<String> {
     let value = std::env::var_os(name)?;
     let text = String::from_utf8_lossy(value.as_bytes()).into_owned();

@@ -1,25 +1,25 @@
-//! Says which GPUs a container gets where the engine finds them itself: CDI, the runtime, `--gpus`.
+//! Selects GPUs for engines that find them themselves: CDI, the runtime, `--gpus`.
 
 use crate::device_id::{Candidate, find, items};
 use crate::failure::{Failure, Result};
 
 use super::image::Image;
 
-/// Which GPUs.
+/// The selected GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
     All,
-    /// None at all: the image or the user says so.
+    /// None: the image or the user disables GPUs.
     Nothing,
     /// By name: index, UUID, or a MIG device's, in the order of the request.
     These(Vec<String>),
 }
 
 impl Selection {
-    /// What NV_GPU says, or else the command line's or the image's NVIDIA_VISIBLE_DEVICES, or else all.
+    /// Returns NV_GPU's GPUs, or else those of NVIDIA_VISIBLE_DEVICES on the command line or in the image, or else all.
     ///
     /// # Errors
-    /// `invalid device: <id>` for what cannot be a name.
+    /// `invalid device: <id>` for an invalid name.
     pub(super) fn new(nv_gpu: &str, image: &Image) -> Result<Self> {
         let chosen = items(nv_gpu);
         if !chosen.is_empty() {
@@ -40,7 +40,7 @@ impl Selection {
         }
         let mut names: Vec<String> = Vec::new();
         for id in ids {
-            // A CDI name is taken for the device it ends with.
+            // A CDI name stands for the device it ends with.
             let name = id.rsplit_once('=').map_or(*id, |(_, name)| name);
             let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
             if name.is_empty()
@@ -49,7 +49,7 @@ impl Selection {
             {
                 return Err(Failure::new(format!("invalid device: {id}")));
             }
-            // Signs and leading zeros are tolerated in indices, as in the classic way.
+            // Signs and leading zeros are accepted in indices, as in the classic back end.
             let name = name
                 .parse::<u32>()
                 .map_or_else(|_| name.to_owned(), |index| index.to_string());
@@ -60,7 +60,7 @@ impl Selection {
         Ok(Self::These(names))
     }
 
-    /// Whether a name may be the beginning of a UUID, which only this program knows to complete.
+    /// Returns true if a name may be a UUID prefix, which only this program can complete.
     pub(super) fn has_prefixes(&self) -> bool {
         let Self::These(names) = self else {
             return false;
@@ -68,10 +68,10 @@ impl Selection {
         names.iter().any(|name| is_prefix(name))
     }
 
-    /// Completes the beginnings of UUIDs by the UUIDs there are.
+    /// Completes UUID prefixes from the existing UUIDs.
     ///
     /// # Errors
-    /// `invalid device: <id>` for one that none begins with.
+    /// `invalid device: <id>` for a prefix without a match.
     pub(super) fn complete(self, gpus: &[Candidate]) -> Result<Self> {
         let Self::These(names) = self else {
             return Ok(self);
@@ -96,7 +96,7 @@ impl Selection {
     }
 }
 
-/// Whether a name is the beginning of a GPU's UUID and not the whole, which has 40 characters.
+/// Returns true if a name is a prefix of a GPU's UUID and not a whole one, which has 40 characters.
 fn is_prefix(name: &str) -> bool {
     name.starts_with("GPU-") && name.len() < 40
 }

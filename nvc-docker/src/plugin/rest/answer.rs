@@ -1,4 +1,4 @@
-//! Makes answers: a status, a type, a body.
+//! Builds answers: a status, a type, a body.
 
 use std::borrow::Cow;
 
@@ -11,17 +11,17 @@ use serde::Serialize;
 /// An answer.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// The type of texts.
+/// Content type of text.
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
-/// The type of JSON.
+/// Content type of JSON.
 pub(super) const JSON: &str = "application/json";
 
-/// What is said where nothing is.
+/// Body for unknown paths.
 pub(crate) const NOT_FOUND_TEXT: &str = "404 page not found\n";
-/// What is said of failures whose cause is in the log only.
+/// Body for failures whose cause is only in the log.
 pub(crate) const INTERNAL_ERROR: &str = "internal error, check logs for details\n";
 
-/// An answer of a type.
+/// Builds an answer with a content type.
 pub(crate) fn of_type(
     status: StatusCode,
     kind: &'static str,
@@ -43,17 +43,17 @@ pub(crate) fn of_type(
     answer
 }
 
-/// A text.
+/// Builds a text answer.
 pub(super) fn text(status: StatusCode, body: impl Into<Cow<'static, str>>) -> Answer {
     of_type(status, TEXT, body)
 }
 
-/// A value as one line of JSON, with the characters escaped that Go escapes.
+/// Serialises a value as one line of JSON, escaping the characters that Go escapes.
 pub(crate) fn json(value: &impl Serialize) -> String {
-    // The values have neither maps with odd keys nor numbers that JSON lacks.
+    // The values contain neither maps with keys that are not strings nor numbers that JSON lacks.
     let mut text = serde_json::to_string(value).unwrap_or_default();
     if text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-        // They occur in strings only.
+        // They occur only in strings.
         text = text
             .replace('<', r"\u003c")
             .replace('>', r"\u003e")

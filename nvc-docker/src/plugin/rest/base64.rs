@@ -1,8 +1,8 @@
-//! Writes bytes in the alphabet for URLs, without padding.
+//! Encodes bytes as URL-safe base64 without padding.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The text of some bytes.
+/// Encodes bytes.
 pub(super) fn url_safe(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 4 / 3 + 3);
     for group in bytes.chunks(3) {

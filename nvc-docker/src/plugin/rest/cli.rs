@@ -1,4 +1,4 @@
-//! Says which options give a container GPUs: docker's, as text and JSON, and those of Mesos.
+//! Formats the options that give a container GPUs: docker's, as text and JSON, and those of Mesos.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The options that a query asks for.
+    /// Returns the options for a query.
     ///
     /// # Errors
     /// `invalid device: <id>`, `invalid volume: <name>`, NVML's words.
@@ -45,12 +45,12 @@ impl Options {
         })
     }
 
-    /// As JSON.
+    /// Formats them as JSON.
     pub(super) fn json(&self) -> String {
         json_line(self)
     }
 
-    /// As words on one line, without its end.
+    /// Formats them as words on one line, without a newline.
     pub(super) fn text(&self) -> String {
         let driver = format!("--volume-driver={}", self.volume_driver);
         let volumes = self.volumes.iter().map(|bind| format!("--volume={bind}"));
@@ -63,10 +63,10 @@ impl Options {
     }
 }
 
-/// The options of a Mesos agent.
+/// Returns the options of a Mesos agent.
 ///
 /// # Errors
-/// That the versions are unknown.
+/// If the versions are unknown.
 pub(super) fn mesos(known: &Known) -> Result<String> {
     let packed =
         miniz_oxide::deflate::compress_to_vec_zlib(super::info::json(known)?.as_bytes(), 9);

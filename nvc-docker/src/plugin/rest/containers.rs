@@ -1,17 +1,17 @@
-//! Finds the container that a process belongs to, by its control group.
+//! Finds a process's container by its cgroup.
 
 use std::fs;
 
-/// Characters of a container's id that people use.
+/// Length of a short container id.
 const SHORT: usize = 12;
 
-/// The short id of the container that a process of this machine belongs to.
+/// Returns the short id of the container that a process of this machine belongs to.
 pub(super) fn of_process(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     in_cgroups(&text)
 }
 
-/// The first id of 64 hexadecimal digits in a text such as `0::/system.slice/docker-ID.scope`.
+/// Returns the first id of 64 hexadecimal digits in a text such as `0::/system.slice/docker-ID.scope`.
 fn in_cgroups(text: &str) -> Option<String> {
     let is_id = |part: &&str| part.len() == 64 && part.bytes().all(|b| b.is_ascii_hexdigit());
     let id = text.split(['/', '-', '.', ':', '\n']).find(is_id)?;

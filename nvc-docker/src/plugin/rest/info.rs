@@ -1,4 +1,4 @@
-//! Says what the GPUs are, in version 1.0: JSON and text.
+//! Formats the facts about GPUs in version 1.0: JSON and text.
 
 use std::fs;
 
@@ -82,10 +82,10 @@ struct Memory {
     bandwidth: Option<u64>,
 }
 
-/// The versions as texts.
+/// Returns the versions as text.
 ///
 /// # Errors
-/// NVML's or CUDA's words.
+/// NVML's or CUDA's message.
 fn versions(known: &Known) -> Result<Version> {
     Ok(Version {
         driver: known.versions.driver.clone().map_err(Failure::new)?,
@@ -98,10 +98,10 @@ fn versions(known: &Known) -> Result<Version> {
     })
 }
 
-/// The JSON of /gpu/info/json.
+/// Returns the JSON of /gpu/info/json.
 ///
 /// # Errors
-/// That the versions are unknown.
+/// If the versions are unknown.
 pub(super) fn json(known: &Known) -> Result<String> {
     Ok(super::answer::json(&Info {
         version: versions(known)?,
@@ -109,10 +109,10 @@ pub(super) fn json(known: &Known) -> Result<String> {
     }))
 }
 
-/// The text of /gpu/info.
+/// Returns the text of /gpu/info.
 ///
 /// # Errors
-/// That the versions are unknown.
+/// If the versions are unknown.
 pub(super) fn text(known: &Known) -> Result<String> {
     let version = versions(known)?;
     let mut lines = Lines::default();
@@ -183,7 +183,7 @@ fn device(gpu: &GpuFacts) -> Device<'_> {
         },
         clocks: Clocks {
             cores: gpu.core_clock,
-            // Upstream asks no further where the first is not there.
+            // Upstream does not query the second value if the first is missing.
             memory: gpu.core_clock.and(gpu.memory_clock),
         },
         topology: Some(peers).filter(|peers| !peers.is_empty()),
@@ -201,7 +201,7 @@ fn device(gpu: &GpuFacts) -> Device<'_> {
     }
 }
 
-/// The families that version 1.0 has names for; /v2 knows those that came later.
+/// Returns the family's name in version 1.0; /v2 has the later ones.
 fn family(major: i32) -> Option<&'static str> {
     Some(match major {
         1 => "Tesla",
@@ -213,7 +213,7 @@ fn family(major: i32) -> Option<&'static str> {
     })
 }
 
-/// The number of cores, for the architectures that version 1.0 knows.
+/// Returns the number of cores, for the architectures of version 1.0.
 pub(super) fn cores(gpu: &GpuFacts) -> Option<u32> {
     let of_one = match gpu.arch? {
         (1, 0..=3) => 8,
@@ -227,7 +227,7 @@ pub(super) fn cores(gpu: &GpuFacts) -> Option<u32> {
     Some(gpu.multiprocessors?.saturating_mul(of_one))
 }
 
-/// MB/s of all PCIe lanes.
+/// Returns the bandwidth of all PCIe lanes in MB/s.
 pub(super) fn link_bandwidth(gpu: &GpuFacts) -> Option<u32> {
     let of_one: u32 = match gpu.link_generation? {
         1 => 250,
@@ -241,20 +241,20 @@ pub(super) fn link_bandwidth(gpu: &GpuFacts) -> Option<u32> {
     Some(gpu.link_width?.saturating_mul(of_one))
 }
 
-/// MB/s of the memory, which transfers twice a clock.
+/// Returns the memory bandwidth in MB/s, with two transfers per clock.
 pub(super) fn memory_bandwidth(gpu: &GpuFacts) -> Option<u64> {
     let clock = u64::from(gpu.cuda_memory_clock? / 1000);
     Some(2 * clock * u64::from(gpu.bus_width? / 8))
 }
 
-/// The NUMA node of a PCI device, where the machine has such.
+/// Returns the NUMA node of a PCI device, if the machine has NUMA.
 pub(super) fn numa_node(busid: &str) -> Option<u32> {
     let name = busid.to_ascii_lowercase();
     let text = fs::read_to_string(format!("/sys/bus/pci/devices/{name}/numa_node")).ok()?;
     text.trim().parse().ok()
 }
 
-/// The number of a distance in version 1.0.
+/// Returns the number of a topology distance in version 1.0.
 fn link(level: Option<i32>) -> u8 {
     match level {
         Some(0) => 6,
@@ -267,7 +267,7 @@ fn link(level: Option<i32>) -> u8 {
     }
 }
 
-/// The words for a distance.
+/// Returns the description of a topology distance.
 fn link_text(link: u8) -> &'static str {
     match link {
         6 => "Same board",

@@ -1,17 +1,17 @@
-//! Lays out texts of labelled lines: the values of lines that follow each other stand below each other.
+//! Formats labelled lines; the values of consecutive lines are aligned.
 
 use std::fmt::{Display, Write as _};
 
-/// A text that grows.
+/// A growing text.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     text: String,
-    /// Labelled lines whose width is not known yet.
+    /// Labelled lines of a block whose width is not known yet.
     run: Vec<(String, String)>,
 }
 
 impl Lines {
-    /// A line with a value; missing ones are `N/A`.
+    /// Adds a line with a value; missing ones are `N/A`.
     pub(super) fn value(&mut self, label: &str, value: Option<impl Display>, unit: &str) {
         let value = match value {
             Some(value) => format!("{value}{unit}"),
@@ -20,14 +20,14 @@ impl Lines {
         self.run.push((format!("{label}:"), value));
     }
 
-    /// A line without a value: it ends the alignment of those before it.
+    /// Adds a line without a value, which ends the aligned block before it.
     pub(super) fn plain(&mut self, line: &str) {
         self.end_run();
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     pub(super) fn finish(mut self) -> String {
         self.end_run();
         self.text

@@ -1,4 +1,4 @@
-//! Says what the GPUs do as Prometheus reads it.
+//! Formats the state of the GPUs for Prometheus.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use libnvc::host::monitor::{GpuFacts, GpuStatus};
 use crate::VERSION;
 use crate::plugin::gpus::Doing;
 
-/// Prometheus' type of its text format.
+/// Content type of Prometheus' text format.
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A value of a GPU.
 type Reading = fn(&GpuFacts, &GpuStatus) -> Option<f64>;
 
-/// Name, what it is, type, reading.
+/// Name, description, type, reading.
 const METRICS: &[(&str, &str, &str, Reading)] = &[
     ("nvidia_gpu_power_watts", "Power drawn.", "gauge", |_, s| {
         Some(f64::from(s.power?) / 1000.0)
@@ -104,7 +104,7 @@ const METRICS: &[(&str, &str, &str, Reading)] = &[
     ),
 ];
 
-/// The whole text.
+/// Returns the whole text.
 pub(super) fn text(doing: &Doing) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -1,6 +1,6 @@
-//! Reads paths and queries of requests as Go's library does. Pure.
+//! Parses paths and queries of requests like Go's library. Pure.
 
-/// The bytes of a text with `%xx`; None if an escape is malformed. In queries a plus sign is a space.
+/// Decodes `%xx` in a text; None if an escape is malformed. In queries a plus sign is a space.
 fn unescaped(text: &str, is_query: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -22,7 +22,7 @@ fn unescaped(text: &str, is_query: bool) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The first value of a key; pairs that are malformed are as if they were not there.
+/// Returns the first value of a key; ignores malformed pairs.
 pub(super) fn value(query: &str, key: &str) -> Option<String> {
     query
         .split('&')
@@ -34,22 +34,22 @@ pub(super) fn value(query: &str, key: &str) -> Option<String> {
         })
 }
 
-/// A list in a query: separated by single spaces; None for everything.
+/// Returns a list in a query, separated by single spaces; None for everything.
 pub(super) fn list(query: &str, key: &str) -> Option<Vec<String>> {
     let value = value(query, key).filter(|value| !value.is_empty() && value != "*")?;
     Some(value.split(' ').map(str::to_owned).collect())
 }
 
-/// What a path means: itself, another one, or nothing.
+/// The meaning of a path: itself, a redirect, or invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Path {
     Plain(String),
-    /// It has empty parts, `.` or `..`; this is the path that is meant, escaped.
+    /// It contains empty parts, `.` or `..`; the value is the cleaned path, escaped.
     Moved(String),
     Malformed,
 }
 
-/// Reads a path.
+/// Parses a path.
 pub(super) fn path(raw: &str) -> Path {
     let Some(text) = unescaped(raw, false) else {
         return Path::Malformed;

@@ -1,4 +1,4 @@
-//! Finds the answer to a request by its path, and refuses browsers that come for other pages.
+//! Routes a request by its path, and rejects cross-site requests of browsers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::plugin::gpus::Gpus;
 /// The status page, with its style and script.
 const PAGE: &str = include_str!("page.html");
 
-/// What the page may do: nothing but itself.
+/// The page's content policy: only its own style, script and data.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
@@ -29,7 +29,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// The interface over these GPUs, for browsers that know this machine by one of these names.
+    /// Serves these GPUs to browsers that use one of these names for this machine.
     pub(crate) fn new(gpus: Arc<Gpus>, hosts: Vec<String>) -> Self {
         Self { gpus, hosts }
     }
@@ -104,7 +104,7 @@ impl Rest {
         })
     }
 
-    /// Every failure is the client's to read here.
+    /// Here every failure is reported to the client.
     async fn docker_cli(&self, query: &str, is_json: bool) -> Answer {
         let options = match self.gpus.known().await {
             Ok(known) => cli::Options::new(&known, query),
@@ -131,14 +131,14 @@ impl Rest {
     }
 }
 
-/// Whether a request comes from a program, or from a page of this machine.
+/// Returns true if a request comes from a program, or from a page of this machine.
 ///
-/// A page of another site can have its name resolved to this machine's address and then ask for anything: the name
-/// gives it away. Addresses cannot be had that way.
+/// A page of another site can make its name resolve to this machine's address (DNS rebinding) and then request
+/// anything, but its requests carry that name. Requests by address cannot be forged this way.
 pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[String]) -> bool {
     let of_header = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let mut named = headers.get_all(HOST).iter();
-    // None in HTTP/1.0, which no browser of today speaks.
+    // Absent in HTTP/1.0, which no current browser uses.
     let (first, second) = (named.next(), named.next());
     if second.is_some() {
         return false;
@@ -186,7 +186,7 @@ fn is_ours(name: &str, hosts: &[String]) -> bool {
         name.eq_ignore_ascii_case("localhost")
             || name.len() > 10 && name.to_ascii_lowercase().ends_with(".localhost")
     };
-    // The name that the wrapper and upstream's use.
+    // The name used by our wrapper and upstream's.
     name == "plugin"
         || is_local(name)
         || bare.parse::<IpAddr>().is_ok()

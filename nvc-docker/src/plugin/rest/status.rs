@@ -1,6 +1,6 @@
-//! Says what the GPUs do, in version 1.0: JSON and text.
+//! Formats the state of the GPUs in version 1.0: JSON and text.
 //!
-//! A GPU that fails has no values; the others have theirs.
+//! A failing GPU has no values; the others are unaffected.
 
 use libnvc::host::monitor::{GpuFacts, GpuStatus, ProcessStatus};
 use serde::Serialize;
@@ -88,7 +88,7 @@ struct Process<'a> {
     memory_used: Option<u64>,
 }
 
-/// The JSON of /gpu/status/json.
+/// Returns the JSON of /gpu/status/json.
 pub(super) fn json(doing: &Doing) -> String {
     let nothing = GpuStatus::default();
     let devices = doing.status.iter();
@@ -99,7 +99,7 @@ pub(super) fn json(doing: &Doing) -> String {
     })
 }
 
-/// The text of /gpu/status.
+/// Returns the text of /gpu/status.
 pub(super) fn text(doing: &Doing) -> String {
     let nothing = GpuStatus::default();
     let mut lines = Lines::default();
@@ -167,7 +167,7 @@ fn add_device(lines: &mut Lines, gpu: &GpuFacts, device: &Device<'_>) {
 
 fn device(status: &GpuStatus) -> Device<'_> {
     let mib = |bytes: u64| bytes >> 20;
-    // Upstream asks no further where the first of a group is not there.
+    // Upstream does not query the rest of a group if its first value is missing.
     let [l1_cache, l2_cache, global] = match status.ecc_errors {
         [None, ..] => [None; 3],
         errors => errors,

@@ -1,4 +1,4 @@
-//! Says all that is known of the GPUs in one document, version 2: with names, units in the keys, and each GPU's error.
+//! Formats all data about the GPUs in one document, version 2: with names, units in the keys, and each GPU's error.
 
 use libnvc::host::monitor::{GpuFacts, GpuStatus, MigFacts, ProcessStatus, StatusOf};
 use serde::Serialize;
@@ -44,7 +44,7 @@ struct Gpu<'a> {
     max_clocks_megahertz: Clocks,
     pcie: Pcie,
     peers: Vec<Peer<'a>>,
-    /// None where the status is unknown; `error` says why.
+    /// None if the status is unknown; `error` has the reason.
     status: Option<Status<'a>>,
     error: Option<&'a str>,
     mig_devices: Vec<MigDevice<'a>>,
@@ -132,7 +132,7 @@ struct MigDevice<'a> {
     memory_bytes: Option<u64>,
 }
 
-/// The document.
+/// Returns the document.
 pub(super) fn document(doing: &Doing) -> String {
     let versions = &doing.known.versions;
     let pairs = doing.known.gpus.iter().zip(doing.status.iter());

@@ -1,6 +1,6 @@
 //! Names architectures and links for version 2, up to the newest.
 
-/// The name of an architecture, by the compute capability.
+/// Returns the name of an architecture by its compute capability.
 pub(super) fn architecture(arch: (i32, i32)) -> Option<&'static str> {
     Some(match arch {
         (1, _) => "Tesla",
@@ -18,7 +18,7 @@ pub(super) fn architecture(arch: (i32, i32)) -> Option<&'static str> {
     })
 }
 
-/// The name of a distance between two GPUs.
+/// Returns the name of a topology distance between two GPUs.
 pub(super) fn distance(level: Option<i32>) -> Option<&'static str> {
     Some(match level? {
         0 => "same board",

@@ -1,4 +1,4 @@
-//! Finds what is in the driver's volume: programs by the search path, libraries by the loader's cache.
+//! Finds the contents of the driver's volume: programs by the search path, libraries by the loader's cache.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use super::sections::Sections;
 use crate::failure::Result;
 use crate::libraries::{self, Library, Width};
 
-/// Programs; not those that set up the machine.
+/// Programs, except those that configure the machine.
 const PROGRAMS: [&str; 5] = [
     "nvidia-cuda-mps-control",
     "nvidia-cuda-mps-server",
@@ -20,7 +20,7 @@ const PROGRAMS: [&str; 5] = [
     "nvidia-smi",
 ];
 
-/// Libraries, by the beginnings of their names up to `.so`. Those after the empty line came with later drivers.
+/// Libraries, by name prefix up to `.so`. Those after the empty line came with later drivers.
 const LIBRARIES: &str = "
     libnvidia-ml libcuda libnvidia-ptxjitcompiler libnvidia-fatbinaryloader libnvidia-opencl libnvidia-compiler
     libvdpau_nvidia libnvidia-encode libnvcuvid libnvidia-fbc libnvidia-ifr
@@ -31,26 +31,26 @@ const LIBRARIES: &str = "
     libnvidia-nvvm libnvidia-nvvm70 libnvidia-gpucomp libnvidia-allocator libnvidia-opticalflow libnvidia-rtcore
     libnvoptix libnvidia-ngx libnvidia-glvkspirv libnvidia-pkcs11 libnvidia-pkcs11-openssl3";
 
-/// Libraries that other vendors have too.
+/// Library names that other vendors use too.
 const OF_ANY_VENDOR: [&str; 4] = ["EGL", "GL", "GLESv1_CM", "GLESv2"];
 
-/// What NVIDIA's need.
+/// Libraries that NVIDIA's versions of those need.
 const NVIDIAS: [&str; 3] = [
     "libnvidia-glcore.so",
     "libnvidia-eglcore.so",
     "libGLdispatch.so",
 ];
 
-/// The oldest kernel that the newer of two libraries for thread-local storage is for.
+/// The minimum kernel of the newer of two libraries for thread-local storage.
 const NEWER_TLS: [u32; 2] = [3, 99];
 
 /// Search path of a plugin that was started without one.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Something in the volume.
+/// An entry of the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Where, below the volume.
+    /// Its path in the volume.
     pub(super) place: PathBuf,
     pub(super) what: What,
 }
@@ -59,14 +59,14 @@ pub(super) struct Entry {
 pub(super) enum What {
     /// The file at this path.
     File(PathBuf),
-    /// A link to a file of the same directory.
+    /// A link to a file in the same directory.
     Link(String),
 }
 
-/// The driver's files as the machine has them now.
+/// Returns the machine's current driver files.
 ///
 /// # Errors
-/// That the loader's cache cannot be read.
+/// If the loader's cache cannot be read.
 pub(super) fn find() -> Result<Vec<Entry>> {
     let mut layout = Layout::default();
     for program in PROGRAMS {
@@ -96,7 +96,7 @@ fn is_listed(library: &Library) -> bool {
     })
 }
 
-/// The first executable file of a name, its links followed.
+/// Returns the first executable file of a name, with links resolved.
 fn in_search_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
     let path = path.unwrap_or_else(|| PATH.into());
@@ -110,7 +110,7 @@ fn in_search_path(name: &str) -> Option<PathBuf> {
 
 fn add_library(layout: &mut Layout, width: Width, file: &Path) {
     let Some((soname, is_nvidias)) = names(file) else {
-        // No library at all: nothing could load it.
+        // Not a library: nothing could load it.
         return;
     };
     let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
@@ -146,11 +146,11 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
     }
 }
 
-/// A library's SONAME, and whether it needs one of NVIDIA's; None if it is no library.
+/// Returns a library's SONAME, and whether it needs one of NVIDIA's; None if it is not a library.
 fn names(file: &Path) -> Option<(Option<String>, bool)> {
     let facts = LibraryFile::read(File::open(file).ok()?, &NVIDIAS)?;
     match facts.soname {
-        // Where the loader's view of the strings makes no sense, the linker's may.
+        // If the segments' string table is invalid, the sections' may be valid.
         Some(soname) if soname.is_empty() => Sections::read(file)?.names(&NVIDIAS),
         soname => Some((
             soname.and_then(|soname| soname.into_string().ok()),
@@ -159,7 +159,7 @@ fn names(file: &Path) -> Option<(Option<String>, bool)> {
     }
 }
 
-/// The name of `libNAME.so.VERSION`; None for files that are not called so.
+/// Returns the name of `libNAME.so.VERSION`; None for other file names.
 fn plain_name(file: &str) -> Option<&str> {
     let (name, version) = file.strip_prefix("lib")?.split_once(".so")?;
     let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -168,7 +168,7 @@ fn plain_name(file: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// Entries with names of their own.
+/// Entries with distinct names.
 #[derive(Debug, Default)]
 struct Layout {
     entries: Vec<Entry>,
@@ -176,7 +176,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Adds a file under its own name, unless another has that name already.
+    /// Adds a file under its own name, unless that name is taken.
     fn add_file(&mut self, directory: &str, file: &Path) -> bool {
         let Some(name) = file.file_name() else {
             return false;
@@ -185,7 +185,7 @@ impl Layout {
     }
 
     fn add_link(&mut self, directory: &str, name: &str, target: &str) {
-        // A name with a slash would lead elsewhere.
+        // A name with a slash would leave the directory.
         if !name.is_empty() && !name.contains('/') && name != "." && name != ".." {
             self.add(
                 Path::new(directory).join(name),

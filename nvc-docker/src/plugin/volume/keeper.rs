@@ -1,6 +1,6 @@
-//! Keeps the volumes: one thread that may mount, and carries out one order after the other.
+//! Manages the volumes in one thread, the only one that may mount, which executes orders one by one.
 //!
-//! The rest of the program has no capabilities. What asks from a network never runs where one is held.
+//! The rest of the program has no capabilities. Network requests are never handled by a thread with capabilities.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +13,7 @@ use super::store::Store;
 use crate::failure::{Failure, Result};
 use crate::log_line::say;
 
-/// What is to be done, to the volume of a driver version.
+/// An order for the volume of a driver version.
 #[derive(Debug)]
 pub(crate) enum Order {
     Create(String),
@@ -25,29 +25,29 @@ pub(crate) enum Order {
     List,
 }
 
-/// What came of it.
+/// The result of an order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// Where the volume is; none if there is no such volume.
+    /// The volume's path; None if there is no such volume.
     Path(Option<String>),
-    /// Versions and where their volumes are.
+    /// Versions and paths of their volumes.
     Versions(Vec<(String, String)>),
 }
 
 type Job = (Order, oneshot::Sender<Result<Outcome>>);
 
-/// The thread's other end.
+/// The other end of the thread's channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeper {
     orders: Sender<Job>,
 }
 
 impl Keeper {
-    /// Starts the thread over a directory of volumes. It keeps the capability to mount; the caller may give up its own.
+    /// Starts the thread for a directory of volumes. It keeps the capability to mount; the caller may drop its own.
     ///
     /// # Errors
-    /// That no thread can be had, or that another plugin keeps the same directory.
+    /// If no thread can be created, or another plugin uses the same directory.
     pub(crate) fn start(root: &Path) -> Result<Self> {
         let mut store = Store::open(root)?;
         let (orders, inbox) = channel();
@@ -62,10 +62,10 @@ impl Keeper {
         Ok(Self { orders })
     }
 
-    /// Has an order carried out.
+    /// Passes an order to the thread and waits for the result.
     ///
     /// # Errors
-    /// What went wrong on this machine.
+    /// A failure on this machine.
     pub(crate) async fn carry_out(&self, order: Order) -> Result<Outcome> {
         let gone = || Failure::new("the thread that keeps the volumes has ended");
         let (reply, answer) = oneshot::channel();
@@ -84,12 +84,12 @@ fn work(store: &mut Store, inbox: &Receiver<Job>) {
             Order::Unmount(version, user) => store.unmount(&version, &user).map(|()| Outcome::Done),
             Order::List => store.list().map(Outcome::Versions),
         };
-        // The client may have gone.
+        // The client may be gone.
         let _ = reply.send(outcome);
     }
 }
 
-/// Gives up all capabilities but those that mounting takes; as root also the right to write where root may.
+/// Drops all capabilities but those needed for mounting; as root also keeps CAP_DAC_OVERRIDE.
 fn keep_only_mounting() {
     let kept: CapsHashSet = [
         Capability::CAP_SYS_ADMIN,
@@ -112,7 +112,7 @@ fn keep_only_mounting() {
     }
 }
 
-/// Gives up all capabilities of the calling thread, and of threads it starts later.
+/// Drops all capabilities of the calling thread, and of threads it starts later.
 pub(crate) fn give_up_capabilities() {
     let cleared = caps::clear(None, CapSet::Ambient)
         .or(Ok::<(), caps::errors::CapsError>(()))

@@ -1,4 +1,4 @@
-//! Speaks docker's protocol of volume plugins.
+//! Implements docker's volume plugin protocol.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::log_line::{complain, say};
 use crate::plugin::gpus::Gpus;
 use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
 
-/// What docker must accept.
+/// Content types of which docker must accept one.
 const ACCEPTED: [&str; 2] = [
     "application/vnd.docker.plugins.v1.1+json",
     "application/vnd.docker.plugins.v1.2+json",
 ];
 
-/// The type of all answers of the protocol.
+/// Content type of all answers of the protocol.
 const KIND: &str = "application/vnd.docker.plugins.v1+json";
 
 /// The volume plugin.
@@ -35,7 +35,7 @@ pub(crate) struct Volumes {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Request {
     name: String,
-    /// Who mounts or unmounts; docker makes one for each container.
+    /// The user of a mount; docker generates one per container.
     id: String,
 }
 
@@ -92,12 +92,12 @@ struct Volume {
 }
 
 impl Volumes {
-    /// The plugin over a keeper of volumes; the driver's version comes from the GPUs.
+    /// Serves a keeper's volumes; the driver's version comes from the GPUs.
     pub(crate) fn new(keeper: Keeper, gpus: Arc<Gpus>) -> Self {
         Self { keeper, gpus }
     }
 
-    /// What the answer will not need the body for: a refusal.
+    /// Returns the rejection of a request that can be rejected without its body.
     pub(crate) fn refusal(request: &Parts) -> Option<Answer> {
         let accepts = request.headers.get(ACCEPT).map(HeaderValue::as_bytes);
         if !ACCEPTED.iter().any(|kind| accepts == Some(kind.as_bytes())) {
@@ -159,7 +159,7 @@ impl Volumes {
             Err(BadName::Unsupported) => Err(format!("unsupported volume: {}", request.name)),
         };
         if let Err(words) = &outcome {
-            // In the log too: docker shows it to the user only.
+            // In the log too, because docker shows it only to the user.
             say(&format!("{kind}: {words}"));
         }
         let (mountpoint, err) = match outcome {
@@ -179,7 +179,7 @@ impl Volumes {
         })
     }
 
-    /// The path where there is one, or the text for docker; an error is a fault of this machine.
+    /// Returns the path, if there is one, or the text for docker; an error is a failure of this machine.
     async fn carry_out(
         &self,
         call: &str,
@@ -188,7 +188,7 @@ impl Volumes {
     ) -> Result<Result<Option<String>, String>> {
         let name = &request.name;
         let missing = || Err(format!("no such volume: {name}"));
-        // Digits and dots that are no version: nothing has that name.
+        // Digits and dots that are not a version: no volume has that name.
         if !driver_volume::is_version(version) {
             return Ok(match call {
                 "Create" => Err(format!("invalid volume version: {name}")),
@@ -272,10 +272,10 @@ fn is_endpoint(path: &str) -> bool {
 }
 
 impl Request {
-    /// Reads a body as Go does: the first value counts, the case of keys does not, null is as nothing.
+    /// Parses a body like Go: the first value counts, keys are case-insensitive, null counts as absent.
     ///
     /// # Errors
-    /// That the body is not an object with texts.
+    /// If the body is not an object with strings.
     pub(super) fn read(body: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(body);
         let malformed = |why: String| Failure::new(format!("malformed request: {why}"));
@@ -294,7 +294,7 @@ impl Request {
             let place = if key.eq_ignore_ascii_case("name") {
                 &mut request.name
             } else if key.eq_ignore_ascii_case("id") {
-                // Upstream ignores it, whatever it is.
+                // Upstream ignores it, whatever its type.
                 if let Value::String(id) = value {
                     request.id = id;
                 }

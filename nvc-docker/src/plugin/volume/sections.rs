@@ -1,4 +1,4 @@
-//! Reads small libraries by their sections, which say more than the segments that a loader needs.
+//! Reads small libraries by their sections, which have more information than the segments that a loader needs.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME};
 use goblin::elf::section_header::SHT_DYNAMIC;
 use goblin::elf::{Elf, SectionHeader};
 
-/// Larger files are not read: those in question have 15 kB.
+/// Size limit: the libraries concerned have 15 kB.
 const LARGEST: u64 = 4 << 20;
 
 /// A library's bytes.
@@ -27,7 +27,7 @@ impl Sections {
         Some(Self(bytes))
     }
 
-    /// The SONAME, and whether one of the names that it needs begins with one of these.
+    /// Returns the SONAME, and whether a needed name has one of these prefixes.
     pub(super) fn names(&self, needed: &[&str]) -> Option<(Option<String>, bool)> {
         let elf = Elf::parse(&self.0).ok()?;
         let section = elf
@@ -53,7 +53,7 @@ impl Sections {
         ))
     }
 
-    /// Minor and patch version of the oldest kernel that the library is for.
+    /// Returns minor and patch version of the oldest supported kernel.
     pub(super) fn kernel(&self) -> Option<[u32; 2]> {
         let elf = Elf::parse(&self.0).ok()?;
         let is_note = |section: &&SectionHeader| {

@@ -1,8 +1,8 @@
-//! Knows which volumes exist, which are mounted, and who uses them.
+//! Records which volumes exist, which are mounted, and their users.
 //!
-//! A volume exists when its directory does; it is mounted while a container uses it. Users are written to a file, so
-//! that a plugin that is started again goes on where the last one stopped. That file is a convenience: a mount that is
-//! dropped too early does not harm a running container, which has mounts of its own.
+//! A volume exists if its directory does; it is mounted while a container uses it. Users are saved to a file, so that a
+//! restarted plugin continues where the last one stopped. The file is not critical: unmounting too early does not harm
+//! a running container, which has its own mounts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -22,17 +22,17 @@ use crate::log_line::say;
 #[derive(Debug)]
 pub(super) struct Store {
     root: PathBuf,
-    /// Held as long as the plugin runs: two would unmount each other's volumes.
+    /// Held while the plugin runs: two plugins would unmount each other's volumes.
     lock: Option<Flock<File>>,
-    /// Users of mounted volumes, by version, with how often they mounted.
+    /// Users of mounted volumes, by version, with their mount counts.
     users: BTreeMap<String, BTreeMap<String, u32>>,
 }
 
 impl Store {
-    /// The volumes below a directory, which need not exist, as they were left.
+    /// Opens the volumes below a directory, which need not exist, in the state in which they were left.
     ///
     /// # Errors
-    /// That another plugin uses the directory.
+    /// If another plugin uses the directory.
     pub(super) fn open(root: &Path) -> Result<Self> {
         let mut store = Self {
             root: cleaned(root),
@@ -46,7 +46,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Makes a volume; one that exists stays.
+    /// Creates a volume; an existing one stays.
     pub(super) fn create(&mut self, version: &str) -> Result<()> {
         let path = self.path(version);
         let made = DirBuilder::new().recursive(true).mode(0o755).create(&path);
@@ -54,13 +54,13 @@ impl Store {
         self.take_lock()
     }
 
-    /// Where a volume is, if it exists.
+    /// Returns a volume's path, if it exists.
     pub(super) fn find(&self, version: &str) -> Option<String> {
         let path = self.path(version);
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
-    /// The volumes.
+    /// Returns the volumes.
     pub(super) fn list(&self) -> Result<Vec<(String, String)>> {
         let directory = self.root.join(VOLUME);
         let entries = match fs::read_dir(&directory) {
@@ -104,7 +104,7 @@ impl Store {
             .or_default()
             .entry(user.to_owned())
             .or_default();
-        // Docker has a name for each container; without one only their number is known.
+        // Docker uses one id per container; without an id only the number of mounts is known.
         *count = match user.is_empty() {
             true => count.saturating_add(1),
             false => 1,
@@ -113,7 +113,7 @@ impl Store {
         Ok(Some(shown))
     }
 
-    /// Takes a user off a volume; without users it is unmounted.
+    /// Removes a user from a volume; without users it is unmounted.
     pub(super) fn unmount(&mut self, version: &str, user: &str) -> Result<()> {
         if let Some(users) = self.users.get_mut(version) {
             match users.get_mut(user) {
@@ -132,7 +132,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a volume; one that does not exist is removed already.
+    /// Removes a volume; a missing one counts as removed.
     pub(super) fn remove(&mut self, version: &str) -> Result<()> {
         let path = self.path(version);
         if !path.is_dir() {
@@ -153,7 +153,7 @@ impl Store {
         self.root.join(VOLUME).join(version)
     }
 
-    /// The file with the users of a volume.
+    /// Returns the file with the users of a volume.
     fn users_file(&self, version: &str) -> PathBuf {
         self.root.join(VOLUME).join(format!(".{version}.users"))
     }
@@ -178,7 +178,7 @@ impl Store {
         }
     }
 
-    /// Finds out what the last plugin left: users of whole mounts are users still, half mounts are taken down.
+    /// Recovers the state left by the last plugin: users of complete mounts are kept, incomplete mounts are unmounted.
     fn recover(&mut self) {
         let versions = self.list().unwrap_or_default();
         for (version, _) in versions {
@@ -200,7 +200,7 @@ impl Store {
         self.users.retain(|_, users| !users.is_empty());
     }
 
-    /// Writes down who uses a volume. A full disk is no reason to refuse a container.
+    /// Saves the users of a volume. A full disk must not prevent a container from starting.
     fn remember(&self, version: &str) {
         let file = self.users_file(version);
         let written = match self.users.get(version) {
@@ -219,7 +219,7 @@ impl Store {
     }
 }
 
-/// Writes a file so that it is either the old one or the new one.
+/// Replaces a file atomically.
 fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = file.with_extension("draft");
     fs::write(&draft, bytes)
@@ -231,7 +231,7 @@ fn failed(operation: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("{operation} {}: {error}", path.display()))
 }
 
-/// A path without empty parts, `.` and `..`, by its text alone.
+/// Returns a path without empty parts, `.` and `..`, lexically.
 fn cleaned(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for part in path.components() {
@@ -276,7 +276,7 @@ mod tests {
         assert!(path.ends_with("volumes/nvidia_driver/375.66"));
         fs::create_dir(root.join("nvidia_driver/junk")).unwrap();
         assert_eq!(store.list().unwrap(), [("375.66".to_owned(), path.clone())]);
-        // What upstream's plugin left in it goes too.
+        // Files left by upstream's plugin are removed too.
         fs::create_dir(root.join("nvidia_driver/375.66/bin")).unwrap();
         fs::write(root.join("nvidia_driver/375.66/bin/x"), "").unwrap();
         store.remove("375.66").unwrap();

@@ -15,24 +15,24 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use super::contents::{Entry, What};
 use crate::failure::{Failure, Result};
 
-/// Room for the names of files and links; they have no content.
+/// Room for file and link names; there is no content.
 const TMPFS_OPTIONS: &str = "mode=755,size=1m,nr_inodes=4k";
 
-/// More mounts than this on one directory are not unmounted one by one.
+/// Limit of mounts on one directory that are unmounted one by one.
 const MOST_LAYERS: usize = 64;
 
-/// What is at a volume's directory.
+/// The state of a volume's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     NotMounted,
-    /// A mount that was interrupted, or is not ours.
+    /// An interrupted mount, or not ours.
     Unfinished,
-    /// Whole, but of files that were replaced.
+    /// Complete, but of files that have been replaced.
     Outdated,
     Whole,
 }
 
-/// What is mounted at a directory, compared with what should be there; with nothing to compare, whole is whole.
+/// Compares the mounts at a directory with the wanted ones; without wanted ones, any complete volume matches.
 pub(super) fn state(path: &Path, wanted: &[Entry]) -> State {
     let parent = path.parent().unwrap_or(path);
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
@@ -80,7 +80,7 @@ pub(super) fn mount(path: &Path, entries: &[Entry]) -> Result<()> {
             .map_err(|errno| not_mounted(path, errno))
     });
     filled.inspect_err(|_| {
-        // The first failure is reported; what is left is found at the next mount.
+        // The first failure is reported; leftovers are found at the next mount.
         let _ = unmount_all(path);
     })
 }
@@ -106,7 +106,7 @@ fn fill(path: &Path, entries: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-/// Binds a file, without rights that files of the driver do not need.
+/// Binds a file, without rights that the driver's files do not need.
 fn bind(source: &Path, target: &Path) -> Result<()> {
     let failed = |errno: Errno| not_mounted(source, errno);
     mount_at(
@@ -125,14 +125,14 @@ fn bind(source: &Path, target: &Path) -> Result<()> {
     mount_at(None::<&str>, target, None::<&str>, restricted, None::<&str>).map_err(failed)
 }
 
-/// Takes down all that is mounted at a directory. Containers keep what they have of it.
+/// Unmounts everything at a directory. Containers keep their mounts of it.
 pub(super) fn unmount_all(path: &Path) -> io::Result<()> {
     for _ in 0..MOST_LAYERS {
         match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}
-            // Nothing is mounted there, or there is no such directory.
+            // Nothing is mounted there, or the directory does not exist.
             Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
-            // Without the capability nothing can have been mounted by us.
+            // Without the capability we cannot have mounted anything.
             Err(Errno::EPERM) if state(path, &[]) == State::NotMounted => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
