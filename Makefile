@@ -5,22 +5,22 @@ export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
 .PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-old-kernel fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
-help: ## Say what can be made.
+help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install what the other targets need (Debian and Ubuntu, as root), or say what is missing.
+setup: ## Install the packages that other targets need (Debian and Ubuntu, as root), or list the missing ones.
 	@scripts/setup.sh
 
-demo: ## Play the manual container, with the real driver or a simulated one.
+demo: ## Configure a container made by hand, with the real driver or a simulated one.
 	@scripts/demo.sh
 
-build: ## Build what is shipped: nvidia-container-cli, the C library, manual pages, completions.
+build: ## Build everything that is shipped: programs, the C library, man pages, completions.
 	@scripts/build.sh
 
-install: ## Install what was built; DESTDIR= and LIBDIR= say where; PREFIX= is the build's.
+install: ## Install the build, to DESTDIR= and LIBDIR=; PREFIX= must be that of the build.
 	@scripts/install.sh
 
-uninstall: ## Remove what `make install` with the same variables installed.
+uninstall: ## Remove the files that `make install` with the same variables installed.
 	@scripts/install.sh --uninstall
 
 deb: ## Build Debian packages into target/packages.
@@ -29,16 +29,16 @@ deb: ## Build Debian packages into target/packages.
 rpm: ## Build RPM packages into target/packages.
 	@scripts/build-packages.sh rpm
 
-lib: ## Build the C library as it is shipped: target/release/libnvidia-container.*
+lib: ## Build the C library as shipped: target/release/libnvidia-container.*
 	@scripts/build-capi.sh
 
-header: ## Write include/nvc.h anew from the sources.
+header: ## Regenerate include/nvc.h from the sources.
 	UPDATE=1 $(CARGO) test -p nvc-tests --test capi_header
 
-test: ## Run all tests; the privileged ones when root.
+test: ## Run all tests; as root, the privileged ones too.
 	@scripts/test.sh
 
-test-long: ## Run all tests with many more cases: hostile trees, races, faults, old kernels, load (an hour or so).
+test-long: ## Run all tests with many more cases: hostile trees, races, faults, old kernels, load (about an hour).
 	@NVC_TEST_LONG=1 scripts/test.sh
 
 test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (root, debootstrap, network; an hour).
@@ -53,7 +53,7 @@ fuzz: ## Run each fuzz target for 20 s; `scripts/fuzz.sh SECONDS TARGET...` for 
 miri: ## Run the unit tests of the pure modules under Miri (nightly).
 	@scripts/miri.sh
 
-asan: ## Run the C tests on a C library that has the address sanitizer in itself (nightly, clang, root).
+asan: ## Run the C tests on a C library built with the address sanitizer (nightly, clang, root).
 	@scripts/asan.sh
 
 bench: ## Measure the release binary; write the tables of docs/performance.md (root).
@@ -79,5 +79,5 @@ lint: ## Check formatting and lints, without changing anything.
 doc: ## Build the library's documentation.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p libnvc
 
-clean: ## Remove what was built.
+clean: ## Remove all build results.
 	$(CARGO) clean

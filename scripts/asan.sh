@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds the C library itself with the address sanitizer and runs the C programs of the tests on it: what they do to it, and
-# what it does in its unsafe code, is checked on both sides of the border.
+# Builds the C library itself with the address sanitizer and runs the C programs of the tests with it. This checks the
+# library's unsafe code and its callers at the same time.
 #
 #   scripts/asan.sh      (as root; needs a nightly compiler, or one that takes RUSTC_BOOTSTRAP=1, and clang)
 set -euo pipefail
@@ -19,7 +19,7 @@ out=$target/$host/debug
 
 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address -Cforce-frame-pointers=yes" \
   "${cargo[@]}" build -p libnvidia-container --target "$host" --target-dir "$target"
-# The sanitizer's functions are the program's, so they may be missing here.
+# The program provides the sanitizer's functions, so the library may lack them.
 symbols=$(sed -n 's/^ *\(nvc_[a-z_0-9]*\);$/-Wl,-u,\1/p' pkg/libnvc.map)
 # shellcheck disable=SC2086 # several words
 cc -shared -o "$out/libnvidia-container.so.1" -Wl,-soname,libnvidia-container.so.1 \

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Makes the real images that `make bench` measures, with more than 2,000 shared libraries of Debian 12's archive: the base
-# system and all library packages of a middle size (150 MB to fetch, once).
+# Builds the real images that `make bench` measures, with more than 2,000 shared libraries of Debian 12's archive: the
+# base system and all library packages of medium size (downloads 150 MB, once).
 #
-#   scripts/bench-image.sh         in ${NVC_BENCH_CACHE:-~/.cache/nvc-bench}; nothing if they are there
+#   scripts/bench-image.sh         in ${NVC_BENCH_CACHE:-~/.cache/nvc-bench}; does nothing if they exist
 #
-# debian: as Debian lays it out; usr-lib64: the same files as Fedora would; layers/00 ... 19: debian, its libraries spread
+# debian: Debian's layout; usr-lib64: the same files in Fedora's layout; layers/00 ... 19: debian, its libraries spread
 # over 20 layers. Files are hard links. Needs root, apt and dpkg on Debian or Ubuntu (amd64). Packages are unpacked, not
-# installed: what their scripts would do makes no difference to ldconfig. /usr/share is left out.
+# installed: their scripts do not matter to ldconfig. /usr/share is left out.
 set -euo pipefail
 
 cache=${NVC_BENCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nvc-bench}
@@ -18,7 +18,7 @@ for tool in apt-get dpkg-deb tar; do command -v $tool >/dev/null || die "$tool i
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -e $key ] || die "$key is missing (package debian-archive-keyring)"
 
-# apt with a state of its own, in which nothing is installed.
+# apt with its own state, in which nothing is installed.
 private_apt() {
   local program=$1
   shift
@@ -52,7 +52,7 @@ done
 triplet=x86_64-linux-gnu
 ldconfig -r "$image" 2>/dev/null
 
-# Layers: the first has everything but most of the libraries, each of the others a part of those.
+# Layers: the first has everything except most of the libraries; the others share those.
 mkdir -p "$cache/layers"
 cp -al "$image" "$cache/layers/00"
 find "$cache/layers/00/usr/lib/$triplet" -maxdepth 1 -name 'lib[a-z]*.so*' ! -name 'libc.*' ! -name 'libtinfo*' -printf '%f\n' |
@@ -61,10 +61,10 @@ find "$cache/layers/00/usr/lib/$triplet" -maxdepth 1 -name 'lib[a-z]*.so*' ! -na
     mkdir -p "$cache/layers/$layer/usr/lib/$triplet"
     mv "$cache/layers/00/usr/lib/$triplet/$name" "$cache/layers/$layer/usr/lib/$triplet/"
   done
-# As the installation of the last library would leave it: newer than all directories.
+# Newer than all directories, as after the installation of the last library.
 touch "$cache/layers/00/etc/ld.so.cache"
 
-# Fedora's layout: what is in the directory of the architecture goes to /usr/lib64.
+# Fedora's layout: the architecture's directory becomes /usr/lib64.
 cp -al "$image" "$cache/usr-lib64"
 other=$cache/usr-lib64
 cp -al "$other/usr/lib/$triplet/." "$other/usr/lib64/"

@@ -1,11 +1,12 @@
 #!/bin/bash
-# Measures the release binary and writes the tables of docs/performance.md, which says what they mean.
+# Measures the release binary and writes the tables of docs/performance.md, which explains them.
 #
 #   scripts/bench.sh [OPTIONS OF nvc-bench]
 #
-# Needs root; for all columns ../shared/conformance (the fixture of upstream's figures) and scripts/bench-image.sh once (real
-# images). Does without what is missing.
-# NVC_BENCH_RUNS=N: runs of each command, default 200. BENCH_AGAINST=PROGRAM: another nvidia-container-cli, measured in turn.
+# Needs root; for all columns ../shared/conformance (the fixture of upstream's figures) and scripts/bench-image.sh once
+# (real images). Skips the columns and images that are missing.
+# NVC_BENCH_RUNS=N: runs of each command, default 200. BENCH_AGAINST=PROGRAM: another nvidia-container-cli, in
+# alternation.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."

@@ -1,16 +1,17 @@
 #!/bin/sh
-# Builds the C library: shared object, archive, pkg-config file, and the program nvc-query that they execute.
+# Builds the C library: shared object, archive, pkg-config file, and nvc-query, which the library executes.
 #
 #   scripts/build-capi.sh [--debug]
 #
-# rustc makes an archive of everything; the system's compiler links the shared object from it, since rustc cannot give
-# symbols versions. Results, in target/release (or target/debug, as the tests use it):
+# rustc builds an archive; the system's compiler links the shared object from it, since rustc cannot version symbols.
+# Results, in target/release (or target/debug, as the tests use it):
 #
 #   libnvidia-container.so.VERSION  with links .so.1 and .so    libnvidia-container.a    libnvidia-container.pc    nvc-query
 #   libnvidia-container-go.so.VERSION  with a link .so.1: empty, for installers that copy upstream's two libraries by name
 #
-# Environment: PREFIX (/usr/local), LIBDIR ($PREFIX/lib), INCLUDEDIR ($PREFIX/include), LIBEXECDIR ($PREFIX/libexec): what the
-# .pc file says, and where the archive's users have $LIBEXECDIR/libnvidia-container/nvc-query.
+# Environment: PREFIX (/usr/local), LIBDIR ($PREFIX/lib), INCLUDEDIR ($PREFIX/include), LIBEXECDIR ($PREFIX/libexec):
+# paths for the .pc file, and for programs that link the archive, which look for
+# $LIBEXECDIR/libnvidia-container/nvc-query.
 #              CC, OBJCOPY, STRIP; SOURCE_DATE_EPOCH (the commit's date); CARGO_TARGET_DIR
 set -eu
 
@@ -35,7 +36,7 @@ if [ "$profile" = release ]; then
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s)
   fi
   export SOURCE_DATE_EPOCH
-  # The same bytes wherever it is built.
+  # Reproducible: the same bytes in every build directory.
   home=${CARGO_HOME:-$HOME/.cargo}
   export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$PWD=. --remap-path-prefix=$home=cargo"
   cargo build --release -p libnvidia-container
@@ -46,7 +47,7 @@ fi
 # ---- shared object ---------------------------------------------------------------------------------------------------
 
 symbols=$(sed -n 's/^ *\(nvc_[a-z_0-9]*\);$/\1/p' pkg/libnvc.map)
-# What an archive of Rust needs: rustc --print native-static-libs.
+# Libraries that a Rust archive needs: rustc --print native-static-libs.
 system="-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc"
 roots=
 for symbol in $symbols; do roots="$roots -Wl,-u,$symbol"; done
@@ -63,14 +64,14 @@ trap 'rm -rf "$work"' EXIT
 "$STRIP" --strip-unneeded "$work/so"
 chmod 755 "$work/so"
 
-# ---- a library of upstream's that is part of the other one here: nothing but its name -------------------------------------
+# ---- an empty library with the name of upstream's second one, whose code is part of the first here -------------------
 
 "$CC" -shared -nostdlib -o "$work/go" -Wl,-soname,"libnvidia-container-go.so.${version%%.*}" \
   -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,--build-id=sha1 -Wl,--hash-style=gnu -x c /dev/null
 "$STRIP" --strip-unneeded "$work/go"
 chmod 755 "$work/go"
 
-# ---- archive: one object with nothing but the interface, so that it gets on with any other Rust in the program ---------
+# ---- archive: one object with only the interface, so that it does not clash with other Rust code in a program ----------
 
 roots=
 keep=
@@ -80,7 +81,7 @@ for symbol in $symbols; do
 done
 # shellcheck disable=SC2086
 "$CC" -r -nostdlib -Wl,--gc-sections $roots -o "$work/libnvidia-container.o" "$out/libnvidia_container.a"
-# Bitcode of the standard library would be of no use, and makes linkers with an older LLVM fail.
+# The standard library's bitcode is unused, and linkers with an older LLVM fail on it.
 # shellcheck disable=SC2086
 "$OBJCOPY" $keep --strip-debug --remove-section=.interp --remove-section=.llvmbc \
   --remove-section=.llvmcmd "$work/libnvidia-container.o"
@@ -92,7 +93,7 @@ ar rcsD "$work/a" "$work/libnvidia-container.o"
 sed -e "s|@PREFIX@|$PREFIX|; s|@LIBDIR@|$LIBDIR|; s|@INCLUDEDIR@|$INCLUDEDIR|; s|@VERSION@|$version|" \
   -e "s|@LIBEXECDIR@|$LIBEXECDIR|; s|@LIBS_PRIVATE@|$system|" pkg/libnvidia-container.pc.in > "$work/pc"
 scripts/check-elf.sh "$work/so" "$version"
-# Renamed into place: a program that has the old one open keeps it.
+# A rename, so that a program with the old file open keeps it.
 place() { mv "$1" "$out/$2.new" && mv "$out/$2.new" "$out/$2"; }
 place "$work/so" "libnvidia-container.so.$version"
 place "$work/a" libnvidia-container.a

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Builds the Debian and the RPM packages into target/packages: the same bytes for the same commit and compiler, wherever
-# the sources are.
+# Builds the Debian and the RPM packages into target/packages: the same bytes for the same commit and compiler,
+# independent of the sources' directory.
 #
-#   scripts/build-packages.sh [deb] [rpm]     both unless told
+#   scripts/build-packages.sh [deb] [rpm]     default: both
 #
 # Needs the programs that `scripts/setup.sh packages` installs.
 set -euo pipefail
@@ -13,12 +13,12 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 
 target=$(readlink -m "${CARGO_TARGET_DIR:-target}")
 packages=$target/packages
-# Not the developer's own build, for another prefix.
+# Separate from the developer's own build, which has another prefix.
 export CARGO_TARGET_DIR=$target/package
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# stage DIRECTORY VARIABLE=VALUE...: installs, and makes of the files what packages have
+# stage DIRECTORY VARIABLE=VALUE...: installs, strips binaries and compresses man pages
 stage() {
   local stage=$1 file
   shift
@@ -68,7 +68,7 @@ deb_documents() {
   gzip -9n "$doc/changelog.Debian" "$doc/changelog" "$doc/THIRD-PARTY"
 }
 
-# deb_package NAME: makes $work/NAME of the staged files, and the package of that
+# deb_package NAME: moves the staged files to $work/NAME and builds the package from there
 deb_package() {
   local package=$1 root=$work/$1 file pattern programs script
   for pattern in $(deb_files "$package" "${libdir#/}"); do
@@ -87,7 +87,7 @@ deb_package() {
 
   rm -f "$work/debian/substvars"
   if [ "$package" = libnvidia-container1 ]; then
-    # A symbol that is missing, or one too many, is an error. The empty library has none.
+    # A missing or additional symbol is an error. The empty library has none.
     (cd "$work" && dpkg-gensymbols -q -c4 "-e$root$libdir/libnvidia-container.so.$version" "-p$package" "-P$root" \
       "-I$repository/pkg/debian/$package.symbols" "-O$root/DEBIAN/symbols")
     echo "libnvidia-container ${version%%.*} $package (>= 1.17.0)" > "$root/DEBIAN/shlibs"
@@ -119,7 +119,7 @@ END
   rm -r "$work/stage/usr/share/doc"
   rm -f "$packages"/*.deb
   local package
-  # The first takes its files before the patterns of the others.
+  # The first takes its files before the other packages' patterns match.
   for package in libnvidia-container1 nvidia-docker nvidia-container-toolkit-operator-extensions \
     nvidia-container-toolkit-base nvidia-container-toolkit libnvidia-container-tools libnvidia-container-dev nvidia-docker2; do
     deb_package $package
@@ -127,7 +127,7 @@ END
   nothing_left_over
 }
 
-# A file that no package took was forgotten in deb_files.
+# A file that is in no package was forgotten in deb_files.
 nothing_left_over() {
   local left
   left=$(find "$work/stage" ! -type d)
@@ -141,7 +141,7 @@ build_rpm() {
   stage "$work/stage" LIBDIR=/usr/lib64 DOCDIR=/usr/share/doc/libnvidia-container
   mkdir -p "$work/rpm"
   rm -f "$packages"/*.rpm
-  # Only what the packages hold may depend on the machine that builds them.
+  # Explicit settings, so that the packages do not depend on the build machine's rpm configuration.
   rpmbuild -bb --quiet --dbpath "$work/rpmdb" --target "$(uname -m)" \
     --define "_topdir $work/rpm" --define "_rpmdir $packages" \
     --define "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" \

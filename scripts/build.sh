@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds what is shipped: nvidia-container-cli, the C library, manual pages and completions, below target/release
-# (CARGO_TARGET_DIR/release). PREFIX and LIBEXECDIR say where it will be installed; only programs that are linked with the
-# static library depend on that.
+# Builds everything that is shipped: programs, the C library, man pages and completions, below target/release
+# (CARGO_TARGET_DIR/release). PREFIX and LIBEXECDIR name the place of installation; only programs that link the static
+# library depend on it.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -9,22 +9,22 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 
 target=${CARGO_TARGET_DIR:-target}
 
-# The same bytes wherever crates, sources and target directory are; the last that fits counts. Encoded since they may have
-# spaces in their names.
+# Reproducible: the same bytes for any place of crates, sources and target directory; the last match counts. Encoded,
+# since the paths may contain spaces.
 CARGO_ENCODED_RUSTFLAGS=$(printf -- '--remap-path-prefix=%s=%s\037' "${CARGO_HOME:-$HOME/.cargo}" /usr/src/cargo \
   "$repository" /usr/src/libnvc "$(readlink -m "$target")" /usr/src/libnvc/target)
 export CARGO_ENCODED_RUSTFLAGS="${CARGO_ENCODED_RUSTFLAGS%?}"
 unset RUSTFLAGS
 
 cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-ctk
-# It runs in containers' namespaces as root, so it depends on nothing there: all of it is in one file.
+# A static program: it runs as root in containers' namespaces and must not load anything there.
 machine=$(rustc -vV | sed -n 's/^host: //p')
 CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037-Ctarget-feature=+crt-static' "$CARGO_ENCODED_RUSTFLAGS") \
   cargo build --release --locked -p nvc-cdi-hook --bin nvidia-cdi-hook --target "$machine"
 cp "$target/$machine/release/nvidia-cdi-hook" "$target/release/nvidia-cdi-hook"
 scripts/build-capi.sh
 
-# Optimised without need, but with another profile clap would be compiled once more.
+# It needs no optimisation, but another profile would compile clap again.
 cargo build --release --locked -p nvc-generate
 share=$target/release/share
 rm -rf "$share"

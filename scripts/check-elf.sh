@@ -1,5 +1,5 @@
 #!/bin/sh
-# Reads a built libnvidia-container.so and fails on every deviation from what upstream's ABI and packagers demand.
+# Checks a built libnvidia-container.so against upstream's ABI and the rules of packagers.
 #
 #   scripts/check-elf.sh FILE VERSION
 set -eu
@@ -15,7 +15,7 @@ headers=$(readelf -Wlh "$file")
 sections=$(readelf -WS "$file")
 has() { printf '%s\n' "$1" | grep -q "$2"; }
 
-# Name, and what it needs: the C library in all its files, the compiler's run time.
+# SONAME and dependencies: only the C library's files and the compiler's runtime.
 soname=$(printf '%s\n' "$dynamic" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
 [ "$soname" = "libnvidia-container.so.${version%%.*}" ] || fail "SONAME is '$soname'"
 for needed in $(printf '%s\n' "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
@@ -43,7 +43,7 @@ has "$headers" GNU_STACK || fail "does not say that its stack is not executable"
 ! has "$headers" 'LOAD.* RWE' || fail "has a segment that is writable and executable"
 ! has "$sections" ' \.debug_\| \.symtab ' || fail "is not stripped"
 
-# Run directly, it says what it is.
+# Executed directly, it prints its version.
 lines=$("$file") || fail "cannot be run"
 expected="version build_date build_revision build_compiler build_platform build_flags"
 found=$(printf '%s\n' "$lines" | sed -n 's/^\([a-z ]*\): .*/\1/p' | tr ' ' '_' | tr '\n' ' ')

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs the ldconfig of other distributions in the sandbox, and compares the system calls they make with the list.
+# Runs the ldconfig of other distributions in the sandbox, and compares their system calls with the list.
 #
 #   scripts/check-ldconfigs.sh [DIRECTORY]
 #
 # As root, with network: apt fetches the packages of Debian and Ubuntu into DIRECTORY (kept, /tmp/nvc-ldconfigs by
-# default), through an apt of its own that leaves the machine's alone. Not part of `make test`.
+# default), with a separate apt state. Not part of `make test`.
 set -eu
 cd "$(dirname "$0")/.."
 work=${1:-/tmp/nvc-ldconfigs}
@@ -43,7 +43,7 @@ fetch() { # SUITE MIRROR KEYRING PACKAGE:ARCHITECTURE: the unpacked package's di
     to=$work/packages/$1/${4#*:}/${4%%:*}
     if [ ! -d "$to" ]; then
         echo "deb [signed-by=$3] $2 $1 main" > "$apt/sources.list"
-        # Each suite alone, since a later one's version would be taken.
+        # One suite at a time, since apt would choose the latest version.
         if [ "$(cat "$apt/current" 2>/dev/null)" != "$1" ]; then
             rm -rf "$apt/lists"/* && mkdir -p "$apt/lists/partial"
             APT_CONFIG=$apt/apt.conf apt-get -qq update
@@ -69,9 +69,9 @@ echo "$SUITES" | while read -r suite mirror key; do
     [ -n "$suite" ] || continue
     [ "$key" != UBUNTU ] || key=$ubuntu
     for architecture in amd64 i386; do
-        # Ubuntu has no i386 of its own any more, except for libraries.
+        # Ubuntu only has libraries for i386.
         directory=$(fetch "$suite" "$mirror" "$key" "libc-bin:$architecture") || continue
-        # Ubuntu's ldconfig is a script beside the program.
+        # Ubuntu's ldconfig is a script, next to the program.
         for program in sbin/ldconfig.real usr/sbin/ldconfig.real sbin/ldconfig usr/sbin/ldconfig; do
             if [ -e "$directory/$program" ]; then
                 echo "$suite $architecture $directory/$program" >> "$list"

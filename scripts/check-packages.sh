@@ -1,11 +1,11 @@
 #!/bin/bash
-# Checks the packages in target/packages: lintian and rpmlint find no error, and in a fresh Debian 12 the packages install
-# over those that they replace, work, serve to compile a C program, and leave nothing when they are removed.
+# Checks the packages in target/packages: lintian and rpmlint find no error, and in a fresh Debian 12 the packages
+# install over the ones they replace, work, can compile a C program, and leave no file behind when removed.
 #
 #   scripts/check-packages.sh
 #
-# As root. Builds the packages if there are none. The bare Debian is made once, with the machine's own package mirror, and
-# kept in ~/.cache/nvc-packages. Needs the programs that `scripts/setup.sh packages` installs.
+# As root. Builds the packages if there are none. debootstrap makes the bare Debian once, from the machine's own package
+# mirror, and keeps it in ~/.cache/nvc-packages. Needs the programs that `scripts/setup.sh packages` installs.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -14,7 +14,7 @@ say() { printf '%s\n' "$*"; }
 title() { printf '\n== %s\n' "$*"; }
 
 failures=0
-# check WHAT COMMAND...: runs it, shows what it printed only if it fails
+# check WHAT COMMAND...: runs COMMAND, shows its output only on failure
 check() {
   local what=$1 log
   shift
@@ -33,13 +33,13 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
 apt() { apt-get -qq -y -o Dpkg::Use-Pty=0 "$@" < /dev/null; }
 
-# All files but those in which package managers take notes.
+# All files except the package managers' own.
 files() {
   find / -xdev \( -path /proc -o -path /tmp -o -path /packages -o -path /sim -o -path /var/lib/dpkg -o -path /var/lib/apt \
     -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache -o -path '/etc/*-' -o -path /etc/.pwd.lock \) -prune -o -print | sort
 }
 
-# Packages of the names and relations of those that are replaced, of an older version.
+# Older packages with the names and relations of the ones that ours replace.
 make_predecessors() {
   local version=1.17.8-1 name depends file root
   while read -r name depends file; do
@@ -84,7 +84,7 @@ without_driver() {
   [ $status = 1 ] && [[ $text == 'hint: '*$'\n''nvidia-container-cli: initialization error: '* ]]
 }
 
-# The command line, and a C program, both see the GPUs of the simulated driver.
+# The command line and a C program both see the GPUs of the simulated driver.
 gpus() { nvidia-container-cli --root=/sim info --csv | sed '1,/^$/d' | awk -F, 'NR > 1 { print "gpu " $5 }'; }
 c_program() {
   local program=$1
@@ -101,7 +101,7 @@ compile_statically() {
     $(pkg-config --static --libs libnvidia-container | sed 's/-lnvidia-container/-l:libnvidia-container.a/') &&
     ! readelf -d /tmp/devices-static | grep 'NEEDED.*libnvidia-container'
 }
-# The example of the manual page.
+# The man page's example.
 compile_example() {
   zcat /usr/share/man/man3/nvc.3.gz | sed -n '/^#include <stdio/,/^}/p' | sed 's/\\e/\\/g; s/\\-/-/g' > /tmp/example.c
   grep -q nvc_init /tmp/example.c && compile /tmp/example.c
@@ -113,7 +113,7 @@ remove_all() {
     files > /tmp/after && diff /tmp/before /tmp/after && ! ldconfig -p | grep libnvidia-container
 }
 
-# Every program of the toolkit is there and answers, by each of its names.
+# Every program of the toolkit runs, by each of its names.
 toolkit_answers() {
   local program
   for program in nvidia-container-runtime-hook nvidia-container-toolkit nvidia-cdi-hook nvidia-ctk; do
@@ -127,7 +127,7 @@ toolkit_answers() {
   rm /usr/local/bin/runc
 }
 keeps_configuration() { [ "$(cat $config)" = '# mine' ]; }
-# And back: the stand-ins for upstream's packages take the place of ours again.
+# Downgrade: the stand-ins for upstream's packages replace ours again.
 goes_back() {
   dpkg -i /tmp/predecessor/*.deb && [[ $(version_of nvidia-container-toolkit-base) == "ii 1.17.8-1" ]] &&
     apt install --allow-downgrades /packages/*.deb
@@ -189,7 +189,7 @@ simdriver=${NVC_SIMDRIVER:-$target/debug/nvc-simdriver}
 [ "${NVC_SIMDRIVER:-}" ] || cargo build -q -p nvc-testkit
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/nvc-packages.XXXXXX")
-# What is mounted below it is mounted in namespaces that have ended by then.
+# All mounts below it are in namespaces that have ended by then.
 trap 'rm -rf --one-file-system "$work"' EXIT
 chmod 755 "$work"
 
@@ -213,7 +213,7 @@ bare_debian() {
   tar -C "$work/debian" -xf "$cache"
 }
 
-# Manual pages without warnings of groff, man and, where it is there, mandoc.
+# Man pages without warnings of groff, man and, if installed, mandoc.
 manual_pages() {
   local page text
   for page in "$target"/package/release/share/man/man*/*; do
@@ -222,7 +222,7 @@ manual_pages() {
   done
 }
 
-# There is no distribution of RPMs here: the packages go into a root of their own, without what they depend on.
+# There is no RPM distribution here: the packages go into an empty root, without their dependencies.
 rpms() {
   local root=$work/rpm
   mkdir -p "$root"
@@ -247,7 +247,7 @@ installs_and_uninstalls() {
   [ -z "$(find "$root" ! -type d)" ]
 }
 
-# Runs a function that ends at its first failure; `if` takes that away from functions of this shell.
+# Runs a function with `set -e`, which `if` would disable in this shell.
 strictly() {
   export work target packages version
   bash -c "set -euo pipefail; $(declare -f "$1"); $1"

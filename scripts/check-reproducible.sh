@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds the packages twice, from copies of the sources in different directories, with different caches of crates, time
-# zones and file modes, and compares what came out, byte for byte.
+# Builds the packages twice, from copies of the sources in different directories, with different crate caches, time
+# zones and file modes, and compares the results byte for byte.
 #
 #   scripts/check-reproducible.sh
 set -euo pipefail
@@ -21,7 +21,7 @@ build() {
   (cd "$directory" && env -u CARGO_TARGET_DIR "$@" scripts/build-packages.sh) > "$work/log" 2>&1 ||
     { tail -n 40 "$work/log"; echo "FAIL: the build in $directory"; exit 1; }
   (cd "$directory/target/packages" && sha256sum -- *.deb *.rpm)
-  # What the packages are made of, for when they differ.
+  # The packages' files, to find the difference.
   (cd "$directory/target/package/release" && find . -maxdepth 1 -type f ! -name '*.d' -exec sha256sum {} + | sort -k 2) \
     > "$directory.parts"
 }

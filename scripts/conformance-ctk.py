@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Changes recorded results of nvidia-ctk where ours differ on purpose, so that nothing else in them is accepted.
+"""Applies deliberate differences to recorded results of nvidia-ctk, so that no other difference is accepted.
 
     conformance-ctk.py EXPECTED
 
-EXPECTED is a copy of the suite's recorded results. What is changed is what docs/differences.md says: groups of device nodes
-are not recorded unless --gids is given, and configuration files are where containers look for them.
+EXPECTED is a copy of the suite's recorded results. docs/differences.md explains the changes: groups of device nodes are
+not recorded unless --gids is given, and configuration files are where containers look for them.
 """
 import json
 import os

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Compares release binaries with recorded results of upstream, but for the differences that are on purpose.
+# Compares release binaries with recorded results of upstream, except for deliberate differences.
 #
 #   scripts/conformance.sh [cli|hook|docker1|ctk] [ARGUMENTS OF run.sh]
 #
-# Without a suite's name all suites that are there are run. Needs ../shared/conformance* and root; the first run of
-# `cli` fetches 300 MB of Debian packages. NVC_PROFILE=debug compares unoptimised binaries.
+# Without a suite's name, runs all suites that exist. Needs ../shared/conformance* and root; the first run of
+# `cli` downloads 300 MB of Debian packages. NVC_PROFILE=debug compares unoptimised binaries.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -22,8 +22,8 @@ cli() {
   [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
   build -p nvc-cli
   $suite/fixture.sh
-  # Mounts that are read-only here on purpose. Accepting that these cases differ would hide any other difference of their
-  # mounts. So the recorded results are changed instead, and nothing else about the mounts is accepted.
+  # Mounts that are deliberately read-only here. Accepting these cases would hide any other difference of their mounts.
+  # So the recorded results are changed instead, and no other difference of the mounts is accepted.
   local work status=0
   work=$(mktemp -d)
   cp -r $suite/expected "$work/expected"
@@ -56,7 +56,7 @@ ctk() {
   [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
   build -p nvc-ctk -p nvc-cdi-hook
   ../shared/conformance/fixture.sh
-  # As above: what differs on purpose in specifications is changed in the recorded results, and nothing else is accepted.
+  # As above: deliberate differences of specifications are applied to the recorded results.
   work=$(mktemp -d)
   cp -r $suite/expected "$work/expected"
   scripts/conformance-ctk.py "$work/expected"

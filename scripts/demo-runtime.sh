@@ -1,6 +1,6 @@
 #!/bin/sh
-# Plays a container of runc that our runtime gives GPUs: config.json before and after, and nvidia-smi -L inside. For
-# scripts/demo.sh, in mount and pid namespaces of its own.
+# Demonstrates a runc container that gets GPUs from our runtime: config.json before and after, and nvidia-smi -L inside.
+# Called by scripts/demo.sh, in separate mount and pid namespaces.
 #
 #   demo-runtime.sh DEVICE        environment: work, driver, programs, cli
 set -eu
@@ -10,7 +10,7 @@ bundle=$work/bundle
 show() { printf '  # %s\n' "$*"; "$@"; }
 pretty() { python3 -m json.tool --sort-keys "$1"; }
 
-# The machine as it is with the driver's modules loaded; sim-runc shows it in the container too.
+# The machine's state with the driver's modules loaded; sim-runc shows it in the container too.
 mount --bind "$driver/proc/devices" /proc/devices
 mount --bind "$driver/proc/driver" /proc/driver
 

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Plays the manual container of nvidia-container-cli: new namespaces, a small root, `configure`, pivot_root, chroot,
-# `nvidia-smi -L`; for GPU 0, for GPU 1 and for one MIG device. Ends with PASS or FAIL.
+# Demonstrates nvidia-container-cli with a container made by hand: new namespaces, a small root, `configure`,
+# pivot_root, chroot, `nvidia-smi -L`; for GPU 0, for GPU 1 and for one MIG device. Ends with PASS or FAIL.
 #
 #   scripts/demo.sh [--simulated] [--unprivileged]
 #
-# With a real driver it uses that, otherwise (or with --simulated) a simulated one. As root it makes real containers; as
-# another user (or with --unprivileged) it does what a user namespace allows and says what it leaves out.
-# Environment: NVC_CLI        the nvidia-container-cli to show (default: built here)
+# Uses the real driver if there is one, otherwise (or with --simulated) a simulated one. As root it makes real
+# containers; as another user (or with --unprivileged) it does what a user namespace permits and names the steps it
+# skips.
+# Environment: NVC_CLI        the nvidia-container-cli to use (default: built here)
 #              NVC_SIMDRIVER  likewise nvc-simdriver
 set -eu
 
@@ -23,7 +24,7 @@ show() { printf '  # %s\n' "$*"; "$@"; }
 
 # ---- inside: the first process of the new namespaces -----------------------------------------------------------------
 
-# The mounts of a machine where the simulated driver's modules are loaded. They are seen in here only.
+# The mounts of a machine with the simulated driver's modules loaded, visible in these namespaces only.
 show_simulated_proc() {
   mount -t tmpfs -o mode=555 tmpfs proc/driver
   mkdir -m 555 proc/driver/nvidia
@@ -53,7 +54,7 @@ inside() {
   "$cli" "$@" "$(pwd)"
 
   show pivot_root . mnt
-  # From here on the programs are those of the new root.
+  # From here on, programs come from the new root.
   hash -r
   show umount -l mnt
   set -- chroot
@@ -80,7 +81,7 @@ for option; do
   esac
 done
 
-# A driver is there if its modules are loaded and its management library can be found.
+# There is a driver if its modules are loaded and its management library can be found.
 has_driver() {
   [ -e /dev/nvidiactl ] && [ -r /proc/driver/nvidia/version ] &&
     ldconfig -p 2>/dev/null | grep -q 'libnvidia-ml\.so\.1 '
@@ -100,12 +101,11 @@ build() {
 
 prepare() {
   work=$(mktemp -d "${TMPDIR:-/tmp}/nvc-demo.XXXXXX")
-  # Everything that is mounted is mounted in namespaces that have ended by then; should one not have, nothing in it
-  # is removed.
+  # All mounts are in namespaces that have ended by then; if one has not, nothing in it is removed.
   trap 'rm -rf --one-file-system "$work"' EXIT
   trap 'exit 1' HUP INT TERM
   chmod 755 "$work"
-  # A home directory may be closed to the driver's unprivileged process.
+  # The driver's unprivileged process may have no access to a home directory.
   install -m 755 "$cli" "$work/nvidia-container-cli"
   cli=$work/nvidia-container-cli
   ldconfig=/sbin/ldconfig.real
@@ -163,7 +163,7 @@ verdict() {
   if [ "$1" = 0 ]; then say "  PASS: $2"; else say "  FAIL: $2"; failures=$((failures + 1)); fi
 }
 
-# container DEVICE EXPECTED WHAT: plays a container that must show exactly the expected UUIDs
+# container DEVICE EXPECTED WHAT: runs a container that must show exactly the expected UUIDs
 container() {
   device=$1 expected=$2
   title "A container with $3"
@@ -210,7 +210,7 @@ else
   title "Left out: a container with a MIG device. This machine has none."
 fi
 
-# runtime DEVICE EXPECTED WHAT: a container of runc, by our runtime
+# runtime DEVICE EXPECTED WHAT: the same with runc and our runtime
 runtime() {
   title "The same by nvidia-container-runtime and runc: $3"
   status=0
@@ -229,7 +229,7 @@ else
   title "Left out: nvidia-container-runtime. It is shown with the simulated driver, as root, where runc is."
 fi
 
-# docker with the simulated driver, in namespaces of its own; with the real one the machine's own docker is left alone.
+# docker with the simulated driver, in separate namespaces; with the real driver the machine's docker is not touched.
 with_docker() {
   if [ ! "$privileged" ] || [ ! "$driver" ] || [ ! -x "${programs:-}/nvidia-docker" ] ||
     ! command -v dockerd >/dev/null || ! command -v curl >/dev/null; then

@@ -1,4 +1,4 @@
-"""Broken machines for `nvidia-ctk doctor`, a case each: what is done to the machine, and what the diagnosis must say.
+"""Broken machines for `nvidia-ctk doctor`, one case each: the fault, and the expected diagnosis.
 
 Started by scripts/test-doctor.sh on the machines of the conformance suite. A machine without a fault must have no finding.
 """

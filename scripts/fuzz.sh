@@ -3,8 +3,8 @@
 #
 #   scripts/fuzz.sh [--keep] [SECONDS] [TARGET...]
 #
-# SECONDS of processor time for each, 20 if not said. A finding ends that target and fails the script; its input is in
-# fuzz/artifacts/TARGET. What is new is thrown away, unless --keep adds it to fuzz/corpus/TARGET and minimises that.
+# SECONDS of CPU time for each, default 20. A finding ends that target and fails the script; its input is in
+# fuzz/artifacts/TARGET. New inputs are discarded, unless --keep adds them to fuzz/corpus/TARGET and minimises that.
 # Prints a line for each target: runs, seconds, coverage. Needs cargo-fuzz, which is installed if it is missing, and a
 # nightly compiler or one that takes RUSTC_BOOTSTRAP=1.
 set -euo pipefail
@@ -34,7 +34,7 @@ targets=("$@")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A target in slices, until its processor time is used up: libFuzzer's own limit is of the clock, which other programs share.
+# Runs a target in slices until its CPU time is used up: libFuzzer's own limit is wall-clock time.
 run() {
   local target=$1 dir=$work/$1 binary used=0 runs=0 coverage=0 status=0 times
   binary=fuzz/target/$(rustc -vV | sed -n 's/^host: //p')/release/$target
@@ -46,7 +46,7 @@ run() {
     local slice=$((seconds - ${used%.*}))
     [ "$slice" -gt 1 ] || slice=1
     TIMEFORMAT='%U'
-    # The last lines say it all.
+    # The last lines have the error.
     { time "$binary" "${options[@]}" -max_total_time=$slice "$dir/new" "fuzz/corpus/$target" > "$dir/log" 2>&1 || status=$?; } 2> "$dir/time"
     used=$(awk -v a="$used" -v b="$(tail -1 "$dir/time")" 'BEGIN { print a + b }')
     times=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/log")

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Installs what scripts/build.sh built, or with --uninstall removes the same files again.
+# Installs the results of scripts/build.sh; with --uninstall, removes the same files.
 #
 #   [DESTDIR=…] [PREFIX=…] [LIBDIR=…] [...] scripts/install.sh [--uninstall]
 #
-# BUILD is where the built files are, target/release unless told. PREFIX is what it was built for.
+# BUILD is the directory of the built files, default target/release. PREFIX is the prefix of the build.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
 BUILD=${BUILD:-${CARGO_TARGET_DIR:-target}/release}
 DESTDIR=${DESTDIR:-}
-# Unless told, where it was built for.
+# By default, the place it was built for.
 built() { sed -n "s|^$1=||p" "$BUILD/libnvidia-container.pc" 2>/dev/null || true; }
 . scripts/release.sh
 PREFIX=${PREFIX:-$(built prefix)}
@@ -30,7 +30,7 @@ case "${1:-}" in
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
-# Programs that are linked with the static library look for nvc-query in one place, which was compiled in.
+# Programs that link the static library look for nvc-query in one directory, fixed at build time.
 if [ ! "$uninstall" ] && [ "$(built libexecdir)" != "$LIBEXECDIR" ]; then
   echo "install: the static library was built for $(built libexecdir), and not for $LIBEXECDIR;" \
     "build it for that place: make build PREFIX=$PREFIX LIBEXECDIR=$LIBEXECDIR" >&2
@@ -67,7 +67,7 @@ put 644 "$BUILD/share/bash-completion/completions/nvidia-container-cli" "$BASHDI
 put 644 "$BUILD/share/zsh/site-functions/_nvidia-container-cli" "$ZSHDIR/_nvidia-container-cli"
 put 644 "$BUILD/share/fish/vendor_completions.d/nvidia-container-cli.fish" "$FISHDIR/nvidia-container-cli.fish"
 
-# The toolkit. Old and other names are links: the runtime looks at the name that it is called by.
+# The toolkit. Old and additional names are links: the runtime checks the name it is called by.
 for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-cdi-hook nvidia-ctk; do
   put 755 "$BUILD/$program" "$BINDIR/$program"
 done
@@ -77,7 +77,7 @@ link nvidia-container-runtime "$BINDIR/nvidia-container-runtime.legacy"
 for page in nvidia-container-runtime nvidia-container-runtime-hook; do
   put 644 "$BUILD/share/man/man8/$page.8" "$MANDIR/man8/$page.8"
 done
-# Where podman does not look by itself: it would run the hook for every container.
+# Not in podman's default directory, where podman would run the hook for every container.
 hooks=$PREFIX/share/nvidia-container-toolkit/hooks.d
 put 644 pkg/hooks/oci-nvidia-hook.json "$hooks/oci-nvidia-hook.json"
 [ "$uninstall" ] || sed -i "s|/usr/bin/nvidia|$BINDIR/nvidia|" "$DESTDIR$hooks/oci-nvidia-hook.json"
@@ -86,7 +86,7 @@ link "$soname" "$LIBDIR/libnvidia-container.so"
 put 644 "$BUILD/libnvidia-container.a" "$LIBDIR/libnvidia-container.a"
 put 644 include/nvc.h "$INCLUDEDIR/nvc.h"
 put 644 "$BUILD/share/man/man3/nvc.3" "$MANDIR/man3/nvc.3"
-# It was written for the place that was known when it was built.
+# It was written for the place of installation that was known at build time.
 put 644 "$BUILD/libnvidia-container.pc" "$LIBDIR/pkgconfig/libnvidia-container.pc"
 if [ ! "$uninstall" ]; then
   sed -i "s|^prefix=.*|prefix=$PREFIX|; s|^exec_prefix=.*|exec_prefix=\${prefix}|
@@ -124,5 +124,5 @@ if [ "$uninstall" ]; then
     [ ! -d "$DESTDIR$directory" ] || rmdir "$DESTDIR$directory"
   done
 fi
-# The loader finds libraries in its directories by its cache alone.
+# The loader finds libraries in its directories only through its cache.
 if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then ldconfig; fi

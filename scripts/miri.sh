@@ -1,10 +1,10 @@
 #!/bin/bash
-# Runs the unit tests of libnvc's pure modules under Miri, which sees undefined behaviour and what natively goes unnoticed.
+# Runs the unit tests of libnvc's pure modules under Miri, which detects undefined behaviour.
 #
 #   scripts/miri.sh [FILTER...]      (instead of all pure modules)
 #
-# Tests that read files, start processes or threads with system calls that Miri does not know are left out. Properties are
-# tried with a few cases only: Miri is slow. Needs `rustup toolchain install nightly -c miri -c rust-src`.
+# Skips tests that read files or start processes or threads with system calls that Miri does not support. Property tests
+# run a few cases only, since Miri is slow. Needs `rustup toolchain install nightly -c miri -c rust-src`.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -19,7 +19,7 @@ modules=(options:: require:: select:: path:: error:: plan:: container::cgroup:: 
   apply::cgroup::v1:: apply::cgroup::v2:: apply::cgroup::program:: apply::ldconfig::output::
   apply::ldconfig::explain:: apply::ldconfig::filter:: sys::bpf::)
 [ $# -eq 0 ] || modules=("$@")
-# With files, with rbpf, which is not what is to be checked, or with millions of steps.
+# Tests with files, with rbpf (not our code), or with millions of steps.
 skipped=(a_file_leads_to_its_device copies_for_containers a_gpu_has_either_name reads_a_real_program
   more_rules_than_one_jump_leads_past arithmetic_agrees_with_rbpf exactly_the_added_devices_become_allowed a_mask_that_the_container_wrote_may_be_long
   a_message_that_is_too_long_is_not_sent messages_survive_the_way truncated_names_do_not_match agrees_with_the_general_way

@@ -1,6 +1,6 @@
-# To be sourced in the repository's root: where things will be installed, decided here alone. Programs that are linked with
-# the static library look for nvc-query there.
-# shellcheck shell=sh disable=SC2034 # used by those who source it
+# Sourced in the repository's root: the single definition of the place of installation. Programs that link the static
+# library look for nvc-query there.
+# shellcheck shell=sh disable=SC2034 # used by the sourcing script
 
 PREFIX=${PREFIX:-/usr/local}
 LIBDIR=${LIBDIR:-$PREFIX/lib}

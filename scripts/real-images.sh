@@ -1,12 +1,12 @@
 #!/bin/bash
-# Makes three real container roots for the tests of the builtin ldconfig: the libraries of Debian 11, 12 and 13 as their
-# packages have them, 32-bit ones too, with the loader cache that each image's own ldconfig writes.
+# Builds three real container roots for the tests of the builtin ldconfig: the libraries of Debian 11, 12 and 13 from
+# their packages, 32-bit ones included, with the loader cache that each image's own ldconfig writes.
 #
-#   scripts/real-images.sh         in target/images; nothing if they are there (60 MB to fetch, once)
+#   scripts/real-images.sh         in target/images; does nothing if they exist (downloads 60 MB, once)
 #
-# bullseye: glibc 2.31, whose caches have two tables, and /lib apart from /usr/lib; bookworm and trixie: later glibcs and a
-# merged /usr. Packages are unpacked, not installed; only libraries and the loader's configuration are kept. Needs root,
-# apt and dpkg on Debian or Ubuntu (amd64), and the keys of Debian's archive.
+# bullseye: glibc 2.31, whose caches have two tables, and /lib separate from /usr/lib; bookworm and trixie: later glibcs
+# and a merged /usr. Packages are unpacked, not installed; only libraries and the loader's configuration are kept. Needs
+# root, apt and dpkg on Debian or Ubuntu (amd64), and the keys of Debian's archive.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -47,7 +47,7 @@ unpack() { # SUITE
         --exclude='./bin/*' --exclude='./usr/lib/python3*' --exclude='./usr/lib/git-core*' --exclude='./var/*' \
         --exclude='./usr/lib/*/perl*' --exclude='./usr/lib/*/gconv*' --exclude='./usr/lib/*/libicudata*' --exclude='./sbin/[a-km-z]*' --exclude='./usr/sbin/[a-km-z]*'
   done
-  # As when the last library was installed.
+  # As after the installation of the last library.
   chroot "$root" /sbin/ldconfig
   rm -rf "${images:?}/$1" "$images/apt-$1"
   mv "$root" "$images/$1"

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs what building, testing and the demo need, on Debian and Ubuntu, if it is missing and we are root; otherwise
-# says what to install. Does nothing when all is there.
+# Installs the packages that building, testing and the demo need, on Debian and Ubuntu, if some are missing and we are
+# root; otherwise names them. Does nothing if all are installed.
 #
-#   scripts/setup.sh [tests|packages|old-kernel]   also what all tests, or building and checking packages, needs
+#   scripts/setup.sh [tests|packages|old-kernel]   also for all tests, or for building and checking packages
 set -eu
 
-# program  Debian package  what it is for
+# program  Debian package  purpose
 needed() {
   cat <<'END'
 cc gcc libnvc's build and the simulated driver
@@ -55,7 +55,7 @@ groff groff the check of manual pages
 END
 }
 
-# The path of an ordinary user may lack these.
+# An ordinary user's PATH may lack these.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 cargo=$(command -v cargo || true)
@@ -75,7 +75,7 @@ while read -r program package why; do
 done <<END
 $(needed "${1:-}")
 END
-# A compiler without the C library's headers is of no use.
+# A compiler is useless without the C library's headers.
 if command -v cc >/dev/null 2>&1; then
   echo '#include <stdio.h>
 #include <linux/bpf.h>' | cc -E - >/dev/null 2>&1 || packages="$packages libc6-dev"
@@ -100,7 +100,7 @@ install() {
 }
 
 install "$packages"
-# The sanitizers' libraries are those of the compiler's version.
+# The sanitizers' libraries must match the compiler's version.
 if [ "${1:-}" = tests ] && ! ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1; then
   install " libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
 fi

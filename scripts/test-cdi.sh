@@ -1,11 +1,12 @@
 #!/bin/bash
-# Tries CDI specifications where users do: podman starts containers with them under runc and crun, the Go reference library
-# reads them, `cdi verify` notices what has changed, and engines take the configuration that nvidia-ctk writes.
+# Tests CDI specifications with real engines: podman starts containers with them under runc and crun, the Go reference
+# library reads them, `cdi verify` detects changes, and engines accept the configuration that nvidia-ctk writes.
 #
 #   scripts/test-cdi.sh
 #
-# On a simulated driver, in a mount namespace of its own. Needs root, podman, runc, crun, containerd, golang-go and
-# golang-github-container-orchestrated-devices-container-device-interface-dev. NVC_PROFILE=debug tries unoptimised programs.
+# Uses a simulated driver, in a separate mount namespace. Needs root, podman, runc, crun, containerd, golang-go and
+# golang-github-container-orchestrated-devices-container-device-interface-dev. NVC_PROFILE=debug uses unoptimised
+# programs.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -81,7 +82,7 @@ done
 
 # ---- podman ------------------------------------------------------------------------------------------------------------
 
-# The container's procfs has no driver: a hook of an earlier stage shows the simulated one there.
+# The container's procfs has no driver: a hook of an earlier stage mounts the simulated one there.
 mkdir "$work/hooks.d"
 cat > "$work/simulate" <<END
 #!/bin/bash
@@ -92,7 +93,7 @@ nsenter -t "\$(value pid)" -m mount --bind "$driver/proc/driver" "\$root/proc/dr
 END
 chmod 755 "$work/simulate"
 printf '{"version":"1.0.0","hook":{"path":"%s"},"when":{"always":true},"stages":["createRuntime"]}' "$work/simulate" > "$work/hooks.d/s.json"
-# crun wants one version of cgroups.
+# crun refuses a mix of cgroup versions.
 umount /sys/fs/cgroup/unified 2> /dev/null || true
 inside() { # RUNTIME DEVICE COMMAND
   podman --root "$work/storage" --runroot "$work/run" --cgroup-manager=cgroupfs --hooks-dir="$work/hooks.d" "--runtime=$1" \

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Tries `nvidia-ctk doctor` on broken machines: every fault must be found, and on a healthy machine none.
+# Tests `nvidia-ctk doctor` on broken machines: it must find every fault, and none on a healthy machine.
 #
 #   scripts/test-doctor.sh
 #
-# Needs ../shared/conformance-ctk and root. NVC_PROFILE=debug tries unoptimised programs.
+# Needs ../shared/conformance-ctk and root. NVC_PROFILE=debug uses unoptimised programs.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."

@@ -1,16 +1,16 @@
 #!/bin/bash
-# Runs both of README's commands, `make demo` and `make test`, on fresh Debian roots, and says which failed.
+# Runs both commands of the README, `make demo` and `make test`, on fresh Debian roots, and reports failures.
 #
 #   scripts/test-fresh.sh [ROOT...] [-- COMMAND...]
 #
 # ROOT is bookworm (Debian 12), trixie (Debian 13), or trixie-script: trixie with a shell script for /sbin/ldconfig and
-# the program in /sbin/ldconfig.real, as on Ubuntu. Without any, all three. COMMAND replaces the two commands.
-# NVC_FRESH_KEEP=1 keeps the last root, and enters it again the next time instead of making a new one.
+# the program in /sbin/ldconfig.real, as on Ubuntu. Default: all three. COMMAND replaces the two commands.
+# NVC_FRESH_KEEP=1 keeps the last root and reuses it the next time.
 #
-# Each root is made by debootstrap (once, kept in target/fresh), copied, and entered by pivot_root in new mount and pid
-# namespaces, with git, make and a clone of the last commit. From the host come the kernel, the network, the Rust
-# toolchain and the sources that cargo has fetched (read-only mounts), and nothing else: what the commands need beyond
-# them, scripts/setup.sh must install. Needs root, debootstrap, network, and 15 GB of disk.
+# debootstrap makes each root (once, kept in target/fresh). The script copies it and enters it with pivot_root in new
+# mount and pid namespaces, with git, make and a clone of the last commit. The host provides the kernel, the network,
+# the Rust toolchain and the sources that cargo has downloaded (read-only mounts); scripts/setup.sh must install
+# everything else. Needs root, debootstrap, network, and 15 GB of disk.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -29,7 +29,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do roots+=("$1"); shift; done
 commands=("make demo" "make test")
 [ $# -eq 0 ] || commands=("$*")
 
-base() { # SUITE: a minimal system with what README asks for
+base() { # SUITE: a minimal system with the README's prerequisites
   [ ! -e "$fresh/$1.complete" ] || return 0
   rm -rf "${fresh:?}/$1"
   mkdir -p "$fresh"
@@ -39,7 +39,7 @@ base() { # SUITE: a minimal system with what README asks for
   touch "$fresh/$1.complete"
 }
 
-# As Ubuntu packages it.
+# As in Ubuntu's package.
 behind_a_script() { # ROOT
   mv "$1/usr/sbin/ldconfig" "$1/usr/sbin/ldconfig.real"
   cat > "$1/usr/sbin/ldconfig" <<'SCRIPT'

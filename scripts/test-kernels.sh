@@ -1,12 +1,13 @@
 #!/bin/bash
-# Runs the end-to-end tests on older kernels and in sandboxes, as a system-call filter makes them (nvc-without).
+# Runs the end-to-end tests on simulated older kernels and sandboxes: a system-call filter (nvc-without) stands in for
+# them.
 #
 #   scripts/test-kernels.sh [WORDS...]
 #
-# Each WORDS is what one such kernel lacks, with commas: linux-5.4, openat2,clone3 or EPERM,open_tree. Without any, the oldest
-# kernel with the tests that matter most; with NVC_TEST_LONG=1 every kernel and call with all of them. What is
-# refused instead, because safety would be lost, is tested in tests/tests/old_kernels.rs: without fsopen and memfd_create
-# nothing protects the host's ldconfig, and where clone3 is forbidden, not missing, the C library makes no threads.
+# Each WORDS lists, with commas, what one such kernel lacks: linux-5.4, openat2,clone3 or EPERM,open_tree. By default
+# the oldest kernel with the most important tests; with NVC_TEST_LONG=1 every kernel and call with all of them.
+# tests/tests/old_kernels.rs tests the refusals, where a fallback would be unsafe: without fsopen and memfd_create
+# nothing protects the host's ldconfig, and if clone3 is forbidden, not missing, the C library creates no threads.
 #
 # Builds nothing: scripts/test.sh does.
 set -uo pipefail
@@ -29,7 +30,7 @@ fi
 status=0
 for words; do
   echo "== without: $words"
-  # One form of each test: the many cases are about other things than the kernel.
+  # The short form of each test: the long one varies other things than the kernel.
   NVC_TEST_LONG=0 NVC_TEST_WITHOUT=$words cargo test --no-fail-fast -p nvc-tests "${suites[@]}" || status=$?
 done
 exit $status

@@ -3,10 +3,10 @@
 #
 #   scripts/test-old-kernel.sh [TEST...]
 #
-# As root, with network the first time: apt fetches the kernel into target/old-kernel, through an apt of its own that
-# leaves the machine's alone. The emulator needs no hardware support, and is some twenty times slower than the machine.
-# The guest has this machine's files as its root, read-only and over 9p, and writes to memory only. The tests' output
-# comes by the serial console. TEST is a test of tests/tests/; by default those where the kernel matters most; each takes minutes.
+# As root, with network the first time: apt downloads the kernel into target/old-kernel, with a separate apt state. The
+# emulator needs no hardware support, and is about twenty times slower than the machine. The guest's root is this
+# machine's files, read-only over 9p; it writes to memory only. The tests' output comes over the serial console. TEST is
+# a test of tests/tests/; default: the tests that depend most on the kernel. Each takes minutes.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -23,7 +23,7 @@ fetch() { # Debian 11's newest kernel, unpacked into $work/kernel
   local apt=$work/apt source
   mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
   : > "$apt/status"
-  # The mirror that the machine itself uses.
+  # The machine's own mirror.
   source=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep -m 1 '/debian/*$') || {
     echo "test-old-kernel.sh: apt on this machine has no Debian mirror" >&2
     exit 2
@@ -60,7 +60,7 @@ names=()
 for name in "${tests[@]}"; do names+=(--test "$name"); done
 programs=$(cargo test -p nvc-tests "${names[@]}" --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
 
-# Small copies, which the guest takes into its memory: 9p is slow.
+# Small copies for the guest's memory, since 9p is slow.
 rm -rf "$work/programs"
 mkdir -p "$work/programs/deps"
 for program in $programs; do strip -o "$work/programs/deps/${program##*/}" "$program"; done

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Builds everything and runs all tests; ends with a summary of what failed and what was skipped, and why.
+# Builds everything and runs all tests; ends with a summary of failed and skipped tests, with reasons.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test, instead of all]
 #
-# As root the privileged tests run too. A test that cannot run is skipped visibly; CI=1 or NVC_TEST_NO_SKIPS=1 makes that
-# a failure, except for what NVC_TEST_ALLOWED_SKIPS (test names and needs, with commas) allows.
+# As root, also runs the privileged tests. A test that cannot run is skipped visibly; with CI=1 or NVC_TEST_NO_SKIPS=1
+# that is a failure, unless NVC_TEST_ALLOWED_SKIPS (test names and needs, with commas) lists it.
 set -euo pipefail
 
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
@@ -17,7 +17,7 @@ scripts/setup.sh
 scripts/setup.sh tests || echo "test.sh: without these, some tests of the C library are skipped" >&2
 scripts/real-images.sh || echo "test.sh: without real images, a test of the builtin ldconfig is skipped" >&2
 target=${CARGO_TARGET_DIR:-target}
-# The end-to-end tests run the program; cargo builds it for its own package's tests only.
+# The end-to-end tests run the program, but cargo builds it only for tests of its own package.
 cargo build --workspace
 cargo build -p libnvidia-container --examples
 scripts/build-capi.sh --debug

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the licences of everything that is linked into what is shipped, as those licences ask for. The text of the
-# Apache licence comes with the packages once, and is not repeated for each crate.
+# Prints the licences of all linked crates, as those licences require. The packages contain the text of the Apache
+# licence once; it is not repeated for each crate.
 set -eu
 cd "$(dirname "$(readlink -f "$0")")/.."
 . scripts/release.sh

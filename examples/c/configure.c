@@ -1,4 +1,4 @@
-/* Gives a container the NVIDIA driver and one GPU.
+/* Adds the NVIDIA driver and one GPU to a container.
  *
  *     cc configure.c -o configure $(pkg-config --cflags --libs libnvidia-container)
  *     configure PID ROOTFS GPU [DRIVER-ROOT]

@@ -26,7 +26,7 @@ func list(root string) error {
 	defer C.free(unsafe.Pointer(path))
 	config.root = path
 
-	// Go may carry out each call on another thread; a context does not mind.
+	// Go may run each call on a different thread; a context permits that.
 	if C.nvc_init(ctx, config, nil) != 0 {
 		return errors.New(C.GoString(C.nvc_error(ctx)))
 	}

@@ -1,4 +1,4 @@
-//! Prints as JSON what a container would get from the driver and of one GPU, without changing anything.
+//! Prints the plan for a container with the driver and one GPU, as JSON. Changes nothing.
 //!
 //!     plan PID ROOTFS GPU [DRIVER-ROOT]
 

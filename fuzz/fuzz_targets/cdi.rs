@@ -1,5 +1,5 @@
-//! CDI specifications of others: any text is refused with a reason, or is read; what is valid is written and read again as
-//! the same, and can be compared, transformed and applied to a config.json.
+//! Foreign CDI specifications: any text is refused with a reason or read; a valid specification survives writing and
+//! reading, and can be compared, transformed and applied to a config.json.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! A process's cgroup file, and the device list of a cgroup of version 1: after what is missing is added, nothing is.
+//! A process's cgroup file, and the device list of a cgroup of version 1: after the missing rules are added, none is
+//! missing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +25,7 @@ fn membership(cgroup: &[u8]) {
     };
     let climbs = found.directory.components().any(|c| c.as_os_str() == "..");
     assert!(!climbs, "{}", found.directory.display());
-    // The group's path is on a line of the file as it is.
+    // The group's path is literally on a line of the file.
     let below = found.directory.as_os_str().as_encoded_bytes();
     let below = below
         .strip_prefix(b"/one")

@@ -1,4 +1,4 @@
-//! Command lines: none makes the program panic, and what getopt's rules accept is read the same when it is spelt out.
+//! Command lines: none causes a panic, and a line that getopt's rules accept is read the same when it is spelt out.
 #![no_main]
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Who gets a GPU: config.json of any container, under any policy, is refused or gives a request that the policy allows.
+//! GPU requests: any config.json, under any policy, is refused or gives a request that the policy allows.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -73,7 +73,7 @@ fuzz_target!(|input: Input<'_>| {
         assert!(!request.imex_channels.iter().any(|channel| channel == "all"));
     }
 
-    // A variable that has nothing to do with us changes nothing.
+    // An unrelated variable changes nothing.
     let mut entries: Vec<String> = container
         .environment
         .iter()

@@ -43,7 +43,7 @@ fuzz_target!(|input: Input| {
         .collect();
     let verdict = decide(&raw, kind, access, device);
     let _ = obstacle(&raw);
-    // Extending cannot take away what is allowed.
+    // An extended program never denies what was allowed.
     if verdict == Some(true) {
         let added: Vec<DeviceNumber> = input.added.iter().copied().map(number).collect();
         assert_eq!(
@@ -116,7 +116,7 @@ fn filter(rules: &[Rule], default: bool) -> Vec<Instruction> {
     program
 }
 
-/// What rbpf says the program returns.
+/// The program's result according to rbpf.
 fn oracle(program: &[Instruction], kind: u32, access: u32, device: DeviceNumber) -> u64 {
     let mut request = Vec::new();
     for word in [access << 16 | kind, device.major, device.minor] {

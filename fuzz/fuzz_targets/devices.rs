@@ -47,7 +47,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// The selected GPUs and MIG devices by their indices, which tell them apart.
+/// The indices of the selected GPUs and MIG devices, which identify them.
 fn indices(selection: &Selection<'_>) -> (Vec<u32>, Vec<(u32, u32)>) {
     let gpus = selection.gpus.iter().map(|gpu| gpu.index);
     let migs = selection
@@ -72,7 +72,7 @@ fn check(selection: &Selection<'_>, gpus: &[Gpu]) {
     }
 }
 
-/// A GPU for each character: a digit is how many MIG devices it has, anything else is a GPU that is lost.
+/// A GPU for each character: a digit is its number of MIG devices, anything else is a lost GPU.
 fn machine(plan: &str) -> (Vec<Gpu>, Vec<FailedGpu>) {
     let (mut gpus, mut lost) = (Vec::new(), Vec::new());
     for (index, migs) in (0..40).zip(plan.chars()) {

@@ -1,4 +1,4 @@
-//! All that nvidia-docker and its plugin read: command lines, hosts, docker's answers, a far plugin's, requests.
+//! All input of nvidia-docker and its plugin: command lines, hosts, answers of docker and a remote plugin, requests.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| nvc_docker::testing::parse(bytes));

@@ -1,4 +1,4 @@
-//! ELF files: what is said about them is in them, little of them is read, and twice the same.
+//! ELF files: all results lie in the file, little of it is read, and a second reading gives the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

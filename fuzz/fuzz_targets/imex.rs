@@ -1,4 +1,4 @@
-//! Lists of IMEX channels: numbers of channels only, in the order in which they were given.
+//! Lists of IMEX channels: only valid numbers, in the given order.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The image's ld.so.conf, its patterns, and what ldconfig prints about the image.
+//! The image's ld.so.conf, its patterns, and ldconfig's output.
 #![no_main]
 
 use std::os::unix::ffi::OsStrExt;
@@ -40,12 +40,12 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(!kept.iter().any(|line| line.contains(char::is_control)));
 });
 
-/// By tables: whether each end of the pattern matches each end of the name.
+/// The reference: a table of whether each suffix of the pattern matches each suffix of the name.
 fn model(pattern: &[u8], name: &[u8]) -> bool {
     let mut row: Vec<bool> = (0..=name.len()).map(|at| at == name.len()).collect();
     for byte in pattern.iter().rev() {
         row = match byte {
-            // Everything from here on.
+            // Matches the whole rest.
             b'[' | b'\\' => vec![true; name.len() + 1],
             b'*' => {
                 let any = |at: usize| row[at..].iter().any(|fits| *fits);

@@ -1,4 +1,4 @@
-//! The loader's cache: whatever the bytes, entries lie inside of them, and a cache written from them says the same.
+//! The loader's cache: for any bytes, entries lie inside them, and a cache written from the entries has the same ones.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

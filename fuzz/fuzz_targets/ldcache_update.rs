@@ -1,5 +1,5 @@
-//! The image's loader cache: one that is sound is written again with the same entries, and after a directory was searched
-//! with what was found there once and all of the other directories.
+//! The image's loader cache: a sound one is rewritten with the same entries; after a search of a directory, it has each
+//! library found there once and all entries of other directories.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -39,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Whether neither the file's directory nor one above it is searched: entries for some processors only count as of that.
+/// Returns true if neither the file's directory nor, for entries for certain CPUs, one above it is searched.
 fn is_kept(path: &[u8]) -> bool {
     let slashes = (1..path.len()).filter(|&at| path[at] == b'/');
     !slashes.into_iter().any(|at| at % 2 == 0)

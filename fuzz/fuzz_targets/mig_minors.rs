@@ -1,4 +1,4 @@
-//! The driver's list of MIG capabilities: numbers are the file's, and the list written anew says the same.
+//! The driver's list of MIG capabilities: numbers are those of the file, and the list survives writing and reading.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

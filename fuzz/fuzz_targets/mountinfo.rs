@@ -1,4 +1,4 @@
-//! A mountinfo: any bytes are survived, and what a kernel could write is understood as it was meant.
+//! A mountinfo: any bytes are survived, and text that a kernel could write is parsed correctly.
 #![no_main]
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use libnvc::testing::{device_cgroup, shared_mounts};
 
-/// What a kernel tells of a process.
+/// A kernel's view of a process.
 #[derive(Debug, Arbitrary)]
 struct Process {
     unified: bool,
@@ -65,7 +65,7 @@ enum Kind {
     Odd,
 }
 
-// The first byte says whether the others are a mountinfo as they are, or choices for one.
+// The first byte selects whether the others are a literal mountinfo, or choices for one.
 fuzz_target!(|bytes: &[u8]| {
     match bytes.split_first() {
         Some((b'!', choices)) => {
@@ -92,7 +92,7 @@ fn understood(process: &Process) {
         path,
         mounts,
     } = process;
-    // /proc/PID/cgroup escapes newlines only, so names with them are not what they seem.
+    // /proc/PID/cgroup escapes newlines only, so a name with one is ambiguous.
     if path.contains(&Name::Newline) {
         return;
     }
@@ -156,7 +156,7 @@ impl Mount {
         root
     }
 
-    /// The directory that a cgroup has below this mount.
+    /// The cgroup's directory below this mount.
     fn leads(&self, unified: bool, path: &[u8]) -> Option<PathBuf> {
         let point = joined(&self.point);
         let holds_devices = match (unified, self.kind) {

@@ -1,4 +1,4 @@
-//! Option words: a set is the same in any order and with any blanks, and no word is taken for another.
+//! Option words: a set is the same in any order and with any blanks, and no word is mistaken for another.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Application profiles that the container may have written: a GPU more is a bit more, in time and room of the file's size.
+//! Application profiles that the container may have written: another GPU is another bit, in time and memory
+//! proportional to the file's size.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +7,7 @@ use libnvc::testing::{profile, profile_with};
 
 fuzz_target!(|input: (u8, u16, &str)| {
     let (repeated, minor, text) = input;
-    // Long masks are out of a fuzzer's reach.
+    // A fuzzer cannot find long masks by itself.
     let text = match repeated {
         0..=200 => text.to_owned(),
         _ => format!("0x{}{text}", "f".repeat(usize::from(repeated - 200) << 10)),

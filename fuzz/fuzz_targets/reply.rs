@@ -1,5 +1,5 @@
-//! The query process's reply: any bytes are survived; what was understood can be written and read again, and what is
-//! made of it is fit for paths and terminals.
+//! The query process's reply: any bytes are survived; a parsed message survives writing and reading, and its content is
+//! fit for paths and terminals.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -47,7 +47,7 @@ fn fit(reply: &Reply) {
         assert!(!gpu.model.contains(char::is_control));
         assert!(graphic(&gpu.uuid) && graphic(&gpu.busid) && graphic(&gpu.arch));
         assert!(gpu.mig_devices.iter().all(|mig| graphic(&mig.uuid)));
-        // The kernel has 20 bits for it; masks of minor numbers are as long as the highest.
+        // The kernel has 20 bits for a minor number; masks are as long as the highest.
         assert!(gpu.minor < 1 << 20, "{}", gpu.minor);
     }
     for failed in &devices.failed {

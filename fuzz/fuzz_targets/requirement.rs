@@ -1,4 +1,4 @@
-//! Requirement expressions: what an expression says of its parts, and of orders of versions, holds.
+//! Requirement expressions: the laws of alternatives, lists and version order hold.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -33,7 +33,7 @@ fuzz_target!(|text: &str| {
             error.kind(),
             ErrorKind::InvalidArgument | ErrorKind::Unsatisfied
         ));
-        // Texts of any length must not become messages of any length, and be one line.
+        // A long text must not cause a long message, and a message is one line.
         assert!(
             error.message().starts_with("invalid expression")
                 || error.message().starts_with("unsatisfied condition: ")
@@ -42,7 +42,7 @@ fuzz_target!(|text: &str| {
     // All devices are those of the first and those of the second.
     let each = targets.map(|target| on(&[text], &[target]).is_ok());
     assert_eq!(verdict.is_ok(), each == [true, true]);
-    // Twice the same requirement says what one says; an alternative that holds changes a failure only.
+    // A repeated requirement changes nothing; an alternative that holds changes only a failure.
     assert_eq!(on(&[text, text], &targets).is_ok(), verdict.is_ok());
     if on(&[text], &[]).is_ok() {
         let longer = format!("{text} driver<1");

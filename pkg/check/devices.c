@@ -1,4 +1,4 @@
-/* Prints the driver's version and the GPUs of the driver root that is given: what a user of the -dev package writes. */
+/* Prints the driver's version and the GPUs of a driver root, as a user of the -dev package would write it. */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,20 +1,19 @@
 /*
- * Does what the kernel and NVML ask of an `info` or a `configure` at the least, and nothing else: the measure of how much
- * of our time is ours. It checks nothing, parses next to nothing, undoes nothing, and is not safe to use on anything but
- * a test's container.
+ * Does the minimum that the kernel and NVML require for an `info` or a `configure`. Our time above this is our own. It
+ * checks nothing, parses next to nothing, undoes nothing, and is safe for a test's container only.
  *
  *     cc -O2 -Wall -Wextra -o baseline scripts/bench/baseline.c
  *
  *     baseline info DRIVER_ROOT
  *     baseline configure DRIVER_ROOT PID ROOTFS LDCONFIG PLAN
  *
- * `info` executes itself once more; that process changes its root, loads NVML and asks what nvidia-container-cli asks,
- * for every GPU and MIG device; the answers come back over a pipe and are printed.
+ * `info` executes itself once more; that process changes its root, loads NVML and sends nvidia-container-cli's queries,
+ * for every GPU and MIG device; it prints the answers that come back over a pipe.
  *
- * `configure` does the same, then enters PID's mount namespace and carries out PLAN, a file with the output of
+ * `configure` does the same, then enters PID's mount namespace and executes PLAN, a file with the output of
  * `nvidia-container-cli configure --dry-run` (text; made before, for the same container; without device rules): four
- * system calls a mount, files in a tmpfs, links. Last it executes LDCONFIG, unsandboxed, with `-r ROOTFS` and the plan's
- * directories. Exit status 0 if all of it worked. Run it as root.
+ * system calls per mount, files in a tmpfs, links. Finally it executes LDCONFIG, unsandboxed, with `-r ROOTFS` and the
+ * plan's directories. Exit code 0 on success. Run it as root.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
