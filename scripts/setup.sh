@@ -36,6 +36,7 @@ containerd containerd the runtime under engines
 docker docker.io the hook and the runtime under engines
 podman podman the hook and the runtime under engines
 tar tar images for engines
+strace strace make bench
 END
   [ "$1" != old-kernel ] || cat <<'END'
 qemu-system-x86_64 qemu-system-x86 the old kernel

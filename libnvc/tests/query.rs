@@ -3,20 +3,26 @@
 //! The query program is this test itself, so it has its own `main`. Changing the root needs privileges: without them,
 //! tests that do so are shown as ignored, with the kind `needs root`.
 
-use std::ffi::OsStr;
+#[path = "query/driver_root.rs"]
+mod driver_root;
+#[path = "query/process.rs"]
+mod process;
+
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use libnvc::host::DeviceInfo;
-use libnvc::host::query::{Query, QueryProgram, QueryReply, QueryRequest, serve_if_asked};
-use libnvc::{Error, ErrorKind};
+use libnvc::ErrorKind;
+use libnvc::host::query::{Query, QueryProgram, QueryRequest, serve_if_asked};
 use libtest_mimic::{Arguments, Failed, Trial};
-use tempfile::TempDir;
+
+use driver_root::{
+    HANG_AT_GPU_1, HANG_IN_INIT, PROFILE, RPC_FAILED, Root, ensure, ensure_error, finish, indices,
+    report, request, start, without,
+};
+use process::*;
 
 const UID: u32 = 65534;
 const GID: u32 = 65533;
@@ -115,163 +121,6 @@ fn the_same_in_a_copy() -> Outcome {
     )
 }
 
-// The driver root and its queries.
-
-/// A driver root without a C library, containing only a stub NVML built with some macros.
-struct Root(TempDir);
-
-impl Root {
-    fn new(macros: &[&str]) -> Self {
-        let root = Self(tempfile::tempdir().expect("a directory"));
-        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).expect("chmod");
-        // Distributions compile in one of these two.
-        fs::create_dir_all(root.path().join("usr/lib")).expect("mkdir");
-        for link in ["lib", "lib64", "usr/lib64"] {
-            let target = if link == "usr/lib64" {
-                "lib"
-            } else {
-                "usr/lib"
-            };
-            symlink(target, root.path().join(link)).expect("a link");
-        }
-        fs::write(root.path().join("only-in-this-root"), "").expect("a file");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/query/nvml.c");
-        let needed = [
-            "-Wl,--no-as-needed",
-            "-lm",
-            "-lpthread",
-            "-ldl",
-            "-lrt",
-            "-lgcc_s",
-        ];
-        let macros = macros.iter().map(|name| format!("-D{name}"));
-        root.compile(
-            "libnvidia-ml.so.1",
-            &source,
-            macros.chain(needed.map(String::from)),
-        );
-        root
-    }
-
-    fn compile(&self, name: &str, source: &Path, arguments: impl Iterator<Item = String>) {
-        let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-w", "-o"])
-            .arg(self.path().join("usr/lib").join(name))
-            .arg(format!("-Wl,-soname,{name}"))
-            .arg(source)
-            .args(arguments)
-            .status()
-            .expect("a C compiler");
-        assert!(status.success(), "cannot compile {name}");
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn request(&self) -> QueryRequest {
-        request(self.path(), UID, GID)
-    }
-
-    fn ask(&self) -> Result<QueryReply, Error> {
-        finish(&self.request())
-    }
-
-    /// Returns the query process's pid, once the library hangs.
-    fn pid(&self) -> i32 {
-        let file = self.path().join("pid");
-        wait_for("the library to hang", || fs::read_to_string(&file).ok())
-            .trim()
-            .parse()
-            .expect("a number")
-    }
-}
-
-fn request(root: &Path, uid: u32, gid: u32) -> QueryRequest {
-    QueryRequest {
-        root: root.into(),
-        uid,
-        gid,
-        wsl_library: None,
-        deadline: Duration::from_secs(30),
-    }
-}
-
-fn start(request: &QueryRequest) -> Query {
-    let program = match is_copied() {
-        true => QueryProgram::ThisProcess,
-        false => QueryProgram::ThisExecutable,
-    };
-    Query::start(&program, request).expect("a process")
-}
-
-fn finish(request: &QueryRequest) -> Result<QueryReply, Error> {
-    start(request).finish()
-}
-
-fn report(result: &Result<QueryReply, Error>) -> String {
-    match result {
-        Ok(reply) => format!("{} gpus", reply.devices.gpus.len()),
-        Err(error) => error.message(),
-    }
-}
-
-fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = test() {
-            return value;
-        }
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "waited in vain for {what}"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Returns true if a process is alive; a zombie is not.
-fn lives(pid: i32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return false;
-    };
-    let state = stat
-        .rsplit(") ")
-        .next()
-        .and_then(|rest| rest.chars().next());
-    !matches!(state, Some('Z' | 'X'))
-}
-
-fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
-    match condition {
-        true => Ok(()),
-        false => Err(Failed::from(what.into())),
-    }
-}
-
-/// Checks a failure's kind and text, and the words in its hint.
-fn ensure_error<T>(result: Result<T, Error>, kind: ErrorKind, text: &str, hint: &str) -> Outcome {
-    let Err(error) = result else {
-        return Err(format!("no failure, instead of: {text}").into());
-    };
-    let advice = error.advice().unwrap_or_default();
-    ensure(
-        error.kind() == kind && error.message() == text && advice.contains(hint),
-        format!("{:?}: {}\nhint: {advice}", error.kind(), error.message()),
-    )
-}
-
-fn indices(devices: &DeviceInfo) -> (Vec<u32>, Vec<u32>) {
-    (
-        devices.gpus.iter().map(|gpu| gpu.index).collect(),
-        devices.failed.iter().map(|gpu| gpu.index).collect(),
-    )
-}
-
-const RPC_FAILED: &str = "driver rpc error: failed to process request";
-
-// Tests.
-
 fn everything_is_reported() -> Outcome {
     let root = Root::new(&[]);
     let reply = root.ask()?;
@@ -318,94 +167,30 @@ fn everything_is_reported() -> Outcome {
     ensure(capable == [false, true, true], format!("{capable:?}"))
 }
 
-fn the_process_is_confined() -> Outcome {
-    let root = Root::new(&["INSPECT"]);
-    // Without close-on-exec, like a careless caller's.
-    let leaked = nix::unistd::dup(std::io::stderr())?;
-    let result = root.ask();
-    drop(leaked);
-    // The library fails to initialise with the number of the failed check.
-    let failed = |error: Error| Failed::from(error.message());
-    result.map_err(failed)?;
-    for dumpable in [None, Some("DUMPABLE")] {
-        let macros: Vec<_> = ["INSPECT", "AS_ROOT"].into_iter().chain(dumpable).collect();
-        let root = Root::new(&macros);
-        finish(&request(root.path(), 0, 0)).map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// Programs that NVML executes are dumpable, and must not have fewer capabilities than a container's root.
-fn programs_of_nvml_have_the_shield() -> Outcome {
-    for (macros, uid, gid) in [
-        (&["INSPECT", "HELPER"][..], UID, GID),
-        (&["INSPECT", "HELPER", "AS_ROOT"], 0, 0),
-    ] {
-        let root = Root::new(macros);
-        let source = root.path().join("helper.c");
-        fs::write(
-            &source,
-            "#include <linux/capability.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
-            int main(void) {\n\
-            struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};\n\
-            struct __user_cap_data_struct sets[2];\n\
-            return syscall(SYS_capget, &header, sets) ? 50 : sets[0].permitted ? 51 :\n\
-            sets[1].permitted != 1u << (CAP_WAKE_ALARM - 32) ? 52 : 0; }\n",
-        )?;
-        let status = Command::new("cc")
-            .args(["-static", "-o"])
-            .arg(root.path().join("helper"))
-            .arg(source)
-            .status()?;
-        ensure(status.success(), "cannot compile the helper")?;
-        let reply = finish(&request(root.path(), uid, gid));
-        reply.map_err(|error| Failed::from(error.message()))?;
-    }
-    Ok(())
-}
-
-fn host_libraries_win() -> Outcome {
-    let root = Root::new(&["NEEDS"]);
-    let trap = root.path().join("trap.c");
-    fs::write(
-        &trap,
-        "#include <unistd.h>\n__attribute__((constructor)) static void trap(void) { _exit(66); }\n",
-    )?;
-    for name in [
-        "libc.so.6",
-        "libm.so.6",
-        "librt.so.1",
-        "libpthread.so.0",
-        "libdl.so.2",
-        "libgcc_s.so.1",
-    ] {
-        root.compile(
-            name,
-            &trap,
-            std::iter::once("-nostdlib".into()).chain(["-lc".into()]),
-        );
-    }
-    ensure(report(&root.ask()) == "3 gpus", report(&root.ask()))
-}
-
-fn noise_goes_nowhere() -> Outcome {
-    let root = Root::new(&["NOISE"]);
-    let output = Command::new(std::env::current_exe()?)
-        .args([
-            OsStr::new(ASK),
-            root.path().as_os_str(),
-            OsStr::new("65534"),
-        ])
-        .stdin(Stdio::null())
-        .output()?;
-    ensure(
-        output.stdout == b"3 gpus\n" && output.stderr.is_empty(),
-        format!("{output:?}"),
-    )
-}
-
 fn old_names_and_no_mig() -> Outcome {
-    let reply = Root::new(&["ONLY_OLD_NAMES", "NO_MIG"]).ask()?;
+    let others = [
+        ("nvmlInit_v2", "nvmlInit"),
+        ("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"),
+        (
+            "nvmlDeviceGetHandleByIndex_v2",
+            "nvmlDeviceGetHandleByIndex",
+        ),
+        ("nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v3"),
+    ];
+    let mut arguments: Vec<_> = others
+        .iter()
+        .map(|(name, other)| format!("-D{name}={other}"))
+        .collect();
+    for name in [
+        "MigMode",
+        "MaxMigDeviceCount",
+        "MigDeviceHandleByIndex",
+        "GpuInstanceId",
+        "ComputeInstanceId",
+    ] {
+        arguments.extend(without(&format!("nvmlDeviceGet{name}")));
+    }
+    let reply = Root::with(PROFILE.as_bytes(), &arguments).ask()?;
     ensure(
         indices(&reply.devices) == (vec![0, 1, 2], vec![]),
         "indices",
@@ -417,7 +202,7 @@ fn old_names_and_no_mig() -> Outcome {
 fn crash_in_init() -> Outcome {
     let hint = "while it was being initialised: it was killed by SIGABRT";
     ensure_error(
-        Root::new(&["CRASH_INIT"]).ask(),
+        Root::new(&["crash-at=nvmlInit_v2"]).ask(),
         ErrorKind::DriverUnavailable,
         RPC_FAILED,
         hint,
@@ -425,10 +210,10 @@ fn crash_in_init() -> Outcome {
 }
 
 fn crash_later() -> Outcome {
-    let root = Root::new(&["CRASH_BRAND"]);
+    let root = Root::new(&["crash-at=nvmlDeviceGetBrand:1"]);
     let mut query = start(&root.request());
     ensure(query.versions()?.driver == "535.261.03", "driver version")?;
-    let hint = "while it was asked about GPU 1: it was killed by SIGSEGV";
+    let hint = "while it was asked about GPU 1: it was killed by SIGABRT";
     for _ in 0..2 {
         ensure_error(query.devices(), ErrorKind::DriverFailed, RPC_FAILED, hint)?;
     }
@@ -438,7 +223,7 @@ fn crash_later() -> Outcome {
 fn exit_later() -> Outcome {
     let hint = "while it was asked about GPU 0: it ended with status 3";
     ensure_error(
-        Root::new(&["EXIT_BRAND=3"]).ask(),
+        Root::new(&["exit-at=nvmlDeviceGetBrand:3"]).ask(),
         ErrorKind::DriverFailed,
         RPC_FAILED,
         hint,
@@ -468,12 +253,12 @@ fn ask_in_vain(macros: &[&str], kind: ErrorKind, hint: &str) -> Outcome {
 
 fn hang_in_init() -> Outcome {
     let hint = "within 0.7 s while it was being initialised; raise NVC_DRIVER_TIMEOUT";
-    ask_in_vain(&["HANG_INIT"], ErrorKind::DriverUnavailable, hint)
+    ask_in_vain(&[HANG_IN_INIT], ErrorKind::DriverUnavailable, hint)
 }
 
 fn hang_later() -> Outcome {
     ask_in_vain(
-        &["HANG_NAME"],
+        &[HANG_AT_GPU_1],
         ErrorKind::TimedOut,
         "while it was asked about GPU 1",
     )
@@ -486,7 +271,7 @@ fn floods_end() -> Outcome {
         (2, "driver rpc error: timed out", "asked about GPU 0"),
         (3, RPC_FAILED, "answered nonsense"),
     ] {
-        let root = Root::new(&[&format!("FLOOD={flood}")]);
+        let root = Root::with(PROFILE.as_bytes(), &[format!("-DFLOOD={flood}")]);
         let request = QueryRequest {
             deadline: Duration::from_millis(500),
             ..root.request()
@@ -503,7 +288,7 @@ fn floods_end() -> Outcome {
 
 /// Truncating a library file that is in use removes its pages: SIGBUS at the next instruction.
 fn a_library_that_shrinks() -> Outcome {
-    let root = Root::new(&["HANG_NAME"]);
+    let root = Root::new(&[HANG_AT_GPU_1]);
     let mut query = start(&root.request());
     let pid = nix::unistd::Pid::from_raw(root.pid());
     fs::write(root.path().join("usr/lib/libnvidia-ml.so.1"), "")?;
@@ -515,9 +300,9 @@ fn a_library_that_shrinks() -> Outcome {
 
 fn init_fails() -> Outcome {
     let unavailable = ErrorKind::DriverUnavailable;
-    let text = "nvml error: code 18 of nvml";
+    let text = "nvml error: driver/library version mismatch";
     ensure_error(
-        Root::new(&["INIT_CODE=18"]).ask(),
+        Root::new(&["fail=nvmlInit_v2:18"]).ask(),
         unavailable,
         text,
         "reload it or reboot",
@@ -525,7 +310,7 @@ fn init_fails() -> Outcome {
 }
 
 fn slow_answers_are_announced() -> Outcome {
-    let root = Root::new(&["SLOW_NAME=1100000"]);
+    let root = Root::new(&["slow-at=nvmlDeviceGetName:1100"]);
     let (told, heard) = mpsc::channel();
     let mut query = start(&root.request());
     query.when_slow(move |elapsed| {
@@ -541,10 +326,22 @@ fn slow_answers_are_announced() -> Outcome {
 
 fn one_lost_gpu_is_skipped() -> Outcome {
     for (macros, uuid, busid) in [
-        ("LOST_UUID=1", None, Some("00010000:3c:00.0")),
-        ("LOST_HANDLE=1", None, None),
-        ("MIG_MODE_CODE=999", Some("GPU-1"), Some("00010000:3c:00.0")),
-        ("MIG_COUNT=100000", Some("GPU-1"), Some("00010000:3c:00.0")),
+        (
+            "fail=nvmlDeviceGetUUID:15:1",
+            None,
+            Some("00010000:3c:00.0"),
+        ),
+        ("fail=nvmlDeviceGetHandleByIndex_v2:15:1", None, None),
+        (
+            "fail=nvmlDeviceGetMigMode:999:1",
+            Some("GPU-1"),
+            Some("00010000:3c:00.0"),
+        ),
+        (
+            "garbage=nvmlDeviceGetMaxMigDeviceCount:1",
+            Some("GPU-1"),
+            Some("00010000:3c:00.0"),
+        ),
     ] {
         let devices = Root::new(&[macros]).ask()?.devices;
         ensure(indices(&devices) == (vec![0, 2], vec![1]), macros)?;
@@ -554,8 +351,8 @@ fn one_lost_gpu_is_skipped() -> Outcome {
             format!("{macros}: {failed}"),
         )?;
         let text = match macros {
-            "MIG_MODE_CODE=999" => "nvml error: code 999 of nvml",
-            "MIG_COUNT=100000" => "too many MIG devices: 100000",
+            "fail=nvmlDeviceGetMigMode:999:1" => "nvml error: unknown error",
+            "garbage=nvmlDeviceGetMaxMigDeviceCount:1" => "too many MIG devices: 4294967280",
             _ => "nvml error: gpu is lost",
         };
         ensure(failed.error.message() == text, failed.error.message())?;
@@ -566,45 +363,60 @@ fn one_lost_gpu_is_skipped() -> Outcome {
 fn all_lost_gpus_are_an_error() -> Outcome {
     let text = "nvml error: gpu is lost";
     ensure_error(
-        Root::new(&["LOST_UUID=-1"]).ask(),
+        Root::new(&["fail=nvmlDeviceGetUUID:15"]).ask(),
         ErrorKind::DriverFailed,
         text,
         "Xid",
     )?;
-    let none = Root::new(&["GPU_COUNT=0"]).ask()?.devices;
+    let none = Root::with(b"driver=535.261.03\ncuda=12020\n", &[])
+        .ask()?
+        .devices;
     ensure(indices(&none) == (vec![], vec![]), "no GPU is no failure")
 }
 
 fn garbage_is_refused() -> Outcome {
     let failed = ErrorKind::DriverFailed;
-    for (macros, text) in [
+    for (line, text) in [
         (
-            r#"VERSION="""#,
+            &b"driver=\n"[..],
             r#"nvml error: malformed driver version: """#,
         ),
         (
-            r#"VERSION="5\377""#,
+            b"driver=5\xff\n",
             r#"nvml error: malformed driver version: "5\u{fffd}""#,
         ),
         (
-            r#"VERSION="../../etc""#,
+            b"driver=../../etc\n",
             r#"nvml error: malformed driver version: "../../etc""#,
         ),
-        ("GPU_COUNT=0xffffffff", "too many devices: 4294967295"),
-        ("NO_HANDLE", "nvml error: no device handle"),
-    ] {
-        let root = Root::new(&[macros]);
-        ensure_error(root.ask(), failed, text, "may be damaged")?;
-    }
-    for (macros, text) in [
-        ("UNTERMINATED", "nvml error: unterminated string"),
         (
-            "BAD_UUID",
-            r#"nvml error: malformed uuid: "GPU-\u{1b}[31m\u{fffd}\n""#,
+            b"garbage=nvmlDeviceGetCount_v2\n",
+            "too many devices: 4294967280",
+        ),
+        (
+            b"null=nvmlDeviceGetHandleByIndex_v2\n",
+            "nvml error: no device handle",
         ),
     ] {
-        let devices = Root::new(&[macros]).ask()?.devices;
-        ensure(indices(&devices) == (vec![1, 2], vec![0]), macros)?;
+        let root = Root::with(&[PROFILE.as_bytes(), line].concat(), &[]);
+        ensure_error(root.ask(), failed, text, "may be damaged")?;
+    }
+    let broken = PROFILE.replace("uuid=GPU-0", "uuid=GPU-\x1b[31m@");
+    let broken = broken
+        .bytes()
+        .map(|byte| if byte == b'@' { 0xff } else { byte });
+    for (profile, text) in [
+        (
+            format!("{PROFILE}garbage=nvmlDeviceGetName:0\n").into_bytes(),
+            "nvml error: unterminated string",
+        ),
+        (
+            broken.collect(),
+            r#"nvml error: malformed uuid: "GPU-\u{1b}[31m\u{fffd}""#,
+        ),
+    ] {
+        let devices = Root::with(&profile, &[]).ask()?.devices;
+        ensure(indices(&devices) == (vec![1, 2], vec![0]), text)?;
         let message = devices.failed[0].error.message();
         ensure(message == text, message)?;
     }
@@ -612,35 +424,38 @@ fn garbage_is_refused() -> Outcome {
 }
 
 fn missing_symbols() -> Outcome {
-    let result = Root::new(&["NO_UUID"]).ask();
-    let text = "nvml error: function not found";
-    ensure_error(
-        result,
-        ErrorKind::DriverFailed,
-        text,
-        "has no nvmlDeviceGetUUID",
-    )?;
-    let result = Root::new(&["NO_UUID", "NO_ERROR_STRING"]).ask();
-    ensure_error(
-        result,
-        ErrorKind::DriverFailed,
-        text,
-        "has no nvmlDeviceGetUUID",
-    )?;
-    let result = Root::new(&["INIT_CODE=9", "NO_ERROR_STRING"]).ask();
-    ensure_error(
-        result,
-        ErrorKind::DriverUnavailable,
-        "nvml error: code 9",
-        "modprobe nvidia",
-    )?;
-    let result = Root::new(&["nvmlInit_v2=not_there"]).ask();
-    ensure_error(
-        result,
-        ErrorKind::DriverUnavailable,
-        text,
-        "has no nvmlInit_v2",
-    )
+    let (failed, unavailable) = (ErrorKind::DriverFailed, ErrorKind::DriverUnavailable);
+    let missing = "nvml error: function not found";
+    let no_uuid = "has no nvmlDeviceGetUUID";
+    for (symbols, line, kind, text, hint) in [
+        (&["nvmlDeviceGetUUID"][..], "", failed, missing, no_uuid),
+        (
+            &["nvmlDeviceGetUUID", "nvmlErrorString"],
+            "",
+            failed,
+            missing,
+            no_uuid,
+        ),
+        (
+            &["nvmlErrorString"],
+            "fail=nvmlInit_v2:9\n",
+            unavailable,
+            "nvml error: code 9",
+            "modprobe nvidia",
+        ),
+        (
+            &["nvmlInit_v2"],
+            "",
+            unavailable,
+            missing,
+            "has no nvmlInit_v2",
+        ),
+    ] {
+        let arguments: Vec<_> = symbols.iter().flat_map(|symbol| without(symbol)).collect();
+        let root = Root::with(format!("{PROFILE}{line}").as_bytes(), &arguments);
+        ensure_error(root.ask(), kind, text, hint)?;
+    }
+    Ok(())
 }
 
 fn no_root_and_no_library() -> Outcome {
@@ -652,93 +467,6 @@ fn no_root_and_no_library() -> Outcome {
     fs::remove_file(root.path().join("usr/lib/libnvidia-ml.so.1"))?;
     let text = "load library failed: libnvidia-ml.so.1: cannot open shared object file: no such file or directory";
     ensure_error(root.ask(), unavailable, text, "--root")
-}
-
-fn without_privileges() -> Outcome {
-    let root = Root::new(&[]);
-    // A copy, because the build directory may not be accessible to others.
-    let program = root.path().join("program");
-    fs::copy(std::env::current_exe()?, &program)?;
-    let ask = |root: &Path, uid: &str| -> Result<String, Failed> {
-        let output = Command::new(&program)
-            .args([OsStr::new(ASK), root.as_os_str(), OsStr::new(uid)])
-            .uid(UID)
-            .gid(UID)
-            .output()?;
-        Ok(String::from_utf8(output.stdout)?)
-    };
-    let text = ask(root.path(), "65534")?;
-    ensure(
-        text == "change root failed: operation not permitted\n",
-        text,
-    )?;
-    let text = ask(Path::new("/"), "0")?;
-    ensure(
-        text == "privilege change failed: operation not permitted\n",
-        text,
-    )
-}
-
-fn dropping_ends_the_process() -> Outcome {
-    let root = Root::new(&["HANG_INIT"]);
-    let query = start(&root.request());
-    let pid = root.pid();
-    ensure(lives(pid), "hangs")?;
-    let line = |pid: &str| fs::read(format!("/proc/{pid}/cmdline"));
-    let is_copy = line(&pid.to_string())? == line("self")?;
-    ensure(is_copy == is_copied(), format!("a copy: {is_copy}"))?;
-    drop(query);
-    ensure(!Path::new(&format!("/proc/{pid}")).exists(), "not reaped")
-}
-
-/// A fork starts on another CPU, and keeps its caller's affinity.
-fn processors_stay_as_they_are() -> Outcome {
-    let root = Root::new(&["HANG_INIT"]);
-    let query = start(&root.request());
-    let allowed = |process: &str| {
-        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("Cpus_allowed:"));
-        line.map(str::to_owned).ok_or("no such line".into())
-    };
-    let (theirs, ours): (Result<String, Failed>, _) =
-        (allowed(&root.pid().to_string()), allowed("self"));
-    let (theirs, ours) = (theirs?, ours?);
-    ensure(theirs == ours, format!("{theirs}, and not {ours}"))?;
-    drop(query);
-    Ok(())
-}
-
-fn killing_the_caller_ends_the_process() -> Outcome {
-    // Each guard alone as well.
-    for guards in [
-        &["HANG_NAME"][..],
-        &["HANG_NAME", "NO_DEATH_SIGNAL"],
-        &["HANG_NAME", "NO_SOCKET_SIGNAL"],
-    ] {
-        let root = Root::new(guards);
-        let mut caller = Command::new(std::env::current_exe()?)
-            .args([
-                OsStr::new(ASK),
-                root.path().as_os_str(),
-                OsStr::new("65534"),
-            ])
-            .stdout(Stdio::null())
-            .spawn()?;
-        let pid = root.pid();
-        ensure(lives(pid), "hangs")?;
-        caller.kill()?;
-        caller.wait()?;
-        let start = Instant::now();
-        wait_for("the query process to end", || (!lives(pid)).then_some(()));
-        let elapsed = start.elapsed();
-        ensure(
-            elapsed < Duration::from_secs(1),
-            format!("{guards:?}: {elapsed:?}"),
-        )?;
-    }
-    Ok(())
 }
 
 fn many_threads_ask() -> Outcome {
@@ -763,7 +491,10 @@ fn many_threads_ask() -> Outcome {
 fn wsl_needs_no_minors() -> Outcome {
     // Neither another root nor another user: no privileges needed.
     let root = Root::new(&[]);
-    let library: PathBuf = root.path().join("usr/lib/libnvidia-ml.so.1");
+    let profile = root.path().join("etc/nvidia-sim/profile");
+    let profile = format!("-DPROFILE=\"{}\"", profile.display());
+    let asked = Root::with(b"", &[profile]);
+    let library: PathBuf = asked.path().join("usr/lib/libnvidia-ml.so.1");
     let request = QueryRequest {
         root: "/".into(),
         uid: nix::unistd::getuid().as_raw(),

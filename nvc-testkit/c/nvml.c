@@ -9,19 +9,26 @@
  *   mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-... name=TO THE END OF THE LINE       gpu counts `gpu` lines from 0
  *   fail=SYMBOL:CODE[:GPU]     the entry point returns CODE, for every GPU or for that one
  *   crash-at=SYMBOL[:GPU]      it aborts the process      hang-at=SYMBOL[:GPU]   it never returns
+ *   exit-at=SYMBOL:STATUS[:GPU]  it ends the process      slow-at=SYMBOL:MS[:GPU]  it takes so long
  *   garbage=SYMBOL[:GPU]       it succeeds with nonsense: strings without an end, huge numbers, a handle to nothing
+ *   null=SYMBOL[:GPU]          it succeeds with a null handle
  *   missing=SYMBOL             for the builder, which leaves the entry point out by -DSYMBOL=absent_SYMBOL
  *
  * SYMBOL is one of the entry points below or, for crash-at and hang-at, `load`: while the library is being loaded.
  * These are exactly the entry points libnvc uses; a program that wants another finds it missing. What monitoring asks for
  * is at the end, with a file of its own.
+ *
+ * -DPROFILE="PATH" reads another file. -DEXTENSION="FILE" includes C code with a function `extension(symbol, gpu)`, which
+ * runs at each entry point and whose result, if it is not 0, the entry point returns.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#ifndef PROFILE
 #define PROFILE "/etc/nvidia-sim/profile"
+#endif
 
 enum { MAX_GPUS = 128, MAX_MIGS = 1024, MAX_FAULTS = 64, MAX_SLOTS = 64 };
 enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, NOT_LOADED = 9 };
@@ -124,7 +131,7 @@ static void add_fault(const char *line)
     if (fault_count == MAX_FAULTS || sscanf(line, "%15[^=]=%63[^:]:%d:%d", f->kind, f->symbol, &first, &second) < 2)
         return;
     fault_count++;
-    if (!strcmp(f->kind, "fail")) {
+    if (!strcmp(f->kind, "fail") || !strcmp(f->kind, "exit-at") || !strcmp(f->kind, "slow-at")) {
         f->code = first;
         f->gpu = second;
     } else {
@@ -170,12 +177,30 @@ static struct fault *fault(const char *kind, const char *symbol, int gpu)
     return NULL;
 }
 
+#ifdef EXTENSION
+#include EXTENSION
+#else
+static Result extension(const char *symbol, int gpu)
+{
+    (void)symbol;
+    (void)gpu;
+    return OK;
+}
+#endif
+
 static Result misbehave(const char *symbol, int gpu)
 {
     struct fault *f;
+    Result wanted = extension(symbol, gpu);
 
+    if (wanted)
+        return wanted;
     if (fault("crash-at", symbol, gpu))
         abort();
+    if ((f = fault("exit-at", symbol, gpu)))
+        exit(f->code);
+    if ((f = fault("slow-at", symbol, gpu)))
+        usleep((unsigned)f->code * 1000);
     if (fault("hang-at", symbol, gpu))
         for (;;)
             pause();
@@ -270,7 +295,7 @@ Result nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *d)
     ENTER((int)index);
     if (index >= (unsigned)gpu_count)
         return INVALID_ARGUMENT;
-    *d = GARBAGE((int)index) ? (Device)0x10 : &gpus[index];
+    *d = GARBAGE((int)index) ? (Device)0x10 : fault("null", __func__, (int)index) ? NULL : &gpus[index];
     return OK;
 }
 

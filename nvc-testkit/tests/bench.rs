@@ -6,12 +6,12 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 use nvc_testkit::cli;
-use nvc_testkit::harness::Need::Root;
+use nvc_testkit::harness::Need::{Command as Program, Root};
 use nvc_testkit::harness::{self};
 use nvc_testkit::machine::Scratch;
 
 fn main() -> ExitCode {
-    harness::main(nvc_testkit::tests![&[Root];
+    harness::main(nvc_testkit::tests![&[Root, Program("strace")];
         the_page_gets_tables,
         an_unknown_option_is_refused,
     ])

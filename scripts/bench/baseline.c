@@ -1,19 +1,19 @@
 /*
- * Does the minimum that the kernel and NVML require for an `info` or a `configure`. Our time above this is our own. It
- * checks nothing, parses next to nothing, undoes nothing, and is safe for a test's container only.
+ * Does what the kernel and NVML ask of an `info` or a `configure` at the least, and nothing else: the measure of how much
+ * of our time is ours. It checks nothing, parses next to nothing, undoes nothing, and is not safe to use on anything but
+ * a test's container.
  *
  *     cc -O2 -Wall -Wextra -o baseline scripts/bench/baseline.c
  *
  *     baseline info DRIVER_ROOT
  *     baseline configure DRIVER_ROOT PID ROOTFS LDCONFIG PLAN
  *
- * `info` executes itself once more; that process changes its root, loads NVML and sends nvidia-container-cli's queries,
- * for every GPU and MIG device; it prints the answers that come back over a pipe.
+ * `info` executes itself once more; that process changes its root, loads NVML and asks what nvidia-container-cli asks,
+ * for every GPU and MIG device; the answers come back over a pipe and are printed.
  *
- * `configure` does the same, then enters PID's mount namespace and executes PLAN, a file with the output of
- * `nvidia-container-cli configure --dry-run` (text; made before, for the same container; without device rules): four
- * system calls per mount, files in a tmpfs, links. Finally it executes LDCONFIG, unsandboxed, with `-r ROOTFS` and the
- * plan's directories. Exit code 0 on success. Run it as root.
+ * `configure` does the same, then enters PID's mount namespace and carries out PLAN, which nvc-bench makes of
+ * `nvidia-container-cli configure --dry-run` for the same container: four system calls a mount, files in a tmpfs, links.
+ * Last it executes LDCONFIG, unsandboxed, with `-r ROOTFS` and the plan's directories. Exit status 0 if all of it worked.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -143,8 +143,8 @@ static void ask(char *root)
 /* ---- the container --------------------------------------------------------------------------------------------- */
 
 struct step {
-    enum { BIND, TMPFS, LINK } kind;
-    char *at, *rest;
+    char kind; /* R and W: a file, read-only or not; T: a tmpfs; L: a link */
+    char from[512], at[512];
     int mount;
     mode_t mode;
 };
@@ -152,13 +152,13 @@ struct step {
 static int container, ldconfig; /* the root directory, the program */
 static struct step steps[4096];
 static size_t count;
-static char *directories[64];
+static char directories[60][512];
 static size_t directory_count;
 
 /* Makes the directories that `path`, relative to the container's root, lies in. */
 static void make_parents(const char *path)
 {
-    char part[4096];
+    char part[512];
 
     snprintf(part, sizeof part, "%s", path);
     for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -170,36 +170,34 @@ static void make_parents(const char *path)
 
 static int make(struct step *step)
 {
-    if (step->kind == LINK)
-        return symlinkat(step->rest, container, step->at);
+    if (step->kind == 'L')
+        return symlinkat(step->from, container, step->at);
     if (S_ISDIR(step->mode))
         return mkdirat(container, step->at, 0755);
     return mknodat(container, step->at, S_IFREG | 0644, 0);
 }
 
-/* A clone of a file of the driver root, read-only but for devices and sockets. */
-static void clone_source(struct step *step, int driver, const char *path, int writable)
+/* A clone of a file of the driver root; those of procfs and of MPS may be directories. */
+static void clone_source(struct step *step, int driver)
 {
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOSUID | (writable ? 0 : MOUNT_ATTR_RDONLY)};
-    struct stat stat;
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOSUID | (step->kind == 'W' ? 0 : MOUNT_ATTR_RDONLY)};
+    struct stat stat = {.st_mode = S_IFREG};
 
-    step->mount = (int)syscall(SYS_open_tree, driver, path + 1, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    step->mount = (int)syscall(SYS_open_tree, driver, step->from + 1, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (step->mount < 0)
-        err(1, "%s", path);
+        err(1, "%s", step->from);
     if (syscall(SYS_mount_setattr, step->mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes))
         err(1, "mount_setattr");
-    if (strncmp(path, "/tmp", 4) && strncmp(path, "/proc", 5))
-        step->mode = S_IFREG;
-    else if (!fstat(step->mount, &stat))
-        step->mode = stat.st_mode;
+    if (!strncmp(step->from, "/proc", 5) || !strncmp(step->from, "/tmp", 4))
+        fstat(step->mount, &stat);
+    step->mode = stat.st_mode;
 }
 
-/* A tmpfs with the files that are named, taken from the driver root. */
-static void make_tmpfs(struct step *step, int driver, char *names)
+/* A tmpfs with the files of /proc/driver/nvidia that every container sees. */
+static void make_tmpfs(struct step *step, int driver)
 {
-    char from[4096], text[65536], *save = NULL;
-    int fs = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC), source, target;
-    ssize_t length;
+    static const char *const names[] = {"params", "version", "registry"};
+    int fs = (int)syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
 
     syscall(SYS_fsconfig, fs, FSCONFIG_SET_STRING, "mode", "0555", 0);
     syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0);
@@ -207,120 +205,58 @@ static void make_tmpfs(struct step *step, int driver, char *names)
     if (step->mount < 0)
         err(1, "fsmount");
     close(fs);
-    for (char *name = names ? strtok_r(names, ", ", &save) : NULL; name; name = strtok_r(NULL, ", ", &save)) {
-        snprintf(from, sizeof from, "%s/%s", step->at, name);
+    for (int i = 0; i < 3; i++) {
+        char from[600], text[65536];
+        int source, target;
+        ssize_t length;
+
+        snprintf(from, sizeof from, "%s/%s", step->from + 1, names[i]);
         source = openat(driver, from, O_RDONLY | O_CLOEXEC);
-        target = openat(step->mount, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+        target = openat(step->mount, names[i], O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
         length = read(source, text, sizeof text);
         if (length < 0 || write(target, text, (size_t)length) != length)
-            err(1, "%s", name);
+            err(1, "%s", names[i]);
         close(source);
         close(target);
     }
 }
 
-static struct step *next_step(char *at, int kind)
-{
-    struct step *step = &steps[count++];
-
-    step->at = at + 1;
-    step->kind = kind;
-    return step;
-}
-
-static void bind_same(const char *path, int driver)
-{
-    struct step *step = next_step(strdup(path), BIND);
-
-    clone_source(step, driver, path, 0);
-}
-
-/* What /proc/driver/nvidia shows: the tmpfs once, then what is named after "with". */
-static void driver_proc(char *object, int driver)
-{
-    static int mounted;
-    char path[4096], names[] = "params, version, registry", *save = NULL;
-    char *with = strstr(object, " with ");
-
-    if (with)
-        *with = 0;
-    if (!mounted++)
-        make_tmpfs(next_step(object, TMPFS), driver, names);
-    for (char *name = with ? strtok_r(with + 6, ",", &save) : NULL; name; name = strtok_r(NULL, ",", &save)) {
-        name += *name == ' ';
-        if (!strcmp(name, "all capabilities"))
-            name = "capabilities";
-        snprintf(path, sizeof path, "%s%s", *name == '/' ? "" : "/proc/driver/nvidia/", name);
-        bind_same(path, driver);
-    }
-}
-
-/* A line of the plan; what is of the host is opened. */
-static void read_line(char *line, int driver)
-{
-    static const char *files[] = {"program", "library", "firmware", "socket", "device", "devices"};
-    char *object = line + 14, *arrow, *end, *save = NULL;
-    size_t length = strlen(line);
-
-    if (length < 15)
-        return;
-    if (!strcmp(line + length - 2, " ?"))
-        line[length - 2] = 0;
-    line[13] = 0;
-    line[strcspn(line, " ")] = 0; /* the first word is enough, but for the last two kinds */
-    if (!strcmp(line, "library") && !strncmp(line + 8, "path", 4)) {
-        if ((end = strstr(object, " by ")))
-            *end = 0;
-        for (char *name = strtok_r(object, ", ", &save); name; name = strtok_r(NULL, ", ", &save))
-            if (directory_count < 60)
-                directories[directory_count++] = name;
-        return;
-    }
-    if (!strcmp(line, "driver")) {
-        driver_proc(object, driver);
-        return;
-    }
-    if ((end = strstr(object, " (")))
-        *end = 0;
-    arrow = strstr(object, " -> ");
-    if (arrow)
-        *arrow = 0;
-    if (!strcmp(line, "link") && arrow) {
-        next_step(object, LINK)->rest = arrow + 4;
-        return;
-    }
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (!strcmp(line, files[i])) {
-            int writable = !strncmp(line, "dev", 3) || !strcmp(line, "socket");
-
-            clone_source(next_step(arrow ? arrow + 4 : object, BIND), driver, object, writable);
-            return;
-        }
-    errx(1, "unknown intent: %s %s", line, object);
-}
-
+/* The plan: `R SOURCE AT`, `W SOURCE AT`, `T PLACE -`, `L TARGET AT`, and `P DIRECTORY -` of ldconfig, a line each. */
 static void read_plan(const char *file, int driver)
 {
-    static char text[1 << 20];
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    ssize_t length = read(fd, text, sizeof text - 1);
-    char *save = NULL;
+    FILE *plan = fopen(file, "re");
+    char kind, from[512], at[512];
 
-    if (length < 0)
+    if (!plan)
         err(1, "%s", file);
-    close(fd);
-    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-        read_line(line, driver);
+    while (count < 4096 && fscanf(plan, " %c %511s %511s", &kind, from, at) == 3) {
+        struct step *step = &steps[count];
+
+        if (kind == 'P') {
+            if (directory_count < 60)
+                strcpy(directories[directory_count++], from);
+            continue;
+        }
+        count++;
+        step->kind = kind;
+        strcpy(step->from, from);
+        strcpy(step->at, (kind == 'T' ? from : at) + 1);
+        if (kind == 'T')
+            make_tmpfs(step, driver);
+        else if (kind != 'L')
+            clone_source(step, driver);
+    }
+    fclose(plan);
 }
 
 static void carry_out(struct step *step)
 {
-    if (step->kind != TMPFS && make(step) && errno == ENOENT) {
+    if (step->kind != 'T' && make(step) && errno == ENOENT) {
         make_parents(step->at);
         if (make(step))
             err(1, "%s", step->at);
     }
-    if (step->kind != LINK && syscall(SYS_move_mount, step->mount, "", container, step->at, MOVE_MOUNT_F_EMPTY_PATH))
+    if (step->kind != 'L' && syscall(SYS_move_mount, step->mount, "", container, step->at, MOVE_MOUNT_F_EMPTY_PATH))
         err(1, "mounting at %s", step->at);
 }
 
@@ -330,7 +266,8 @@ static void run_ldconfig(char *rootfs)
     int status;
     pid_t pid;
 
-    memcpy(arguments + 3, directories, directory_count * sizeof *directories);
+    for (size_t i = 0; i < directory_count; i++)
+        arguments[3 + i] = directories[i];
     pid = vfork();
     if (pid == 0) {
         syscall(SYS_execveat, ldconfig, "", arguments, none, AT_EMPTY_PATH);

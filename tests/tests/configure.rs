@@ -2,6 +2,9 @@
 //! cache.
 #![allow(clippy::unwrap_used)]
 
+#[path = "configure/images.rs"]
+mod images;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,6 +18,8 @@ use nvc_testkit::{harness, machine, mounts, userland};
 use nvc_tests::{
     State, assert_lines, command_line, configure, debian, debian_root, host_ldconfig, start,
 };
+
+use images::*;
 
 fn main() -> ExitCode {
     harness::main(nvc_testkit::tests![&[Root];
@@ -418,101 +423,6 @@ fn missing_directories_follow_the_umask() {
     }
 }
 
-fn every_layout_runs_nvidia_smi() {
-    for (builder, library) in [
-        (debian_root(), "LIB/libnvidia-ml.so.VER"),
-        (debian_root().split_usr(), "LIB/libnvidia-ml.so.VER"),
-        (
-            rootfs::Builder::new(Layout::Rhel),
-            "usr/lib64/libnvidia-ml.so.VER",
-        ),
-        (
-            rootfs::Builder::new(Layout::Rhel).split_usr(),
-            "usr/lib64/libnvidia-ml.so.VER",
-        ),
-        // There everything is /usr/lib under several names.
-        (
-            rootfs::Builder::new(Layout::Arch),
-            "usr/lib/libnvidia-ml.so.VER",
-        ),
-    ] {
-        let what = format!("{builder:?}");
-        let container = start(Builder::new(builder));
-        let new = mounted(&container, &["--utility", "--device=0"]);
-        assert!(has(&new, library), "{what}: {new:#?}");
-        assert_eq!(
-            nvidia_smi(&container),
-            machine::driver().listing(0, &[]),
-            "{what}"
-        );
-    }
-}
-
-fn an_image_without_glibc() {
-    let container = start(Builder::new(rootfs::Builder::new(Layout::Alpine)));
-    let new = mounted(&container, &["--utility", "--device=0"]);
-    assert!(
-        has(&new, "usr/lib64/libnvidia-ml.so.VER ") && has(&new, "lib/firmware/"),
-        "{new:#?}"
-    );
-    assert!(!container.point("/ldconfig-was-run").exists());
-}
-
-fn an_empty_image() {
-    let container = start(Builder::new(rootfs::Builder::new(Layout::Empty)));
-    let new = mounted(&container, &["--utility", "--device=0"]);
-    assert!(
-        has(&new, "usr/bin/nvidia-smi ") && has(&new, "var/run/nvidia-persistenced/"),
-        "{new:#?}"
-    );
-}
-
-fn cuda_compatibility_libraries() {
-    let root = debian_root().no_programs();
-    let container = start(Builder::new(root.compat("575.57.08").compat("570.999.1")));
-    let new = mounted(&container, &["--compute", "--device=0"]);
-    assert!(
-        has(&new, "LIB/libcuda.so.VER ") && has(&new, "LIB/libcuda.so.575.57.08 "),
-        "{new:#?}"
-    );
-    assert!(
-        has(
-            &new,
-            "LIB/libnvidia-ptxjitcompiler.so.575.57.08 nodev,nosuid,ro"
-        ),
-        "{new:#?}"
-    );
-    // The driver's own major version is not a forward-compatibility package.
-    assert!(!has(&new, "LIB/libcuda.so.570.999.1"), "{new:#?}");
-    let link = container.point(machine::driver().fill("LIB/libcuda.so.1"));
-    assert_eq!(
-        fs::read_link(link).unwrap(),
-        Path::new("libcuda.so.575.57.08")
-    );
-}
-
-fn cuda_compatibility_modes() {
-    for (option, in_cache) in [
-        ("--no-cntlibs", "=> /LIB/libcuda.so.1\n"),
-        ("--cuda-compat-mode=disabled", "=> /LIB/libcuda.so.1\n"),
-        (
-            "--cuda-compat-mode=ldconfig",
-            "=> /usr/local/cuda-12.9/compat/libcuda.so.1\n",
-        ),
-    ] {
-        let root = debian_root().no_programs().compat("575.57.08");
-        let container = start(Builder::new(root));
-        let new = mounted(&container, &["--compute", "--device=0", option]);
-        assert!(!has(&new, "LIB/libcuda.so.575"), "{option}: {new:#?}");
-        let wanted = machine::driver().fill(in_cache);
-        assert!(
-            cache(&container).contains(&wanted),
-            "{option}: {}",
-            cache(&container)
-        );
-    }
-}
-
 fn again_adds_nothing() {
     let container = debian();
     let arguments = ["--utility", "--compute", "--graphics", "--device=all"];
@@ -570,31 +480,6 @@ fn standalone() {
     command.args(["-c", "\"$@\"; exit $?", "sh"]);
     Run::within(command, line).succeeds();
     assert_lines(&before.new_mounts(&container), &[UTILITY, GPU_0].concat());
-    assert_eq!(nvidia_smi(&container), machine::driver().listing(0, &[]));
-}
-
-/// A read-only root works if all mount points exist and no cache must be written.
-fn a_read_only_image_that_is_prepared() {
-    let container = start(Builder::new(debian_root().no_programs()).read_only());
-    let before = State::of(&container);
-    let message = configure(&container, &["--utility", "--device=0"]).fails();
-    assert!(message.ends_with(": read-only file system"), "{message}");
-    before.assert_unchanged(&container);
-}
-
-fn the_images_ldconfig_does_not_run() {
-    let trap = "#!/bin/sh\necho run > /ldconfig-was-run\n";
-    let builder = debian_root().edit(move |root| {
-        fs::remove_file(root.join("usr/sbin/ldconfig"))?;
-        nvc_testkit::files::file(&root.join("usr/sbin/ldconfig"), trap, 0o755)
-    });
-    let container = start(Builder::new(builder));
-    let pid = format!("--pid={}", container.pid());
-    let words = ["configure", "--no-cgroups", &pid, "--utility", "--device=0"];
-    let mut line = command_line(machine::driver(), &words);
-    line.push(container.root().into());
-    Run::cli(line).succeeds();
-    assert!(!container.inside("/ldconfig-was-run").exists());
     assert_eq!(nvidia_smi(&container), machine::driver().listing(0, &[]));
 }
 

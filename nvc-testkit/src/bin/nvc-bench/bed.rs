@@ -1,7 +1,7 @@
-//! Sets up a loaded driver and containers for measurements.
+//! Makes what the commands are measured on: a loaded driver and containers.
 //!
-//! If the conformance fixture exists, real files with a mock NVML, its driver is used, because upstream's recorded
-//! figures were measured with it; otherwise the simulated driver.
+//! The driver is that of the conformance fixture, real files with a mock NVML, if there is one, since upstream's
+//! recorded figures are from there; otherwise the simulated one.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -11,73 +11,68 @@ use std::{env, io};
 use nix::mount::{MsFlags, mount};
 use nvc_testkit::cgroup::{Attach, DeviceCgroup};
 use nvc_testkit::container::{self, Container};
-use nvc_testkit::driver::{self, Driver};
+use nvc_testkit::driver::Builder;
 use nvc_testkit::files;
 use nvc_testkit::machine::{self, Scratch};
-use nvc_testkit::profile::Profile;
 use nvc_testkit::rootfs::{self, Layout};
 
 /// A loaded driver, and a container root to copy.
 pub(crate) struct Bed {
-    /// Its name.
+    /// What it is, in words.
     pub(crate) name: &'static str,
-    /// True if upstream's figures were measured with it.
+    /// Whether upstream's figures are from here.
     pub(crate) is_fixture: bool,
-    driver: PathBuf,
+    /// The driver root.
+    pub(crate) driver: PathBuf,
     roots: Roots,
     _scratch: Option<Scratch>,
 }
 
-/// Source of a container's root.
+/// How a container's root is made.
 #[derive(Clone, Debug)]
 pub(crate) enum Roots {
     /// A copy of a directory, in memory.
     Copy(PathBuf),
-    /// An overlay of directories, topmost first, under an empty one in memory.
+    /// An overlay of directories, the highest first, under an empty one in memory.
     Overlay(Vec<PathBuf>),
 }
 
-/// A container's root, removed on drop.
+/// A container's root, which goes with the value.
 pub(crate) struct Root {
     pub(crate) path: PathBuf,
-    scratch: Scratch,
+    /// What it lies in.
+    pub(crate) scratch: Scratch,
 }
 
-impl Root {
-    /// Returns a path outside the root that is removed with it.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
-        self.scratch.join(name)
-    }
-}
-
-/// The device cgroup of a container.
+/// Which device cgroup a container is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cgroup {
-    /// None: the command runs without cgroup changes.
+    /// None: the command is told to leave cgroups alone.
     None,
-    /// Of version 1.
     V1,
     /// Of version 2, with one program.
     V2,
 }
 
+/// A directory that `variable` names, or one in the user's cache.
+pub(crate) fn cached(variable: &str, name: &str) -> Option<PathBuf> {
+    let path = |name: &str| env::var_os(name).map(PathBuf::from);
+    path(variable).or_else(|| {
+        let home = || path("HOME").map(|home| home.join(".cache"));
+        Some(path("XDG_CACHE_HOME").or_else(home)?.join(name))
+    })
+}
+
 impl Bed {
-    /// Uses the conformance fixture, or else the simulated driver.
+    /// The conformance fixture, or else the simulated driver.
     ///
     /// # Errors
     /// It cannot be made or shown.
     pub(crate) fn find() -> io::Result<Self> {
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
-        let fixture = env::var_os("NVC_FIXTURE").map(PathBuf::from);
-        let fixture = fixture.or_else(|| Some(cache?.join("nvc-conformance")));
-        match fixture.filter(|fixture| fixture.join(".stamp").exists()) {
-            Some(fixture) => Self::fixture(&fixture),
-            None => Self::simulated(&driver::Builder::default()),
-        }
-    }
-
-    fn fixture(fixture: &Path) -> io::Result<Self> {
+        let fixture = cached("NVC_FIXTURE", "nvc-conformance");
+        let Some(fixture) = fixture.filter(|fixture| fixture.join(".stamp").exists()) else {
+            return Self::simulated(&Builder::default());
+        };
         let driver = fixture.join("droot");
         machine::show(&driver)?;
         Ok(Self {
@@ -89,13 +84,13 @@ impl Bed {
         })
     }
 
-    /// Loads a simulated driver.
+    /// A simulated driver, loaded.
     ///
     /// # Errors
     /// It cannot be made or shown.
-    pub(crate) fn simulated(builder: &driver::Builder) -> io::Result<Self> {
+    pub(crate) fn simulated(builder: &Builder) -> io::Result<Self> {
         let scratch = Scratch::new()?;
-        let driver: Driver = builder.build(scratch.join("driver"))?;
+        let driver = builder.build(scratch.join("driver"))?;
         machine::show(driver.root())?;
         let template = rootfs::Builder::new(Layout::Debian).build(scratch.join("template"))?;
         Ok(Self {
@@ -107,27 +102,17 @@ impl Bed {
         })
     }
 
-    /// Loads a simulated driver with this many GPUs, and MIG devices on each.
+    /// The simulated driver, and containers whose roots are overlays of these directories.
     ///
     /// # Errors
     /// It cannot be made or shown.
-    pub(crate) fn of_size(gpus: u32, migs_each: u32) -> io::Result<Self> {
-        Self::simulated(&driver::Builder::new(Profile::of_size(gpus, migs_each)))
+    pub(crate) fn on_layers(layers: Vec<PathBuf>) -> io::Result<Self> {
+        let mut bed = Self::simulated(&Builder::default())?;
+        bed.roots = Roots::Overlay(layers);
+        Ok(bed)
     }
 
-    /// Returns the driver root.
-    pub(crate) fn driver(&self) -> &Path {
-        &self.driver
-    }
-
-    /// Changes the source of container roots.
-    #[must_use]
-    pub(crate) fn with_roots(mut self, roots: Roots) -> Self {
-        self.roots = roots;
-        self
-    }
-
-    /// Creates a container root.
+    /// A fresh container root.
     ///
     /// # Errors
     /// It cannot be copied or mounted.
@@ -136,7 +121,11 @@ impl Bed {
         let path = scratch.join("root");
         match &self.roots {
             Roots::Copy(template) => {
-                run(Command::new("cp").arg("-a").args([template, &path]))?;
+                let mut copy = Command::new("cp");
+                let status = copy.arg("-a").args([template, &path]).status()?;
+                if !status.success() {
+                    return Err(io::Error::other(format!("{copy:?}: {status}")));
+                }
             }
             Roots::Overlay(layers) => overlay(layers, &scratch, &path)?,
         }
@@ -152,9 +141,9 @@ impl Drop for Bed {
     }
 }
 
-/// Mounts layers with a writable one in memory on top, as a runtime does.
+/// Mounts layers with what a runtime would write above them in memory.
 fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()> {
-    // Short names, because the mount options must fit in one page.
+    // Links with short names: the options of a mount fit in one page.
     let mut lower = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
         let link = scratch.join(format!("l{number}"));
@@ -170,18 +159,11 @@ fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()>
         scratch.join("upper").display(),
         scratch.join("work").display()
     );
-    let overlay = Some("overlay");
-    mount(
-        overlay,
-        path,
-        overlay,
-        MsFlags::empty(),
-        Some(data.as_str()),
-    )?;
-    Ok(())
+    let (overlay, data) = (Some("overlay"), Some(data.as_str()));
+    Ok(mount(overlay, path, overlay, MsFlags::empty(), data)?)
 }
 
-/// Starts a container on a root, in a cgroup.
+/// A container on a root, in a cgroup.
 ///
 /// # Errors
 /// It cannot be started.
@@ -193,17 +175,4 @@ pub(crate) fn start(root: &Path, cgroup: Cgroup) -> io::Result<Container> {
         Cgroup::V2 => container.join(DeviceCgroup::v2()?.attach(Attach::Multi, &["1:3"])?)?,
     }
     Ok(container)
-}
-
-/// Runs a command that must succeed.
-///
-/// # Errors
-/// It fails.
-pub(crate) fn run(command: &mut Command) -> io::Result<()> {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("{command:?}: {text}")))
 }

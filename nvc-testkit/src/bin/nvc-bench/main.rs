@@ -1,10 +1,9 @@
 //! `nvc-bench`: measures nvidia-container-cli and writes the tables of docs/performance.md.
 //!
-//! Runs as root, in its own mount namespace, on scratch space in memory.
+//! As root, with strace(1). Everything happens in a mount namespace of its own, on scratch space in memory.
 
 mod bed;
 mod cases;
-mod images;
 mod report;
 mod scale;
 mod timing;
@@ -19,26 +18,27 @@ use nvc_testkit::machine::Machine;
 use bed::Bed;
 use cases::{Case, Program};
 use scale::Scale;
-use trace::Memory;
 
 const USAGE: &str = "\
 usage: nvc-bench [OPTION...] PROGRAM       measure an nvidia-container-cli
 
-  --against PROGRAM   another one, measured in turn
+  --against PROGRAM   another one, measured in turn; may be repeated
   --baseline PROGRAM  what scripts/bench/baseline.c is compiled to
   --runs N            runs of each command (default 200); a tenth of it for scaling, a fifth for images
   --only PART         commands, images or scaling
+  --command NAME      of the commands those with this in their names
   --up-to N           scaling up to this size only
   --docs DIR          write DIR/performance.md's tables
   --readme FILE       write the short table of this file
 ";
 
 struct Wanted {
-    program: PathBuf,
-    against: Option<PathBuf>,
+    /// The first is what tables are about, the others are compared with it.
+    programs: Vec<PathBuf>,
     baseline: Option<PathBuf>,
     runs: usize,
     only: Option<String>,
+    command: String,
     up_to: u32,
     docs: Option<PathBuf>,
     readme: Option<PathBuf>,
@@ -61,24 +61,25 @@ fn main() -> ExitCode {
 fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
     let mut program = None;
     let mut wanted = Wanted {
-        program: PathBuf::new(),
-        against: None,
+        programs: Vec::new(),
         baseline: None,
         runs: 200,
         only: None,
+        command: String::new(),
         up_to: u32::MAX,
         docs: None,
         readme: None,
     };
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--against" => wanted.against = Some(words.next()?.into()),
+            "--against" => wanted.programs.push(words.next()?.into()),
             "--baseline" => wanted.baseline = Some(words.next()?.into()),
             "--runs" => wanted.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
             "--only" => {
                 let known = ["commands", "images", "scaling"];
                 wanted.only = Some(words.next().filter(|part| known.contains(&part.as_str()))?);
             }
+            "--command" => wanted.command = words.next()?,
             "--up-to" => wanted.up_to = words.next()?.parse().ok()?,
             "--docs" => wanted.docs = Some(words.next()?.into()),
             "--readme" => wanted.readme = Some(words.next()?.into()),
@@ -86,25 +87,23 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
             _ => program = Some(word),
         }
     }
-    wanted.program = program?.into();
+    wanted.programs.insert(0, program?.into());
     Some(wanted)
 }
 
 fn run(wanted: &Wanted) -> io::Result<()> {
-    let mut programs = vec![Program::new(&wanted.program)?];
-    if let Some(other) = &wanted.against {
-        programs.push(Program::new(other)?);
-    }
+    let programs = wanted.programs.iter().map(|path| Program::new(path));
+    let programs = programs.collect::<io::Result<Vec<_>>>()?;
     let machine = Machine::enter()?;
     let result = measure(wanted, &programs);
-    // Remaining mounts vanish with the namespace.
+    // What is still mounted goes with the namespace.
     let left = machine.leave();
     result.and(left)
 }
 
 fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
-    // Written one by one, so that a later failure does not lose earlier tables.
+    // Each table is written when it is there: a later failure must not lose it.
     let add = |mark, text: String| {
         println!("{text}");
         match &wanted.docs {
@@ -115,33 +114,35 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     if wants("commands") {
         let bed = Bed::find()?;
         let machine = report::machine(&bed, wanted.runs)?;
-        // It runs in the root directory.
+        // It is run from the root directory.
         let baseline = wanted.baseline.as_deref().map(fs::canonicalize);
-        let cases = Case::all(baseline.transpose()?.as_deref());
-        let figures = timing::measure(&cases, programs, &bed, wanted.runs, Memory::Watched)?;
+        let mut cases = Case::all(baseline.transpose()?.as_deref());
+        cases.retain(|case| case.name.contains(&wanted.command));
+        let figures = timing::measure(&cases, programs, &bed, wanted.runs)?;
         if let Some(readme) = &wanted.readme {
-            let text = report::summary(&figures, &machine, bed.is_fixture);
+            let text = report::summary(&figures, &machine, &bed);
             report::put(readme, "summary", &text)?;
         }
         add("machine", machine)?;
-        add("times", report::times(&figures, bed.is_fixture))?;
-        add("resources", report::resources(&figures, bed.is_fixture))?;
+        add("times", report::times(&figures, &bed))?;
+        add("resources", report::resources(&figures, &bed))?;
         add("memory", report::memory(&figures))?;
-        if let Some(ratios) = report::ratios(&figures) {
-            println!("{ratios}");
+        if programs.len() > 1 {
+            println!("{}", report::ratios(&figures, programs));
         }
     }
+    let scale = |runs| Scale {
+        program: &programs[0],
+        runs,
+        up_to: wanted.up_to,
+    };
     if wants("images") {
-        let images = images::all(programs, wanted.runs.div_ceil(5))?;
-        add("images", report::images(&images))?;
+        let images = scale(wanted.runs.div_ceil(5)).images()?;
+        add("images", report::scaling(&[images]))?;
     }
     if wants("scaling") {
-        let scale = Scale {
-            program: &programs[0],
-            runs: wanted.runs.div_ceil(10),
-            up_to: wanted.up_to,
-        };
-        add("scaling", report::scaling(&scale.all()?))?;
+        let all = scale(wanted.runs.div_ceil(10)).all()?;
+        add("scaling", report::scaling(&all))?;
     }
     Ok(())
 }

@@ -1,17 +1,15 @@
-//! Writes measurements as Markdown tables, and inserts them between marks in a page.
+//! Writes what was measured as Markdown tables, and puts them between marks in a page.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::{fs, io, thread};
 
 use crate::bed::Bed;
-use crate::cases::UPSTREAM_TRUE;
-use crate::images::Image;
+use crate::cases::{Program, UPSTREAM_TRUE};
 use crate::scale::Series;
 use crate::timing::Figures;
 
-/// Replaces the text between `<!-- bench: MARK -->` and `<!-- end -->` in a page by tables.
+/// Puts tables into a page, in place of what is between `<!-- bench: MARK -->` and `<!-- end -->`.
 ///
 /// # Errors
 /// The page cannot be read or written, or lacks the mark.
@@ -24,7 +22,19 @@ pub(crate) fn put(page: &Path, mark: &str, tables: &str) -> io::Result<()> {
     fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"))
 }
 
-/// Describes machine, date and number of runs.
+/// A table; the first columns are words, `words` of them, and the others numbers.
+fn table(heads: &[&str], words: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
+    let rule = ["---"].repeat(words).into_iter();
+    let rule: Vec<_> = rule.chain(["---:"].repeat(heads.len() - words)).collect();
+    let rows = rows.into_iter().map(|row| {
+        let cells: Vec<_> = row.iter().map(String::as_str).collect();
+        line(&cells)
+    });
+    line(heads) + &line(&rule) + &rows.collect::<String>()
+}
+
+/// On what, when and how often was measured.
 pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name"));
@@ -32,223 +42,168 @@ pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
         name.trim_start_matches([' ', '\t', ':'])
     });
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let cores = thread::available_parallelism()?;
-    let date = Command::new("date")
-        .args(["-u", "+%Y-%m-%d %H:%M UTC"])
-        .output()?
-        .stdout;
-    let date = String::from_utf8_lossy(&date);
+    let date = Command::new("date").args(["-u", "+%F %R UTC"]).output()?;
     Ok(format!(
-        "{} of {cores} cores, Linux {}, {}; {runs} runs of each command, in turn, on {}.\n",
-        cpu,
+        "{cpu} of {} cores, Linux {}, {}; {runs} runs of each command, in turn, on {}.\n",
+        thread::available_parallelism()?,
         kernel.trim(),
-        date.trim(),
+        String::from_utf8_lossy(&date.stdout).trim(),
         bed.name
     ))
 }
 
-/// Formats the times of the commands, relative to the start of any program and to upstream.
-pub(crate) fn times(all: &[Figures], is_fixture: bool) -> String {
-    let figures: Vec<_> = all.iter().filter(|figures| figures.program == 0).collect();
-    let median = |name: &str| {
-        let found = figures.iter().find(|figures| figures.case.name == name);
-        found.map(|figures| figures.median())
+/// The figures of the program that the pages are about.
+fn own(all: &[Figures]) -> impl Iterator<Item = &Figures> {
+    all.iter().filter(|figures| figures.program == 0)
+}
+
+fn median_of(all: &[Figures], name: &str) -> Option<f64> {
+    let found = own(all).find(|figures| figures.case.name == name);
+    found.map(Figures::median)
+}
+
+/// Upstream's time on a machine of this speed, the ratio to it, the goal and its system calls; empty if unknown.
+fn upstream(figures: &Figures, start: f64, bed: &Bed) -> [String; 4] {
+    let Some(upstream) = figures.case.upstream.filter(|_| bed.is_fixture) else {
+        return Default::default();
     };
-    let start = start(all);
-    let mut text = String::from(
-        "| command | p50 | p99 | of `/bin/true` | of the baseline | upstream, scaled | of upstream | goal |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-    );
-    for figures in &figures {
+    let scaled = upstream.time * start / UPSTREAM_TRUE;
+    [
+        format!("{scaled:.1} ms"),
+        format!("{:.2}", figures.median() / scaled),
+        format!("{:.2}", upstream.goal),
+        upstream.calls.to_string(),
+    ]
+}
+
+/// Times of the commands, against the start of any program and against upstream.
+pub(crate) fn times(all: &[Figures], bed: &Bed) -> String {
+    let start = median_of(all, "/bin/true").unwrap_or(f64::NAN);
+    let heads = [
+        "command",
+        "p50",
+        "p99",
+        "of `/bin/true`",
+        "of the baseline",
+        "upstream, scaled",
+        "of upstream",
+        "goal",
+    ];
+    let rows = own(all).map(|figures| {
         let time = figures.median();
-        let baseline = figures.case.baseline.and_then(median);
-        let baseline =
-            baseline.map_or_else(String::new, |baseline| format!("{:.2}", time / baseline));
-        let upstream = figures.case.upstream.filter(|_| is_fixture);
-        let [scaled, ratio, goal] = upstream.map_or_else(Default::default, |upstream| {
-            let scaled = upstream.time * start / UPSTREAM_TRUE;
-            [
-                format!("{scaled:.1} ms"),
-                format!("{:.2}", time / scaled),
-                format!("{:.2}", upstream.goal),
-            ]
-        });
-        let _ = writeln!(
-            text,
-            "| {} | {time:.2} ms | {:.2} ms | {:.1} | {baseline} | {scaled} | {ratio} | {goal} |",
-            figures.case.name,
-            figures.percentile(99),
-            time / start
-        );
-    }
-    text
+        let baseline = figures.case.baseline;
+        let baseline = baseline.and_then(|name| median_of(all, name));
+        let [scaled, ratio, goal, _] = upstream(figures, start, bed);
+        vec![
+            figures.case.name.clone(),
+            format!("{time:.2} ms"),
+            format!("{:.2} ms", figures.p99()),
+            format!("{:.1}", time / start),
+            baseline.map_or_else(String::new, |baseline| format!("{:.2}", time / baseline)),
+            scaled,
+            ratio,
+            goal,
+        ]
+    });
+    table(&heads, 1, rows)
 }
 
-/// Formats the short table for the README.
-pub(crate) fn summary(all: &[Figures], machine: &str, is_fixture: bool) -> String {
-    let mut text = format!(
-        "{machine}\n| command | p50 | of upstream's time | system calls | upstream's |\n\
-         | --- | ---: | ---: | ---: | ---: |\n"
-    );
-    let start = start(all);
-    for figures in all.iter().filter(|figures| figures.program == 0) {
-        let upstream = figures.case.upstream.filter(|_| is_fixture);
-        let [ratio, calls] = upstream.map_or_else(Default::default, |upstream| {
-            let scaled = upstream.time * start / UPSTREAM_TRUE;
-            [
-                format!("{:.2}", figures.median() / scaled),
-                upstream.calls.to_string(),
-            ]
-        });
-        let _ = writeln!(
-            text,
-            "| {} | {:.2} ms | {ratio} | {} | {calls} |",
-            figures.case.name,
-            figures.median(),
-            figures.trace.calls
-        );
-    }
-    text
+/// The short table for the README.
+pub(crate) fn summary(all: &[Figures], machine: &str, bed: &Bed) -> String {
+    let start = median_of(all, "/bin/true").unwrap_or(f64::NAN);
+    let heads = [
+        "command",
+        "p50",
+        "of upstream's time",
+        "system calls",
+        "upstream's",
+    ];
+    let rows = own(all).map(|figures| {
+        let [_, ratio, _, calls] = upstream(figures, start, bed);
+        let time = format!("{:.2} ms", figures.median());
+        let own_calls = figures.trace.calls.to_string();
+        vec![figures.case.name.clone(), time, ratio, own_calls, calls]
+    });
+    format!("{machine}\n{}", table(&heads, 1, rows))
 }
 
-/// Returns the median of `/bin/true`.
-fn start(all: &[Figures]) -> f64 {
-    let found = all.iter().find(|figures| figures.case.name == "/bin/true");
-    found.map_or(f64::NAN, Figures::median)
+/// System calls, processes and memory of the commands.
+pub(crate) fn resources(all: &[Figures], bed: &Bed) -> String {
+    let heads = [
+        "command",
+        "system calls",
+        "upstream's",
+        "processes",
+        "more threads",
+        "largest process",
+    ];
+    let rows = own(all).map(|figures| {
+        let [.., calls] = upstream(figures, f64::NAN, bed);
+        let largest = figures.trace.processes.iter().map(|(_, peak)| peak).max();
+        vec![
+            figures.case.name.clone(),
+            figures.trace.calls.to_string(),
+            calls,
+            figures.trace.processes.len().to_string(),
+            figures.trace.threads.to_string(),
+            format!("{} kB", largest.unwrap_or(&0)),
+        ]
+    });
+    table(&heads, 1, rows)
 }
 
-/// Formats system calls, processes and memory of the commands.
-pub(crate) fn resources(all: &[Figures], is_fixture: bool) -> String {
-    let mut text = String::from(
-        "| command | system calls | upstream's | processes | more threads | largest process | private, together |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
-    );
-    for figures in all.iter().filter(|figures| figures.program == 0) {
-        let trace = &figures.trace;
-        let upstream = figures.case.upstream.filter(|_| is_fixture);
-        let upstream = upstream.map_or_else(String::new, |upstream| upstream.calls.to_string());
-        let largest = trace.processes.iter().map(|process| process.peak).max();
-        let _ = writeln!(
-            text,
-            "| {} | {} | {upstream} | {} | {} | {} | {} |",
-            figures.case.name,
-            trace.calls,
-            trace.processes.len(),
-            trace.threads,
-            kilobytes(largest.unwrap_or(0)),
-            kilobytes(trace.private)
-        );
-    }
-    text
-}
-
-/// Formats the memory of each process of some commands.
+/// Memory of each process of our commands.
 pub(crate) fn memory(all: &[Figures]) -> String {
-    let mut text = String::from(
-        "| command | process | peak | of that private | files of the driver |\n\
-         | --- | --- | ---: | ---: | ---: |\n",
-    );
-    for figures in all
-        .iter()
-        .filter(|figures| figures.program == 0 && figures.case.is_ours())
-    {
-        for process in &figures.trace.processes {
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {} | {} |",
-                figures.case.name,
-                process.name,
-                kilobytes(process.peak),
-                kilobytes(process.private),
-                kilobytes(process.driver)
-            );
-        }
-    }
-    text
+    let ours = own(all).filter(|figures| figures.case.is_ours());
+    let rows = ours.flat_map(|figures| {
+        let processes = figures.trace.processes.iter();
+        processes.map(|(name, peak)| {
+            vec![
+                figures.case.name.clone(),
+                name.clone(),
+                format!("{peak} kB"),
+            ]
+        })
+    });
+    table(&["command", "process", "peak"], 2, rows)
 }
 
-/// Formats the ratios of the first program's times and calls to the second's; None if there is only one.
-pub(crate) fn ratios(all: &[Figures]) -> Option<String> {
-    let mut text = String::from(
-        "| command | this program | the other | ratio | system calls | the other's |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: |\n",
-    );
-    let mut rows = 0;
-    for other in all.iter().filter(|figures| figures.program == 1) {
-        let same =
-            |figures: &&Figures| figures.program == 0 && figures.case.name == other.case.name;
-        let Some(own) = all.iter().find(same) else {
-            continue;
-        };
-        rows += 1;
-        let _ = writeln!(
-            text,
-            "| {} | {:.2} ms | {:.2} ms | {:.3} | {} | {} |",
-            own.case.name,
-            own.median(),
-            other.median(),
-            own.median() / other.median(),
-            own.trace.calls,
-            other.trace.calls
-        );
-    }
-    (rows > 0).then_some(text)
+/// Times and calls of the other programs against the first one's.
+pub(crate) fn ratios(all: &[Figures], programs: &[Program]) -> String {
+    let heads = [
+        "command",
+        "program",
+        "p50",
+        "paired ratio to the first",
+        "system calls",
+    ];
+    let ours = all.iter().filter(|figures| figures.case.is_ours());
+    let rows = ours.map(|figures| {
+        let first = own(all).find(|first| first.case.name == figures.case.name);
+        let ratio = first.map_or(f64::NAN, |first| figures.paired_ratio(first));
+        vec![
+            figures.case.name.clone(),
+            programs[figures.program].path.display().to_string(),
+            format!("{:.2} ms", figures.median()),
+            format!("{ratio:.3}"),
+            figures.trace.calls.to_string(),
+        ]
+    });
+    table(&heads, 2, rows)
 }
 
-/// Formats times on images of a real size.
-pub(crate) fn images(images: &[Image]) -> String {
-    let mut text = String::from(
-        "| image | command | p50 | p99 | system calls |\n| --- | --- | ---: | ---: | ---: |\n",
-    );
-    for image in images {
-        for figures in image.figures.iter().filter(|figures| figures.program == 0) {
-            let _ = writeln!(
-                text,
-                "| {} | {} | {:.2} ms | {:.2} ms | {} |",
-                image.name,
-                figures.case.name,
-                figures.median(),
-                figures.percentile(99),
-                figures.trace.calls
-            );
-        }
-    }
-    text
-}
-
-/// Formats a table for each series.
+/// A table for each series: a row for each size, a column for each command.
 pub(crate) fn scaling(all: &[Series]) -> String {
-    let mut text = String::new();
-    for series in all {
-        let Some(first) = series.points.first() else {
-            continue;
-        };
-        let _ = writeln!(text, "**{}**\n", series.title);
-        let _ = write!(text, "| {} |", series.axis);
-        for line in &first.lines {
-            let _ = write!(text, " {} |", line.name);
-        }
-        let _ = write!(text, "\n| --- |{}\n", " ---: |".repeat(first.lines.len()));
-        for point in &series.points {
-            let _ = write!(text, "| {} |", point.label);
-            for line in &point.lines {
-                let _ = write!(text, " {:.2} ms", line.time);
-                if let Some(calls) = line.calls {
-                    let _ = write!(text, ", {calls} calls");
-                }
-                text += " |";
-            }
-            text += "\n";
-        }
-        text += "\n";
-    }
-    text
-}
-
-/// Empty for zero: not every command's memory is measured.
-fn kilobytes(amount: u64) -> String {
-    if amount == 0 {
-        return String::new();
-    }
-    format!("{amount} kB")
+    let tables = all.iter().filter_map(|series| {
+        let (_, first) = series.points.first()?;
+        let names = first.iter().map(|(name, _)| name.as_str());
+        let heads: Vec<_> = [series.axis].into_iter().chain(names).collect();
+        let rows = series.points.iter().map(|(label, cells)| {
+            let cells = cells.iter().map(|(_, cell)| cell.clone());
+            [label.clone()].into_iter().chain(cells).collect()
+        });
+        let table = table(&heads, 1, rows);
+        Some(format!("**{}**\n\n{table}\n", series.title))
+    });
+    tables.collect()
 }

@@ -2,42 +2,52 @@
 
 use std::io;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::bed::Bed;
 use crate::cases::{Case, Program};
-use crate::trace::{Memory, Trace, trace};
+use crate::trace::{Trace, trace};
 
-/// Uncounted runs at the start: caches fill, and the CPU clocks up.
+/// Runs before those that count: caches fill, the processor speeds up.
 const WARM_UP: usize = 2;
 
-/// Measurements of one command.
+/// What was measured of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
-    /// The command.
     pub(crate) case: Case,
-    /// Index of the program that ran it.
+    /// Which of the programs ran it.
     pub(crate) program: usize,
-    /// Sorted run times.
-    times: Vec<Duration>,
-    /// Counts from a separate run.
+    /// In the order of the runs, ms.
+    times: Vec<f64>,
+    /// What it did, in runs of their own.
     pub(crate) trace: Trace,
 }
 
 impl Figures {
-    /// Returns a percentile of the times, ms.
-    pub(crate) fn percentile(&self, share: usize) -> f64 {
-        let rank = (self.times.len() * share).div_ceil(100).max(1) - 1;
-        self.times.get(rank).map_or(0.0, Duration::as_secs_f64) * 1e3
+    /// The median, ms.
+    pub(crate) fn median(&self) -> f64 {
+        percentile(self.times.clone(), 50)
     }
 
-    /// Returns the median, ms.
-    pub(crate) fn median(&self) -> f64 {
-        self.percentile(50)
+    /// The time that 99 of 100 runs did not exceed, ms.
+    pub(crate) fn p99(&self) -> f64 {
+        percentile(self.times.clone(), 99)
+    }
+
+    /// The median of the ratios of the runs of one round: load that lasts for some rounds cancels out.
+    pub(crate) fn paired_ratio(&self, other: &Self) -> f64 {
+        let pairs = self.times.iter().zip(&other.times);
+        percentile(pairs.map(|(own, other)| own / other).collect(), 50)
     }
 }
 
-/// Measures each case with each program that supports it: once in every round, odd rounds in reverse order.
+pub(crate) fn percentile(mut values: Vec<f64>, share: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (values.len() * share).div_ceil(100).max(1) - 1;
+    values.get(rank).copied().unwrap_or(f64::NAN)
+}
+
+/// Measures each case with each program that suits it: in every round once, odd rounds backwards.
 ///
 /// # Errors
 /// A command fails.
@@ -46,7 +56,6 @@ pub(crate) fn measure(
     programs: &[Program],
     bed: &Bed,
     runs: usize,
-    memory: Memory,
 ) -> io::Result<Vec<Figures>> {
     let mut all = Vec::new();
     for case in cases {
@@ -54,8 +63,8 @@ pub(crate) fn measure(
             if !case.suits(program) || (number > 0 && !case.is_ours()) {
                 continue;
             }
-            let trace = follow(case, program, bed, memory)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", case.name)))?;
+            let [counted, weighed] = [case.prepare(program, bed)?, case.prepare(program, bed)?];
+            let trace = trace(&counted.command, &weighed.command)?;
             all.push(Figures {
                 case: case.clone(),
                 program: number,
@@ -71,42 +80,38 @@ pub(crate) fn measure(
         }
         for figures in turn {
             let mut ready = figures.case.prepare(&programs[figures.program], bed)?;
-            let time = time(&mut ready.command)?;
+            let time = time(std::slice::from_mut(&mut ready.command))?;
             if round >= WARM_UP {
                 figures.times.push(time);
             }
         }
     }
-    for figures in &mut all {
-        figures.times.sort_unstable();
-    }
     Ok(all)
 }
 
-/// Runs a case once under trace; if it fails, runs it once more to show the error.
-fn follow(case: &Case, program: &Program, bed: &Bed, memory: Memory) -> io::Result<Trace> {
-    let trace = trace(&case.prepare(program, bed)?.command, memory)?;
-    if trace.succeeded {
-        return Ok(trace);
-    }
-    let mut ready = case.prepare(program, bed)?;
-    let output = ready.command.output()?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    let text = format!("{:?}: {}: {text}", ready.command, output.status);
-    Err(io::Error::other(text))
-}
-
-/// Returns the wall-clock time from starting the command until it is reaped.
-fn time(command: &mut Command) -> io::Result<Duration> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+/// Wall-clock time from before the first of some commands is started until all are reaped, ms.
+///
+/// # Errors
+/// One cannot be started, or fails.
+pub(crate) fn time<'c>(commands: impl IntoIterator<Item = &'c mut Command>) -> io::Result<f64> {
+    let commands = commands.into_iter().map(|command| {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::null())
+    });
+    let commands: Vec<_> = commands.collect();
     let start = Instant::now();
-    let status = command.spawn()?.wait()?;
-    let time = start.elapsed();
-    if status.success() {
-        return Ok(time);
+    let mut started = Vec::with_capacity(commands.len());
+    for command in commands {
+        started.push(command.spawn()?);
     }
-    Err(io::Error::other(format!("{command:?}: {status}")))
+    let mut failed = None;
+    for child in &mut started {
+        let status = child.wait()?;
+        failed = failed.or((!status.success()).then_some(status));
+    }
+    let time = start.elapsed().as_secs_f64() * 1e3;
+    match failed {
+        None => Ok(time),
+        Some(status) => Err(io::Error::other(format!("a measured run: {status}"))),
+    }
 }

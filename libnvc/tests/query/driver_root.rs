@@ -1,0 +1,206 @@
+//! Makes driver roots with the simulated NVML in them, and asks it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use libnvc::host::DeviceInfo;
+use libnvc::host::query::{Query, QueryProgram, QueryReply, QueryRequest};
+use libnvc::{Error, ErrorKind};
+use libtest_mimic::Failed;
+use nvc_testkit::compile::{Source, compiled};
+use tempfile::TempDir;
+
+use crate::{GID, Outcome, UID, is_copied};
+
+/// Hangs while NVML is initialised.
+pub(crate) const HANG_IN_INIT: &str = "hang-at=nvmlInit_v2";
+/// Hangs when it is asked for the name of GPU 1.
+pub(crate) const HANG_AT_GPU_1: &str = "hang-at=nvmlDeviceGetName:1";
+
+/// What leaves an entry point out.
+pub(crate) fn without(symbol: &str) -> [String; 1] {
+    [format!("-D{symbol}=absent_{symbol}")]
+}
+
+/// A driver root that has nothing, no C library either, but the simulated NVML.
+pub(crate) struct Root(TempDir);
+
+/// What the simulated NVML answers unless a test says otherwise: GPU 1 is in MIG mode, with devices in slots 0 and 2 of 7.
+pub(crate) const PROFILE: &str = "\
+driver=535.261.03
+cuda=12020
+gpu minor=4 bus=10000:3b:00 cc=8.0 brand=14 mig=unsupported uuid=GPU-0 name=NVIDIA A100
+gpu minor=5 bus=10000:3c:00 cc=8.0 brand=14 mig=on uuid=GPU-1 name=NVIDIA A100
+gpu minor=6 bus=10000:3d:00 cc=8.0 brand=14 mig=off uuid=GPU-2 name=NVIDIA A100
+mig gpu=1 slot=0 gi=7 ci=0 uuid=MIG-0 name=NVIDIA A100
+mig gpu=1 slot=2 gi=9 ci=0 uuid=MIG-2 name=NVIDIA A100
+";
+
+impl Root {
+    /// Words with `=` are further lines of the profile (`nvc-testkit/c/nvml.c` has the grammar), others macros of
+    /// `query/process.c`.
+    pub(crate) fn new(words: &[&str]) -> Self {
+        let (lines, macros): (Vec<&str>, Vec<&str>) =
+            words.iter().partition(|word| word.contains('='));
+        let mut arguments: Vec<_> = macros.iter().map(|name| format!("-D{name}")).collect();
+        if macros.contains(&"INSPECT") {
+            // Its codes are none of NVML's.
+            arguments.extend(without("nvmlErrorString"));
+        }
+        let profile = format!("{PROFILE}{}\n", lines.join("\n"));
+        Self::with(profile.as_bytes(), &arguments)
+    }
+
+    /// One with this profile and these arguments for the compiler.
+    pub(crate) fn with(profile: &[u8], arguments: &[String]) -> Self {
+        let root = Self(tempfile::tempdir().expect("a directory"));
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).expect("chmod");
+        // Distributions compile in one of these two.
+        fs::create_dir_all(root.path().join("usr/lib")).expect("mkdir");
+        for (link, target) in [
+            ("lib", "usr/lib"),
+            ("lib64", "usr/lib"),
+            ("usr/lib64", "lib"),
+        ] {
+            symlink(target, root.path().join(link)).expect("a link");
+        }
+        fs::write(root.path().join("only-in-this-root"), "").expect("a file");
+        let sim = root.path().join("etc/nvidia-sim");
+        fs::create_dir_all(&sim).expect("mkdir");
+        fs::write(sim.join("profile"), profile).expect("a file");
+        let extension = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/query/process.c");
+        let mut all = vec!["-w".to_owned(), format!("-DEXTENSION=\"{extension}\"")];
+        all.extend_from_slice(arguments);
+        all.push("-Wl,--no-as-needed".into());
+        all.extend(["m", "pthread", "dl", "rt", "gcc_s"].map(|name| format!("-l{name}")));
+        let library = compiled(Source::Nvml, &all).expect("a library");
+        let path = root.path().join("usr/lib/libnvidia-ml.so.1");
+        fs::write(path, library.as_slice()).expect("a file");
+        root
+    }
+
+    /// Compiles a library into the root.
+    pub(crate) fn compile(&self, name: &str, source: &Path, arguments: &[&str]) {
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-w", "-o"])
+            .arg(self.path().join("usr/lib").join(name))
+            .arg(format!("-Wl,-soname,{name}"))
+            .arg(source)
+            .args(arguments)
+            .status()
+            .expect("a C compiler");
+        assert!(status.success(), "cannot compile {name}");
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn request(&self) -> QueryRequest {
+        request(self.path(), UID, GID)
+    }
+
+    pub(crate) fn ask(&self) -> Result<QueryReply, Error> {
+        finish(&self.request())
+    }
+
+    /// The query process's id, once the library hangs.
+    pub(crate) fn pid(&self) -> i32 {
+        let file = self.path().join("pid");
+        wait_for("the library to hang", || fs::read_to_string(&file).ok())
+            .trim()
+            .parse()
+            .expect("a number")
+    }
+}
+
+pub(crate) fn request(root: &Path, uid: u32, gid: u32) -> QueryRequest {
+    QueryRequest {
+        root: root.into(),
+        uid,
+        gid,
+        wsl_library: None,
+        deadline: Duration::from_secs(30),
+    }
+}
+
+pub(crate) fn start(request: &QueryRequest) -> Query {
+    let program = match is_copied() {
+        true => QueryProgram::ThisProcess,
+        false => QueryProgram::ThisExecutable,
+    };
+    Query::start(&program, request).expect("a process")
+}
+
+pub(crate) fn finish(request: &QueryRequest) -> Result<QueryReply, Error> {
+    start(request).finish()
+}
+
+pub(crate) fn report(result: &Result<QueryReply, Error>) -> String {
+    match result {
+        Ok(reply) => format!("{} gpus", reply.devices.gpus.len()),
+        Err(error) => error.message(),
+    }
+}
+
+pub(crate) fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = test() {
+            return value;
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "waited in vain for {what}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process still does anything: one that waits to be reaped does not.
+pub(crate) fn lives(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
+pub(crate) fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
+    match condition {
+        true => Ok(()),
+        false => Err(Failed::from(what.into())),
+    }
+}
+
+/// Checks a failure's kind and text, and that its hint contains some words.
+pub(crate) fn ensure_error<T>(
+    result: Result<T, Error>,
+    kind: ErrorKind,
+    text: &str,
+    hint: &str,
+) -> Outcome {
+    let Err(error) = result else {
+        return Err(format!("no failure, instead of: {text}").into());
+    };
+    let advice = error.advice().unwrap_or_default();
+    ensure(
+        error.kind() == kind && error.message() == text && advice.contains(hint),
+        format!("{:?}: {}\nhint: {advice}", error.kind(), error.message()),
+    )
+}
+
+pub(crate) fn indices(devices: &DeviceInfo) -> (Vec<u32>, Vec<u32>) {
+    (
+        devices.gpus.iter().map(|gpu| gpu.index).collect(),
+        devices.failed.iter().map(|gpu| gpu.index).collect(),
+    )
+}
+
+pub(crate) const RPC_FAILED: &str = "driver rpc error: failed to process request";

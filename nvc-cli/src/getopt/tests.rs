@@ -1,0 +1,196 @@
+//! Tests reading command lines as argp does.
+
+use super::*;
+
+fn caller() -> Caller {
+    Caller {
+        typed: "./bin/nvidia-container-cli".into(),
+        name: PROGRAM.to_owned(),
+        posixly_correct: false,
+    }
+}
+
+fn read_as(caller: &Caller, line: &str) -> Line {
+    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    read(caller, &words)
+}
+
+fn complaint(line: &str) -> String {
+    match read_as(&caller(), line) {
+        Line::Mistake(text) => text.lines().next().unwrap().to_owned(),
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn spellings() {
+    for (typed, read) in [
+        ("info", "info"),
+        ("-k --deb=x info", "--load-kmods --debug=x info"),
+        ("-kdx -u info", "--load-kmods --debug=x --user info"),
+        ("-d info info --cs", "--debug=info info --csv"),
+        ("-ku1:2 info", "--load-kmods --user=1:2 info"),
+        ("--user info", "--user info"),
+        ("--use= info", "--user= info"),
+        ("--debug -k info", "--debug=-k info"),
+        ("-- list -l", "list --libraries"),
+        (
+            "list -lbif",
+            "list --libraries --binaries --ipcs --firmwares",
+        ),
+        ("list -d 0 -dall", "list --device=0 --device=all"),
+        ("list --lib --fir", "list --libraries --firmwares"),
+        // upstream's option although one of ours begins so too
+        ("list --f", "list --firmwares"),
+        ("info --f json", "info --format=json"),
+        // ambiguous since upstream 1.17.4
+        ("configure --no-c x", "configure --no-cgroups -- x"),
+        ("configure --no-cn x", "configure --no-cntlibs -- x"),
+        (
+            "configure --cu=mount x",
+            "configure --cuda-compat-mode=mount -- x",
+        ),
+        (
+            "list --HANG --program-name x --HANG=3 -l",
+            "list --libraries",
+        ),
+        (
+            "configure -cug /x -p 3",
+            "configure --compute --utility --graphics --pid=3 -- /x",
+        ),
+        ("configure --pid -- -- -x", "configure --pid=-- -- -x"),
+        ("configure -d= /x", "configure --device== -- /x"),
+    ] {
+        let Line::Run(words) = read_as(&caller(), typed) else {
+            panic!("{typed}")
+        };
+        assert_eq!(words.spelt_out().join(OsStr::new(" ")), read, "{typed}");
+    }
+}
+
+#[test]
+fn complaints() {
+    let top = "./bin/nvidia-container-cli";
+    for (typed, text) in [
+        (
+            "--frob=1 info",
+            format!("{top}: unrecognized option '--frob=1'"),
+        ),
+        ("-kx info", format!("{top}: invalid option -- 'x'")),
+        ("-d", format!("{top}: option requires an argument -- 'd'")),
+        (
+            "--no",
+            format!(
+                "{top}: option '--no' is ambiguous; possibilities: '--no-pivot' \
+                 '--no-create-imex-channels'"
+            ),
+        ),
+        (
+            "--us=3 info",
+            format!("{top}: option '--us=3' is ambiguous; possibilities: '--user' '--usage'"),
+        ),
+        (
+            "configure --v",
+            format!(
+                "{PROGRAM} configure: option '--v' is ambiguous; possibilities: '--video' '--version'"
+            ),
+        ),
+        (
+            "configure --pi",
+            format!("{PROGRAM} configure: option '--pid' requires an argument"),
+        ),
+        (
+            "info --he=x",
+            format!("{PROGRAM} info: option '--help' doesn't allow an argument"),
+        ),
+        ("info x", format!("{PROGRAM} info: Too many arguments")),
+        ("info -", format!("{PROGRAM} info: Too many arguments")),
+        ("list -- -l", format!("{PROGRAM} list: Too many arguments")),
+        ("", format!("Usage: {PROGRAM} [OPTION...] COMMAND [ARG...]")),
+        (
+            "-u 3",
+            format!("Usage: {PROGRAM} [OPTION...] COMMAND [ARG...]"),
+        ),
+        (
+            "frob",
+            format!("Usage: {PROGRAM} [OPTION...] COMMAND [ARG...]"),
+        ),
+        (
+            "configure",
+            format!("Usage: {PROGRAM} configure [OPTION...] ROOTFS"),
+        ),
+        (
+            "configure a b",
+            format!("Usage: {PROGRAM} configure [OPTION...] ROOTFS"),
+        ),
+    ] {
+        assert_eq!(complaint(typed), text, "{typed}");
+    }
+}
+
+#[test]
+fn questions() {
+    for (typed, question, command) in [
+        ("-?", Question::Help, PROGRAM),
+        ("-k --help --frob", Question::Help, PROGRAM),
+        ("info -V", Question::Version, "info"),
+        ("configure --us", Question::Usage, "configure"),
+        ("list --u x", Question::Usage, "list"),
+    ] {
+        match read_as(&caller(), typed) {
+            Line::Ask(q, c) => assert_eq!((q, c.name), (question, command), "{typed}"),
+            other => panic!("{typed}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn posixly_correct_ends_options_at_the_first_positional() {
+    let caller = Caller {
+        posixly_correct: true,
+        ..caller()
+    };
+    let Line::Run(words) = read_as(&caller, "configure -c /x") else {
+        panic!()
+    };
+    assert_eq!(words.operand.unwrap(), "/x");
+    assert!(matches!(
+        read_as(&caller, "configure /x -c"),
+        Line::Mistake(_)
+    ));
+}
+
+#[test]
+fn words_are_counted_as_upstream_does() {
+    for (typed, count) in [
+        ("-k list", 1),
+        ("list --imex-channel=3", 2),
+        ("list --imex-channel 3", 3),
+        ("list --", 2),
+        ("list --format=json", 1),
+        ("list --format json --imex-channel=3", 2),
+    ] {
+        let Line::Run(words) = read_as(&caller(), typed) else {
+            panic!("{typed}")
+        };
+        assert_eq!(words.command_words, count, "{typed}");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_survive() {
+    let odd = OsString::from_vec(b"/\xff".to_vec());
+    let mut attached = OsString::from("-p");
+    attached.push(&odd);
+    let words = ["configure".into(), attached, odd.clone()];
+    let Line::Run(words) = read(&caller(), &words) else {
+        panic!()
+    };
+    assert_eq!(words.operand, Some(odd.clone()));
+    assert_eq!(words.options.last("pid"), Some(odd.as_os_str()));
+    let word = OsString::from_vec(b"-\xff".to_vec());
+    let Line::Mistake(text) = read(&caller(), &["info".into(), word]) else {
+        panic!()
+    };
+    assert!(text.starts_with("nvidia-container-cli info: invalid option -- '\u{fffd}'\n"));
+}
