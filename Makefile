@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-old-kernel fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-engines test-old-kernel fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ test-long: ## Run all tests with many more cases: hostile trees, races, faults, 
 
 test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (root, debootstrap, network; an hour).
 	@scripts/test-fresh.sh
+
+test-engines: ## Run the programs under the engines of Debian trixie and forky (root, debootstrap, network once).
+	@scripts/test-engines.sh
 
 test-old-kernel: ## Run end-to-end tests on a real Linux 5.10 in an emulator (x86_64, root, slow).
 	@scripts/test-old-kernel.sh

@@ -31,9 +31,32 @@ pub struct DeviceCgroup {
 /// Finds the device cgroup from the container's `/proc/PID/cgroup` and a `/proc/PID/mountinfo`.
 ///
 /// A version 1 `devices` hierarchy has precedence: it holds the runtime's rules if it exists, also on hosts that mount
-/// both versions.
+/// both versions. If only version 2 is mounted, the runtime used that: systemd-nspawn and LXC can run a system that
+/// knows version 2 alone on such a host.
 pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
     let (version, path) = membership(proc_cgroup)?;
+    let found = find(version, path, mountinfo);
+    let unified = match &found {
+        Err(error) if version == CgroupVersion::V1 && error.kind() == ErrorKind::NotFound => {
+            unified_group(proc_cgroup)
+        }
+        _ => None,
+    };
+    match unified {
+        Some(path) => find(CgroupVersion::V2, path, mountinfo).or(found),
+        None => found,
+    }
+}
+
+/// The path of the process's group of version 2, if it is in one below the root.
+fn unified_group(proc_cgroup: &[u8]) -> Option<&[u8]> {
+    let mut lines = proc_cgroup.split(|b| *b == b'\n');
+    let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
+    (path != b"/").then_some(path)
+}
+
+/// Finds the mounted directory of a group.
+fn find(version: CgroupVersion, path: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
     let path = absolute(path)
         .ok_or_else(|| root_path_error(format!("relative path in cgroup entry: {}", show(path))))?;
     let mut hidden = None;
@@ -290,6 +313,13 @@ mod tests {
                 HYBRID,
                 V1,
                 "/sys/fs/cgroup/devices/docker/x",
+            ),
+            (
+                "both versions exist, version 2 is mounted",
+                "5:devices:/x\n0::/z\n",
+                V2,
+                Two,
+                "/sys/fs/cgroup/z",
             ),
             (
                 "hybrid, unified first",

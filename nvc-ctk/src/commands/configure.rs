@@ -27,6 +27,7 @@ struct Wanted {
     config: PathBuf,
     drop_in: Option<PathBuf>,
     runtime: Runtime,
+    drops_default: bool,
 }
 
 pub(super) fn run(line: &Line) -> Result<()> {
@@ -126,6 +127,20 @@ fn wanted(engine: Engine, line: &Line) -> Result<Wanted> {
             set_as_default: line.flag("nvidia-set-as-default"),
             enable_cdi: line.flag("cdi.enabled"),
         },
+        drops_default: engine == Engine::Containerd && is_containerd_1(line),
+    })
+}
+
+/// Whether the containerd that is installed is of version 1; false if there is none.
+fn is_containerd_1(line: &Line) -> bool {
+    let program = line
+        .given("executable-path")
+        .filter(|path| !path.is_empty())
+        .unwrap_or("containerd");
+    // containerd github.com/containerd/containerd 1.7.24 1.7.24
+    ask(program, &["--version"]).is_ok_and(|text| {
+        let mut words = text.split_whitespace().skip(2);
+        words.any(|word| word.trim_start_matches('v').starts_with("1."))
     })
 }
 
@@ -226,6 +241,7 @@ fn changes(wanted: &Wanted, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<C
                 drop_in,
                 drop_in_text,
                 dumped,
+                drops_default: wanted.drops_default,
             };
             containerd::add(files, runtime)
         }

@@ -3,6 +3,7 @@
 use super::docker::Engine;
 use super::image::Image;
 use super::line::Line;
+use super::selection::Selection;
 use crate::driver_volume::VOLUME;
 use crate::failure::{Failure, Result};
 
@@ -83,33 +84,27 @@ fn is_cdi_name(value: &str) -> bool {
             .is_some_and(|(kind, name)| kind.contains('/') && !name.is_empty())
 }
 
-/// Chooses the back end for an image; `specified` returns whether CDI specifications of the kind are in these
-/// directories, for engines that do not list their devices.
+/// Chooses the back end for an image and the GPUs it gets; `names_in` returns the names of the kind in the CDI
+/// specifications of these directories, for engines that do not list their devices.
 pub(super) fn choose(
     engine: &Engine,
     image: &Image,
-    specified: impl Fn(&[String]) -> bool,
+    wanted: &Selection,
+    names_in: impl Fn(&[String]) -> Vec<String>,
 ) -> Choice {
     let choice = |backend, reason: String| Choice { backend, reason };
-    let prefix = format!("{CDI_KIND}=");
-    if engine
-        .cdi_devices
-        .iter()
-        .any(|name| name.starts_with(&prefix))
-    {
-        return choice(Backend::Cdi, format!("the engine lists {CDI_KIND} devices"));
+    let has_runtime = engine.runtimes.iter().any(|name| name == RUNTIME);
+    if let Some((names, reason)) = cdi_names(engine, names_in) {
+        return match wanted.missing_in(&names) {
+            // A GPU with MIG devices is no CDI device itself.
+            Some(name) if has_runtime => choice(
+                Backend::Runtime,
+                format!("the engine has a runtime {RUNTIME} and no device {CDI_KIND}={name}"),
+            ),
+            _ => choice(Backend::Cdi, reason),
+        };
     }
-    if engine.cdi_devices.is_empty()
-        && !engine.cdi_directories.is_empty()
-        && specified(&engine.cdi_directories)
-    {
-        let where_ = engine.cdi_directories.join(", ");
-        return choice(
-            Backend::Cdi,
-            format!("the engine reads CDI specifications from {where_}, which have {CDI_KIND}"),
-        );
-    }
-    if engine.runtimes.iter().any(|name| name == RUNTIME) {
+    if has_runtime {
         return choice(
             Backend::Runtime,
             format!("the engine has a runtime {RUNTIME} and lists no {CDI_KIND} device"),
@@ -134,6 +129,49 @@ pub(super) fn choose(
     choice(Backend::Volume, reason)
 }
 
+/// Returns the names of the engine's CDI devices of the kind, and how they are known; None if it has none.
+fn cdi_names(
+    engine: &Engine,
+    names_in: impl Fn(&[String]) -> Vec<String>,
+) -> Option<(Vec<String>, String)> {
+    let of_kind = |name: &String| {
+        let name = name.strip_prefix(CDI_KIND)?.strip_prefix('=')?;
+        Some(name.to_owned())
+    };
+    let listed: Vec<String> = engine.cdi_devices.iter().filter_map(of_kind).collect();
+    if !listed.is_empty() {
+        return Some((listed, format!("the engine lists {CDI_KIND} devices")));
+    }
+    if !engine.cdi_devices.is_empty() || engine.cdi_directories.is_empty() {
+        return None;
+    }
+    let names = names_in(&engine.cdi_directories);
+    let place = engine.cdi_directories.join(", ");
+    (!names.is_empty()).then(|| {
+        let reason =
+            format!("the engine reads CDI specifications from {place}, which have {CDI_KIND}");
+        (names, reason)
+    })
+}
+
+/// Returns the device names in the text of a CDI specification, YAML or JSON: only devices have the key `name`.
+pub(super) fn names_of(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for part in text.split("name").skip(1) {
+        let part = part.strip_prefix(['"', '\'']).unwrap_or(part);
+        let Some(value) = part.trim_start().strip_prefix(':') else {
+            continue;
+        };
+        let value = value.trim_start().trim_start_matches(['"', '\'']);
+        let end = value.find(['"', '\'', ',', '}', '\n', '\r', ' ']);
+        let name = end.map_or(value, |end| &value[..end]);
+        if !name.is_empty() {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -156,9 +194,51 @@ mod tests {
             volumes: volumes.iter().map(|s| (*s).to_owned()).collect(),
             ..Image::default()
         };
-        choose(engine, &image, |directories| directories == ["/has"])
-            .backend
-            .name()
+        let names_in = |directories: &[String]| match directories == ["/has"] {
+            true => vec!["0".to_owned()],
+            false => Vec::new(),
+        };
+        let wanted = Selection::These(vec!["0".into()]);
+        choose(engine, &image, &wanted, names_in).backend.name()
+    }
+
+    #[test]
+    fn a_gpu_that_is_no_cdi_device() {
+        let gpus = [
+            "nvidia.com/gpu=0",
+            "nvidia.com/gpu=1:0",
+            "nvidia.com/gpu=GPU-12",
+        ];
+        let backend = |runtimes: &[&str], wanted: &[&str]| {
+            let wanted = match wanted {
+                ["all"] => Selection::All,
+                names => Selection::These(names.iter().map(|s| (*s).to_owned()).collect()),
+            };
+            let engine = engine(50, runtimes, &gpus, &[]);
+            choose(&engine, &Image::default(), &wanted, |_| Vec::new())
+                .backend
+                .name()
+        };
+        for (wanted, expected) in [
+            (&["0", "1:0"][..], "cdi"),
+            (&["GPU-1"], "cdi"),
+            (&["1"], "runtime"),
+            (&["0", "1"], "runtime"),
+            (&["all"], "runtime"),
+        ] {
+            assert_eq!(backend(&["nvidia"], wanted), expected, "{wanted:?}");
+            // Its words for a device that is not there are clearer than those of --gpus without a hook.
+            assert_eq!(backend(&[], wanted), "cdi");
+        }
+    }
+
+    #[test]
+    fn names_in_specifications() {
+        let yaml = "devices:\n    - name: \"0\"\n      containerEdits: {}\n    - name: GPU-1\n    - name: '1:0'\n";
+        assert_eq!(names_of(yaml), ["0", "GPU-1", "1:0"]);
+        let json = r#"{"devices":[{"name":"all","containerEdits":{"hooks":[{"hookName":"createContainer"}]}}, {"name" : "0"}]}"#;
+        assert_eq!(names_of(json), ["all", "0"]);
+        assert!(names_of("kind: nvidia.com/gpu\nname").is_empty());
     }
 
     #[test]

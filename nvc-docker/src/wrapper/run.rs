@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use libnvc::host::DriverVersions;
 
 use super::arguments::{Classic, Mounting, of_engine, of_other_machine, of_this_machine, quoted};
-use super::backend::{Backend, CDI_KIND, Choice, choose, users_own};
+use super::backend::{Backend, CDI_KIND, Choice, choose, names_of, users_own};
 use super::docker::{Docker, Engine, configuration, engine};
 use super::help::Help;
 use super::host::{Place, place};
@@ -187,16 +187,19 @@ impl Invocation<'_> {
             variable(name)
         });
         let is_local = self.is_local(&engine);
+        let nv_gpu = variable("NV_GPU").unwrap_or_default();
+        // The classic way reads NV_GPU otherwise, and complains otherwise.
+        let wanted = Selection::new(&nv_gpu, &image).unwrap_or(Selection::Nothing);
         let choice = match forced {
             Some(backend) => Choice {
                 backend,
                 reason: "NV_BACKEND says so".into(),
             },
-            None => choose(&engine, &image, |directories| {
-                is_local && specifies(directories)
+            None => choose(&engine, &image, &wanted, |directories| match is_local {
+                true => names_in(directories),
+                false => Vec::new(),
             }),
         };
-        let nv_gpu = variable("NV_GPU").unwrap_or_default();
         if image.volumes.is_empty() {
             let is_classic = choice.backend == Backend::Volume && forced.is_none();
             if is_classic {
@@ -384,24 +387,26 @@ fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
     }
 }
 
-/// Returns true if one of these directories has a CDI specification of GPUs.
-fn specifies(directories: &[String]) -> bool {
-    let has_kind = |path: std::path::PathBuf| {
-        let is_spec = path
-            .extension()
-            .is_some_and(|extension| extension == "json" || extension == "yaml");
-        is_spec
-            && std::fs::read(&path).is_ok_and(|bytes| {
-                bytes
-                    .windows(CDI_KIND.len())
-                    .any(|part| part == CDI_KIND.as_bytes())
-            })
-    };
-    directories.iter().any(|directory| {
-        std::fs::read_dir(directory).is_ok_and(|mut entries| {
-            entries.any(|entry| entry.is_ok_and(|entry| has_kind(entry.path())))
-        })
-    })
+/// Returns the names of the GPUs in the CDI specifications of these directories.
+fn names_in(directories: &[String]) -> Vec<String> {
+    let mut names = Vec::new();
+    for directory in directories {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_spec = path
+                .extension()
+                .is_some_and(|extension| extension == "json" || extension == "yaml");
+            let text = match is_spec {
+                true => std::fs::read(path).unwrap_or_default(),
+                false => continue,
+            };
+            let text = String::from_utf8_lossy(&text);
+            if text.contains(CDI_KIND) {
+                names.extend(names_of(&text));
+            }
+        }
+    }
+    names
 }
 
 /// Returns a variable's value; an empty one counts as unset.

@@ -68,6 +68,23 @@ impl Selection {
         names.iter().any(|name| is_prefix(name))
     }
 
+    /// Returns the first name that is not among these; a UUID prefix matches all names that begin with it.
+    pub(super) fn missing_in(&self, names: &[String]) -> Option<&str> {
+        let is_there = |wanted: &str| {
+            names
+                .iter()
+                .any(|name| name == wanted || is_prefix(wanted) && name.starts_with(wanted))
+        };
+        match self {
+            Self::Nothing => None,
+            Self::All => Some("all").filter(|name| !is_there(name)),
+            Self::These(wanted) => wanted
+                .iter()
+                .map(String::as_str)
+                .find(|name| !is_there(name)),
+        }
+    }
+
     /// Completes UUID prefixes from the existing UUIDs.
     ///
     /// # Errors

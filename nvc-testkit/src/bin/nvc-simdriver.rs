@@ -85,7 +85,12 @@ fn make_rootfs(directory: &str, layout: &str) -> Result<(), String> {
         _ => return Err(USAGE.to_owned()),
     };
     let directory = empty(directory)?;
-    let made = rootfs::Builder::new(layout).build(directory);
+    let mut builder = rootfs::Builder::new(layout);
+    if !matches!(layout, Layout::Alpine | Layout::Empty) {
+        // To look around in containers: a node that is made there stays closed.
+        builder = builder.programs(&["mknod", "grep", "rm"]);
+    }
+    let made = builder.build(directory);
     made.map(drop).map_err(|error| error.to_string())
 }
 

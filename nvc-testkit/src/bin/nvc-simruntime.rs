@@ -1,8 +1,8 @@
 //! `nvc-simruntime`: wraps a real OCI runtime, as if the simulated driver's modules were loaded.
 //!
 //! With real modules every procfs has /proc/driver/nvidia; here a prestart hook that runs first mounts it. Called as
-//! `sim-NAME` it adds that hook to the bundle's config.json and executes NAME. `NVC_SIM_PROC` in the hook's arguments
-//! is the directory to mount.
+//! `sim-NAME` it adds that hook to the bundle's config.json and executes NAME; called as NAME it executes the NAME that was
+//! moved to /usr/lib/nvc-sim. `NVC_SIM_PROC` in the hook's arguments is the directory to mount.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 
 /// The option that selects the hook.
 const HOOK: &str = "--hook";
+
+/// Where real runtimes are whose names this program has taken.
+const MOVED: &str = "/usr/lib/nvc-sim";
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().collect();
@@ -72,14 +75,18 @@ fn runtime(words: &[String]) -> Result<(), String> {
     let name = Path::new(&words[0])
         .file_name()
         .and_then(|name| name.to_str());
-    let real = name
-        .and_then(|name| name.strip_prefix("sim-"))
-        .ok_or("call it sim-NAME")?;
+    let name = name.ok_or("no name")?;
+    let moved = Path::new(MOVED).join(name);
+    let real = match name.strip_prefix("sim-") {
+        Some(real) => PathBuf::from(real),
+        None if moved.exists() => moved,
+        None => return Err(format!("call it sim-NAME, or move NAME to {MOVED}")),
+    };
     let verbs = words.iter().any(|word| word == "create" || word == "run");
     if verbs {
         edit(&bundle(words).join("config.json"))?;
     }
-    if real == "crun" {
+    if real.ends_with("crun") {
         // Debian 12's crun does not support machines with both cgroup versions.
         let unified = Path::new("/sys/fs/cgroup/unified");
         if unified.exists() && unshare(CloneFlags::CLONE_NEWNS).is_ok() {
@@ -115,6 +122,7 @@ fn edit(file: &Path) -> Result<(), String> {
     let hook = json!({
         "path": own, "args": ["nvc-simruntime", HOOK, shown, root],
     });
+    leave_out_limits(&mut spec["linux"]["resources"]);
     let hooks = &mut spec["hooks"]["prestart"];
     match hooks {
         Value::Array(list) => list.insert(0, hook),
@@ -122,4 +130,25 @@ fn edit(file: &Path) -> Result<(), String> {
     }
     let mut out = fs::File::create(file).map_err(|error| error.to_string())?;
     write!(out, "{spec}").map_err(|error| error.to_string())
+}
+
+/// Drops limits of controllers that a hierarchy of version 2 lacks since this machine has them in version 1.
+fn leave_out_limits(resources: &mut Value) {
+    let Ok(controllers) = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers") else {
+        return;
+    };
+    for (limit, controller) in [
+        ("cpu", "cpu"),
+        ("memory", "memory"),
+        ("pids", "pids"),
+        ("blockIO", "io"),
+    ] {
+        if let Some(resources) = resources.as_object_mut()
+            && !controllers
+                .split_whitespace()
+                .any(|name| name == controller)
+        {
+            resources.remove(limit);
+        }
+    }
 }

@@ -16,6 +16,8 @@ use super::{Runtime, tables};
 pub const CONFIG: &str = "/etc/containerd/config.toml";
 /// The file that it imports.
 pub const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
+/// The runtime that containerd has if its configuration names none.
+const BUILT_IN: &str = "runc";
 /// The version that a missing file counts as.
 const NEW_VERSION: i64 = 2;
 
@@ -32,6 +34,9 @@ pub struct Files<'a> {
     pub drop_in_text: Option<&'a str>,
     /// What containerd itself says its configuration is, if it was asked.
     pub dumped: Option<&'a str>,
+    /// Whether this containerd drops its built-in runtime if the section names another one, as 1.x does. Without its
+    /// default runtime the CRI plugin does not load.
+    pub drops_default: bool,
 }
 
 /// Registers the runtime: the changes of the drop-in, if there is one, and of the main file.
@@ -47,14 +52,20 @@ pub fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
             Change {
                 path: drop_in.into(),
                 before: files.drop_in_text.map(Into::into),
-                after: Some(section_for(drop_in, &effective, version, runtime)?),
+                after: Some(section_for(
+                    drop_in,
+                    &effective,
+                    version,
+                    runtime,
+                    files.drops_default,
+                )?),
             },
             import(files, main, version, drop_in),
         ]),
         _ => Ok(vec![Change {
             path: files.path.into(),
             before: files.text.map(Into::into),
-            after: Some(edited(files.path, main, runtime)?),
+            after: Some(edited(files.path, main, runtime, files.drops_default)?),
         }]),
     }
 }
@@ -147,6 +158,7 @@ fn section_for(
     effective: &DocumentMut,
     version: i64,
     runtime: &Runtime,
+    drops_default: bool,
 ) -> Result<String> {
     let plugin = plugin_of(version);
     let mut document = DocumentMut::new();
@@ -158,18 +170,46 @@ fn section_for(
         document.insert("plugins", Item::Table(plugins));
     }
     register(path, document.as_table_mut(), version, runtime)?;
+    if drops_default {
+        keep_default(path, document.as_table_mut(), version)?;
+    }
     document.sort_values(); // the file is ours
     Ok(document.to_string())
 }
 
 /// The main file with the runtime in it.
-fn edited(path: &Path, mut document: DocumentMut, runtime: &Runtime) -> Result<String> {
+fn edited(
+    path: &Path,
+    mut document: DocumentMut,
+    runtime: &Runtime,
+    drops_default: bool,
+) -> Result<String> {
     let version = version_of(&document)?;
     if document.as_table().is_empty() {
         document.insert("version", value(version));
     }
     register(path, document.as_table_mut(), version, runtime)?;
+    if drops_default {
+        keep_default(path, document.as_table_mut(), version)?;
+    }
     Ok(document.to_string())
+}
+
+/// Adds the built-in default runtime to a configuration that does not name it.
+fn keep_default(path: &Path, root: &mut Table, version: i64) -> Result<()> {
+    let containerd = tables::table(path, root, &["plugins", plugin_of(version), "containerd"])?;
+    let default = containerd
+        .get("default_runtime_name")
+        .and_then(Item::as_str);
+    if default.is_some_and(|name| name != BUILT_IN) {
+        return Ok(()); // the user's own, or ours
+    }
+    let runtimes = tables::table(path, containerd, &["runtimes"])?;
+    if runtimes.get(BUILT_IN).is_none() {
+        let entry = tables::table(path, runtimes, &[BUILT_IN])?;
+        tables::set(entry, "runtime_type", "io.containerd.runc.v2");
+    }
+    Ok(())
 }
 
 /// Adds the runtime's table, with the options of the runtime that containers use otherwise.

@@ -135,6 +135,7 @@ fn containerd_comes_back() {
                         drop_in,
                         drop_in_text: None,
                         dumped: None,
+                        drops_default: false,
                     };
                     containerd::add(files, &runtime).unwrap().pop().unwrap()
                 };
@@ -155,6 +156,7 @@ fn a_drop_in_repeats_the_section() {
         drop_in: Some(Path::new("/e/conf.d/99.toml")),
         drop_in_text: None,
         dumped: None,
+        drops_default: false,
     };
     let changes = containerd::add(files, &nvidia()).unwrap();
     let drop_in = changes[0].after.as_ref().unwrap();
@@ -192,4 +194,38 @@ fn crio_comes_back() {
             }
         }
     }
+}
+
+#[test]
+fn containerd_1_keeps_its_default_runtime() {
+    let path = Path::new("/e/config.toml");
+    let drop_in = Path::new("/e/conf.d/99.toml");
+    let registered = |text: &str, drops_default: bool, drop_in: Option<&Path>| {
+        let files = containerd::Files {
+            path,
+            text: Some(text),
+            drop_in,
+            drop_in_text: None,
+            dumped: None,
+            drops_default,
+        };
+        let changes = containerd::add(files, &nvidia()).unwrap();
+        changes[0].after.clone().unwrap()
+    };
+    let runc = "containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n";
+    // Debian's own configuration: a section without runtimes.
+    let debian = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/x\"\n";
+    assert!(registered(debian, true, Some(drop_in)).contains(runc));
+    assert!(registered(debian, true, None).contains(runc));
+    assert!(registered("", true, Some(drop_in)).contains(runc));
+    assert!(!registered(debian, false, Some(drop_in)).contains(runc));
+    // It is there already, or another one is the default.
+    let own =
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nx = 1\n";
+    assert_eq!(
+        registered(own, true, Some(drop_in)),
+        registered(own, false, Some(drop_in))
+    );
+    let crun = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\ndefault_runtime_name = \"crun\"\n";
+    assert!(!registered(crun, true, None).contains(runc));
 }

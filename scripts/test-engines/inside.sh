@@ -1,0 +1,278 @@
+#!/bin/bash
+# Tries the engines of the root that scripts/test-engines.sh has entered. Each check is one line; any that failed decides
+# the exit status.
+set -uo pipefail
+exec 3<&0 < /dev/null
+
+wrong=0
+check() { # NAME COMMAND...: the command succeeds
+  local name=$1
+  shift
+  if "$@" > /tmp/log 2>&1; then echo "ok     $name"; else echo "WRONG  $name"; sed 's/^/       /' /tmp/log | tail -25; wrong=$((wrong + 1)); fi
+}
+says() { # TEXT COMMAND...: it fails, and says so
+  local text=$1
+  shift
+  ! "$@" > /tmp/said 2>&1 && grep -qF -- "$text" /tmp/said || { cat /tmp/said; return 1; }
+}
+# until_true SECONDS COMMAND...
+until_true() {
+  local tries=$(($1 * 10))
+  shift
+  while ! "$@" > /dev/null 2>&1; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || { echo "never true: $*"; return 1; }
+    sleep 0.1
+  done
+}
+title() { printf -- '-- %s\n' "$*"; }
+wanted() { [ -z "${NVC_ENGINES_ONLY:-}" ] || case ",$NVC_ENGINES_ONLY," in *",$1,"*) ;; *) return 1 ;; esac; }
+
+# ---- what a container must show --------------------------------------------------------------------------------------
+
+# Each node that is there and what opening it says; nodes that the container makes itself; the cache; the GPUs.
+# shellcheck disable=SC2016 # expanded in the container
+look='for n in /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia-caps/nvidia-cap1[45]*; do
+  case $n in *"*") continue ;; esac
+  e=$( (exec 3<$n) 2>&1); echo "$n: ${e##*: }"
+done
+rm -f /tmp/n0 /tmp/n1
+for m in 0 1; do
+  mknod /tmp/n$m c 195 $m 2>/dev/null || continue
+  e=$( (exec 3</tmp/n$m) 2>&1); echo "own node $m: ${e##*: }"
+done
+ls /proc/driver/nvidia/gpus
+/sbin/ldconfig -p | grep -c libcuda.so.1
+nvidia-smi -L'
+granted='No such device or address'
+expected() { # GPU [mknod]: the text for that GPU alone
+  printf '/dev/nvidia%s: %s\n' "$1" "$granted"
+  printf '/dev/%s: %s\n' nvidiactl "$granted" nvidia-uvm "$granted"
+  if [ "${2:-}" = mknod ]; then
+    for minor in 0 1; do
+      if [ $minor = "$1" ]; then echo "own node $minor: $granted"; else echo "own node $minor: Operation not permitted"; fi
+    done
+  fi
+  if [ "$1" = 0 ]; then echo 0000:3b:00.0; else echo 0000:af:00.0; fi
+  echo 1
+  if [ "$1" = 0 ]; then
+    echo 'GPU 0: NVIDIA L4 (simulated) (UUID: GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10)'
+  else
+    echo 'GPU 0: NVIDIA H100 PCIe (simulated) (UUID: GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21)'
+  fi
+}
+sees() { # GPU [mknod] -- COMMAND...: the container of that command sees that GPU alone
+  local gpu=$1 way=
+  shift
+  [ "$1" = -- ] || { way=$1; shift; }
+  shift
+  "$@" sh -c "$look" > /tmp/seen 2> /tmp/errors || { cat /tmp/seen /tmp/errors; return 1; }
+  expected "$gpu" $way | diff - <(tr -d '\r' < /tmp/seen)
+}
+sees_mig() { # COMMAND...: the first MIG device of GPU 1 alone
+  "$@" sh -c 'nvidia-smi -L; ls /dev/nvidia-caps' > /tmp/seen 2> /tmp/errors || { cat /tmp/seen /tmp/errors; return 1; }
+  grep -q 'MIG 3g.40gb' /tmp/seen && ! grep -qE 'MIG 2g.20gb|cap15[67]' /tmp/seen || { cat /tmp/seen; return 1; }
+}
+sees_nothing() { # COMMAND...
+  "$@" sh -c 'ls /dev' > /tmp/seen 2> /tmp/errors || { cat /tmp/seen /tmp/errors; return 1; }
+  ! grep nvidia /tmp/seen
+}
+generate() { nvidia-ctk --quiet cdi generate --output=/var/run/cdi/nvidia.yaml "$@"; }
+
+# ---- docker ----------------------------------------------------------------------------------------------------------
+
+start_docker() {
+  dockerd --iptables=false --ip6tables=false --bridge=none --storage-driver=vfs > /run/dockerd.log 2>&1 &
+  docker_pid=$!
+  until_true 60 docker version || { tail -5 /run/dockerd.log; return 1; }
+}
+stop_docker() { kill "$docker_pid"; wait "$docker_pid"; true; }
+docker_run() { docker run --rm --net=none "$@"; }
+
+test_docker() {
+  title "docker $(dockerd --version | awk '{ print $3 }' | tr -d ,), $(runc --version | head -1)"
+  mkdir -p /etc/docker
+  printf '{\n  "log-driver": "json-file",\n    "features": {"cdi": true}\n}' > /etc/docker/daemon.json
+  cp /etc/docker/daemon.json /tmp/daemon.json
+  check "nvidia-ctk runtime configure" nvidia-ctk --quiet runtime configure --runtime=docker
+  check "cdi generate" generate
+  check "dockerd starts" start_docker
+  tar -C /srv/image -cf /tmp/image.tar .
+  check "import" docker import /tmp/image.tar image
+  check "--runtime=nvidia" sees 1 mknod -- docker_run --cap-add=MKNOD --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1 image
+  check "--gpus" sees 1 mknod -- docker_run --cap-add=MKNOD --gpus device=1 image
+  check "--device nvidia.com/gpu=0" sees 0 mknod -- docker_run --cap-add=MKNOD --device nvidia.com/gpu=0 image
+  check "a MIG device by CDI" sees_mig docker_run --device nvidia.com/gpu=1:0 image
+  check "a MIG device by the runtime" sees_mig docker_run --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1:0 image
+  check "a MIG device by --gpus" sees_mig docker_run --gpus device=1:0 image
+  check "no GPU without asking" sees_nothing docker_run --runtime=nvidia image
+  check "an unknown GPU is named (--gpus)" says 7 docker_run --gpus device=7 image true
+  check "an unknown GPU is named (runtime)" says "7" docker_run --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=7 image true
+  docker run -d --net=none --name kept --cap-add=MKNOD --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1 image sleep 1000 > /dev/null
+  check "exec" sees 1 mknod -- docker exec kept
+  check "update keeps GPUs" docker update --restart=no kept
+  check "seen after update" sees 1 mknod -- docker exec kept
+  check "restart" docker restart -t 0 kept
+  check "seen after restart" sees 1 mknod -- docker exec kept
+  docker rm -f kept > /dev/null
+  refresh docker_run
+  test_nvidia_docker
+  stop_docker
+  check "runtime configure --remove" nvidia-ctk --quiet runtime configure --runtime=docker --remove
+  check "daemon.json is what it was" cmp /tmp/daemon.json /etc/docker/daemon.json
+}
+
+# A running engine takes a file that changed.
+refresh() { # COMMAND...
+  generate --device-id=1:0
+  sleep 1
+  check "a device that is gone from the file" says nvidia.com/gpu=0 "$@" --device nvidia.com/gpu=0 image true
+  generate
+  sleep 1
+  check "a device that is back" sees 0 mknod -- "$@" --device nvidia.com/gpu=0 image
+}
+
+test_nvidia_docker() {
+  title "nvidia-docker with docker $(docker version --format '{{.Client.Version}}')"
+  nvidia-docker-plugin > /run/plugin.log 2>&1 &
+  until_true 20 test -e /run/docker/plugins/nvidia-docker.sock || cat /run/plugin.log
+  docker import -c 'ENV PATH=/usr/local/nvidia/bin:/usr/bin:/bin LD_LIBRARY_PATH=/usr/local/nvidia/lib64' \
+    -c 'LABEL com.nvidia.volumes.needed=nvidia_driver' -c 'LABEL com.nvidia.cuda.version=11.0.3' /tmp/image.tar cuda > /dev/null
+  local backend
+  for backend in cdi runtime gpus; do
+    check "back end $backend" sees 0 mknod -- env NV_GPU=0 NV_BACKEND=$backend nvidia-docker run --rm --net=none --cap-add=MKNOD image
+  done
+  check "it chooses CDI by itself" grep -q "^docker run --device=nvidia.com/gpu=0 " <(NV_GPU=0 NV_DRY_RUN=1 nvidia-docker run image 2> /dev/null)
+  check "that works" sees 0 mknod -- env NV_GPU=GPU-51a2 nvidia-docker run --rm --net=none --cap-add=MKNOD cuda
+  # A GPU with MIG devices is no CDI device.
+  check "it chooses the runtime where CDI has no device" sees 1 mknod -- \
+    env NV_GPU=1 nvidia-docker run --rm --net=none --cap-add=MKNOD cuda
+  check "the volume" by_volume
+  check "it is unmounted" not_mounted
+  check "its volume is listed" grep -q nvidia_driver_570.124.06 <(docker volume ls -q)
+  check "ps" nvidia-docker ps -a
+  check "version" grep -q '^NVIDIA Docker: ' <(nvidia-docker version)
+  check "the exit status" status_7
+  kill %%
+}
+by_volume() {
+  NV_GPU=1 NV_BACKEND=volume nvidia-docker run --rm --net=none cuda sh -c 'nvidia-smi -L; ls /dev' > /tmp/seen 2>&1
+  grep -q 'GPU 0: NVIDIA H100' /tmp/seen && ! grep -x nvidia0 /tmp/seen || { cat /tmp/seen /run/plugin.log; return 1; }
+}
+not_mounted() { ! grep nvidia_driver/ /proc/self/mountinfo; }
+status_7() { nvidia-docker run --rm --net=none image sh -c 'exit 7'; [ $? = 7 ]; }
+
+# ---- podman and buildah ----------------------------------------------------------------------------------------------
+
+podman_run() { # RUNTIME OPTIONS...
+  local runtime=$1
+  shift
+  podman --cgroup-manager=cgroupfs --events-backend=none "--runtime=$runtime" "${global[@]}" run --rm --network=none \
+    --pids-limit=0 --ulimit nofile=20000:20000 --ulimit nproc=4096:4096 --log-driver=none "$@"
+}
+
+test_podman() {
+  title "podman $(podman --version | awk '{ print $3 }'), $(crun --version | head -1), $(runc --version | head -1)"
+  global=()
+  check "cdi generate" generate
+  tar -C /srv/image -cf /tmp/image.tar .
+  check "import" podman --cgroup-manager=cgroupfs import /tmp/image.tar image
+  local runtime
+  for runtime in crun runc; do
+    check "--device nvidia.com/gpu=0 ($runtime)" sees 0 mknod -- podman_run $runtime --cap-add=MKNOD --device nvidia.com/gpu=0 image
+    check "a MIG device by CDI ($runtime)" sees_mig podman_run $runtime --device nvidia.com/gpu=1:0 image
+    check "no GPU without asking ($runtime)" sees_nothing podman_run $runtime image
+    global=("--hooks-dir=/etc/nvidia-hooks")
+    mkdir -p /etc/nvidia-hooks
+    cp /srv/hook.json /etc/nvidia-hooks/
+    check "hooks.d ($runtime)" sees 1 mknod -- podman_run $runtime --cap-add=MKNOD -e NVIDIA_VISIBLE_DEVICES=1 image
+    global=()
+  done
+  check "--runtime=nvidia-container-runtime" sees 1 mknod -- \
+    podman_run /usr/bin/nvidia-container-runtime --cap-add=MKNOD -e NVIDIA_VISIBLE_DEVICES=1 image
+  podman_run crun -d --name kept --cap-add=MKNOD --device nvidia.com/gpu=0 image sleep 1000 > /dev/null
+  check "exec" sees 0 mknod -- podman --cgroup-manager=cgroupfs exec kept
+  podman --cgroup-manager=cgroupfs rm -f -t 0 kept > /dev/null
+  generate --hooks=merged
+  check "merged hooks (crun)" sees 0 mknod -- podman_run crun --cap-add=MKNOD --device nvidia.com/gpu=0 image
+  check "merged hooks (runc)" sees 0 mknod -- podman_run runc --cap-add=MKNOD --device nvidia.com/gpu=0 image
+  refresh podman_run crun --cap-add=MKNOD
+}
+
+test_buildah() {
+  title "buildah $(buildah --version | awk '{ print $3 }')"
+  # With runc it fails for every specification without permissions: buildah 1.39 leaves a device rule without access.
+  # Of its own accord it looks in /etc/cdi alone.
+  check "cdi generate" nvidia-ctk --quiet cdi generate --output=/etc/cdi/nvidia.yaml
+  rm -f /var/run/cdi/nvidia.yaml
+  check "from" buildah from --ulimit nofile=20000:20000 --ulimit nproc=4096:4096 --name work scratch
+  check "add" buildah add work /srv/image /
+  check "run --device nvidia.com/gpu=0" sees 0 mknod -- buildah run --network=none --isolation=oci --runtime=crun \
+    --cap-add=CAP_MKNOD --device nvidia.com/gpu=0 work --
+  check "a MIG device" sees_mig buildah run --network=none --isolation=oci --device nvidia.com/gpu=1:0 work --
+  rm /etc/cdi/nvidia.yaml
+}
+
+# ---- containerd ------------------------------------------------------------------------------------------------------
+
+start_containerd() {
+  containerd > /run/containerd.log 2>&1 &
+  containerd_pid=$!
+  until_true 60 ctr version || { tail -5 /run/containerd.log; return 1; }
+}
+stop_containerd() { kill "$containerd_pid"; wait "$containerd_pid"; true; }
+cri() { nvc-cri /run/containerd/containerd.sock run "$@"; }
+ctr_run() { # OPTIONS... COMMAND...: a container of the plain root, by its name
+  n=$((${n:-0} + 1))
+  ctr run --rm --rootfs "${@:1:$#-3}" /srv/image "c$n" "${@: -3}"
+}
+import_image() { # for containerd, by buildah, also as the sandbox's
+  buildah from --name image-for-cri scratch && buildah add -q image-for-cri /srv/image / &&
+    buildah config --cmd 'sleep 1000' --env PATH=/usr/bin:/bin:/sbin image-for-cri &&
+    buildah commit -q image-for-cri "oci-archive:/tmp/cri.tar:$1" && ctr -n k8s.io images import /tmp/cri.tar
+}
+
+test_containerd() {
+  local version
+  version=$(containerd --version | awk '{ print $3 }')
+  title "containerd $version, $(runc --version | head -1)"
+  check "cdi generate" generate
+  # This root may lack CAP_SYS_RESOURCE, which a pod's score for the OOM killer takes.
+  sed -i 's/^  \[plugins."io.containerd.grpc.v1.cri"\]$/&\n    restrict_oom_score_adj = true/' /etc/containerd/config.toml
+  cp /etc/containerd/config.toml /tmp/config.toml
+  check "nvidia-ctk runtime configure" nvidia-ctk --quiet runtime configure --runtime=containerd --cdi.enabled
+  check "containerd starts" start_containerd
+  check "its configuration has the runtime" grep -q nvidia-container-runtime <(containerd config dump 2> /dev/null)
+  check "the CRI answers" nvc-cri /run/containerd/containerd.sock version
+  check "ctr, the runtime" sees 1 mknod -- ctr_run --runc-binary=/usr/bin/nvidia-container-runtime --env NVIDIA_VISIBLE_DEVICES=1 --env "PATH=$PATH"
+  # The client of 1.7 takes paths only.
+  case $version in
+    1.*) ;;
+    *) check "ctr --device nvidia.com/gpu=0" sees 0 mknod -- ctr_run --device nvidia.com/gpu=0 --env "PATH=$PATH" ;;
+  esac
+  # containerd says which image it wants for a pod.
+  pause=$(containerd config dump 2> /dev/null | sed -n "s/^ *sandbox\(_image\)\{0,1\} = ['\"]\(.*\)['\"]/\2/p" | head -1)
+  check "import of $pause" import_image "$pause"
+  check "CRI, runtime class nvidia" sees 1 mknod -- cri --handler nvidia --env NVIDIA_VISIBLE_DEVICES=1 "$pause"
+  check "CRI, CDI device" sees 0 mknod -- cri --device nvidia.com/gpu=0 "$pause"
+  check "CRI, CDI annotation" sees 0 mknod -- cri --annotation cdi.k8s.io/nvc=nvidia.com/gpu=0 "$pause"
+  check "CRI, MIG device" sees_mig cri --device nvidia.com/gpu=1:0 "$pause"
+  check "CRI, no GPU without asking" sees_nothing cri --handler nvidia "$pause"
+  generate --device-id=1:0
+  sleep 1
+  check "a device that is gone from the file" says nvidia.com/gpu=0 cri --device nvidia.com/gpu=0 "$pause" true
+  generate
+  sleep 1
+  check "a device that is back" sees 0 mknod -- cri --device nvidia.com/gpu=0 "$pause"
+  stop_containerd
+  check "runtime configure --remove" nvidia-ctk --quiet runtime configure --runtime=containerd --remove
+  check "config.toml is what it was" cmp /tmp/config.toml /etc/containerd/config.toml
+  check "no drop-in is left" test ! -e /etc/containerd/conf.d/99-nvidia.toml
+}
+
+for group in docker podman buildah containerd; do
+  if wanted $group; then "test_$group"; fi
+done
+[ -z "${NVC_ENGINES_SHELL:-}" ] || bash <&3
+[ $wrong = 0 ] || { echo "$wrong wrong"; exit 1; }
+echo "all right"

@@ -1,0 +1,154 @@
+//! `nvc-cri`: runs a command in a container by a CRI engine, as a kubelet would.
+//!
+//! One pod with the host's network, so that no CNI plugin is needed; one container in it that sleeps; the command by
+//! `ExecSync`. The pod is removed afterwards.
+
+mod call;
+mod wire;
+
+use std::process::ExitCode;
+
+use call::Engine;
+use wire::{Fields, Message};
+
+const USAGE: &str = "\
+usage: nvc-cri SOCKET version
+       nvc-cri SOCKET run [--handler NAME] [--env NAME=VALUE]... [--device CDI-NAME]... [--annotation NAME=VALUE]...
+               IMAGE COMMAND [ARGUMENT...]
+";
+
+/// Value of NamespaceMode for the host's own namespace.
+const NODE: u64 = 2;
+
+/// Seconds that the command may take.
+const TIMEOUT: u64 = 60;
+
+#[derive(Default)]
+struct Container {
+    handler: String,
+    env: Vec<(String, String)>,
+    devices: Vec<String>,
+    annotations: Vec<(String, String)>,
+    image: String,
+    command: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match act(&words) {
+        Ok(code) => ExitCode::from(code),
+        Err(text) => {
+            eprintln!("nvc-cri: {}", text.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn act(words: &[String]) -> Result<u8, String> {
+    let [socket, verb, rest @ ..] = words else {
+        return Err(USAGE.into());
+    };
+    let mut engine = Engine::connect(socket)?;
+    match verb.as_str() {
+        "version" => {
+            let answer = engine.call("Version", Message::new())?;
+            println!("{} {}", answer.text(2), answer.text(3));
+            Ok(0)
+        }
+        "run" => run(&mut engine, &container(rest)?),
+        _ => Err(USAGE.into()),
+    }
+}
+
+fn container(words: &[String]) -> Result<Container, String> {
+    let mut container = Container::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().cloned().ok_or(USAGE);
+        match word.as_str() {
+            "--handler" => container.handler = value()?,
+            "--device" => container.devices.push(value()?),
+            "--env" => container.env.push(pair(&value()?)?),
+            "--annotation" => container.annotations.push(pair(&value()?)?),
+            _ if word.starts_with('-') => return Err(USAGE.into()),
+            _ => {
+                container.image.clone_from(word);
+                container.command = words.cloned().collect();
+                break;
+            }
+        }
+    }
+    if container.command.is_empty() {
+        return Err(USAGE.into());
+    }
+    Ok(container)
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or(USAGE)?;
+    Ok((name.into(), value.into()))
+}
+
+/// PodSandboxConfig.
+fn pod(annotations: &[(String, String)]) -> Message {
+    let name = format!("nvc-{}", std::process::id());
+    let metadata = Message::new().text(1, &name).text(2, &name).text(3, "nvc");
+    let namespaces = Message::new().number(1, NODE);
+    let security = Message::new().message(1, &namespaces);
+    let linux = Message::new().message(2, &security);
+    Message::new()
+        .message(1, &metadata)
+        .pairs(7, annotations)
+        .message(8, &linux)
+}
+
+/// ContainerConfig: a container that sleeps.
+fn sleeper(container: &Container) -> Message {
+    let mut config = Message::new()
+        .message(1, &Message::new().text(1, "one"))
+        .message(2, &Message::new().text(1, &container.image));
+    for word in ["sleep", "1000"] {
+        config = config.text(3, word);
+    }
+    for (name, value) in &container.env {
+        config = config.message(6, &Message::new().text(1, name).text(2, value));
+    }
+    config = config.pairs(10, &container.annotations);
+    for device in &container.devices {
+        config = config.message(17, &Message::new().text(1, device));
+    }
+    config
+}
+
+fn run(engine: &mut Engine, container: &Container) -> Result<u8, String> {
+    let pod = pod(&container.annotations);
+    let request = Message::new().message(1, &pod).text(2, &container.handler);
+    let id = engine.call("RunPodSandbox", request)?.text(1);
+    let code = run_in(engine, container, &pod, &id);
+    let removed = ["StopPodSandbox", "RemovePodSandbox"]
+        .into_iter()
+        .try_for_each(|call| engine.call(call, Message::new().text(1, &id)).map(drop));
+    code.and_then(|code| removed.map(|()| code))
+}
+
+fn run_in(
+    engine: &mut Engine,
+    container: &Container,
+    pod: &Message,
+    pod_id: &str,
+) -> Result<u8, String> {
+    let request = Message::new()
+        .text(1, pod_id)
+        .message(2, &sleeper(container))
+        .message(3, pod);
+    let id = engine.call("CreateContainer", request)?.text(1);
+    engine.call("StartContainer", Message::new().text(1, &id))?;
+    let mut request = Message::new().text(1, &id);
+    for word in &container.command {
+        request = request.text(2, word);
+    }
+    let answer: Fields = engine.call("ExecSync", request.number(3, TIMEOUT))?;
+    print!("{}", answer.text(1));
+    eprint!("{}", answer.text(2));
+    Ok(u8::try_from(answer.number(3)).unwrap_or(u8::MAX))
+}
