@@ -57,7 +57,7 @@ fetch() { # SUITE MIRROR KEYRING PACKAGE:ARCHITECTURE: the unpacked package's di
     echo "$to"
 }
 
-keyring() { # where Debian keeps Ubuntu's keys
+keyring() { # directory of Ubuntu's keys in Debian
     echo "$(fetch trixie http://deb.debian.org/debian /usr/share/keyrings/debian-archive-keyring.gpg \
         ubuntu-keyring)/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 }

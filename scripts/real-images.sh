@@ -21,7 +21,7 @@ for tool in apt-get dpkg-deb tar; do command -v $tool >/dev/null || die "$tool i
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -e $key ] || die "$key is missing (package debian-archive-keyring)"
 
-fetch() { # SUITE: the packages, by an apt with a state of its own in which nothing is installed
+fetch() { # SUITE: downloads the packages with a separate apt state, in which nothing is installed
   local apt=$images/apt-$1
   mkdir -p "$apt"/{state/lists/partial,cache/archives/partial}
   : > "$apt/status"
