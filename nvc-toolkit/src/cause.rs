@@ -1,6 +1,6 @@
-//! Words the cause of a failed system call as the programs that we replace do: `no such file or directory`.
+//! Formats the cause of a failed system call like the programs that we replace: `no such file or directory`.
 
-/// The cause without Rust's error number, beginning with a small letter.
+/// Returns the cause without Rust's error number, with a lower-case first letter.
 pub fn text(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = match text.find(" (os error ") {
@@ -9,7 +9,7 @@ pub fn text(error: &std::io::Error) -> String {
     };
     let mut letters = text.chars();
     match letters.next() {
-        // An abbreviation stays as it is.
+        // An abbreviation keeps its case.
         Some(first) if !letters.as_str().starts_with(char::is_uppercase) => {
             first.to_lowercase().chain(letters).collect()
         }

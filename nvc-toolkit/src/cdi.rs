@@ -1,9 +1,9 @@
 //! Reads, checks, merges and writes CDI specifications.
 //!
-//! The data's way: a file's bytes become a [`Node`] tree (JSON or YAML), the tree becomes a [`Spec`], the specification is
-//! [validated](validate), and a [`Registry`] of all files says which devices exist. Going out, a [`Spec`] becomes
-//! [text](emit) and then a [file](file). Reading follows the Go reference library, since that is what engines read with:
-//! what it refuses, this refuses, and what it reads as a number or a boolean, this does too.
+//! Data flow: a file's bytes become a [`Node`] tree (JSON or YAML), the tree becomes a [`Spec`], the specification is
+//! [validated](validate), and a [`Registry`] of all files lists the existing devices. For output, a [`Spec`] becomes
+//! [text](emit) and then a [file](file). Reading follows the Go reference library, which engines use: it rejects the
+//! same inputs, and accepts the same spellings of numbers and booleans.
 
 pub mod compare;
 pub mod emit;
@@ -29,7 +29,7 @@ pub use registry::Registry;
 use libnvc::{Error, ErrorKind, Result};
 use node::Node;
 
-/// The largest specification that is read. One for 64 GPUs with seven MIG devices each has 3 MiB.
+/// Size limit of a specification. One for 64 GPUs with seven MIG devices each has 3 MiB.
 pub const LARGEST: usize = 32 << 20;
 
 /// Reads a specification, JSON or YAML, without validating it: [`validate::spec`] does that.
@@ -38,12 +38,12 @@ pub fn parse(text: &[u8]) -> Result<Spec> {
 }
 
 #[cfg(feature = "engine")]
-/// Checks that a text is JSON and that no object in it has a key twice; the error has line and column.
+/// Checks that a text is JSON without duplicate keys; the error has line and column.
 pub(crate) fn check_json(text: &str) -> Result<(), String> {
     json::parse(text).map(drop)
 }
 
-/// Reads a text as data. What begins like JSON is read as such first: it is the faster reader.
+/// Parses a text. Text that looks like JSON is parsed as JSON first, which is faster.
 fn tree(text: &[u8]) -> Result<Node> {
     let malformed = |text: String| Error::new(ErrorKind::Malformed, text);
     if text.len() > LARGEST {

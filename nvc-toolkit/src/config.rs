@@ -1,8 +1,8 @@
-//! Reads config.toml, the one file in which an administrator says how the toolkit behaves.
+//! Reads config.toml, the administrator's configuration of the toolkit.
 //!
-//! The hook, the runtime and `nvidia-ctk` all read it through this module, so a key means the same in each of them.
-//! [`lookup`] says where the file is, [`schema`] lists every key, [`parse`] turns text into a [`Config`], and
-//! [`ldconfig`] says which ldconfig the file names.
+//! The hook, the runtime and `nvidia-ctk` all read it through this module, so a key has the same meaning in each of
+//! them. [`lookup`] finds the file, [`schema`] lists every key, [`parse`] converts text to a [`Config`], and
+//! [`ldconfig`] returns the configured ldconfig.
 
 #[cfg(feature = "engine")]
 pub mod edit;
@@ -20,12 +20,12 @@ use std::path::PathBuf;
 
 pub use parse::parse;
 
-/// What config.toml says, with the default of each key that it leaves out.
+/// The content of config.toml, with defaults for missing keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Drops all requirement checks.
     pub disable_require: bool,
-    /// Names of variables that come before `NVIDIA_VISIBLE_DEVICES`, separated by commas.
+    /// Names of variables with precedence over `NVIDIA_VISIBLE_DEVICES`, separated by commas.
     pub swarm_resource: String,
     /// Honours requests in the environment of unprivileged containers.
     pub accept_envvar_unprivileged: bool,
@@ -43,15 +43,15 @@ pub struct Config {
     pub hook: Hook,
     /// `[features]`.
     pub features: Features,
-    /// The keys that the file has, and their lines.
+    /// The keys in the file, with their lines.
     pub lines: Vec<(String, usize)>,
-    /// The file that was read; None if all of this is defaults.
+    /// The file that was read; None if all values are defaults.
     pub file: Option<PathBuf>,
-    /// The name of the program, where that demands a mode.
+    /// The program's name, if it determines the mode.
     pub forced_by: Option<String>,
 }
 
-/// `[nvidia-container-cli]`: what is handed to nvidia-container-cli.
+/// `[nvidia-container-cli]`: options of nvidia-container-cli.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Cli {
@@ -63,9 +63,9 @@ pub struct Cli {
     pub load_kmods: bool,
     pub no_pivot: bool,
     pub no_cgroups: bool,
-    /// None: the default, which depends on the distribution.
+    /// None: the default of the distribution.
     pub user: Option<String>,
-    /// None: the default, which depends on the host's files.
+    /// None: the default for the host.
     pub ldconfig: Option<String>,
 }
 
@@ -84,9 +84,9 @@ pub struct Runtime {
     pub cdi_spec_dirs: Vec<String>,
     pub jit_feature_flags: Vec<String>,
     pub jit_disable_hooks: Vec<String>,
-    /// Whether jit-cdi leaves out driver files that the container did not ask for: `ignore` or `honour`.
+    /// Whether jit-cdi omits driver files of capabilities that the container does not request: `ignore` or `honour`.
     pub jit_driver_capabilities: String,
-    /// What jit-cdi does about an unmet `NVIDIA_REQUIRE_*`: `warn`, `honour` or `ignore`.
+    /// How jit-cdi treats an unmet `NVIDIA_REQUIRE_*`: `warn`, `honour` or `ignore`.
     pub jit_requirements: String,
     pub legacy_cuda_compat_mode: String,
 }
@@ -173,7 +173,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where `key` got its value: `FILE:LINE`, or `default`.
+    /// Returns the origin of a key's value: `FILE:LINE`, or `default`.
     pub fn origin(&self, key: &str) -> String {
         let line = self.lines.iter().find(|(name, _)| name == key);
         match (line, &self.file) {
@@ -183,13 +183,13 @@ impl Config {
         }
     }
 
-    /// Sets the mode, whatever the file says; `by` is what demands it.
+    /// Overrides the file's mode; `by` is the reason.
     pub fn force_mode(&mut self, mode: &str, by: &str) {
         mode.clone_into(&mut self.runtime.mode);
         self.forced_by = Some(by.to_owned());
     }
 
-    /// What decided about the mode: the program's name, or a line of the file.
+    /// Returns the origin of the mode: the program's name, or a line of the file.
     pub fn mode_origin(&self) -> String {
         match &self.forced_by {
             Some(name) => format!("program name {name}"),
@@ -197,7 +197,7 @@ impl Config {
         }
     }
 
-    /// The user that nvidia-container-cli becomes; SUSE gives its device nodes to the group video.
+    /// Returns the user that nvidia-container-cli changes to; on SUSE the group video owns the device nodes.
     pub fn user(&self, os_release: &str) -> String {
         match &self.cli.user {
             Some(user) => user.clone(),
@@ -207,7 +207,7 @@ impl Config {
     }
 }
 
-/// Whether an os-release file is that of SUSE or of something like it.
+/// Returns true for an os-release file of SUSE or a derivative.
 fn is_suse(os_release: &str) -> bool {
     let like = os_release
         .lines()
@@ -220,19 +220,19 @@ fn is_suse(os_release: &str) -> bool {
     })
 }
 
-/// A configuration, and what is odd about the file without being an error.
+/// A configuration, with warnings about the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// What holds.
+    /// The configuration.
     pub config: Config,
     /// One line for each unknown key.
     pub warnings: Vec<String>,
 }
 
-/// Why there is no configuration.
+/// The reason why there is no configuration.
 #[derive(Debug)]
 pub enum Error {
-    /// The file that was named is not there.
+    /// The named file does not exist.
     Missing(PathBuf),
     /// The file cannot be opened or read.
     Read {
@@ -243,11 +243,11 @@ pub enum Error {
         /// The cause.
         cause: std::io::Error,
     },
-    /// The text is no TOML.
+    /// The text is not TOML.
     Syntax(String),
-    /// A value is not of the key's type.
+    /// A value has the wrong type.
     Type(String),
-    /// A value of the right type that is not allowed.
+    /// A value is not allowed.
     Value(String),
 }
 
@@ -275,7 +275,7 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Whether the file itself is at fault, and not a value in it.
+    /// Returns true if the file itself is at fault, rather than a value in it.
     pub fn is_of_the_file(&self) -> bool {
         matches!(self, Self::Missing(_) | Self::Read { .. } | Self::Syntax(_))
     }

@@ -1,7 +1,7 @@
-//! Gives a container the GPU of a Jetson by the lists of files that its operating system keeps for this purpose.
+//! Gives a container a Jetson's GPU according to the file lists of its operating system.
 //!
-//! A list has lines `TYPE, PATH`. [`list`] reads them, [`files`] finds what they name on the host and makes CDI edits
-//! of it, [`requirements`] checks what the image demands.
+//! A list has lines `TYPE, PATH`. [`list`] parses them, [`files`] finds the files on the host and creates CDI edits,
+//! [`requirements`] checks the image's requirements.
 
 pub mod files;
 pub mod list;

@@ -1,13 +1,13 @@
-//! Finds the driver's version by the names of its files, where the driver itself is not asked.
+//! Derives the driver's version from its file names, without querying the driver.
 
 use std::path::Path;
 
 use libnvc::host::{DriverRoot, everything};
 
-/// The version that the CUDA library's name ends with, or that of the management library.
+/// Returns the version in the name of the CUDA library, or of the management library.
 ///
 /// # Errors
-/// Neither is there.
+/// Neither exists.
 pub fn version(root: &Path) -> Result<String, String> {
     let found = DriverRoot::open(root).ok();
     let found = found.and_then(|root| everything::version(&root, &[]));

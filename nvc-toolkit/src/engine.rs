@@ -1,8 +1,8 @@
-//! Registers the NVIDIA runtime with container engines, and takes it out again.
+//! Registers the NVIDIA runtime with container engines, and removes it again.
 //!
-//! Users' files are edited, not rewritten: comments, order and keys that we do not know survive, what cannot be parsed is
-//! left alone, and undoing gives back the bytes that were there. Each engine's module is pure: texts in, [`Change`]s out;
-//! [`change`] carries them out and [`undo`] remembers what a text does not tell.
+//! Users' files are edited, not rewritten: comments, order and unknown keys are kept, files that cannot be parsed stay
+//! unchanged, and undo restores the original bytes. Each engine's module is pure: texts in, [`Change`]s out; [`change`]
+//! applies them, and [`undo`] stores the information that a text does not contain.
 
 pub mod change;
 pub mod containerd;
@@ -16,16 +16,16 @@ mod tables;
 
 pub use change::Change;
 
-/// The runtime that an engine is to know.
+/// The runtime to register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runtime {
-    /// The name by which containers ask for it.
+    /// The name by which containers request it.
     pub name: String,
     /// The program.
     pub path: String,
-    /// Containers that ask for nothing get it too.
+    /// Make it the default for containers that request no runtime.
     pub set_as_default: bool,
-    /// The engine is to resolve CDI names itself.
+    /// Let the engine resolve CDI names itself.
     pub enable_cdi: bool,
 }
 

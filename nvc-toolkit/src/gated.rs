@@ -1,5 +1,4 @@
-//! Finds the devices that stand beside GPUs and are given on request only: GPUDirect Storage, Mellanox OFED, GDRCopy,
-//! NVSwitch.
+//! Finds devices other than GPUs that are added only on request: GPUDirect Storage, Mellanox OFED, GDRCopy, NVSwitch.
 
 use std::path::Path;
 
@@ -7,10 +6,10 @@ use crate::cdi::{Edits, Mount};
 use crate::image::features::Feature;
 use crate::nodes::Nodes;
 
-/// Options of bind mounts of things that are only read.
+/// Options of read-only bind mounts.
 pub const READ_ONLY: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 
-/// What a container needs for a feature; nothing if the machine does not have it.
+/// Returns the edits for a feature; empty if the machine lacks it.
 pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> Edits {
     let mut found = match feature {
         Feature::Gds => nodes.matching("/dev", |name| name.starts_with("nvidia-fs")),
@@ -21,7 +20,7 @@ pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> Edits {
         Feature::Nvswitch => nodes.matching("/dev", |name| name.starts_with("nvidia-nvswitch")),
     };
     let mut edits = Edits::default();
-    // One that vanishes meanwhile is as good as one that was never there.
+    // Ignore nodes that vanish concurrently.
     found.retain(|path| nodes.add(path, &mut edits).is_ok());
     if feature == Feature::Gds && !found.is_empty() {
         for (path, is_directory) in [("/run/udev", true), ("/etc/cufile.json", false)] {

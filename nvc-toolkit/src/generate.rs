@@ -1,8 +1,9 @@
-//! Makes CDI specifications of this machine.
+//! Generates CDI specifications of this machine.
 //!
-//! [`Options`] say what is wanted. libnvc finds the driver's files and devices, plans and writes edits; here devices are
-//! chosen and named, the hook program and its options put in, and what is there twice taken out ([`simplify`]). Nodes are named by path and never by number, since majors are assigned anew at
-//! each boot; groups only on request, since they need a later version of the format than many engines know.
+//! [`Options`] describe the specification. libnvc finds the driver's files and devices, plans and renders edits; this
+//! module selects and names devices, sets the hook program and its options, and removes duplicates ([`simplify`]).
+//! Nodes are identified by path and never by number, because major numbers can change at each boot; groups are added
+//! only on request, because they need a newer format version than many engines support.
 
 mod devices;
 mod displays;
@@ -20,12 +21,12 @@ use crate::cdi::{Device, Edits, Spec, version};
 pub use displays::displays;
 pub use hooks::{HookProgram, Hooks};
 
-/// What sort of devices a specification is of.
+/// The kind of devices of a specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// What the machine is: WSL, Tegra, or else NVML's.
+    /// Detected: WSL, Tegra, or else NVML.
     Auto,
-    /// The lists of a Jetson.
+    /// A Jetson's file lists.
     Csv,
     /// GDRCopy.
     Gdrcopy,
@@ -33,7 +34,7 @@ pub enum Mode {
     Gds,
     /// IMEX channels.
     Imex,
-    /// All of the driver's devices, for who manages them.
+    /// All of the driver's devices, for management.
     Management,
     /// InfiniBand.
     Mofed,
@@ -41,12 +42,12 @@ pub enum Mode {
     Nvml,
     /// Switches.
     Nvswitch,
-    /// Windows' GPUs.
+    /// GPUs under WSL.
     Wsl,
 }
 
 impl Mode {
-    /// The mode that a word names, in any case.
+    /// Returns the mode that a word names, in any case.
     pub fn named(word: &str) -> Option<Self> {
         Some(match word.to_ascii_lowercase().as_str() {
             "auto" => Self::Auto,
@@ -64,7 +65,7 @@ impl Mode {
     }
 }
 
-/// How devices are named.
+/// The naming of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// `0` and `1:0`.
@@ -76,7 +77,7 @@ pub enum Naming {
 }
 
 impl Naming {
-    /// The way that a word names.
+    /// Returns the naming that a word selects.
     pub fn named(word: &str) -> Option<Self> {
         Some(match word {
             "index" => Self::Index,
@@ -87,53 +88,53 @@ impl Naming {
     }
 }
 
-/// What is left out or put in on request.
+/// Optional features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Libraries that images usually bring along, too.
+    /// Include libraries that images usually contain.
     pub explicit_driver_libraries: bool,
-    /// Further specifications by coherence of memory.
+    /// Add separate specifications by memory coherence.
     pub coherent_annotations: bool,
-    /// No groups for processes.
+    /// No supplementary groups.
     pub no_additional_gids: bool,
-    /// No sockets of daemons.
+    /// No daemon sockets.
     pub no_ipc: bool,
 }
 
-/// What is wanted.
+/// Options of the generator.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What sort of devices.
+    /// Kind of devices.
     pub mode: Mode,
-    /// Where the driver's files are.
+    /// The driver root.
     pub driver_root: PathBuf,
-    /// Where the device nodes are.
+    /// The root of the device nodes.
     pub dev_root: PathBuf,
-    /// How devices are named; each way gives a device of its own.
+    /// Naming of devices; each naming adds a device.
     pub naming: Vec<Naming>,
-    /// Which devices; empty for all.
+    /// Device ids; empty for all.
     pub ids: Vec<String>,
-    /// Leave out the device `all`.
+    /// Omit the device `all`.
     pub no_all: bool,
     /// Vendor of the devices.
     pub vendor: String,
     /// Class of the devices.
     pub class: String,
-    /// Which hooks, and the program that they are.
+    /// Hooks and their program.
     pub hooks: Hooks,
     /// The ldconfig for update-ldcache.
     pub ldconfig: Option<String>,
-    /// Look for configuration files here only.
+    /// Search configuration files only here.
     pub config_search: Vec<PathBuf>,
-    /// Look for libraries here only.
+    /// Search libraries only here.
     pub library_search: Vec<PathBuf>,
-    /// Lists of a Jetson.
+    /// A Jetson's file lists.
     pub csv_files: Vec<PathBuf>,
-    /// Links of those lists to be left out.
+    /// Links to omit from those lists.
     pub csv_ignore: Vec<String>,
-    /// Record groups of nodes.
+    /// Add the nodes' groups.
     pub gids: bool,
-    /// What is left out or put in.
+    /// Optional features.
     pub flags: Flags,
     /// The caller's PATH.
     pub path: String,
@@ -141,32 +142,32 @@ pub struct Options {
     pub data_dirs: String,
 }
 
-/// Specifications that were made.
+/// Generated specifications.
 #[derive(Debug)]
 pub struct Made {
-    /// The one that was asked for.
+    /// The main specification.
     pub spec: Spec,
-    /// Further ones, of some of the devices: what is added to the class and to the file's name, and the specification.
+    /// Additional ones for some of the devices: the suffix of the class and of the file's name, and the specification.
     pub parts: Vec<(&'static str, Spec)>,
-    /// What goes on past, in the order in which it was found.
+    /// Warnings in order of occurrence.
     pub warnings: Vec<String>,
 }
 
-/// What a mode finds.
+/// Findings of a mode.
 #[derive(Debug, Default)]
 struct Found {
     devices: Vec<Device>,
     common: Edits,
-    /// Some of the devices again, by the name of the part.
+    /// Subsets of the devices, by part name.
     parts: Vec<(&'static str, Vec<Device>)>,
     warnings: Vec<String>,
 }
 
-/// Makes the specification that is wanted.
+/// Generates the specification.
 ///
 /// # Errors
-/// The driver does not answer, something of a device is missing ([`ErrorKind::NotFound`] if there is no usable device at
-/// all), or an option does not fit the machine.
+/// The driver does not respond, part of a device is missing ([`ErrorKind::NotFound`] if there is no usable device at
+/// all), or an option is unsuitable for the machine.
 pub fn generate(options: &Options) -> Result<Made> {
     let found = modes::find(options)?;
     let make = |class: &str, devices: Vec<Device>| spec(options, class, devices, &found);
@@ -183,7 +184,7 @@ pub fn generate(options: &Options) -> Result<Made> {
     })
 }
 
-/// A checked specification of some devices.
+/// Builds and validates a specification of some devices.
 fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> Result<Spec> {
     let mut spec = Spec {
         kind: format!("{}/{class}", options.vendor),

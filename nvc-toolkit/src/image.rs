@@ -1,8 +1,8 @@
-//! Decides whether a container gets GPUs, and which: the one place in the toolkit where that is decided.
+//! Decides whether a container gets GPUs, and which: the only place in the toolkit that does.
 //!
 //! Everything here is pure. It takes plain values (environment, mounts, annotations, privilege) and a [`Policy`], and
-//! gives a [`Request`] or an [`Error`]; what is not asked for by one of these is not given. The hook and the runtime
-//! call the same functions, so they cannot disagree.
+//! returns a [`Request`] or an [`Error`]; anything not requested by these is not granted. The hook and the runtime call
+//! the same functions, so they cannot disagree.
 
 pub mod capabilities;
 pub mod devices;
@@ -24,7 +24,7 @@ pub use devices::{Devices, Origin, Wish};
 pub use environment::Environment;
 pub use mounts::Mount;
 
-/// What a container brings along.
+/// The input from a container.
 #[derive(Clone, Debug, Default)]
 pub struct Container {
     /// The environment of its process.
@@ -33,34 +33,34 @@ pub struct Container {
     pub mounts: Vec<Mount>,
     /// Its annotations.
     pub annotations: Vec<(String, String)>,
-    /// Whether it may do nearly everything on the host anyway.
+    /// True if it is privileged.
     pub privileged: bool,
 }
 
-/// What the administrator allows.
+/// The administrator's policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Requirements are not checked.
+    /// Ignore requirements.
     pub disable_require: bool,
-    /// Variables that come before `NVIDIA_VISIBLE_DEVICES`.
+    /// Variables with precedence over `NVIDIA_VISIBLE_DEVICES`.
     pub swarm_resources: Vec<String>,
-    /// Requests in the environment of an unprivileged container count.
+    /// Accept requests in the environment of an unprivileged container.
     pub accept_environment: bool,
-    /// Requests made by mounts count.
+    /// Accept requests by mounts.
     pub accept_mounts: bool,
-    /// Prefixes of annotations that count; empty where annotations do not.
+    /// Prefixes of accepted annotations; empty to accept none.
     pub annotation_prefixes: Vec<String>,
     /// Driver capabilities that containers may have.
     pub supported: Capabilities,
-    /// IMEX channels are not given on request.
+    /// Ignore requests for IMEX channels.
     pub ignore_imex: bool,
 }
 
 impl Policy {
-    /// The policy of a configuration, for a program that does not look at annotations.
+    /// Returns the policy of a configuration, for a program that ignores annotations.
     ///
     /// # Errors
-    /// Capabilities that do not exist in `supported-driver-capabilities`.
+    /// Unknown capabilities in `supported-driver-capabilities`.
     pub fn new(config: &Config) -> Result<Self, Error> {
         let names = config.swarm_resource.split(',').map(str::trim);
         Ok(Self {
@@ -77,7 +77,7 @@ impl Policy {
         })
     }
 
-    /// The same policy where annotations count too.
+    /// Accepts annotations too.
     #[must_use]
     pub fn with_annotations(mut self, config: &Config) -> Self {
         let prefixes = config.runtime.cdi_annotation_prefixes.iter();
@@ -90,39 +90,38 @@ impl Policy {
     }
 }
 
-/// All that a container gets.
+/// A container's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The GPUs.
     pub devices: Devices,
-    /// Where the request for them came from.
+    /// Origin of the request.
     pub origin: Origin,
-    /// Devices whose MIG configuration the container may change, as the container wrote them.
+    /// Devices whose MIG configuration the container may change, as written by the container.
     pub mig_config: Option<String>,
-    /// Devices whose MIG configuration the container may watch, as the container wrote them.
+    /// Devices whose MIG configuration the container may monitor, as written by the container.
     pub mig_monitor: Option<String>,
     /// IMEX channels.
     pub imex_channels: Vec<String>,
     /// Parts of the driver.
     pub capabilities: Capabilities,
-    /// What the driver and the GPUs must fulfil.
+    /// Requirements on the driver and the GPUs.
     pub requirements: Vec<String>,
 }
 
-/// What a container asked for, and what was not listened to.
+/// A container's request, and warnings about ignored ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// None: this is no GPU container.
+    /// None if this is not a GPU container.
     pub request: Option<Request>,
-    /// What the administrator may wonder about.
+    /// Warnings for the administrator.
     pub warnings: Vec<String>,
 }
 
-/// The whole request of a container.
+/// Returns the request of a container.
 ///
 /// # Errors
-/// Authority that an unprivileged container may not have, capabilities that are not supported, a CUDA version that
-/// is none.
+/// A privileged request of an unprivileged container, unsupported capabilities, or an invalid CUDA version.
 pub fn request(container: &Container, policy: &Policy) -> Result<Answer, Error> {
     let (wish, mut warnings) = devices::wish(container, policy);
     let Some(Wish { devices, origin }) = wish else {
@@ -156,23 +155,23 @@ pub fn request(container: &Container, policy: &Policy) -> Result<Answer, Error> 
     })
 }
 
-/// Why a container does not get what it asked for.
+/// The reason why a request is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// An entry of the environment has no `=`.
     NotAVariable(String),
-    /// The variable asks for authority over MIG, the container is not privileged.
+    /// The variable requests MIG management, but the container is not privileged.
     Unprivileged(&'static str),
-    /// Capabilities were asked for that are not supported here.
+    /// Unsupported capabilities were requested.
     Capabilities {
-        /// What was asked for.
+        /// The requested ones.
         requested: String,
-        /// What of it is allowed.
+        /// The allowed ones among them.
         allowed: String,
     },
-    /// The configuration allows capabilities that do not exist.
+    /// The configuration allows unknown capabilities.
     NoSuchCapability(String),
-    /// The image names a CUDA version that is none.
+    /// The image's CUDA version is invalid.
     CudaVersion(String),
 }
 

@@ -1,24 +1,24 @@
-//! Shares what the container toolkit's programs have in common: the runtime hook, the OCI runtime,
-//! `nvidia-ctk` and `nvidia-cdi-hook`.
+//! Provides the common parts of the container toolkit's programs: the runtime hook, the OCI runtime, `nvidia-ctk` and
+//! `nvidia-cdi-hook`.
 //!
 //! The programs are thin: each reads its input, calls this crate and [libnvc](../libnvc/index.html),
 //! and writes its output. Nothing here parses a command line.
 #![forbid(unsafe_code)]
 
-// what the administrator wants
+// the administrator's policy
 pub mod config;
 
-// what the container asks for
+// the container's request
 pub mod image;
 
-// how it is served
+// the ways to serve it
 pub mod csv;
 pub mod driver_files;
 pub mod gated;
 pub mod mode;
 pub mod platform;
 
-// what is read and edited
+// files read and edited
 pub mod cdi;
 #[cfg(feature = "engine")]
 pub mod engine;

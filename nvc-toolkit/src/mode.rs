@@ -1,4 +1,4 @@
-//! Chooses how a container gets its GPUs: by the hook, by CDI specifications, or by the files of a Jetson.
+//! Selects how a container gets its GPUs: by the hook, by CDI specifications, or by a Jetson's file lists.
 
 use std::fmt;
 use std::path::Path;
@@ -14,11 +14,11 @@ pub const KEY: &str = "nvidia-container-runtime.mode";
 pub enum Mode {
     /// By a prestart hook that configures the container from outside.
     Legacy,
-    /// By CDI specifications from files.
+    /// By CDI specifications in files.
     Cdi,
-    /// By a CDI specification that is made at the moment and never written.
+    /// By a CDI specification generated for the container and never written to a file.
     JitCdi,
-    /// By the lists of files that a Jetson has.
+    /// By a Jetson's file lists.
     Csv,
 }
 
@@ -33,19 +33,19 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What the configuration says about the mode.
+/// The configured mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// It depends on the request and on the machine.
+    /// Depends on the request and on the machine.
     Auto,
     /// This mode.
     Fixed(Mode),
-    /// A word that is no mode.
+    /// An unknown word.
     Unknown(String),
 }
 
 impl Setting {
-    /// Reads the word of the configuration.
+    /// Parses the configured word.
     pub fn of(config: &Config) -> Self {
         match config.runtime.mode.as_str() {
             "auto" => Self::Auto,
@@ -58,9 +58,9 @@ impl Setting {
     }
 }
 
-/// The mode for a request where the configuration leaves it open.
+/// Returns the mode for a request if the configuration does not fix it.
 ///
-/// `is_tegra` is asked only if the request does not decide; `otherwise` is the program's own mode.
+/// Calls `is_tegra` only if the request does not decide; `otherwise` is the program's own mode.
 pub fn automatic(devices: &Devices, is_tegra: impl FnOnce() -> bool, otherwise: Mode) -> Mode {
     if are_cdi_names(devices) {
         Mode::Cdi
@@ -71,7 +71,7 @@ pub fn automatic(devices: &Devices, is_tegra: impl FnOnce() -> bool, otherwise: 
     }
 }
 
-/// Whether all devices are named as CDI does.
+/// Returns true if all devices have CDI names.
 pub fn are_cdi_names(devices: &Devices) -> bool {
     match devices {
         Devices::Names(names) => names.iter().all(|name| qualified::is_qualified(name)),
@@ -79,7 +79,7 @@ pub fn are_cdi_names(devices: &Devices) -> bool {
     }
 }
 
-/// Whether this machine has the files of a Tegra system.
+/// Returns true if this machine has the files of a Tegra system.
 pub fn has_tegra_files(root: &Path) -> bool {
     let release = root.join("etc/nv_tegra_release");
     let is_file = std::fs::metadata(release).is_ok_and(|facts| facts.is_file());

@@ -9,10 +9,10 @@ use crate::cause;
 use crate::cdi::{DeviceNode, Edits};
 use crate::oci::edits::HostNode;
 
-/// What the node at a path is; a link is none.
+/// Describes the node at a path; a symlink is an error.
 ///
 /// # Errors
-/// There is none.
+/// There is no node.
 pub fn look_up(path: &Path) -> Result<HostNode, String> {
     let facts = fs::symlink_metadata(path)
         .map_err(|error| format!("failed to stat {}: {}", path.display(), cause::text(&error)))?;
@@ -36,17 +36,17 @@ fn node_of(facts: &fs::Metadata) -> Option<HostNode> {
     })
 }
 
-/// A tree in which there is a `/dev`, and how its nodes are described.
+/// A tree with a `/dev`, and options for describing its nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// Where the tree begins; `/` for that of the host.
+    /// Root of the tree; `/` for the host's.
     pub root: PathBuf,
-    /// Whether a process gets the group of a node that not everybody may use.
+    /// Add a node's group to the process if not every user may access the node.
     pub groups: bool,
 }
 
 impl Nodes {
-    /// The paths of device nodes in a directory whose names fit, sorted.
+    /// Returns the sorted paths of device nodes in a directory with matching names.
     pub fn matching(&self, directory: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.on_host(directory)) else {
             return Vec::new();
@@ -64,7 +64,7 @@ impl Nodes {
     /// Adds a node of the tree to edits.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no node.
     pub fn add(&self, path: &str, edits: &mut Edits) -> io::Result<()> {
         let on_host = self.on_host(path);
         let facts = fs::symlink_metadata(&on_host)?;
@@ -82,7 +82,7 @@ impl Nodes {
             gid,
             ..DeviceNode::default()
         });
-        // Whoever may not use the node otherwise gets its group.
+        // Add the group of a node that others cannot access.
         let for_everybody = node.mode & 0o006 == 0o006;
         if let (Some(gid), true, false) = (gid, self.groups, for_everybody)
             && !edits.additional_gids.contains(&gid)

@@ -1,7 +1,7 @@
-//! Reads and edits what an OCI runtime is given: the state of a container and its config.json.
+//! Reads and edits an OCI runtime's inputs: the state of a container and its config.json.
 //!
-//! config.json belongs to somebody else, so it is never turned into types of our own and back: it stays a tree of JSON
-//! values in which single members are changed, and everything that we do not know survives.
+//! config.json belongs to other programs, so it is never converted to our own types and back: it stays a tree of JSON
+//! values in which single members are changed, and all unknown members are kept.
 
 pub mod bundle;
 pub mod container;

@@ -1,13 +1,13 @@
-//! Tells what kind of machine this is, without asking the driver.
+//! Determines the kind of machine, without querying the driver.
 
 use std::path::Path;
 
 use crate::mode::has_tegra_files;
 
-/// Whether GPUs are given by the lists of files that a Jetson has.
+/// Returns true if GPUs are added by a Jetson's file lists.
 ///
-/// A Tegra system with a management library is one too if its GPU is part of the chip, which that library says; all
-/// Tegra systems that have both are such systems, so it is not asked.
+/// A Tegra system with a management library also counts if its GPU is integrated, according to that library. All Tegra
+/// systems with both have an integrated GPU, so the library is not queried.
 pub fn is_tegra() -> bool {
     has_tegra_files(Path::new("/"))
 }

@@ -1,11 +1,11 @@
-//! Finds programs in directories, as the programs that we replace do.
+//! Finds programs in directories, like the programs that we replace.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Where programs are even if PATH does not say so.
+/// Directories searched in addition to PATH.
 pub const DIRECTORIES: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -15,7 +15,7 @@ pub const DIRECTORIES: [&str; 6] = [
     "/bin",
 ];
 
-/// The directories of PATH, then the usual ones that are not among them.
+/// Returns the directories of PATH, then the missing standard ones.
 pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = match path {
         Some(path) if !path.is_empty() => path
@@ -33,19 +33,19 @@ pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
     all
 }
 
-/// Directories as the value of PATH.
+/// Joins directories for PATH.
 pub fn joined(directories: &[PathBuf]) -> OsString {
     let parts: Vec<&OsStr> = directories.iter().map(|entry| entry.as_os_str()).collect();
     parts.join(OsStr::new(":"))
 }
 
-/// Whether this is a file that somebody may execute.
+/// Returns true for an executable file.
 pub fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path)
         .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
 }
 
-/// The first program of this name.
+/// Returns the first program of this name.
 pub fn find(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
     directories
         .iter()
@@ -53,12 +53,12 @@ pub fn find(name: &str, directories: &[PathBuf]) -> Option<PathBuf> {
         .find(|path| is_executable(path))
 }
 
-/// Whether a name fits a shell pattern of `*`, `?` and `[...]`.
+/// Returns true if a name matches a shell pattern of `*`, `?` and `[...]`.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
-    // Where to go on if a later part does not fit: the last star, and the letters that it stands for.
+    // Position for backtracking: the last star, and the number of letters that it matches.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         if pattern.get(p) == Some(&'*') {
@@ -76,7 +76,7 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// Where the pattern goes on if its part at `p` stands for `letter`.
+/// Returns the pattern's next position if its part at `p` matches `letter`.
 fn fits(pattern: &[char], p: usize, letter: char) -> Option<usize> {
     match pattern.get(p)? {
         '?' => Some(p + 1),

@@ -1,10 +1,10 @@
-//! Writes log records in the two forms that container engines read: key=value text and JSON lines.
+//! Formats log records in the two forms that container engines parse: key=value text and JSON lines.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-/// How important a record is.
+/// Severity of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Level {
@@ -18,7 +18,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of this name, in any case.
+    /// Returns the level of this name, in any case.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "trace" => Self::Trace,
@@ -45,7 +45,7 @@ impl Level {
     }
 }
 
-/// How records are written.
+/// Format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `time="..." level=... msg="..."`
@@ -54,7 +54,7 @@ pub enum Format {
     Json,
 }
 
-/// One record with its line's end.
+/// Formats one record with its newline.
 pub fn line(format: Format, level: Level, message: &str) -> String {
     let (time, level) = (now(), level.name());
     match format {
@@ -66,7 +66,7 @@ pub fn line(format: Format, level: Level, message: &str) -> String {
     }
 }
 
-/// A text in quotation marks unless it is one plain word.
+/// Quotes a text unless it is one plain word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._/@^+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -81,7 +81,7 @@ fn quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            // Images choose part of these texts, and terminals obey control characters.
+            // Images choose part of these texts, and terminals interpret control characters.
             letter if letter.is_control() => {
                 out.push_str(&format!("\\u{:04x}", u32::from(letter)));
             }
@@ -92,7 +92,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Now, in UTC, to the second.
+/// Formats the current time, in UTC, to the second.
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     utc(since.map_or(0, |since| since.as_secs()))
@@ -100,7 +100,7 @@ fn now() -> String {
 
 fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March end with the day that comes and goes.
+    // Years that begin in March have the leap day last.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

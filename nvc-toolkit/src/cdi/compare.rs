@@ -1,7 +1,7 @@
-//! Says in what two specifications differ, and what of a specification is not on this host any more.
+//! Compares two specifications, and finds entries of a specification that the host no longer has.
 //!
-//! The order of entries does not matter, for it does not matter to engines, but for hooks and variables, which are
-//! compared with their rank among their like.
+//! The order of entries is ignored, because it does not matter to engines, except for hooks and variables, which are
+//! compared with their position among entries of the same kind.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use super::model::{DeviceNode, Edits, Spec};
 use crate::nodes;
 
-/// The differences, a line each; nothing if the two say the same.
+/// Returns the differences, one per line; empty if there are none.
 pub fn differences(old: &Spec, new: &Spec) -> Vec<String> {
     let mut lines = Vec::new();
     if old.kind != new.kind {
@@ -55,7 +55,7 @@ fn edits(place: &str, old: &Edits, new: &Edits, lines: &mut Vec<String>) {
     }
 }
 
-/// Edits as a set of texts.
+/// Returns edits as a set of texts.
 fn facts(edits: &Edits) -> BTreeSet<String> {
     let mut facts = BTreeSet::new();
     for (n, variable) in edits.env.iter().enumerate() {
@@ -135,7 +135,7 @@ fn node_text(node: &DeviceNode) -> String {
     text + &format!(", access {}", node.permissions)
 }
 
-/// What a specification names that is not on this host, or is another device than it says.
+/// Returns the entries that are missing on this host, or are other devices than specified.
 pub fn missing(spec: &Spec) -> Vec<String> {
     let mut lines = BTreeSet::new();
     let devices = spec.devices.iter().map(|device| &device.container_edits);

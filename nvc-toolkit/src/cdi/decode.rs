@@ -1,14 +1,15 @@
-//! Turns a [`Node`] tree into a [`Spec`], refusing what the schema does not have.
+//! Converts a [`Node`] tree to a [`Spec`], and rejects anything outside the schema.
 //!
-//! As Go's reader: a key may differ in case, null leaves a field as it is, a number or boolean is text where the schema
-//! wants text. Errors name the place, for instance `devices[0].containerEdits.mounts[2]: unknown key "from"`.
+//! Like Go's decoder, it ignores the case of keys, keeps a field's default for null, and accepts a number or boolean
+//! where the schema has a string. Errors name the position, for instance `devices[0].containerEdits.mounts[2]: unknown
+//! key "from"`.
 
 use super::model::{Device, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice, Spec};
 use super::node::Node;
 
 type Decoded<T> = Result<T, String>;
 
-/// Reads the top level.
+/// Decodes the top level.
 pub(super) fn spec(node: Node) -> Decoded<Spec> {
     if node == Node::Null {
         return Err("the file has no content".into());
@@ -147,7 +148,7 @@ fn intel_rdt(node: Node, at: &str) -> Decoded<IntelRdt> {
     Ok(rdt)
 }
 
-/// Calls back for each member with its key in lower case, the value and the place. False means an unknown key.
+/// Calls a function for each member with its lower-case key, the value and the position. False means an unknown key.
 fn members(
     node: Node,
     at: &str,
@@ -212,7 +213,7 @@ fn text(node: Node, at: &str, into: &mut String) -> Decoded<()> {
     Ok(())
 }
 
-/// Text in a list; null is the empty text there.
+/// Decodes a string in a list, where null is the empty string.
 fn word(node: Node, at: &str) -> Decoded<String> {
     match node {
         Node::Null => Ok(String::new()),
@@ -253,7 +254,7 @@ fn whole_of(node: &Node, at: &str) -> Decoded<i64> {
     i64::try_from(value).map_err(|_| located(at, &format!("{value} is too large")))
 }
 
-/// A number of 32 bits: an id or a file mode. Null in a list is 0.
+/// Decodes a 32-bit number: an id or a file mode. Null in a list is 0.
 #[allow(clippy::needless_pass_by_value)] // fits `list`
 fn id(node: Node, at: &str) -> Decoded<u32> {
     if node == Node::Null {
@@ -274,7 +275,7 @@ fn boolean(node: &Node, at: &str, into: &mut bool) -> Decoded<()> {
     }
 }
 
-/// Refuses null where the schema has a list of objects.
+/// Rejects null if the schema has a list of objects.
 fn present(node: &Node, at: &str) -> Decoded<()> {
     if *node == Node::Null {
         return Err(located(at, "null"));

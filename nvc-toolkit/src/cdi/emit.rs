@@ -1,7 +1,7 @@
 //! Writes a specification as YAML or JSON.
 //!
-//! Keys come in the order of the schema. A plain YAML scalar is written only where every reader, of YAML 1.1 and 1.2,
-//! takes it for the same text; anything else gets double quotes.
+//! Keys are in the order of the schema. A plain YAML scalar is written only if every reader, of YAML 1.1 and 1.2, reads
+//! it as the same string; all others are double-quoted.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The ending of file names.
+    /// Returns the extension of file names.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Yaml => "yaml",
@@ -25,7 +25,7 @@ impl Format {
         }
     }
 
-    /// The format that a word names, in any case.
+    /// Returns the format that a word names, in any case.
     pub fn named(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
             "yaml" => Some(Self::Yaml),
@@ -35,7 +35,7 @@ impl Format {
     }
 }
 
-/// A specification as text. `comment` goes first, where the format has comments.
+/// Serialises a specification. `comment` goes first, if the format has comments.
 pub fn text(spec: &Spec, format: Format, comment: Option<&str>) -> String {
     let value = serde_json::to_value(spec).unwrap_or_default();
     match format {
@@ -53,7 +53,7 @@ pub fn text(spec: &Spec, format: Format, comment: Option<&str>) -> String {
     }
 }
 
-/// Writes a value below a line that ended, each of its lines indented.
+/// Writes a value below a completed line, with each of its lines indented.
 fn block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(members) => {
@@ -141,13 +141,13 @@ fn scalar(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// What YAML lets stand unescaped.
+/// Returns true for characters that YAML allows unescaped.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)
         && !matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Whether a text can stand without quotes and still be the same text for every reader.
+/// Returns true if a string needs no quotes for any reader.
 fn is_plain(text: &str) -> bool {
     let safe = |c: char| c.is_ascii_alphanumeric() || "_./@%+=,:~-".contains(c);
     let first = text.chars().next();
@@ -160,7 +160,7 @@ fn is_plain(text: &str) -> bool {
     begins && text.chars().all(safe) && !text.ends_with(':') && !is_reserved(text)
 }
 
-/// Words that some reader takes for a boolean or null.
+/// Words that some reader parses as a boolean or null.
 fn is_reserved(text: &str) -> bool {
     const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
     WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))

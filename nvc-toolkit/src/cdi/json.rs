@@ -1,4 +1,4 @@
-//! Reads JSON into a [`Node`], refusing a key that an object has twice.
+//! Parses JSON into a [`Node`], and rejects duplicate keys.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 use super::node::Node;
 
-/// Reads one value; nothing may follow it. Nesting is limited by serde_json, to 128 levels.
+/// Parses one value without trailing data. serde_json limits the nesting to 128 levels.
 pub(super) fn parse(text: &str) -> Result<Node, String> {
     serde_json::from_str(text).map_err(|error| error.to_string())
 }

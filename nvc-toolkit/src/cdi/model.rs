@@ -1,11 +1,11 @@
-//! Holds a CDI specification, with the fields of version 1.1.0 in the order in which they are written.
+//! Defines a CDI specification, with the fields of version 1.1.0 in output order.
 
 use serde::Serialize;
 
-/// Where engines look for specifications; the later directory wins.
+/// Directories that engines search for specifications; later ones have precedence.
 pub const STANDARD_DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
-/// A specification: devices of one kind, and what all of them need.
+/// A specification: devices of one kind, and their common edits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
@@ -18,12 +18,12 @@ pub struct Spec {
     pub annotations: Vec<(String, String)>,
     /// The devices.
     pub devices: Vec<Device>,
-    /// Edits that every one of the devices needs, made once.
+    /// Edits applied once for any of the devices.
     #[serde(skip_serializing_if = "Edits::is_empty")]
     pub container_edits: Edits,
 }
 
-/// A device that a container can ask for by name.
+/// A device that a container can request by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
@@ -32,7 +32,7 @@ pub struct Device {
     /// Free notes.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
     pub annotations: Vec<(String, String)>,
-    /// What makes the device available.
+    /// Edits that make the device available.
     pub container_edits: Edits,
 }
 
@@ -43,13 +43,13 @@ pub struct Edits {
     /// `NAME=VALUE`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Device nodes, also allowed in the container's cgroup.
+    /// Device nodes, which the container's cgroup also allows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
-    /// Network devices that move into the container.
+    /// Network devices to move into the container.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub net_devices: Vec<NetDevice>,
-    /// Programs that run while the container starts or ends.
+    /// Programs to run while the container starts or ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
     /// Mounts.
@@ -58,7 +58,7 @@ pub struct Edits {
     /// Intel's cache and bandwidth allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intel_rdt: Option<IntelRdt>,
-    /// Groups that the container's process gets.
+    /// Supplementary groups of the container's process.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub additional_gids: Vec<u32>,
 }
@@ -67,15 +67,15 @@ pub struct Edits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceNode {
-    /// Where it is in the container.
+    /// Path in the container.
     pub path: String,
-    /// Where it is on the host, if elsewhere.
+    /// Path on the host, if different.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host_path: String,
-    /// `b`, `c`, `u` or `p`; empty: that of the host's node.
+    /// `b`, `c`, `u` or `p`; empty for the host node's type.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Zero: that of the host's node.
+    /// Zero for the host node's number.
     #[serde(skip_serializing_if = "is_zero")]
     pub major: i64,
     /// Only with a major number.
@@ -84,7 +84,7 @@ pub struct DeviceNode {
     /// Permission bits, in decimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_mode: Option<u32>,
-    /// What the cgroup allows, of `rwm`; empty means all.
+    /// Access allowed by the cgroup, of `rwm`; empty means all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub permissions: String,
     /// Owner.
@@ -119,7 +119,7 @@ pub struct Hook {
     /// Its environment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Seconds after which it is ended.
+    /// Timeout in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
 }
@@ -132,7 +132,7 @@ pub struct Mount {
     pub host_path: String,
     /// Mount point.
     pub container_path: String,
-    /// Options, as of fstab.
+    /// Options as in fstab.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// File system type; empty for a bind mount.
@@ -156,10 +156,10 @@ pub struct IntelRdt {
     /// Any schemata.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub schemata: Vec<String>,
-    /// Cache monitoring, gone from version 1.1.0.
+    /// Cache monitoring, removed in version 1.1.0.
     #[serde(rename = "enableCMT", skip_serializing_if = "is_false")]
     pub enable_cmt: bool,
-    /// Bandwidth monitoring, gone from version 1.1.0.
+    /// Bandwidth monitoring, removed in version 1.1.0.
     #[serde(rename = "enableMBM", skip_serializing_if = "is_false")]
     pub enable_mbm: bool,
     /// Monitoring.
@@ -168,12 +168,12 @@ pub struct IntelRdt {
 }
 
 impl Edits {
-    /// Whether nothing would be changed.
+    /// Returns true if the edits change nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds other edits behind these.
+    /// Appends other edits.
     pub fn append(&mut self, other: &Self) {
         self.env.extend_from_slice(&other.env);
         self.device_nodes.extend_from_slice(&other.device_nodes);
@@ -189,12 +189,12 @@ impl Edits {
 }
 
 impl Spec {
-    /// Vendor and class; what has no slash has neither.
+    /// Returns vendor and class; both are empty without a slash.
     pub fn vendor_and_class(&self) -> (&str, &str) {
         self.kind.split_once('/').unwrap_or(("", &self.kind))
     }
 
-    /// The device of a name.
+    /// Returns the device with a name.
     pub fn device(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.name == name)
     }

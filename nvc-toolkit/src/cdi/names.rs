@@ -14,7 +14,7 @@ pub fn qualified(device: &str) -> Result<(&str, &str, &str), String> {
     Ok((vendor, class, name))
 }
 
-/// Whether a word is a qualified device name.
+/// Returns true if a word is a qualified device name.
 pub fn is_qualified(device: &str) -> bool {
     qualified(device).is_ok()
 }
@@ -24,7 +24,7 @@ pub fn vendor(name: &str) -> Result<(), String> {
     vendor_or_class("vendor", name)
 }
 
-/// Checks a class, by the rule of vendors.
+/// Checks a class, by the same rule.
 pub fn class(name: &str) -> Result<(), String> {
     vendor_or_class("class", name)
 }

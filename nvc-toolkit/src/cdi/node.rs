@@ -1,4 +1,4 @@
-//! Holds data that has no schema yet: what JSON and YAML have in common.
+//! Defines data without a schema: the common model of JSON and YAML.
 
 /// One value.
 #[derive(Clone, Debug, PartialEq)]
@@ -6,17 +6,17 @@ pub(crate) enum Node {
     Null,
     Bool(bool),
     Int(i64),
-    /// Only what is too large for [`Node::Int`].
+    /// Only for values too large for [`Node::Int`].
     Uint(u64),
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the text; no key twice.
+    /// In text order, without duplicate keys.
     Map(Vec<(String, Node)>),
 }
 
 impl Node {
-    /// The word for its type in error messages.
+    /// Returns the type's name for error messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -28,7 +28,8 @@ impl Node {
         }
     }
 
-    /// The text of a scalar where the schema wants text: Go's reader writes numbers and booleans out.
+    /// Returns a scalar as a string, for fields that are strings in the schema: Go's decoder formats numbers and
+    /// booleans.
     pub(crate) fn into_text(self) -> Result<String, Self> {
         match self {
             Self::Text(text) => Ok(text),
@@ -40,7 +41,7 @@ impl Node {
         }
     }
 
-    /// The value of a whole number, also one that is written as a float.
+    /// Returns a whole number's value, including one written as a float.
     pub(crate) fn integer(&self) -> Option<i128> {
         match *self {
             Self::Int(value) => Some(value.into()),
@@ -52,7 +53,7 @@ impl Node {
     }
 }
 
-/// A float as Go's `%g` with the shortest precision writes it: an exponent below -4 or from 6 on is written as such.
+/// Formats a float like Go's `%g` with the shortest precision: with an exponent below -4 or from 6 on.
 fn float_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();

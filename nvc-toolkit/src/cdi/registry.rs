@@ -1,7 +1,8 @@
-//! Collects the specifications of all directories and says which devices exist.
+//! Loads the specifications of all directories and indexes their devices.
 //!
-//! As in engines: a later directory wins; a device that two files of one directory define does not exist; a file that
-//! cannot be read or breaks a rule is skipped as a whole. What was skipped, and why, is kept for the caller to report.
+//! As in engines, a later directory has precedence; a device defined by two files of one directory does not exist; a
+//! file that cannot be read or breaks a rule is skipped as a whole. Skipped files are recorded with the reason, for the
+//! caller to report.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
@@ -19,7 +20,7 @@ use super::{LARGEST, validate};
 #[derive(Debug, Default)]
 pub struct Registry {
     files: Vec<SpecFile>,
-    /// File and place in it, by qualified name.
+    /// Index of the file, and of the device in it, by qualified name.
     devices: BTreeMap<String, (usize, usize)>,
     problems: Vec<Problem>,
 }
@@ -27,25 +28,25 @@ pub struct Registry {
 /// A file with a valid specification.
 #[derive(Debug)]
 pub struct SpecFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// The rank of its directory; the higher wins.
+    /// Rank of its directory; the higher has precedence.
     pub priority: usize,
     /// Its content.
     pub spec: Spec,
 }
 
-/// A file or directory that was skipped, or devices that vanished.
+/// A skipped file or directory, or devices dropped because of a conflict.
 #[derive(Clone, Debug)]
 pub struct Problem {
     /// The file or directory.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
 impl Registry {
-    /// Reads all specifications of some directories, the most important last.
+    /// Loads all specifications of some directories, the most important last.
     pub fn load<P: AsRef<Path>>(directories: &[P]) -> Self {
         let mut registry = Self::default();
         for (priority, directory) in directories.iter().enumerate() {
@@ -74,14 +75,14 @@ impl Registry {
         }
     }
 
-    /// Finds the device of each name, and the conflicts.
+    /// Indexes the devices by name, and records conflicts.
     fn index(&mut self) {
         let mut conflicts: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
         let mut devices: HashMap<String, (usize, usize)> = HashMap::new();
         for (n, file) in self.files.iter().enumerate() {
             for (place, device) in file.spec.devices.iter().enumerate() {
                 let name = format!("{}={}", file.spec.kind, device.name);
-                // Files come in the order of their directories, so that an equal rank is a conflict.
+                // Files are in the order of their directories, so an equal rank is a conflict.
                 if let Some(&(other, _)) = devices.get(&name)
                     && self.files[other].priority == file.priority
                 {
@@ -112,31 +113,31 @@ impl Registry {
         self.devices = devices.into_iter().collect();
     }
 
-    /// The qualified names of all devices, sorted.
+    /// Returns the qualified names of all devices, sorted.
     pub fn device_names(&self) -> impl Iterator<Item = &str> {
         self.devices.keys().map(String::as_str)
     }
 
-    /// A device and the file that defines it.
+    /// Returns a device and the file that defines it.
     pub fn device(&self, qualified: &str) -> Option<(&SpecFile, &Device)> {
         let &(file, place) = self.devices.get(qualified)?;
         let file = self.files.get(file)?;
         Some((file, file.spec.devices.get(place)?))
     }
 
-    /// The valid files, in the order of their directories and names.
+    /// Returns the valid files, ordered by directory and name.
     pub fn files(&self) -> &[SpecFile] {
         &self.files
     }
 
-    /// What was skipped, and why.
+    /// Returns the skipped files with the reasons.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// The edits of some devices together: those of each file once, before those of its first device.
+    /// Combines the edits of devices: those of each file once, before those of its first device.
     ///
-    /// The error names all devices that do not exist, and those of the same kind that do.
+    /// The error names all missing devices, and the existing ones of the same kind.
     pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<Edits> {
         let mut edits = Edits::default();
         let (mut missing, mut files) = (Vec::new(), BTreeSet::new());
@@ -186,14 +187,14 @@ impl Registry {
     }
 }
 
-/// Reads and checks one specification.
+/// Reads and validates one specification.
 pub fn read(path: &Path) -> Result<Spec> {
     let spec = super::parse(&content(path)?)?;
     validate::spec(&spec).map_err(|text| Error::new(ErrorKind::Malformed, text))?;
     Ok(spec)
 }
 
-/// The bytes of a regular file. A fifo is not waited for.
+/// Returns the bytes of a regular file. Does not block on a fifo.
 pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| system("open failed", path, &error);
     let file: File = OpenOptions::new()
@@ -214,7 +215,7 @@ pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The files of a directory that engines read, sorted. None if the directory is missing.
+/// Returns the sorted specification files of a directory. None if the directory is missing.
 fn names(directory: &Path) -> Result<Vec<PathBuf>> {
     let failed = |error: std::io::Error| system("open failed", directory, &error);
     match std::fs::symlink_metadata(directory) {

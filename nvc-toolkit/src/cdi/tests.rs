@@ -1,4 +1,4 @@
-//! Checks reading, rules and the registry together.
+//! Tests parsing, validation and the registry together.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

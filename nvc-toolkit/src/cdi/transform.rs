@@ -1,15 +1,15 @@
-//! Moves the paths of a specification from one root to another.
+//! Changes the root of a specification's paths.
 //!
-//! Used where a specification is generated in a container, which has the driver elsewhere than the host does.
+//! For a specification that is generated in a container, whose driver root differs from the host's.
 
 use super::model::{DeviceNode, Edits, Hook, Mount, Spec};
 
-/// Whose paths are moved.
+/// Selects the paths to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// What engines open on the host.
+    /// Paths that engines open on the host.
     Host,
-    /// What processes see in the container.
+    /// Paths that processes see in the container.
     Container,
 }
 
@@ -22,7 +22,7 @@ pub struct Transform {
 }
 
 impl Transform {
-    /// A move of everything at or below `from`.
+    /// Moves everything at or below `from`.
     pub fn new(from: &str, to: &str, side: Side) -> Self {
         Self {
             from: from.into(),
@@ -31,7 +31,7 @@ impl Transform {
         }
     }
 
-    /// Moves all paths of a specification.
+    /// Changes all paths of a specification.
     pub fn apply(&self, spec: &mut Spec) {
         if self.from == self.to {
             return;
@@ -76,7 +76,7 @@ impl Transform {
 
     fn hook(&self, hook: &mut Hook) {
         let stage = hook.hook_name.as_str();
-        // A createContainer hook is a program of the host that is given paths of the container.
+        // A createContainer hook is a host program with arguments that are container paths.
         let path_is_inside = stage == "startContainer";
         let args_are_inside = matches!(stage, "createContainer" | "startContainer");
         let inside = self.side == Side::Container;
@@ -95,7 +95,7 @@ impl Transform {
         }
     }
 
-    /// A path below the new root, if it was at or below the old one.
+    /// Returns a path below the new root, if it was at or below the old one.
     fn path(&self, path: &str) -> String {
         let from = self.from.trim_end_matches('/');
         match path.strip_prefix(from) {

@@ -1,11 +1,11 @@
-//! Checks a specification by the rules of the reference library: a file that breaks one is refused as a whole.
+//! Validates a specification by the reference library's rules: a file that breaks one is rejected as a whole.
 
 use std::collections::HashSet;
 
 use super::model::{DeviceNode, Edits, Hook, IntelRdt, NetDevice, Spec};
 use super::{names, version};
 
-/// The stages at which hooks run.
+/// The stages of hooks.
 pub const STAGES: [&str; 6] = [
     "prestart",
     "createRuntime",
@@ -15,10 +15,10 @@ pub const STAGES: [&str; 6] = [
     "poststop",
 ];
 
-/// The total size of the annotations of one object.
+/// Limit of the total size of an object's annotations.
 const LARGEST_ANNOTATIONS: usize = 256 << 10;
 
-/// Checks a whole specification; the error is the first rule that it breaks.
+/// Validates a specification; the error is the first broken rule.
 pub fn spec(spec: &Spec) -> Result<(), String> {
     check_version(spec)?;
     let (vendor, class) = spec.vendor_and_class();
@@ -59,7 +59,7 @@ fn check_version(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks edits of a device or of the whole specification.
+/// Validates the edits of a device or of the whole specification.
 pub fn edits(edits: &Edits) -> Result<(), String> {
     environment(&edits.env)?;
     edits.device_nodes.iter().try_for_each(device_node)?;
@@ -138,7 +138,7 @@ fn net_devices(devices: &[NetDevice]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks annotations as Kubernetes does: keys are `[PREFIX/]NAME`, all together are limited in size.
+/// Validates annotations like Kubernetes: keys are `[PREFIX/]NAME`, and their total size is limited.
 fn annotations(pairs: &[(String, String)]) -> Result<(), String> {
     let mut size = 0;
     for (key, value) in pairs {

@@ -1,10 +1,10 @@
-//! Finds the lowest version of the format that has what a specification uses.
+//! Determines the lowest version of the format that supports a specification's features.
 //!
-//! Engines refuse a file of a version that they do not know, so a file should never claim more than it needs.
+//! Engines reject files of unknown versions, so a file should not claim a newer version than it needs.
 
 use super::model::{Edits, Spec};
 
-/// The versions there are, ascending.
+/// The existing versions, ascending.
 pub const KNOWN: [&str; 10] = [
     "0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0",
 ];
@@ -12,13 +12,13 @@ pub const KNOWN: [&str; 10] = [
 /// The lowest version that is written or accepted.
 const EARLIEST: &str = "0.3.0";
 
-/// The rank of a version, if it is known; a leading `v` does not matter.
+/// Returns the rank of a version, if it is known; a leading `v` is ignored.
 pub fn rank(version: &str) -> Option<usize> {
     let version = version.strip_prefix('v').unwrap_or(version);
     KNOWN.iter().position(|known| *known == version)
 }
 
-/// The lowest version that covers what a specification uses, and the feature that asks for it.
+/// Returns the lowest version that supports a specification, and the feature that requires it.
 pub fn minimum(spec: &Spec) -> (&'static str, &'static str) {
     let all = || {
         let devices = spec.devices.iter().map(|device| &device.container_edits);

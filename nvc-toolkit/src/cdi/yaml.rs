@@ -1,7 +1,7 @@
-//! Reads YAML into a [`Node`], with the readings of Go's YAML library.
+//! Parses YAML into a [`Node`], with the conventions of Go's YAML library.
 //!
-//! That library reads plain scalars mostly as YAML 1.1 does: `yes` is a boolean and `0660` is octal. Only the first
-//! document counts. Aliases are expanded within a limit, so that a few lines cannot become gigabytes.
+//! That library resolves plain scalars mostly as YAML 1.1 does: `yes` is a boolean and `0660` is octal. Only the first
+//! document counts. Aliases are expanded up to a limit, so that a few lines cannot expand to gigabytes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,14 @@ use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 
 use super::node::Node;
 
-/// How deeply collections may be nested. The schema needs eight levels.
+/// Nesting limit of collections. The schema needs eight levels.
 const DEEPEST: usize = 64;
-/// How many values a text may have, those that aliases repeat counted each time.
+/// Limit of values, counting repetitions by aliases.
 const MOST_NODES: usize = 2_000_000;
-/// How many of them may come from aliases.
+/// Limit of values repeated by aliases.
 const MOST_REPEATED: usize = 200_000;
 
-/// Reads the first document; an empty text is null.
+/// Parses the first document; an empty text is null.
 pub(super) fn parse(text: &str) -> Result<Node, String> {
     let mut reader = Reader {
         events: Parser::new_from_str(text),
@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Node, String> {
 
 struct Reader<'a> {
     events: Parser<'a, StrInput<'a>>,
-    /// Finished values by anchor, with the number of values in each.
+    /// Complete values by anchor, with the number of values in each.
     anchors: HashMap<usize, (Node, usize)>,
     nodes: usize,
     repeated: usize,
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value that an event begins.
+    /// Parses the value that starts with an event.
     fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, String> {
         if depth > DEEPEST {
             return Err(format!("nested more than {DEEPEST} deep"));
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         self.count(1)?;
         let (node, anchor) = match event {
             Event::Alias(anchor) => {
-                // An alias inside its own anchor has no finished value.
+                // An alias inside its own anchor has no complete value.
                 let (node, size) = self.anchors.get(&anchor).ok_or("unknown anchor")?.clone();
                 self.repeated += size;
                 if self.repeated > MOST_REPEATED {
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         Ok(node)
     }
 
-    /// The members of a mapping whose start was read; those of `<<` are added where the mapping has none of their name.
+    /// Parses the members of a mapping after its start; `<<` adds members whose keys are missing.
     fn members(&mut self, depth: usize) -> Result<Vec<(String, Node)>, String> {
         let mut members: Vec<(String, Node)> = Vec::new();
         let mut seen = HashSet::new();
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Refuses a tag that makes something else of a collection.
+/// Rejects a tag that changes the type of a collection.
 fn collection_tag(tag: Option<&Tag>, own: &str) -> Result<(), String> {
     match tag {
         Some(tag) if !(tag.is_yaml_core_schema() && tag.suffix == own) => {
@@ -161,7 +161,7 @@ fn collection_tag(tag: Option<&Tag>, own: &str) -> Result<(), String> {
     }
 }
 
-/// The value of a scalar by its tag, or if it has none and no quotes, by its look.
+/// Resolves a scalar by its tag, or, without tag and quotes, by its form.
 fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node, String> {
     let Some(tag) = tag else {
         return Ok(if plain {
@@ -188,7 +188,7 @@ fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node, String> {
     }
 }
 
-/// What Go's library makes of a plain scalar.
+/// Resolves a plain scalar like Go's library.
 pub(super) fn resolve(text: &str) -> Node {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Node::Null,
@@ -208,7 +208,7 @@ pub(super) fn resolve(text: &str) -> Node {
     number(text).unwrap_or_else(|| Node::Text(text.into()))
 }
 
-/// A number, if the text is one: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a float; `_` is skipped.
+/// Parses a number: decimal, `0x`, `0o`, `0b`, a leading zero for octal, or a float; `_` is skipped.
 fn number(text: &str) -> Option<Node> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
         return None;
@@ -248,7 +248,7 @@ fn integer(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// Whether a text is a float for Go's library: `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
+/// Returns true if a text is a float for Go's library: `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`.
 fn is_float(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,7 +1,7 @@
-//! Changes config.toml as text: comments, order and keys that we do not know stay.
+//! Edits config.toml as text: comments, order and unknown keys are kept.
 //!
-//! As upstream's program does, a text that is shown or written has the settings that are off as comments, `#key = example`,
-//! so that an administrator sees what there is. Setting such a key takes its comment away.
+//! Like upstream's program, output contains unset settings as comments, `#key = example`, so that an administrator sees
+//! what is available. Setting such a key uncomments it.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
 use super::schema::{self, Kind};
 
-/// Settings that are shown as comments while they are not set: table, key, example.
+/// Settings that are shown as comments while they are unset: table, key, example.
 const DOCUMENTED: [(&str, &str, &str); 10] = [
     (
         "",
@@ -43,7 +43,7 @@ const DOCUMENTED: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// What an installation begins with.
+/// The initial configuration.
 const DEFAULT: &str = r#"disable-require = false
 supported-driver-capabilities = "compat32,compute,display,graphics,ngx,utility,video"
 
@@ -76,16 +76,16 @@ skip-mode-detection = false
 path = "nvidia-ctk"
 "#;
 
-/// What the host is like, as far as the defaults depend on it.
+/// Properties of the host that affect the defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host {
-    /// ldconfig is a script, and the program is `ldconfig.real`.
+    /// ldconfig is a wrapper script, and the program is `ldconfig.real`.
     pub has_ldconfig_real: bool,
     /// Device nodes belong to the group video.
     pub is_suse: bool,
 }
 
-/// Why a text was not changed.
+/// The reason why a text was not changed.
 #[derive(Debug)]
 pub struct Refusal(String);
 
@@ -97,7 +97,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The configuration of a new installation.
+/// Returns the configuration of a new installation.
 pub fn default_text(host: Host) -> String {
     let mut text = DEFAULT.to_string();
     if host.has_ldconfig_real {
@@ -112,10 +112,10 @@ pub fn default_text(host: Host) -> String {
     text
 }
 
-/// Changes a text: each of `settings` is `KEY=VALUE` or the `KEY` of a boolean. The last one of a key wins.
+/// Changes a text: each of `settings` is `KEY=VALUE` or the `KEY` of a boolean. The last one for a key has precedence.
 ///
 /// # Errors
-/// The text is not TOML, a key is unknown, or a value is not of its key's type. Nothing was changed then.
+/// The text is not TOML, a key is unknown, or a value has the wrong type. Nothing is changed then.
 pub fn change(text: &str, settings: &[String], list_separator: &str) -> Result<String, Refusal> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = &uncommented(text, settings);
@@ -141,7 +141,7 @@ pub fn change(text: &str, settings: &[String], list_separator: &str) -> Result<S
             .is_some()
     };
     let mut text = document.to_string();
-    // Appended as text, so that comments at the end stay where they are.
+    // Appended as text, so that comments at the end keep their position.
     for name in ["nvidia-container-cli", "nvidia-container-runtime"] {
         let is_open = document
             .get(name)
@@ -162,7 +162,7 @@ pub fn change(text: &str, settings: &[String], list_separator: &str) -> Result<S
     Ok(with_comments(&text, &active))
 }
 
-/// The text with the comments of settings that are to be set made settings, so that the values get their place.
+/// Uncomments the settings to set, so that the values get their usual position.
 fn uncommented(text: &str, settings: &[String]) -> String {
     let names: Vec<&str> = settings
         .iter()
@@ -202,7 +202,7 @@ fn uncommented(text: &str, settings: &[String]) -> String {
     out
 }
 
-/// The setting that a comment of a table shows.
+/// Returns the setting in a comment of a table.
 fn documented(table: &str, line: &str) -> Option<(&'static str, &'static str, &'static str)> {
     let found = DOCUMENTED.iter().find(|(of, key, _)| {
         let rest = line
@@ -261,7 +261,7 @@ fn boolean(word: &str) -> Option<bool> {
     }
 }
 
-/// Takes away the comments of settings that are set, and adds those of the others where they are missing.
+/// Removes the comments of set settings, and adds missing comments of the others.
 fn with_comments(text: &str, active: &dyn Fn(&str, &str) -> bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut table = String::new();
@@ -296,7 +296,7 @@ fn with_comments(text: &str, active: &dyn Fn(&str, &str) -> bool) -> String {
     out
 }
 
-/// The name in a line `[NAME]`.
+/// Returns the name in a line `[NAME]`.
 fn header(line: &str) -> Option<String> {
     let inner = line.trim().strip_prefix('[')?;
     if inner.starts_with('[') {

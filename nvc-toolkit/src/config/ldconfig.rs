@@ -1,23 +1,23 @@
-//! Decides which ldconfig updates a container's library cache.
+//! Selects the ldconfig that updates a container's library cache.
 //!
-//! An `@` in front says that the path is one of the host. Upstream's packages write `@/sbin/ldconfig` into every
-//! configuration, so that value does not show that anybody chose it; `program:@/sbin/ldconfig` does.
+//! A leading `@` marks a host path. Upstream's packages write `@/sbin/ldconfig` into every configuration, so that value
+//! does not express a choice of the administrator; `program:@/sbin/ldconfig` does.
 
 use super::{Config, Error};
 
-/// What an administrator may write in front of a path to insist on the program.
+/// Prefix by which an administrator insists on the program.
 const PROGRAM: &str = "program:";
 
 /// An ldconfig for nvidia-container-cli.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ldconfig {
-    /// The administrator chose none: ours updates the cache itself where that is safe.
+    /// No choice: the builtin ldconfig is used if that is safe.
     Auto,
-    /// This program; a leading `@` says that it is the host's.
+    /// This program; a leading `@` marks the host's.
     Program(String),
 }
 
-/// Checks that the file allows the ldconfig that it names.
+/// Checks that the configured ldconfig is allowed by the file.
 pub(super) fn check(config: &Config) -> Result<(), Error> {
     let Some(value) = config.cli.ldconfig.as_deref() else {
         return Ok(());
@@ -31,20 +31,20 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     )))
 }
 
-/// The value for a nvidia-container-cli that is not ours; `exists` says whether the host has a file.
+/// Returns the value for an nvidia-container-cli that is not ours; `exists` returns whether the host has a file.
 pub fn for_program(config: &Config, exists: impl Fn(&str) -> bool) -> String {
     let value = config.cli.ldconfig.as_deref().unwrap_or("@/sbin/ldconfig");
     let value = value.strip_prefix(PROGRAM).unwrap_or(value);
     let Some(path) = value.strip_prefix('@') else {
         return value.to_owned();
     };
-    // On some distributions ldconfig is a script, and the program has another name.
+    // On some distributions ldconfig is a wrapper script, and the program has another name.
     let plain = path.strip_suffix(".real").unwrap_or(path);
     let real = format!("{plain}.real");
     format!("@{}", if exists(&real) { &real } else { plain })
 }
 
-/// The choice for our own library.
+/// Returns the choice for our own library.
 pub fn for_library(config: &Config, exists: impl Fn(&str) -> bool) -> Ldconfig {
     match config.cli.ldconfig.as_deref() {
         None | Some("@/sbin/ldconfig" | "@/sbin/ldconfig.real") => Ldconfig::Auto,

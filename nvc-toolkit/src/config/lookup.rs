@@ -10,19 +10,19 @@ use super::{Config, Error, Loaded, parse};
 /// The variable that names the file.
 pub const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
 
-/// A configuration has a few dozen lines; this keeps a mistaken device or a huge file out of memory.
+/// Size limit: a configuration has a few dozen lines. Protects against a device or a huge file.
 const LONGEST: u64 = 1 << 20;
 
-/// Where the file is.
+/// The file's location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The path.
     pub file: PathBuf,
-    /// Whether somebody named it, on the command line or in the environment.
+    /// True if the file was named, on the command line or in the environment.
     pub named: bool,
 }
 
-/// Looks in the order that upstream has: what the command line names, [`VARIABLE`], XDG, /etc.
+/// Searches in upstream's order: the command line, [`VARIABLE`], XDG, /etc.
 pub fn place(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) -> Place {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let named = given
@@ -42,7 +42,7 @@ pub fn place(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) 
 /// Reads the file.
 ///
 /// # Errors
-/// `Missing` if it is not there (a dangling link counts as that), `Read`, and those of [`parse`].
+/// `Missing` if it does not exist (including a dangling link), `Read`, and those of [`parse`].
 pub fn read(file: &Path) -> Result<Loaded, Error> {
     let failed = |operation, cause: std::io::Error| match cause.kind() {
         ErrorKind::NotFound => Error::Missing(file.to_owned()),
@@ -76,7 +76,7 @@ pub fn read(file: &Path) -> Result<Loaded, Error> {
     Ok(loaded)
 }
 
-/// Reads the file at `place`, or gives the defaults where it is missing and need not be there.
+/// Reads the file at `place`, or returns the defaults if it is missing and not required.
 ///
 /// # Errors
 /// Those of [`read`].

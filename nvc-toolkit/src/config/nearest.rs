@@ -1,10 +1,10 @@
-//! Finds the known key that an unknown one probably stands for.
+//! Finds the known key that a misspelled one probably stands for.
 
 use super::schema::KEYS;
 
-/// The known key or table nearest to `name`, if one is near enough to be a slip of the pen.
+/// Returns the known key or table nearest to `name`, if it is near enough to be a typo.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
-    // A long name costs a table of its length for each known one.
+    // The cost grows with the name's length, for each known key.
     if name.len() > 100 {
         return None;
     }
@@ -14,7 +14,7 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
         .map(|key| (distance(name, key.name), key.name))
         .min()
         .filter(|(distance, _)| *distance <= 1 + last.len() / 4);
-    // A known key that stands in another table.
+    // A known key in another table.
     by_text.map(|(_, key)| key).or_else(|| {
         KEYS.iter()
             .map(|key| key.name)
@@ -22,7 +22,7 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
     })
 }
 
-/// How many letters must be changed, added or taken away to make one text the other.
+/// Returns the edit distance of two texts.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

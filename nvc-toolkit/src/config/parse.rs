@@ -1,16 +1,16 @@
-//! Turns the text of config.toml into a [`Config`]: every value is checked, with line and column.
+//! Parses config.toml into a [`Config`]: every value is checked, with line and column in errors.
 
 use toml_edit::{Document, Item, TableLike, Value};
 
 use super::schema::{self, Kind};
 use super::{Config, Error, Loaded, nearest};
 
-/// Reads a configuration.
+/// Parses a configuration.
 ///
 /// # Errors
-/// Text that is not TOML, a value of another type than its key's, an ldconfig that the file itself does not allow.
+/// Text that is not TOML, a value of the wrong type, an ldconfig that the file itself does not allow.
 pub fn parse(text: &str) -> Result<Loaded, Error> {
-    // Editors on other systems write a byte order mark.
+    // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let document = Document::parse(text).map_err(|error| {
         let place = place(text, error.span());
@@ -37,7 +37,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a table and those in it.
+    /// Parses a table and its subtables.
     fn table(&mut self, prefix: &str, table: &dyn TableLike) -> Result<(), Error> {
         for (name, item) in table.iter() {
             let full = match prefix {
@@ -48,7 +48,7 @@ impl Reader<'_> {
                 .get_key_value(name)
                 .and_then(|(key, _)| key.span())
                 .or_else(|| item.span());
-            // A name with a dot in quotes is not the path that it looks like.
+            // A quoted name with a dot is not a path.
             let plain = !name.contains('.');
             if let (Some(key), true) = (schema::find(&full), plain) {
                 let line = self.line_of(span);
@@ -71,7 +71,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads one value into its place.
+    /// Parses one value and stores it.
     fn value(&mut self, key: schema::Key, item: &Item) -> Result<(), Error> {
         let found = match key.kind {
             Kind::Bool => item.as_bool().map(Found::Bool),
@@ -104,14 +104,14 @@ impl Reader<'_> {
     }
 }
 
-/// A value of the type that its key demands.
+/// A value of its key's type.
 enum Found {
     Bool(bool),
     Text(String),
     List(Vec<String>),
 }
 
-/// Puts a value where the configuration keeps it; the schema says of which type it is.
+/// Stores a value in the configuration; the schema has checked its type.
 fn store(config: &mut Config, name: &str, found: Found) {
     match found {
         Found::Bool(value) => {
@@ -212,7 +212,7 @@ fn list_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut Vec<Stri
     })
 }
 
-/// `(LINE, COLUMN): `, or nothing.
+/// Formats `(LINE, COLUMN): `, or nothing.
 fn place(text: &str, span: Option<std::ops::Range<usize>>) -> String {
     span.map(|span| {
         let (line, column) = position(text, span.start);
@@ -221,7 +221,7 @@ fn place(text: &str, span: Option<std::ops::Range<usize>>) -> String {
     .unwrap_or_default()
 }
 
-/// Line and column of a byte, both counted from 1.
+/// Returns line and column of a byte, counted from 1.
 fn position(text: &str, byte: usize) -> (usize, usize) {
     let before = text.get(..byte).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -229,7 +229,7 @@ fn position(text: &str, byte: usize) -> (usize, usize) {
     (line, before[start..].chars().count() + 1)
 }
 
-/// Whether every key of the schema has a place, for the tests.
+/// Returns true if a key of the schema has a field, for the tests.
 #[cfg(test)]
 pub(super) fn has_place(config: &mut Config, key: schema::Key) -> bool {
     match key.kind {

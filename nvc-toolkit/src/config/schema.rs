@@ -1,6 +1,6 @@
 //! Lists every key of config.toml with its type.
 //!
-//! The reader takes a value only through a key of this table, and `nvidia-ctk config` sets values by it.
+//! The parser accepts a value only through a key of this table, and `nvidia-ctk config` sets values by it.
 
 /// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it is called in messages.
+    /// Returns its name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
@@ -27,7 +27,7 @@ impl Kind {
 /// One key: its dotted name and the type of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// All of the name, with the tables that the key lies in.
+    /// The full name, including tables.
     pub name: &'static str,
     /// The type.
     pub kind: Kind,
@@ -91,12 +91,12 @@ pub const KEYS: &[Key] = &[
     bool("features.no-additional-gids-for-device-nodes"),
 ];
 
-/// The key of this name.
+/// Returns the key of this name.
 pub fn find(name: &str) -> Option<Key> {
     KEYS.iter().copied().find(|key| key.name == name)
 }
 
-/// Whether keys lie in a table of this name.
+/// Returns true if keys are in a table of this name.
 pub fn is_table(name: &str) -> bool {
     KEYS.iter().any(|key| {
         key.name

@@ -1,4 +1,4 @@
-//! Finds what the lists of a Jetson name, and makes CDI edits of it.
+//! Finds the files in a Jetson's lists, and creates CDI edits.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,10 +11,10 @@ use crate::nodes::Nodes;
 use crate::oci::paths::clean;
 use crate::programs::matches;
 
-/// Where the files are, and which program the hooks are.
+/// Locations of the files and the hook program.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// The tree of the operating system; `/` for the host's own.
+    /// Root of the operating system; `/` for the host's own.
     pub root: PathBuf,
     /// Its device nodes.
     pub nodes: Nodes,
@@ -22,12 +22,11 @@ pub struct Tree {
     pub hook: PathBuf,
 }
 
-/// Longest chain of links that is followed.
+/// Limit of followed links.
 const LONGEST_CHAIN: usize = 40;
 
 impl Tree {
-    /// The edits for all entries; `with_devices` says whether the GPU's nodes are among them. What is missing on the
-    /// host is named in the warnings.
+    /// Returns the edits for all entries, with or without the GPU's nodes. Warns about files missing on the host.
     pub fn edits(&self, entries: &[Entry], with_devices: bool) -> (Edits, Vec<String>) {
         let mut found = Found::default();
         for entry in entries {
@@ -143,7 +142,7 @@ impl Tree {
         }
     }
 
-    /// The file that a path leads to inside the tree, and the links on the way as `TARGET::LINK`.
+    /// Resolves a path inside the tree; returns the file, and the links in the path as `TARGET::LINK`.
     fn resolve(&self, path: &str) -> (Option<String>, Vec<String>) {
         let mut path = clean(path);
         let mut chain = Vec::new();
@@ -170,7 +169,7 @@ impl Tree {
     }
 }
 
-/// The paths that fit a pattern; a plain path if it is there, links included.
+/// Returns the paths that match a pattern; a plain path if it exists, including links.
 fn expand(root: &Path, pattern: &str) -> Vec<String> {
     let pattern = clean(pattern);
     let mut found = vec![String::new()];
@@ -214,7 +213,7 @@ struct Found {
     warnings: Vec<String>,
 }
 
-/// The directories of libraries among mounts, each once.
+/// Returns the library directories of mounts, without duplicates.
 fn library_directories(mounts: &[Mount]) -> Vec<String> {
     let mut directories = Vec::new();
     for mount in mounts {

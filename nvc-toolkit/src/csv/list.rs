@@ -1,13 +1,13 @@
-//! Reads the lists of files of a Jetson.
+//! Parses a Jetson's file lists.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The lists that every container gets; others are for images that ask for all.
+/// The lists for every container; others are for images that request all.
 const ORDINARY: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
-/// What a line names.
+/// Type of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A device node.
@@ -25,11 +25,11 @@ pub enum Kind {
 pub struct Entry {
     /// The type.
     pub kind: Kind,
-    /// The path; it may be a pattern of the shell.
+    /// The path, which may be a shell pattern.
     pub path: String,
 }
 
-/// The entries of a list, in its order; lines of another form are left out.
+/// Parses the entries of a list in order; ignores malformed lines.
 pub fn parse(text: &str) -> Vec<Entry> {
     text.lines().filter_map(entry).collect()
 }
@@ -51,7 +51,8 @@ fn entry(line: &str) -> Option<Entry> {
     })
 }
 
-/// The files of lists in a directory, sorted; with `all` not only the ordinary ones. A directory that is missing has none.
+/// Returns the sorted list files in a directory, only the ordinary ones unless `all`. Empty if the directory is
+/// missing.
 ///
 /// # Errors
 /// The directory cannot be read.

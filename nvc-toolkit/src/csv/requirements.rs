@@ -1,20 +1,20 @@
-//! Checks what an image demands of a Jetson: alternatives separated by blanks, tests separated by commas.
+//! Checks an image's requirements on a Jetson: alternatives separated by blanks, tests separated by commas.
 
 use std::cmp::Ordering;
 
-/// What a Jetson has.
+/// Properties of a Jetson.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The CUDA version of its driver, if that can be asked.
+    /// The CUDA version of its driver, if available.
     pub cuda: Option<String>,
-    /// The architecture of its GPU, if that can be asked.
+    /// The architecture of its GPU, if available.
     pub arch: Option<String>,
 }
 
 /// Checks every requirement.
 ///
 /// # Errors
-/// The first that is not met, or that is none.
+/// The first requirement that is not met or malformed.
 pub fn check(requirements: &[String], facts: &Facts) -> Result<(), String> {
     for requirement in requirements {
         let mut first = None;
@@ -36,7 +36,7 @@ pub fn check(requirements: &[String], facts: &Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// The test of an alternative that fails, with what it was compared to.
+/// Returns the failing test of an alternative, with the actual value.
 fn failing(alternative: &str, facts: &Facts) -> Result<Option<String>, String> {
     for test in alternative.split(',').filter(|test| !test.is_empty()) {
         let (name, operator, value) = parse(test)
@@ -44,7 +44,7 @@ fn failing(alternative: &str, facts: &Facts) -> Result<Option<String>, String> {
         let found = match name {
             "cuda" => facts.cuda.as_deref(),
             "arch" => facts.arch.as_deref(),
-            // These cannot be asked of a Jetson.
+            // Not available on a Jetson.
             "driver" | "brand" => None,
             _ => continue,
         };

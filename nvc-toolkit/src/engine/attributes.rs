@@ -1,13 +1,13 @@
-//! Keeps extended attributes of files that are replaced: labels, access lists, and one of our own.
+//! Preserves extended attributes of replaced files: labels, access lists, and our own.
 
 use std::path::Path;
 
 use rustix::fs::{XattrFlags, getxattr, listxattr, setxattr};
 
-/// The attribute that says what a file held before us.
+/// The attribute with the file's original content.
 const OWN: &str = "user.nvidia-ctk.undo";
 
-/// Copies the attributes of one file to another, but for ours. Best effort: not every file system has them.
+/// Copies the attributes of one file to another, except ours. Best effort: not every filesystem supports them.
 pub(super) fn copy(from: &Path, to: &Path) {
     let mut names = vec![0; 64 << 10];
     let Ok(length) = listxattr(from, &mut names) else {
@@ -24,12 +24,12 @@ pub(super) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Sets ours; false if the file system does not take it.
+/// Sets our attribute; returns false if the filesystem rejects it.
 pub(super) fn set(path: &Path, text: &str) -> bool {
     setxattr(path, OWN, text.as_bytes(), XattrFlags::empty()).is_ok()
 }
 
-/// Reads ours.
+/// Reads our attribute.
 pub(super) fn get(path: &Path) -> Option<String> {
     let mut value = vec![0; 64 << 10];
     let length = getxattr(path, OWN, &mut value).ok()?;

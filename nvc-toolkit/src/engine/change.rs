@@ -1,6 +1,6 @@
 //! Writes changed configuration files.
 //!
-//! A file keeps its mode and owner, a link to it stays a link, and a reader finds the old text or the new one.
+//! A file keeps its mode and owner, a symlink to it stays, and a reader sees the old text or the new one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind as IoKind, Write};
@@ -13,33 +13,33 @@ use super::attributes;
 use super::undo::{self, Record};
 use crate::cdi::registry::system;
 
-/// Attributes larger than this go to a file: ext4 has one block for all of a file's attributes.
+/// Larger attributes go to a file: ext4 has one block for all of a file's attributes.
 const LARGEST_ATTRIBUTE: usize = 3 << 10;
 
-/// A file's text before and after; None where there is no file.
+/// A file's text before and after; None if the file does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The file.
     pub path: PathBuf,
-    /// What it holds now.
+    /// Current content.
     pub before: Option<String>,
-    /// What it is to hold.
+    /// New content.
     pub after: Option<String>,
 }
 
 impl Change {
-    /// Whether there is anything to do.
+    /// Returns true if there is a change.
     pub fn is_needed(&self) -> bool {
         self.before != self.after
     }
 
-    /// Writes or removes the file, and what is needed to undo that.
+    /// Writes or removes the file, and stores the undo record.
     pub fn carry_out(&self, record: Option<&Record>) -> Result<()> {
         if !self.is_needed() {
             return Ok(());
         }
-        // The record first: a file that was changed can always be changed back. It is kept with the file where the file
-        // system can.
+        // The record first, so that a changed file can always be restored. It is stored with the file if the filesystem
+        // supports that.
         let attribute = record.map(Record::to_text);
         let attribute = attribute.filter(|text| text.len() <= LARGEST_ATTRIBUTE);
         let directory = Path::new(undo::DIRECTORY);
@@ -81,14 +81,14 @@ pub fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Replaces a file's text, or makes the file and the directories above it.
+/// Replaces a file's text, or creates the file and its parent directories.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     write_with(path, text, None).map(drop)
 }
 
-/// The same with our attribute; returns whether the file system took that.
+/// Does the same with our attribute; returns true if the filesystem accepted it.
 fn write_with(path: &Path, text: &str, attribute: Option<&str>) -> Result<bool> {
-    // A link is followed once, here, so that the rename replaces the file and not the link.
+    // Resolve a symlink once, so that the rename replaces the file and not the link.
     let path = match fs::canonicalize(path) {
         Ok(real) => real,
         Err(error) if error.kind() == IoKind::NotFound && !path.is_symlink() => path.into(),

@@ -2,7 +2,7 @@
 //!
 //! From version 2 on the runtime goes to a drop-in file, and the main file only imports it. Older containerd replaces a
 //! plugin's section by that of an imported file instead of merging them, so the drop-in repeats the whole section.
-//! Version 1 has no imports that could do this: there the main file is edited, and so is it where no drop-in is wanted.
+//! Version 1 lacks such imports, so the main file is edited, and also if no drop-in is wanted.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use toml_edit::{Array, DocumentMut, Item, Table, value};
 use super::change::Change;
 use super::{Runtime, tables};
 
-/// Where containerd reads its configuration.
+/// containerd's configuration file.
 pub const CONFIG: &str = "/etc/containerd/config.toml";
-/// The file that it imports.
+/// The drop-in file.
 pub const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
-/// The runtime that containerd has if its configuration names none.
+/// containerd's runtime if its configuration names none.
 const BUILT_IN: &str = "runc";
-/// The version that a missing file counts as.
+/// The version assumed for a missing file.
 const NEW_VERSION: i64 = 2;
 
 /// The files of a configuration.
@@ -28,18 +28,18 @@ pub struct Files<'a> {
     pub path: &'a Path,
     /// Its text; None if it is missing.
     pub text: Option<&'a str>,
-    /// The file to be imported; None: the main file is edited.
+    /// The drop-in; None: edit the main file.
     pub drop_in: Option<&'a Path>,
     /// The text of that file.
     pub drop_in_text: Option<&'a str>,
-    /// What containerd itself says its configuration is, if it was asked.
+    /// containerd's own dump of its configuration, if available.
     pub dumped: Option<&'a str>,
-    /// Whether this containerd drops its built-in runtime if the section names another one, as 1.x does. Without its
+    /// True if this containerd drops its built-in runtime when the section names another one, as 1.x does. Without its
     /// default runtime the CRI plugin does not load.
     pub drops_default: bool,
 }
 
-/// Registers the runtime: the changes of the drop-in, if there is one, and of the main file.
+/// Registers the runtime: changes to the drop-in, if there is one, and to the main file.
 pub fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
     let main = tables::parse(files.path, files.text.unwrap_or_default())?;
     let effective = match files.dumped {
@@ -70,7 +70,7 @@ pub fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
     }
 }
 
-/// Whether a text registers the runtime itself, and not by an import.
+/// Returns true if a text registers the runtime itself, rather than by an import.
 pub fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
     let document = tables::parse(path, text)?;
     let plugin = plugin_of(version_of(&document)?);
@@ -81,7 +81,7 @@ pub fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
     .is_some())
 }
 
-/// Takes the runtime and the import out of a main file; the keys that [`add`] sets get their values of `before`.
+/// Removes the runtime and the import from a main file; the keys that [`add`] sets get their values from `before`.
 pub fn restore(
     path: &Path,
     text: &str,
@@ -114,13 +114,13 @@ pub fn restore(
     if let Some(drop_in) = drop_in {
         unimport(root, &pattern_for(drop_in), old_item(&["imports"]));
     }
-    // A version alone says what no file says.
+    // A version alone is equivalent to no file.
     let only_version =
         root.iter().all(|(key, _)| key == "version") && old_item(&["version"]).is_none();
     Ok((!only_version).then(|| document.to_string()))
 }
 
-/// The version of a configuration: 2 if it is empty, 1 if it does not say.
+/// Returns the version of a configuration: 2 if it is empty, 1 if it has no version.
 fn version_of(document: &DocumentMut) -> Result<i64> {
     match document.get("version") {
         None if document.as_table().is_empty() => Ok(NEW_VERSION),
@@ -134,7 +134,7 @@ fn version_of(document: &DocumentMut) -> Result<i64> {
     }
 }
 
-/// The name of the CRI plugin.
+/// Returns the name of the CRI plugin.
 fn plugin_of(version: i64) -> &'static str {
     match version {
         1 => "cri",
@@ -143,7 +143,7 @@ fn plugin_of(version: i64) -> &'static str {
     }
 }
 
-/// Where CDI is switched on.
+/// Returns the key that enables CDI.
 fn cdi_key(version: i64) -> &'static [&'static str] {
     match version {
         1 => &["plugins", "cri", "containerd", "enable_cdi"],
@@ -152,7 +152,7 @@ fn cdi_key(version: i64) -> &'static [&'static str] {
     }
 }
 
-/// The drop-in: the version, the plugin's section as it is, and the runtime in it.
+/// Builds the drop-in: the version, the plugin's section, and the runtime in it.
 fn section_for(
     path: &Path,
     effective: &DocumentMut,
@@ -177,7 +177,7 @@ fn section_for(
     Ok(document.to_string())
 }
 
-/// The main file with the runtime in it.
+/// Returns the main file with the runtime.
 fn edited(
     path: &Path,
     mut document: DocumentMut,
@@ -247,7 +247,7 @@ fn register(path: &Path, root: &mut Table, version: i64, runtime: &Runtime) -> R
     Ok(())
 }
 
-/// The table of the default runtime, of runc or of crun, whichever is there first.
+/// Returns the table of the default runtime, or of runc or crun, whichever exists first.
 fn options_of_default(root: &Table, section: &[&str], own: &str) -> Item {
     let containerd = tables::get_in(root, section);
     let default = containerd.and_then(|table| tables::text(table, &["default_runtime_name"]));
@@ -269,7 +269,7 @@ fn options_of_default(root: &Table, section: &[&str], own: &str) -> Item {
     Item::Table(table)
 }
 
-/// The main file with the import, and with a version if it was empty.
+/// Returns the main file with the import, and with a version if it was empty.
 fn import(files: Files<'_>, mut document: DocumentMut, version: i64, drop_in: &Path) -> Change {
     if document.as_table().is_empty() {
         document.insert("version", value(version));
@@ -291,7 +291,7 @@ fn import(files: Files<'_>, mut document: DocumentMut, version: i64, drop_in: &P
     }
 }
 
-/// What the main file imports: all of the drop-in's directory, so that other drop-ins work too.
+/// Returns the import pattern: the drop-in's whole directory, so that other drop-ins work too.
 fn pattern_for(drop_in: &Path) -> String {
     let directory = drop_in.parent().unwrap_or(Path::new("/"));
     if drop_in

@@ -1,4 +1,4 @@
-//! Edits CRI-O's configuration: a drop-in of its own, or the main file where no drop-in is wanted.
+//! Edits CRI-O's configuration: a separate drop-in, or the main file if no drop-in is wanted.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use toml_edit::{DocumentMut, Item, Table};
 use super::change::Change;
 use super::{Runtime, tables};
 
-/// Where CRI-O reads its configuration.
+/// CRI-O's configuration file.
 pub const CONFIG: &str = "/etc/crio/crio.conf";
-/// The file that is read after it.
+/// The drop-in file, which is read after it.
 pub const DROP_IN: &str = "/etc/crio/crio.conf.d/99-nvidia.toml";
 
 const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
@@ -22,11 +22,11 @@ pub struct Files<'a> {
     pub path: &'a Path,
     /// Its text; None if it is missing.
     pub text: Option<&'a str>,
-    /// The drop-in; None: the main file is edited.
+    /// The drop-in; None: edit the main file.
     pub drop_in: Option<&'a Path>,
     /// The text of that file.
     pub drop_in_text: Option<&'a str>,
-    /// What CRI-O itself says its configuration is, if it was asked.
+    /// CRI-O's own dump of its configuration, if available.
     pub dumped: Option<&'a str>,
 }
 
@@ -61,13 +61,13 @@ pub fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
     })
 }
 
-/// Whether a text registers the runtime.
+/// Returns true if a text registers the runtime.
 pub fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
     let document = tables::parse(path, text)?;
     Ok(tables::get(document.as_item(), &[&RUNTIMES[..], &[name]].concat()).is_some())
 }
 
-/// Takes the runtime out of a text; the keys that [`add`] sets get their values of `before`.
+/// Removes the runtime from a text; the keys that [`add`] sets get their values from `before`.
 pub fn restore(
     path: &Path,
     text: &str,

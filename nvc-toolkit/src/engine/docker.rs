@@ -10,13 +10,13 @@ use libnvc::{Error, ErrorKind, Result};
 use super::Runtime;
 use super::change::Change;
 
-/// Where dockerd reads it.
+/// dockerd's configuration file.
 pub const CONFIG: &str = "/etc/docker/daemon.json";
 
-/// A new file has upstream's four blanks.
+/// A new file, with upstream's indent of four blanks.
 const NEW: &str = "{\n    \"runtimes\": {}\n}\n";
 
-/// Registers the runtime. `text` is the file's, None if it is missing.
+/// Registers the runtime. `text` is the file's content, None if it is missing.
 pub fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<Change> {
     let document = parse(path, text.unwrap_or(NEW))?;
     let root = root_object(path, &document)?;
@@ -47,7 +47,7 @@ pub fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<Change>
     })
 }
 
-/// Takes the runtime out of a text; the keys that [`add`] sets get their values of `before`, if that is known.
+/// Removes the runtime from a text; the keys that [`add`] sets get their values from `before`, if available.
 pub fn restore(
     path: &Path,
     text: &str,
@@ -74,12 +74,12 @@ pub fn restore(
             remove(&root, "features");
         }
     }
-    // An object with nothing in it says what no file says.
+    // An empty object is equivalent to no file.
     let is_empty = root.properties().is_empty();
     Ok((!is_empty).then(|| document.to_string()))
 }
 
-/// Whether the text registers a runtime of this name.
+/// Returns true if the text registers a runtime of this name.
 pub fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
     let document = parse(path, text)?;
     let runtimes = root_object(path, &document)?.object_value("runtimes");
@@ -147,7 +147,7 @@ fn string(object: &CstObject, key: &str) -> Option<String> {
         .ok()
 }
 
-/// A member that is an object; made if missing.
+/// Returns an object member; creates it if missing.
 fn object(path: &Path, root: &CstObject, key: &str) -> Result<CstObject> {
     root.object_value_or_create(key).ok_or_else(|| {
         let text = format!("{}: {key} is no object", path.display());
@@ -162,7 +162,7 @@ fn root_object(path: &Path, document: &CstRootNode) -> Result<CstObject> {
     })
 }
 
-/// Reads what dockerd reads: JSON without comments, and no key twice.
+/// Parses what dockerd accepts: JSON without comments and without duplicate keys.
 fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
     let malformed = |error: String| {
         let text = format!("{}: {error}", path.display());

@@ -1,10 +1,10 @@
-//! Writes the hook file that Podman and CRI-O read from a hooks directory.
+//! Writes the hook file for the hooks directories of Podman and CRI-O.
 
 use std::path::Path;
 
 use serde_json::json;
 
-/// What a hook's PATH has before the directory of the program.
+/// Directories in a hook's PATH before the program's own.
 const STANDARD_PATH: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -14,7 +14,7 @@ const STANDARD_PATH: [&str; 6] = [
     "/bin",
 ];
 
-/// The text of the file for a hook program.
+/// Returns the text of the file for a hook program.
 pub fn text(hook: &str) -> String {
     let path = Path::new(hook);
     let name = path

@@ -1,11 +1,11 @@
-//! Reaches into TOML documents by lists of keys.
+//! Accesses TOML documents by key paths.
 
 use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
-/// Reads a document; the error has the line and column.
+/// Parses a document; the error has the line and column.
 pub(super) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
     text.parse().map_err(|error: toml_edit::TomlError| {
         let at = error.span().map_or(0, |span| span.start);
@@ -18,29 +18,29 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
     })
 }
 
-/// What a list of keys leads to.
+/// Returns the item at a key path.
 pub(super) fn get<'a>(item: &'a Item, keys: &[&str]) -> Option<&'a Item> {
     keys.iter()
         .try_fold(item, |item, key| item.as_table_like()?.get(key))
 }
 
-/// The text that a list of keys leads to.
+/// Returns the string at a key path.
 pub(super) fn text<'a>(item: &'a Item, keys: &[&str]) -> Option<&'a str> {
     get(item, keys)?.as_str()
 }
 
-/// What a list of keys leads to from a table.
+/// Returns the item at a key path in a table.
 pub(super) fn get_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a Item> {
     let (key, rest) = keys.split_first()?;
     get(table.get(key)?, rest)
 }
 
-/// The text that a list of keys leads to from a table.
+/// Returns the string at a key path in a table.
 pub(super) fn text_in<'a>(table: &'a Table, keys: &[&str]) -> Option<&'a str> {
     get_in(table, keys)?.as_str()
 }
 
-/// The table that a list of keys leads to; made if missing.
+/// Returns the table at a key path; creates it if missing.
 pub(super) fn table<'a>(
     path: &Path,
     root: &'a mut dyn TableLike,
@@ -61,7 +61,7 @@ pub(super) fn table<'a>(
     table(path, inner, rest)
 }
 
-/// Removes what a list of keys leads to, and tables above it that are empty then and have no header.
+/// Removes the item at a key path, and parent tables that are then empty and have no header.
 pub(super) fn remove(root: &mut dyn TableLike, keys: &[&str]) {
     let Some((key, rest)) = keys.split_first() else {
         return;
@@ -85,7 +85,7 @@ pub(super) fn remove(root: &mut dyn TableLike, keys: &[&str]) {
     }
 }
 
-/// A copy without comments and blanks, as tables with headers where they hold more than tables.
+/// Copies an item without comments and blanks; tables that contain more than tables get headers.
 pub(super) fn clean(item: &Item) -> Item {
     if let Some(table) = item.as_table_like() {
         let mut copy = Table::new();
@@ -105,7 +105,7 @@ pub(super) fn clean(item: &Item) -> Item {
     }
 }
 
-/// Sets a key to a text unless it is that text.
+/// Sets a key to a string unless it already has that value.
 pub(super) fn set(table: &mut dyn TableLike, key: &str, value: impl Into<Value>) {
     let mut value = value.into();
     if let Some(Item::Value(old)) = table.get(key) {

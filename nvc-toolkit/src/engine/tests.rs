@@ -1,4 +1,4 @@
-//! Checks that configuring is done once, keeps what it does not know, and is undone to the byte.
+//! Tests that registering is idempotent, keeps unknown content, and can be undone to the byte.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -23,7 +23,7 @@ fn all_set() -> Runtime {
     }
 }
 
-/// Adds and undoes; returns the text in between.
+/// Registers and undoes; returns the text in between.
 fn there_and_back(
     before: Option<&str>,
     add: &dyn Fn(Option<&str>) -> Change,

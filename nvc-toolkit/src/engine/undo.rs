@@ -1,9 +1,9 @@
-//! Undoes what was configured, to the byte.
+//! Undoes changes to configuration files, to the byte.
 //!
-//! Mostly the text itself holds all that undoing needs: without our keys it is what it was. Where it does not (a value was
-//! replaced, a file was empty), the text from before is kept in a record: an extended attribute of the file, or where that
-//! does not fit, a file below [`DIRECTORY`]. If the file is still as we
-//! left it, undoing gives the old text back; if the user changed it since, only our keys go back to what they were.
+//! Usually the text itself suffices: the original is the text without our keys. If it does not (a value was replaced, a
+//! file was empty), the original text is stored in a record: an extended attribute of the file, or, if that does not
+//! fit, a file below [`DIRECTORY`]. If the file is unchanged since, undo restores the original text; if the user has
+//! changed it, only our keys are restored.
 
 use std::fs;
 use std::io::ErrorKind as IoKind;
@@ -16,20 +16,20 @@ use super::attributes;
 use super::change::{self, Change};
 use crate::cdi::registry::system;
 
-/// Where records are.
+/// Directory of the records.
 pub const DIRECTORY: &str = "/var/lib/nvidia-container-toolkit/undo";
 
-/// A file as it was before us and as we left it.
+/// A file's original text, and a hash of our version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Text before; None if there was no file.
+    /// Original text; None if there was no file.
     pub before: Option<String>,
-    /// What [`mark`] makes of the text after.
+    /// The [`mark`] of the text after our change.
     pub after: String,
 }
 
 impl Record {
-    /// The record as it is stored.
+    /// Returns the record in its stored form.
     pub fn to_text(&self) -> String {
         json!({ "before": self.before, "after": self.after }).to_string()
     }
@@ -44,7 +44,7 @@ impl Record {
     }
 }
 
-/// A short mark of a text, to recognise it by (FNV-1a): nobody gains by forging it.
+/// Returns a short hash of a text (FNV-1a); forging it has no benefit.
 pub fn mark(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -52,10 +52,10 @@ pub fn mark(text: &str) -> String {
     format!("{}:{hash:016x}", text.len())
 }
 
-/// Takes our keys out of a text; with the text of before, sets them to what they were there. None: no file is left.
+/// Removes our keys from a text; given the original text, restores their values. None: the file is removed.
 pub type Restore<'a> = dyn Fn(&str, Option<&str>) -> Result<Option<String>> + 'a;
 
-/// The change that undoes ours, and whether there was anything to undo.
+/// Returns the change that undoes ours, and whether there was anything to undo.
 pub fn undo(
     path: &Path,
     current: Option<&str>,
@@ -74,10 +74,10 @@ pub fn undo(
     })
 }
 
-/// The record that a change needs: None if the text itself can be undone.
+/// Returns the record that a change needs; None if the text suffices for undo.
 ///
-/// The text of before us is the one of an earlier record, if there is one: configuring twice is undone once. Without one,
-/// `is_ours` says whether a text is what we made of another.
+/// The original text is that of an earlier record, if there is one, so that configuring twice is undone once. Without
+/// one, `is_ours` tells if a text is our version of another.
 pub fn record_for(
     change: &Change,
     earlier: Option<&Record>,
@@ -137,7 +137,7 @@ pub fn store(directory: &Path, path: &Path, record: Option<&Record>) -> Result<(
             _ => Ok(()),
         };
     };
-    // Configuration can hold secrets (registries' credentials), so a new record is for root only.
+    // Configurations can contain secrets (registry credentials), so a new record is readable only by root.
     crate::cdi::file::replace(&file, record.to_text().as_bytes(), 0o600)
 }
 

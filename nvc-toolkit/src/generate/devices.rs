@@ -1,4 +1,4 @@
-//! Chooses GPUs and MIG devices, and names what libnvc plans for them.
+//! Selects GPUs and MIG devices, and names their edits.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use super::ids::{Id, Wanted, parse};
 use super::{Naming, Options};
 use crate::cdi::{Device, Edits};
 
-/// The GPUs and MIG devices that are wanted.
+/// The selected GPUs and MIG devices.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
     pub(super) gpus: Vec<Gpu>,
     pub(super) grants: Grants,
-    /// Nodes that are not there.
+    /// Missing nodes.
     pub(super) missing: Vec<HostPath>,
 }
 
-/// Looks up the devices that are wanted; none if no GPU is asked for.
+/// Selects the devices; None if no GPU is requested.
 pub(super) fn choose(
     options: &Options,
     info: &DeviceInfo,
@@ -57,7 +57,7 @@ pub(super) fn choose(
     Ok(Some(finder.chosen))
 }
 
-/// The devices of a plan, each once for every way of naming.
+/// Returns a device once for each naming.
 pub(super) fn named(options: &Options, found: NamedDevice) -> Vec<Device> {
     let is_mig = found.kind == PartKind::MigDevice;
     let mut edits = written(found.edits, options);
@@ -78,7 +78,7 @@ pub(super) fn named(options: &Options, found: NamedDevice) -> Vec<Device> {
     options.naming.iter().map(device).collect()
 }
 
-/// The whole GPUs among some devices, parted by whether they address memory coherently: the coherent ones first.
+/// Splits the whole GPUs among devices by memory coherence: the coherent ones first.
 pub(super) fn by_coherence(
     options: &Options,
     info: &DeviceInfo,
@@ -105,7 +105,7 @@ fn gpu_name(gpu: &Gpu, naming: Naming) -> String {
     }
 }
 
-/// The device `none`: it says that no GPU was asked for.
+/// Returns the device `none`, which requests no GPU.
 pub(super) fn empty_device() -> Device {
     Device {
         name: "none".into(),
@@ -170,7 +170,7 @@ impl Finder<'_> {
         });
     }
 
-    /// Displays and renderers are the whole GPU's.
+    /// DRM nodes belong to the whole GPU.
     fn mig(&mut self, gpu: &Gpu, mig: &MigDevice) -> Result<()> {
         let node = self.node(gpu);
         let minors = match self.minors.take() {
@@ -201,7 +201,7 @@ impl Finder<'_> {
     }
 }
 
-/// The hook for old versions of crun, which made directories that only root could enter.
+/// Adds the hook for old versions of crun, which created directories that only root could enter.
 fn permissions(options: &Options, edits: &mut Edits) {
     let mut directories = Vec::new();
     for node in &edits.device_nodes {

@@ -1,5 +1,5 @@
-//! Finds what graphics needs beside what the prestart hook gives: the chosen GPUs' nodes for displays and rendering,
-//! platform libraries and configuration files. The driver is not asked: procfs tells which GPU has which node.
+//! Finds files for graphics that the prestart hook does not add: the chosen GPUs' DRM nodes, platform libraries and
+//! configuration files. Maps GPUs to nodes by procfs, without querying the driver.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::cdi::Edits;
 use crate::driver_files;
 use crate::image::Devices;
 
-/// The kernel's directory of GPUs.
+/// The kernel module's directory of GPUs.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 
-/// The edits for a container with these devices.
+/// Returns the edits for a container with these devices.
 ///
 /// # Errors
 /// There is no driver.
@@ -43,7 +43,7 @@ pub fn displays(options: &Options, devices: &Devices) -> Result<Edits> {
     Ok(edits)
 }
 
-/// A GPU as procfs describes it.
+/// A GPU as described by procfs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Gpu {
     bus: String,
@@ -89,7 +89,7 @@ fn gpus(directory: &Path) -> Vec<Gpu> {
     found
 }
 
-/// Whether this is a place on the PCI bus, and so one name of a directory.
+/// Returns true if this is a PCI address, and therefore a single path component.
 fn is_bus(text: &str) -> bool {
     !text.is_empty()
         && text

@@ -1,5 +1,4 @@
-//! Has libnvc find the driver's files, and writes plans as edits: with the hook program, the hooks and the groups that
-//! are wanted.
+//! Finds the driver's files by libnvc, and renders plans as edits, with the selected hooks and groups.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use super::Options;
 use crate::cdi::{DeviceNode, Edits, Mount};
 use crate::nodes::Nodes;
 
-/// The device nodes of a request's tree.
+/// Returns the device nodes of the options' tree.
 pub(super) fn nodes(options: &Options) -> Nodes {
     Nodes {
         root: options.dev_root.clone(),
@@ -22,13 +21,13 @@ pub(super) fn nodes(options: &Options) -> Nodes {
     }
 }
 
-/// The driver root. One that is a link, or relative, would not be the beginning of what is found below it.
+/// Returns the canonical driver root. Found paths would not start with a symlink or a relative path.
 pub(super) fn root(options: &Options) -> PathBuf {
     let path = &options.driver_root;
     std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())
 }
 
-/// The tree in which the device nodes are.
+/// Opens the root of the device nodes.
 pub(super) fn dev_root(options: &Options) -> Result<DriverRoot> {
     let path = &options.dev_root;
     DriverRoot::open(path).map_err(|error| {
@@ -37,7 +36,7 @@ pub(super) fn dev_root(options: &Options) -> Result<DriverRoot> {
     })
 }
 
-/// All files of the driver. `version` is the kernel driver's, if it said.
+/// Returns all files of the driver. `version` is the kernel driver's, if known.
 pub(super) fn files(options: &Options, version: Option<&str>) -> Result<DriverInfo> {
     let root = DriverRoot::open(&root(options))?;
     let search = search(options);
@@ -51,7 +50,7 @@ pub(super) fn files(options: &Options, version: Option<&str>) -> Result<DriverIn
     everything::find(&root, &version, &search)
 }
 
-/// Where files are looked for.
+/// Returns the directories to search.
 pub(super) fn search(options: &Options) -> everything::FileSearch {
     let paths = |paths: &[PathBuf]| paths.iter().map(HostPath::new).collect();
     let listed = |text: &str| {
@@ -68,7 +67,7 @@ pub(super) fn search(options: &Options) -> everything::FileSearch {
     }
 }
 
-/// Everything that a driver has, for images that are not known.
+/// Returns a request for everything a driver has, for unknown images.
 pub(super) fn request() -> Request {
     Request {
         capabilities: Capabilities::all(),
@@ -82,7 +81,7 @@ pub(super) fn request() -> Request {
     }
 }
 
-/// How plans are written.
+/// Returns the options for rendering.
 pub(super) fn rendering(options: &Options) -> rendered::Options {
     rendered::Options {
         driver_root: root(options),
@@ -92,12 +91,12 @@ pub(super) fn rendering(options: &Options) -> rendered::Options {
     }
 }
 
-/// The edits of some intents.
+/// Renders some intents as edits.
 pub(super) fn edits(intents: &[Intent], options: &Options) -> Edits {
     written(rendered::edits(intents, &rendering(options)), options)
 }
 
-/// Edits as a specification has them.
+/// Converts rendered edits to a specification's.
 pub(super) fn written(from: rendered::Edits, options: &Options) -> Edits {
     let mut edits = Edits::default();
     let env = from.env.iter();
@@ -127,7 +126,7 @@ pub(super) fn written(from: rendered::Edits, options: &Options) -> Edits {
     edits
 }
 
-/// Adds a node. Whoever may not use it otherwise gets its group.
+/// Adds a node, and its group if not every user may access it.
 fn add_node(node: &rendered::DeviceNode, groups: bool, edits: &mut Edits) {
     let mode = node.owner.map(|owner| owner.mode & 0o777);
     let gid = node.owner.map(|owner| owner.gid).filter(|gid| *gid != 0);

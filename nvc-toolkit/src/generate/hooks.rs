@@ -1,34 +1,34 @@
-//! Writes the hooks of specifications, as upstream names them and their arguments.
+//! Creates the hooks of specifications, with upstream's names and arguments.
 
 use std::collections::BTreeSet;
 
 use crate::cdi::{Edits, Hook};
 
-/// Hooks that are off unless they are asked for.
+/// Hooks that are disabled by default.
 const OFF: [&str; 1] = ["chmod"];
 
-/// The program that hooks are.
+/// The hook program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookProgram {
-    /// Where it is.
+    /// Its path.
     pub path: String,
 }
 
-/// Which hooks a specification has.
+/// Selection of hooks.
 #[derive(Clone, Debug)]
 pub struct Hooks {
     /// The program.
     pub program: HookProgram,
-    /// Hooks that are left out; `all` for all of them.
+    /// Disabled hooks; `all` for all of them.
     pub disabled: BTreeSet<String>,
-    /// Hooks that are put in although they are off.
+    /// Enabled hooks among those disabled by default.
     pub enabled: BTreeSet<String>,
-    /// All in one process.
+    /// Merge all hooks into one process.
     pub merged: bool,
 }
 
 impl HookProgram {
-    /// The hook of a name.
+    /// Returns the hook of a name.
     pub(super) fn hook(&self, name: &str, arguments: Vec<String>) -> Hook {
         let base = self.path.rsplit('/').next().unwrap_or_default();
         let words: &[&str] = match base {
@@ -47,7 +47,7 @@ impl HookProgram {
 }
 
 impl Hooks {
-    /// Adds a hook, unless it is off.
+    /// Adds a hook, unless it is disabled.
     pub(super) fn add(&self, name: &str, arguments: Vec<String>, edits: &mut Edits) {
         let is_off =
             OFF.contains(&name) || self.disabled.contains(name) || self.disabled.contains("all");
@@ -57,7 +57,7 @@ impl Hooks {
     }
 }
 
-/// An option before each of some values.
+/// Puts an option before each value.
 pub(super) fn repeated(option: &str, values: &[String]) -> Vec<String> {
     let pairs = values
         .iter()

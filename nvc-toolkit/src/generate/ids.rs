@@ -1,8 +1,8 @@
-//! Reads device ids: `all`, `none`, `N`, `G:M`, `GPU-…` and `MIG-…`.
+//! Parses device ids: `all`, `none`, `N`, `G:M`, `GPU-…` and `MIG-…`.
 
 use libnvc::{Error, ErrorKind, Result};
 
-/// Which device an id means.
+/// A parsed id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Id {
     /// A GPU by its index.
@@ -13,7 +13,7 @@ pub(super) enum Id {
     Uuid(String),
 }
 
-/// What a list of ids asks for.
+/// A parsed list of ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     All,
@@ -21,7 +21,7 @@ pub(super) enum Wanted {
     These(Vec<Id>),
 }
 
-/// Reads a list. `none` wins over anything else, and so does `all`.
+/// Parses a list. `none` has precedence, then `all`.
 pub(super) fn parse(ids: &[String]) -> Result<Wanted> {
     if ids.is_empty() {
         return Ok(Wanted::All);

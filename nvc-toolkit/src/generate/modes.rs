@@ -1,4 +1,4 @@
-//! Finds what each mode is about.
+//! Collects the devices of each mode.
 
 use std::path::Path;
 
@@ -19,13 +19,13 @@ use crate::gated;
 use crate::image::features::Feature;
 use crate::mode::has_tegra_files;
 
-/// Where the lists of a Jetson are.
+/// Directory of a Jetson's lists.
 const CSV: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const CSV_FILES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 const IMEX: &str = "/dev/nvidia-caps-imex-channels";
 const MOST_CHANNELS: u32 = 1 << 20;
 
-/// Nodes that no management container needs.
+/// Nodes excluded from management containers.
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
 pub(super) fn find(options: &Options) -> Result<Found> {
@@ -64,7 +64,7 @@ fn nvml(options: &Options) -> Result<Found> {
     let mut session = open(options)?;
     session.ready()?;
     let info = session.devices()?;
-    // A driver that does not say its version is known by the names of its files.
+    // If the driver does not report its version, it is derived from file names.
     let version = session.driver_version().ok();
     let dev_root = driver::dev_root(options)?;
     let chosen = devices::choose(options, &info, &dev_root)?;
@@ -133,7 +133,8 @@ fn management(options: &Options) -> Result<Found> {
     })
 }
 
-/// The driver's edits for containers that manage GPUs: no graphics, and they may make nodes and see all GPUs.
+/// Returns the driver's edits for management containers: without graphics, but with permission to create nodes and see
+/// all GPUs.
 fn for_managers(mut driver: DriverInfo, options: &Options) -> Edits {
     driver.graphics.clear();
     driver.graphics_links.clear();
@@ -231,7 +232,7 @@ fn wsl(options: &Options) -> Result<Found> {
         .add("/dev/dxg", &mut edits)
         .map_err(|_| Error::new(ErrorKind::NotFound, "/dev/dxg is missing"))?;
     let mut request = driver::request();
-    // The store has no version to compare with.
+    // The driver store has no version to compare with.
     request.policy.cuda_compat = CudaCompatMode::Disabled;
     let mut intents = plan::of_driver(&driver, &request);
     let program = wsl.store.join("nvidia-smi");
@@ -333,13 +334,13 @@ fn csv(options: &Options) -> Result<Found> {
     })
 }
 
-/// Links that programs look for beside mounted libraries.
+/// Returns links that programs expect beside mounted libraries.
 fn usual_links(edits: &Edits) -> Vec<String> {
     let links = |mount: &crate::cdi::Mount| {
         let path = HostPath::new(&mount.container_path);
         let library = catalogue::library_of(path.file_name())?;
         let name = path.file_name().to_str()?;
-        // Not for a development link among the libraries.
+        // Skips development links.
         name.strip_prefix(library.name)?.strip_prefix('.')?;
         let directory = path.parent();
         let links = library.file(path.clone()).links;
@@ -351,7 +352,7 @@ fn usual_links(edits: &Edits) -> Vec<String> {
     edits.mounts.iter().filter_map(links).flatten().collect()
 }
 
-/// Whether a link fits a pattern: `**/X` means its name, anything else the whole path.
+/// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path.
 fn is_ignored(patterns: &[String], path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     patterns

@@ -1,11 +1,11 @@
-//! Puts edits together: each once, sorted, and a device `all` of all devices.
+//! Merges edits: removes duplicates, sorts, and adds a device `all` with all devices.
 
 use std::collections::HashSet;
 
 use super::Hooks;
 use crate::cdi::{Device, Edits, Hook, Spec};
 
-/// Takes out what is there twice, sorts, and adds the device `all`.
+/// Removes duplicates, sorts, and adds the device `all`.
 pub(super) fn simplify(spec: &mut Spec, with_all: bool) {
     simplify_edits(&mut spec.container_edits);
     for device in &mut spec.devices {
@@ -51,7 +51,7 @@ fn once<T: Clone + Eq + std::hash::Hash>(items: &mut Vec<T>) {
     items.retain(|item| seen.insert(item.clone()));
 }
 
-/// Takes out what every container gets anyway, unless nothing would be left.
+/// Removes edits that are common to all containers, unless nothing would be left.
 fn without(edits: &mut Edits, common: &Edits) {
     let mut less = edits.clone();
     less.env.retain(|item| !common.env.contains(item));
@@ -64,7 +64,7 @@ fn without(edits: &mut Edits, common: &Edits) {
     }
 }
 
-/// Takes out the groups of nodes.
+/// Removes the groups of nodes.
 pub(super) fn without_groups(spec: &mut Spec) {
     let devices = spec
         .devices
@@ -79,7 +79,7 @@ pub(super) fn without_groups(spec: &mut Spec) {
     }
 }
 
-/// Makes one hook of all: arguments keep their names, hooks without arguments become flags.
+/// Merges all hooks into one: arguments keep their names, hooks without arguments become flags.
 pub(super) fn merge_hooks(spec: &mut Spec, hooks: &Hooks) {
     let devices = spec
         .devices

@@ -1,4 +1,4 @@
-//! Reads which parts of the driver a container asks for.
+//! Parses the requested parts of the driver.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ const VARIABLE: &str = "NVIDIA_DRIVER_CAPABILITIES";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u8);
 
-/// In alphabetical order, which is that of nvidia-container-cli's options.
+/// In alphabetical order, the order of nvidia-container-cli's options.
 const NAMES: [&str; 7] = [
     "compat32", "compute", "display", "graphics", "ngx", "utility", "video",
 ];
@@ -22,30 +22,30 @@ impl Capabilities {
     /// Every capability.
     pub const ALL: Self = Self(0x7f);
 
-    /// The capability of this name.
+    /// Returns the capability of this name.
     pub fn named(name: &str) -> Option<Self> {
         let index = NAMES.iter().position(|known| *known == name)?;
         Some(Self(1 << index))
     }
 
-    /// Both sets.
+    /// Returns the union.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What both sets have.
+    /// Returns the intersection.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether all of `other` is in the set.
+    /// Returns true if the set includes `other`.
     pub fn contains(self, other: Self) -> bool {
         self.and(other) == other
     }
 
-    /// The names, in alphabetical order.
+    /// Returns the names, in alphabetical order.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let bits = (0..).zip(NAMES);
         bits.filter(move |(bit, _)| self.0 & (1 << bit) != 0)
@@ -59,7 +59,7 @@ impl fmt::Display for Capabilities {
     }
 }
 
-/// The set that a configuration supports; exactly `all` is every capability, nothing is none.
+/// Parses the supported set of a configuration; exactly `all` is every capability, empty is none.
 pub(super) fn supported(text: &str) -> Result<Capabilities, Error> {
     if text == "all" {
         return Ok(Capabilities::ALL);
@@ -72,12 +72,12 @@ pub(super) fn supported(text: &str) -> Result<Capabilities, Error> {
     }
 }
 
-/// The capabilities that a container gets, of those that are supported.
+/// Returns the supported capabilities that a container gets.
 ///
 /// # Errors
-/// One is asked for that is not supported.
+/// A requested one is not supported.
 pub fn of(environment: &Environment, supported: Capabilities) -> Result<Capabilities, Error> {
-    let ordinary = Capabilities(0b10_0010); // compute and utility
+    let ordinary = Capabilities(0b10_0010); // compute, utility
     let text = match environment.get(VARIABLE) {
         None if legacy::is_legacy(environment) => return Ok(supported),
         None | Some("") => return Ok(ordinary.and(supported)),
@@ -97,13 +97,13 @@ pub fn of(environment: &Environment, supported: Capabilities) -> Result<Capabili
     })
 }
 
-/// Whether a container asks for pictures in words; no default counts.
+/// Returns true if a container requests graphics explicitly; defaults do not count.
 pub fn asks_for_graphics(environment: &Environment) -> bool {
     let text = environment.get(VARIABLE).unwrap_or_default();
     words(text).any(|word| matches!(word, "all" | "graphics" | "display"))
 }
 
-/// The known capabilities of a list, and the unknown words in it.
+/// Splits a list into known capabilities and unknown words.
 fn read(text: &str) -> (Capabilities, BTreeSet<&str>) {
     let mut set = Capabilities::NONE;
     let mut unknown = BTreeSet::new();

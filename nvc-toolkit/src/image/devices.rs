@@ -1,4 +1,4 @@
-//! Reads which GPUs and which IMEX channels a container asks for.
+//! Parses the requested GPUs and IMEX channels.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ pub enum Devices {
     None,
     /// Every GPU.
     All,
-    /// GPUs by index, UUID, MIG index or CDI name: at least one, none of them twice, none empty.
+    /// GPUs by index, UUID, MIG index or CDI name: at least one, without duplicates and empty names.
     Names(Vec<String>),
 }
 
 impl Devices {
-    /// As nvidia-container-cli and CDI want them: `all` by that name, no GPUs as no names.
+    /// Returns the names for nvidia-container-cli and CDI: `all` for all, empty for no GPUs.
     pub fn names(&self) -> Vec<&str> {
         match self {
             Self::None => Vec::new(),
@@ -30,16 +30,16 @@ impl Devices {
     }
 }
 
-/// Where a request came from.
+/// Origin of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// These annotations.
     Annotations(Vec<String>),
-    /// Mounts at places that name devices.
+    /// Mounts whose destinations name devices.
     Mounts,
     /// These variables.
     Environment(Vec<String>),
-    /// An image from before there was a variable.
+    /// An image from before the variable existed.
     LegacyImage,
 }
 
@@ -54,16 +54,16 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// GPUs that a container asks for and may have.
+/// Requested GPUs that the container may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// The GPUs.
     pub devices: Devices,
-    /// Where the wish is written.
+    /// Origin of the request.
     pub origin: Origin,
 }
 
-/// The GPUs a container gets, and a warning if it asked in a way that does not count.
+/// Returns the granted GPUs, and a warning about an ignored request.
 pub fn wish(container: &Container, policy: &Policy) -> (Option<Wish>, Vec<String>) {
     if let Some(wish) = from_annotations(container, policy) {
         return (Some(wish), Vec::new());
@@ -91,7 +91,7 @@ pub fn wish(container: &Container, policy: &Policy) -> (Option<Wish>, Vec<String
     }
 }
 
-/// The IMEX channels of a container that gets GPUs, and a warning if it asked in a way that does not count.
+/// Returns the IMEX channels of a GPU container, and a warning about an ignored request.
 pub fn imex_channels(container: &Container, policy: &Policy) -> (Vec<String>, Option<String>) {
     if policy.ignore_imex {
         return (Vec::new(), None);
@@ -102,7 +102,7 @@ pub fn imex_channels(container: &Container, policy: &Policy) -> (Vec<String>, Op
             return (channels, None);
         }
     }
-    // All channels would be authority over every other tenant's memory: only the administrator's mounts can say so.
+    // All channels would give access to every other tenant's memory: only the administrator's mounts can request them.
     let list = container.environment.get(IMEX_CHANNELS).and_then(list);
     let Some(Devices::Names(channels)) = list else {
         return (Vec::new(), None);
@@ -162,7 +162,7 @@ fn from_environment(environment: &Environment, policy: &Policy) -> Option<Wish> 
     })
 }
 
-/// Reads a list as variables have it; None if it asks for nothing.
+/// Parses a variable's list; None if it requests nothing.
 pub(super) fn list(text: &str) -> Option<Devices> {
     let names = distinct(text.split(','));
     if names.is_empty() || names.iter().any(|name| name == "void") {
@@ -176,7 +176,7 @@ pub(super) fn list(text: &str) -> Option<Devices> {
     })
 }
 
-/// Names without blanks around them, empty ones and repetitions.
+/// Trims names, and drops empty ones and duplicates.
 pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut seen = HashSet::new();
     names

@@ -1,10 +1,10 @@
-//! Keeps the environment of a container's process: one value for each name.
+//! Holds the environment of a container's process, with one value per name.
 
 use std::collections::HashMap;
 
 use super::Error;
 
-/// The variables of a process, in the order in which their names first appear.
+/// The variables of a process, in the order of first appearance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: Vec<(String, String)>,
@@ -12,7 +12,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads entries `NAME=VALUE`; the last of one name counts, as in the process itself.
+    /// Parses entries `NAME=VALUE`; the last one for a name counts, as in the process itself.
     ///
     /// # Errors
     /// An entry without `=`.
@@ -33,18 +33,18 @@ impl Environment {
         Ok(all)
     }
 
-    /// The value of a variable; None if it is not set.
+    /// Returns the value of a variable; None if it is unset.
     pub fn get(&self, name: &str) -> Option<&str> {
         let index = self.by_name.get(name)?;
         Some(&self.variables[*index].1)
     }
 
-    /// Whether a variable is set and not empty.
+    /// Returns true if a variable is set and not empty.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !value.is_empty())
     }
 
-    /// Names and values.
+    /// Iterates over names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.variables
             .iter()
@@ -52,7 +52,7 @@ impl Environment {
     }
 }
 
-/// An entry for a message: images choose its length.
+/// Shortens an entry for a message: images choose its length.
 fn shortened(entry: &str) -> String {
     const LONGEST: usize = 200;
     match entry.char_indices().nth(LONGEST) {

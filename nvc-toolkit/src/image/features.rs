@@ -1,8 +1,8 @@
-//! Reads which further kinds of devices a GPU container asks for by switches of their own.
+//! Parses requests for other kinds of devices, each of which has its own variable.
 
 use super::Environment;
 
-/// A kind of device beside the GPUs.
+/// A kind of device other than GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Feature {
     /// GPUDirect Storage.
@@ -16,10 +16,10 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All of them, in the order in which they are put into a container.
+    /// All of them, in the order in which they are added to a container.
     pub const ALL: [Self; 4] = [Self::Gds, Self::Mofed, Self::Gdrcopy, Self::Nvswitch];
 
-    /// The variable that asks for it.
+    /// Returns the variable that requests it.
     pub fn variable(self) -> &'static str {
         match self {
             Self::Gds => "NVIDIA_GDS",
@@ -30,7 +30,7 @@ impl Feature {
     }
 }
 
-/// The features that a container asks for.
+/// Returns the features that a container requests.
 pub fn of(environment: &Environment) -> Vec<Feature> {
     let asked = |feature: &Feature| environment.get(feature.variable()) == Some("enabled");
     Feature::ALL.into_iter().filter(asked).collect()

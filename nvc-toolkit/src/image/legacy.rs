@@ -1,24 +1,24 @@
-//! Recognises CUDA images from before there were variables that ask for devices, and reads their CUDA version.
+//! Recognises CUDA images from before the variables for devices existed, and reads their CUDA version.
 
 use super::Environment;
 
 const CUDA_VERSION: &str = "CUDA_VERSION";
 
-/// Whether an image is that old: it names its CUDA version, and no requirement.
+/// Returns true if an image is that old: it has a CUDA version, but no requirement.
 pub(super) fn is_legacy(environment: &Environment) -> bool {
     environment.has(CUDA_VERSION) && !environment.has("NVIDIA_REQUIRE_CUDA")
 }
 
-/// `MAJOR.MINOR` of the image's CUDA version.
+/// Returns `MAJOR.MINOR` of the image's CUDA version.
 ///
 /// # Errors
-/// The text, if it is no version.
+/// The text, if it is not a version.
 pub(super) fn cuda_version(environment: &Environment) -> Result<String, String> {
     let text = environment.get(CUDA_VERSION).unwrap_or_default();
     major_minor(text).ok_or_else(|| text.to_owned())
 }
 
-/// Reads `[v]A`, `[v]A.B` or `[v]A.B.C` with what semantic versions allow behind three parts.
+/// Parses `[v]A`, `[v]A.B` or `[v]A.B.C` with the suffixes that semantic versions allow after three parts.
 fn major_minor(text: &str) -> Option<String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let core_end = text.find(['-', '+']).unwrap_or(text.len());
@@ -40,7 +40,7 @@ fn major_minor(text: &str) -> Option<String> {
     Some(format!("{major}.{minor}"))
 }
 
-/// Whether this is a pre-release, a build or both.
+/// Returns true for a pre-release, a build or both.
 fn is_suffix(suffix: &str) -> bool {
     let (pre_release, build) = match suffix.split_once('+') {
         Some((pre_release, build)) => (pre_release, Some(build)),

@@ -1,22 +1,23 @@
-//! Reads requests that are made by mounts: `/dev/null` at a place below a directory that names a device.
+//! Parses requests by mounts: `/dev/null` mounted in a certain directory under the name of a device.
 //!
-//! A container cannot make these itself, so an administrator who does not trust images can have requests in this form only.
+//! A container cannot make these mounts itself, so an administrator who does not trust images can accept only this kind
+//! of request.
 
 use super::devices::distinct;
 use super::qualified;
 
 const DIRECTORY: &str = "/var/run/nvidia-container-devices";
 
-/// A mount of the container, as config.json has it.
+/// A mount of the container, from config.json.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// What is mounted.
+    /// Source.
     pub source: String,
-    /// Where it is mounted.
+    /// Mount point.
     pub destination: String,
 }
 
-/// The GPUs that mounts name.
+/// Returns the GPUs that mounts name.
 pub(super) fn devices(mounts: &[Mount]) -> Vec<String> {
     let names: Vec<String> = names(mounts)
         .filter(|name| !name.starts_with("imex/"))
@@ -28,13 +29,13 @@ pub(super) fn devices(mounts: &[Mount]) -> Vec<String> {
     distinct(names.iter().map(String::as_str))
 }
 
-/// The IMEX channels that mounts name.
+/// Returns the IMEX channels that mounts name.
 pub(super) fn imex_channels(mounts: &[Mount]) -> Vec<String> {
     let names: Vec<String> = names(mounts).collect();
     distinct(names.iter().filter_map(|name| name.strip_prefix("imex/")))
 }
 
-/// What mounts of `/dev/null` say behind the directory.
+/// Returns the names of `/dev/null` mounts in the directory.
 fn names(mounts: &[Mount]) -> impl Iterator<Item = String> {
     mounts
         .iter()
@@ -46,7 +47,7 @@ fn names(mounts: &[Mount]) -> impl Iterator<Item = String> {
         })
 }
 
-/// `vendor/class=device` of `vendor/class/device` or of itself.
+/// Returns `vendor/class=device` for `vendor/class/device` or itself.
 fn qualified_name(name: &str) -> Option<String> {
     let mut name = name.to_owned();
     if !name.contains('=') {

@@ -1,23 +1,24 @@
-//! Says whether a container is privileged, by the form that its version of the OCI specification has.
+//! Determines whether a container is privileged, by the rules of its version of the OCI specification.
 
 use std::cmp::Ordering;
 
 /// The capabilities of a container's process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinuxCapabilities {
-    /// One list, as drafts of the specification had it.
+    /// One list, as in drafts of the specification.
     Flat(Vec<String>),
     /// Five sets; only this one matters here.
     Bounding(Vec<String>),
 }
 
-/// Whether a process with these capabilities can do nearly everything on the host anyway.
+/// Returns true if a process with these capabilities is effectively unrestricted on the host.
 pub fn is_privileged(capabilities: &LinuxCapabilities) -> bool {
     let (LinuxCapabilities::Flat(names) | LinuxCapabilities::Bounding(names)) = capabilities;
     names.iter().any(|name| name == "CAP_SYS_ADMIN")
 }
 
-/// Whether capabilities are one list in this version of the specification: from 1.0.0-rc1 until before 1.0.0-rc5.
+/// Returns true if capabilities are one list in this version of the specification: from 1.0.0-rc1 until before
+/// 1.0.0-rc5.
 pub fn has_flat_capabilities(version: &str) -> bool {
     let Some(version) = Version::parse(version) else {
         return false;
@@ -51,7 +52,7 @@ impl<'a> Version<'a> {
             *core.get_mut(parts)? = part.parse().ok().filter(|_| plain)?;
             parts += 1;
         }
-        // Shorthands have nothing behind them.
+        // Abbreviated versions have no suffix.
         (parts == 3 || pre_release.is_none()).then_some(Self { core, pre_release })
     }
 
@@ -67,7 +68,7 @@ impl<'a> Version<'a> {
     }
 }
 
-/// Part by part: numbers by value and before words, words by their letters; what is longer comes later.
+/// Compares part by part: numbers by value and before words, words alphabetically; longer ones are later.
 fn compare_pre_releases(one: &str, other: &str) -> Ordering {
     let (mut ones, mut others) = (one.split('.'), other.split('.'));
     loop {

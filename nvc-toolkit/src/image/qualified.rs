@@ -1,6 +1,6 @@
 //! Recognises fully qualified CDI device names: `vendor/class=device`.
 
-/// A qualified name, taken apart.
+/// The parts of a qualified name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qualified<'a> {
     /// `vendor/class`.
@@ -9,7 +9,7 @@ pub struct Qualified<'a> {
     pub device: &'a str,
 }
 
-/// Takes a name apart; None if it is not qualified.
+/// Splits a name; None if it is not qualified.
 pub fn parse(name: &str) -> Option<Qualified<'_>> {
     let (kind, device) = name.split_once('=')?;
     let (vendor, class) = kind.split_once('/')?;
@@ -30,7 +30,7 @@ pub fn parse(name: &str) -> Option<Qualified<'_>> {
     (is_name(vendor) && is_name(class) && is_device(device)).then_some(Qualified { kind, device })
 }
 
-/// Whether a name is qualified.
+/// Returns true if a name is qualified.
 pub fn is_qualified(name: &str) -> bool {
     parse(name).is_some()
 }

@@ -1,11 +1,11 @@
-//! Reads what a container demands of the driver and of its GPUs.
+//! Collects a container's requirements on the driver and on its GPUs.
 
 use super::{Environment, Error, legacy};
 
-/// The requirements of a container, in the language that libnvc evaluates.
+/// Returns the requirements of a container, in libnvc's language.
 ///
 /// # Errors
-/// An old image names a CUDA version that is none.
+/// An old image has an invalid CUDA version.
 pub fn of(environment: &Environment, disabled: bool) -> Result<Vec<String>, Error> {
     if disabled || is_disabled(environment) {
         return Ok(Vec::new());
@@ -13,7 +13,7 @@ pub fn of(environment: &Environment, disabled: bool) -> Result<Vec<String>, Erro
     let mut requirements: Vec<String> = environment
         .iter()
         .filter(|(name, _)| {
-            // Jetson images say with this one which files they want.
+            // Jetson images select files by this one.
             name.starts_with("NVIDIA_REQUIRE_") && !name.starts_with("NVIDIA_REQUIRE_JETPACK")
         })
         .map(|(_, value)| value.to_owned())
@@ -25,7 +25,7 @@ pub fn of(environment: &Environment, disabled: bool) -> Result<Vec<String>, Erro
     Ok(requirements)
 }
 
-/// Whether the container itself says that nothing is to be checked.
+/// Returns true if the container disables requirements.
 fn is_disabled(environment: &Environment) -> bool {
     let value = environment
         .get("NVIDIA_DISABLE_REQUIRE")

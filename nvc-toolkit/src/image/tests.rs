@@ -1,4 +1,4 @@
-//! Tests of the decision who gets a GPU: tables of what is asked, and properties that hold of every container.
+//! Tests the decision about GPUs: tables of requests, and properties that hold for every container.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,8 @@ fn asked(container: &Container, policy: &Policy) -> Option<Request> {
     request(container, policy).unwrap().request
 }
 
-/// The GPUs of a container with this value of the variable: `-` for no GPU container, `none` for one without GPUs.
+/// Returns the GPUs of a container with this value of the variable: `-` for no GPU container, `none` for one without
+/// GPUs.
 fn visible(value: &str) -> String {
     let env = format!("NVIDIA_VISIBLE_DEVICES={value}");
     match asked(&container(&[&env]), &policy()).map(|request| request.devices) {
@@ -250,7 +251,7 @@ fn annotations_count_where_a_prefix_says_so() {
         request.devices.names(),
         ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
     );
-    // An annotation without a name asks for nothing, and hides nothing.
+    // An annotation without a name requests nothing, and does not override others.
     let empty = Container {
         annotations: vec![("cdi.k8s.io/a".into(), " ,".into())],
         ..asking
@@ -447,7 +448,7 @@ fn qualified_names_are_those_of_cdi() {
     }
 }
 
-/// Words that mean something, and some that do not.
+/// Generates words, meaningful or not.
 fn word() -> impl Strategy<Value = String> {
     let words = [
         "all",

@@ -1,4 +1,4 @@
-//! Reads config.json of a bundle and puts a changed one in its place.
+//! Reads a bundle's config.json and replaces it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Longest config.json: annotations of a megabyte are real, a hundred times that is a mistake or an attack.
+/// Size limit of config.json: annotations of a megabyte are real, a hundred times that is an error or an attack.
 pub const LONGEST: u64 = 16 << 20;
 
 /// Reads a config.json.
@@ -27,16 +27,16 @@ pub fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts `text` in the place of a config.json: readers find the old file or the new one, never half of one.
+/// Replaces a config.json: readers see the old file or the new one, never a partial one.
 ///
-/// The new file has the old one's owner, mode and SELinux label. Where a directory entry cannot be replaced (a file
-/// that is a mount point, a directory that cannot be written) the file is overwritten. Nothing is synchronised: after
-/// a crash of the machine no container is left that needs the file.
+/// The new file has the old one's owner, mode and SELinux label. If the directory entry cannot be replaced (a mount
+/// point, a read-only directory), the file is overwritten. Nothing is synced: after a crash of the machine no container
+/// needs the file.
 ///
 /// # Errors
 /// The file cannot be written either way.
 pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    // A link stays a link: what it leads to is replaced.
+    // A symlink stays: its target is replaced.
     let file = fs::canonicalize(file)?;
     match exchange(&file, text) {
         Err(error) if cannot_be_exchanged(&error) => overwrite(&file, text),
@@ -60,7 +60,7 @@ fn exchange(file: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = Temporary::create(file)?;
     let new = &temporary.file;
     let facts = old.metadata()?;
-    // The owner first: changing it takes away what the mode gives.
+    // The owner first, because changing it clears mode bits.
     let there = new.metadata()?;
     if (there.uid(), there.gid()) != (facts.uid(), facts.gid()) {
         std::os::unix::fs::fchown(new, Some(facts.uid()), Some(facts.gid()))?;
@@ -73,12 +73,12 @@ fn exchange(file: &Path, text: &[u8]) -> io::Result<()> {
 
 fn overwrite(file: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(file)?;
-    // Written before it is cut: a full disk leaves the file's end behind, not an empty file.
+    // Written before it is truncated, so that a full disk does not leave an empty file.
     file.write_all(text)?;
     file.set_len(text.len() as u64)
 }
 
-/// Gives the new file the label of the old one, where files have labels.
+/// Copies the old file's label to the new one, if files have labels.
 fn copy_label(old: &File, new: &File) -> io::Result<()> {
     const NAME: &str = "security.selinux";
     let mut label = vec![0; 256];
@@ -89,13 +89,13 @@ fn copy_label(old: &File, new: &File) -> io::Result<()> {
     };
     label.truncate(length);
     match rustix::fs::fsetxattr(new, NAME, &label, rustix::fs::XattrFlags::empty()) {
-        // A kernel without SELinux lets nobody set what an image has.
+        // Without SELinux in the kernel, a label that comes from an image cannot be set.
         Err(Errno::OPNOTSUPP) | Ok(()) => Ok(()),
         Err(number) => Err(number.into()),
     }
 }
 
-/// A new file beside the old one; it is removed unless it takes the old one's place.
+/// A new file beside the old one; removed on drop unless it has replaced the old one.
 struct Temporary {
     file: File,
     path: PathBuf,
@@ -114,7 +114,7 @@ impl Temporary {
                 .open(&path)
         };
         let file = match create() {
-            // Left by a process of the same number that was killed.
+            // Left by a killed process with the same pid.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs::remove_file(&path)?;
                 create()?
@@ -139,7 +139,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.renamed {
-            // It is ours alone; where it cannot be removed, it could not be made.
+            // It is ours; if it cannot be removed, it could not be created.
             let _ = fs::remove_file(&self.path);
         }
     }

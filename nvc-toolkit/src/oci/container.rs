@@ -1,4 +1,5 @@
-//! Takes from config.json what decides about GPUs: environment, mounts, annotations, privilege; and the root.
+//! Extracts from config.json the members that decide about GPUs: environment, mounts, annotations, privilege; and the
+//! root.
 
 use std::fmt;
 
@@ -8,31 +9,31 @@ use super::lenient::{self, Mismatch, as_texts, list, member, mismatch, object, t
 use crate::image::privilege::{self, LinuxCapabilities};
 use crate::image::{self, Environment, Mount};
 
-/// What a container's config.json says.
+/// The relevant content of a container's config.json.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// `ociVersion`; empty if absent.
     pub version: String,
     /// `root.path`; None if there is no `root`.
     pub root: Option<String>,
-    /// Whether there is a `process`.
+    /// True if there is a `process`.
     pub has_process: bool,
-    /// `process.env`, not yet taken apart.
+    /// `process.env`, unparsed.
     pub environment: Vec<String>,
     /// `mounts`.
     pub mounts: Vec<Mount>,
     /// `annotations`.
     pub annotations: Vec<(String, String)>,
-    /// Whether the process is privileged.
+    /// True if the process is privileged.
     pub privileged: bool,
 }
 
-/// Why config.json cannot be understood.
+/// The reason why config.json is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// It is no JSON, or a member has another type.
+    /// It is not JSON, or a member has the wrong type.
     Decode(String),
-    /// The capabilities do not have the form that the file's version has.
+    /// The capabilities do not have the form of the file's version.
     Capabilities(String),
 }
 
@@ -53,10 +54,10 @@ impl From<Mismatch> for Error {
     }
 }
 
-/// Reads config.json.
+/// Parses config.json.
 ///
 /// # Errors
-/// The value is no object, or a member that decides about GPUs has another type.
+/// The value is not an object, or a relevant member has the wrong type.
 pub fn facts(value: &Value) -> Result<Facts, Error> {
     let spec = match value {
         Value::Object(spec) => spec,
@@ -89,10 +90,10 @@ pub fn facts(value: &Value) -> Result<Facts, Error> {
 }
 
 impl Facts {
-    /// The container as the decision about GPUs sees it.
+    /// Returns the input for the decision about GPUs.
     ///
     /// # Errors
-    /// An entry of the environment is no variable.
+    /// An entry of the environment is not a variable.
     pub fn container(&self) -> Result<image::Container, image::Error> {
         Ok(image::Container {
             environment: Environment::new(&self.environment)?,

@@ -1,7 +1,7 @@
-//! Applies CDI edits to config.json, the way engines do.
+//! Applies CDI edits to config.json like engines do.
 //!
-//! What was there before is told from what these edits add: several equal rules of one application stay, as engines
-//! write them, but a second application of the same edits changes nothing.
+//! Existing entries are distinguished from those these edits add: several equal rules of one application are kept, as
+//! engines write them, but a second application of the same edits changes nothing.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::paths::clean;
 use super::spec::Spec;
 use crate::cdi::{DeviceNode, Edits, Hook, Mount};
 
-/// What the host says about a device node.
+/// A device node of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostNode {
     /// `b`, `c` or `p`.
@@ -26,11 +26,10 @@ pub struct HostNode {
     pub mode: u32,
 }
 
-/// Applies edits, those of one specification after those of another; `look_up` describes the node at a path of the host.
+/// Applies the edits of specifications in order; `look_up` describes the node at a host path.
 ///
 /// # Errors
-/// A node that is missing or of another type than the edits say, a member of config.json of another type than the
-/// specification has.
+/// A node is missing or has another type than in the edits, or a member of config.json has the wrong type.
 pub fn apply(
     spec: &mut Spec,
     all: &[Edits],
@@ -62,15 +61,15 @@ pub fn apply(
     Ok(())
 }
 
-/// Appends variables. Those of the container stay, also of the same name: consumers take the last one. A variable that
-/// one specification sets twice is there once.
+/// Appends variables. The container's own stay, even with the same name: consumers use the last one. A variable that
+/// one specification sets twice appears once.
 fn environment(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
     if all.iter().all(|edits| edits.env.is_empty()) {
         return Ok(());
     }
     let env = spec.list(&["process", "env"])?;
     let name_of = |entry: &str| entry.split('=').next().unwrap_or_default().to_owned();
-    // What was said last before: an application of the same edits before this one.
+    // The last value set before: by an earlier application of the same edits.
     let mut said: HashMap<String, String> = HashMap::new();
     for entry in env.iter().filter_map(Value::as_str) {
         said.insert(name_of(entry), entry.to_owned());
@@ -130,7 +129,7 @@ fn device_nodes(
     }
 
     let rules = spec.list(&["linux", "resources", "devices"])?;
-    // A rule counts as there only if no later one takes it back.
+    // A rule counts as present only if no later rule revokes it.
     let denial = rules
         .iter()
         .rposition(|rule| rule.get("allow") != Some(&json!(true)));
@@ -153,7 +152,7 @@ fn device_nodes(
     Ok(())
 }
 
-/// A node with everything that the host knows about it.
+/// A node completed with the host's data.
 struct Complete<'a> {
     node: &'a DeviceNode,
     kind: String,
@@ -203,7 +202,7 @@ fn complete<'a>(
     })
 }
 
-/// The user or group of the process, unless that is root's.
+/// Returns the user or group of the process, unless that is root's.
 fn process_id(spec: &Spec, name: &str) -> Option<u64> {
     let process = member(spec.value().as_object()?, "process")?;
     let user = member(process.as_object()?, "user")?;
@@ -230,7 +229,7 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
         }
         mounts.push(Value::Object(entry));
     }
-    // What lies deeper comes later, or it would be hidden.
+    // Deeper mounts come later; otherwise they would be hidden.
     mounts.sort_by_cached_key(|mount| {
         let destination = text_of(mount, "destination").unwrap_or_default();
         clean(destination).matches('/').count()
@@ -262,7 +261,7 @@ fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
     Ok(())
 }
 
-/// A member that is a text.
+/// Returns a string member.
 fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
     member(value.as_object()?, name)?.as_str()
 }

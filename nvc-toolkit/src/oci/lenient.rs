@@ -1,15 +1,15 @@
-//! Reads JSON as leniently as the programs that we replace: names match in any case, what follows the first value is
+//! Parses JSON as leniently as the programs that we replace: names match in any case, data after the first value is
 //! ignored, and bytes that are not UTF-8 become replacement characters.
 
 use serde_json::{Map, Value};
 
-/// A value of another type than expected: where, and what was expected.
+/// A value of the wrong type: its position, and the expected type.
 pub type Mismatch = String;
 
-/// The first JSON value of a text.
+/// Parses the first JSON value of a text.
 ///
 /// # Errors
-/// The parser's words, with line and column.
+/// The parser's message, with line and column.
 pub fn first_value(bytes: &[u8]) -> Result<Value, String> {
     let text = String::from_utf8_lossy(bytes);
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
@@ -20,7 +20,7 @@ pub fn first_value(bytes: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// The member of this name, in any case; the last one of several. Null counts as absent.
+/// Returns the member of this name, in any case; the last one of several. Null counts as absent.
 pub fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     object
         .iter()
@@ -30,10 +30,10 @@ pub fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Valu
         .filter(|value| !value.is_null())
 }
 
-/// The member, which must be an object.
+/// Returns the member, which must be an object.
 ///
 /// # Errors
-/// It is something else.
+/// It has another type.
 pub fn object<'a>(
     parent: &'a Map<String, Value>,
     name: &str,
@@ -43,20 +43,20 @@ pub fn object<'a>(
         .transpose()
 }
 
-/// The member, which must be a text; empty if it is absent.
+/// Returns the member, which must be a string; empty if it is absent.
 ///
 /// # Errors
-/// It is something else.
+/// It has another type.
 pub fn text<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a str, Mismatch> {
     member(parent, name).map_or(Ok(""), |value| {
         value.as_str().ok_or_else(|| mismatch(name, "a text"))
     })
 }
 
-/// The member, which must be a list; empty if it is absent.
+/// Returns the member, which must be a list; empty if it is absent.
 ///
 /// # Errors
-/// It is something else.
+/// It has another type.
 pub fn list<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a [Value], Mismatch> {
     member(parent, name).map_or(Ok(&[]), |value| {
         value
@@ -66,18 +66,18 @@ pub fn list<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a [Value
     })
 }
 
-/// The member, which must be a list of texts; empty if it is absent.
+/// Returns the member, which must be a list of strings; empty if it is absent.
 ///
 /// # Errors
-/// It is something else.
+/// It has another type.
 pub fn texts<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<Vec<&'a str>, Mismatch> {
     as_texts(list(parent, name)?, name)
 }
 
-/// The values, which must be texts.
+/// Returns the values, which must be strings.
 ///
 /// # Errors
-/// One is something else.
+/// One has another type.
 pub fn as_texts<'a>(values: &'a [Value], name: &str) -> Result<Vec<&'a str>, Mismatch> {
     let text = |value: &'a Value| match value {
         Value::Null => Some(""),
@@ -90,7 +90,7 @@ pub fn as_texts<'a>(values: &'a [Value], name: &str) -> Result<Vec<&'a str>, Mis
         .ok_or_else(|| mismatch(name, "a list of texts"))
 }
 
-/// The words for a member of another type.
+/// Formats the error for a member of the wrong type.
 pub fn mismatch(name: &str, expected: &str) -> Mismatch {
     format!("{name}: expected {expected}")
 }

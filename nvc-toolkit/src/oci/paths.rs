@@ -1,8 +1,8 @@
-//! Cleans paths by their text, as the programs that we replace do: no link is followed.
+//! Cleans paths lexically, like the programs that we replace: no symlink is followed.
 
 use std::path::{Path, PathBuf};
 
-/// The path without `.`, `..` and doubled slashes; `.` if nothing is left.
+/// Returns the path without `.`, `..` and doubled slashes; `.` if nothing is left.
 pub fn clean(path: &str) -> String {
     let absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -27,7 +27,7 @@ pub fn clean(path: &str) -> String {
     }
 }
 
-/// The path made absolute against `directory`, and cleaned.
+/// Makes a path absolute relative to `directory`, and cleans it.
 pub fn absolute(path: &str, directory: &Path) -> PathBuf {
     if path.starts_with('/') {
         clean(path).into()

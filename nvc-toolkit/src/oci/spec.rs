@@ -1,4 +1,4 @@
-//! Edits single members of config.json and knows whether anything changed.
+//! Edits single members of config.json and tracks whether anything changed.
 
 use serde_json::{Map, Value};
 
@@ -9,28 +9,28 @@ use super::lenient;
 pub struct Spec(Value);
 
 impl Spec {
-    /// A tree that was read.
+    /// Wraps a parsed tree.
     pub fn new(value: Value) -> Self {
         match value {
-            // A file with nothing but null is an empty specification.
+            // A file with only null is an empty specification.
             Value::Null => Self(Value::Object(Map::new())),
             other => Self(other),
         }
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub fn value(&self) -> &Value {
         &self.0
     }
 
-    /// The text to be written: one line.
+    /// Serialises the tree on one line.
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.0.to_string().into_bytes();
         text.push(b'\n');
         text
     }
 
-    /// Whether the member at this path is there.
+    /// Returns true if the member at this path exists.
     pub fn has(&self, path: &[&str]) -> bool {
         let mut value = &self.0;
         for name in path {
@@ -45,10 +45,10 @@ impl Spec {
         true
     }
 
-    /// The list at this path; it and what leads to it is made where it is missing.
+    /// Returns the list at this path; creates it and its parents if missing.
     ///
     /// # Errors
-    /// A member on the way is something else.
+    /// A member in the path has another type.
     pub fn list(&mut self, path: &[&str]) -> Result<&mut Vec<Value>, String> {
         let Some((last, parents)) = path.split_last() else {
             return Err("no path".into());
@@ -62,10 +62,10 @@ impl Spec {
             .ok_or_else(|| format!("{}: expected a list", path.join(".")))
     }
 
-    /// The object at this path; it and what leads to it is made where it is missing.
+    /// Returns the object at this path; creates it and its parents if missing.
     ///
     /// # Errors
-    /// A member on the way is something else.
+    /// A member in the path has another type.
     pub fn object(&mut self, path: &[&str]) -> Result<&mut Map<String, Value>, String> {
         let wrong = || format!("{}: expected an object", path.join("."));
         let mut object = self.0.as_object_mut().ok_or_else(wrong)?;
@@ -80,7 +80,7 @@ impl Spec {
     }
 }
 
-/// The member of this name, in any case: the last one, which is the one that counts. A new one is null.
+/// Returns the member of this name, in any case: the last one, which is the one that counts. A new one is null.
 fn member_of<'a>(object: &'a mut Map<String, Value>, name: &str) -> &'a mut Value {
     let found = object
         .keys()

@@ -1,22 +1,22 @@
-//! Reads the state of a container, which a runtime writes to the standard input of its hooks.
+//! Parses the state of a container, which a runtime passes to its hooks on standard input.
 
 use serde_json::{Number, Value};
 
 use super::lenient::{first_value, member, mismatch, text};
 
-/// What the prestart hook wants to know of a container.
+/// The state that the prestart hook needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The process in whose namespaces the container is; 0 if the runtime did not say.
+    /// The process in whose namespaces the container is; 0 if unknown.
     pub pid: i64,
     /// The directory of config.json; empty for the current one.
     pub bundle: String,
 }
 
-/// Reads a state.
+/// Parses a state.
 ///
 /// # Errors
-/// The text is no JSON object, or a member has another type.
+/// The text is not a JSON object, or a member has the wrong type.
 pub fn read(bytes: &[u8]) -> Result<State, String> {
     let value = first_value(bytes)?;
     let state = match &value {
@@ -31,7 +31,7 @@ pub fn read(bytes: &[u8]) -> Result<State, String> {
             .and_then(Number::as_i64)
             .ok_or_else(|| mismatch("pid", "an integer"))?,
     };
-    // Old versions of runc spell it the other way.
+    // Old versions of runc spell it differently.
     let (bundle, old) = (text(state, "bundle")?, text(state, "bundlePath")?);
     let bundle = if bundle.is_empty() { old } else { bundle };
     Ok(State {
