@@ -1,4 +1,4 @@
-//! Reads a hook's words: `--name value`, `--name=value`, also with one dash.
+//! Parses a hook's arguments: `--name value`, `--name=value`, also with one dash.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use crate::{Failure, Result};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opt {
     pub(crate) name: &'static str,
-    /// The name of its value; none for a flag.
+    /// The name of its value; None for a flag.
     pub(crate) value: Option<&'static str>,
     /// Values may be separated by commas.
     pub(crate) is_list: bool,
@@ -31,14 +31,14 @@ pub(crate) const EVERY: [Opt; 2] = [
     },
 ];
 
-/// Words that are read one after another.
+/// Words that are consumed one by one.
 #[derive(Debug)]
 pub(crate) struct Words {
     words: Vec<String>,
     at: usize,
 }
 
-/// What was given.
+/// The given options.
 #[derive(Debug, Default)]
 pub(crate) struct Given(Vec<(&'static str, String)>);
 
@@ -66,7 +66,7 @@ impl Words {
         matches!(self.peek(), Some("--help" | "-help" | "-h"))
     }
 
-    /// The rest of the words as options; words that are no options are ignored, as upstream does.
+    /// Parses the rest of the words as options; ignores other words, as upstream does.
     pub(crate) fn options(&mut self, known: &[Opt]) -> Result<Given> {
         let mut given = Given::default();
         while let Some(word) = self.words.get(self.at) {
@@ -108,12 +108,12 @@ impl Words {
 }
 
 impl Given {
-    /// The last value of an option.
+    /// Returns the last value of an option.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.list(name).last()
     }
 
-    /// All values of an option.
+    /// Returns all values of an option.
     pub(crate) fn list<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let values = self.0.iter().filter(move |(known, _)| *known == name);
         values

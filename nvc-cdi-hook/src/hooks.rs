@@ -1,4 +1,4 @@
-//! Lists the hooks with their options, each hook in a file of its own.
+//! Lists the hooks with their options; each hook has its own file.
 
 mod application_profile;
 mod chmod;
@@ -15,7 +15,7 @@ use crate::report::Report;
 use crate::root::Root;
 use crate::{PROGRAM, Result};
 
-/// What a hook does in a container's root.
+/// Runs a hook in a container's root.
 type Run = fn(&Given, &Root, &mut Report) -> Result<()>;
 
 /// A hook.
@@ -146,12 +146,12 @@ const HOOKS: &[Hook] = &[
     },
 ];
 
-/// The hook of a name.
+/// Returns the hook of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Hook> {
     HOOKS.iter().find(|hook| hook.name == name)
 }
 
-/// The program's help.
+/// Returns the program's help.
 pub(crate) fn help() -> String {
     let mut text =
         format!("Usage: {PROGRAM} [--debug] [--quiet] HOOK [OPTION...] < STATE\n\nHooks:\n");
@@ -162,7 +162,7 @@ pub(crate) fn help() -> String {
 }
 
 impl Hook {
-    /// The hook's help.
+    /// Returns the hook's help.
     pub(crate) fn help(&self) -> String {
         let mut text = format!(
             "{}\n\nUsage: {PROGRAM} {} [OPTION...] < STATE\n\nOptions:\n",

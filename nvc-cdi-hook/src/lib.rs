@@ -1,12 +1,12 @@
 //! Runs the hooks of CDI specifications: small changes in a container's root before its process starts.
 //!
-//! They run as createContainer hooks: with the container's namespaces, but with the host's root, /proc and /dev, and with
-//! the container's root at a path that the state on standard input tells. Everything in that root is hostile. So [`root`]
-//! opens it once, and every access goes through descriptors that are resolved in it. All policy is in the arguments:
-//! neither the environment, which can be the container's own, nor any configuration file is read.
+//! They run as createContainer hooks: in the container's namespaces, but with the host's root, /proc and /dev, and with
+//! the container's root at a path from the state on standard input. Everything in that root is hostile, so [`root`]
+//! opens it once, and every access goes through descriptors resolved in it. All policy is in the arguments: neither the
+//! environment, which can be the container's own, nor a configuration file is read.
 //!
-//! Exit codes: 0 for done, and for hooks that this version does not know; 1 for failed. Engines tend to show only those,
-//! so what went wrong goes to standard error and to the system's log.
+//! Exit codes: 0 for success, and for hooks that this version does not know; 1 for failure. Engines tend to show only
+//! the exit code, so errors go to standard error and to the system's log.
 
 #![forbid(unsafe_code)]
 
@@ -17,10 +17,10 @@ mod arguments;
 mod root;
 mod state;
 
-// what is done
+// actions
 mod hooks;
 
-// what is said
+// messages
 pub mod report;
 
 use std::ffi::OsString;
@@ -33,11 +33,11 @@ use root::Root;
 /// The program's name in messages.
 const PROGRAM: &str = "nvidia-cdi-hook";
 
-/// Runs the hook that the words name; returns the exit status.
+/// Runs the hook that the words name; returns the exit code.
 pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
     let mut report = Report::new(verbosity);
     let done = dispatch(words, &mut report);
-    // crun takes a hook that leaves the state unread for one that failed.
+    // crun treats a hook that leaves the state unread as failed.
     state::drain();
     match done {
         Ok(()) => 0,
@@ -48,7 +48,7 @@ pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
     }
 }
 
-/// Why a hook failed: operation, object, cause.
+/// A failure: operation, object, cause.
 #[derive(Debug)]
 pub struct Failure(String);
 
@@ -101,7 +101,7 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     };
     words.skip();
     let Some(hook) = hooks::find(&name) else {
-        // A specification of a later version must not keep containers from starting.
+        // A specification of a later version must not prevent containers from starting.
         report.warning(&format!("Unsupported CDI hook: {name}"));
         return Ok(());
     };
@@ -125,16 +125,16 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     run(&given, &container(&given)?, report)
 }
 
-/// Opens the root of the container that the state on standard input describes.
+/// Opens the root of the container in the state on standard input.
 fn container(given: &arguments::Given) -> Result<Root> {
     let state = match given.text("container-spec") {
         Some(path) => state::read_file(path)?,
         None => state::read(std::io::stdin().lock())?,
     };
-    // The files that are made have the modes that are asked for.
+    // Created files get exactly the requested modes.
     rustix::process::umask(rustix::fs::Mode::empty());
     let root = state.open_root()?;
-    // From here on no path is taken relative to what the image can have made.
+    // From here on no path is relative to a directory that the image controls.
     rustix::process::chdir("/").map_err(|errno| Failure::of("chdir failed", "/", errno))?;
     Ok(root)
 }

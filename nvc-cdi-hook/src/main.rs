@@ -1,4 +1,4 @@
-//! `nvidia-cdi-hook`: runs as root among hostile things, so it reads no environment and no configuration.
+//! `nvidia-cdi-hook`: runs as root in a hostile root, so it reads neither environment nor configuration.
 
 #![forbid(unsafe_code)]
 

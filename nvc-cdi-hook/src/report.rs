@@ -1,13 +1,13 @@
-//! Says what happened: on standard error, and since engines drop that, to the system's log.
+//! Reports messages on standard error, and, because engines drop that, to the system's log.
 
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The most that is ever said: engines put it into one error message.
+/// Length limit of the output: engines put it into one error message.
 const LONGEST: usize = 4096;
 
-/// How much is said.
+/// Level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     /// Errors only.
@@ -19,7 +19,7 @@ pub enum Verbosity {
     Debug,
 }
 
-/// Where messages go.
+/// Destination of messages.
 #[derive(Debug)]
 pub struct Report {
     verbosity: Verbosity,
@@ -41,7 +41,7 @@ impl Report {
         self.verbosity = Verbosity::Quiet;
     }
 
-    /// Prints an answer to a question.
+    /// Prints the answer to a query.
     pub(crate) fn print(&self, text: &str) {
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
@@ -79,7 +79,7 @@ impl Report {
     }
 }
 
-/// A log line in the form that scripts know from upstream.
+/// Formats a log line in upstream's format, which scripts parse.
 pub fn line(level: &str, text: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let time = date(now.map_or(0, |passed| passed.as_secs()));
@@ -87,7 +87,7 @@ pub fn line(level: &str, text: &str) -> String {
     format!("time=\"{time}\" level={level} msg=\"{text}\"\n")
 }
 
-/// Sends a line to the system's log, if there is one and it takes it at once.
+/// Sends a line to the system's log, if there is one and it accepts it without blocking.
 fn to_system_log(severity: u8, text: &str) {
     const DAEMON: u8 = 3;
     let Ok(socket) = UnixDatagram::unbound() else {
@@ -106,10 +106,10 @@ fn to_system_log(severity: u8, text: &str) {
     let _ = socket.send_to(line.as_bytes(), "/dev/log");
 }
 
-/// Seconds since 1970 as RFC 3339 in UTC.
+/// Formats seconds since 1970 as RFC 3339 in UTC.
 fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years are counted from March, so that the leap day is the last one; eras have 400 years.
+    // Years start in March, so that the leap day is the last day; eras have 400 years.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Works below a container's root by descriptor, so that nothing in it leads out of it.
+//! Works below a container's root by descriptor, so that nothing in it can escape it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::{Failure, Result};
 
-/// How often another name is tried for a temporary file.
+/// Number of names tried for a temporary file.
 const TRIES: u32 = 100;
 
 /// A container's root.
@@ -33,7 +33,7 @@ pub(crate) struct Place {
 }
 
 impl Root {
-    /// Opens a root by its path on the host. It must be a mount point, and not the host's own root.
+    /// Opens a root by its host path. It must be a mount point, and not the host's own root.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
@@ -51,7 +51,7 @@ impl Root {
             return Err(Failure::new(text));
         }
         let found = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(failed)?;
-        // Kernels before 5.8 do not say.
+        // Kernels before 5.8 do not report this.
         let says = found
             .stx_attributes_mask
             .contains(StatxAttributes::MOUNT_ROOT);
@@ -73,18 +73,18 @@ impl Root {
         })
     }
 
-    /// Another descriptor of the root.
+    /// Duplicates the root's descriptor.
     pub(crate) fn try_clone(&self) -> Result<OwnedFd> {
         let cloned = self.root.as_fd().try_clone_to_owned();
         cloned.map_err(|error| Failure::of("dup failed", self.path.display(), error))
     }
 
-    /// Its path on the host.
+    /// Returns its path on the host.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens what a path leads to, by reference only. None if there is nothing.
+    /// Opens a path by reference only. None if it does not exist.
     pub(crate) fn find(&self, path: &Path) -> Result<Option<OwnedFd>> {
         match self.root.resolve(path) {
             Ok(handle) => Ok(Some(handle.into())),
@@ -95,7 +95,7 @@ impl Root {
         }
     }
 
-    /// Opens a directory to be listed. None if there is none.
+    /// Opens a directory for listing. None if it does not exist.
     pub(crate) fn directory(&self, path: &Path) -> Result<Option<OwnedFd>> {
         let flags = OpenFlags::O_RDONLY | OpenFlags::O_DIRECTORY | OpenFlags::O_CLOEXEC;
         match self.root.open_subpath(path, flags) {
@@ -107,7 +107,7 @@ impl Root {
         }
     }
 
-    /// The path inside the root that a descriptor has now. For texts only.
+    /// Returns a descriptor's current path inside the root. For messages only.
     pub(crate) fn name_of(&self, fd: BorrowedFd<'_>) -> Result<PathBuf> {
         let failed = |errno| Failure::of("readlink failed", own_name(fd), errno);
         let name = readlinkat(rustix::fs::CWD, own_name(fd), Vec::new()).map_err(failed)?;
@@ -118,7 +118,7 @@ impl Root {
         Ok(Path::new("/").join(below))
     }
 
-    /// The directory and name of a path; missing directories are made.
+    /// Returns the directory and name of a path; creates missing directories.
     pub(crate) fn place(&self, path: &Path, mode: u32) -> Result<Place> {
         let last = path.components().next_back();
         let (Some(Component::Normal(name)), false) =
@@ -133,7 +133,7 @@ impl Root {
         })
     }
 
-    /// Opens a directory; what is missing of the path is made with this mode.
+    /// Opens a directory; creates missing components with this mode.
     pub(crate) fn make_directories(&self, path: &Path, mode: u32) -> Result<OwnedFd> {
         if let Ok(handle) = self.root.resolve(path) {
             return Ok(handle.into());
@@ -145,7 +145,7 @@ impl Root {
             .map_err(|error| self.failure("mkdir failed", path, errno(&error)))
     }
 
-    /// A failure at a path of the container.
+    /// Describes a failure at a path of the container.
     pub(crate) fn failure(&self, operation: &str, path: &Path, errno: Errno) -> Failure {
         Failure::of(
             operation,
@@ -156,7 +156,7 @@ impl Root {
 }
 
 impl Place {
-    /// Makes a symbolic link, in place of anything but a directory.
+    /// Creates a symlink; replaces anything but a directory.
     pub(crate) fn link(&self, target: &str) -> Result<(), Errno> {
         if self.leads_to(target) {
             return Ok(());
@@ -169,11 +169,11 @@ impl Place {
         found.is_ok_and(|found| found.to_bytes() == target.as_bytes())
     }
 
-    /// Writes a file, in place of anything but a directory.
+    /// Writes a file; replaces anything but a directory.
     pub(crate) fn write(&self, text: &[u8], mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode);
         let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-        // A file without a name cannot be left behind; where the file system has none, one with a name does.
+        // An unnamed file cannot be left behind; on filesystems without O_TMPFILE use a named one.
         match openat(&self.directory, ".", flags, mode) {
             Ok(file) => {
                 fill(&file, text, mode)?;
@@ -203,7 +203,7 @@ impl Place {
         }
     }
 
-    /// Makes something under a temporary name and renames it.
+    /// Creates a file under a temporary name and renames it.
     fn put(&self, make: impl Fn(&OsStr) -> Result<(), Errno>) -> Result<(), Errno> {
         for n in 0..TRIES {
             let name = OsString::from(format!(".nvidia-cdi-hook.{}.{n}", std::process::id()));
@@ -232,12 +232,12 @@ fn fill(file: &OwnedFd, text: &[u8], mode: Mode) -> Result<(), Errno> {
     fchmod(file, mode)
 }
 
-/// The caller's name for a descriptor, in the host's /proc.
+/// Returns the caller's name for a descriptor, in the host's /proc.
 pub(crate) fn own_name(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Reads a regular file that was opened by reference: looking at a device could be enough to do harm.
+/// Reads a regular file that was opened by reference: opening a device could have side effects.
 pub(crate) fn read(fd: BorrowedFd<'_>, limit: u64) -> Result<Vec<u8>, Errno> {
     use std::io::Read;
     if FileType::from_raw_mode(fstat(fd)?.st_mode) != FileType::RegularFile {

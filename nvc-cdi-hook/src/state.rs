@@ -1,6 +1,6 @@
-//! Reads the container's state, and finds its root.
+//! Reads the container's state, and opens its root.
 //!
-//! The state's process id is not read: it is 0 or 1 here, and would name a process of the host.
+//! The state's pid is not used: it is 0 or 1 here, and would name a process of the host.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,18 +13,18 @@ use serde_json::Value;
 use crate::root::Root;
 use crate::{Failure, Result};
 
-/// The largest state and the largest config.json that are read.
+/// Size limit of the state and of config.json.
 const LARGEST: u64 = 16 << 20;
 
-/// What the runtime says about the container.
+/// The runtime's description of the container.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct State {
     bundle: PathBuf,
-    /// Said by crun, and by runc in later versions.
+    /// Set by crun, and by later versions of runc.
     root: Option<PathBuf>,
 }
 
-/// Reads a state; what follows it is ignored.
+/// Reads a state; ignores data after it.
 pub(crate) fn read(from: impl Read) -> Result<State> {
     let mut text = Vec::new();
     from.take(LARGEST).read_to_end(&mut text).map_err(|error| {
@@ -37,7 +37,7 @@ pub(crate) fn read(from: impl Read) -> Result<State> {
     parse(&text)
 }
 
-/// Reads what is left of standard input, unless a person would have to type it.
+/// Reads the rest of standard input, unless it is a terminal.
 pub(crate) fn drain() {
     use std::io::IsTerminal;
     let input = std::io::stdin();
@@ -80,7 +80,7 @@ fn parse(text: &[u8]) -> Result<State> {
 }
 
 impl State {
-    /// Opens the root: the state's own, else the one of config.json, else the working directory.
+    /// Opens the root: the state's own, else config.json's, else the working directory.
     pub(crate) fn open_root(&self) -> Result<Root> {
         if let Some(root) = &self.root {
             return Root::open(&self.bundle.join(root));
@@ -91,17 +91,17 @@ impl State {
             Ok(file) => {
                 let path = root_path(File::from(file))
                     .map_err(|reason| Failure::of("reading failed", config.display(), reason))?;
-                // A missing path, and an empty one, is the bundle.
+                // A missing or empty path means the bundle.
                 Root::open(&self.bundle.join(path))
             }
-            // In a user namespace without the engine's user; there the runtime starts hooks in the root.
+            // In a user namespace without the engine's user; the runtime then starts hooks in the root.
             Err(Errno::ACCESS | Errno::PERM) => Root::open(Path::new(".")),
             Err(errno) => Err(Failure::of("open failed", config.display(), errno)),
         }
     }
 }
 
-/// `root.path` of a config.json.
+/// Returns `root.path` of a config.json.
 fn root_path(file: File) -> std::result::Result<PathBuf, String> {
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {

@@ -1,4 +1,4 @@
-//! Carries out the commands, each in a file of its own.
+//! Runs the commands, each in its own file.
 
 mod cdi;
 mod config;
@@ -12,7 +12,7 @@ use libnvc::{Error, ErrorKind, Result};
 
 use crate::line::Line;
 
-/// Runs the command of a line; returns the exit status.
+/// Runs the command of a line; returns the exit code.
 pub(crate) fn run(line: &Line) -> Result<u8> {
     match line.path.as_slice() {
         ["cdi", "generate"] => cdi::generate::run(line),
@@ -32,7 +32,7 @@ pub(crate) fn run(line: &Line) -> Result<u8> {
     .map(|()| 0)
 }
 
-/// A mistake in an option's value.
+/// Returns the error for an invalid option value.
 fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidArgument, text)
 }

@@ -1,4 +1,4 @@
-//! Reads a command line and the environment against the [`table`].
+//! Parses a command line and the environment according to the [`table`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -8,16 +8,16 @@ use clap::{ArgMatches, Command};
 
 use crate::table::{self, Node, Opt, Takes};
 
-/// What the words say.
+/// The result of parsing.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// To do something.
+    /// A command to run.
     Line(Line),
-    /// To print this.
+    /// A text to print.
     Text(String),
-    /// A command that does not exist.
+    /// An unknown command.
     Unknown { word: String },
-    /// Something that cannot be understood.
+    /// An invalid command line.
     Mistake { text: String, error: String },
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Read {
 pub(crate) struct Line {
     /// The command's words, without the program.
     pub(crate) path: Vec<&'static str>,
-    /// What follows the options.
+    /// The words after the options.
     pub(crate) rest: Vec<String>,
     texts: HashMap<&'static str, Vec<String>>,
     flags: HashMap<&'static str, bool>,
@@ -34,12 +34,12 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Whether a flag is set.
+    /// Returns true if a flag is set.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.flags.get(name).copied().unwrap_or(false)
     }
 
-    /// The value of an option, or its default; the last one wins.
+    /// Returns the value of an option, or its default; the last one has precedence.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.texts
             .get(name)
@@ -47,12 +47,12 @@ impl Line {
             .map_or("", String::as_str)
     }
 
-    /// The value of an option that was given, on the command line or in the environment.
+    /// Returns the value of an option given on the command line or in the environment.
     pub(crate) fn given(&self, name: &str) -> Option<&str> {
         self.given.contains(&name).then(|| self.text(name))
     }
 
-    /// The command line that says all that was said, by the environment too: for a file's comment.
+    /// Returns the equivalent command line, including options from the environment, for a file's comment.
     pub(crate) fn spelled_out(&self) -> Vec<String> {
         let mut words: Vec<String> = std::iter::once(table::PROGRAM)
             .chain(self.path.iter().copied())
@@ -72,13 +72,13 @@ impl Line {
         words
     }
 
-    /// The values of a list.
+    /// Returns the values of a list.
     pub(crate) fn list(&self, name: &str) -> &[String] {
         self.texts.get(name).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Reads words, the program's name first.
+/// Parses words, with the program's name first.
 pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Read {
     let program = table::clap();
     let (plain, off) = match without_values(words) {
@@ -127,7 +127,7 @@ pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsStrin
     }
 }
 
-/// The words without the values of flags: `--flag=true` becomes `--flag`, and `--flag=false` goes to the second list.
+/// Removes the values of flags: `--flag=true` becomes `--flag`, and `--flag=false` goes to the second list.
 fn without_values(words: &[OsString]) -> Result<(Vec<OsString>, Vec<&'static str>), String> {
     let (mut plain, mut off) = (Vec::new(), Vec::new());
     for word in words {
@@ -151,7 +151,7 @@ fn without_values(words: &[OsString]) -> Result<(Vec<OsString>, Vec<&'static str
     Ok((plain, off))
 }
 
-/// The values of a command's options: the command line, then the environment, then the default.
+/// Collects the values of a command's options: the command line, then the environment, then the default.
 fn collect(
     node: &'static Node,
     outer: &[&ArgMatches],
@@ -228,7 +228,7 @@ fn store(line: &mut Line, opt: &'static Opt, given: Option<Vec<String>>) -> Resu
     Ok(())
 }
 
-/// What Go reads as a boolean.
+/// Parses a boolean like Go.
 fn boolean(word: &str) -> Option<bool> {
     match word {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -254,7 +254,7 @@ fn refused(error: &clap::Error, program: &Command, words: &[OsString]) -> Read {
     }
 }
 
-/// The help of the command that the words lead to.
+/// Returns the help of the command that the words select.
 fn help(program: &Command, path: &[&str]) -> String {
     let mut found = program.clone();
     found.build();

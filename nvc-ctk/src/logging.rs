@@ -1,4 +1,4 @@
-//! Writes log lines in the form that scripts know from upstream: `time="…" level=info msg="…"`.
+//! Writes log lines in upstream's format, which scripts parse: `time="…" level=info msg="…"`.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ impl Log for Stderr {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // The library's own steps are for those who debug.
+        // Steps of the library are logged only for debugging.
         let foreign = !record.target().starts_with("nvidia_ctk");
         let level = match record.level() {
             Level::Info if foreign => Level::Debug,
@@ -30,7 +30,7 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// Logs from now on, as much as the command line asks for; quiet wins over debug.
+/// Starts logging at the level of the command line; quiet has precedence over debug.
 pub(crate) fn start(line: &Line) {
     let level = match (line.flag("quiet"), line.flag("debug")) {
         (true, _) => LevelFilter::Error,
@@ -42,7 +42,7 @@ pub(crate) fn start(line: &Line) {
     }
 }
 
-/// Says why the program failed, and the way out where it is known.
+/// Prints the failure of the program, and the hint if there is one.
 pub(crate) fn failure(error: &Error) {
     write(Level::Error, &error.message());
     for error in error.cleanup() {
@@ -53,7 +53,7 @@ pub(crate) fn failure(error: &Error) {
     }
 }
 
-/// Prints a result. A closed pipe is the reader's choice, a full disk is an error.
+/// Prints a result. A closed pipe is not an error, a full disk is.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,7 +1,8 @@
-//! `nvidia-ctk`: makes CDI specifications, configures engines and the toolkit, makes device nodes, and diagnoses.
+//! `nvidia-ctk`: generates CDI specifications, configures engines and the toolkit, creates device nodes, and diagnoses
+//! problems.
 //!
-//! The way of a command line: [`table`] lists commands and options, [`line`] reads words and environment against it,
-//! [`commands`] does the work with nvc-toolkit and libnvc, [`logging`] says how it went.
+//! [`table`] lists commands and options, [`line`] parses the command line and the environment, [`commands`] does the
+//! work with nvc-toolkit and libnvc, [`logging`] reports the result.
 
 #![forbid(unsafe_code)]
 
@@ -9,10 +10,10 @@
 mod line;
 mod table;
 
-// what is done
+// actions
 mod commands;
 
-// what is said
+// messages
 mod logging;
 
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ use libnvc::host::query::serve_if_asked;
 use line::Read;
 
 fn main() -> ExitCode {
-    // The NVML query is this program, executed once more.
+    // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
 

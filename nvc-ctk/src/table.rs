@@ -1,6 +1,6 @@
-//! Lists the commands and options of nvidia-ctk, with the environment variables that stand for options.
+//! Lists the commands and options of nvidia-ctk, with the equivalent environment variables.
 //!
-//! Help, manual pages and completions are made from this table, and command lines are read against it.
+//! Help, manual pages and completions are generated from this table, and command lines are parsed according to it.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -13,14 +13,14 @@ pub(crate) struct Opt {
     pub(crate) long: &'static str,
     pub(crate) aliases: &'static [&'static str],
     pub(crate) short: Option<char>,
-    /// Variables that stand for it; the first one that is set counts.
+    /// Equivalent variables; the first one that is set counts.
     pub(crate) env: &'static [&'static str],
     pub(crate) takes: Takes,
     pub(crate) default: &'static str,
     pub(crate) help: &'static str,
 }
 
-/// What an option takes.
+/// The value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     /// Nothing, or `=true` or `=false`.
@@ -96,7 +96,7 @@ const fn group(name: &'static str, about: &'static str, commands: &'static [Node
 
 use Takes::{Flag, List, Text};
 
-/// Options of every command that has none of the same name.
+/// Options of every command, unless it has its own of the same name.
 pub(crate) const GLOBAL: &[Opt] = &[
     opt("debug", Flag, "Log every step")
         .short('d')
@@ -464,7 +464,7 @@ const NODES: &[Opt] = &[
     opt("dry-run", Flag, "Log what would be done").env(&["DRY_RUN"]),
 ];
 
-/// The options of a command, the global ones among them.
+/// Returns the options of a command, including the global ones.
 pub(crate) fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
     let own = node.options;
     let is_free = move |global: &&Opt| {
@@ -474,7 +474,7 @@ pub(crate) fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
     own.iter().chain(GLOBAL.iter().filter(is_free))
 }
 
-/// The long name of a flag that some command has by this name.
+/// Returns the long name of a flag with this name.
 pub(crate) fn flag(name: &str) -> Option<&'static str> {
     fn find(node: &'static Node, name: &str) -> Option<&'static str> {
         let is_it = |opt: &&Opt| {
@@ -486,7 +486,7 @@ pub(crate) fn flag(name: &str) -> Option<&'static str> {
     find(&ROOT, name)
 }
 
-/// The table as clap's command.
+/// Converts the table to a clap command.
 pub(crate) fn clap() -> Command {
     describe(&ROOT)
         .version(env!("CARGO_PKG_VERSION"))
@@ -520,7 +520,7 @@ fn describe(node: &'static Node) -> Command {
     command
 }
 
-/// Words that no option asks for: upstream ignores them.
+/// Additional words, which upstream ignores.
 fn rest() -> Arg {
     Arg::new("rest")
         .num_args(0..)

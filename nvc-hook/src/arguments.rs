@@ -1,39 +1,39 @@
-//! Reads the command line by the rules of the program that this one replaces: options with one or two dashes, all of
-//! them before the command, `--` ends them.
+//! Parses the command line like upstream's hook: options with one or two dashes, all of them before the command, `--`
+//! ends them.
 
 use std::path::PathBuf;
 
 /// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// The configuration file; None if none is named.
+    /// The configuration file; None if not given.
     pub config: Option<PathBuf>,
-    /// nvidia-container-cli is to write its debug log to standard error.
+    /// Makes nvidia-container-cli write its debug log to standard error.
     pub debug: bool,
 }
 
-/// What is to be done.
+/// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Prestart,
-    /// The stages at which there is nothing to do.
+    /// Stages without work.
     Nothing,
     Version,
     Help,
 }
 
-/// A command line that was understood.
+/// A valid command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub command: Command,
     pub options: Options,
 }
 
-/// A command line that was not understood, with the words for it where the usage does not say enough.
+/// An invalid command line, with a message if the usage is not sufficient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mistake(pub Option<String>);
 
-/// Reads the words behind the program's name.
+/// Parses the words after the program's name.
 pub(crate) fn read(words: &[String]) -> Result<Line, Mistake> {
     let mut options = Options::default();
     let mut version = false;

@@ -1,4 +1,4 @@
-//! Puts together the call of nvidia-container-cli: which program, which words, which environment.
+//! Builds the call of nvidia-container-cli: program, arguments, environment.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,15 +13,15 @@ use crate::input::Input;
 /// The program's name.
 const CLI: &str = "nvidia-container-cli";
 
-/// A program that was found, and the search path that it is to have.
+/// The program and its search path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     pub path: PathBuf,
-    /// None: that of the hook.
+    /// None: the hook's own.
     pub search_path: Option<OsString>,
 }
 
-/// Finds nvidia-container-cli, in the driver root first.
+/// Finds nvidia-container-cli, first in the driver root.
 pub(crate) fn find(config: &Config, path: Option<&OsStr>) -> Result<Program, String> {
     if !config.cli.path.is_empty() {
         return Ok(Program {
@@ -53,7 +53,7 @@ pub(crate) fn find(config: &Config, path: Option<&OsStr>) -> Result<Program, Str
     })
 }
 
-/// The hook's environment as nvidia-container-cli gets it; a name may be there twice.
+/// Returns nvidia-container-cli's environment, derived from the hook's; a name may occur twice.
 pub(crate) fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
     search_path: Option<&OsStr>,
@@ -79,7 +79,7 @@ pub(crate) fn environment(
     all
 }
 
-/// The words behind the program's name, in upstream's order.
+/// Returns the arguments, in upstream's order.
 pub(crate) fn words(
     config: &Config,
     debug: bool,
@@ -114,22 +114,22 @@ pub(crate) fn words(
     for requirement in &request.requirements {
         words.0.push(format!("--require={requirement}"));
     }
-    // A negative number is printed as upstream prints it, and refused there.
+    // A negative number is formatted as upstream formats it, and rejected by the program.
     words.0.push(format!("--pid={}", input.pid.cast_unsigned()));
     words.0.push(input.root.display().to_string());
     words.0
 }
 
-/// What the words depend on of the host.
+/// The host's properties that affect the arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Host<'a> {
-    /// The text of os-release.
+    /// Content of os-release.
     pub os_release: &'a str,
-    /// Whether a file is there.
+    /// Returns true if a file exists.
     pub exists: &'a dyn Fn(&str) -> bool,
 }
 
-/// The value of the option; empty for none.
+/// Returns the value of the option; empty for none.
 fn cuda_compat_mode(config: &Config) -> &'static str {
     match config.runtime.legacy_cuda_compat_mode.as_str() {
         "ldconfig" => "ldconfig",

@@ -1,4 +1,4 @@
-//! Reads the container that the hook is called for: its state from standard input, its config.json from the bundle.
+//! Reads the hook's container: its state from standard input, its config.json from the bundle.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use nvc_toolkit::oci::container::{self, Facts};
 use nvc_toolkit::oci::{bundle, lenient, paths, state};
 use nvc_toolkit::{cause, image};
 
-/// A runtime's state is a few hundred bytes, with annotations at most as long as config.json.
+/// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
 const LONGEST_STATE: u64 = bundle::LONGEST;
 
 /// The container.
@@ -17,11 +17,11 @@ pub(crate) struct Input {
     pub pid: i64,
     /// Its root, absolute.
     pub root: PathBuf,
-    /// What decides about GPUs.
+    /// The members that decide about GPUs.
     pub container: image::Container,
 }
 
-/// Reads everything, or says what is wrong.
+/// Reads everything, or returns an error message.
 pub(crate) fn read() -> Result<Input, String> {
     let mut text = Vec::new();
     std::io::stdin()
@@ -81,7 +81,7 @@ fn specification(file: &Path) -> Result<Facts, String> {
     Ok(facts)
 }
 
-/// Whether there is an `ociVersion`, even if it says nothing.
+/// Returns true if there is an `ociVersion`, even if it is empty.
 fn has_version(value: &serde_json::Value) -> bool {
     value
         .as_object()

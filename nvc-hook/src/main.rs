@@ -1,7 +1,7 @@
-//! `nvidia-container-runtime-hook`: puts the GPUs that a container asks for into it, before its process starts.
+//! `nvidia-container-runtime-hook`: adds the requested GPUs to a container before its process starts.
 //!
-//! [`arguments`] reads the command line, [`input`] the container, [`prestart`] decides and acts: it calls
-//! nvidia-container-cli with the words that [`call`] puts together.
+//! [`arguments`] parses the command line, [`input`] reads the container, [`prestart`] decides and acts: it executes
+//! nvidia-container-cli with the arguments from [`call`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -17,7 +17,7 @@ const NAME: &str = "nvidia-container-runtime-hook";
 
 libnvc::main!(main_with_status);
 
-/// The whole program; returns its exit status.
+/// Runs the program; returns its exit code.
 fn main_with_status() -> u8 {
     let words = std::env::args_os().skip(1);
     let words: Vec<String> = words

@@ -1,4 +1,4 @@
-//! Does the hook's work: reads the configuration and the container, decides, and hands over to nvidia-container-cli.
+//! Implements the hook: reads the configuration and the container, decides, and executes nvidia-container-cli.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,9 +14,9 @@ use crate::arguments::Options;
 use crate::call::{self, Host};
 use crate::input::{self, Input};
 
-/// Configures the container on standard input, if it asks for GPUs.
+/// Configures the container on standard input, if it requests GPUs.
 ///
-/// Returns only if there is nothing to do, or on failure: otherwise the process becomes nvidia-container-cli.
+/// Returns only if there is nothing to do, or on failure; otherwise the process executes nvidia-container-cli.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let (config, policy) =
         configuration(options).map_err(|what| format!("error getting hook config: {what}"))?;
@@ -51,7 +51,7 @@ fn configuration(options: &Options) -> Result<(Config, Policy), String> {
     Ok((loaded.config, policy))
 }
 
-/// Refuses containers that another program is configured to serve.
+/// Rejects containers that another program is configured to serve.
 fn check_mode(config: &Config, request: &Request) -> Result<(), String> {
     let mode = match mode::Setting::of(config) {
         Setting::Auto => {
@@ -73,7 +73,7 @@ fn check_mode(config: &Config, request: &Request) -> Result<(), String> {
         .into())
 }
 
-/// Becomes nvidia-container-cli; returns on failure only.
+/// Executes nvidia-container-cli; returns only on failure.
 fn execute(config: &Config, debug: bool, input: &Input, request: &Request) -> Result<(), String> {
     let program = call::find(config, std::env::var_os("PATH").as_deref())?;
     let os_release = match config.cli.user {
@@ -104,7 +104,7 @@ fn execute(config: &Config, debug: bool, input: &Input, request: &Request) -> Re
 }
 
 fn c_string(bytes: &[u8]) -> Result<CString, String> {
-    // JSON and TOML can have a zero byte in a text, a command line cannot.
+    // JSON and TOML strings can contain a zero byte, a command line cannot.
     CString::new(bytes).map_err(|_| {
         let text = String::from_utf8_lossy(bytes);
         format!("exec failed: a zero byte in {text:?}")

@@ -1,11 +1,12 @@
-//! Reads what the runtime must know of a command line that is another program's: the verb, the bundle, where to log.
+//! Extracts the runtime's parameters from a command line that belongs to another program: the verb, the bundle, the
+//! log.
 //!
-//! The words are those of runc, crun and youki, whose options differ. What is not known here is passed on unread.
+//! The options are those of runc, crun and youki, which differ. Unknown options are passed on.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Options before the verb that take their value from the next word.
+/// Options before the verb with a separate value.
 const VALUED: [&str; 8] = [
     "log",
     "log-format",
@@ -17,7 +18,7 @@ const VALUED: [&str; 8] = [
     "r",
 ];
 
-/// Verbs of the runtimes; what is none of them is the value of an option that we do not know.
+/// Verbs of the runtimes; any other word is the value of an unknown option.
 const VERBS: [&str; 22] = [
     "checkpoint",
     "create",
@@ -43,12 +44,12 @@ const VERBS: [&str; 22] = [
     "version",
 ];
 
-/// What a command line says.
+/// The parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// What the runtime is to do.
+    /// The verb.
     pub verb: Option<String>,
-    /// The bundle, if one is named.
+    /// The bundle.
     pub bundle: Bundle,
     /// `--log`.
     pub log: Option<PathBuf>,
@@ -68,18 +69,18 @@ pub(crate) enum Bundle {
     Here,
     /// This directory.
     At(PathBuf),
-    /// The option is the last word.
+    /// The option is the last word, without a value.
     Missing,
 }
 
 impl Line {
-    /// Whether the verb makes a container of config.json.
+    /// Returns true if the verb creates a container from config.json.
     pub(crate) fn starts_container(&self) -> bool {
         matches!(self.verb.as_deref(), Some("create" | "run"))
     }
 }
 
-/// Reads the words behind the program's name.
+/// Parses the words after the program's name.
 pub(crate) fn read(words: &[OsString]) -> Line {
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let mut line = Line::default();
@@ -87,7 +88,7 @@ pub(crate) fn read(words: &[OsString]) -> Line {
     while let Some(word) = texts.get(at) {
         at += 1;
         let Some((name, value)) = option(word) else {
-            // A word that no runtime knows as a verb belongs to an option.
+            // A word that is not a runtime's verb belongs to an option.
             if line.verb.is_none() && VERBS.contains(&word.as_ref()) {
                 line.verb = Some(word.to_string());
                 if !line.starts_container() {
@@ -96,7 +97,7 @@ pub(crate) fn read(words: &[OsString]) -> Line {
             }
             continue;
         };
-        // The index of the option's value, where that is a word of its own.
+        // Index of the option's value, if that is a separate word.
         let next = value.is_none().then_some(at);
         let text = || {
             value
@@ -132,7 +133,7 @@ pub(crate) fn read(words: &[OsString]) -> Line {
     line
 }
 
-/// An option's name without its dashes, and its value if that is in the same word.
+/// Returns an option's name without its dashes, and its value if that is in the same word.
 fn option(word: &str) -> Option<(&str, Option<&str>)> {
     let name = word.strip_prefix('-')?.trim_start_matches('-');
     Some(match name.split_once('=') {

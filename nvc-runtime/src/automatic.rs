@@ -1,4 +1,4 @@
-//! Gives a container GPUs by a CDI specification that is made at the moment and never written.
+//! Adds GPUs by a CDI specification that is generated for the container and never written to a file.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ use crate::create::Failure;
 use crate::legacy::{hook_program, tree_of_nodes};
 use crate::log::Log;
 
-/// What tells other programs to leave the container alone; every specification says it.
+/// Tells other programs not to touch the container; every specification contains it.
 pub(crate) const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
 
-/// The node without which no GPU can be used; /dev/dxg is that of Windows.
+/// The node without which no GPU can be used; /dev/dxg under WSL2.
 const CONTROL: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
-/// Gives GPUs, and what else the container asks for beside GPUs.
+/// Adds GPUs, and the other devices that the container requests.
 pub(crate) fn modify(
     spec: &mut Spec,
     ids: &[&str],
@@ -31,7 +31,7 @@ pub(crate) fn modify(
     config: &Config,
     log: &mut Log,
 ) -> Result<(), Failure> {
-    // A mount can be called like a word of the variable; it is no device.
+    // A mount's name can equal a word of the variable, but is not a device.
     let ids: Vec<String> = match ids.contains(&"none") {
         true => vec!["none".into()],
         false => ids.iter().map(|&id| id.to_owned()).collect(),
@@ -57,7 +57,7 @@ pub(crate) fn modify(
         .map_err(|what| format!("failed to inject CDI devices: {what}").into())
 }
 
-/// The edits for devices of one mode: each device's own, then those of all.
+/// Returns the edits for devices of one mode: each device's own, then the common ones.
 fn made(
     mode: Mode,
     ids: Vec<String>,
@@ -111,7 +111,7 @@ fn has(edits: &Edits, paths: &[&str]) -> bool {
     nodes.any(|node| paths.contains(&node.path.as_str()))
 }
 
-/// Refuses to start a container that would have the driver's libraries and no device.
+/// Rejects a container that would get the driver's libraries but no device.
 fn check_node(device: &Device, warnings: &[String]) -> Result<(), Failure> {
     let is_gpu = |path: &str| {
         path == "/dev/dxg"
@@ -129,7 +129,7 @@ fn check_node(device: &Device, warnings: &[String]) -> Result<(), Failure> {
     Err(Failure::with_hint(text, hint))
 }
 
-/// How specifications are made here.
+/// Returns the options of the generated specifications.
 pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options {
     let nodes = tree_of_nodes(config);
     let runtime = &config.runtime;

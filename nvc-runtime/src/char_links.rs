@@ -1,7 +1,7 @@
-//! Makes the links `/dev/char/MAJOR:MINOR` of devices that are given to a container.
+//! Creates the links `/dev/char/MAJOR:MINOR` of a container's devices.
 //!
-//! Without them, runc 1.1.3 to 1.1.6 forgets the device rules when systemd reloads or the container is updated. udev makes
-//! them for most devices, but not for NVIDIA's. Where they cannot be made, containers start all the same.
+//! Without them, runc 1.1.3 to 1.1.6 loses the device rules when systemd reloads or the container is updated. udev
+//! creates them for most devices, but not for NVIDIA's. If they cannot be created, containers start anyway.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
@@ -10,7 +10,7 @@ use std::path::Path;
 use nvc_toolkit::oci::spec::Spec;
 use serde_json::Value;
 
-/// Makes those of NVIDIA's devices in the specification that are missing; `dev` is the host's /dev.
+/// Creates the missing links for NVIDIA's devices in the specification; `dev` is the host's /dev.
 pub(crate) fn make(spec: &Spec, dev: &Path) {
     let links = dev.join("char");
     if !links.is_dir() {
@@ -27,13 +27,13 @@ pub(crate) fn make(spec: &Spec, dev: &Path) {
             continue;
         };
         let name = format!("nvidia{name}");
-        // The container chooses its paths: only what this host has under that name is linked.
+        // The container chooses its paths, so link a name only if the host has this device there.
         let is_that = fs::symlink_metadata(dev.join(&name)).is_ok_and(|facts| {
             let number = (major_of(facts.rdev()), minor_of(facts.rdev()));
             facts.file_type().is_char_device() && number == (major, minor)
         });
         if is_that && !name.contains("..") {
-            // Another container's start may have made it meanwhile.
+            // Another container's start may have created it.
             let _ = symlink(format!("../{name}"), links.join(format!("{major}:{minor}")));
         }
     }

@@ -1,4 +1,4 @@
-//! Edits config.json of a container that is about to be made, if it asks for GPUs.
+//! Edits the config.json of a container to be created, if it requests GPUs.
 
 use std::path::Path;
 
@@ -15,16 +15,16 @@ use crate::arguments::{Bundle, Line};
 use crate::log::Log;
 use crate::{char_links, devices, injection, jetson, legacy};
 
-/// Why a container is not made.
+/// The reason why a container is not created.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Its specification, or the mode, is no good.
+    /// Its specification, or the mode, is invalid.
     Specification(String),
-    /// What it asks for cannot be given; and what can be done about that, where it is known.
+    /// The request cannot be granted; with a hint if there is one.
     Modification(String, Option<String>),
 }
 
-/// Why a specification cannot be changed.
+/// The reason why a specification cannot be changed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     text: String,
@@ -38,13 +38,13 @@ impl From<String> for Failure {
 }
 
 impl Failure {
-    /// A failure, and what can be done about it.
+    /// Creates a failure with a hint.
     pub(crate) fn with_hint(text: String, hint: &str) -> Self {
         let hint = Some(hint.to_owned());
         Self { text, hint }
     }
 
-    /// A failure of libnvc or of the registry, with its hint.
+    /// Converts a failure of libnvc or of the registry, with its hint.
     pub(crate) fn of(what: &str, error: &libnvc::Error) -> Self {
         Self {
             text: format!("{what}{}", error.message()),
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-/// Edits the bundle of the command line.
+/// Edits the command line's bundle.
 pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Error> {
     let file = specification(&line.bundle).map_err(Error::Specification)?;
     let file = Path::new(&file);
@@ -67,7 +67,7 @@ pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Er
     let policy = policy(config).map_err(Error::Specification)?;
     let (value, facts) = match understand(&text) {
         Ok(understood) => understood,
-        // Not ours to report: the real runtime does.
+        // The real runtime reports this.
         Err(_) if !mentions_gpus(&text, &policy) => return Ok(()),
         Err(what) => {
             return Err(Error::Specification(format!(
@@ -104,7 +104,7 @@ pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Er
     })
 }
 
-/// The path of config.json.
+/// Returns the path of config.json.
 fn specification(bundle: &Bundle) -> Result<String, String> {
     let directory = match bundle {
         Bundle::Here => ".".into(),
@@ -119,7 +119,7 @@ fn specification(bundle: &Bundle) -> Result<String, String> {
 }
 
 fn policy(config: &Config) -> Result<Policy, String> {
-    // Capabilities matter to the hook only, which says so if the configuration is wrong about them.
+    // Only the hook uses capabilities, and reports their errors in the configuration.
     let lenient = Config {
         supported_driver_capabilities: "all".into(),
         ..config.clone()
@@ -134,7 +134,7 @@ fn understand(text: &[u8]) -> Result<(serde_json::Value, container::Facts), Stri
     Ok((value, facts))
 }
 
-/// Whether a text that cannot be understood may be that of a GPU container.
+/// Returns true if an invalid text may be that of a GPU container.
 fn mentions_gpus(text: &[u8], policy: &Policy) -> bool {
     let words = [
         "NVIDIA_",
@@ -152,7 +152,7 @@ fn mentions_gpus(text: &[u8], policy: &Policy) -> bool {
     words.any(|word| text.contains(word))
 }
 
-/// What the container asks for, and in which way it gets it.
+/// Determines the container's request and the mode.
 fn decide(
     container: &Container,
     config: &Config,
@@ -167,12 +167,12 @@ fn decide(
         (Setting::Auto, Some(wish)) => {
             mode::automatic(&wish.devices, platform::is_tegra, Mode::JitCdi)
         }
-        // It does not matter what kind of machine this is.
+        // The kind of machine does not matter here.
         (Setting::Auto, None) => Mode::JitCdi,
     };
     let mut wish = wish;
     if mode != Mode::Cdi {
-        // Annotations are requests for CDI devices only.
+        // Annotations can only request CDI devices.
         let annotation_prefixes = Vec::new();
         let policy = Policy {
             annotation_prefixes,
@@ -208,7 +208,7 @@ fn decide(
     Ok((mode, wish))
 }
 
-/// What a container asks for, and how it gets it.
+/// A container's request and the mode.
 struct Asked<'a> {
     mode: Mode,
     wish: Option<&'a Wish>,
@@ -216,7 +216,7 @@ struct Asked<'a> {
     policy: &'a Policy,
 }
 
-/// Puts what the container gets into its specification.
+/// Adds the requested devices to the specification.
 fn modify(
     spec: &mut Spec,
     asked: &Asked<'_>,
@@ -225,7 +225,7 @@ fn modify(
 ) -> Result<(), Failure> {
     let container = asked.container;
     let Some(wish) = asked.wish else {
-        // Also where no GPU is asked for an engine may have put the hook in.
+        // An engine may have added the hook even if no GPU is requested.
         return match asked.mode {
             Mode::Legacy => Ok(()),
             Mode::Csv | Mode::Cdi | Mode::JitCdi => injection::remove(spec).map_err(Into::into),

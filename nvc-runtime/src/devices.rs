@@ -1,4 +1,4 @@
-//! Gives a container CDI devices: those of specification files, or those of a specification that is made at the moment.
+//! Adds CDI devices to a container: those of specification files, or of a specification generated for it.
 
 use nvc_toolkit::cdi::Registry;
 use nvc_toolkit::config::Config;
@@ -13,10 +13,10 @@ use crate::automatic;
 use crate::create::Failure;
 use crate::log::Log;
 
-/// The kind of devices whose specification is made at the moment.
+/// The kind of devices with a generated specification.
 const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
 
-/// Gives the devices of `wish`.
+/// Adds the devices of `wish`.
 pub(crate) fn modify(
     spec: &mut Spec,
     mode: Mode,
@@ -47,7 +47,7 @@ pub(crate) fn modify(
     automatic::modify(spec, &automatic, container, policy, config, log)
 }
 
-/// Every name with its kind, none of them twice.
+/// Returns every name with its kind, without duplicates.
 fn qualified_names(devices: &Devices, default_kind: &str) -> Vec<String> {
     let names = match devices {
         Devices::None => vec!["none"],

@@ -1,4 +1,4 @@
-//! Puts our prestart hook into config.json, and takes it out.
+//! Adds our prestart hook to config.json, and removes it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::programs;
 use serde_json::{Value, json};
 
-/// The hook's names, now and once.
+/// The hook's current and former name.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
 
-/// Adds the hook behind the others, unless it is there.
+/// Appends the hook, unless it is already there.
 pub(crate) fn add(spec: &mut Spec, hook: &Path) -> Result<(), String> {
     let hooks = spec.list(&["hooks", "prestart"])?;
     let path = hook.to_string_lossy();
-    // A hook that is configured can have any name.
+    // A configured hook can have any name.
     let is_there = |entry: &Value| is_ours(entry) || entry["path"] == *path;
     if !hooks.iter().any(is_there) {
         let name = hook.file_name().unwrap_or(hook.as_os_str());
@@ -35,19 +35,19 @@ pub(crate) fn remove(spec: &mut Spec) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an entry of a list of hooks is the hook.
+/// Returns true if an entry of a list of hooks is the hook.
 fn is_ours(hook: &Value) -> bool {
     let path = hook.get("path").and_then(Value::as_str);
     let name = path.and_then(|path| Path::new(path).file_name());
     name.is_some_and(|name| NAMES.iter().any(|ours| name == *ours))
 }
 
-/// Where the hook is: as configured, or below the usual directories.
+/// Returns the hook's path: as configured, or in the usual directories.
 pub(crate) fn hook_path(config: &Config) -> PathBuf {
     resolve(&config.hook.path, "/usr/bin/nvidia-container-runtime-hook")
 }
 
-/// An absolute path as it is; a name is looked up.
+/// Returns an absolute path unchanged; looks up a name.
 pub(crate) fn resolve(path: &str, otherwise: &str) -> PathBuf {
     if path.starts_with('/') {
         return path.into();

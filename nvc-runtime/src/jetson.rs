@@ -1,4 +1,4 @@
-//! Gives a container the GPU of a Jetson, by the lists of files that its operating system keeps.
+//! Adds a Jetson's GPU to a container, by the file lists of its operating system.
 
 use std::path::Path;
 
@@ -16,10 +16,10 @@ use crate::create::Failure;
 use crate::legacy::{hook_program, tree_of_nodes};
 use crate::log::Log;
 
-/// The variable by which an image asks for more lists.
+/// The variable by which an image requests more lists.
 const JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
 
-/// Gives what the lists name.
+/// Adds the files in the lists.
 pub(crate) fn modify(
     spec: &mut Spec,
     wish: &Wish,

@@ -1,4 +1,4 @@
-//! Gives a container what the prestart hook cannot give, and puts the hook in.
+//! Adds the prestart hook, and everything that the hook cannot add.
 
 use std::path::PathBuf;
 
@@ -39,8 +39,8 @@ pub(crate) fn modify(
     Ok(())
 }
 
-/// The nodes of the chosen GPUs. The hook gives them too, but what is not in config.json is forgotten when systemd
-/// reloads, or when the container is updated. If the driver cannot be asked, they are left to the hook.
+/// Returns the nodes of the chosen GPUs. The hook adds them too, but rules that are not in config.json are lost when
+/// systemd reloads, or when the container is updated. If the driver cannot be queried, they are left to the hook.
 fn device_nodes(wish: &Wish, config: &Config, log: &mut Log) -> Option<Edits> {
     let ids: Vec<String> = match &wish.devices {
         Devices::None => vec!["none".into()],
@@ -53,7 +53,7 @@ fn device_nodes(wish: &Wish, config: &Config, log: &mut Log) -> Option<Edits> {
             let mut edits = Edits::default();
             for part in parts.chain([made.spec.container_edits]) {
                 let nodes = part.device_nodes.into_iter();
-                // Displays are for those who ask for graphics.
+                // DRM nodes are only for containers that request graphics.
                 let nodes = nodes.filter(|node| node.path.starts_with("/dev/nvidia"));
                 edits.device_nodes.extend(nodes);
             }
@@ -61,16 +61,16 @@ fn device_nodes(wish: &Wish, config: &Config, log: &mut Log) -> Option<Edits> {
         }
         Err(error) => {
             let text = format!("devices are left to the hook: {}", error.message());
-            // The hook says what is wrong, if anything is.
+            // The hook reports the error.
             log.write(Level::Info, &text);
             None
         }
     }
 }
 
-/// The devices that have switches of their own.
+/// Returns the devices with their own variables.
 ///
-/// They do not stop the hook, as a specification of all devices does: it has still to give the GPUs.
+/// Unlike a specification of all devices, they do not replace the hook, which still adds the GPUs.
 pub(crate) fn gated_features(container: &Container, config: &Config) -> Vec<Edits> {
     let nodes = tree_of_nodes(config);
     let asked = features::of(&container.environment).into_iter();
@@ -79,7 +79,7 @@ pub(crate) fn gated_features(container: &Container, config: &Config) -> Vec<Edit
         .collect()
 }
 
-/// The hook for the image's CUDA compatibility libraries, where that is configured.
+/// Returns the hook for the image's CUDA compatibility libraries, if configured.
 fn cuda_compat(config: &Config) -> Result<Option<Edits>, Failure> {
     let is_wanted = config.runtime.legacy_cuda_compat_mode == "hook"
         && !config.features.disable_cuda_compat_lib_hook;
@@ -96,7 +96,7 @@ fn cuda_compat(config: &Config) -> Result<Option<Edits>, Failure> {
     }))
 }
 
-/// A createContainer hook of the toolkit.
+/// Returns a createContainer hook of the toolkit.
 pub(crate) fn hook_of(
     config: &Config,
     name: &str,
@@ -119,9 +119,10 @@ pub(crate) fn hook_of(
     }
 }
 
-/// The program that createContainer hooks are: ours beside this program, unless another is configured.
+/// Returns the program for createContainer hooks: the one beside this program, unless another is configured.
 ///
-/// nvidia-cdi-hook is made for what surrounds it there; nvidia-ctk does the same work with more baggage.
+/// nvidia-cdi-hook is hardened for the hostile environment of such hooks; nvidia-ctk does the same work with more
+/// dependencies.
 pub(crate) fn hook_program(config: &Config) -> PathBuf {
     let own = std::env::current_exe().ok();
     let beside = own.map(|own| own.with_file_name("nvidia-cdi-hook"));
@@ -131,7 +132,7 @@ pub(crate) fn hook_program(config: &Config) -> PathBuf {
     }
 }
 
-/// Where the device nodes are.
+/// Returns the root of the device nodes.
 pub(crate) fn tree_of_nodes(config: &Config) -> Nodes {
     Nodes {
         root: match config.cli.root.as_str() {

@@ -1,6 +1,6 @@
-//! Writes records to the files that engines and administrators read.
+//! Writes records to the log files of engines and administrators.
 //!
-//! Engines take the last error of the file that `--log` names for their own message, so failures must be in it.
+//! Engines show the last error in the `--log` file as their own message, so failures must be in it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -22,7 +22,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Opens the configured file and the caller's; one that cannot be opened is a warning in the other.
+    /// Opens the configured file and the caller's; a failure to open one is a warning in the other.
     pub(crate) fn open(line: &Line, config: &Config) -> Self {
         let format = if line.json {
             Format::Json
@@ -67,14 +67,14 @@ impl Log {
         log
     }
 
-    /// Writes a record to all files, if it is important enough.
+    /// Writes a record to all files whose level includes it.
     pub(crate) fn write(&mut self, level: Level, message: &str) {
         if level < self.level || self.files.is_empty() {
             return;
         }
         let text = line(self.format, level, message);
         for file in &mut self.files {
-            // A full disk must not keep a container from starting.
+            // A full disk must not prevent a container from starting.
             let _ = file.write_all(text.as_bytes());
         }
     }

@@ -1,11 +1,11 @@
-//! Finds the real runtime among the candidates of the configuration.
+//! Finds the real runtime among the configured candidates.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use nvc_toolkit::programs;
 
-/// The first candidate that there is.
+/// Returns the first candidate that exists.
 pub(crate) fn find(candidates: &[String], path: Option<&OsStr>) -> Result<PathBuf, String> {
     if candidates.is_empty() {
         return Err(
@@ -30,7 +30,7 @@ fn locate(candidate: &str, directories: &[PathBuf]) -> Option<PathBuf> {
         let path = PathBuf::from(candidate);
         return programs::is_executable(&path).then_some(path);
     }
-    // Relative entries of the search path are below the root: the current directory is the container's.
+    // Relative entries of the search path are resolved in `/`: the current directory is the container's.
     let mut directories = directories.iter().map(|entry| Path::new("/").join(entry));
     if !candidate.contains(['*', '?', '[']) {
         return directories

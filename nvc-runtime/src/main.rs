@@ -1,9 +1,9 @@
-//! `nvidia-container-runtime`: an OCI runtime that gives containers the GPUs they ask for, and leaves everything else
-//! to the real one.
+//! `nvidia-container-runtime`: an OCI runtime that adds requested GPUs to containers, and leaves everything else to the
+//! real runtime.
 //!
-//! The way of a command line: [`arguments`] finds the verb and the bundle, [`log`] opens what failures are written to,
-//! [`lowlevel`] finds the real runtime, [`create`] edits config.json if the verb starts a container, and the process
-//! becomes the real runtime with the words that it was called with.
+//! [`arguments`] finds the verb and the bundle, [`log`] opens the files for failures, [`lowlevel`] finds the real
+//! runtime, [`create`] edits config.json if the verb starts a container, and the process executes the real runtime with
+//! the original command line.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -12,7 +12,7 @@ mod arguments;
 mod log;
 mod lowlevel;
 
-// what containers get
+// ways to add GPUs
 mod automatic;
 mod char_links;
 mod create;
@@ -34,14 +34,14 @@ use nvc_toolkit::cause;
 use nvc_toolkit::config::{Config, Loaded, lookup};
 use nvc_toolkit::record::{Format, Level, line};
 
-/// The version of the runtime specification that is understood; parts of newer ones are kept as they are.
+/// The supported version of the runtime specification; parts of newer ones are kept unchanged.
 const SPECIFICATION: &str = "1.2.1";
 
 libnvc::main!(main_with_status);
 
-/// The whole program; returns its exit status.
+/// Runs the program; returns its exit code.
 fn main_with_status() -> u8 {
-    // The NVML query is this program, executed once more.
+    // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
     let mut words = std::env::args_os();
@@ -55,7 +55,7 @@ fn main_with_status() -> u8 {
     1
 }
 
-/// Why the real runtime was not reached.
+/// The reason why the real runtime was not executed.
 struct Failure {
     text: String,
     hint: Option<String>,
@@ -67,7 +67,7 @@ impl From<String> for Failure {
     }
 }
 
-/// Everything; returns on failure only.
+/// Does everything; returns only on failure.
 fn run(name: &OsString, words: &[OsString]) -> Result<Infallible, Failure> {
     let line = arguments::read(words);
     if line.version {
@@ -82,7 +82,7 @@ fn run(name: &OsString, words: &[OsString]) -> Result<Infallible, Failure> {
         Ok(never) => match never {},
         Err(failure) => failure,
     };
-    // Engines show this record alone.
+    // Engines show only this record.
     let text = match &failure.hint {
         Some(hint) => format!("{} (hint: {hint})", failure.text),
         None => failure.text.clone(),
@@ -124,7 +124,7 @@ fn serve(
     Err(format!("could not exec '{runtime}': {cause}").into())
 }
 
-/// The configuration, with the mode that the program's own name demands.
+/// Loads the configuration, with the mode implied by the program's own name.
 fn configuration(name: &OsString) -> Result<Loaded, String> {
     let place = lookup::place(None, |name| std::env::var_os(name));
     let mut loaded = lookup::load(&place, false).map_err(|error| error.to_string())?;
@@ -143,6 +143,6 @@ fn print_version() {
         env!("CARGO_PKG_VERSION"),
         env!("NVC_BUILD_REVISION"),
     );
-    // Whoever closed it does not want to know.
+    // The reader has closed it.
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

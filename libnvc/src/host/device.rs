@@ -285,7 +285,7 @@ fn load_error(text: &str, kind: ErrorKind) -> Error {
     };
     if closed {
         return error.hint(
-            "its file system may be mounted noexec, or the file closed to the user that NVML runs as",
+            "its filesystem may be mounted noexec, or its mode may exclude the user that NVML runs as",
         );
     }
     error.hint("install the NVIDIA driver, or name the directory that has it with --root")
@@ -294,7 +294,7 @@ fn load_error(text: &str, kind: ErrorKind) -> Error {
 /// Returns a hint for an NVML code, if there is one.
 fn nvml_hint(code: u32, function: &str) -> Option<String> {
     let hint = match code {
-        4 => "the query runs as the user of --user; may that user open /dev/nvidiactl?",
+        4 => "the query runs as the user of --user, which must be able to open /dev/nvidiactl",
         9 => "load the kernel module: modprobe nvidia",
         13 => {
             let function = printable(function);

@@ -133,7 +133,7 @@ fn ensure_node(
                 return own(directory, path, number, permissions);
             }
             _ => {
-                info!("removing {path}, which is another device or none");
+                info!("replacing {path}, which is not the expected device");
                 unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?;
             }
         },

@@ -1,4 +1,4 @@
-//! Writes an application profile, by which the driver's EGL shows the container's GPUs only.
+//! Writes an application profile that limits the driver's EGL to the container's GPUs.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -43,14 +43,14 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
             .write(text.as_bytes(), 0o444)
             .map_err(|errno| root.failure("write failed", path, errno))
     });
-    // EGL works without it: a root that cannot be written is no reason to keep the container from starting.
+    // EGL works without it: a read-only root must not prevent the container from starting.
     if let Err(failure) = done {
         report.warning(&failure.to_string());
     }
     Ok(())
 }
 
-/// The minor numbers of the character devices `nvidia<digits>`.
+/// Returns the minor numbers of the character devices `nvidia<digits>`.
 fn minors(directory: std::os::fd::BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     let mut minors = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -1,4 +1,4 @@
-//! Changes permissions; symbolic links are followed inside the container's root only.
+//! Changes permissions; symlinks are followed only inside the container's root.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! Lets the loader search the image's CUDA compatibility libraries first, if they are newer than the driver.
+//! Makes the loader search the image's CUDA compatibility libraries first, if they are newer than the driver.
 //!
-//! It names their directory in ld.so.conf.d; update-ldcache, which runs later, makes that known to the loader.
+//! Writes their directory to ld.so.conf.d; update-ldcache, which runs later, updates the loader's cache.
 
 mod note;
 mod version;
@@ -20,9 +20,9 @@ use note::Note;
 use version::{is_newer, major};
 
 const DIRECTORY: &str = "/usr/local/cuda/compat";
-/// Named so that it comes before all others; a second run replaces it.
+/// Sorts before all other files; a second run replaces it.
 const CONF: &str = "/etc/ld.so.conf.d/00-compat-nvidia.conf";
-/// No libcuda is larger.
+/// Size limit of a libcuda.
 const LARGEST: u64 = 256 << 20;
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
@@ -48,7 +48,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     let conf = Path::new(CONF);
     let place = root.place(conf, 0o755)?;
     let mut text = library.directory.into_os_string().into_vec();
-    // A line end in a name would make two lines of it.
+    // A newline in a name would add another line.
     if text.contains(&b'\n') {
         return Ok(());
     }
@@ -58,7 +58,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
         .map_err(|errno| root.failure("write failed", conf, errno))
 }
 
-/// What the host's driver supports; an empty text is unknown.
+/// The host driver's versions; an empty text is unknown.
 #[derive(Debug)]
 struct Host {
     driver: String,
@@ -68,14 +68,14 @@ struct Host {
 /// The image's libcuda.
 #[derive(Debug)]
 struct Library {
-    /// Its directory, all links resolved.
+    /// Its directory, with links resolved.
     directory: PathBuf,
-    /// What follows `libcuda.so.` in its name.
+    /// Suffix after `libcuda.so.` in its name.
     version: String,
     note: Option<Note>,
 }
 
-/// Whether the library is to be used instead of the host's.
+/// Returns true if the library should replace the host's.
 fn is_wanted(host: &Host, library: &Library) -> bool {
     match &library.note {
         Some(note) if !host.driver.is_empty() => {
@@ -88,7 +88,7 @@ fn is_wanted(host: &Host, library: &Library) -> bool {
     }
 }
 
-/// The one libcuda in the directory.
+/// Returns the only libcuda in the directory.
 fn find(root: &Root, path: &Path, report: &mut Report) -> Result<Option<Library>> {
     let Some(directory) = root.directory(path)? else {
         return Ok(None);
@@ -119,7 +119,7 @@ fn find(root: &Root, path: &Path, report: &mut Report) -> Result<Option<Library>
     }))
 }
 
-/// The regular files `libcuda.so.*.*`, sorted.
+/// Returns the regular files `libcuda.so.*.*`, sorted.
 fn libraries(directory: &OwnedFd) -> Result<Vec<OsString>, rustix::io::Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -1,7 +1,7 @@
-//! Covers the driver's `params` with a copy that tells programs not to make device nodes.
+//! Mounts a copy over the driver's `params` that tells programs not to create device nodes.
 //!
-//! The copy is in a tmpfs that is mounted for a moment over the directory, made read-only, and detached when a bind mount
-//! of its one file is in place: nothing stays in the container but that mount.
+//! The copy is in a tmpfs that is briefly mounted over the directory, made read-only, and detached once a bind mount of
+//! its one file is in place: only that mount stays in the container.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -33,14 +33,14 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     let missing = || root.failure("open failed", path, Errno::NOENT);
     let target = root.find(path)?.ok_or_else(missing)?;
     let failed = |errno| root.failure("mounting failed", path, errno);
-    // An earlier hook was here.
+    // Already done by an earlier hook.
     if read(target.as_fd(), LARGEST).is_ok_and(|now| now == text.as_bytes()) {
         return Ok(());
     }
     cover(root, target.as_fd(), text.as_bytes()).map_err(failed)
 }
 
-/// The text with the line changed. None if it has no such line.
+/// Returns the text with the line changed. None if it has no such line.
 fn changed(text: &str) -> Option<String> {
     if !text.lines().any(|line| line == ON) {
         return None;
@@ -61,7 +61,7 @@ fn cover(root: &Root, target: BorrowedFd<'_>, text: &[u8]) -> Result<(), Errno> 
         rest = rest.get(written..).unwrap_or_default();
     }
     drop(file);
-    // Only a mount that is attached can be cloned.
+    // Only an attached mount can be cloned.
     tmpfs::attach(tmpfs.as_fd(), below.as_fd())?;
     let clone = restrict_and_clone(&tmpfs);
     let detached = tmpfs::detach(&tmpfs);

@@ -1,7 +1,8 @@
 //! Hides other GPUs and MIG capabilities in the container's /proc/driver/nvidia.
 //!
-//! Which ones the container has is seen from the nodes in its /dev: numbers count, names do not. What the container's
-//! /proc shows is covered by a tmpfs with only those, but where somebody else has covered it already.
+//! The container's devices are those with nodes in its /dev, identified by number rather than name. A tmpfs with only
+//! their entries is mounted over the directories in the container's /proc, unless another program has already covered
+//! them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -22,9 +23,9 @@ use crate::root::Root;
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
-/// Minor numbers from here on are control nodes.
+/// Minor numbers of control nodes start here.
 const FIRST_CONTROL: u32 = 254;
-/// How deep the tree of capabilities is: gpu, mig, gi, ci.
+/// Depth of the capability tree: gpu, mig, gi, ci.
 const DEEPEST: usize = 8;
 
 pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
@@ -50,19 +51,19 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// The devices that a container has, by their minor numbers.
+/// A container's devices by minor number.
 #[derive(Debug, Default)]
 struct Shown {
     gpus: HashSet<u32>,
     capabilities: HashSet<u32>,
 }
 
-/// What a directory is to show.
+/// The wanted content of a directory.
 #[derive(Debug)]
 struct Wanted {
     /// Paths below it.
     paths: Vec<String>,
-    /// Whether that is everything.
+    /// True if that is everything.
     is_all: bool,
 }
 
@@ -90,7 +91,7 @@ impl Shown {
         Ok(shown)
     }
 
-    /// The directories of the container's GPUs.
+    /// Returns the directories of the container's GPUs.
     fn gpu_directories(&self) -> Wanted {
         let mut wanted = Wanted {
             paths: Vec::new(),
@@ -108,7 +109,7 @@ impl Shown {
         wanted
     }
 
-    /// The files of the container's capabilities.
+    /// Returns the files of the container's capabilities.
     fn capability_files(&self) -> Wanted {
         let mut wanted = Wanted {
             paths: Vec::new(),
@@ -142,13 +143,13 @@ impl Shown {
     }
 }
 
-/// The number behind a name in a text of the driver's.
+/// Returns the number after a name in one of the driver's texts.
 fn number(text: &str, name: &str) -> Option<u32> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
     line?.trim_start().strip_prefix(':')?.trim().parse().ok()
 }
 
-/// The major numbers of character drivers.
+/// Returns the major numbers of character drivers.
 fn majors(devices: &str, drivers: &[&str]) -> Vec<u32> {
     let characters = devices
         .lines()
@@ -158,7 +159,7 @@ fn majors(devices: &str, drivers: &[&str]) -> Vec<u32> {
     known.filter_map(|(major, _)| major.parse().ok()).collect()
 }
 
-/// The minor numbers of a directory's character devices of some drivers.
+/// Returns the minor numbers of a directory's character devices of some drivers.
 fn minors(directory: &OwnedFd, majors: &[u32]) -> Result<HashSet<u32>, Errno> {
     let mut minors = HashSet::new();
     for entry in Dir::read_from(directory)? {
@@ -174,7 +175,7 @@ fn minors(directory: &OwnedFd, majors: &[u32]) -> Result<HashSet<u32>, Errno> {
     Ok(minors)
 }
 
-/// Whether a directory of the container is the driver's own: in procfs, or the very one of the host.
+/// Returns true if a directory of the container is the driver's own: on procfs, or identical to the host's.
 fn is_the_drivers(path: &Path, target: BorrowedFd<'_>) -> Result<bool, Errno> {
     let kind = u64::try_from(fstatfs(target)?.f_type).unwrap_or_default();
     let (own, host) = (fstat(target)?, rustix::fs::stat(path));
@@ -182,12 +183,12 @@ fn is_the_drivers(path: &Path, target: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(kind == PROC_SUPER_MAGIC || is_same)
 }
 
-/// Covers a directory with a tmpfs in which only some of it is seen.
+/// Mounts a tmpfs over a directory, in which only some entries are visible.
 fn cover(root: &Root, path: &Path, target: BorrowedFd<'_>, wanted: &[String]) -> Result<(), Errno> {
     let tmpfs = tmpfs::new(wanted.len() * DEEPEST + 16)?;
     let mut mounts = Vec::new();
     for name in wanted {
-        // What vanished meanwhile is not shown.
+        // Entries that vanish concurrently are omitted.
         let Ok(Some(found)) = root.find(&path.join(name)) else {
             continue;
         };
@@ -207,7 +208,7 @@ fn cover(root: &Root, path: &Path, target: BorrowedFd<'_>, wanted: &[String]) ->
     })
 }
 
-/// Makes a mount point in the tmpfs, with the directories above it.
+/// Creates a mount point in the tmpfs, with its parent directories.
 fn make(tmpfs: &OwnedFd, name: &str, is_directory: bool) -> Result<OwnedFd, Errno> {
     let mode = Mode::from_raw_mode(0o555);
     let by_reference = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,7 +1,7 @@
-//! Lets the loader find the libraries of some directories.
+//! Makes the loader find the libraries of some directories.
 //!
-//! libnvc does it as for its other callers: without running anything where the image's own cache is sound, else with the
-//! host's ldconfig, which is shut in.
+//! libnvc does this as for its other callers: without running a program if the image's own cache is valid, otherwise
+//! with the host's ldconfig in a sandbox.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ use crate::report::Report;
 use crate::root::{Root, read};
 use crate::{Failure, Result};
 
-/// A file that names a directory has one line.
+/// Size limit: a file that names a directory has one line.
 const LARGEST_CONF: u64 = 1 << 14;
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
@@ -78,7 +78,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// The host's ldconfig, where it is no script.
+/// Returns the host's ldconfig binary rather than a wrapper script.
 fn program(path: &str) -> Result<PathBuf> {
     let path = path.strip_prefix('@').unwrap_or(path);
     if !path.starts_with('/') {
@@ -99,7 +99,7 @@ fn program(path: &str) -> Result<PathBuf> {
     }
 }
 
-/// The directories that enable-cuda-compat, ours or upstream's, has put before all others.
+/// Returns the directories that enable-cuda-compat, ours or upstream's, has put before all others.
 fn compat_directories(root: &Root) -> Vec<String> {
     const DIRECTORY: &str = "/etc/ld.so.conf.d";
     let Ok(Some(found)) = root.directory(Path::new(DIRECTORY)) else {
@@ -119,7 +119,7 @@ fn compat_directories(root: &Root) -> Vec<String> {
     lines.filter(|line| line.starts_with('/')).collect()
 }
 
-/// The files that are mounted in the folders: what the engine put there.
+/// Returns the files that the engine has mounted in the folders.
 fn placed(root: &Root, folders: &[&str]) -> Vec<ContainerPath> {
     let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -145,7 +145,7 @@ fn placed(root: &Root, folders: &[&str]) -> Vec<ContainerPath> {
         .collect()
 }
 
-/// A path of mountinfo, where blanks and backslashes are octal numbers.
+/// Decodes a path of mountinfo, in which blanks and backslashes are octal escapes.
 fn unescaped(text: &str) -> PathBuf {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

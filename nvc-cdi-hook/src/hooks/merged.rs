@@ -1,4 +1,4 @@
-//! Does the work of several hooks in one process: their arguments keep their names, hooks without arguments are flags.
+//! Runs several hooks in one process: their arguments keep their names, hooks without arguments are flags.
 
 use super::{
     application_profile, cuda_compat, device_node_modification, driver_proc, library_path, list,
@@ -9,7 +9,7 @@ use crate::report::Report;
 use crate::root::Root;
 use crate::{Failure, Result};
 
-/// The form of the arguments.
+/// Version of the arguments.
 const VERSION: &str = "1";
 
 pub(super) const OPTIONS: &[Opt] = &[
@@ -45,7 +45,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     if has("link") {
         symlinks::run(given, root, report)?;
     }
-    // Before the library path, which makes the directory known that it names.
+    // Before the library path, which makes the loader search the directory that this adds.
     cuda_compat::run(given, root, report)?;
     if has("folder") {
         library_path::run(given, root, report)?;

@@ -1,4 +1,4 @@
-//! Makes symbolic links; what is in the way is replaced, unless it is a directory.
+//! Creates symlinks; replaces existing files, but not directories.
 
 use std::collections::HashSet;
 use std::path::Path;

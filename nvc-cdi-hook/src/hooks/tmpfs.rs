@@ -11,7 +11,7 @@ use rustix::mount::{
 
 use crate::root::own_name;
 
-/// Makes a tmpfs that is mounted nowhere yet.
+/// Makes a detached tmpfs.
 pub(super) fn new(inodes: usize) -> Result<OwnedFd, Errno> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "mode", "0555")?;
@@ -24,14 +24,14 @@ pub(super) fn new(inodes: usize) -> Result<OwnedFd, Errno> {
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Mounts something that is mounted nowhere.
+/// Attaches a detached mount.
 pub(super) fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
     let by_descriptor =
         MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, "", target, "", by_descriptor)
 }
 
-/// Copies the mount at something that is mounted, to be mounted elsewhere.
+/// Clones a mount into a detached one.
 pub(super) fn clone(found: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -49,7 +49,7 @@ pub(super) fn seal(mount: BorrowedFd<'_>) -> Result<(), Errno> {
     mount_remount(own_name(mount), flags, "")
 }
 
-/// Takes a mounted tmpfs away again.
+/// Unmounts a tmpfs.
 pub(super) fn detach(mount: &OwnedFd) -> Result<(), Errno> {
     unmount(own_name(mount.as_fd()), UnmountFlags::DETACH)
 }

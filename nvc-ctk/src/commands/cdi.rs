@@ -1,4 +1,4 @@
-//! Makes, lists, checks and changes CDI specifications.
+//! Generates, lists, checks and transforms CDI specifications.
 
 pub(super) mod generate;
 pub(super) mod list;
@@ -11,7 +11,7 @@ use nvc_toolkit::cdi::STANDARD_DIRECTORIES;
 
 use crate::line::Line;
 
-/// The directories that a line names, or those of engines.
+/// Returns the directories that a line names, or the engines' defaults.
 fn spec_directories(line: &Line) -> Vec<PathBuf> {
     match line.given("spec-dir") {
         Some(_) => line.list("spec-dir").iter().map(PathBuf::from).collect(),

@@ -21,7 +21,7 @@ enum Engine {
     Crio,
 }
 
-/// A checked request.
+/// A validated request.
 struct Wanted {
     engine: Engine,
     config: PathBuf,
@@ -144,7 +144,7 @@ fn is_containerd_1(line: &Line) -> bool {
     })
 }
 
-/// What the engine itself says its configuration is, if it is to be asked.
+/// Returns the engine's own dump of its configuration, if requested.
 fn dumped(engine: Engine, line: &Line) -> Result<Option<String>> {
     let commands: &[&[&str]] = match (line.text("config-source"), engine) {
         ("file", _) => return Ok(None),
@@ -217,7 +217,7 @@ fn addition(wanted: &Wanted, dumped: Option<&str>) -> Result<Changes> {
         .collect()
 }
 
-/// The texts that changes are made of.
+/// The input of changes.
 #[derive(Clone, Copy)]
 struct Texts<'a> {
     text: Option<&'a str>,
@@ -258,7 +258,7 @@ fn changes(wanted: &Wanted, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<C
     }
 }
 
-/// Whether a file's text is what some call of this program made of another text.
+/// Returns true if a file's text is this program's output for another text.
 fn is_ours(wanted: &Wanted, path: &Path, text: &str, bare: Option<&str>) -> bool {
     if wanted.drop_in.as_deref() == Some(path) {
         return true; // we write it as a whole
@@ -297,7 +297,7 @@ fn removal(wanted: &Wanted) -> Result<Changes> {
         .collect()
 }
 
-/// Takes the runtime out of one of the engine's files.
+/// Removes the runtime from one of the engine's files.
 fn restore(
     wanted: &Wanted,
     path: &Path,
@@ -305,7 +305,7 @@ fn restore(
     before: Option<&str>,
 ) -> Result<Option<String>> {
     let name = &wanted.runtime.name;
-    // A drop-in is ours as a whole, if it registers the runtime at all.
+    // A drop-in that registers the runtime is ours as a whole.
     if wanted.drop_in.as_deref() == Some(path) {
         let is_ours = match wanted.engine {
             Engine::Crio => crio::has(path, text, name)?,

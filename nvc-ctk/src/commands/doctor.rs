@@ -1,4 +1,4 @@
-//! Looks for what is wrong on this machine, and says of each thing how it shows and how it is repaired.
+//! Diagnoses this machine: reports each problem with its symptom and repair.
 
 mod driver;
 mod engines;
@@ -12,19 +12,19 @@ use super::invalid;
 use crate::line::Line;
 use crate::logging::print;
 
-/// What was looked at, and what is wrong with it.
+/// A check and its findings.
 #[derive(Debug)]
 struct Check {
     name: &'static str,
     faults: Vec<Fault>,
 }
 
-/// Something that is wrong.
+/// A problem.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
-    /// What.
+    /// Description.
     what: String,
-    /// How users notice.
+    /// Symptom for users.
     shows: &'static str,
     /// The command or step that repairs it.
     repair: String,
@@ -40,7 +40,7 @@ impl Fault {
     }
 }
 
-/// The exit status is 1 if anything is wrong.
+/// The exit code is 1 if there is a problem.
 pub(super) fn run(line: &Line) -> Result<u8> {
     let as_json = match line.text("format") {
         "text" => false,
@@ -137,12 +137,12 @@ fn to_json(checks: &[Check]) -> String {
     )
 }
 
-/// A file's text, if it can be read.
+/// Returns a file's text, if it can be read.
 fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// The first number of the form `1.2.3` in a text.
+/// Returns the first number of the form `1.2.3` in a text.
 fn version_in(text: &str) -> Option<Vec<u32>> {
     let word = text
         .split([' ', '\n', ',', '-', '+', '~'])

@@ -1,4 +1,4 @@
-//! Runs a hook as nvidia-cdi-hook does, for specifications that name nvidia-ctk.
+//! Runs a hook like nvidia-cdi-hook, for specifications that name nvidia-ctk.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! Prints where things are and which of them exist.
+//! Prints the toolkit's paths and whether they exist.
 
 use std::path::Path;
 

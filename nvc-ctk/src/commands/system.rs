@@ -1,4 +1,4 @@
-//! Makes device nodes, and links to them by number.
+//! Creates device nodes, and links to them by number.
 
 pub(super) mod links;
 pub(super) mod nodes;
@@ -10,7 +10,7 @@ use std::process::Command;
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 
-/// The kernel modules, in the order in which they need each other.
+/// The kernel modules, in dependency order.
 const MODULES: [&str; 3] = ["nvidia", "nvidia-uvm", "nvidia-modeset"];
 
 /// Control nodes: name, the driver that has the major number, minor number.
@@ -55,7 +55,7 @@ impl Majors {
     }
 }
 
-/// Loads the modules, with the driver root as root if it is another.
+/// Loads the modules, chrooted into the driver root if it is not `/`.
 fn load_modules(root: &str, dry_run: bool) -> Result<()> {
     for module in MODULES {
         let mut words = vec!["/sbin/modprobe", module];

@@ -278,8 +278,8 @@ impl Query {
     fn timed_out(&self) -> Error {
         let text = "driver rpc error: timed out";
         Error::new(ErrorKind::TimedOut, text).hint(format!(
-            "NVML did not answer within {} s {}; raise NVC_DRIVER_TIMEOUT (seconds) if it is only slow, which \
-             persistence mode (nvidia-persistenced) cures",
+            "NVML did not answer within {} s {}; if it is only slow, raise NVC_DRIVER_TIMEOUT (seconds) \
+             or enable persistence mode (nvidia-persistenced)",
             self.conversation.deadline.as_secs_f32(),
             self.answers.occasion()
         ))

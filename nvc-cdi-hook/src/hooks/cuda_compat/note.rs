@@ -1,22 +1,22 @@
-//! Reads the ELF note in which a compatibility libcuda says which drivers it goes with.
+//! Parses the ELF note in which a compatibility libcuda lists its supported drivers.
 //!
-//! The file is the image's, so every offset is checked; what is not of the form is no note.
+//! The file belongs to the image, so every offset is checked; malformed data counts as no note.
 
 use serde_json::Value;
 
 const SECTION: &[u8] = b".note.cuda.fwd_compatibility";
 const OWNER: &[u8] = b"NVIDIA Corporation";
 
-/// What the note says.
+/// Content of the note.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Note {
     /// The CUDA version of the library.
     pub(super) cuda: String,
-    /// Major versions of the drivers that it goes with.
+    /// Major versions of the supported drivers.
     pub(super) drivers: Vec<u64>,
 }
 
-/// The note of an ELF file of 64 bits, if it has one that can be read.
+/// Returns the note of a 64-bit ELF file, if it has a valid one.
 pub(super) fn read(file: &[u8]) -> Option<Note> {
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
@@ -44,7 +44,8 @@ pub(super) fn read(file: &[u8]) -> Option<Note> {
     description(content(section)?)
 }
 
-/// The description of a note: sizes of owner and description, type, owner, description, each padded to four bytes.
+/// Parses the description of a note: sizes of owner and description, type, owner, description, each padded to four
+/// bytes.
 fn description(note: &[u8]) -> Option<Note> {
     let owner = usize::try_from(number(note, 0, 4)?).ok()?;
     let length = usize::try_from(number(note, 4, 4)?).ok()?;
@@ -70,7 +71,7 @@ fn description(note: &[u8]) -> Option<Note> {
     })
 }
 
-/// A little-endian number.
+/// Reads a little-endian number.
 fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(size)?)?;
     Some(

@@ -1,6 +1,6 @@
-//! Compares versions like `535.261.03` and `12.6` by their numbers.
+//! Compares versions like `535.261.03` and `12.6` numerically.
 
-/// Whether one version is greater than another.
+/// Returns true if one version is greater than another.
 pub(super) fn is_newer(one: &str, other: &str) -> bool {
     let (one, other) = (numbers(one), numbers(other));
     let length = one.len().max(other.len());
@@ -12,7 +12,7 @@ pub(super) fn is_newer(one: &str, other: &str) -> bool {
     padded(&one) > padded(&other)
 }
 
-/// The first number.
+/// Returns the first number.
 pub(super) fn major(version: &str) -> Option<u64> {
     version.split('.').next()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Writes specifications of this machine.
+//! Generates specifications of this machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     Ok(())
 }
 
-/// A file's name with a word before its ending.
+/// Inserts a word before a file name's extension.
 fn with_infix(path: &Path, infix: &str) -> PathBuf {
     let ending = path
         .extension()
@@ -82,7 +82,7 @@ fn with_infix(path: &Path, infix: &str) -> PathBuf {
     path.with_extension(format!("{infix}.{ending}"))
 }
 
-/// Refuses a hook program that does not know the merged hook: it would exit 0 and do nothing.
+/// Rejects a hook program that does not support the merged hook: it would exit 0 and do nothing.
 pub(super) fn check_merged(program: &str) -> Result<()> {
     let words: &[&str] = match program.ends_with("/nvidia-ctk") {
         true => &["hook", "merged", "--help"],
@@ -102,7 +102,7 @@ pub(super) fn check_merged(program: &str) -> Result<()> {
         .hint("leave out --hooks=merged, or name our program with --nvidia-cdi-hook-path"))
 }
 
-/// The options of a line, and what the environment and config.toml say besides.
+/// Combines the options of a line with the environment and config.toml.
 pub(super) fn options(line: &Line) -> Result<Options> {
     let mode = line.text("mode");
     let mode =
@@ -149,7 +149,7 @@ pub(super) fn options(line: &Line) -> Result<Options> {
     })
 }
 
-/// `nvidia-container-cli.root` of config.toml; one that cannot be read says nothing.
+/// Returns `nvidia-container-cli.root` of config.toml; the default if the file cannot be read.
 fn configured_root(line: &Line) -> PathBuf {
     let given = line
         .given("config")
@@ -207,7 +207,7 @@ fn hooks(line: &Line) -> Result<Hooks> {
     })
 }
 
-/// The hook program: a path as it is, a name where PATH has it.
+/// Returns the hook program: a path unchanged, a name looked up in PATH.
 fn hook_path(given: Option<&str>) -> String {
     let name = given
         .filter(|name| !name.is_empty())
@@ -230,7 +230,7 @@ fn flags(line: &Line) -> Result<Flags> {
     let mut flags = Flags::default();
     for name in line.list("feature-flag") {
         match name.as_str() {
-            // Our query never asks that library, and there is one GPU layout for each Jetson.
+            // Our query never uses that library, and each Jetson has a single GPU layout.
             "disable-nvsandboxutils"
             | "disable-nvsandbox-utils"
             | "disable-multiple-csv-devices" => {}
@@ -254,7 +254,7 @@ fn format(line: &Line) -> Result<Option<Format>> {
         .ok_or_else(|| invalid(format!("invalid output format: {word}")))
 }
 
-/// The rank of the latest version that is allowed.
+/// Returns the latest allowed version.
 fn most_recent(line: &Line) -> Result<Option<&str>> {
     let Some(most) = line.given("cdi-version") else {
         return Ok(None);
@@ -284,7 +284,7 @@ fn report(made: &Made) {
     }
 }
 
-/// A specification of devices that are gone must not stay: a MIG capability's number may be another tenant's by now.
+/// Removes a specification whose devices are gone: a MIG capability's number may belong to another tenant by now.
 fn without_devices(error: Error, path: &Path) -> Error {
     match file::remove_own(path) {
         Ok(true) => error.context(format!("{} was removed", path.display())),

@@ -1,4 +1,4 @@
-//! Prints the names of all devices that engines would find.
+//! Prints the names of all devices that engines find.
 
 use libnvc::Result;
 use log::{info, warn};

@@ -1,4 +1,4 @@
-//! Moves the paths of a specification from one root to another.
+//! Changes the root of a specification's paths.
 
 use std::io::Read;
 use std::path::Path;

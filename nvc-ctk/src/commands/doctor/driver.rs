@@ -1,4 +1,4 @@
-//! Looks at the driver: module, nodes, libraries, NVML.
+//! Checks the driver: module, nodes, libraries, NVML.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -13,7 +13,7 @@ const NO_GPU: &str = "nvidia-smi fails, and no container gets a GPU";
 
 pub(super) fn module() -> Vec<Fault> {
     if Path::new("/dev/dxg").exists() {
-        return Vec::new(); // the driver is Windows'
+        return Vec::new(); // uses the Windows driver
     }
     if Path::new(VERSION).exists() {
         return mismatch();
@@ -34,7 +34,7 @@ pub(super) fn module() -> Vec<Fault> {
     )]
 }
 
-/// The module of another version than the libraries.
+/// Checks that module and libraries have the same version.
 fn mismatch() -> Vec<Fault> {
     let text = read(VERSION).unwrap_or_default();
     let module = text.lines().next().and_then(|line| {
@@ -59,7 +59,7 @@ fn mismatch() -> Vec<Fault> {
 
 pub(super) fn nodes() -> Vec<Fault> {
     if !Path::new(VERSION).exists() {
-        return Vec::new(); // said already
+        return Vec::new(); // already reported
     }
     let mut faults = Vec::new();
     let devices = read("/proc/devices").unwrap_or_default();

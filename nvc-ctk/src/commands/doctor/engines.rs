@@ -1,4 +1,4 @@
-//! Looks at container engines and their configuration.
+//! Checks container engines and their configuration.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::{Fault, version_in};
 
-/// Versions of runc that forget devices without a link in /dev/char when systemd reloads.
+/// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
 const FORGETFUL: [u32; 4] = [3, 4, 5, 6];
 
-/// Reads an engine's configuration; None if it has none.
+/// Reads an engine's configuration; None if it does not exist.
 fn configuration(path: &Path, shows: &'static str) -> Result<Option<String>, Fault> {
     read(path).map_err(|error| {
         let repair = format!("correct {}", path.display());
@@ -83,7 +83,7 @@ pub(super) fn docker() -> Vec<Fault> {
     faults
 }
 
-/// Whether a path, or a name in PATH, is a program.
+/// Returns true if a path, or a name in PATH, is a program.
 fn is_program(name: &str) -> bool {
     if name.contains('/') {
         return Path::new(name).is_file();

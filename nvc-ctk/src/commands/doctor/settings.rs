@@ -1,4 +1,4 @@
-//! Looks at settings: the toolkit's own, and SELinux.
+//! Checks settings: the toolkit's own, and SELinux.
 
 use std::path::Path;
 

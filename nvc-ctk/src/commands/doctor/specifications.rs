@@ -1,4 +1,4 @@
-//! Looks at CDI specifications, and at the program that their hooks are.
+//! Checks CDI specifications and their hook program.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(super) fn all() -> Vec<Fault> {
     faults
 }
 
-/// Podman before version 5 knows no format after 0.5.0, and skips files of later ones.
+/// Podman before version 5 supports no format after 0.5.0, and skips newer files.
 fn too_new(registry: &Registry) -> Vec<Fault> {
     let Ok(output) = Command::new("podman").arg("--version").output() else {
         return Vec::new();

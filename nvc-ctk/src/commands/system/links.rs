@@ -1,4 +1,4 @@
-//! Makes `/dev/char/MAJOR:MINOR` links, which some versions of runc and systemd need to keep devices.
+//! Creates `/dev/char/MAJOR:MINOR` links, without which some versions of runc and systemd lose devices.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
@@ -12,7 +12,7 @@ use super::{CONTROL, Majors, load_modules, nodes, system};
 use crate::commands::invalid;
 use crate::line::Line;
 
-/// Nodes that are none of a container's business.
+/// Nodes that containers do not need.
 const LEFT_OUT: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
 /// A node and its number.
@@ -53,7 +53,7 @@ pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     Ok(())
 }
 
-/// The nodes in /dev.
+/// Returns the nodes in /dev.
 fn existing() -> Result<Vec<Node>> {
     let mut nodes = in_directory(Path::new("/dev"), "nvidia")?;
     nodes.extend(in_directory(Path::new("/dev/nvidia-caps"), "nvidia-")?);
@@ -86,7 +86,7 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Node>> {
     Ok(nodes)
 }
 
-/// The nodes that this machine's GPUs can have.
+/// Returns all possible nodes of this machine's GPUs.
 fn possible() -> Result<Vec<Node>> {
     let majors = Majors::read()?;
     let gpus = count_gpus();
@@ -118,7 +118,7 @@ fn possible() -> Result<Vec<Node>> {
     Ok(nodes)
 }
 
-/// Minor numbers of the capabilities: the global ones, then those of each GPU's instances that follow one another.
+/// Returns the minor numbers of the capabilities: the global ones, then those of consecutive GPUs' instances.
 fn capabilities(text: &str, gpus: u64) -> Vec<u64> {
     let pairs = text.lines().filter_map(|line| {
         let (name, minor) = line.split_once(' ')?;
@@ -143,7 +143,7 @@ fn capabilities(text: &str, gpus: u64) -> Vec<u64> {
     minors
 }
 
-/// How many of NVIDIA's graphics processors are on PCI.
+/// Counts NVIDIA's GPUs on PCI.
 fn count_gpus() -> u64 {
     let entries = fs::read_dir("/sys/bus/pci/devices")
         .into_iter()

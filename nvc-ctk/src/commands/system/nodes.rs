@@ -1,4 +1,4 @@
-//! Makes the driver's control nodes; those that exist stay as they are.
+//! Creates the driver's control nodes; existing ones stay unchanged.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     Ok(())
 }
 
-/// Makes the control nodes below `<root>/dev`.
+/// Creates the control nodes below `<root>/dev`.
 pub(super) fn control_nodes(root: &Path, dry_run: bool) -> Result<()> {
     let majors = Majors::read()?;
     for (name, driver, minor) in CONTROL {
