@@ -285,7 +285,7 @@ fn load_error(text: &str, kind: ErrorKind) -> Error {
     };
     if closed {
         return error.hint(
-            "its filesystem may be mounted noexec, or its mode may exclude the user that NVML runs as",
+            "its file system may be mounted noexec, or NVML's user may not be allowed to read it",
         );
     }
     error.hint("install the NVIDIA driver, or name the directory that has it with --root")
