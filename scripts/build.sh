@@ -13,7 +13,8 @@ target=${CARGO_TARGET_DIR:-target}
 # since the paths may contain spaces.
 CARGO_ENCODED_RUSTFLAGS=$(printf -- '--remap-path-prefix=%s=%s\037' "${CARGO_HOME:-$HOME/.cargo}" /usr/src/cargo \
   "$repository" /usr/src/libnvc "$(readlink -m "$target")" /usr/src/libnvc/target)
-export CARGO_ENCODED_RUSTFLAGS="${CARGO_ENCODED_RUSTFLAGS%?}"
+# Most linkers are set up to add build ids, by which our programs know each other; here all are.
+export CARGO_ENCODED_RUSTFLAGS="$CARGO_ENCODED_RUSTFLAGS-Clink-arg=-Wl,--build-id=sha1"
 unset RUSTFLAGS
 
 cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-ctk
@@ -29,7 +30,8 @@ cargo build --release --locked -p nvc-generate
 share=$target/release/share
 rm -rf "$share"
 "$target/release/nvc-generate" "$share" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)"
-mkdir -p "$share/man/man3" "$share/doc"
+mkdir -p "$share/man/man3" "$share/doc" "$share/nvidia-container-toolkit"
+scripts/build-ids.sh "$target/release" > "$share/nvidia-container-toolkit/build-ids"
 sed "s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)/; s/@VERSION@/$version/" pkg/man/nvc.3 > "$share/man/man3/nvc.3"
 mkdir -p "$share/man/man8"
 for page in nvidia-cdi-hook.8 nvidia-docker.1 nvidia-docker-plugin.8 nvidia-container-runtime.8 nvidia-container-runtime-hook.8; do

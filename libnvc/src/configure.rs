@@ -5,6 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+
 use crate::apply::{Ahead, ApplyOptions, Report, apply_prepared};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
@@ -110,7 +113,38 @@ impl<'r> Configuration<'r> {
     }
 }
 
+/// Plans up to this length need fewer descriptors than the usual soft limit of 1024 allows.
+const INTENTS_WITHIN_LIMITS: usize = 300;
+
+/// Signals by which people and supervisors stop a program that may still clean up.
+const INTERRUPTIONS: [Signal; 4] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+];
+
 impl Prepared<'_> {
+    /// Carries the plan out as the last work of a program, which will only report the result and exit.
+    ///
+    /// An interrupted configuration is all or nothing too: the signal arrives when the work is done or undone. That takes
+    /// a limited time, ldconfig's deadline above all.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply).
+    pub fn carry_out(self) -> Result<Report> {
+        if self.plan.flattened().len() > INTENTS_WITHIN_LIMITS {
+            raise_descriptor_limit();
+        }
+        let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let result = self.apply(true);
+        if let Ok(before) = waiting {
+            // Cannot fail for a mask that was in force.
+            let _ = before.thread_set_mask();
+        }
+        result
+    }
+
     /// Applies the plan, all or nothing. With `stay`, the process must exit after this call: see
     /// [`ApplyOptions::stay`].
     ///
@@ -126,6 +160,15 @@ impl Prepared<'_> {
         let intents = self.plan.flattened();
         let done = apply_prepared(&intents, root, &self.container, options, self.ahead);
         done.map_err(with_phase)
+    }
+}
+
+/// Takes as many descriptors as the hard limit allows: machines with many GPUs in MIG mode need thousands.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(errno) = limit {
+        log::info!("keeping the limit of descriptors: {errno}");
     }
 }
 

@@ -60,6 +60,23 @@ pub enum Phase {
     LibraryPath,
 }
 
+impl Phase {
+    /// Upstream's words for a failure in this phase; runtimes and people search logs for them.
+    pub fn category(self) -> &'static str {
+        match self {
+            Self::Initialization => "initialization error",
+            Self::Container => "container error",
+            Self::Detection => "detection error",
+            Self::Device => "device error",
+            Self::MigConfig => "mig-config error",
+            Self::MigMonitor => "mig-monitor error",
+            Self::Requirement => "requirement error",
+            Self::Mount => "mount error",
+            Self::LibraryPath => "ldcache error",
+        }
+    }
+}
+
 /// A failure: operation, object, cause and, if known, a remedy.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);

@@ -90,8 +90,8 @@ fn driver_config(
         gid: identity.gid,
         options: global.options,
         imex_channels: imex_channels.to_vec(),
-        program: standard.program,
         deadline: deadline(standard.deadline),
+        ..standard
     })
 }
 

@@ -12,14 +12,9 @@ pub(crate) mod category {
     pub(crate) const PERMISSION: &str = "permission error";
     pub(crate) const IMEX: &str = "error parsing IMEX info";
     pub(crate) const INITIALIZATION: &str = "initialization error";
-    pub(crate) const CONTAINER: &str = "container error";
     pub(crate) const DETECTION: &str = "detection error";
-    pub(crate) const DEVICE: &str = "device error";
     pub(crate) const MIG_CONFIG: &str = "mig-config error";
     pub(crate) const MIG_MONITOR: &str = "mig-monitor error";
-    pub(crate) const REQUIREMENT: &str = "requirement error";
-    pub(crate) const MOUNT: &str = "mount error";
-    pub(crate) const LDCACHE: &str = "ldcache error";
 }
 
 /// The failure of a command.
@@ -68,17 +63,7 @@ pub(crate) trait Categorise<T> {
 impl From<Error> for Failure {
     /// Converts an error with a phase.
     fn from(error: Error) -> Self {
-        let category = match error.phase() {
-            Some(Phase::Initialization) => category::INITIALIZATION,
-            Some(Phase::Container) => category::CONTAINER,
-            Some(Phase::Detection) => category::DETECTION,
-            Some(Phase::Device) => category::DEVICE,
-            Some(Phase::MigConfig) => category::MIG_CONFIG,
-            Some(Phase::MigMonitor) => category::MIG_MONITOR,
-            Some(Phase::Requirement) => category::REQUIREMENT,
-            Some(Phase::LibraryPath) => category::LDCACHE,
-            Some(Phase::Mount) | None => category::MOUNT,
-        };
+        let category = error.phase().unwrap_or(Phase::Mount).category();
         Self { category, error }
     }
 }
@@ -102,7 +87,7 @@ mod tests {
     fn text_has_hint_and_cleanup() {
         let cleanup = Error::new(ErrorKind::System, "unmount failed");
         let failure = Failure {
-            category: category::MOUNT,
+            category: "mount error",
             error: Error::new(ErrorKind::System, "x")
                 .hint("do y")
                 .with_cleanup([cleanup]),
@@ -118,7 +103,7 @@ mod tests {
         let name = "lib\ncli: all is well\u{1b}[31m\u{9b}\r";
         let cleanup = Error::new(ErrorKind::System, name);
         let failure = Failure {
-            category: category::MOUNT,
+            category: "mount error",
             error: Error::new(ErrorKind::System, name)
                 .hint(name)
                 .with_cleanup([cleanup]),

@@ -10,7 +10,12 @@ pub(crate) struct Options {
     pub config: Option<PathBuf>,
     /// Makes nvidia-container-cli write its debug log to standard error.
     pub debug: bool,
+    /// The devices that our runtime resolved; None if it has not.
+    pub devices: Option<Vec<String>>,
 }
+
+/// Our runtime appends this option: UUIDs, separated by commas. No image can set it.
+const DEVICES: &str = "--devices=";
 
 /// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +77,11 @@ pub(crate) fn read(words: &[String]) -> Result<Line, Mistake> {
             _ => return Err(mistake(format!("flag provided but not defined: -{name}"))),
         }
     };
+    let resolved = words.rev().find_map(|word| word.strip_prefix(DEVICES));
+    options.devices = resolved.map(|list| {
+        let names = list.split(',').filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect()
+    });
     let command = match command {
         _ if version => Command::Version,
         Some("prestart") => Command::Prestart,
@@ -114,6 +124,7 @@ mod tests {
         let options = Options {
             config: Some("/a".into()),
             debug: true,
+            devices: None,
         };
         let command = Command::Prestart;
         assert_eq!(line, Some(Line { command, options }));
@@ -125,6 +136,17 @@ mod tests {
             of("-debug=false -- prestart").map(|line| line.options.debug),
             Ok(false)
         );
+    }
+
+    #[test]
+    fn devices_come_after_the_command() {
+        let devices = |line: &str| of(line).ok().and_then(|line| line.options.devices);
+        let two = Some(vec!["GPU-1".to_owned(), "MIG-2".into()]);
+        assert_eq!(devices("prestart --devices=GPU-1,,MIG-2"), two);
+        assert_eq!(devices("-debug prestart x --devices=GPU-1,MIG-2"), two);
+        assert_eq!(devices("prestart devices=GPU-1"), None);
+        // Before the command it is an option that nobody knows, as with upstream.
+        assert!(of("--devices=GPU-1 prestart").is_err());
     }
 
     #[test]

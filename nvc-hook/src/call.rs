@@ -11,7 +11,7 @@ use nvc_toolkit::programs;
 use crate::input::Input;
 
 /// The program's name.
-const CLI: &str = "nvidia-container-cli";
+pub(crate) const CLI: &str = "nvidia-container-cli";
 
 /// The program and its search path.
 #[derive(Clone, Debug, PartialEq, Eq)]

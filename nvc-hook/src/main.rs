@@ -1,7 +1,8 @@
 //! `nvidia-container-runtime-hook`: adds the requested GPUs to a container before its process starts.
 //!
-//! [`arguments`] parses the command line, [`input`] reads the container, [`prestart`] decides and acts: it executes
-//! nvidia-container-cli with the arguments from [`call`].
+//! [`arguments`] reads the command line, [`input`] the container, [`prestart`] decides. If the nvidia-container-cli that is
+//! found was installed together with this program, [`within`] does its work in this process; otherwise it is executed with
+//! the words that [`call`] puts together.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -10,8 +11,12 @@ mod arguments;
 mod call;
 mod input;
 mod prestart;
+#[path = "../../nvc-cli/src/privileges.rs"]
+mod privileges; // the same as those of nvidia-container-cli
+mod within;
 
 use arguments::{Command, Line, Mistake};
+use libnvc::host::query::serve_if_asked;
 
 const NAME: &str = "nvidia-container-runtime-hook";
 
@@ -19,6 +24,9 @@ libnvc::main!(main_with_status);
 
 /// Runs the program; returns its exit code.
 fn main_with_status() -> u8 {
+    // The NVML query can be this program, executed once more.
+    serve_if_asked();
+    libnvc::await_children();
     let words = std::env::args_os().skip(1);
     let words: Vec<String> = words
         .map(|word| word.to_string_lossy().into_owned())

@@ -1,22 +1,24 @@
-//! Implements the hook: reads the configuration and the container, decides, and executes nvidia-container-cli.
+//! Does the hook's work: reads the configuration and the container, decides, and configures the container or hands over to
+//! nvidia-container-cli.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use nvc_toolkit::config::{Config, lookup};
-use nvc_toolkit::image::{self, Policy, Request};
+use nvc_toolkit::image::{self, Devices, Policy, Request};
 use nvc_toolkit::mode::{self, Mode, Setting};
 use nvc_toolkit::record::{self, Format, Level};
-use nvc_toolkit::{cause, platform};
+use nvc_toolkit::{cause, ours, platform};
 
 use crate::arguments::Options;
-use crate::call::{self, Host};
+use crate::call::{self, Host, Program};
 use crate::input::{self, Input};
+use crate::within;
 
 /// Configures the container on standard input, if it requests GPUs.
 ///
-/// Returns only if there is nothing to do, or on failure; otherwise the process executes nvidia-container-cli.
+/// Does not return if the nvidia-container-cli that is found is not ours: the process becomes that.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let (config, policy) =
         configuration(options).map_err(|what| format!("error getting hook config: {what}"))?;
@@ -25,13 +27,71 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     for warning in &answer.warnings {
         warn(warning);
     }
-    let Some(request) = answer.request else {
+    let Some(mut request) = answer.request else {
         return Ok(());
     };
+    if let Some(devices) = &options.devices {
+        request.devices = Devices::Names(devices.clone());
+    }
+    let program = call::find(&config, std::env::var_os("PATH").as_deref());
+    if let Ok(program) = &program
+        && within::is_possible(&config, options.debug, &os_release(&config))
+        && is_ours(program)
+    {
+        say_mode(&config, &request)?;
+        return within::configure(&config, &input, &request, program);
+    }
     if !config.hook.skip_mode_detection {
         check_mode(&config, &request)?;
     }
-    execute(&config, options.debug, &input, &request)
+    execute(&config, options.debug, &input, &request, &program?)
+}
+
+/// Whether the nvidia-container-cli that was found was installed together with this program.
+fn is_ours(program: &Program) -> bool {
+    let own = std::env::current_exe();
+    own.is_ok_and(|own| ours::is_ours(&program.path, call::CLI, &own))
+}
+
+/// The text of os-release, if the configuration leaves something to the distribution.
+fn os_release(config: &Config) -> String {
+    match config.cli.user {
+        Some(_) => String::new(),
+        None => std::fs::read_to_string("/etc/os-release").unwrap_or_default(),
+    }
+}
+
+/// Says which mode this container would be served in, and which line of the configuration says so. This program gives
+/// the devices in every mode but that of a Jetson, which has no driver of the usual form.
+fn say_mode(config: &Config, request: &Request) -> Result<(), String> {
+    let (mode, how) = match Setting::of(config) {
+        _ if config.hook.skip_mode_detection => (Mode::Legacy, "mode detection is skipped: "),
+        Setting::Auto => (
+            mode::automatic(&request.devices, platform::is_tegra, Mode::Legacy),
+            "automatic ",
+        ),
+        Setting::Fixed(mode) => (mode, ""),
+        Setting::Unknown(word) => {
+            let origin = config.mode_origin();
+            return Err(format!("invalid mode {word:?} ({}: {origin})", mode::KEY));
+        }
+    };
+    let origin = config.mode_origin();
+    let said = format!("{how}mode {mode} ({}: {origin})", mode::KEY);
+    if mode == Mode::Csv {
+        return Err(format!(
+            "hint: use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)\n{}: {said}: a hook cannot give \
+             the devices of a Jetson",
+            crate::NAME
+        ));
+    }
+    let names = match &request.devices {
+        Devices::None => "no GPU".to_owned(),
+        some => some.names().join(","),
+    };
+    let by = &request.origin;
+    eprintln!("{}: devices {names} by {by}; {said}", crate::NAME);
+    Ok(())
 }
 
 fn configuration(options: &Options) -> Result<(Config, Policy), String> {
@@ -73,13 +133,15 @@ fn check_mode(config: &Config, request: &Request) -> Result<(), String> {
         .into())
 }
 
-/// Executes nvidia-container-cli; returns only on failure.
-fn execute(config: &Config, debug: bool, input: &Input, request: &Request) -> Result<(), String> {
-    let program = call::find(config, std::env::var_os("PATH").as_deref())?;
-    let os_release = match config.cli.user {
-        Some(_) => String::new(),
-        None => std::fs::read_to_string("/etc/os-release").unwrap_or_default(),
-    };
+/// Becomes nvidia-container-cli; returns on failure only.
+fn execute(
+    config: &Config,
+    debug: bool,
+    input: &Input,
+    request: &Request,
+    program: &Program,
+) -> Result<(), String> {
+    let os_release = os_release(config);
     let host = Host {
         os_release: &os_release,
         exists: &|path| Path::new(path).exists(),

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use nvc_toolkit::cdi::{Device, Edits};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::gated;
-use nvc_toolkit::generate::{self, Flags, HookProgram, Hooks, Made, Mode, Naming, Options};
+use nvc_toolkit::generate::{self, Driver, Flags, HookProgram, Hooks, Made, Mode, Naming, Options};
 use nvc_toolkit::image::{Container, Policy, devices, features};
-use nvc_toolkit::nodes;
-use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
 use crate::create::Failure;
+use crate::demands;
+use crate::give::give;
 use crate::legacy::{hook_program, tree_of_nodes};
 use crate::log::Log;
+use crate::merged;
 
 /// Tells other programs not to touch the container; every specification contains it.
 pub(crate) const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
@@ -37,8 +38,13 @@ pub(crate) fn modify(
         false => ids.iter().map(|&id| id.to_owned()).collect(),
     };
     let wants_gpus = ids.first().is_some_and(|id| id != "none");
-    let mut given = Vec::new();
-    given.push(made(Mode::Auto, ids, wants_gpus, config, log)?);
+    let limit = demands::limit(container, config)?;
+    let (mut gpus, driver) = made(Mode::Auto, ids, wants_gpus, config, log)?;
+    demands::check(container, config, driver.as_ref(), &gpus, log)?;
+    if let Some(limit) = limit {
+        demands::restrict(&mut gpus, limit);
+    }
+    let mut given = vec![gpus];
 
     let nodes = tree_of_nodes(config);
     for feature in features::of(&container.environment) {
@@ -51,20 +57,20 @@ pub(crate) fn modify(
         log.write(Level::Warning, &warning);
     }
     if !channels.is_empty() {
-        given.push(made(Mode::Imex, channels, false, config, log)?);
+        given.push(made(Mode::Imex, channels, false, config, log)?.0);
     }
-    edits::apply(spec, &given, &nodes::look_up)
-        .map_err(|what| format!("failed to inject CDI devices: {what}").into())
+    merged::merge_if_ours(&mut given, &hook_program(config));
+    give(spec, &mut given).map_err(|what| format!("failed to inject CDI devices: {what}").into())
 }
 
-/// Returns the edits for devices of one mode: each device's own, then the common ones.
+/// The edits for devices of one mode: each device's own, then those of all. And what NVML said of the driver, if asked.
 fn made(
     mode: Mode,
     ids: Vec<String>,
     with_nodes: bool,
     config: &Config,
     log: &mut Log,
-) -> Result<Edits, Failure> {
+) -> Result<(Edits, Option<Driver>), Failure> {
     let name = match mode {
         Mode::Imex => "imex",
         _ => "auto",
@@ -74,8 +80,12 @@ fn made(
             "failed to create the automatic CDI modifier: failed to generate CDI spec for mode";
         Failure::of(&format!("{what} {name:?}: "), error)
     };
-    let Made { spec, warnings, .. } =
-        generate::generate(&options(mode, ids, config)).map_err(|error| failed(&error))?;
+    let Made {
+        spec,
+        warnings,
+        driver,
+        ..
+    } = generate::generate(&options(mode, ids, config)).map_err(|error| failed(&error))?;
     for warning in &warnings {
         log.write(Level::Warning, warning);
     }
@@ -103,7 +113,7 @@ fn made(
         edits.append(&device.container_edits);
     }
     edits.append(&spec.container_edits);
-    Ok(edits)
+    Ok((edits, driver))
 }
 
 fn has(edits: &Edits, paths: &[&str]) -> bool {
@@ -153,6 +163,7 @@ pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options 
             },
             disabled: runtime.jit_disable_hooks.iter().cloned().collect(),
             enabled: BTreeSet::new(),
+            // Merged later, with those of features and channels.
             merged: false,
         },
         ldconfig: None,

@@ -37,6 +37,12 @@ impl From<String> for Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
 impl Failure {
     /// Creates a failure with a hint.
     pub(crate) fn with_hint(text: String, hint: &str) -> Self {

@@ -4,13 +4,12 @@ use nvc_toolkit::cdi::Registry;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::image::{Container, Devices, Policy, Wish, qualified};
 use nvc_toolkit::mode::Mode;
-use nvc_toolkit::nodes;
-use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
 use crate::automatic;
 use crate::create::Failure;
+use crate::give::give;
 use crate::log::Log;
 
 /// The kind of devices with a generated specification.
@@ -80,8 +79,7 @@ fn from_files(
         }
         Failure::of("failed to inject CDI devices: ", &error)
     })?;
-    edits::apply(spec, &[edits], &nodes::look_up)
-        .map_err(|what| format!("failed to inject CDI devices: {what}").into())
+    give(spec, &mut [edits]).map_err(|what| format!("failed to inject CDI devices: {what}").into())
 }
 
 #[cfg(test)]

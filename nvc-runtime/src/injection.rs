@@ -4,14 +4,18 @@ use std::path::{Path, PathBuf};
 
 use nvc_toolkit::config::Config;
 use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::programs;
+use nvc_toolkit::{ours, programs};
 use serde_json::{Value, json};
 
 /// The hook's current and former name.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
 
-/// Appends the hook, unless it is already there.
-pub(crate) fn add(spec: &mut Spec, hook: &Path) -> Result<(), String> {
+/// What our hook takes the devices from that the runtime resolved; see nvc-hook's arguments.
+const DEVICES: &str = "--devices=";
+
+/// Adds the hook behind the others, unless it is there. Our own gets the UUIDs of the devices in its arguments, which
+/// nothing in an image can write; a foreign one reads the container's environment.
+pub(crate) fn add(spec: &mut Spec, hook: &Path, devices: &[String]) -> Result<(), String> {
     let hooks = spec.list(&["hooks", "prestart"])?;
     let path = hook.to_string_lossy();
     // A configured hook can have any name.
@@ -23,7 +27,22 @@ pub(crate) fn add(spec: &mut Spec, hook: &Path) -> Result<(), String> {
             "args": [name.to_string_lossy(), "prestart"],
         }));
     }
+    let own = std::env::current_exe().unwrap_or_default();
+    for entry in hooks.iter_mut().filter(|entry| is_there(entry)) {
+        let program = Path::new(entry["path"].as_str().unwrap_or_default());
+        if !devices.is_empty() && ours::is_ours(program, NAMES[0], &own) {
+            hand_over(entry, devices);
+        }
+    }
     Ok(())
+}
+
+/// Puts the devices behind the words of the hook's entry, in place of those of an earlier run.
+fn hand_over(entry: &mut Value, devices: &[String]) {
+    if let Some(words) = entry.get_mut("args").and_then(Value::as_array_mut) {
+        words.retain(|word| !word.as_str().is_some_and(|word| word.starts_with(DEVICES)));
+        words.push(json!(format!("{DEVICES}{}", devices.join(","))));
+    }
 }
 
 /// Removes the hook, wherever the engine put it.
@@ -58,4 +77,23 @@ pub(crate) fn resolve(path: &str, otherwise: &str) -> PathBuf {
         name => programs::find(name, &directories),
     };
     found.unwrap_or_else(|| otherwise.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_handed_over_once() {
+        let mut entry = json!({"path": "/h", "args": ["h", "prestart", "--devices=GPU-1", "x"]});
+        let devices = ["GPU-2".to_owned(), "MIG-3".to_owned()];
+        for _ in 0..2 {
+            hand_over(&mut entry, &devices);
+            let expected = json!(["h", "prestart", "x", "--devices=GPU-2,MIG-3"]);
+            assert_eq!(entry["args"], expected);
+        }
+        let mut odd = json!({"path": "/h"});
+        hand_over(&mut odd, &devices);
+        assert_eq!(odd, json!({"path": "/h"}));
+    }
 }

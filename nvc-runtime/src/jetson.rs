@@ -6,13 +6,12 @@ use nvc_toolkit::cause;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::csv::{Tree, list, requirements};
 use nvc_toolkit::image::{self, Container, Devices, Wish};
-use nvc_toolkit::nodes;
-use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
 use crate::automatic::VOID;
 use crate::create::Failure;
+use crate::give::give;
 use crate::legacy::{hook_program, tree_of_nodes};
 use crate::log::Log;
 
@@ -80,5 +79,5 @@ pub(crate) fn modify(
         }
     }
     given.push(files);
-    edits::apply(spec, &given, &nodes::look_up).map_err(Into::into)
+    give(spec, &mut given).map_err(Into::into)
 }

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
-use nvc_toolkit::generate::{self, Mode};
+use nvc_toolkit::generate::{self, Mode, Naming, Options};
 use nvc_toolkit::image::{Container, Devices, Wish, capabilities, features};
-use nvc_toolkit::nodes::{self, Nodes};
-use nvc_toolkit::oci::edits;
+use nvc_toolkit::nodes::Nodes;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 use nvc_toolkit::{driver_files, gated, programs};
 
 use crate::automatic;
 use crate::create::Failure;
+use crate::give::give;
 use crate::injection;
 use crate::log::Log;
 
@@ -33,39 +33,49 @@ pub(crate) fn modify(
         all.push(displays);
     }
     all.extend(cuda_compat(config)?);
-    all.extend(device_nodes(wish, config, log));
-    edits::apply(spec, &all, &nodes::look_up)?;
-    injection::add(spec, &injection::hook_path(config))?;
+    let (nodes, devices) = resolve(wish, config, log).unwrap_or_default();
+    all.push(nodes);
+    give(spec, &mut all)?;
+    injection::add(spec, &injection::hook_path(config), &devices)?;
     Ok(())
 }
 
-/// Returns the nodes of the chosen GPUs. The hook adds them too, but rules that are not in config.json are lost when
-/// systemd reloads, or when the container is updated. If the driver cannot be queried, they are left to the hook.
-fn device_nodes(wish: &Wish, config: &Config, log: &mut Log) -> Option<Edits> {
+/// The nodes of the chosen devices, and their UUIDs. The hook gives the nodes too, but what is not in config.json is
+/// forgotten when systemd reloads, or when the container is updated. If the driver cannot be asked, all is left to the hook.
+fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<String>)> {
     let ids: Vec<String> = match &wish.devices {
         Devices::None => vec!["none".into()],
         some => some.names().into_iter().map(str::to_owned).collect(),
     };
-    match generate::generate(&automatic::options(Mode::Nvml, ids, config)) {
-        Ok(made) => {
-            let devices = made.spec.devices.into_iter();
-            let parts = devices.map(|device| device.container_edits);
-            let mut edits = Edits::default();
-            for part in parts.chain([made.spec.container_edits]) {
-                let nodes = part.device_nodes.into_iter();
-                // DRM nodes are only for containers that request graphics.
-                let nodes = nodes.filter(|node| node.path.starts_with("/dev/nvidia"));
-                edits.device_nodes.extend(nodes);
-            }
-            Some(edits)
-        }
+    let options = Options {
+        naming: vec![Naming::Uuid],
+        ..automatic::options(Mode::Nvml, ids, config)
+    };
+    let made = match generate::generate(&options) {
+        Ok(made) => made,
         Err(error) => {
             let text = format!("devices are left to the hook: {}", error.message());
             // The hook reports the error.
             log.write(Level::Info, &text);
-            None
+            return None;
         }
+    };
+    let mut edits = Edits::default();
+    let mut uuids = Vec::new();
+    let mut add = |part: Edits| {
+        let nodes = part.device_nodes.into_iter();
+        // Displays are for those who ask for graphics.
+        let nodes = nodes.filter(|node| node.path.starts_with("/dev/nvidia"));
+        edits.device_nodes.extend(nodes);
+    };
+    for device in made.spec.devices {
+        if device.name.starts_with("GPU-") || device.name.starts_with("MIG-") {
+            uuids.push(device.name);
+        }
+        add(device.container_edits);
     }
+    add(made.spec.container_edits);
+    Some((edits, uuids))
 }
 
 /// Returns the devices with their own variables.

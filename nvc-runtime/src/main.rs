@@ -16,10 +16,13 @@ mod lowlevel;
 mod automatic;
 mod char_links;
 mod create;
+mod demands;
 mod devices;
+mod give;
 mod injection;
 mod jetson;
 mod legacy;
+mod merged;
 
 use std::convert::Infallible;
 use std::ffi::OsString;

@@ -15,6 +15,7 @@ mod simplify;
 
 use std::path::PathBuf;
 
+use libnvc::host::{DriverVersions, Gpu};
 use libnvc::{Error, ErrorKind, Result};
 
 use crate::cdi::{Device, Edits, Spec, version};
@@ -151,6 +152,17 @@ pub struct Made {
     pub parts: Vec<(&'static str, Spec)>,
     /// Warnings in order of occurrence.
     pub warnings: Vec<String>,
+    /// What NVML said, if it was asked.
+    pub driver: Option<Driver>,
+}
+
+/// What NVML says of the driver.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    /// Its versions.
+    pub versions: DriverVersions,
+    /// All GPUs, also those that were not asked for.
+    pub gpus: Vec<Gpu>,
 }
 
 /// Findings of a mode.
@@ -161,6 +173,7 @@ struct Found {
     /// Subsets of the devices, by part name.
     parts: Vec<(&'static str, Vec<Device>)>,
     warnings: Vec<String>,
+    driver: Option<Driver>,
 }
 
 /// Generates the specification.
@@ -181,6 +194,7 @@ pub fn generate(options: &Options) -> Result<Made> {
         spec,
         parts,
         warnings: found.warnings,
+        driver: found.driver,
     })
 }
 

@@ -29,5 +29,6 @@ pub mod oci;
 // used everywhere
 pub mod cause;
 pub mod nodes;
+pub mod ours;
 pub mod programs;
 pub mod record;

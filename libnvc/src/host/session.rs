@@ -6,6 +6,7 @@
 //!
 //! [`look_ahead`]: DriverSession::look_ahead
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct DriverConfig {
     pub program: QueryProgram,
     /// Time limit of the query.
     pub deadline: Duration,
+    /// Where the driver's programs are looked for; `PATH` if none.
+    pub path: Option<OsString>,
 }
 
 impl Default for DriverConfig {
@@ -57,6 +60,7 @@ impl Default for DriverConfig {
             program: QueryProgram::ThisExecutable,
             // A machine with many GPUs and without persistence mode needs more than upstream's ten.
             deadline: Duration::from_secs(30),
+            path: None,
         }
     }
 }
@@ -124,10 +128,14 @@ impl DriverSession {
             deadline: config.deadline,
         };
         let query = Query::ask(process?, &request)?;
+        let mut environment = DriverEnvironment::of_process();
+        if config.path.is_some() {
+            environment.path.clone_from(&config.path);
+        }
         Ok(Self {
             root,
             ldcache: config.ldcache.clone(),
-            environment: DriverEnvironment::of_process(),
+            environment,
             wsl,
             program: config.program.clone(),
             request,

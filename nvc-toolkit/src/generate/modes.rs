@@ -12,7 +12,7 @@ use libnvc::render::cdi as rendered;
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
 use super::driver::{self, nodes, written};
-use super::{Found, Mode, Naming, Options, devices, ids};
+use super::{Driver, Found, Mode, Naming, Options, devices, ids};
 use crate::cdi::{Device, DeviceNode, Edits};
 use crate::csv;
 use crate::gated;
@@ -97,12 +97,18 @@ fn nvml(options: &Options) -> Result<Found> {
         );
         parts.retain(|(_, devices)| !devices.is_empty());
     }
+    // Images that demand something are checked against it; a driver that does not say it cannot be.
+    let driver = session.versions().ok().map(|versions| Driver {
+        versions,
+        gpus: info.gpus,
+    });
     let is_missing = |path| format!("{path} is missing");
     Ok(Found {
         devices,
         common: written(content.common, options),
         parts,
         warnings: missing.into_iter().map(is_missing).collect(),
+        driver,
     })
 }
 

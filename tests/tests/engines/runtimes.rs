@@ -8,12 +8,26 @@ use serde_json::{Value, json};
 
 use super::world::{World, complaint, look, printed, sight};
 
+/// The script of [`look`], and one more line: what the container shows of the driver's procfs.
+fn look_at_all() -> String {
+    format!(
+        "{}; ls /proc/driver/nvidia/gpus | grep -c :; echo /usr/lib/*/libcuda.so",
+        look()
+    )
+}
+
 /// A test; the argument is the low-level runtime.
 pub(crate) type Body = fn(&str);
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, Body)] = &[
     ("gives_one_gpu", gives_one_gpu),
+    ("gives_one_gpu_with_a_foreign_cli", with_a_foreign_cli),
+    ("gives_one_gpu_by_jit_cdi", by_jit_cdi),
+    ("gives_one_gpu_by_foreign_hooks", by_foreign_hooks),
+    ("gives_one_gpu_by_a_specification", by_a_specification),
+    ("hook_serves_cdi_names", hook_serves_cdi_names),
+    ("honours_what_images_demand", honours_demands),
     ("leaves_others_alone", leaves_others_alone),
     ("says_what_is_missing", says_what_is_missing),
 ];
@@ -113,6 +127,205 @@ fn gives_one_gpu(runtime: &str) {
         log.contains("devices 1 by NVIDIA_VISIBLE_DEVICES; mode legacy"),
         "{log}"
     );
+    // Our hook gets what was resolved, where no image can write it.
+    let uuid = &bundle.world.driver.profile().gpus[1].uuid;
+    let words = hook_words(&spec);
+    assert_eq!(
+        words[1..],
+        ["prestart".to_owned(), format!("--devices={uuid}")]
+    );
+}
+
+/// The arguments of our prestart hook.
+fn hook_words(spec: &Value) -> Vec<String> {
+    let entries = spec["hooks"]["prestart"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let ours = entries.iter().find(|entry| {
+        let path = entry["path"].as_str().unwrap_or_default();
+        path.ends_with("/nvidia-container-runtime-hook")
+    });
+    let words = ours.and_then(|entry| entry["args"].as_array());
+    let words = words.into_iter().flatten().filter_map(Value::as_str);
+    words.map(String::from).collect()
+}
+
+/// The commands of our createContainer hooks.
+fn commands(spec: &Value) -> Vec<String> {
+    let entries = spec["hooks"]["createContainer"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let words = entries
+        .iter()
+        .map(|entry| entry["args"][1].as_str().unwrap_or_default());
+    words.map(String::from).collect()
+}
+
+/// Replaces a program of the world by one that notes its arguments and becomes the original.
+fn noting(world: &World, name: &str) -> PathBuf {
+    let (program, notes) = (world.bin().join(name), world.path(&format!("{name}.notes")));
+    let real = world.path(&format!("real-{name}"));
+    fs::rename(&program, &real).unwrap_or_else(|error| panic!("{error}"));
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> {}\nexec {} \"$@\"\n",
+        notes.display(),
+        real.display()
+    );
+    nvc_testkit::files::file(&program, script, 0o755).unwrap_or_else(|error| panic!("{error}"));
+    notes
+}
+
+fn with_a_foreign_cli(runtime: &str) {
+    let world = World::new(runtime, "legacy", "");
+    let notes = noting(&world, "nvidia-container-cli");
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
+    assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
+    let called = fs::read_to_string(&notes).unwrap_or_default();
+    let uuid = &bundle.world.driver.profile().gpus[1].uuid;
+    assert!(
+        called.contains(&format!(
+            "configure --cuda-compat-mode=ldconfig --ldconfig=@/sbin/ldconfig --device={uuid} "
+        )),
+        "{called}"
+    );
+
+    // A foreign hook gets nothing but the environment.
+    let world = World::new(runtime, "legacy", "");
+    world.forget();
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
+    assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
+    assert_eq!(
+        hook_words(&bundle.spec()),
+        ["nvidia-container-runtime-hook", "prestart"]
+    );
+}
+
+fn by_jit_cdi(runtime: &str) {
+    let world = World::new(runtime, "auto", "");
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look_at_all());
+    let seen = printed(&mut bundle.run());
+    let expected = sight(bundle.world.driver, 1);
+    let rest = seen.strip_prefix(&expected);
+    let rest = rest.unwrap_or_else(|| panic!("{seen}\n{expected}"));
+    assert!(rest.starts_with("1\n/usr/lib/"), "{seen}");
+    assert!(!rest.contains('*'), "the link is missing: {seen}");
+    let log = bundle.world.log();
+    assert!(log.contains("automatic mode jit-cdi"), "{log}");
+    let spec = bundle.spec();
+    assert_eq!(commands(&spec), ["merged"]);
+    assert!(hook_words(&spec).is_empty());
+    // A second pass of the same bundle changes nothing but the simulated kernel's own hook, put in by each run.
+    printed(&mut bundle.run());
+    let mut twice = bundle.spec();
+    twice["hooks"]["prestart"] = spec["hooks"]["prestart"].clone();
+    assert_eq!(spec, twice);
+}
+
+fn by_foreign_hooks(runtime: &str) {
+    let world = World::new(runtime, "jit-cdi", "");
+    world.forget();
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
+    assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
+    let commands = commands(&bundle.spec());
+    assert!(commands.len() >= 5, "{commands:?}");
+    assert!(!commands.contains(&"merged".to_owned()), "{commands:?}");
+}
+
+fn by_a_specification(runtime: &str) {
+    let world = World::with_specification(runtime, &[]);
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=0"], &look());
+    assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 0));
+    let said = bundle.world.log();
+    assert!(
+        said.contains("mode cdi (nvidia-container-runtime.mode: "),
+        "{said}"
+    );
+}
+
+/// The hook alone, for an engine that knows no runtime of ours.
+fn hook_serves_cdi_names(runtime: &str) {
+    for mode in ["auto", "cdi", "legacy"] {
+        let world = World::new(runtime, mode, "");
+        let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=1"], &look());
+        let mut spec = bundle.spec();
+        let hook = bundle.world.bin().join("nvidia-container-runtime-hook");
+        let config = bundle.world.path("config.toml");
+        spec["hooks"]["prestart"] = json!([{
+            "path": hook, "args": ["nvidia-container-runtime-hook", "prestart"],
+            "env": [format!("NVIDIA_CTK_CONFIG_FILE_PATH={}", config.display())],
+        }]);
+        bundle.write(&spec);
+        let seen = printed(&mut bundle.run_with(&format!("sim-{runtime}")));
+        assert_eq!(seen, sight(bundle.world.driver, 1), "{mode}");
+
+        // A foreign CLI is served as upstream's hook serves it.
+        bundle.world.forget();
+        spec["hooks"]["prestart"][0]["args"] = json!(["nvidia-container-runtime-hook", "prestart"]);
+        bundle.write(&spec);
+        let output = bundle.run_with(&format!("sim-{runtime}")).output();
+        let failed = output.is_ok_and(|output| !output.status.success());
+        assert!(failed, "{mode} with a foreign CLI");
+    }
+}
+
+/// The keys of jit-cdi for what upstream ignores.
+fn honours_demands(runtime: &str) {
+    let run = |key: &str, env: &[&str], script: &str| {
+        let world = World::new(runtime, "jit-cdi", "");
+        world.set(key);
+        let env = [&["NVIDIA_VISIBLE_DEVICES=0"], env].concat();
+        let bundle = Bundle::new(world, &env, script);
+        let output = bundle
+            .run()
+            .output()
+            .unwrap_or_else(|error| panic!("{error}"));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            text(&output.stdout),
+            text(&output.stderr),
+            bundle.world.log(),
+        )
+    };
+    let compute = ["NVIDIA_DRIVER_CAPABILITIES=compute"];
+    let script = "ls /usr/bin/nvidia-smi /usr/lib/*/libcuda.so.* 2>/dev/null";
+    let (seen, ..) = run("", &compute, script);
+    assert!(
+        seen.contains("nvidia-smi") && seen.contains("libcuda"),
+        "{seen}"
+    );
+    let (seen, said, _) = run(
+        "modes.jit-cdi.driver-capabilities = \"honour\"",
+        &compute,
+        script,
+    );
+    assert!(
+        !seen.contains("nvidia-smi") && seen.contains("libcuda"),
+        "{seen}{said}"
+    );
+
+    let demand = ["NVIDIA_REQUIRE_CUDA=cuda>=99.0"];
+    let (seen, _, log) = run("", &demand, "echo here");
+    assert_eq!(seen, "here\n");
+    assert!(log.contains("unsatisfied condition: cuda>=99.0"), "{log}");
+    let (seen, _, log) = run(
+        "modes.jit-cdi.requirements = \"ignore\"",
+        &demand,
+        "echo here",
+    );
+    assert_eq!(seen, "here\n");
+    assert!(!log.contains("unsatisfied"), "{log}");
+    let (seen, said, _) = run(
+        "modes.jit-cdi.requirements = \"honour\"",
+        &demand,
+        "echo here",
+    );
+    assert_eq!(seen, "");
+    assert!(said.contains("unsatisfied condition: cuda>=99.0"), "{said}");
+    let (seen, said, _) = run("modes.jit-cdi.requirements = \"enforce\"", &[], "echo here");
+    assert_eq!(seen, "");
+    assert!(said.contains("none of warn, honour, ignore"), "{said}");
 }
 
 fn leaves_others_alone(runtime: &str) {

@@ -40,6 +40,25 @@ impl World {
         world
     }
 
+    /// In mode cdi, with a specification that `nvidia-ctk` makes with these options.
+    pub(crate) fn with_specification(runtime: &str, options: &[&str]) -> Self {
+        let world = Self::new(runtime, "cdi", "");
+        let specifications = world.path("cdi");
+        let dirs = specifications.display();
+        world.set(&format!("modes.cdi.spec-dirs = [\"{dirs}\"]"));
+        let mut generate = world.command("nvidia-ctk");
+        generate
+            .args(["cdi", "generate", "--driver-root"])
+            .arg(world.driver.root())
+            .arg("--output")
+            .arg(specifications.join("nvidia.yaml"))
+            .arg("--nvidia-cdi-hook-path")
+            .arg(world.bin().join("nvidia-cdi-hook"))
+            .args(options);
+        printed(&mut generate);
+        world
+    }
+
     fn fill(&self, runtime: &str, mode: &str, more: &str) -> io::Result<()> {
         let bin = self.bin();
         files::directory(&bin)?;
@@ -47,15 +66,12 @@ impl World {
             "nvidia-container-cli",
             "nvidia-container-runtime",
             "nvidia-container-runtime-hook",
+            "nvidia-cdi-hook",
+            "nvidia-ctk",
         ] {
             files::copy_program(&cli::beside(name)?, &bin.join(name))?;
         }
-        for name in ["nvidia-cdi-hook", "nvidia-ctk"] {
-            let built = cli::beside(name)?;
-            if built.exists() {
-                files::copy_program(&built, &bin.join(name))?;
-            }
-        }
+        self.record();
         for name in ["sim-runc", "sim-crun"] {
             files::copy_program(&cli::beside("nvc-simruntime")?, &bin.join(name))?;
         }
@@ -67,6 +83,33 @@ impl World {
             self.path("runtime.log").display()
         );
         files::file(&self.path("config.toml"), config, 0o644)
+    }
+
+    /// Writes what packages record: the build ids of our programs.
+    fn record(&self) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/build-ids.sh");
+        let text = printed(Command::new(script).arg(self.bin()));
+        let file = self
+            .bin()
+            .join("../share/nvidia-container-toolkit/build-ids");
+        let parent = file.parent().unwrap_or(Path::new("/"));
+        let written = fs::create_dir_all(parent).and_then(|()| fs::write(&file, text));
+        written.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Adds a line to the table nvidia-container-runtime of the configuration.
+    pub(crate) fn set(&self, line: &str) {
+        const TABLE: &str = "[nvidia-container-runtime]\n";
+        let file = self.path("config.toml");
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
+        let text = text.replace(TABLE, &format!("{TABLE}{line}\n"));
+        fs::write(&file, text).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Makes our programs foreign to each other, as if they came from somewhere else.
+    pub(crate) fn forget(&self) {
+        let share = self.path("share");
+        fs::remove_dir_all(share).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Returns a path in the scratch space.

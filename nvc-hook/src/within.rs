@@ -1,0 +1,283 @@
+//! Configures a container in this process, as the nvidia-container-cli that was installed with it would.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use libnvc::debuglog::printable;
+use libnvc::host::query::{QueryProcess, QueryProgram};
+use libnvc::host::{DriverConfig, Identity};
+use libnvc::options::{CudaCompatMode, LibraryOptions};
+use libnvc::request::{self, DeviceRequest, ImageOptions};
+use libnvc::require::Requirement;
+use libnvc::select::parse_imex_channels;
+use libnvc::{Configuration, Error, HostPath, Phase, Target};
+use nvc_toolkit::config::Config;
+use nvc_toolkit::config::ldconfig::{self, Ldconfig};
+use nvc_toolkit::image::capabilities::Capabilities;
+use nvc_toolkit::image::{Devices, Request, qualified};
+use nvc_toolkit::programs;
+
+use crate::call::{CLI, Program};
+use crate::input::Input;
+use crate::privileges::Privileges;
+
+/// Kind of the devices that are made at the moment; they have the names of GPUs.
+const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
+
+/// Whether everything that the configuration asks for can be had without the program: no log, no other user, no
+/// environment of its own.
+pub(crate) fn is_possible(config: &Config, debug: bool, os_release: &str) -> bool {
+    let cli = &config.cli;
+    !debug
+        && cli.debug.is_empty()
+        && cli.environment.is_empty()
+        && config.user(os_release).is_empty()
+        && std::env::var_os("NVC_DRIVER_TIMEOUT").is_none()
+}
+
+/// Puts what is asked for into the container, or nothing. `program` is what would be executed otherwise.
+pub(crate) fn configure(
+    config: &Config,
+    input: &Input,
+    request: &Request,
+    program: &Program,
+) -> Result<(), String> {
+    let devices = devices(config, request)?;
+    let pid = i32::try_from(input.pid).map_err(|_| format!("{} is no process id", input.pid))?;
+    // Before capabilities are given up, which the query needs.
+    let query = QueryProcess::start(&QueryProgram::ThisProcess);
+    give_up_capabilities().map_err(|error| said("permission error", &error))?;
+    let driver = driver(config, &devices, program)
+        .map_err(|error| said(Phase::Initialization.category(), &error))?;
+    let requirements = request.requirements.iter();
+    let request = request::Request {
+        capabilities: capabilities(request.capabilities),
+        requirements: requirements
+            .map(|text| Requirement::new(text.as_str()))
+            .collect(),
+        policy: policy(config, request, driver),
+        devices,
+    };
+    let rootfs = input.root.clone();
+    let carry_out = || {
+        let mut configuration = Configuration::begin(&request, query)?;
+        let prepared = configuration.prepare(Target::Process { pid, rootfs })?;
+        prepared.carry_out()
+    };
+    let report = carry_out().map_err(|error| {
+        let phase = error.phase().unwrap_or(Phase::Mount);
+        said(phase.category(), &error)
+    })?;
+    for reason in &report.skipped {
+        eprintln!("warning: going on without it: {}", reason.message());
+    }
+    Ok(())
+}
+
+fn give_up_capabilities() -> libnvc::Result<()> {
+    let mut found = Privileges::read()?;
+    found.demand_needed()?;
+    found.trim()
+}
+
+/// A failure in the words of nvidia-container-cli, which runtimes and people search for, with the way out if there is one.
+fn said(category: &str, error: &Error) -> String {
+    let mut text = String::new();
+    for error in error.cleanup() {
+        let message = error.message();
+        text += &format!("{CLI}: while cleaning up: {}\n", printable(&message));
+    }
+    if let Some(advice) = error.advice() {
+        text += &format!("hint: {}\n", printable(advice));
+    }
+    text + &format!("{CLI}: {category}: {}", printable(&error.message()))
+}
+
+fn devices(config: &Config, request: &Request) -> Result<DeviceRequest, String> {
+    let names: Vec<&str> = match &request.devices {
+        Devices::None => Vec::new(),
+        some => {
+            let names = some.names().into_iter();
+            names
+                .map(|name| plain(name, config))
+                .collect::<Result<_, _>>()?
+        }
+    };
+    let channels = request.imex_channels.join(",");
+    Ok(DeviceRequest {
+        ids: names.join(","),
+        mig_config: request.mig_config.clone().unwrap_or_default(),
+        mig_monitor: request.mig_monitor.clone().unwrap_or_default(),
+        imex_channels: parse_imex_channels(&channels)
+            .map_err(|error| said("error parsing IMEX info", &error))?,
+    })
+}
+
+/// The name of a device without the kind, if that is the kind of this machine's GPUs.
+fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, String> {
+    match qualified::parse(name) {
+        None => Ok(name),
+        Some(parts) if [AUTOMATIC, &config.runtime.cdi_default_kind].contains(&parts.kind) => {
+            Ok(parts.device)
+        }
+        Some(parts) => Err(format!(
+            "hint: use the NVIDIA runtime (docker: --runtime=nvidia), or the engine's --device\n{}: {name}: a hook cannot \
+             give devices of kind {}, only {}",
+            crate::NAME,
+            parts.kind,
+            config.runtime.cdi_default_kind
+        )),
+    }
+}
+
+fn capabilities(asked: Capabilities) -> request::Capabilities {
+    let words = asked.names().filter_map(request::Capabilities::from_word);
+    words.fold(request::Capabilities::empty(), |all, one| all | one)
+}
+
+fn driver(
+    config: &Config,
+    devices: &DeviceRequest,
+    program: &Program,
+) -> libnvc::Result<DriverConfig> {
+    let cli = &config.cli;
+    let identity = Identity::overflow()?;
+    let mut options = LibraryOptions::empty();
+    options.set(LibraryOptions::LOAD_KMODS, cli.load_kmods);
+    let no_channels = config.features.disable_imex_channel_creation;
+    options.set(LibraryOptions::NO_CREATE_IMEX_CHANNELS, no_channels);
+    let root = if cli.root.is_empty() { "/" } else { &cli.root };
+    let ldcache = Some(&cli.ldcache).filter(|path| !path.is_empty());
+    Ok(DriverConfig {
+        root: root.into(),
+        ldcache: ldcache.map(HostPath::new),
+        uid: identity.uid,
+        gid: identity.gid,
+        options,
+        imex_channels: devices.imex_channels.clone(),
+        path: Some(search_path(program)),
+        ..DriverConfig::default()
+    })
+}
+
+/// Where the driver's programs are looked for. A hook can be started without `PATH`.
+fn search_path(program: &Program) -> OsString {
+    let usual = || {
+        let own = std::env::var_os("PATH");
+        programs::joined(&programs::directories(own.as_deref()))
+    };
+    program.search_path.clone().unwrap_or_else(usual)
+}
+
+fn policy(config: &Config, request: &Request, driver: DriverConfig) -> request::Policy {
+    let exists = |path: &str| Path::new(path).exists();
+    let compat32 = Capabilities::named("compat32").unwrap_or(Capabilities::NONE);
+    request::Policy {
+        driver,
+        compat32: request.capabilities.contains(compat32),
+        device_rules: !config.cli.no_cgroups,
+        cuda_compat: match config.runtime.legacy_cuda_compat_mode.as_str() {
+            "ldconfig" => CudaCompatMode::Ldconfig,
+            "mount" => CudaCompatMode::Mount,
+            "disabled" | "hook" => CudaCompatMode::Disabled,
+            // Without an option nvidia-container-cli mounts them.
+            _ if config.features.allow_cuda_compat_libs_from_container => CudaCompatMode::Mount,
+            _ => CudaCompatMode::Disabled,
+        },
+        image: ImageOptions {
+            ldconfig: match ldconfig::for_library(config, exists) {
+                Ldconfig::Auto => None,
+                Ldconfig::Program(path) => Some(path.into()),
+            },
+            ..ImageOptions::default()
+        },
+        no_pivot: config.cli.no_pivot,
+        ..request::Policy::default()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use nvc_toolkit::image::{self, Container, Environment, Policy};
+
+    use super::*;
+
+    fn request_for(env: &[&str]) -> Request {
+        let container = Container {
+            environment: Environment::new(env).unwrap(),
+            ..Container::default()
+        };
+        let policy = Policy::new(&Config::default()).unwrap();
+        image::request(&container, &policy)
+            .unwrap()
+            .request
+            .unwrap()
+    }
+
+    #[test]
+    fn names_lose_the_kind_of_this_machine() {
+        let ids = |names: &str| {
+            let request = request_for(&[&format!("NVIDIA_VISIBLE_DEVICES={names}")]);
+            devices(&Config::default(), &request).map(|devices| devices.ids)
+        };
+        assert_eq!(ids("0,GPU-1").unwrap(), "0,GPU-1");
+        assert_eq!(ids("none").unwrap(), "");
+        assert_eq!(ids("nvidia.com/gpu=0,nvidia.com/gpu=1:2").unwrap(), "0,1:2");
+        assert_eq!(ids("runtime.nvidia.com/gpu=all").unwrap(), "all");
+        assert!(
+            ids("vendor.com/nic=0")
+                .unwrap_err()
+                .contains("vendor.com/nic")
+        );
+    }
+
+    #[test]
+    fn what_needs_a_program_is_left_to_it() {
+        let with = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            is_possible(&config, false, "")
+        };
+        assert!(with(&|_| {}));
+        assert!(!is_possible(&Config::default(), true, ""));
+        assert!(!is_possible(&Config::default(), false, "ID_LIKE=\"suse\""));
+        assert!(!with(&|config| config.cli.debug = "/var/log/x".into()));
+        assert!(!with(&|config| config.cli.environment = vec!["A=1".into()]));
+        assert!(!with(&|config| config.cli.user = Some("root:video".into())));
+    }
+
+    #[test]
+    fn the_configuration_becomes_policy() {
+        let of = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            let request = request_for(&[
+                "NVIDIA_VISIBLE_DEVICES=0",
+                "NVIDIA_DRIVER_CAPABILITIES=compute,compat32",
+            ]);
+            policy(&config, &request, DriverConfig::default())
+        };
+        let usual = of(&|_| {});
+        assert!(usual.compat32 && usual.device_rules && !usual.no_pivot);
+        assert_eq!(usual.cuda_compat, CudaCompatMode::Ldconfig);
+        assert_eq!(usual.image.ldconfig, None);
+        assert!(!of(&|config| config.cli.no_cgroups = true).device_rules);
+        assert!(of(&|config| config.cli.no_pivot = true).no_pivot);
+        let table = [
+            ("mount", false, CudaCompatMode::Mount),
+            ("hook", true, CudaCompatMode::Disabled),
+            ("", true, CudaCompatMode::Mount),
+            ("", false, CudaCompatMode::Disabled),
+        ];
+        for (mode, allowed, expected) in table {
+            let policy = of(&|config| {
+                config.runtime.legacy_cuda_compat_mode = mode.into();
+                config.features.allow_cuda_compat_libs_from_container = allowed;
+            });
+            assert_eq!(policy.cuda_compat, expected, "{mode}");
+        }
+        let forced = of(&|config| config.cli.ldconfig = Some("program:@/sbin/ldconfig".into()));
+        assert!(forced.image.ldconfig.is_some());
+    }
+}

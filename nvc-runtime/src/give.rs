@@ -1,0 +1,126 @@
+//! Applies edits to config.json, with what runtimes cannot do about device nodes in user namespaces.
+//!
+//! There nobody may make nodes, so low-level runtimes bind the host's node of the same path instead. A node of another
+//! /dev than the host's would be another device or none: it becomes a bind mount of its own, with a device rule.
+
+use std::fs;
+
+use nvc_toolkit::cdi::{DeviceNode, Edits, Mount};
+use nvc_toolkit::nodes;
+use nvc_toolkit::oci::edits;
+use nvc_toolkit::oci::spec::Spec;
+use serde_json::{Value, json};
+
+/// As runtimes bind nodes.
+const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
+
+/// What /proc/self/uid_map says in the host's own user namespace.
+const EVERYBODY: [&str; 3] = ["0", "0", "4294967295"];
+
+/// Gives a container what the edits say.
+pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<(), String> {
+    let mut bound = Vec::new();
+    if has_user_namespace(spec.value()) || !is_host_namespace() {
+        for part in all.iter_mut() {
+            bound.extend(bind(part));
+        }
+    }
+    edits::apply(spec, all, &nodes::look_up)?;
+    for node in bound {
+        allow(spec, &node)?;
+    }
+    Ok(())
+}
+
+/// Makes mounts of the nodes that are elsewhere on the host; returns those.
+fn bind(part: &mut Edits) -> Vec<DeviceNode> {
+    let is_elsewhere =
+        |node: &DeviceNode| !node.host_path.is_empty() && node.host_path != node.path;
+    let (elsewhere, others): (Vec<_>, Vec<_>) = std::mem::take(&mut part.device_nodes)
+        .into_iter()
+        .partition(is_elsewhere);
+    part.device_nodes = others;
+    part.mounts.extend(elsewhere.iter().map(|node| Mount {
+        host_path: node.host_path.clone(),
+        container_path: node.path.clone(),
+        options: OPTIONS.map(String::from).to_vec(),
+        kind: String::new(),
+    }));
+    elsewhere
+}
+
+/// Adds the device rule of a node, unless it is there.
+fn allow(spec: &mut Spec, node: &DeviceNode) -> Result<(), String> {
+    let facts = nodes::look_up(node.host_path.as_ref())?;
+    let access = match node.permissions.as_str() {
+        "" => "rwm",
+        some => some,
+    };
+    let rule = json!({
+        "allow": true, "type": facts.kind.to_string(), "major": facts.major, "minor": facts.minor, "access": access,
+    });
+    let rules = spec.list(&["linux", "resources", "devices"])?;
+    if !rules.contains(&rule) {
+        rules.push(rule);
+    }
+    Ok(())
+}
+
+/// Whether the container gets a user namespace of its own, or joins one.
+fn has_user_namespace(spec: &Value) -> bool {
+    let namespaces = spec["linux"]["namespaces"].as_array();
+    let mut all = namespaces.into_iter().flatten();
+    all.any(|namespace| namespace["type"] == "user")
+}
+
+/// Whether this process is in the host's own user namespace.
+fn is_host_namespace() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.is_empty() || map.split_whitespace().eq(EVERYBODY)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn edits(host_path: &str) -> Edits {
+        Edits {
+            device_nodes: vec![DeviceNode {
+                path: "/dev/nvidia0".into(),
+                host_path: host_path.into(),
+                ..DeviceNode::default()
+            }],
+            ..Edits::default()
+        }
+    }
+
+    #[test]
+    fn only_nodes_that_are_elsewhere_are_bound() {
+        for host_path in ["", "/dev/nvidia0"] {
+            let mut part = edits(host_path);
+            assert!(bind(&mut part).is_empty());
+            assert_eq!(part.device_nodes.len(), 1);
+        }
+        let mut part = edits("/driver/dev/nvidia0");
+        assert_eq!(bind(&mut part).len(), 1);
+        assert!(part.device_nodes.is_empty());
+        assert_eq!(part.mounts[0].host_path, "/driver/dev/nvidia0");
+    }
+
+    #[test]
+    fn a_bound_node_keeps_its_rule() {
+        let namespaces = json!({"linux": {"namespaces": [{"type": "mount"}, {"type": "user"}]}});
+        let mut spec = Spec::new(namespaces);
+        let mut all = [edits("/dev/null")];
+        for _ in 0..2 {
+            give(&mut spec, &mut all.clone()).unwrap();
+        }
+        give(&mut spec, &mut all).unwrap();
+        let value = spec.value();
+        assert!(value["linux"].get("devices").is_none(), "{value}");
+        assert_eq!(value["mounts"].as_array().map(Vec::len), Some(1));
+        let rule = json!({"allow": true, "type": "c", "major": 1, "minor": 3, "access": "rwm"});
+        assert_eq!(value["linux"]["resources"]["devices"], json!([rule]));
+    }
+}
