@@ -33,7 +33,6 @@ chromium chromium the status page
 runc runc the runtime under engines
 crun crun the runtime under engines
 containerd containerd the runtime under engines
-docker docker.io the hook and the runtime under engines
 podman podman the hook and the runtime under engines
 tar tar images for engines
 strace strace make bench
@@ -101,6 +100,10 @@ install() {
 }
 
 install "$packages"
+# Since Debian 13, docker.io has no client.
+if [ "${1:-}" = tests ] && ! command -v docker >/dev/null 2>&1; then
+  install " docker-cli"
+fi
 # The sanitizers' libraries must match the compiler's version.
 if [ "${1:-}" = tests ] && ! ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1; then
   install " libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"

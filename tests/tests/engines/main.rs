@@ -25,12 +25,20 @@ fn main() -> ExitCode {
         }
     }
     for (needs, all) in [
-        (Need::Command("dockerd"), docker::TESTS),
-        (Need::Command("podman"), podman::TESTS),
-        (Need::Command("containerd"), containerd::TESTS),
+        // Since Debian 13, client and daemon are two packages.
+        (["dockerd", "docker"], docker::TESTS),
+        (["podman", "runc"], podman::TESTS),
+        (["containerd", "runc"], containerd::TESTS),
     ] {
         for (name, run) in all {
-            let needs = [Need::Root, Need::CgroupV1, Need::Command("runc"), needs];
+            let [first, second] = needs.map(Need::Command);
+            let needs = [
+                Need::Root,
+                Need::CgroupV1,
+                Need::Command("runc"),
+                first,
+                second,
+            ];
             tests.push(test(*name, &needs, *run));
         }
     }

@@ -6,7 +6,7 @@ use nvc_testkit::harness::Test;
 use crate::world::run;
 
 pub(crate) fn tests() -> Vec<Test> {
-    nvc_testkit::tests![&[Root, Command("dockerd")];
+    nvc_testkit::tests![&[Root, Command("dockerd"), Command("docker")];
         containers_get_the_gpus_that_they_ask_for,
         the_volume_is_read_only_and_goes_with_the_last_container,
         a_remote_plugin_is_asked,

@@ -6,7 +6,7 @@ use nvc_testkit::harness::Test;
 use crate::world::run;
 
 pub(crate) fn tests() -> Vec<Test> {
-    let mut tests = nvc_testkit::tests![&[Root, Command("dockerd")];
+    let mut tests = nvc_testkit::tests![&[Root, Command("dockerd"), Command("docker")];
         a_plugin_that_was_killed_goes_on,
         docker_may_be_restarted,
         the_driver_may_be_updated];
