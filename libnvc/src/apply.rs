@@ -1,10 +1,10 @@
-//! Carries a plan out by descriptor, all or nothing.
+//! Applies a plan by descriptor, all or nothing.
 //!
-//! First, intents become steps for this image. Host sources are opened, checked and cloned in the
-//! caller's mount namespace, all of them before the first effect. A short-lived thread then enters the container's
-//! namespace, opens the container's root there and works through the steps; the caller's threads never move, unless the
-//! caller [says](ApplyOptions::stay) that its only one may. Each effect is recorded. If something fails that the
-//! container cannot do without, everything is undone in reverse; of anything else, its own effects.
+//! First, intents become steps for this image. Host sources are opened, checked and cloned in the caller's mount
+//! namespace, all of them before the first effect. A short-lived thread then enters the container's namespace, opens
+//! the container's root there and executes the steps; the caller's threads never move, unless the caller sets
+//! [`stay`](ApplyOptions::stay). Each effect is recorded in a journal. If a required step fails, everything is undone
+//! in reverse order; if a best-effort step fails, only its own effects are.
 
 #![forbid(unsafe_code)]
 
@@ -35,37 +35,37 @@ use executor::{Executor, Order};
 use prepare::{GivenUp, Preparation, PreparedPlan};
 use steps::Step;
 
-/// Descriptors beside those of the steps: the caller's, the sandbox's, directories.
+/// Descriptors in addition to those of the steps: the caller's, the sandbox's, directories.
 const USUAL_DESCRIPTORS: usize = 64;
 
-/// What the caller can say about how a plan is carried out.
+/// Options for applying a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyOptions<'a> {
     /// Confine ldconfig with a move and chroot instead of pivot_root, for roots on a ramdisk.
     pub no_pivot: bool,
-    /// The process will only report the result and exit. Then its thread, if it is the only one, enters the container
-    /// itself and **stays there**, with the container's root as its root and working directory, and without umask (unless
-    /// files of the image are mounted, which takes a thread on either side). The process that becomes ldconfig need not be
-    /// a copy of it either, and it gives up being dumpable for that. Starting a thread and copying a process take a tenth
-    /// of a whole configuration.
+    /// The process will exit after reporting the result. If it has a single thread, that thread then enters the
+    /// container itself and **stays there**, with the container's root as its root and working directory, and with
+    /// umask 0. (If files of the image are mounted, a second thread is needed anyway.) The ldconfig child may then also
+    /// share the process's memory, for which the process stops being dumpable. This saves starting a thread and copying
+    /// the process, a tenth of a whole configuration.
     pub stay: bool,
-    /// The image's CUDA compatibility libraries, if they are others than were found.
+    /// The image's CUDA compatibility libraries, if they differ from the discovered ones.
     pub compat_libraries: Option<&'a [ContainerPath]>,
-    /// Files and links that earlier plans have put into the container: what a builtin update of the library path looks at
-    /// besides those of this plan.
+    /// Files and links that earlier plans have put into the container, which a builtin update of the library path
+    /// examines in addition to this plan's.
     pub placed: &'a [ContainerPath],
 }
 
-/// What became of a plan.
+/// The result of a plan.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Why the container must do without some of what it should have had.
+    /// Errors of failed best-effort intents.
     pub skipped: Vec<Error>,
-    /// Files and links that were put into the container and that can be libraries.
+    /// Files and links put into the container that can be libraries.
     pub placed: Vec<ContainerPath>,
 }
 
-/// What carrying out a plan needs but can be made before there is one, while NVML is waited for.
+/// Work that does not depend on the plan and can be done while waiting for NVML.
 #[derive(Debug, Default)]
 pub struct Ahead {
     ldconfig: Option<(Ldconfig, Result<ldconfig::Program>)>,
@@ -74,10 +74,10 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Opens, checks and copies the host's ldconfig, if the container is to have it. To be called in the caller's
-    /// namespaces. What is wrong with it is kept until a plan runs it.
+    /// Opens, checks and copies the host's ldconfig, if the container uses it. Call this in the caller's namespaces. An
+    /// error is kept until a plan runs ldconfig.
     ///
-    /// And reads the driver's files in procfs, of which the container gets copies.
+    /// Also reads the driver's files in procfs, of which the container gets copies.
     pub fn prepare(container: &Container, root: &DriverRoot) -> Self {
         let ldconfig = &container.image.ldconfig;
         let is_ours = matches!(ldconfig, Ldconfig::Host(_));
@@ -87,7 +87,7 @@ impl Ahead {
         }
     }
 
-    /// The program, now if it is another than was expected.
+    /// Returns the program; opens it now if another one was expected.
     fn take_ldconfig(&mut self, wanted: &Ldconfig) -> Result<ldconfig::Program> {
         match self.ldconfig.take() {
             Some((prepared, program)) if prepared == *wanted => program,
@@ -96,12 +96,11 @@ impl Ahead {
     }
 }
 
-/// Carries out a plan in a container.
+/// Applies a plan to a container.
 ///
 /// # Errors
-/// The first failure of something that the container cannot do without, after everything that was done is undone;
-/// failures of the undoing accompany it ([`Error::cleanup`]). Failures of ldconfig have the kind
-/// [`LdCache`](crate::ErrorKind::LdCache).
+/// The first failure of a required intent, after everything has been undone; failures of the undo accompany it
+/// ([`Error::cleanup`]). Failures of ldconfig have the kind [`LdCache`](crate::ErrorKind::LdCache).
 pub fn apply(
     intents: &[Intent],
     root: &DriverRoot,
@@ -111,7 +110,7 @@ pub fn apply(
     apply_prepared(intents, root, container, options, Ahead::default())
 }
 
-/// The same with what was prepared ahead.
+/// Does the same with the work prepared ahead.
 ///
 /// # Errors
 /// Those of [`apply`], in the same order.
@@ -153,15 +152,15 @@ pub fn apply_prepared(
     })
 }
 
-/// Carries work out on a thread of its own, which enters the container while the work is prepared.
+/// Applies the plan on a separate thread, which enters the container while the steps are prepared.
 fn in_a_thread<'a>(
     steps: usize,
     root: &DriverRoot,
     container: &'a Container,
     prepare: impl FnOnce(&Sender<Order<'a>>) -> Result<PreparedPlan<'a>>,
 ) -> Result<GivenUp> {
-    // Each step keeps a descriptor or two until the end. Without room for them the first look-up that misses says so.
-    // Threads wait for each other when their table of descriptors grows.
+    // Each step keeps one or two descriptors until the end. If they do not fit, the first failing lookup reports it.
+    // Threads wait for each other when their descriptor table grows.
     let room = sys::descriptors::reserve(
         container.namespace.fd.as_fd(),
         2 * steps + USUAL_DESCRIPTORS,
@@ -169,8 +168,8 @@ fn in_a_thread<'a>(
     if let Err(errno) = room {
         log::debug!("no room for the descriptors of {steps} steps: {errno}");
     }
-    // Entering a mount namespace needs file-system state of its own (CLONE_FS), which only a new thread can have without
-    // disturbing the caller.
+    // Entering a mount namespace needs unshared filesystem state (CLONE_FS), which only a new thread can have without
+    // affecting the caller.
     std::thread::scope(|scope| {
         let (orders, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -180,7 +179,7 @@ fn in_a_thread<'a>(
             })
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
         let failed = match prepare(&orders) {
-            // The thread may have ended already; it says why.
+            // The thread may have ended; its result has the reason.
             Ok(work) => {
                 let order = Order::CarryOut(Box::new(work));
                 orders.send(order).err().and(None)

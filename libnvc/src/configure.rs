@@ -64,7 +64,8 @@ impl<'r> Configuration<'r> {
 
     /// Plans without applying; also returns the facts about the image.
     ///
-    /// # Errors As [`configure`], except for applying.
+    /// # Errors
+    /// As [`configure`], except for applying.
     pub fn plan(&mut self, target: Target) -> Result<(Plan, ImageFacts)> {
         let (plan, container, _) = self.discover(target, false)?;
         Ok((plan, container.image))
@@ -72,7 +73,8 @@ impl<'r> Configuration<'r> {
 
     /// Plans, and prepares everything that does not affect the container.
     ///
-    /// # Errors As [`configure`], except for applying.
+    /// # Errors
+    /// As [`configure`], except for applying.
     pub fn prepare(&mut self, target: Target) -> Result<Prepared<'_>> {
         let (plan, container, ahead) = self.discover(target, true)?;
         Ok(Prepared {

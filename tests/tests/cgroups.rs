@@ -234,7 +234,7 @@ fn v2_on_an_ancestor_only() {
         .unwrap();
     assert_eq!(outcome.status, Some(0), "{outcome:#?}");
     let text = format!(
-        "the device filter of cgroup {} also counts for the container and may deny 195:255, 195:0",
+        "the device filter of cgroup {} also applies to the container and may deny 195:255, 195:0",
         outer.directory().display()
     );
     assert!(outcome.stderr.contains(&text), "{outcome:#?}");

@@ -1,10 +1,10 @@
-//! Decides with whose rights something may be made in a directory of a container: by the mount that the directory is on.
+//! Decides whose privileges may be used to create a file in a directory of a container, by the mount of the directory.
 //!
-//! The image chooses, by its links, where files are made, and a volume in the container is an object of the host's. The
-//! root's own mount is the container's; so is a tmpfs that a runtime made for it alone. On every other mount nothing is
-//! created, replaced or restored but what the container's own root could create there: with its user and group, and
-//! without a capability of the caller's user namespace. In a container that has no user namespace of its own that is
-//! nothing: root there is the host's root, and whether the container's processes will be root is not known yet.
+//! The image's links choose where files are created, and a volume in the container belongs to the host. The root's own
+//! mount belongs to the container, and so does a tmpfs that a runtime made for it alone. On every other mount only
+//! those files are created, replaced or restored that the container's own root could create there: with its user and
+//! group, and without a capability of the caller's user namespace. If the container has no user namespace of its own,
+//! that means no files: its root is the host's root, and it is not known yet whether its processes will be root.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -27,62 +27,63 @@ use crate::read_file;
 use crate::sys::mount::{self, Described, MountAttributes};
 use crate::sys::{namespace, sandbox};
 
-/// Inode number of the first user namespace (`PROC_USER_INIT_INO`).
+/// Inode number of the initial user namespace (`PROC_USER_INIT_INO`).
 const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Where runtimes mount a tmpfs for a container alone, and where an earlier call of ours did.
+/// Mount points at which runtimes, or an earlier call of ours, mount a tmpfs for one container alone.
 const PLACES: [&str; 5] = ["/dev", "/run", "/proc", "/proc/driver/nvidia", "/tmp"];
 
-/// With whose rights something may be made on a mount.
+/// The privileges for creating files on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The caller's.
     Full,
-    /// Those that the container's owner has without any capability.
+    /// Those of the container's owner without any capability.
     AsOwner,
-    /// Nothing may be made.
+    /// No file may be created.
     Nothing,
 }
 
-/// What may be made on mounts that are neither the root's nor a tmpfs for the container alone.
+/// The files that may be created on mounts that are neither the root's nor a tmpfs for the container alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Elsewhere {
-    /// Whatever the kernel lets the caller do, who has no rights but those in the container's own user namespace.
+    /// Everything that the kernel permits, because the caller has privileges only in the container's own user
+    /// namespace.
     Everything,
     AsOwner,
     Nothing,
 }
 
-/// The caller's view, noted before its mount namespace is left.
+/// The caller's view, recorded before it leaves its mount namespace.
 #[derive(Debug)]
 pub(super) struct Callers {
-    /// Its mount table, which is read when it is needed.
+    /// Its mount table, read when needed.
     table: File,
     text: OnceCell<Vec<u8>>,
     /// The container's root, if the caller sees it too.
     root: Option<PathBuf>,
-    /// The user namespace of the container, if it is another than the caller's.
+    /// The container's user namespace, if it differs from the caller's.
     user_namespace: Option<OwnedFd>,
     elsewhere: Elsewhere,
 }
 
-/// What may be made in a container, and where.
+/// The permitted places in a container, with their privileges.
 #[derive(Debug)]
 pub(super) struct Authority {
     callers: Option<Callers>,
     elsewhere: Elsewhere,
     root: RootDir,
     root_mount: u64,
-    /// The root's name in its mount table, for messages.
+    /// The root's path in its mount table, for messages.
     rootfs: PathBuf,
     /// This thread's `/proc/thread-self/fd`.
     descriptors: OwnedFd,
-    /// What was found out, by mount id; the descriptor keeps the id from being used again.
+    /// Cached results by mount id; the descriptor keeps the id from being reused.
     known: RefCell<HashMap<u64, (Reach, OwnedFd)>>,
 }
 
 impl Callers {
-    /// Notes what must be known of the caller, in whose namespaces the calling thread still is.
+    /// Records the caller's view, while the calling thread is still in the caller's namespaces.
     pub(super) fn note(container: &Container, descriptors: &OwnedFd) -> Result<Self> {
         let failed = |name: &'static str| {
             move |errno| Error::file("open failed", format!("/proc/thread-self/{name}"), errno)
@@ -111,17 +112,18 @@ impl Callers {
         })
     }
 
-    /// Whether the container's owner is to be somebody with other rights than the caller's.
+    /// Returns true if files are created with other privileges than the caller's.
     pub(super) fn lowers(&self) -> bool {
         self.elsewhere == Elsewhere::AsOwner
     }
 
-    /// Takes the rights of the container's owner on volumes away, where the caller's groups could not be given up.
+    /// Removes the permission to create files as the container's owner on volumes, because the caller's groups could
+    /// not be dropped.
     pub(super) fn keeps_groups(&mut self) {
         self.elsewhere = Elsewhere::Nothing;
     }
 
-    /// Whether a file system is mounted in the caller's namespace, outside the container's root.
+    /// Returns true if a filesystem is mounted in the caller's namespace, outside the container's root.
     fn shows(&self, device: u64) -> Result<bool, Errno> {
         if self.text.get().is_none() {
             let table = self.table.try_clone().map_err(|e| errno_of(&e))?;
@@ -133,7 +135,8 @@ impl Callers {
     }
 }
 
-/// The container's root as the caller names it, if that is the same directory: what is mounted below is the container's.
+/// Returns the container's root as named by the caller, if it is the same directory: mounts below it are the
+/// container's.
 fn own_root(container: &Container) -> Option<PathBuf> {
     let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat)).ok();
     let seen = RootDir::open(container.rootfs()).ok()?;
@@ -144,7 +147,7 @@ fn own_root(container: &Container) -> Option<PathBuf> {
 }
 
 impl Authority {
-    /// For a thread that has entered the container.
+    /// Builds the authority for a thread that has entered the container.
     pub(super) fn new(
         callers: Callers,
         container: &Container,
@@ -159,7 +162,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// The same where nothing is known of the container but its root.
+    /// Builds the authority if only the container's root is known.
     pub(super) fn of_root_alone(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Self> {
         let failed = |errno| Error::system("looking at the container's root failed", errno);
         let copy = |fd: BorrowedFd<'_>| {
@@ -177,19 +180,19 @@ impl Authority {
         })
     }
 
-    /// The user namespace that ldconfig is to be in.
+    /// Returns the user namespace for ldconfig.
     pub(super) fn user_namespace(&self) -> Option<BorrowedFd<'_>> {
         let callers = self.callers.as_ref()?;
         callers.user_namespace.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether ldconfig may write on mounts other than the root's: with the container's own rights, or the caller's that
-    /// are no more than those.
+    /// Returns true if ldconfig may write on mounts other than the root's: with the container's own privileges, or if
+    /// the caller's are no more than those.
     pub(super) fn ldconfig_writes_everywhere(&self) -> bool {
         self.elsewhere == Elsewhere::Everything || self.user_namespace().is_some()
     }
 
-    /// With whose rights something may be made in a directory.
+    /// Returns the privileges for creating files in a directory.
     pub(super) fn reach(&self, directory: BorrowedFd<'_>) -> Result<Reach, Errno> {
         if self.elsewhere == Elsewhere::Everything {
             return Ok(Reach::Full);
@@ -208,7 +211,7 @@ impl Authority {
         Ok(reach)
     }
 
-    /// Notes that a mount is ours: a tmpfs that this run or an earlier one made.
+    /// Records that a mount is ours: a tmpfs of this run or an earlier one.
     pub(super) fn trust(&self, mount: BorrowedFd<'_>) -> Result<(), Errno> {
         let held = mount.try_clone_to_owned();
         let held = held.map_err(|e| errno_of(&e))?;
@@ -217,7 +220,7 @@ impl Authority {
         Ok(())
     }
 
-    /// The same in what may be a tmpfs of an earlier run's, wherever that is.
+    /// Does the same in what may be a tmpfs of an earlier run, wherever it is.
     pub(super) fn reach_in_tmpfs(&self, directory: BorrowedFd<'_>) -> Result<Reach, Errno> {
         if self.is_private_tmpfs(directory)? {
             Ok(Reach::Full)
@@ -226,7 +229,7 @@ impl Authority {
         }
     }
 
-    /// With whose rights ldconfig, and what undoes its work, may change something in a directory.
+    /// Returns the privileges with which ldconfig, and its undo, may change files in a directory.
     pub(super) fn reach_of_ldconfig(&self, directory: BorrowedFd<'_>) -> Result<Reach, Errno> {
         if self.elsewhere == Elsewhere::Everything || self.is_on_root(directory)? {
             return Ok(Reach::Full);
@@ -237,12 +240,12 @@ impl Authority {
         })
     }
 
-    /// Whether a directory is on the root's own mount.
+    /// Returns true if a directory is on the root's own mount.
     fn is_on_root(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
         Ok(self.mount_id(directory)? == self.root_mount)
     }
 
-    /// Whether two descriptors are on one mount.
+    /// Returns true if two descriptors are on one mount.
     pub(super) fn same_mount(&self, a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Result<bool, Errno> {
         Ok(self.mount_id(a)? == self.mount_id(b)?)
     }
@@ -259,7 +262,7 @@ impl Authority {
         Ok(otherwise)
     }
 
-    /// Whether a mount is at a place where runtimes mount what is the container's alone.
+    /// Returns true if a mount point is one at which runtimes mount filesystems for one container alone.
     fn is_place(&self, id: u64) -> Result<bool, Errno> {
         for place in PLACES {
             if let Ok(found) = self.root.resolve_directory(Path::new(place))
@@ -271,12 +274,12 @@ impl Authority {
         Ok(false)
     }
 
-    /// Whether a directory is in a tmpfs, mounted from its top, that is nowhere in the caller's namespace.
+    /// Returns true if a directory is on a tmpfs, mounted from its root, that is not mounted in the caller's namespace.
     pub(super) fn is_private_tmpfs(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
         let Some(callers) = &self.callers else {
             return Ok(false);
         };
-        // A devtmpfs looks the same to statfs(2), and is the host's wherever it is mounted.
+        // statfs(2) cannot distinguish a devtmpfs, which belongs to the host wherever it is mounted.
         if !is_tmpfs(directory)? || !self.is_whole_tmpfs(directory)? {
             return Ok(false);
         }
@@ -296,13 +299,14 @@ impl Authority {
         mount_id(fd, self.descriptors.as_fd())
     }
 
-    /// The mount table of the namespace that this thread is in.
+    /// Returns the mount table of this thread's namespace.
     fn table(&self) -> Result<Vec<u8>, Errno> {
         let table = open_sibling(self.descriptors.as_fd(), "mountinfo")?;
         read_file::read(File::from(table), u64::MAX)
     }
 
-    /// A failure because a directory is on a volume, which it names unless nobody may write there.
+    /// Describes a failure because a directory is on a volume, which it names unless the volume is read-only for
+    /// everyone.
     pub(super) fn refusal(&self, operation: &str, path: &Path, directory: BorrowedFd<'_>) -> Error {
         if mount::attributes(directory).is_ok_and(|has| has.contains(MountAttributes::RDONLY)) {
             return Error::file(operation, path, Errno::EROFS);
@@ -317,7 +321,7 @@ impl Authority {
         Error::new(ErrorKind::System, text).hint(HINT)
     }
 
-    /// Where the mount of a directory is in the container.
+    /// Returns the mount point of a directory's mount in the container.
     fn mount_point(&self, directory: BorrowedFd<'_>) -> Option<PathBuf> {
         let id = self.mount_id(directory).ok()?;
         let text = self.table().ok()?;
@@ -328,12 +332,12 @@ impl Authority {
     }
 }
 
-/// The way out, where a volume is in the way.
+/// The hint if a volume prevents a file from being created.
 const HINT: &str = "on a volume nothing is made with more rights than the container's own root has there: \
      mount the volume elsewhere, or put onto it what is missing";
 
 impl Reach {
-    /// Does something with these rights.
+    /// Runs an action with these privileges.
     pub(super) fn act<T>(self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         match self {
             Self::Full => action(),
@@ -346,7 +350,7 @@ impl Reach {
     }
 }
 
-/// Capabilities that let this thread do to files what their owners and modes do not.
+/// Capabilities that override owners and modes of files.
 const OVER_FILES: [Capability; 8] = [
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
@@ -358,7 +362,7 @@ const OVER_FILES: [Capability; 8] = [
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// As long as this lives, this thread's capabilities are not effective for files; another's are not concerned.
+/// While this guard exists, this thread's file capabilities are not effective; other threads are not affected.
 struct Lowered(CapsHashSet);
 
 impl Lowered {
@@ -377,15 +381,15 @@ impl Lowered {
 
 impl Drop for Lowered {
     fn drop(&mut self) {
-        // They are permitted still, so this cannot fail.
+        // They are still permitted, so this cannot fail.
         if let Err(error) = caps::set(None, CapSet::Effective, &self.0) {
             log::warn!("capabilities stay lowered: {error}");
         }
     }
 }
 
-/// Gives up the calling thread's supplementary groups, through which it would have rights that the container's owner has
-/// not. False if it may not and has some.
+/// Drops the calling thread's supplementary groups, which could have permissions that the container's owner lacks.
+/// Returns false if the thread has groups but may not drop them.
 pub(super) fn drop_groups(group: u32) -> bool {
     match sandbox::set_groups(&[group]) {
         Ok(()) => true,
@@ -393,7 +397,7 @@ pub(super) fn drop_groups(group: u32) -> bool {
     }
 }
 
-/// The id of the mount that a descriptor is on.
+/// Returns the id of the mount that a descriptor is on.
 pub(super) fn mount_id(fd: BorrowedFd<'_>, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
     if let Some(id) = mount::place(fd)?.id {
         return Ok(id);

@@ -1,8 +1,8 @@
-//! Lets a device cgroup open more character devices, and takes that back.
+//! Allows more character devices in a device cgroup, and undoes that.
 //!
-//! The rule for each device is upstream's: reading and writing, not making nodes. How it gets there depends on the
-//! version: lines written to files ([`v1`]) or a program exchanged ([`v2`]). Either way only what is missing
-//! is added, and exactly that is taken back.
+//! The rule for each device is upstream's: reading and writing, without mknod. The mechanism depends on the version:
+//! lines written to files ([`v1`]), or an exchanged program ([`v2`]). Either way only missing rules are added, and
+//! exactly those are undone.
 
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ use crate::container::CgroupVersion;
 use crate::error::{Error, Result};
 use crate::host::DeviceNumber;
 
-/// The rules that were added to a device cgroup; they stay when this is dropped.
+/// The rules added to a device cgroup; they stay when this is dropped.
 #[derive(Debug)]
 #[must_use = "the rules cannot be taken back without it"]
 pub struct DeviceRules(Added);
@@ -32,7 +32,7 @@ enum Added {
 }
 
 impl DeviceRules {
-    /// Whether there was nothing to add.
+    /// Returns true if no rule was missing.
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Added::Nothing => true,
@@ -41,9 +41,9 @@ impl DeviceRules {
         }
     }
 
-    /// Takes the rules back, all it can; the first failure is reported, the others beside it.
+    /// Removes the rules as far as possible; reports the first failure, with the others attached.
     ///
-    /// What somebody else has put in the place of the rules meanwhile is left alone.
+    /// Rules that another process has changed concurrently stay.
     pub fn undo(self) -> Result<()> {
         let failures = match self.0 {
             Added::Nothing => Vec::new(),
@@ -60,17 +60,17 @@ impl DeviceRules {
     }
 }
 
-/// Lets the processes of a cgroup open character devices for reading and writing: all of the devices, or none.
+/// Allows the processes of a cgroup to open character devices for reading and writing: all of the devices, or none.
 ///
-/// `cgroup` is the open directory of the cgroup, by reference (`O_PATH`) is enough; `name` is what messages call it. Needs
-/// `CAP_SYS_ADMIN` in the initial user namespace. A cgroup that allows the devices already is left as it is.
+/// `cgroup` is the cgroup's directory, opened by reference (`O_PATH`) or normally; `name` is its name for messages.
+/// Needs `CAP_SYS_ADMIN` in the initial user namespace. A cgroup that already allows the devices is not changed.
 pub fn allow(
     cgroup: BorrowedFd<'_>,
     version: CgroupVersion,
     devices: &[DeviceNumber],
     name: &Path,
 ) -> Result<DeviceRules> {
-    // Each once, in the caller's order.
+    // Without duplicates, in the caller's order.
     let mut seen = HashSet::with_capacity(devices.len());
     let devices: Vec<DeviceNumber> = devices
         .iter()
@@ -98,10 +98,11 @@ pub fn allow(
     Ok(rules)
 }
 
-/// Says who will drop the rules.
+/// Logs that systemd will drop the rules.
 ///
-/// The name tells; /run is the container's where this runs. Not a warning: on a host where systemd makes the cgroups it would come with each container, and nothing is wrong until
-/// somebody runs `systemctl daemon-reload`.
+/// Recognises systemd by the cgroup's name, because /run is the container's here. This is not a warning: on a host
+/// where systemd creates the cgroups it would appear for each container, and nothing breaks until `systemctl
+/// daemon-reload`.
 fn mention_systemd(name: &Path) {
     let unit = name
         .extension()
@@ -114,7 +115,7 @@ fn mention_systemd(name: &Path) {
     }
 }
 
-/// Adds the way out to a failure that a lack of privilege explains.
+/// Adds a hint to a failure for lack of privilege.
 pub(super) fn explain(error: Error) -> Error {
     if matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES)) {
         error.hint(
@@ -126,7 +127,7 @@ pub(super) fn explain(error: Error) -> Error {
     }
 }
 
-/// The devices' numbers, for messages.
+/// Formats the devices' numbers for messages.
 pub(super) fn list(devices: &[DeviceNumber]) -> String {
     let numbers: Vec<_> = devices
         .iter()

@@ -1,7 +1,7 @@
-//! Works through a prepared plan inside the container's mount namespace.
+//! Executes a prepared plan inside the container's mount namespace.
 //!
-//! What enters is a thread of its own, or the only one of a process that is about to end: its namespace, root, directory,
-//! umask and file-system ids change, and stay changed.
+//! Runs on a separate thread, or on the only thread of a process that is about to end: its namespace, root, directory,
+//! umask and filesystem ids change permanently.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -32,15 +32,15 @@ use crate::inroot::{self, Identity, Image, RootDir};
 use crate::path::ContainerPath;
 use crate::sys::mount::{self, MountAttributes};
 
-/// What the namespace thread is asked to do.
+/// Requests to the namespace thread.
 pub(super) enum Order<'a> {
-    /// Open and clone a file of the image: only a thread in the container's namespace can.
+    /// Open and clone a file of the image, which only a thread in the container's namespace can do.
     CloneFromImage {
         path: &'a ContainerPath,
         kind: BindKind,
         reply: Sender<Result<ReadySource>>,
     },
-    /// Do everything, and end.
+    /// Execute the plan, and end.
     CarryOut(Box<PreparedPlan<'a>>),
 }
 
@@ -48,12 +48,12 @@ pub(super) enum Order<'a> {
 pub(super) struct Executor<'a> {
     container: &'a Container,
     tree: Tree<'a>,
-    /// This thread's own list of descriptors.
+    /// This thread's own descriptor directory.
     descriptors: OwnedFd,
 }
 
 impl<'a> Executor<'a> {
-    /// Takes the calling thread into a container, for good.
+    /// Moves the calling thread into a container permanently.
     pub(super) fn enter(container: &'a Container) -> Result<Self> {
         let descriptors = own_descriptors()?;
         let mut callers = Callers::note(container, &descriptors)?;
@@ -67,7 +67,7 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Obeys orders until the work is done or nobody gives any more.
+    /// Processes orders until the work is done or the channel closes.
     pub(super) fn obey(
         self,
         orders: &Receiver<Order<'_>>,
@@ -78,7 +78,7 @@ impl<'a> Executor<'a> {
                 Order::CloneFromImage { path, kind, reply } => {
                     let root = &self.tree.root;
                     let source = ReadySource::in_image(root, self.container.rootfs(), path, kind);
-                    // Nobody waits for it if another source was found wrong meanwhile.
+                    // The receiver is gone if another source has failed.
                     let _ = reply.send(source);
                 }
                 Order::CarryOut(work) => return self.carry_out(*work, driver_root),
@@ -87,7 +87,7 @@ impl<'a> Executor<'a> {
         Ok(GivenUp::default())
     }
 
-    /// Carries everything out, or undoes what was done; returns what the container must do without.
+    /// Executes the plan, or undoes it; returns the failed best-effort intents.
     pub(super) fn carry_out(
         self,
         work: PreparedPlan<'_>,
@@ -159,12 +159,12 @@ fn all_steps(
             still_there(at, identity, &tree)?;
         }
     }
-    // The namespace outlives its processes as long as it is held here: nothing else would tell.
+    // The namespace outlives its processes while it is held open here, so check explicitly.
     container.process.check_alive()?;
     Ok(given_up)
 }
 
-/// Carries tasks out, and gives up those that the container can do without.
+/// Executes tasks, and skips those of failed best-effort intents.
 struct Attempts<'a> {
     attacher: Attacher<'a>,
     driver_root: &'a DriverRoot,
@@ -173,10 +173,10 @@ struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Whether a task was carried out.
+    /// Executes a task; returns true if it succeeded.
     ///
     /// # Errors
-    /// It was not, and the container cannot do without it.
+    /// The task failed, and it is required.
     fn make(
         &mut self,
         task: Task<'_>,
@@ -200,7 +200,7 @@ impl Attempts<'_> {
     }
 }
 
-/// Makes a read-only root writable until everything is done; whether it stays read-only.
+/// Makes a read-only root writable until everything is done; returns true if it stays read-only.
 ///
 /// Some runtimes make it read-only before they run createContainer hooks.
 fn open_for_writing(tree: &Tree<'_>, container: &Container, journal: &mut Journal<'_>) -> bool {
@@ -229,7 +229,7 @@ fn open_for_writing(tree: &Tree<'_>, container: &Container, journal: &mut Journa
     }
 }
 
-/// Sets the device rules, but for those of devices that are not there.
+/// Sets the device rules, except for missing devices.
 fn allow(rules: &DeviceRules, given_up: &GivenUp, journal: &mut Journal<'_>) -> Result<()> {
     let devices = rules.devices.iter();
     let devices = devices.filter(|(intent, _)| !given_up.has(*intent));
@@ -240,7 +240,7 @@ fn allow(rules: &DeviceRules, given_up: &GivenUp, journal: &mut Journal<'_>) -> 
     Ok(())
 }
 
-/// Waits for the update of the library path, or makes it.
+/// Waits for the update of the library path, or runs it.
 fn finish_update(
     early: Early<'_>,
     tree: &Tree<'_>,
@@ -269,7 +269,7 @@ fn finish_update(
     }
 }
 
-/// Where the effects of each intent begin; the steps of one follow each other.
+/// The journal marks of each intent's first effect; the steps of one intent are consecutive.
 #[derive(Default)]
 struct Marks(Option<(usize, Mark)>);
 
@@ -282,15 +282,15 @@ impl Marks {
     }
 }
 
-/// Whether ldconfig runs beside the last steps.
+/// State of an ldconfig that may run in parallel with the last steps.
 enum Early<'a> {
-    /// It does, if there is one.
+    /// It has been started, if there is one.
     Begun(Option<Running>),
-    /// The update, if any, is to come after them.
+    /// The update, if any, runs after them.
     Not(Option<CacheUpdate<'a>>),
 }
 
-/// Starts ldconfig if all that it may change could be put back, since any of the steps that are left can fail.
+/// Starts ldconfig if everything that it may change can be restored, because any remaining step can fail.
 fn begin_early<'a>(
     update: Option<CacheUpdate<'a>>,
     tree: &Tree<'_>,
@@ -343,8 +343,8 @@ fn log_update(container: &Container) {
     log::info!("updating the ld.so.cache in {rootfs}");
 }
 
-/// Whether what was mounted while ldconfig ran is there: what ldconfig replaces loses what is mounted on it, and links of
-/// an image can make its cache a mount point.
+/// Checks that a mount made while ldconfig ran still exists: a file that ldconfig replaces loses its mounts, and an
+/// image's links can make its cache a mount point.
 fn still_there(at: &ContainerPath, identity: Identity, tree: &Tree<'_>) -> Result<()> {
     let found = tree.root.resolve(at.as_path());
     let found = found.and_then(|fd| inroot::stat(fd.as_fd()));
@@ -386,7 +386,7 @@ fn carry_out_task(
     }
 }
 
-/// This thread's `/proc/thread-self/fd`: names for descriptors, also where the container's /proc does not know them.
+/// Opens this thread's `/proc/thread-self/fd`: names for descriptors, even if the container's /proc does not have them.
 fn own_descriptors() -> Result<OwnedFd> {
     unshare(CloneFlags::CLONE_FS)
         .map_err(|errno| Error::system("namespace association failed", errno))?;
@@ -394,7 +394,7 @@ fn own_descriptors() -> Result<OwnedFd> {
         .map_err(|errno| Error::file("open failed", inroot::OWN_DESCRIPTORS, errno))
 }
 
-/// Takes this thread into the container's mount namespace; returns its root and the caller's umask.
+/// Moves this thread into the container's mount namespace; returns its root and the caller's umask.
 fn enter(container: &Container) -> Result<(RootDir, u32)> {
     let namespace = &container.namespace;
     if !namespace.is_callers {
@@ -406,7 +406,7 @@ fn enter(container: &Container) -> Result<(RootDir, u32)> {
             )
         })?;
     }
-    // Only this thread's: file-system state was unshared.
+    // Affects only this thread, whose filesystem state is unshared.
     let umask = umask(Mode::empty()).bits();
     let rootfs = container.rootfs();
     let failed = |errno| Error::file("open failed", rootfs, errno);
@@ -426,8 +426,8 @@ fn enter(container: &Container) -> Result<(RootDir, u32)> {
     Ok((root, umask))
 }
 
-/// Makes what this thread creates belong to the container's owner: creating as root and changing the owner afterwards
-/// fails on id-mapped file systems.
+/// Makes files that this thread creates belong to the container's owner: creating as root and changing the owner
+/// afterwards fails on id-mapped filesystems.
 fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
     if callers.lowers() && !authority::drop_groups(gid) {
         callers.keeps_groups();
@@ -436,7 +436,7 @@ fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
     let failed = |errno| Error::system("privilege change failed", errno);
     if gid != nix::unistd::getegid() {
         setfsgid(gid);
-        // The call reports no failure; the previous id of another call tells.
+        // The call reports no failure, but the next call returns the current id.
         if setfsgid(gid) != gid {
             return Err(failed(Errno::EPERM));
         }
@@ -448,8 +448,9 @@ fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
     if setfsuid(uid) != uid {
         return Err(failed(Errno::EPERM));
     }
-    // Leaving uid 0 took the file capabilities from the effective set; the owner may lack write permission in its own
-    // tree (a tmpfs root of mode 0555), and files of others that ldconfig replaced are put back as theirs.
+    // Leaving uid 0 removed the file capabilities from the effective set; the owner may lack write permission in its
+    // own tree (a tmpfs root of mode 0555), and files of other users that ldconfig replaced are restored with their
+    // owners.
     let needed = [
         Capability::CAP_DAC_OVERRIDE,
         Capability::CAP_CHOWN,
@@ -487,7 +488,7 @@ fn bind(
     log::info!("mounting {source} at {}", place.display());
     if let Some(mount) = source.mount.take() {
         match attacher.attach(mount, &target, &place, journal) {
-            // A sandbox that lets mounts be cloned, and not attached.
+            // A sandbox that allows cloning mounts, but not attaching them.
             Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
             done => return done,
         }
@@ -503,7 +504,7 @@ fn bind(
     )
 }
 
-/// A directory that must be there: the kernel makes /proc/driver/nvidia, not we.
+/// Finds a directory that must exist: the kernel creates /proc/driver/nvidia.
 fn existing_directory(tree: &Tree<'_>, at: &ContainerPath, place: &Path) -> Result<Target> {
     tree.existing_directory(at).map_err(|errno| {
         let error = Error::file("mount operation failed", place, errno);

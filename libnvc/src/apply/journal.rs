@@ -1,7 +1,7 @@
-//! Remembers every effect on the container, to undo them in reverse when a later one fails.
+//! Records every effect on the container, and undoes them in reverse order if a later one fails.
 //!
-//! Undoing goes by the descriptors that the effects were made with, never by a path that the image could have changed
-//! meanwhile. Whatever was there before keeps its name, type, mode, owner, content and links.
+//! Undo uses the descriptors with which the effects were made, never a path that the image could have changed in
+//! between. Existing files keep their name, type, mode, owner, content and links.
 
 use std::ffi::{OsStr, OsString};
 use std::mem;
@@ -21,31 +21,31 @@ use crate::inroot;
 use crate::sys::descriptors;
 use crate::sys::mount::{self, MountAttributes};
 
-/// The effects so far, oldest first. What is neither [committed](Self::commit) nor [undone](Self::undo), because of a
-/// panic, is undone when this is dropped.
+/// The effects so far, oldest first. If it is neither [committed](Self::commit) nor [undone](Self::undo), because of a
+/// panic, dropping it undoes them.
 pub(super) struct Journal<'a> {
     effects: Vec<Effect>,
-    /// The `/proc/thread-self/fd` of this thread: umount2(2) takes names only, and the container's own /proc may not
-    /// know our descriptors.
+    /// This thread's `/proc/thread-self/fd`: umount2(2) only takes names, and the container's own /proc may not have
+    /// our descriptors.
     descriptors: &'a OwnedFd,
 }
 
-/// A point in time, as the number of effects before it.
+/// A position in the journal, as the number of effects before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark(usize);
 
-/// Undoes something that keeps its own record.
+/// Undoes an effect with its own record.
 pub(super) type Undo = Box<dyn FnOnce() -> Result<(), Error>>;
 
 enum Effect {
-    /// A mount was attached; the descriptor is at its root.
+    /// A mount was attached; the descriptor refers to its root.
     Mounted(OwnedFd),
     Created(Created),
-    /// A shared mount was made a slave of its peers; the descriptor is at its root.
+    /// A shared mount was made a slave of its peers; the descriptor refers to its root.
     MadeSlave(OwnedFd),
-    /// Something that knows how to undo itself.
+    /// An effect that can undo itself.
     Other(Undo),
-    /// Something that is undone in any case.
+    /// An effect that is undone in any case.
     Temporary(Undo),
 }
 
@@ -54,7 +54,7 @@ struct Created {
     directory: Rc<OwnedFd>,
     name: OsString,
     kind: SFlag,
-    /// With whose rights it was made, and is removed.
+    /// The privileges with which it was created, and is removed.
     reach: Reach,
 }
 
@@ -93,22 +93,22 @@ impl<'a> Journal<'a> {
         self.effects.push(Effect::Other(undo));
     }
 
-    /// Something that is undone when everything is done, too.
+    /// Records an effect that is undone on success too.
     pub(super) fn temporary(&mut self, undo: Undo) {
         self.effects.push(Effect::Temporary(undo));
     }
 
-    /// The point that [`undo_to`](Self::undo_to) goes back to.
+    /// Returns the current position, for [`undo_to`](Self::undo_to).
     pub(super) fn mark(&self) -> Mark {
         Mark(self.effects.len())
     }
 
-    /// Undoes what was done since a mark, the latest first; returns what could not be undone.
+    /// Undoes the effects since a mark, the latest first; returns the failures.
     pub(super) fn undo_to(&mut self, mark: Mark) -> Vec<Error> {
         self.take_back(mark)
     }
 
-    /// Forgets everything: the effects stay, but for temporary ones.
+    /// Keeps the effects, except temporary ones.
     ///
     /// # Errors
     /// A temporary effect cannot be undone.
@@ -127,7 +127,7 @@ impl<'a> Journal<'a> {
         result
     }
 
-    /// Undoes everything, the latest first; returns what could not be undone.
+    /// Undoes everything, the latest first; returns the failures.
     pub(super) fn undo(mut self) -> Vec<Error> {
         self.take_back(Mark(0))
     }
@@ -142,7 +142,7 @@ impl<'a> Journal<'a> {
                 Err(error) => errors.push(error),
             }
         }
-        // What was in a directory of ours may have gone with an earlier effect: ldconfig's, which ran meanwhile.
+        // Entries of a directory that we created may be gone with an earlier effect: ldconfig's, which ran in parallel.
         errors.extend(in_use.iter().filter_map(|created| created.remove().err()));
         errors
     }
@@ -157,7 +157,7 @@ impl Drop for Journal<'_> {
 }
 
 impl Effect {
-    /// Undoes it, or gives back what is in use.
+    /// Undoes the effect, or returns a file that is in use.
     fn undo(self, descriptors: &OwnedFd) -> Result<Option<Created>, Error> {
         match self {
             Self::Mounted(mount) => {
@@ -190,7 +190,7 @@ impl Effect {
 }
 
 impl Created {
-    /// Removes it, if it still is what we made: an empty file, a link, an empty directory. Whether it is not in use.
+    /// Removes it, if it is still as created: an empty file, a link, an empty directory. Returns false if it is in use.
     fn remove(&self) -> Result<bool, Error> {
         self.reach
             .act(|| self.try_to_remove())
@@ -216,7 +216,7 @@ impl Created {
         };
         match unlinkat(&self.directory, name, flag) {
             Err(Errno::ENOENT) => Ok(true),
-            // Somebody else uses it meanwhile.
+            // Another process uses it.
             Err(Errno::ENOTEMPTY | Errno::EBUSY) => Ok(false),
             done => done.map(|()| true),
         }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_before_a_mark_stays() {
+    fn effects_before_a_mark_stay() {
         let scratch = tempfile::tempdir().unwrap();
         let descriptors = File::open("/proc/thread-self/fd").unwrap().into();
         let directory: Rc<OwnedFd> = Rc::new(File::open(scratch.path()).unwrap().into());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_temporary_does_not_stay() {
+    fn temporary_effects_are_undone() {
         let scratch = tempfile::tempdir().unwrap();
         let descriptors = File::open("/proc/thread-self/fd").unwrap().into();
         let mut journal = Journal::new(&descriptors);

@@ -1,4 +1,4 @@
-//! Takes turns: one configuration of a container at a time.
+//! Serialises configurations of one container.
 //!
 //! Two at once would not see what the other is about to mount, replace each other's device rules, and take back what the
 //! other has built upon. The lock is on a file of the container's process in the caller's procfs which only who may trace
@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// More than the deadlines of a whole configuration together.
 const LONGEST: Duration = Duration::from_secs(120);
-/// How often it is looked whether it is our turn.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Our turn, which ends with the value and with the process.
@@ -27,7 +27,7 @@ pub(super) struct ContainerLock {
 }
 
 impl ContainerLock {
-    /// Waits for our turn. Who may not open the file, in a container that restricts tracing, goes on without.
+    /// Waits for the lock. If the file cannot be opened, in a container that restricts tracing, continues unlocked.
     pub(super) fn take(process: &Process) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let (name, found) = match process.directory() {
@@ -35,7 +35,7 @@ impl ContainerLock {
                 process.path().join("environ"),
                 openat(directory, "environ", flags, Mode::empty()),
             ),
-            // The root itself, which only those can open who are in the namespace already.
+            // The root itself, which only processes already in the namespace can open.
             None => (
                 process.path().join("root"),
                 openat(process.root(), ".", flags, Mode::empty()),
@@ -78,7 +78,8 @@ impl ContainerLock {
 
 impl Drop for ContainerLock {
     fn drop(&mut self) {
-        // A child that is about to execute a program has the file open too. If this fails, the lock ends with the process.
+        // A child that is about to execute a program has the file open too. If this fails, the lock ends with the
+        // process.
         let _ = self
             .lock
             .as_ref()

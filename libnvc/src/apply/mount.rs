@@ -1,4 +1,4 @@
-//! Mounts: what is mounted, where, and how it is attached.
+//! Opens the sources of mounts, finds their targets, and attaches them.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Prepares steps outside the container: every source opened, checked and cloned before the first effect.
+//! Prepares steps outside the container: every source is opened, checked and cloned before the first effect.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -21,35 +21,35 @@ use crate::ldcache::judge::Loader;
 use crate::path::ContainerPath;
 use crate::plan::Need;
 
-/// Steps whose sources are checked and open: what can be found wrong without touching the container is found.
+/// Steps with open and checked sources: errors that can be found without changing the container have been found.
 pub(super) struct PreparedPlan<'a> {
-    /// In the order in which they are carried out; first those after which the ld.so.cache can be updated.
+    /// In execution order: first those on which the update of the ld.so.cache depends.
     pub(super) tasks: Vec<Task<'a>>,
     pub(super) cache: Option<CacheUpdate<'a>>,
-    /// Those that the update does not depend on: devices, sockets, procfs. They need not wait for it.
+    /// Those on which the update does not depend: devices, sockets, procfs. They need not wait for it.
     pub(super) further: Vec<Task<'a>>,
-    /// All at once, so that each device program is replaced once.
+    /// All together, so that each device program is replaced once.
     pub(super) devices: Option<DeviceRules>,
-    /// Intents that were given up.
+    /// Skipped best-effort intents.
     pub(super) given_up: GivenUp,
 }
 
-/// How the container's loader learns of new libraries.
+/// The way to update the container's loader.
 pub(super) enum CacheUpdate<'a> {
-    /// From ldconfig, for these directories.
+    /// By ldconfig, for these directories.
     Run(Prepared, &'a [ContainerPath]),
     /// In this process.
     Builtin(&'a Loader, News<'a>),
 }
 
-/// A step with what it needs from the caller's namespaces.
+/// A step with its resources from the caller's namespaces.
 pub(super) struct Task<'a> {
     pub(super) intent: usize,
     pub(super) need: Need,
     pub(super) deed: Deed<'a>,
 }
 
-/// What is done.
+/// The effect of a task.
 pub(super) enum Deed<'a> {
     Bind {
         source: ReadySource,
@@ -73,13 +73,13 @@ pub(super) enum Deed<'a> {
 pub(super) struct DeviceRules {
     pub(super) directory: OwnedFd,
     pub(super) version: CgroupVersion,
-    /// How messages name the cgroup.
+    /// The cgroup's name for messages.
     pub(super) name: PathBuf,
     /// Each with its intent.
     pub(super) devices: Vec<(usize, DeviceNumber)>,
 }
 
-/// Intents that the container must do without, and why.
+/// Skipped best-effort intents, with the reasons.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
     intents: HashSet<usize>,
@@ -87,10 +87,10 @@ pub(super) struct GivenUp {
 }
 
 impl GivenUp {
-    /// Gives an intent up if the container can do without it.
+    /// Skips an intent if it is best effort.
     ///
     /// # Errors
-    /// The reason, if it cannot.
+    /// The reason, if it is required.
     pub(super) fn add(&mut self, intent: usize, need: Need, reason: Error) -> Result<()> {
         match need {
             Need::Required => Err(reason),
@@ -107,7 +107,7 @@ impl GivenUp {
     }
 }
 
-/// What preparation needs to know.
+/// Input of the preparation.
 pub(super) struct Preparation<'a, 'o> {
     pub(super) steps: &'a [Step],
     pub(super) root: &'o DriverRoot,
@@ -116,11 +116,10 @@ pub(super) struct Preparation<'a, 'o> {
 }
 
 impl<'a> Preparation<'a, '_> {
-    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image are
-    /// ordered from the namespace thread; without one there must be none.
+    /// Opens and checks everything that was not prepared ahead; call it in the caller's namespaces. Files of the image
+    /// are requested from the namespace thread; without one there must be none.
     ///
-    /// Mounts are made in the plan's order, which is the order in which the mount table will show them, and attached in
-    /// that order too.
+    /// Mounts are cloned and attached in the plan's order, which is also that of the mount table.
     pub(super) fn prepare(
         &self,
         ahead: &mut Ahead,
@@ -239,7 +238,7 @@ impl<'a> Preparation<'a, '_> {
     }
 }
 
-/// Has the namespace thread open and clone a file of the image.
+/// Makes the namespace thread open and clone a file of the image.
 fn clone_from_image<'a>(
     path: &'a ContainerPath,
     kind: BindKind,
@@ -253,7 +252,7 @@ fn clone_from_image<'a>(
     answer.recv().map_err(|_| gone())?
 }
 
-/// Whether steps mount files of the image, which only those who are in the container's namespace can open.
+/// Returns true if steps mount files of the image, which can only be opened in the container's namespace.
 pub(super) fn needs_image(steps: &[Step]) -> bool {
     let is_image = |step: &Step| {
         matches!(
@@ -267,7 +266,7 @@ pub(super) fn needs_image(steps: &[Step]) -> bool {
     steps.iter().any(is_image)
 }
 
-/// The files and links that steps put into the container and that can be libraries.
+/// Returns the files and links that steps put into the container and that can be libraries.
 pub(super) fn placed_by<'s>(
     steps: impl IntoIterator<Item = &'s Step>,
 ) -> impl Iterator<Item = ContainerPath> {
@@ -275,7 +274,7 @@ pub(super) fn placed_by<'s>(
     places.cloned()
 }
 
-/// Where a step puts what can be a library, or a link to one.
+/// Returns the path at which a step puts a file that can be a library, or a link to one.
 fn library(step: &Step) -> Option<&ContainerPath> {
     match &step.action {
         Action::Bind {

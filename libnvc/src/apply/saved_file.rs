@@ -1,6 +1,6 @@
-//! Keeps one file that is replaced by renaming, as ldconfig does it, and puts it back.
+//! Saves one file that is replaced by renaming, as ldconfig does, and restores it.
 //!
-//! Nobody writes into the old file, so an open descriptor keeps all of it: content, mode, owner, attributes.
+//! The old file is not written to, so an open descriptor preserves all of it: content, mode, owner, attributes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,18 +19,18 @@ use crate::apply::mount::target::open_child;
 use crate::error::errno_of;
 use crate::inroot::{self, kind};
 
-/// Most bytes of a file that is kept: putting it back can mean to copy it, and holes become blocks.
+/// Size limit of a saved file: restoring it may require a copy, in which holes become blocks.
 pub(super) const LARGEST: u64 = 16 << 20;
 
-/// A name in a directory, and what was there.
+/// A name in a directory, with its previous file.
 #[derive(Debug)]
 pub(super) struct SavedFile {
     parent: OwnedFd,
-    /// With whose rights the parent may be changed.
+    /// The privileges for changing the parent.
     reach: Reach,
     name: &'static str,
     was: Was,
-    /// What has ldconfig's name for a new file.
+    /// The file with ldconfig's name for a new file.
     temporary: Was,
 }
 
@@ -39,14 +39,14 @@ enum Was {
     Missing,
     File(File),
     Link(OsString),
-    /// Something that no copy can replace; ldconfig fails on a directory and replaces the rest.
+    /// A file that cannot be copied; ldconfig fails on a directory and replaces the rest.
     Other(FileStat),
-    /// A file that has more than [`LARGEST`] bytes.
+    /// A file of more than [`LARGEST`] bytes.
     TooLarge(FileStat),
 }
 
 impl SavedFile {
-    /// Keeps what has this name; `descriptors` is this thread's `/proc/thread-self/fd`.
+    /// Saves the file of this name; `descriptors` is this thread's `/proc/thread-self/fd`.
     pub(super) fn take(
         parent: OwnedFd,
         reach: Reach,
@@ -64,22 +64,22 @@ impl SavedFile {
         })
     }
 
-    /// The directory that the name is in.
+    /// Returns the directory that the name is in.
     pub(super) fn parent(&self) -> &OwnedFd {
         &self.parent
     }
 
-    /// With whose rights that may be changed.
+    /// Returns the privileges for changing that directory.
     pub(super) fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// The name.
+    /// Returns the name.
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The file that has the name, open for reading, if it is one.
+    /// Returns the file of that name, open for reading, if it is one.
     pub(super) fn file(&self) -> Option<&File> {
         match &self.was {
             Was::File(file) => Some(file),
@@ -87,18 +87,18 @@ impl SavedFile {
         }
     }
 
-    /// Whether there is nothing of this name.
+    /// Returns true if the name does not exist.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self.was, Was::Missing)
     }
 
-    /// Whether what was there can be put back.
+    /// Returns true if the saved file can be restored.
     pub(super) fn can_come_back(&self) -> bool {
         let can = |was: &Was| !matches!(was, Was::Other(_) | Was::TooLarge(_));
         can(&self.was) && can(&self.temporary)
     }
 
-    /// The name of a file that is too large to be put back, if one is.
+    /// Returns the name of a file that is too large to restore, if there is one.
     pub(super) fn too_large(&self) -> Option<String> {
         match (&self.was, &self.temporary) {
             (Was::TooLarge(_), _) => Some(self.name.to_owned()),
@@ -107,17 +107,17 @@ impl SavedFile {
         }
     }
 
-    /// Whether reading the file would wait for a writer that never comes.
+    /// Returns true if reading the file would wait for a writer.
     pub(super) fn is_fifo(&self) -> bool {
         self.was.is_fifo()
     }
 
-    /// Whether writing a new file would wait for a reader that never comes.
+    /// Returns true if writing a new file would wait for a reader.
     pub(super) fn is_obstructed_by_fifo(&self) -> bool {
         self.temporary.is_fifo()
     }
 
-    /// Takes an earlier run's unfinished file out of the way: ldconfig would write into it, whatever else it is a name of.
+    /// Removes an earlier run's unfinished file: ldconfig would write into it and all its hard links.
     pub(super) fn clear_way(&self) -> Result<(), Errno> {
         match self.temporary {
             Was::File(_) => self
@@ -127,7 +127,7 @@ impl SavedFile {
         }
     }
 
-    /// Makes the name mean what it did, and the new file's too.
+    /// Restores the file, and the one with the new file's name.
     pub(super) fn put_back(&self) -> Result<(), Errno> {
         match self.reach {
             // Then nothing has changed.
@@ -161,7 +161,7 @@ impl SavedFile {
                     return Ok(());
                 }
                 let like = self.make_again(file, temporary)?;
-                // The content is worth more than the rest: it is put back even if the file cannot have its owner.
+                // The content matters most: it is restored even if the file cannot get its owner.
                 self.rename(temporary).and(like)
             }
             Was::Link(target) => {
@@ -178,7 +178,7 @@ impl SavedFile {
         }
     }
 
-    /// Whether what was in the way of ldconfig, other than a file, still is.
+    /// Returns true if an obstacle for ldconfig, other than a file, is still there.
     fn is_obstructed(&self, temporary: &str) -> Result<bool, Errno> {
         match &self.temporary {
             Was::Missing | Was::File(_) => Ok(false),
@@ -192,8 +192,8 @@ impl SavedFile {
         }
     }
 
-    /// Gives an old file a name again: the file itself if it has another one left, or else a copy. What the copy could
-    /// not be given is the second result.
+    /// Gives an old file a name again: the file itself if it has another hard link, otherwise a copy. The second result
+    /// is the failure to set the copy's properties.
     fn make_again(&self, old: &File, name: &str) -> Result<Result<(), Errno>, Errno> {
         if linkat(old, "", &self.parent, name, AtFlags::AT_EMPTY_PATH).is_ok() {
             return Ok(Ok(()));
@@ -211,7 +211,7 @@ impl SavedFile {
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
         let mut new = File::from(openat(&self.parent, name, flags, mode)?);
         old.seek(SeekFrom::Start(0)).map_err(|e| errno_of(&e))?;
-        // It may have grown since it was looked at.
+        // It may have grown since it was checked.
         let copied = std::io::copy(&mut old.take(LARGEST + 1), &mut new);
         match copied.map_err(|e| errno_of(&e))? {
             0..=LARGEST => Ok(new),
@@ -226,7 +226,7 @@ impl SavedFile {
 
 impl Was {
     fn at(parent: &OwnedFd, name: &str, descriptors: BorrowedFd<'_>) -> Result<Self, Errno> {
-        // By reference first and then that very file, since opening a device or a fifo can be enough to do harm.
+        // By reference first and then reopened, because opening a device or a fifo can have side effects.
         let found = match open_child(parent.as_fd(), name.as_ref()) {
             Ok(found) => found,
             Err(Errno::ENOENT) => return Ok(Self::Missing),
@@ -237,7 +237,8 @@ impl Was {
             SFlag::S_IFREG => match inroot::reopen(descriptors, found.as_fd(), OFlag::O_RDONLY) {
                 Ok(_) if stat.st_size.cast_unsigned() > LARGEST => Ok(Self::TooLarge(stat)),
                 Ok(file) => Ok(Self::File(file.into())),
-                // Of an owner that is not mapped in this user namespace, or the kernel's: no reason not to run ldconfig.
+                // Its owner is not mapped in this user namespace, or it is the kernel's: not a reason not to run
+                // ldconfig.
                 Err(Errno::EACCES | Errno::EPERM | Errno::EOPNOTSUPP) => Ok(Self::Other(stat)),
                 Err(errno) => Err(errno),
             },
@@ -251,7 +252,7 @@ impl Was {
     }
 }
 
-/// Gives a copy the owner, mode and attributes of the original, as far as possible.
+/// Sets a copy's owner, mode and attributes to the original's, as far as possible.
 fn make_like(new: &File, old: &File, stat: &FileStat) -> Result<(), Errno> {
     let made = fstat(new)?;
     let mut mode = Mode::from_bits_truncate(stat.st_mode);
@@ -263,13 +264,13 @@ fn make_like(new: &File, old: &File, stat: &FileStat) -> Result<(), Errno> {
             mode -= Mode::S_ISUID | Mode::S_ISGID; // not somebody else's
         }
     }
-    // After the owner, a change of which clears bits; before the attributes, since an access list is one of them.
+    // After the owner, whose change clears bits; before the attributes, because an access list is one of them.
     fchmod(new, mode)?;
     owned?;
     xattr::copy(old.as_fd(), new.as_fd())
 }
 
-/// The name under which ldconfig writes a file before it replaces the old one.
+/// Returns the temporary name of ldconfig's new file.
 pub(super) fn temporary(name: &str) -> String {
     format!("{name}~")
 }
@@ -294,7 +295,7 @@ pub(super) fn relink(parent: &OwnedFd, name: &OsStr, target: &OsStr) -> Result<(
 pub(super) fn remove(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
     match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
-        // A read-only root, in which nothing can have been made either.
+        // A read-only root, in which nothing can have been created either.
         Err(Errno::EROFS) if look(parent, name)?.is_none() => Ok(()),
         Err(errno) => Err(errno),
     }

@@ -1,7 +1,7 @@
-//! Turns intents into steps: what they come to in this image.
+//! Converts intents to steps for this image.
 //!
-//! Here the last facts go in that a plan leaves open: where the image keeps programs and libraries, and which CUDA
-//! compatibility libraries it has. A step is one effect, at a fixed place.
+//! This resolves what a plan leaves open: the image's directories of programs and libraries, and its CUDA compatibility
+//! libraries. A step is one effect at a fixed path.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -14,15 +14,15 @@ use crate::plan::{CapabilityFiles, CudaCompat, Intent, Need, What, profile};
 /// One effect on a container.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// The intent that it serves, as its position in the plan.
+    /// The intent that it belongs to, as its index in the plan.
     pub(super) intent: usize,
-    /// Whether the container can do without that.
+    /// Required, or best effort.
     pub(super) need: Need,
-    /// What is done.
+    /// The effect.
     pub(super) action: Action,
 }
 
-/// What is done to a container.
+/// An effect on a container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Action {
     /// Mount a tmpfs that already holds some files, or add them to the one of an earlier run.
@@ -45,7 +45,7 @@ pub(super) enum Action {
         number: DeviceNumber,
         at: ContainerPath,
     },
-    /// Create a symbolic link unless something of that name is there.
+    /// Create a symlink unless the name is taken.
     Symlink { at: ContainerPath, target: PathBuf },
     /// Let the container's cgroup open a character device for reading and writing.
     AllowDevice { number: DeviceNumber },
@@ -62,7 +62,7 @@ pub(super) struct TmpfsFile {
     pub(super) content: String,
 }
 
-/// Where the source of a bind mount is.
+/// Location of a bind mount's source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     /// Below the driver root.
@@ -71,14 +71,14 @@ pub(super) enum Source {
     Image(ContainerPath),
 }
 
-/// What sort of thing is bound.
+/// Kind of a bind mount's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum BindKind {
-    /// A library, program, or file that one of them reads: read-only, no devices, no set-uid.
+    /// A library, a program, or a file read by one: read-only, no devices, no set-uid.
     File,
     /// A socket or a directory of sockets: no devices, no set-uid, no programs.
     Ipc,
-    /// Something of procfs: read-only, no devices, no set-uid, no programs.
+    /// A procfs file: read-only, no devices, no set-uid, no programs.
     Proc,
     /// A directory of device nodes: no set-uid, no programs.
     DeviceDirectory,
@@ -98,9 +98,9 @@ impl From<FileClass> for BindKind {
     }
 }
 
-/// The steps of a plan, each once, in the plan's order; the update of the library path comes last.
+/// Returns the steps of a plan without duplicates, in the plan's order; the update of the library path comes last.
 ///
-/// `proc_files` are the host's files of /proc/driver/nvidia, if they were read already.
+/// `proc_files` are the host's files of /proc/driver/nvidia, if they have been read.
 pub(super) fn expand(
     intents: &[Intent],
     image: &ImageFacts,

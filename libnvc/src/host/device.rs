@@ -51,7 +51,8 @@ fn as_text<S: serde::Serializer>(error: &Error, serializer: S) -> Result<S::Ok, 
 impl DeviceInfo {
     /// Returns the GPUs that NVML reported, and warns of each skipped one.
     ///
-    /// # Errors The first GPU's error, if none works.
+    /// # Errors
+    /// The first GPU's error, if none works.
     pub(crate) fn from_reports(reports: &[Result<GpuReport, GpuFault>]) -> Result<Self> {
         let mut info = Self::default();
         for (index, report) in (0..).zip(reports) {

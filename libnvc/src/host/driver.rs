@@ -36,7 +36,8 @@ impl DriverEnvironment {
 
 /// Returns the error that `discover` would return, for callers that need only versions and GPUs.
 ///
-/// # Errors A loader cache named by the caller that is missing or malformed; `environment variable PATH not found`.
+/// # Errors
+/// A loader cache named by the caller that is missing or malformed; `environment variable PATH not found`.
 pub fn check(
     root: &DriverRoot,
     ldcache: Option<&HostPath>,

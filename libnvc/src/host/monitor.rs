@@ -192,8 +192,9 @@ fn ask(program: &QueryProgram, request: &QueryRequest, question: Question) -> Re
 
 /// Queries the state of GPUs, all of them in parallel; the answers are in the order of `indices`.
 ///
-/// # Errors Those of [`facts`] that concern all GPUs. A single GPU's failure, including a timeout, takes its place in
-/// the result.
+/// # Errors
+/// Those of [`facts`] that concern all GPUs. A single GPU's failure, including a timeout, takes its place in the
+/// result.
 pub fn status(
     program: &QueryProgram,
     request: &QueryRequest,

@@ -43,7 +43,8 @@ impl DriverRoot {
 
     /// Opens a path inside the root, by reference only (`O_PATH`).
     ///
-    /// # Errors The system's, unchanged: callers add the purpose of the path. The same holds for the other methods.
+    /// # Errors
+    /// The system's, unchanged: callers add the purpose of the path. The same holds for the other methods.
     pub fn resolve(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
         self.dir.resolve(path.as_path())
     }

@@ -93,7 +93,8 @@ type Unusable = String;
 
 /// Examines the image below `root`, into whose `directories` files will be mounted.
 ///
-/// # Errors The reason why ldconfig must rebuild the cache.
+/// # Errors
+/// The reason why ldconfig must rebuild the cache.
 pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Loader, Unusable> {
     let descriptors = inroot::own_descriptors()
         .map_err(|errno| unreadable(Path::new(inroot::OWN_DESCRIPTORS), errno))?;

@@ -25,8 +25,9 @@ pub struct Options {
 
 /// Adds the intents to a configuration; returns true if it changed.
 ///
-/// # Errors If a member that must be an object or a list has another type. The configuration is then partly changed and
-/// must be discarded.
+/// # Errors
+/// If a member that must be an object or a list has another type. The configuration is then partly changed and must be
+/// discarded.
 pub fn edit(config: &mut Value, intents: &[Intent], options: &Options) -> Result<bool> {
     let before = config.clone();
     let host = cdi::Options {

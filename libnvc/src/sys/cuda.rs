@@ -55,7 +55,8 @@ impl Cuda {
     /// Loads the library. The process must have a single thread, because this changes environment variables that the
     /// library reads: those that hide GPUs, and one that makes it write a cache.
     ///
-    /// # Errors The loader's text.
+    /// # Errors
+    /// The loader's text.
     pub(crate) fn load() -> Result<Self, String> {
         // SAFETY: the caller has a single thread.
         unsafe { std::env::remove_var("CUDA_VISIBLE_DEVICES") };

@@ -23,7 +23,8 @@ use super::process::{exit_now, is_alone};
 /// caller handles have their default action again. Other descriptors stay open in the child; their owners are never
 /// dropped there.
 ///
-/// # Errors `EINVAL` for descriptors below 3, which would overwrite each other; the system's.
+/// # Errors
+/// `EINVAL` for descriptors below 3, which would overwrite each other; the system's.
 pub(crate) fn copy_of_this_process(
     stdio: [BorrowedFd<'_>; 3],
     environment: &[CString],

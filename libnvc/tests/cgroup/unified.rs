@@ -316,7 +316,7 @@ fn an_ancestors_program_is_named() {
     assert_eq!(attached(&outer), before);
     assert_eq!(inner.allowed(&ALL), [NULL]);
     let text = format!(
-        "the device filter of cgroup {} also counts for the container and may deny 195:0, 195:255, 510:0: it is left alone",
+        "the device filter of cgroup {} also applies to the container and may deny 195:0, 195:255, 510:0; leaving it unchanged",
         outer.directory.display()
     );
     assert_eq!(warnings_about(&outer), [text]);

@@ -87,7 +87,7 @@ pub(crate) fn the_kernels_files_are_not_read() {
             let why = "it is a file that the kernel makes up";
             is_refused(
                 root,
-                &format!("ldconfig would wait for ever: {name}: {why}"),
+                &format!("ldconfig would block: {name}: {why}"),
             );
         }
     }
@@ -114,7 +114,7 @@ pub(crate) fn leases_are_not_waited_for() {
         let (done, _root) = remembering(root);
         // A new file is reported by its final name.
         let name = name.trim_end_matches('~');
-        let text = format!("ldconfig would wait for ever: {name}: {why}");
+        let text = format!("ldconfig would block: {name}: {why}");
         assert_eq!(done.unwrap_err().message(), text);
         drop(holder);
     }

@@ -140,7 +140,7 @@ pub(crate) fn fifos_are_reported() {
         nix::unistd::mkfifo(&root.join(name), mode).unwrap();
         let before = Tree::of(&root.path).unwrap();
         let refused = Run::default().restoring(&root, || {}).unwrap_err();
-        let text = format!("ldconfig would wait for ever: {name}: it is a fifo");
+        let text = format!("ldconfig would block: {name}: it is a fifo");
         assert_eq!(refused.message(), text);
         let after = Tree::of(&root.path).unwrap();
         assert_eq!(after.changes_since(&before), [""; 0], "{name}");

@@ -1,8 +1,8 @@
-//! Extends a device filter, a BPF program, so that it allows some devices more.
+//! Extends a device filter, a BPF program, to allow additional devices.
 //!
-//! Pure: instructions in, instructions out. The new program first looks for the added devices and then runs the original
-//! unchanged, so whatever the original allowed stays allowed. What a program decides is found by [`interpret`], so that
-//! one that allows a device already does not grow.
+//! Pure: instructions in, instructions out. The new program first checks for the added devices and then runs the
+//! original unchanged, so whatever the original allowed stays allowed. [`interpret`] evaluates programs, so that one
+//! that already allows a device does not grow.
 
 use std::collections::HashSet;
 
@@ -13,17 +13,17 @@ pub(crate) mod interpret;
 
 use interpret::{READ, WRITE, decide};
 
-/// Length of the part in front of the rules, and of one rule.
+/// Length of the prologue of the rules, and of one rule.
 const PROLOGUE: usize = 5;
 const RULE: usize = 4;
-/// Rules that one prologue's jump, which has 15 bits, leads past.
+/// Number of rules that one prologue's jump, with its 15 bits, can skip.
 const RULES_PER_PROLOGUE: usize = 4096;
 
 const CHARACTER: i32 = 2;
-/// In the first word of the context: the bits that must not be set beside the type, all but those of reading and writing.
+/// Mask of the first word of the context: the access bits other than read and write.
 const NEITHER_READ_NOR_WRITE: i32 = !(((READ | WRITE) as i32) << 16);
 
-/// The program that allows what `original` allows, and reading and writing the character devices `added`.
+/// Returns a program that allows what `original` allows, and reading and writing the character devices `added`.
 pub(crate) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<Instruction> {
     let mut program = Vec::with_capacity(original.len() + PROLOGUE + added.len() * RULE);
     for devices in added.chunks(RULES_PER_PROLOGUE) {
@@ -36,10 +36,10 @@ pub(crate) fn extend(original: &[Instruction], added: &[DeviceNumber]) -> Vec<In
     program
 }
 
-/// Those of the devices that a program is not known to let a process open for reading, writing and both.
+/// Returns the devices that a program is not known to allow a process to open for reading, writing and both.
 ///
-/// Rules that were added before are recognised, so that a second `configure` of many devices does not interpret the
-/// program's thousands of instructions for each of them.
+/// Rules that were added before are recognised, so that a second `configure` with many devices does not interpret the
+/// program's thousands of instructions for each device.
 pub(in crate::apply) fn missing(
     program: &[Instruction],
     devices: &[DeviceNumber],
@@ -50,7 +50,7 @@ pub(in crate::apply) fn missing(
     devices.filter(|device| !known(device)).collect()
 }
 
-/// The devices of the rules that [`extend`] put at the start of a program, and the program that it put them before.
+/// Returns the devices of the rules that [`extend`] has prepended to a program, and the original program.
 fn split(mut program: &[Instruction]) -> (HashSet<DeviceNumber>, &[Instruction]) {
     let mut added = HashSet::new();
     while let Some(devices) = leading_rules(program) {
@@ -60,7 +60,7 @@ fn split(mut program: &[Instruction]) -> (HashSet<DeviceNumber>, &[Instruction])
     (added, program)
 }
 
-/// The devices of one prologue's rules; `None` unless the program begins with exactly what they look like.
+/// Returns the devices of one prologue's rules; `None` unless the program begins with exactly such rules.
 fn leading_rules(program: &[Instruction]) -> Option<Vec<DeviceNumber>> {
     let jump = usize::try_from(program.get(2)?.offset).ok()?;
     let count = jump.checked_sub(2)? / RULE;
@@ -76,19 +76,19 @@ fn leading_rules(program: &[Instruction]) -> Option<Vec<DeviceNumber>> {
     (expected == start).then_some(devices)
 }
 
-/// Whether a program is known to let a process open a character device in each of the ways rules are about.
+/// Returns true if a program is known to allow opening a character device for reading, writing and both.
 pub(crate) fn allows(program: &[Instruction], device: DeviceNumber) -> bool {
     [READ, WRITE, READ | WRITE]
         .into_iter()
         .all(|access| decide(program, interpret::CHARACTER, access, device) == Some(true))
 }
 
-/// The obstacle that the JIT compiler's hardening is: it rewrites constants with a register that programs may not use.
+/// The effect of the JIT compiler's hardening: it rewrites constants with a register that programs may not use.
 pub(in crate::apply) const BLINDED: &str = "its constants are blinded";
 
-/// Why a program, as the kernel shows it, cannot be loaded again; `None` if nothing speaks against it.
+/// Returns the reason why a program, as shown by the kernel, cannot be loaded again; `None` if it can.
 ///
-/// What a program refers to, the kernel shows as numbers that mean something else, or nothing, when they are loaded.
+/// The kernel shows a program's references as numbers that are meaningless when they are loaded.
 pub(crate) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
     let mut instructions = program.iter();
     while let Some(instruction) = instructions.next() {
@@ -104,7 +104,7 @@ pub(crate) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
                 if instruction.src() != 0 {
                     return Some("it uses maps");
                 }
-                // Its second half is a constant, not an instruction.
+                // The second half is a constant, not an instruction.
                 instructions.next();
             }
             _ => {}
@@ -113,10 +113,10 @@ pub(crate) fn obstacle(program: &[Instruction]) -> Option<&'static str> {
     None
 }
 
-/// Number of the helper that runs another program in this one's place.
+/// The helper that replaces the running program by another one.
 const TAIL_CALL: i32 = 12;
 
-/// What is written in the `code` of the instructions used here.
+/// Values of `code` in the instructions used here.
 mod code {
     pub(in crate::apply) const LOAD_CONSTANT: u8 = 0x18;
     pub(in crate::apply) const LOAD_WORD: u8 = 0x61;
@@ -128,10 +128,10 @@ mod code {
     pub(in crate::apply) const EXIT: u8 = 0x95;
 }
 
-/// Loads the request and leads past the rules unless they could be about it.
+/// Loads the request and skips the rules unless they can match.
 ///
-/// Register 1, the context, is left as it is: the original finds it there. It cannot tell that others are set, since
-/// the verifier has made sure that it sets what it reads.
+/// Register 1, the context, is not changed, because the original expects it there. The original cannot depend on the
+/// other registers, because the verifier has checked that it sets every register it reads.
 fn prologue(program: &mut Vec<Instruction>, rules: usize) {
     let skipped = i16::try_from(rules * RULE + 2).expect("a prologue has few enough rules");
     program.extend([
@@ -143,9 +143,9 @@ fn prologue(program: &mut Vec<Instruction>, rules: usize) {
     ]);
 }
 
-/// Ends the program, allowing, if the request is for this device.
+/// Ends the program, allowing the access, if the request is for this device.
 fn rule(program: &mut Vec<Instruction>, device: DeviceNumber) {
-    // A number with the highest bit, which no device has, becomes a constant that nothing is equal to.
+    // A number with the highest bit set, which no device has, becomes a constant that matches nothing.
     let (major, minor) = (device.major.cast_signed(), device.minor.cast_signed());
     program.extend([
         Instruction::new(code::JUMP_UNLESS_EQUAL, 3, 0, 3, major),

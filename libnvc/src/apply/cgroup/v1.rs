@@ -1,7 +1,7 @@
 //! Adds rules to a cgroup of the `devices` hierarchy, by writing lines to its files.
 //!
-//! What is missing is decided by reading the group's list first. In a group that allows everything, taking an added rule
-//! back would *deny* the device, and in one that allows reading, taking back "read and write" would deny both.
+//! The group's list is read first, to find the missing rules. In a group that allows everything, undoing an added rule
+//! would *deny* the device, and in one that allows reading, undoing "read and write" would deny both.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::error::{Error, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::read_file;
 
-/// Lines that were added.
+/// The added lines.
 #[derive(Debug)]
 pub(in crate::apply) struct Added {
     cgroup: OwnedFd,
@@ -79,12 +79,12 @@ impl Added {
     }
 }
 
-/// The rules of a group's list that count for character devices.
+/// The rules of a group's list that apply to character devices.
 #[derive(Default)]
 pub(crate) struct Present {
     /// Numbers, `None` for all, that can be both read and written.
     full: HashSet<(Option<u32>, Option<u32>)>,
-    /// Devices whose own lines allow only one: reading, writing.
+    /// Devices whose own lines allow only reading or only writing.
     half: HashMap<DeviceNumber, (bool, bool)>,
 }
 
@@ -117,10 +117,10 @@ impl Present {
         present
     }
 
-    /// The line to add so that the device can be read and written; `None` if it can be.
+    /// Returns the line to add so that the device can be read and written; `None` if it already can.
     ///
-    /// One exception must cover all of an access: reading by one and writing by another does not allow to open for both.
-    /// Access is added to what the device's own line has.
+    /// One exception must cover the whole access: one for reading and another for writing do not allow opening for
+    /// both. The access is added to that of the device's own line.
     pub(crate) fn missing(&self, device: DeviceNumber) -> Option<String> {
         let DeviceNumber { major, minor } = device;
         let majors = [None, Some(major)];
@@ -137,7 +137,7 @@ impl Present {
     }
 }
 
-/// A number, or `None` for all of them.
+/// Parses a number, or `None` for all of them.
 fn part(text: &str) -> Option<Option<u32>> {
     match text {
         "*" => Some(None),
@@ -163,7 +163,7 @@ fn open(cgroup: BorrowedFd<'_>, file: &str, access: OFlag, name: &Path) -> Resul
     .map_err(|e| failure("open", file, name, e))
 }
 
-/// Writes a rule; the kernel takes one at each call.
+/// Writes a rule; the kernel accepts one per write.
 fn write(file: &mut File, line: &str, file_name: &str, name: &Path) -> Result<()> {
     file.write_all(line.as_bytes())
         .map_err(|e| failure("write", file_name, name, errno_of(&e)))
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing() {
+    fn only_missing_rules() {
         let device = DeviceNumber {
             major: 195,
             minor: 255,
@@ -201,7 +201,7 @@ mod tests {
             ("b *:* rwm\nc *:* m\n", Some("c 195:255 rw")),
             ("c 195:255 r\n", Some("c 195:255 w")),
             ("c 195:255 wm\n", Some("c 195:255 r")),
-            // Neither of these alone allows to open for both, and a wildcard's access is not the device's to lose.
+            // Neither of these alone allows opening for both, and the undo must not remove the wildcard's access.
             ("c 195:* r\nc 195:255 w\n", Some("c 195:255 r")),
             ("c 195:* r\n", Some("c 195:255 rw")),
             (

@@ -1,8 +1,8 @@
 //! Adds rules to a cgroup of the unified hierarchy, by exchanging the programs that filter its devices.
 //!
-//! Each program attached to the cgroup itself is replaced by one that also allows the devices, in the way in which it is
-//! attached, so that there is no moment without a filter (upstream detaches and attaches). Programs of ancestors are
-//! not ours to change: they guard others too.
+//! Each program attached to the cgroup itself is replaced by one that also allows the devices, with the same attach
+//! mode, so that there is always a filter (upstream detaches and attaches). Programs of ancestors are not changed,
+//! because they apply to other groups too.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ use crate::host::DeviceNumber;
 use crate::inroot;
 use crate::sys::bpf::{self, BPF_F_ALLOW_MULTI, BPF_F_REPLACE, Instruction};
 
-/// How often we start again because somebody else exchanged a program under our hands.
+/// Number of attempts if other processes exchange programs concurrently.
 const ATTEMPTS: usize = 4;
 
-/// The way out where the JIT compiler was hardened when the filter was loaded.
+/// The hint if the JIT compiler was hardened when the filter was loaded.
 const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the container starts, or use --no-cgroups and give \
                         the devices to the container's runtime";
 
-/// Programs that were exchanged.
+/// The exchanged programs.
 #[derive(Debug)]
 pub(in crate::apply) struct Added {
     cgroup: OwnedFd,
@@ -43,21 +43,21 @@ struct Exchange {
     new: OwnedFd,
 }
 
-/// How a program takes the place of another one.
+/// The way to replace a program.
 #[derive(Debug)]
 enum AttachMode {
-    /// The only one, attached with these flags: attaching again replaces it.
+    /// The only program, attached with these flags: attaching again replaces it.
     Only(u32),
     /// One of several.
     OneOfSeveral,
-    /// One of several, on kernels before 5.6: the new one is there before the old one goes, and while both are, both must
-    /// allow.
+    /// One of several, on kernels before 5.6: the new one is attached before the old one is detached, and in between
+    /// both must allow an access.
     OneAfterTheOther,
-    /// Held by a link.
+    /// Attached by a link.
     Link(OwnedFd),
 }
 
-/// A program to be exchanged.
+/// A program to exchange.
 struct Candidate {
     id: u32,
     old: OwnedFd,
@@ -72,7 +72,7 @@ pub(in crate::apply) fn allow(
     let mut attempt = 1;
     loop {
         match allow_once(cgroup, devices, name) {
-            // A program we were told of is gone: a runtime updates the container at the same time.
+            // A listed program is gone: a runtime is updating the container at the same time.
             Err(e)
                 if e.errno() == Some(Errno::ENOENT)
                     && e.cleanup().is_empty()
@@ -99,7 +99,7 @@ fn allow_once(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber], name: &Path) -> 
                 .context("unable to find any existing device filters attached to the cgroup"),
         )
     })?;
-    // All are made and verified before the first is exchanged.
+    // All are built and verified before the first is exchanged.
     let mut candidates = Vec::new();
     for id in &attached.programs {
         candidates.extend(prepare(*id, devices)?);
@@ -137,7 +137,7 @@ impl Added {
     }
 }
 
-/// The program that is to take the place of program `id`; `None` if that one allows all devices.
+/// Builds the replacement of program `id`; `None` if it already allows all devices.
 fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
     let context = |error: Error| error.context("unable to generate new device filter program");
     let failure = |operation: &str| {
@@ -174,7 +174,7 @@ fn prepare(id: u32, devices: &[DeviceNumber]) -> Result<Option<Candidate>> {
     Ok(Some(Candidate { id, old, new }))
 }
 
-/// Loads a program; if the verifier refuses it, with its reason.
+/// Loads a program; an error contains the verifier's reason.
 fn load(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd> {
     let loaded = match bpf::load_program(program, name, None) {
         Err(Errno::EPERM) => load_unlimited(program, name),
@@ -187,7 +187,7 @@ fn load(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd> {
         Err(errno) => {
             let mut log = vec![0; 1 << 20];
             let again = bpf::load_program(program, name, Some(&mut log));
-            // A log that did not fit (ENOSPC) ends before the reason.
+            // A log that did not fit (ENOSPC) lacks the reason at its end.
             Err(match verdict(&log) {
                 Some(reason) if again.is_err_and(|e| e == errno) => {
                     Error::system(format!("{call}: {reason}"), errno)
@@ -198,9 +198,9 @@ fn load(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd> {
     }
 }
 
-/// Loads a program once more without the limit of locked memory, to which kernels before 5.11 count it.
+/// Loads a program without the limit on locked memory, against which kernels before 5.11 count it.
 ///
-/// The limit is the whole process's, and the process may be somebody else's: it is put back at once.
+/// The limit applies to the whole process, which may be the caller's: it is restored immediately.
 fn load_unlimited(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd, Errno> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK)?;
     if soft == RLIM_INFINITY {
@@ -212,7 +212,7 @@ fn load_unlimited(program: &[Instruction], name: [u8; 16]) -> Result<OwnedFd, Er
     loaded.and_then(|fd| restored.map(|()| fd))
 }
 
-/// The last line of the verifier's log that is not about its own work.
+/// Returns the last line of the verifier's log that is not statistics.
 fn verdict(log: &[u8]) -> Option<String> {
     let text = log.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
@@ -223,7 +223,7 @@ fn verdict(log: &[u8]) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Puts one program in the place of another one and says how.
+/// Replaces one program by another and returns the mode.
 fn exchange(
     cgroup: BorrowedFd<'_>,
     flags: u32,
@@ -235,11 +235,11 @@ fn exchange(
         return go(AttachMode::Only(flags), cgroup, old, new);
     }
     match go(AttachMode::OneOfSeveral, cgroup, old, new) {
-        // The kernel does not know the flag.
+        // The kernel does not support the flag.
         Err(e) if e.errno() == Some(Errno::EINVAL) => {
             go(AttachMode::OneAfterTheOther, cgroup, old, new)
         }
-        // A program that a link holds is not found among those that can be replaced so.
+        // A program attached by a link cannot be replaced this way.
         Err(e) if e.errno() == Some(Errno::ENOENT) => {
             let link = find_link(cgroup, old_id).map_err(|e| {
                 Error::system("unable to find the link of the original device filter", e)
@@ -266,7 +266,7 @@ fn go(
 }
 
 impl AttachMode {
-    /// Puts program `to` in the place of program `from`.
+    /// Replaces program `from` by program `to`.
     fn go(
         &self,
         cgroup: BorrowedFd<'_>,
@@ -287,14 +287,14 @@ impl AttachMode {
                 detached
             }
             Self::Link(link) => match bpf::update_link(link.as_fd(), from, to) {
-                // So the kernel says that the link holds another program, too.
+                // The kernel returns this error too if the link holds another program.
                 Err(Errno::EPERM) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
                 done => done,
             },
         }
     }
 
-    /// Whether a program is attached in this way.
+    /// Returns true if a program is attached in this mode.
     fn is_there(&self, cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<bool, Errno> {
         let id = bpf::program_info(program)?.id;
         match self {
@@ -306,7 +306,7 @@ impl AttachMode {
         }
     }
 
-    /// The same, but `ENOENT` if program `from` is not there any more.
+    /// Does the same, but returns `ENOENT` if program `from` is not attached any more.
     fn go_back(
         &self,
         cgroup: BorrowedFd<'_>,
@@ -314,7 +314,7 @@ impl AttachMode {
         to: BorrowedFd<'_>,
     ) -> Result<(), Errno> {
         match self {
-            // Here the kernel looks, but first it looks whether `to` is back already.
+            // The kernel checks for `from`, but check first whether `to` is already back.
             Self::OneOfSeveral => match self.go(cgroup, from, to) {
                 Err(Errno::EINVAL) if !self.is_there(cgroup, from)? => Err(Errno::ENOENT),
                 done => done,
@@ -325,7 +325,7 @@ impl AttachMode {
     }
 }
 
-/// What is done where the kernel cannot exchange one of several programs, for tests on kernels that can.
+/// Exposes the exchange for kernels that cannot exchange one of several programs, for tests on kernels that can.
 pub fn exchange_one_after_the_other(
     cgroup: BorrowedFd<'_>,
     from: BorrowedFd<'_>,
@@ -349,7 +349,7 @@ fn attach_failure(way: &AttachMode, errno: Errno) -> Error {
         .context("unable to attach new device filters program")
 }
 
-/// The link that attaches program `id` to the cgroup.
+/// Returns the link that attaches program `id` to the cgroup.
 fn find_link(cgroup: BorrowedFd<'_>, id: u32) -> Result<Option<OwnedFd>, Errno> {
     let directory = inroot::stat(cgroup)?.st_ino;
     let mut at = 0;
@@ -367,14 +367,14 @@ fn find_link(cgroup: BorrowedFd<'_>, id: u32) -> Result<Option<OwnedFd>, Errno> 
     Ok(None)
 }
 
-/// The programs of ancestors that count for the cgroup; none if the kernel does not say.
+/// Returns the programs of ancestors that apply to the cgroup; empty if the kernel does not report them.
 fn inherited(cgroup: BorrowedFd<'_>, direct: &[u32]) -> Vec<u32> {
     let mut programs = bpf::query(cgroup, true).map_or_else(|_| Vec::new(), |all| all.programs);
     programs.retain(|id| !direct.contains(id));
     programs
 }
 
-/// Tells the user which ancestor's filter may deny the devices whatever this cgroup's own says.
+/// Warns which ancestor's filter may deny the devices whatever this cgroup's own filter allows.
 fn warn_of_ancestors(
     cgroup: BorrowedFd<'_>,
     inherited: &[u32],
@@ -397,7 +397,7 @@ fn warn_of_ancestors(
         denying.retain(|id| !programs.contains(id));
         if denying.len() < before {
             warn!(
-                "the device filter of cgroup {} also counts for the container and may deny {}: it is left alone",
+                "the device filter of cgroup {} also applies to the container and may deny {}; leaving it unchanged",
                 name.display(),
                 list(devices)
             );
@@ -406,7 +406,7 @@ fn warn_of_ancestors(
     }
     if !denying.is_empty() {
         warn!(
-            "a device filter above cgroup {} also counts for the container and may deny {}: it is left alone",
+            "a device filter above cgroup {} also applies to the container and may deny {}; leaving it unchanged",
             name.display(),
             list(devices)
         );
@@ -421,7 +421,7 @@ fn known_to_allow(id: u32, devices: &[DeviceNumber]) -> bool {
     missing(&program, devices).is_empty()
 }
 
-/// The cgroup above, and its programs; `None` above the highest that is visible.
+/// Returns the parent cgroup and its programs; `None` above the highest visible one.
 fn parent(cgroup: BorrowedFd<'_>) -> Option<(OwnedFd, Vec<u32>)> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let parent = openat(cgroup, "..", flags, Mode::empty()).ok()?;

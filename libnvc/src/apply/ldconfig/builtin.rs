@@ -1,8 +1,8 @@
-//! Tells the image's dynamic loader of what was mounted, without running anything: ldconfig's work in this process.
+//! Updates the image's loader cache like ldconfig, in this process and without running a program.
 //!
-//! Only what was put into the container is looked into, and directories that the image's cache does not list; all else the
-//! cache says already. [`Loader`] was judged before anything was mounted. The result is what ldconfig would leave: links
-//! by SONAME in the directories of its command line, and a cache that is replaced as a whole.
+//! Examines only files that were put into the container, and directories that the image's cache does not list; the
+//! cache already lists the rest. [`Loader`] was examined before anything was mounted. The result is what ldconfig would
+//! leave: links by SONAME in the directories of its command line, and a cache that is replaced as a whole.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -33,17 +33,17 @@ mod musl;
 mod replace;
 mod search;
 
-/// Libraries of a directory that is searched whole; discovery has refused an eighth of this.
+/// Limit of libraries in a directory that is searched completely; discovery rejects an eighth of this.
 const MOST_LIBRARIES: usize = 1 << 12;
-/// Names in such a directory, other files too.
+/// Limit of names in such a directory, including other files.
 const MOST_NAMES: usize = 1 << 17;
 
-/// What the loader is to be told.
+/// Input of the update.
 #[derive(Clone, Debug)]
 pub(in crate::apply) struct News<'a> {
     /// Directories of ldconfig's command line.
     pub(in crate::apply) directories: &'a [ContainerPath],
-    /// Files and links that were put into the container.
+    /// Files and links put into the container.
     pub(in crate::apply) placed: Vec<ContainerPath>,
 }
 
@@ -54,14 +54,14 @@ pub(in crate::apply) struct Directory<'a> {
     /// With whose rights links are made in it.
     reach: Reach,
     stat: FileStat,
-    /// What is looked into.
+    /// Names to examine.
     names: Vec<OsString>,
 }
 
-/// Makes the links and brings the image's cache, or musl's list, up to date.
+/// Creates the links and updates the image's cache, or musl's list.
 ///
 /// # Errors
-/// Kind [`ErrorKind::LdCache`]: something cannot be read or written; what was done is in the journal.
+/// Kind [`ErrorKind::LdCache`]: a file cannot be read or written; the effects so far are in the journal.
 pub(in crate::apply) fn update(
     image: Image<'_>,
     authority: &Authority,
@@ -120,7 +120,7 @@ pub(in crate::apply) fn update(
     }
 }
 
-/// Opens the directories, each once, and decides what is looked into.
+/// Opens the directories without duplicates, and selects the names to examine.
 fn directories<'a>(
     root: &RootDir,
     authority: &Authority,
@@ -181,7 +181,7 @@ fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// Replaces the cache, unless it is up to date and younger than `newest`.
+/// Replaces the cache, unless it is up to date and newer than `newest`.
 fn update_cache(
     image: Image<'_>,
     authority: &Authority,
@@ -212,7 +212,7 @@ fn update_cache(
     let (bytes, file) = if Version::of(&stat) == cache.file {
         (&cache.bytes, cache.file)
     } else {
-        // Written anew since it was looked at: by an earlier call of ours, or by the container.
+        // Rewritten since discovery, by an earlier call of ours or by the container.
         again = judge::read_cache(now, &stat).map_err(failed("reading failed"))?;
         (&again.0, again.1)
     };
@@ -238,7 +238,7 @@ fn update_cache(
     replace::replace(kept, authority, &bytes, mode, place, journal)
 }
 
-/// What becomes of the entries of a directory that the cache lists.
+/// Decides what happens to the entries of a directory that the cache lists.
 fn fate(root: &RootDir, cache: &Cache, directories: &[Directory<'_>], base: &[u8]) -> Fate {
     let known = cache.directories.iter().find(|known| known.path == base);
     let found = known.map(|known| known.identity).or_else(|| {
@@ -250,7 +250,7 @@ fn fate(root: &RootDir, cache: &Cache, directories: &[Directory<'_>], base: &[u8
     match (directories.iter().position(same), known) {
         (Some(number), _) => Fate::Search(number),
         (None, Some(known)) if !known.is_configured => {
-            // As ldconfig: it was on the command line of the one that wrote this.
+            // Like ldconfig: the directory came from the previous run's command line.
             log::info!(
                 "leaving out {}, which no configuration names",
                 known.name().display()

@@ -1,4 +1,4 @@
-//! Words why ldconfig did not succeed, and what to do about it.
+//! Describes failures of ldconfig, with hints.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::watch::Ended;
 use crate::error::{Error, ErrorKind};
 use crate::sys::sandbox::{Failure, Step};
 
-/// A failure before the program was executed.
+/// Describes a failure before the program was executed.
 pub(super) fn sandbox(failure: Failure, path: &Path, from_image: bool) -> Error {
     let Failure { step, errno } = failure;
     let error = match step {
@@ -18,7 +18,7 @@ pub(super) fn sandbox(failure: Failure, path: &Path, from_image: bool) -> Error 
     };
     let error = error.with_kind(ErrorKind::LdCache);
     let hint = match (step, errno) {
-        // The kernel's word for an interpreter, of a script or of a dynamic program, that cannot be reached.
+        // The kernel's error for an interpreter, of a script or of a dynamic program, that does not exist.
         (Step::Execute, Errno::ENOENT | Errno::ENOEXEC) if from_image => {
             "a script, or a program whose loader is not in the image, cannot run confined; \
              --ldconfig=@PATH runs the host's program instead"
@@ -66,7 +66,7 @@ fn words(step: Step) -> &'static str {
     }
 }
 
-/// The end of a program that was executed; `said` is its last line.
+/// Describes the end of a program that was executed; `said` is its last line.
 pub(super) fn end(ended: Ended, path: &Path, said: Option<&str>, deadline: Duration) -> Error {
     let path = path.display();
     let (text, reason) = match ended {
@@ -100,7 +100,7 @@ pub(super) fn end(ended: Ended, path: &Path, said: Option<&str>, deadline: Durat
     }
 }
 
-/// What is behind a system error in ldconfig's words.
+/// Translates a system error in ldconfig's output.
 fn reason(said: &str) -> Option<&'static str> {
     const REASONS: [(&str, &str); 5] = [
         (
@@ -133,7 +133,7 @@ fn signal_reason(signal: i32) -> Option<&'static str> {
     match signal {
         libc::SIGXFSZ => Some("a cache can have 64 MiB"),
         libc::SIGXCPU => Some("it used more than 10 s of processor time"),
-        // The filter's answer to calls of an architecture that is not this program's.
+        // The filter's answer to calls of an architecture other than this program's.
         libc::SIGSYS => Some("it is a program for another architecture, which cannot run confined"),
         libc::SIGKILL => Some(
             "it used more than 10 s of processor time, or was killed from outside (out of memory?)",

@@ -1,9 +1,9 @@
 //! Compiles the list of system calls that ldconfig may make.
 //!
-//! No sockets, no processes, no mounts, no keys, no tracing. What is not on the list fails with EPERM; calls newer than
-//! any on it fail with ENOSYS, so that a later C library falls back to what it used before instead of giving up (one
-//! that was refused clock_gettime with EPERM tried for ever). Rules without arguments let the kernel answer from a
-//! bitmap without running the program.
+//! No sockets, no processes, no mounts, no keys, no tracing. Calls that are not on the list fail with EPERM; calls
+//! newer than any on it fail with ENOSYS, so that a later C library falls back to its older calls instead of failing
+//! (one that got EPERM from clock_gettime retried forever). Rules without arguments let the kernel answer from a bitmap
+//! without running the program.
 
 use std::collections::BTreeSet;
 
@@ -100,7 +100,7 @@ const OLDER: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[libc::c_long] = &[];
 
-// The same numbers on all architectures; not every C library's headers have them.
+// The same numbers on all architectures; some C libraries' headers lack them.
 const OPENAT2: libc::c_long = 437;
 const FACCESSAT2: libc::c_long = 439;
 const FCHMODAT2: libc::c_long = 452;
@@ -126,7 +126,7 @@ const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 
-/// The filter for this architecture.
+/// Returns the filter for this architecture.
 ///
 /// # Errors
 /// There is none for it.
@@ -137,11 +137,11 @@ pub(super) fn compile() -> Result<BpfProgram> {
     })
 }
 
-/// Calls of another architecture end the process, those above the newest on the list, x86_64's x32 calls among them, fail
-/// with ENOSYS; then a tree of comparisons.
+/// Calls of another architecture kill the process; calls above the newest on the list, including x86_64's x32 calls,
+/// fail with ENOSYS; the rest is a tree of comparisons.
 ///
-/// The kernel runs the whole program for every call there is when it is installed, to fill its bitmap. A list of
-/// comparisons one after the other makes that a third of a millisecond, a tree next to nothing.
+/// When the filter is installed, the kernel runs the whole program for every existing call, to fill its bitmap. With a
+/// linear list of comparisons that takes a third of a millisecond, with a tree next to nothing.
 fn build() -> Option<BpfProgram> {
     let unknown = SeccompAction::Errno(Errno::ENOSYS as u32);
     let mut program = vec![
@@ -156,13 +156,13 @@ fn build() -> Option<BpfProgram> {
     Some(program)
 }
 
-/// The numbers at which the answer changes, upwards from a refusal.
+/// Returns the numbers at which the answer changes, ascending, starting from a denial.
 fn edges() -> Option<Vec<u32>> {
     let numbers = ALLOWED.iter().chain(OLDER).map(|&call| u32::try_from(call));
     let numbers: BTreeSet<u32> = numbers.collect::<Result<_, _>>().ok()?;
     let mut edges = Vec::new();
     for number in numbers {
-        // A neighbour of the last one moves the end of its range.
+        // A neighbour of the last one extends its range.
         if edges.pop_if(|end| *end == number).is_none() {
             edges.push(number);
         }
@@ -171,7 +171,8 @@ fn edges() -> Option<Vec<u32>> {
     Some(edges)
 }
 
-/// Answers for the number that is loaded; below the first edge it is allowed or not. None if a jump were too long.
+/// Returns the comparisons for the loaded number; below the first edge the answer is `allowed`. None if a jump would be
+/// too long.
 fn tree(edges: &[u32], allowed: bool) -> Option<BpfProgram> {
     let middle = edges.len() / 2;
     let Some(&edge) = edges.get(middle) else {
@@ -255,7 +256,7 @@ mod tests {
         run(program, ARCHITECTURE.unwrap(), call).0
     }
 
-    /// Runs the program as the kernel would; the answer, and how many instructions that took.
+    /// Runs the program like the kernel; returns the answer and the number of instructions executed.
     fn run(program: &[sock_filter], architecture: u32, call: libc::c_long) -> (u32, usize) {
         let (mut accumulator, mut at) = (0, 0);
         for steps in 1.. {

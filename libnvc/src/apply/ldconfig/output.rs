@@ -1,11 +1,11 @@
-//! Keeps what ldconfig prints, within bounds: the image decides what and how much that is.
+//! Keeps a bounded part of ldconfig's output, whose content and size the image controls.
 
-/// Most bytes of text that are kept.
+/// Limit of kept bytes.
 const KEPT: usize = 64 << 10;
-/// Most bytes of one line.
+/// Length limit of a line.
 const LINE: usize = 1 << 10;
 
-/// What a program printed.
+/// The output of a program.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     lines: Vec<String>,
@@ -16,7 +16,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Takes the next bytes.
+    /// Consumes more bytes.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         let mut pieces = bytes.split(|&byte| byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {
@@ -27,22 +27,22 @@ impl Output {
         }
     }
 
-    /// Takes a last line that has no end.
+    /// Ends an unterminated last line.
     pub(crate) fn finish(&mut self) {
         self.end_line();
     }
 
-    /// The lines that were kept, safe to print.
+    /// Returns the kept lines, safe to print.
     pub(crate) fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// The last line, kept or not.
+    /// Returns the last line, kept or not.
     pub(crate) fn last(&self) -> Option<&str> {
         self.last.as_deref()
     }
 
-    /// How many bytes were not kept.
+    /// Returns the number of dropped bytes.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -70,7 +70,7 @@ impl Output {
     }
 }
 
-/// File names come from the image: no escape sequences on somebody's terminal.
+/// Removes escape sequences: file names come from the image.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let shown = text.trim_end().chars();

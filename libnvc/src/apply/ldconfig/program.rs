@@ -1,10 +1,10 @@
-//! Puts the host's ldconfig where nobody can change it: on a read-only file system, or in a sealed file in memory.
+//! Protects the host's ldconfig from changes: by a read-only filesystem, or a sealed memfd.
 //!
-//! A process that executes the host's file inside a container offers it there as /proc/PID/exe, for writing too
-//! (CVE-2024-0135). Executed from an overlay of the program's directory that has no upper layer, it cannot be written by
-//! whoever gets hold of it: the file system itself is read-only, unlike a read-only mount of the host's, which
-//! mount_setattr(2) can turn back. Where that cannot be had, the program is copied, which takes a millisecond more: the
-//! copy belongs to nobody, and its seals let nobody change it. Where there is neither, nothing runs.
+//! A process that executes the host's file inside a container exposes it there as /proc/PID/exe, for writing too
+//! (CVE-2024-0135). If it is executed from an overlay of the program's directory without an upper layer, it cannot be
+//! written: the filesystem itself is read-only, unlike a read-only mount of the host's, which mount_setattr(2) can
+//! change. If no such overlay is available, the program is copied, which takes a millisecond more: the copy is not a
+//! file of the host, and its seals prevent changes. If neither is possible, nothing runs.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -25,45 +25,46 @@ use crate::inroot;
 use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
-/// A program that nobody can change.
+/// A program that cannot be changed.
 #[derive(Debug)]
 pub(in crate::apply) struct Sealed {
     /// The host's file.
     pub(super) path: PathBuf,
-    /// The same on a read-only file system, or a copy of it.
+    /// The same file on a read-only filesystem, or a copy of it.
     pub(super) file: OwnedFd,
-    /// The file system that the file is on, if it was made for it. The kernel takes a moment to put it away, so it goes
-    /// when the program has been started.
+    /// The filesystem made for the file, if any. Freeing it takes the kernel a moment, so it is dropped when the
+    /// program has started.
     _overlay: Option<OwnedFd>,
 }
 
-/// What a file is to execve(2).
+/// Kinds of files for execve(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Needs nothing but itself.
+    /// Needs no other file.
     Static,
     /// Needs a loader and libraries.
     Dynamic,
     /// Needs an interpreter.
     Script,
-    /// Is no program.
+    /// Not a program.
     Other,
 }
 
-/// A directory that every machine has. The kernel wants two layers where none can be written; names of the first win.
+/// A directory that every machine has. The kernel wants two layers if none is writable; names in the first layer have
+/// precedence.
 const OTHER_LAYER: &str = "/dev";
 
-/// The most that is read to find out what a file is; linkers put the table of program headers at the front.
+/// Limit of bytes read to find a file's kind; linkers put the program headers at the front.
 const HEAD: usize = 4096;
 
-/// Opens a program so that it cannot be changed, or the one it stands for: `<path>.real` if `<path>` is a script (Ubuntu's
+/// Opens a program so that it cannot be changed, or the one it wraps: `<path>.real` if `<path>` is a script (Ubuntu's
 /// waits for triggers).
 ///
-/// With `unreadable` it is always copied, to a file that can be executed only: without capabilities a process that executes
-/// such a file is not dumpable.
+/// With `unreadable` it is always copied, to an execute-only file: without capabilities a process that executes such a
+/// file is not dumpable.
 ///
 /// # Errors
-/// `open failed: <path>: <cause>`; it is a script, dynamically linked, or no program; it cannot be copied.
+/// `open failed: <path>: <cause>`; it is a script, dynamically linked, or not a program; it cannot be copied.
 pub(super) fn seal(path: &Path, unreadable: bool) -> Result<Sealed> {
     let (mut file, mut kind) = open(path)?;
     let mut path = path.to_owned();
@@ -78,7 +79,7 @@ pub(super) fn seal(path: &Path, unreadable: bool) -> Result<Sealed> {
     match kind {
         Kind::Static => {}
         Kind::Script => return Err(script(&path)),
-        // Its loader and libraries would be the image's, so it would no longer be the host's program that runs.
+        // Its loader and libraries would be the image's, so it would no longer be the host's program.
         Kind::Dynamic => return Err(refused(&path, "is dynamically linked", "a static one")),
         Kind::Other => return Err(refused(&path, "is not a program", "one")),
     }
@@ -101,7 +102,7 @@ pub(super) fn seal(path: &Path, unreadable: bool) -> Result<Sealed> {
     })
 }
 
-/// Where distributions that put a script in a program's place keep the program.
+/// Returns the program's path on distributions that install a wrapper script.
 pub(super) fn real(path: &Path) -> PathBuf {
     let mut real = path.as_os_str().to_owned();
     real.push(".real");
@@ -155,7 +156,7 @@ fn kind(head: &[u8]) -> Kind {
     }
 }
 
-/// Whether an ELF program names a loader; none if these are not the first bytes of an ELF program.
+/// Returns true if an ELF program names a loader; None if the bytes are not the start of an ELF program.
 pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
     let header = Elf::parse_header(head).ok()?;
     let context = goblin::container::Ctx::new(header.container().ok()?, header.endianness().ok()?);
@@ -165,10 +166,10 @@ pub(crate) fn has_interpreter(head: &[u8]) -> Option<bool> {
     Some(table.iter().any(|header| header.p_type == PT_INTERP))
 }
 
-/// The same file on an overlay of its directory, and the overlay.
+/// Opens the same file on an overlay of its directory; returns it with the overlay.
 ///
 /// # Errors
-/// `ENODEV` where there is no overlay without loading a kernel module; the system's.
+/// `ENODEV` if there is no overlay without loading a kernel module; the system's.
 fn read_only(file: &File) -> Result<(OwnedFd, OwnedFd), Errno> {
     let known = read_file::read_path("/proc/filesystems")?;
     if !known
@@ -184,7 +185,7 @@ fn read_only(file: &File) -> Result<(OwnedFd, OwnedFd), Errno> {
     };
     let by_reference = OFlag::O_PATH | OFlag::O_CLOEXEC;
     let directory = nix::fcntl::open(directory, by_reference | OFlag::O_DIRECTORY, Mode::empty())?;
-    // By its descriptor, since a path can have characters that the list of layers has a use for.
+    // By its descriptor, because a path can contain the separators of the list of layers.
     let lower = format!("/proc/self/fd/{}:{OTHER_LAYER}", directory.as_raw_fd());
     let lower = CString::new(lower).map_err(|_| Errno::EINVAL)?;
     let attributes = MountAttributes::RDONLY | MountAttributes::NOSUID | MountAttributes::NODEV;
@@ -195,7 +196,7 @@ fn read_only(file: &File) -> Result<(OwnedFd, OwnedFd), Errno> {
         by_reference | OFlag::O_NOFOLLOW,
         Mode::empty(),
     )?;
-    // Another file may have the name by now. An overlay may have numbers of its own for files, but not times.
+    // Another file may have the name by now. An overlay may have its own inode numbers, but not its own times.
     let what =
         |file| inroot::stat(file).map(|s| (s.st_mode, s.st_size, s.st_ctime, s.st_ctime_nsec));
     if what(found.as_fd())? != what(file.as_fd())? {
@@ -213,7 +214,7 @@ fn copy(mut source: File, path: &Path, mode: Mode) -> Result<OwnedFd> {
         }
     };
     let mut copy = memory_file(path).map_err(|errno| failed("copying to memory failed", errno))?;
-    // From file to file, for which the standard library lets the kernel copy.
+    // From file to file, for which the standard library uses the kernel's copy.
     let copied = std::io::copy(&mut source, &mut copy);
     copied.map_err(|e| failed("copying to memory failed", errno_of(&e)))?;
     fchmod(&copy, mode).map_err(|errno| failed("copying to memory failed", errno))?;
@@ -228,7 +229,7 @@ fn copy(mut source: File, path: &Path, mode: Mode) -> Result<OwnedFd> {
 fn memory_file(path: &Path) -> Result<File, Errno> {
     const EXEC: MFdFlags = MFdFlags::from_bits_retain(0x10); // MFD_EXEC, Linux 6.3
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    // The name is for people who look at /proc/PID/maps; the kernel takes 249 bytes.
+    // The name is for readers of /proc/PID/maps; the kernel accepts 249 bytes.
     let name = if path.as_os_str().len() < 250 {
         path
     } else {
@@ -246,7 +247,7 @@ fn memory_file(path: &Path) -> Result<File, Errno> {
 mod tests {
     use super::*;
 
-    /// A 64-bit ELF program with program headers of these types.
+    /// Builds a 64-bit ELF program with program headers of these types.
     fn program(types: &[u32]) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56 * types.len()];
         bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\0");
@@ -297,7 +298,7 @@ mod tests {
 
     /// As root of a machine with overlays; elsewhere it is a copy.
     #[test]
-    fn what_is_executed_cannot_be_opened_for_writing() {
+    fn executed_programs_cannot_be_opened_for_writing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a program, with: odd characters");
         std::fs::write(&path, program(&[1])).unwrap();

@@ -1,10 +1,10 @@
-//! Runs ldconfig inside the container's root, sandboxed.
+//! Runs ldconfig inside the container's root, in a sandbox.
 //!
-//! ldconfig reads every library of a hostile image and writes into it, with the rights of the container's owner. It is
-//! the host's program and not the image's, copied and sealed before any namespace is entered, so that nothing it
-//! touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`Prepared::new`] does all that can be done
-//! beforehand, [`Prepared::start`] starts the program, [`Running::finish`] waits for it; [`Snapshot`](super::Snapshot) puts back what it
-//! changed.
+//! ldconfig reads every library of a hostile image and writes into it, with the privileges of the container's owner. It
+//! is the host's program rather than the image's, protected from changes before any namespace is entered, so that
+//! nothing it touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`Prepared::new`] does all the
+//! work that can be done beforehand, [`Prepared::start`] starts the program, [`Running::finish`] waits for it;
+//! [`Snapshot`](super::Snapshot) restores what it changed.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,10 +27,10 @@ use crate::path::ContainerPath;
 use crate::sys::capabilities::shield;
 use crate::sys::sandbox::{self, Failure, Process, Sandbox};
 
-/// Wall-clock time that ldconfig gets, unless the caller says otherwise; its processor time is limited to ten seconds.
+/// Default wall-clock limit of ldconfig; its CPU time is limited to ten seconds.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Everything that running ldconfig needs and that does not depend on the container.
+/// Everything that running ldconfig needs independently of the container.
 #[derive(Debug)]
 pub struct Prepared {
     program: Program,
@@ -42,33 +42,33 @@ pub struct Prepared {
     deadline: Duration,
 }
 
-/// How far the program may go in a container.
+/// Limits of the program in a container.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::apply) struct Bounds<'a> {
-    /// User and group that it becomes.
+    /// User and group to change to.
     pub(in crate::apply) owner: (u32, u32),
     /// The container's user namespace, if it has one.
     pub(in crate::apply) user_namespace: Option<BorrowedFd<'a>>,
-    /// Whether it may write on mounts other than the root's.
+    /// True if it may write on mounts other than the root's.
     pub(in crate::apply) writes_volumes: bool,
     /// The calling thread's `/proc/thread-self/fd`.
     pub(in crate::apply) descriptors: BorrowedFd<'a>,
 }
 
-/// A program that was started. It is killed if nobody waits for its end.
+/// A started program, killed on drop.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
     output: Option<OwnedFd>,
     report: OwnedFd,
-    /// How messages name the program.
+    /// The program's path for messages.
     path: PathBuf,
     from_image: bool,
     deadline: Duration,
     until: Instant,
 }
 
-/// The program that is run.
+/// The program to run.
 #[derive(Debug)]
 pub(in crate::apply) enum Program {
     Host(program::Sealed),
@@ -76,19 +76,19 @@ pub(in crate::apply) enum Program {
 }
 
 impl Program {
-    /// Opens, checks and copies it if it is the host's. One of the image's is for [`Prepared::run`] to find.
+    /// Opens, checks and copies the host's program. The image's own is left to [`Prepared::run`].
     ///
     /// # Errors
-    /// Those of [`Prepared::new`] that are about the program.
+    /// Those of [`Prepared::new`] that concern the program.
     pub(in crate::apply) fn open(ldconfig: &Ldconfig) -> Result<Self> {
         Ok(match ldconfig {
             Ldconfig::Host(path) => {
-                // One that can be traced after its execution shows the container's root to other containers.
+                // A program that can be traced after its exec exposes the container's root to other containers.
                 let unreadable = shield().is_none();
                 Self::Host(program::seal(path, unreadable)?)
             }
             Ldconfig::Image(path) => Self::Image(path.clone()),
-            // Only a plan that was not made for this container says so: discovery found that a program must run.
+            // Only a plan for another container contains this: discovery found that a program must run.
             Ldconfig::Builtin => {
                 let text = "the container's ld.so.cache cannot be updated without a program";
                 return Err(Error::new(ErrorKind::LdCache, text));
@@ -103,13 +103,13 @@ impl Prepared {
     /// With `no_pivot` the sandbox's root is covered instead of exchanged, for roots on a ramdisk.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as upstream; the program is a script or dynamically
-    /// linked; the system cannot make sealed copies.
+    /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as in upstream; the program is a script or
+    /// dynamically linked; the system cannot create sealed copies.
     pub fn new(ldconfig: &Ldconfig, directories: &[ContainerPath], no_pivot: bool) -> Result<Self> {
         Self::with(Program::open(ldconfig)?, directories, no_pivot)
     }
 
-    /// The same with a program that is open already.
+    /// Does the same with an open program.
     pub(in crate::apply) fn with(
         program: Program,
         directories: &[ContainerPath],
@@ -126,15 +126,15 @@ impl Prepared {
         })
     }
 
-    /// The same with another limit to the time that the program may take.
+    /// Changes the program's time limit.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Lets the process that becomes the program share the caller's memory instead of copying it, where nobody else can
-    /// get hold of it. The calling process is no longer dumpable afterwards.
+    /// Lets the child share the caller's memory instead of copying it, if no other process can access it. The calling
+    /// process is not dumpable afterwards.
     #[must_use]
     pub fn sharing_memory(mut self) -> Self {
         self.shares_memory = true;
@@ -150,14 +150,15 @@ impl Prepared {
         started.map_or(Ok(()), Running::finish)
     }
 
-    /// Starts the program in the container's root as the container's owner; none if it is the image's, which has none.
-    /// It can write on the root's own mount alone.
+    /// Starts the program in the container's root as the container's owner; None if it is the image's, which has none.
+    /// It can write only on the root's own mount.
     ///
-    /// To be called by a thread that has entered the container's mount namespace, with a descriptor of the root opened
-    /// there and with its own /proc. It must stay until the program has ended, which is killed when its thread ends.
+    /// Must be called by a thread that has entered the container's mount namespace, with a descriptor of the root
+    /// opened there and with its own /proc. The thread must stay until the program has ended, which is killed when its
+    /// thread ends.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: no process could be started.
+    /// Kind [`ErrorKind::LdCache`]: the process could not be started.
     pub fn start(
         &self,
         rootfs: BorrowedFd<'_>,
@@ -174,7 +175,7 @@ impl Prepared {
         self.start_within(rootfs, bounds)
     }
 
-    /// The same within other bounds.
+    /// Does the same with other limits.
     pub(in crate::apply) fn start_within(
         &self,
         rootfs: BorrowedFd<'_>,
@@ -186,7 +187,7 @@ impl Prepared {
             Program::Host(sealed) => (sealed.file.as_fd(), sealed.path.as_path()),
             Program::Image(path) => {
                 let Some((file, path)) = image_program(rootfs, path)? else {
-                    // As upstream: many images have none, and then nothing in them reads the cache.
+                    // As in upstream: many images have none, and then nothing in them reads the cache.
                     log::info!("not updating the ld.so.cache: the image has no {path}");
                     return Ok(None);
                 };
@@ -250,7 +251,7 @@ impl Running {
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: upstream's `process <path> failed with error code: <n>` and `process <path>
-    /// terminated with signal <n>`; `ldconfig's sandbox: <step>: <cause>` if it was not executed; it took too long.
+    /// terminated with signal <n>`; `ldconfig's sandbox: <step>: <cause>` if it was not executed; a timeout.
     pub fn finish(mut self) -> Result<()> {
         let (ended, said) = watch::watch(&self.process, self.output.take(), self.until);
         for line in said.lines() {
@@ -274,16 +275,17 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Still there unless it was waited for.
+        // Still set unless it was waited for.
         if self.output.is_some() {
             watch::end(&self.process);
         }
     }
 }
 
-/// The image's own program: `<path>.real` where there is one, since `<path>` is a script then (Ubuntu); none if missing.
+/// Returns the image's own program: `<path>.real` if it exists, because `<path>` is then a script (Ubuntu); None if
+/// missing.
 ///
-/// By reference only, and never read: what it is, is for the execution to find out.
+/// By reference only, and never read: exec determines its kind.
 fn image_program(
     rootfs: BorrowedFd<'_>,
     path: &ContainerPath,
@@ -312,7 +314,7 @@ fn image_program(
     Ok(None)
 }
 
-/// The options of its command line: without an /etc there can be no cache, and only links are made.
+/// Returns the options of its command line: without an /etc there can be no cache, and only links are created.
 fn options(rootfs: BorrowedFd<'_>) -> Result<&'static [&'static CStr]> {
     let failed = |errno| Error::file("open failed", "/etc", errno).with_kind(ErrorKind::LdCache);
     let root = rootfs.try_clone_to_owned();
@@ -327,14 +329,14 @@ fn options(rootfs: BorrowedFd<'_>) -> Result<&'static [&'static CStr]> {
     Ok(&[c"-f", c"/etc/ld.so.conf", c"-C", c"/etc/ld.so.cache"])
 }
 
-/// What the child told about a failure before the execution; nothing if the program was executed.
+/// Reads the child's report of a failure before exec; None if the program was executed.
 fn read_failure(report: &OwnedFd) -> Option<Failure> {
-    // The writing end is gone with the child; a copy in a child of another thread must not make this wait.
+    // The child has closed its write end; another thread's child may hold a copy, which must not block this.
     if !watch::is_readable(report.as_fd()) {
         return None;
     }
     let mut bytes = [0; Failure::SIZE];
-    // Written by one call, so it is all there or nothing is.
+    // Written by one call, so it is complete or missing.
     let length = read(report, &mut bytes).ok()?;
     Failure::from_bytes(bytes.get(..length)?)
 }
@@ -344,8 +346,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read, above_streams(write)?))
 }
 
-/// An input that is at its end: a pipe that nobody writes. Not /dev/null, which is a file of the host's: its mode can be
-/// changed through any descriptor of it.
+/// Returns an input at end of file: a pipe without a writer. Not /dev/null, which is a file of the host: its mode can
+/// be changed through any descriptor of it.
 fn nothing() -> Result<OwnedFd, Errno> {
     above_streams(pipe2(OFlag::O_CLOEXEC)?.0)
 }
@@ -354,7 +356,7 @@ fn is_stream(fd: BorrowedFd<'_>) -> bool {
     fd.as_raw_fd() <= 2
 }
 
-/// The same file at a number that setting up the standard streams does not overwrite: the caller may have closed its own.
+/// Returns a duplicate that setting up the standard streams does not overwrite: the caller may have closed its own.
 pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     if is_stream(fd.as_fd()) {
         // The standard library never duplicates to a number below 3.

@@ -1,9 +1,10 @@
-//! Remembers what ldconfig may change in a container's root, and puts it back when it or a later step fails.
+//! Takes a snapshot of everything that ldconfig may change in a container's root, and restores it if ldconfig or a
+//! later step fails.
 //!
-//! ldconfig replaces /etc/ld.so.cache and its own /var/cache/ldconfig/aux-cache, and makes or redirects a symbolic
-//! link for each library in the directories it looks through: those of its command line and of /etc/ld.so.conf, and those
-//! built into it. Remembering reads and opens, nothing more; contents are read only to be put back. Links that
-//! ldconfig redirected come back as new links, owned by whoever puts them back.
+//! ldconfig replaces /etc/ld.so.cache and its own /var/cache/ldconfig/aux-cache, and creates or changes a symlink for
+//! each library in the directories it searches: those of its command line and of /etc/ld.so.conf, and the built-in
+//! ones. Taking a snapshot only reads and opens; file contents are read only to be restored. Links that ldconfig
+//! changed are restored as new links, owned by the user who restores them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -27,27 +28,27 @@ use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library};
 use crate::path::ContainerPath;
 use crate::sys::mount;
 
-/// Bounds on what an image can make this remember.
+/// Limits on what an image can make this store.
 const MOST_DIRECTORIES: usize = 256;
 const MOST_LINKS: usize = 1 << 16;
-/// Bytes of all links' names and targets.
+/// Total bytes of link names and targets.
 const MOST_BYTES: usize = 16 << 20;
-/// Names in all directories.
+/// Total number of names.
 const MOST_NAMES: usize = 1 << 19;
-/// How long it may take to find and list them.
+/// Time limit for finding and listing them.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What there was before ldconfig.
+/// State before ldconfig.
 #[derive(Debug)]
 pub struct Snapshot {
     root: RootDir,
     cache: Option<SavedFile>,
-    /// ldconfig's notes for its next run; none where it had no directory for them.
+    /// ldconfig's auxiliary cache; None if its directory did not exist.
     notes: Option<SavedFile>,
-    /// The directory in which ldconfig makes one for its notes, and with whose rights that is undone.
+    /// The directory in which ldconfig creates one for the auxiliary cache, and the privileges for undoing that.
     notes_parent: Option<(OwnedFd, Reach)>,
     directories: Vec<Directory>,
-    /// Whether all that ldconfig may change is in here.
+    /// True if everything that ldconfig may change is included.
     is_complete: bool,
 }
 
@@ -55,9 +56,9 @@ pub struct Snapshot {
 struct Directory {
     path: PathBuf,
     fd: OwnedFd,
-    /// With whose rights it may be changed.
+    /// The privileges for changing it.
     reach: Reach,
-    /// Symbolic links and what they say.
+    /// Symlinks and their targets.
     links: BTreeMap<OsString, OsString>,
 }
 
@@ -66,13 +67,13 @@ const NOTES_DIRECTORY: &str = "ldconfig";
 const NOTES: &str = "aux-cache";
 
 impl Snapshot {
-    /// Looks at a container's root, in the mount namespace of the calling thread, before ldconfig is run there with
-    /// these directories on its command line. `descriptors` is this thread's `/proc/thread-self/fd`, opened where /proc
-    /// is not the container's.
+    /// Takes a snapshot of a container's root, in the mount namespace of the calling thread, before ldconfig runs there
+    /// with these directories on its command line. `descriptors` is this thread's `/proc/thread-self/fd`, opened while
+    /// /proc was not the container's.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: something cannot be read that is there, or is a fifo, at which ldconfig would wait
-    /// until its time is up.
+    /// Kind [`ErrorKind::LdCache`]: an existing file cannot be read, or is a fifo, on which ldconfig would block until
+    /// its deadline.
     pub fn take(
         rootfs: impl AsFd,
         descriptors: impl AsFd,
@@ -83,7 +84,7 @@ impl Snapshot {
         Self::take_within(rootfs, descriptors, directories, &authority)
     }
 
-    /// The same where ldconfig may change what that authority lets it.
+    /// Does the same if ldconfig may change what that authority permits.
     ///
     /// # Errors
     /// Those of [`take`](Self::take); the cache is on a volume.
@@ -98,7 +99,7 @@ impl Snapshot {
         let keep = |directory: &str, name: &'static str| {
             let path = Path::new(directory);
             match root.resolve_directory(path) {
-                // Then ldconfig cannot make the file either.
+                // ldconfig cannot create the file either.
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
                 Err(errno) => Err(errno),
                 Ok(parent) => {
@@ -162,16 +163,16 @@ impl Snapshot {
         Ok(memory)
     }
 
-    /// Whether all that ldconfig may change can be put back. Sockets and devices of its files' names cannot, nor what there
-    /// is too much of or may not be read.
+    /// Returns true if everything that ldconfig may change can be restored. Sockets and devices with its files' names
+    /// cannot, nor unreadable files and those beyond the limits.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// Makes room for the files that ldconfig writes, which [`restore`](Self::restore) takes back.
+    /// Removes files in the way of those that ldconfig writes; [`restore`](Self::restore) brings them back.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: something is in the way.
+    /// Kind [`ErrorKind::LdCache`]: a file cannot be removed.
     pub fn clear_way(&self) -> Result<()> {
         for (kept, path) in [
             (&self.cache, "/etc/ld.so.cache~"),
@@ -206,7 +207,7 @@ impl Snapshot {
             if !named.insert(path.clone()) {
                 continue;
             }
-            // What cannot be opened ldconfig cannot change; a failure here must not stop it.
+            // ldconfig cannot change a directory that cannot be opened; a failure here must not stop it.
             let taken = self
                 .root
                 .resolve_directory(&path)
@@ -245,7 +246,7 @@ impl Snapshot {
         if self.directories.len() >= MOST_DIRECTORIES {
             return Err(Errno::ENOBUFS);
         }
-        // On a volume that ldconfig may not change there is nothing to be put back.
+        // On a volume that ldconfig may not change there is nothing to restore.
         let reach = authority.reach_of_ldconfig(found.as_fd())?;
         if reach == Reach::Nothing {
             return Ok(());
@@ -254,7 +255,7 @@ impl Snapshot {
         let mut links = BTreeMap::new();
         let mut below = Vec::new();
         let most = MOST_DIRECTORIES.saturating_sub(self.directories.len());
-        // Counted as they come: what is too much is not kept, and the list ends.
+        // Counted while listing: the listing stops at the limit.
         let mut names = budget.names;
         let mut enough = false;
         directory::list(fd.as_fd(), &mut names, |entry| match entry.kind {
@@ -263,7 +264,7 @@ impl Snapshot {
                 enough |= below.len() > most;
                 below.push(entry.name.to_owned());
             }
-            // File systems that do not tell types: readlinkat finds out.
+            // Some filesystems do not report types: readlinkat finds out.
             libc::DT_LNK | libc::DT_UNKNOWN if library::is_name(entry.name.as_bytes()) => {
                 enough |= budget.take_link(entry.name).is_none();
                 links.insert(entry.name.to_owned(), OsString::new());
@@ -299,10 +300,10 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Puts everything back that is different.
+    /// Restores everything that differs.
     ///
     /// # Errors
-    /// Kind [`ErrorKind::LdCache`]: the first thing that could not be put back, with the others beside it.
+    /// Kind [`ErrorKind::LdCache`]: the first file that could not be restored, with the other failures attached.
     pub fn restore(&self) -> Result<()> {
         let mut errors = Vec::new();
         let mut done = |result: Result<(), Errno>, path: &Path| {
@@ -348,7 +349,7 @@ impl Directory {
             }
         })?;
         for name in made {
-            // Any other link is somebody else's.
+            // Any other link was not made by ldconfig.
             match readlinkat(&self.fd, name.as_os_str()) {
                 Ok(target) if is_ldconfigs(&name, &target) => {
                     unlinkat(&self.fd, name.as_os_str(), UnlinkatFlags::NoRemoveDir)?;
@@ -360,11 +361,11 @@ impl Directory {
             match readlinkat(&self.fd, name.as_os_str()) {
                 Ok(now) if now == *target => {}
                 Ok(now) if is_ldconfigs(name, &now) => saved_file::relink(&self.fd, name, target)?,
-                // ldconfig removes links of libraries' names that lead nowhere.
+                // ldconfig removes dangling links with names of libraries.
                 Err(Errno::ENOENT) if library::is_name(name.as_bytes()) => {
                     saved_file::relink(&self.fd, name, target)?;
                 }
-                // Not ldconfig's doing: another link, or something else.
+                // Not made by ldconfig: another link or file.
                 Ok(_) | Err(Errno::ENOENT | Errno::EINVAL) => {}
                 Err(errno) => return Err(errno),
             }
@@ -373,7 +374,7 @@ impl Directory {
     }
 }
 
-/// Whether ldconfig can have made a link: of a library's name, to a library beside it.
+/// Returns true if ldconfig can have created a link: with a library's name, to a library beside it.
 fn is_ldconfigs(name: &OsStr, target: &OsStr) -> bool {
     let is_beside = !target.as_bytes().contains(&b'/');
     is_beside && library::is_name(name.as_bytes()) && library::is_name(target.as_bytes())
@@ -385,7 +386,7 @@ fn copy_of_root(root: BorrowedFd<'_>) -> Result<RootDir> {
     Ok(RootDir::from_fd(fd))
 }
 
-/// The directory that ldconfig's own is made in, if that may be undone.
+/// Returns the directory in which ldconfig's own is created, if that may be undone.
 fn notes_parent(root: &RootDir, authority: &Authority) -> Result<Option<(OwnedFd, Reach)>> {
     let look = || match root.resolve_directory(Path::new(NOTES_PARENT)) {
         Ok(parent) => {
@@ -398,7 +399,7 @@ fn notes_parent(root: &RootDir, authority: &Authority) -> Result<Option<(OwnedFd
     look().map_err(|errno| failed("remembering", Path::new(NOTES_PARENT), errno))
 }
 
-/// Removes ldconfig's notes and the directory it made for them.
+/// Removes ldconfig's auxiliary cache and the directory that ldconfig created for it.
 fn remove_notes(parent: &OwnedFd) -> Result<(), Errno> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let directory = match openat(parent, NOTES_DIRECTORY, flags, Mode::empty()) {
@@ -406,7 +407,7 @@ fn remove_notes(parent: &OwnedFd) -> Result<(), Errno> {
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
         Err(errno) => return Err(errno),
     };
-    // What was mounted there meanwhile is not what ldconfig made.
+    // A filesystem mounted there since is not ldconfig's directory.
     let mount = |fd: &OwnedFd| Ok((mount::place(fd.as_fd())?.id, fstat(fd)?.st_dev));
     if mount(&directory)? != mount(parent)? {
         return Ok(());
@@ -416,7 +417,7 @@ fn remove_notes(parent: &OwnedFd) -> Result<(), Errno> {
     unlinkat(parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
 }
 
-/// The directories of /etc/ld.so.conf and of what it includes.
+/// Returns the directories of /etc/ld.so.conf and its includes.
 fn configured(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     let configuration = Configuration::read(Image { root, descriptors });
     let configuration = configuration.map_err(|Blocks { path, why }| would_wait(&path, why))?;
@@ -426,7 +427,7 @@ fn configured(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Vec<PathBuf
     Ok(configuration.directories)
 }
 
-/// What is left of the bounds.
+/// The rest of the limits.
 struct Budget {
     links: usize,
     bytes: usize,
@@ -446,13 +447,13 @@ impl Budget {
     }
 }
 
-/// What is wrong with a fifo, or another file that blocks, in a file's place.
+/// Describes a fifo, or another file on which ldconfig would block.
 fn would_wait(path: &Path, why: &str) -> Error {
-    let text = format!("ldconfig would wait for ever: {}", path.display());
+    let text = format!("ldconfig would block: {}", path.display());
     Error::new(ErrorKind::LdCache, text).because(why)
 }
 
-/// What is wrong with a file that cannot be put back in a bounded time.
+/// Describes a file that cannot be restored in bounded time.
 fn too_large(path: &Path) -> Error {
     let text = format!("remembering failed: {}", path.display());
     let error = Error::new(ErrorKind::LdCache, text);
@@ -460,7 +461,7 @@ fn too_large(path: &Path) -> Error {
     error.hint("it is no loader cache: remove it from the image")
 }
 
-/// Whether ldconfig looks into a subdirectory too.
+/// Returns true if ldconfig searches a subdirectory too.
 fn has_libraries(parent: &Path, name: &OsStr) -> bool {
     name == FOR_FEATURES
         || parent.file_name() == Some(OsStr::new(FOR_FEATURES)) && name != "." && name != ".."

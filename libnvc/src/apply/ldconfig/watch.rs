@@ -1,7 +1,7 @@
-//! Waits for ldconfig to end, reads what it prints meanwhile, and ends it when its time is up.
+//! Waits for ldconfig to end, reads its output, and kills it at its deadline.
 //!
-//! The end is what the kernel says about the process and not the end of its output: a child of another thread of the
-//! caller may hold a copy of the pipe.
+//! The end is determined by the process rather than by the end of its output: a child of another thread of the caller
+//! may hold a copy of the pipe.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,24 +16,24 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use super::output::Output;
 use crate::sys::sandbox::Process;
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Exited(i32),
     Signalled(i32),
     TimedOut,
-    /// Somebody else waited for it, or the system did.
+    /// Reaped by other code, or by the system.
     Lost(Errno),
 }
 
-/// How long a killed process may take to go; one in the middle of a request to dead storage may never.
+/// Time for a killed process to end; one in the middle of I/O to dead storage may never end.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often a process without a descriptor is asked after, before Linux 5.2.
+/// Polling interval for a process without a pidfd, before Linux 5.2.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Most that is read after the end: more than the largest pipe that users can make.
+/// Limit of bytes read after the end: more than the largest pipe that users can create.
 const REST: usize = 2 << 20;
 
-/// Waits for the end of a process, which comes when its time is up at the latest.
+/// Waits for the end of a process; kills it at the deadline.
 pub(super) fn watch(
     process: &Process,
     output: Option<OwnedFd>,
@@ -48,7 +48,7 @@ pub(super) fn watch(
             if killed {
                 break Ended::TimedOut;
             }
-            // Nobody has waited for it, so the number is still its own. With it goes all of its pid namespace.
+            // It has not been reaped, so the pid is still its own. Its whole pid namespace ends with it.
             let _ = kill(process.pid, Signal::SIGKILL);
             killed = true;
             until = Instant::now() + GRACE;
@@ -72,18 +72,18 @@ pub(super) fn watch(
     (ended, said)
 }
 
-/// Ends a process now.
+/// Kills a process.
 pub(super) fn end(process: &Process) {
     watch(process, None, Instant::now());
 }
 
-/// Waits until the process prints or ends, or for a while; whether there is output, or its end.
+/// Waits until the process prints or ends, or for a timeout; returns true if there is output, or its end.
 fn wait_for_news(process: &Process, pipe: Option<&File>, longest: Duration) -> bool {
     let longest = match process.fd {
         Some(_) => longest,
         None => longest.min(INTERVAL),
     };
-    // Rounded up, so that the last millisecond is waited for too.
+    // Rounded up, to include the last millisecond.
     let timeout = PollTimeout::try_from(longest + Duration::from_millis(1));
     let timeout = timeout.unwrap_or(PollTimeout::MAX);
     let output = pipe.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
@@ -94,7 +94,7 @@ fn wait_for_news(process: &Process, pipe: Option<&File>, longest: Duration) -> b
     news && pipe.is_some() && polled.first().and_then(PollFd::any) == Some(true)
 }
 
-/// Reads once; nothing at the end of the output.
+/// Reads once; returns 0 at the end of the output.
 fn feed(pipe: &mut Option<File>, said: &mut Output) -> usize {
     let mut buffer = [0; 16 << 10];
     let length = match pipe.as_mut().map(|pipe| pipe.read(&mut buffer)) {
@@ -115,7 +115,7 @@ fn has_ended(process: &Process) -> Option<Ended> {
     }
 }
 
-/// Whether reading returns at once.
+/// Returns true if a read would not block.
 pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
     matches!(poll(&mut polled, PollTimeout::ZERO), Ok(1..))

@@ -1,4 +1,4 @@
-//! Attaches mounts to their mount points: not twice, and not where they would show on the host.
+//! Attaches mounts to their mount points, without duplicates and without propagating to the host.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -22,13 +22,13 @@ use crate::sys::mount::{self, MountAttributes};
 
 /// Attaches mounts in the container's namespace.
 pub(in crate::apply) struct Attacher<'a> {
-    /// In the caller's own namespace, whether mounts propagate is the caller's wish.
+    /// In the caller's own namespace, propagation is up to the caller.
     namespace_is_ours: bool,
     /// This thread's `/proc/thread-self/fd`.
     pub(in crate::apply) descriptors: &'a OwnedFd,
-    /// Ids of shared mounts, for kernels that cannot be asked about one; read when first needed.
+    /// Ids of shared mounts, for kernels without statmount(2); read when first needed.
     shared: Option<HashSet<u64>>,
-    /// Ids of mounts that were looked at.
+    /// Ids of mounts that have been checked.
     confined: HashSet<u64>,
     /// Mount ids of directories that the tree keeps open.
     ids: HashMap<i32, u64>,
@@ -45,13 +45,13 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    /// Forgets what was found out about mounts: it was undone.
+    /// Drops cached facts about mounts, which were undone.
     pub(in crate::apply) fn forget(&mut self) {
         self.confined.clear();
         self.ids.clear();
     }
 
-    /// Whether a source is mounted on a target already, as restricted as it must be.
+    /// Returns true if a source is already mounted on a target, with the required restrictions.
     pub(in crate::apply) fn is_mounted(&self, source: &ReadySource, target: &Target) -> bool {
         let same = target
             .found
@@ -59,7 +59,7 @@ impl<'a> Attacher<'a> {
         same && self.is_mount_with(target, source.attributes)
     }
 
-    /// Whether a target is the root of a mount that has at least these attributes.
+    /// Returns true if a target is the root of a mount that has at least these attributes.
     pub(in crate::apply) fn is_mount_with(
         &self,
         target: &Target,
@@ -93,10 +93,10 @@ impl<'a> Attacher<'a> {
         Ok(())
     }
 
-    /// Makes sure that what is mounted on a target stays in the container's namespace.
+    /// Ensures that a mount on a target stays in the container's namespace.
     ///
-    /// A mount on a *shared* mount appears at all its peers, the host's among them. So a shared mount is first made a
-    /// slave here. Undoing makes it shared again, but as the first of a new peer group.
+    /// A mount on a *shared* mount propagates to all its peers, including the host's. So a shared mount is first made a
+    /// slave here. Undo makes it shared again, but as the first of a new peer group.
     pub(in crate::apply) fn confine(
         &mut self,
         target: &Target,
@@ -107,7 +107,7 @@ impl<'a> Attacher<'a> {
             return Ok(());
         }
         let failed = |errno| Error::file("mount operation failed", place, errno);
-        // What was made just now is on the mount of its directory, which is asked once.
+        // A mount point we just created lies on its directory's mount; query that once.
         let made_in = target.found.is_none().then(|| target.directory.as_fd());
         let on_it = made_in.unwrap_or(target.fd.as_fd());
         let known = made_in.and_then(|directory| self.ids.get(&directory.as_raw_fd()));
@@ -141,7 +141,7 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    /// Whether a mount is shared, on which a descriptor is.
+    /// Returns true if the mount that a descriptor is on is shared.
     fn is_shared(&mut self, on_it: BorrowedFd<'_>, id: u64) -> Result<bool> {
         if let Ok(shared) = mount::is_shared(on_it) {
             return Ok(shared);
@@ -159,12 +159,12 @@ impl<'a> Attacher<'a> {
             .is_some_and(|shared| shared.contains(&id)))
     }
 
-    /// A descriptor at the root of the mount that a target is on.
+    /// Returns a descriptor of the root of the mount that a target is on.
     fn root_of_mount(&self, target: &Target, id: u64) -> Result<OwnedFd, Errno> {
         let mut current = if self.mount_id(target.directory.as_fd())? == id {
             openat(&*target.directory, ".", DIRECTORY, Mode::empty())?
         } else {
-            // The target is a mount of its own.
+            // The target is itself a mount.
             target.fd.try_clone().map_err(|_| Errno::EMFILE)?
         };
         loop {
@@ -185,14 +185,14 @@ impl<'a> Attacher<'a> {
         }
     }
 
-    /// All mounts of this thread's namespace: by their ids, what else tells one from another.
+    /// Returns all mounts of this thread's namespace: ids, and their other distinguishing properties.
     ///
-    /// The kernel uses an id again at once. Where a mount is does not tell, since its mount point can be renamed.
+    /// The kernel reuses ids immediately. The mount point does not identify a mount, because it can be renamed.
     pub(in crate::apply) fn mounts(&self) -> Result<HashMap<u64, String>, Errno> {
         Ok(marks(&self.read_sibling("mountinfo")?))
     }
 
-    /// The id of the mount that a descriptor is on.
+    /// Returns the id of the mount that a descriptor is on.
     pub(in crate::apply) fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
         authority::mount_id(fd, self.descriptors.as_fd())
     }
@@ -216,7 +216,7 @@ const DIRECTORY: OFlag = OFlag::O_PATH
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_CLOEXEC);
 
-/// Of each mount in a mountinfo: the mount that it is on, the file system, the directory of that, and its own options.
+/// Returns for each mount in a mountinfo: its parent, the filesystem, its root directory, and its own options.
 fn marks(mountinfo: &str) -> HashMap<u64, String> {
     let mark = |line: &str| {
         let (id, rest) = line.split_once(' ')?;
@@ -228,7 +228,7 @@ fn marks(mountinfo: &str) -> HashMap<u64, String> {
     mountinfo.lines().filter_map(mark).collect()
 }
 
-/// Ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
+/// Returns the ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
 pub(crate) fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
     let id = |line: &str| {
         let mut fields = line.split(' ');

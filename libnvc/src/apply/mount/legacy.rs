@@ -1,10 +1,10 @@
 //! Binds by name on kernels and in sandboxes without detached mounts (before Linux 5.12).
 //!
-//! mount(2) takes names only. They are our own descriptors' names, relative to a /proc/thread-self/fd that was opened
-//! before entering the container, so the image has no say in them; but between the bind and the remount the mount is
-//! writable, and the source must be opened again in the container's namespace, which works only while the host's file
-//! systems are visible there (docs/kernel-features.md). The new mount itself can only be reached by its name in the
-//! image, so what that leads to is checked before anything is done with it ([`proof`]).
+//! mount(2) only takes names. These are our own descriptors' names, relative to a /proc/thread-self/fd that was opened
+//! before entering the container, so the image cannot influence them. But between the bind and the remount the mount is
+//! writable, and the source must be reopened in the container's namespace, which works only while the host's
+//! filesystems are visible there (docs/kernel-features.md). The new mount itself can only be reached by its name in the
+//! image, so that name's target is checked before it is used ([`proof`]).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -62,7 +62,7 @@ pub(in crate::apply) fn bind(
     Ok(())
 }
 
-/// Mounts an empty tmpfs onto a target; returns a descriptor at its root.
+/// Mounts an empty tmpfs on a target; returns a descriptor of its root.
 pub(in crate::apply) fn tmpfs(
     mode: u32,
     target: &Target,
@@ -87,7 +87,7 @@ pub(in crate::apply) fn tmpfs(
     })
 }
 
-/// Changes how the mount at whose root a descriptor is propagates.
+/// Changes the propagation of the mount whose root a descriptor refers to.
 pub(in crate::apply) fn set_propagation(
     root: BorrowedFd<'_>,
     propagation: MsFlags,
@@ -98,7 +98,7 @@ pub(in crate::apply) fn set_propagation(
     mount(none, name(root).as_str(), none, propagation, none)
 }
 
-/// Opens a source in the container's namespace and makes sure that it is the one that was checked.
+/// Opens a source in the container's namespace and checks that it is the one that was checked before.
 fn open_again(source: &ReadySource, root: &DriverRoot, tree: &Tree<'_>) -> Result<OwnedFd> {
     let failed = |errno| {
         let error = Error::file("mount operation failed", &source.name, errno);
@@ -129,8 +129,8 @@ fn bind_by_name(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Er
     )
 }
 
-/// Sets and clears attributes. The others stay: a remount replaces all of them, and in a user namespace those that the
-/// source's mount has may not be cleared.
+/// Sets and clears attributes. The others stay: a remount replaces all of them, and in a user namespace those inherited
+/// from the source's mount may not be cleared.
 fn restrict(
     mounted: BorrowedFd<'_>,
     set: MountAttributes,
@@ -149,7 +149,7 @@ fn restrict(
     mount(none, name.as_str(), none, MsFlags::MS_PRIVATE, none)
 }
 
-/// The attributes that a mount has from its source; none if that cannot be told.
+/// Returns the attributes that a mount has inherited from its source; empty if they are unknown.
 fn has(mounted: BorrowedFd<'_>) -> MountAttributes {
     attributes(mounted).unwrap_or(MountAttributes::empty())
 }

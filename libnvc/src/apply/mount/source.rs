@@ -1,4 +1,4 @@
-//! Opens, checks and clones the sources of bind mounts, each already restricted before anyone can see it.
+//! Opens, checks and clones the sources of bind mounts, each restricted before it becomes visible.
 
 use std::ffi::CString;
 use std::fmt;
@@ -19,23 +19,23 @@ use crate::sys::mount::{self, MountAttributes};
 /// A source that passed its checks.
 #[derive(Debug)]
 pub(in crate::apply) struct ReadySource {
-    /// How messages name it.
+    /// Its name for messages.
     pub(in crate::apply) name: PathBuf,
-    /// Type and permission bits: what a missing mount point is made like.
+    /// Type and permission bits for a missing mount point.
     pub(in crate::apply) mode: u32,
-    /// What the file is, to recognise it where it is mounted already.
+    /// Identity of the file, to recognise an existing mount of it.
     pub(in crate::apply) identity: Identity,
-    /// What the mount must have.
+    /// Required attributes of the mount.
     pub(in crate::apply) attributes: MountAttributes,
-    /// What would make the mount useless.
+    /// Attributes that would make the mount useless.
     pub(in crate::apply) must_clear: MountAttributes,
-    /// The detached, restricted clone that waits to be attached; none where the kernel has no such.
+    /// The detached, restricted clone to attach; None on kernels without detached mounts.
     pub(in crate::apply) mount: Option<OwnedFd>,
-    /// Where it is opened again in the container's namespace, if need be.
+    /// Its location in the container's namespace, for reopening it.
     pub(in crate::apply) location: Location,
 }
 
-/// Where a source is found again.
+/// The location of a source.
 #[derive(Clone, Debug)]
 pub(in crate::apply) enum Location {
     /// Below the driver root.
@@ -47,17 +47,17 @@ pub(in crate::apply) enum Location {
 /// What a source must be.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::apply) enum Expected {
-    /// Something of this kind.
+    /// A file of this kind.
     Kind(BindKind),
     /// A character device with this number.
     Device(DeviceNumber),
 }
 
-/// Sources below the driver root; to be used in the caller's mount namespace.
+/// Sources below the driver root, for use in the caller's mount namespace.
 #[derive(Debug)]
 pub(in crate::apply) struct HostSources<'r> {
     root: &'r DriverRoot,
-    /// The last directory that something was in: most sources have neighbours.
+    /// The directory of the last source: most sources have neighbours.
     directory: Option<(HostPath, OwnedFd)>,
 }
 
@@ -77,7 +77,7 @@ impl<'r> HostSources<'r> {
     ) -> Result<ReadySource> {
         let name = self.root.join(path);
         let location = Location::Host(path.clone());
-        // What is cloned is what is looked at, so the order of the two does not matter.
+        // The clone itself is examined, so the order does not matter.
         if let Ok((mount, stat)) = self.clone_at_once(path, expected) {
             expected.check(&stat, &name)?;
             return Ok(ReadySource::with(
@@ -96,8 +96,8 @@ impl<'r> HostSources<'r> {
         ReadySource::new(fd.as_fd(), name, expected, location)
     }
 
-    /// Opens what a real path says, and not what a link leads to that was put there since discovery: the directory of MPS
-    /// lies where all users can write, and containers can write in it.
+    /// Opens a real path without following links created since discovery: the MPS directory lies in a directory that
+    /// all users and containers can write.
     fn without_links(&self, path: &HostPath) -> Result<OwnedFd, Errno> {
         let (fd, real) = self.root.real_path(path)?;
         if real == *path {
@@ -107,7 +107,8 @@ impl<'r> HostSources<'r> {
         }
     }
 
-    /// The restricted clone by one call, and what it is of; for Linux 6.15 and paths that do not end in a link.
+    /// Makes the restricted clone with one call, and returns its stat; for Linux 6.15 and paths that do not end in a
+    /// link.
     fn clone_at_once(
         &mut self,
         path: &HostPath,
@@ -144,7 +145,7 @@ impl<'r> HostSources<'r> {
 impl ReadySource {
     /// Opens and clones a file of the image; call it in the container's mount namespace.
     ///
-    /// Links are not followed in the last place: what was found was the real file, anything else came later.
+    /// Links in the last component are not followed: discovery found the real file, so a link was created later.
     pub(in crate::apply) fn in_image(
         root: &RootDir,
         rootfs: &Path,
@@ -223,7 +224,7 @@ impl Expected {
         }
     }
 
-    /// What the mount of such a file must have.
+    /// Returns the required attributes of a mount of this kind.
     ///
     /// All but one are read-only, which keeps nobody from opening a device for writing or connecting to a socket, but the
     /// container's root from changing the host's inodes and directories of devices. The directory of the MPS daemon is for
@@ -243,7 +244,7 @@ impl Expected {
         }
     }
 
-    /// What the mount must not have, or it would be useless; the source's mount may have it.
+    /// Returns the attributes that would make the mount useless; the source's mount may have them.
     fn must_clear(self) -> MountAttributes {
         match self {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => MountAttributes::NODEV,
@@ -266,7 +267,7 @@ fn clone_restricted(
     // Private: a clone stays in its source's peer group otherwise.
     let private = Some(libc::MS_PRIVATE);
     match mount::set_attributes(mount.as_fd(), set, clear, private) {
-        // A user namespace may not take a restriction off; without it on, there is nothing to take off.
+        // A user namespace may not clear a restriction; if it is not set, there is nothing to clear.
         Err(Errno::EPERM) if !must_be_cleared(fd, clear) => {
             mount::set_attributes(mount.as_fd(), set, MountAttributes::empty(), private)?;
         }
@@ -288,7 +289,7 @@ fn cloning_failed(fd: BorrowedFd<'_>, name: &Path, errno: Errno) -> Error {
     error
 }
 
-/// The way out where the mount that holds a source has an attribute that would make the new one useless.
+/// Returns the hint for a source whose mount has an attribute that would make the new mount useless.
 pub(in crate::apply) fn locked(source: &Path) -> String {
     let place = source.parent().unwrap_or(source).display();
     format!(

@@ -1,4 +1,4 @@
-//! Reads what authority depends on in a mount table: /proc/PID/mountinfo, see proc_pid_mountinfo(5).
+//! Parses a mount table: /proc/PID/mountinfo, see proc_pid_mountinfo(5).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::path::Path;
 pub(in crate::apply) struct Line<'a> {
     id: u64,
     device: (u64, u64),
-    /// The directory of the file system that is mounted.
+    /// The directory of the filesystem that is mounted.
     pub(in crate::apply) root: &'a [u8],
-    /// Where it is mounted, with escapes.
+    /// Mount point, with escapes.
     point: &'a [u8],
-    /// The file system's type.
+    /// Filesystem type.
     pub(in crate::apply) kind: &'a [u8],
 }
 
@@ -35,7 +35,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub(in crate::apply) fn point(&self) -> Vec<u8> {
         unescaped(self.point)
     }
@@ -45,12 +45,12 @@ fn lines(table: &[u8]) -> impl Iterator<Item = Line<'_>> {
     table.split(|byte| *byte == b'\n').filter_map(Line::parse)
 }
 
-/// The line of a mount.
+/// Returns the line of a mount.
 pub(in crate::apply) fn find(table: &[u8], id: u64) -> Option<Line<'_>> {
     lines(table).find(|line| line.id == id)
 }
 
-/// Whether a file system is mounted anywhere but at or below a directory.
+/// Returns true if a filesystem is mounted anywhere except at or below a directory.
 pub(in crate::apply) fn shows(table: &[u8], device: (u64, u64), outside: Option<&Path>) -> bool {
     let is_below = |line: &Line<'_>| {
         outside.is_some_and(|outside| {
@@ -65,7 +65,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// A name whose blanks, line ends and backslashes are written as three octal digits.
+/// Decodes a name's octal escapes.
 fn unescaped(name: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name;

@@ -1,8 +1,9 @@
-//! Finds and makes mount points inside the container's root, by descriptor.
+//! Finds and creates mount points inside the container's root, by descriptor.
 //!
-//! The common case is two calls: the directory is resolved once by openat2(2) and kept, the file is made in it with
-//! `O_EXCL | O_NOFOLLOW`. Where a directory is missing or a name is a link of the image, the path is walked component by
-//! component with descriptors, each link's text taken as inside the root, so that what is missing can be created.
+//! The common case takes two calls: the directory is resolved once by openat2(2) and kept, and the file is created in
+//! it with `O_EXCL | O_NOFOLLOW`. If a directory is missing or a name is a link of the image, the path is walked
+//! component by component with descriptors, and each link's target is resolved inside the root, so that missing
+//! components can be created.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,40 +24,40 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir, kind};
 use crate::path::ContainerPath;
 
-/// As many links as the kernel follows in one path.
+/// The kernel's limit of links in one path.
 const MOST_LINKS: usize = 40;
 
-/// The container's root, with the directories that were needed so far.
+/// The container's root, with the directories used so far.
 pub(in crate::apply) struct Tree<'a> {
     pub(in crate::apply) root: RootDir,
-    /// The root as the caller named it, for messages.
+    /// The root as named by the caller, for messages.
     pub(in crate::apply) rootfs: &'a Path,
-    /// What may be made, and where.
+    /// Permitted places and their privileges.
     pub(in crate::apply) authority: Authority,
     umask: u32,
-    /// Where programs and libraries go, which are made for everybody to read.
+    /// Directories of programs and libraries, which are created readable for everyone.
     shared: [&'a ContainerPath; 3],
     directories: HashMap<PathBuf, Rc<OwnedFd>>,
     /// The directory of a volume in which the last thing could not be made.
     refused: RefCell<Option<Rc<OwnedFd>>>,
 }
 
-/// What a missing mount point is made as.
+/// The type of a missing mount point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::apply) enum Leaf {
     /// An empty file with these permission bits, less the umask.
     File(u32),
     /// A directory with these permission bits, less the umask.
     Directory(u32),
-    /// A directory on the way to something: all permission bits less the umask, but its owner can always enter it.
+    /// A parent directory: all permission bits less the umask, but its owner can always enter it.
     Parent,
 }
 
-/// Why there is no directory.
+/// The reason why there is no directory.
 enum NoDirectory {
-    /// What is on the way to it stops every look-up.
+    /// A component of its path makes every lookup fail.
     Lookup(Errno),
-    /// It could not be made.
+    /// It could not be created.
     Creation(Errno),
 }
 
@@ -67,7 +68,7 @@ pub(in crate::apply) struct Target {
     pub(in crate::apply) directory: Rc<OwnedFd>,
     /// Its name in that directory.
     pub(in crate::apply) name: OsString,
-    /// What was found there; none if it was made just now.
+    /// Its stat; None if it was just created.
     pub(in crate::apply) found: Option<FileStat>,
 }
 
@@ -90,7 +91,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Finds the mount point at a path, or makes it.
+    /// Finds the mount point at a path, or creates it.
     pub(in crate::apply) fn mount_point(
         &mut self,
         at: &ContainerPath,
@@ -135,14 +136,14 @@ impl<'a> Tree<'a> {
         suits(target, leaf).map_err(failed)
     }
 
-    /// Finds a directory that must be there.
+    /// Finds a directory that must exist.
     pub(in crate::apply) fn existing_directory(&self, at: &ContainerPath) -> Result<Target, Errno> {
         let directory = Rc::new(self.root.resolve_directory(at.parent().as_path())?);
         let mut fd = open_child(directory.as_fd(), at.file_name())?;
         let mut stat = inroot::stat(fd.as_fd())?;
         if kind(&stat) == SFlag::S_IFLNK {
             fd = self.root.resolve_directory(at.as_path())?;
-            // It leads to what is ours (`/proc/self`), and a mount there ends with us.
+            // It leads to a directory of our own process (`/proc/self`), and a mount there vanishes with us.
             if is_on_procfs(fd.as_fd())? {
                 return Err(Errno::ELOOP);
             }
@@ -159,7 +160,7 @@ impl<'a> Tree<'a> {
         )
     }
 
-    /// Creates a symbolic link; false if something of that name is there.
+    /// Creates a symlink; returns false if the name is taken.
     pub(in crate::apply) fn symlink(
         &mut self,
         at: &ContainerPath,
@@ -186,12 +187,12 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Forgets directories: some were removed.
+    /// Drops cached directories: some were removed.
     pub(in crate::apply) fn forget(&mut self) {
         self.directories.clear();
     }
 
-    /// Permission bits for something new.
+    /// Applies the umask to permission bits.
     pub(in crate::apply) fn masked(&self, mode: u32) -> Mode {
         Mode::from_bits_truncate(mode & 0o777 & !self.umask)
     }
@@ -202,7 +203,7 @@ impl<'a> Tree<'a> {
         if let Some(fd) = self.directories.get(path.as_path()) {
             return Ok(Rc::clone(fd));
         }
-        // Upstream makes these for themselves and all others together with what goes there, which is what its errors name.
+        // Upstream creates these separately, and all others together with the file, which its errors name.
         let shared = self.shared.contains(&&path);
         let (blamed, leaf) = match shared {
             true => (&path, Leaf::Directory(0o755)),
@@ -215,8 +216,8 @@ impl<'a> Tree<'a> {
             })
     }
 
-    /// Opens a directory, or makes it in the one above, which is looked up in the same way: so each missing directory
-    /// costs three calls, however deep it is.
+    /// Opens a directory, or creates it in its parent, which is looked up in the same way: each missing directory costs
+    /// three calls, however deep it is.
     fn directory(
         &mut self,
         path: &ContainerPath,
@@ -231,7 +232,7 @@ impl<'a> Tree<'a> {
             Err(Errno::ENOENT) => {
                 let above = self.directory(&path.parent(), Leaf::Parent, journal)?;
                 let made = match self.make(&above, path.file_name(), leaf, journal) {
-                    // A link that leads nowhere, or somebody made it just now.
+                    // A dangling link, or another process has just created it.
                     Err(Errno::EEXIST) => {
                         let walked = self.walk(path.as_path(), leaf, journal);
                         walked
@@ -250,7 +251,7 @@ impl<'a> Tree<'a> {
         Ok(fd)
     }
 
-    /// Creates something in a directory, with the rights that count there; `EEXIST` if anything is there.
+    /// Creates a file in a directory, with the privileges that apply there; `EEXIST` if the name is taken.
     fn create<T>(
         &self,
         dir: &Rc<OwnedFd>,
@@ -260,7 +261,7 @@ impl<'a> Tree<'a> {
         let reach = self.authority.reach(dir.as_fd())?;
         match reach.act(action) {
             Ok(made) => Ok((made, reach)),
-            // Without the right to look, or without looking.
+            // Without search permission, or without a lookup.
             Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {
                 match open_child(dir.as_fd(), name) {
                     Err(Errno::ENOENT) => {
@@ -274,7 +275,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Creates the last component; `EEXIST` if anything is there.
+    /// Creates the last component; `EEXIST` if the name is taken.
     fn make(
         &self,
         dir: &Rc<OwnedFd>,
@@ -314,7 +315,7 @@ impl<'a> Tree<'a> {
         open_child(dir.as_fd(), name)
     }
 
-    /// Walks a path from the root, creating what is missing.
+    /// Walks a path from the root; creates missing components.
     fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
         let top = Rc::new(self.root.resolve_directory(Path::new("/"))?);
         let mut stack = vec![top];
@@ -348,7 +349,7 @@ impl<'a> Tree<'a> {
                             stack.push(Rc::new(fd));
                             continue;
                         }
-                        // Somebody made it just now: look again, but not for ever.
+                        // Another process has just created it: look again, but not forever.
                         Err(Errno::EEXIST) if links < MOST_LINKS => {
                             links += 1;
                             pending.push(name);
@@ -366,8 +367,8 @@ impl<'a> Tree<'a> {
                     if links > MOST_LINKS {
                         return Err(Errno::ELOOP);
                     }
-                    // Magic links say the name of a place as somebody else sees it; the others (`self`, `mounts`) lead to
-                    // what is ours, and a mount there ends with us.
+                    // A magic link's text names a path in another process's view; the other links (`self`, `mounts`)
+                    // lead to our own process's directory, and a mount there vanishes with us.
                     if is_on_procfs(fd.as_fd())? {
                         return Err(Errno::ELOOP);
                     }
@@ -415,7 +416,7 @@ fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fstatfs(fd)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
-/// Opens an entry of a directory by reference, a link itself.
+/// Opens an entry of a directory by reference; a link itself, not its target.
 pub(in crate::apply) fn open_child(
     directory: BorrowedFd<'_>,
     name: &OsStr,
@@ -428,13 +429,13 @@ pub(in crate::apply) fn open_child(
     )
 }
 
-/// What is wrong where a mount point has been renamed or removed since it was found.
+/// Describes a mount point that has been renamed or removed since it was found.
 pub(in crate::apply) fn replaced(place: &Path) -> Error {
     let text = format!("mount operation failed: {}", place.display());
     Error::new(ErrorKind::NotFound, text).because("its mount point was replaced meanwhile")
 }
 
-/// Whether a mount of a leaf's type fits on a target: directories only on directories.
+/// Checks that a mount of a leaf's type fits on a target: directories only on directories.
 fn suits(target: Target, leaf: Leaf) -> Result<Target, Errno> {
     let Some(stat) = &target.found else {
         return Ok(target);
@@ -446,7 +447,7 @@ fn suits(target: Target, leaf: Leaf) -> Result<Target, Errno> {
     }
 }
 
-/// The names in a path, the last one first; `.` and leading slashes left out.
+/// Returns the components of a path, the last one first; omits `.` and leading slashes.
 fn components(path: &Path) -> Vec<OsString> {
     let name = |component| match component {
         Component::Normal(name) => Some(name.to_owned()),

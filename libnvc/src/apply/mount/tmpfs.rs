@@ -1,4 +1,4 @@
-//! Mounts small tmpfs file systems that are complete when they appear, and extends the ones of an earlier run.
+//! Mounts small tmpfs filesystems that are complete when they appear, and extends those of an earlier run.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -24,31 +24,31 @@ use crate::plan::profile;
 use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
-/// What our tmpfs mounts have.
+/// Attributes of our tmpfs mounts.
 const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
     .union(MountAttributes::NOSUID)
     .union(MountAttributes::NOEXEC);
 
-/// Most of an earlier run's file that is read; the largest has some hundred bytes for each GPU.
+/// Size limit of an earlier run's file; the largest has some hundred bytes for each GPU.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// A tmpfs that waits to be filled and attached.
+/// A tmpfs to fill and attach.
 pub(in crate::apply) struct NewTmpfs<'a> {
-    /// The detached mount; none on kernels without such.
+    /// The detached mount; None on kernels without detached mounts.
     mount: Option<OwnedFd>,
     /// Permission bits of its root.
     pub(in crate::apply) mode: u32,
     files: Cow<'a, [TmpfsFile]>,
 }
 
-/// A tmpfs with an application profile that waits to be attached.
+/// A tmpfs with an application profile, to attach.
 pub(in crate::apply) struct NewProfile<'a> {
     tmpfs: NewTmpfs<'a>,
     minors: &'a [u32],
 }
 
 impl<'a> NewProfile<'a> {
-    /// Makes it; it has a profile only if GPUs are known.
+    /// Creates it; it has a profile only if GPUs are known.
     pub(in crate::apply) fn detached(minors: &'a [u32]) -> Result<Self, Errno> {
         let files = match minors {
             [] => Vec::new(),
@@ -63,7 +63,7 @@ impl<'a> NewProfile<'a> {
         self.tmpfs.mode
     }
 
-    /// Mounts it on a target, or shows the GPUs in the one that an earlier run mounted there.
+    /// Mounts it on a target, or adds the GPUs to the one that an earlier run mounted there.
     pub(in crate::apply) fn mount(
         self,
         target: &Target,
@@ -82,7 +82,7 @@ impl<'a> NewProfile<'a> {
 }
 
 impl<'a> NewTmpfs<'a> {
-    /// Makes it, empty.
+    /// Creates an empty one.
     pub(in crate::apply) fn detached(
         mode: u32,
         files: impl Into<Cow<'a, [TmpfsFile]>>,
@@ -132,7 +132,7 @@ impl<'a> NewTmpfs<'a> {
             fill(&mount)?;
             tree.authority.trust(mount.as_fd()).map_err(failed(place))?;
             match attacher.attach(mount, target, place, journal) {
-                // A sandbox that lets file systems be made, and not attached.
+                // A sandbox that allows making filesystems, but not attaching them.
                 Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
                 done => return done,
             }
@@ -152,7 +152,7 @@ impl<'a> NewTmpfs<'a> {
     }
 }
 
-/// Shows GPUs in the application profile of an earlier run.
+/// Adds GPUs to the application profile of an earlier run.
 fn show_in_profile(
     target: &Target,
     minors: &[u32],
@@ -193,7 +193,7 @@ fn failed(place: &Path) -> impl Fn(Errno) -> Error {
     move |errno| Error::file("mount operation failed", place, errno)
 }
 
-/// The file with an application profile.
+/// Returns the file with an application profile.
 pub(in crate::apply) fn profile_file(content: String) -> TmpfsFile {
     TmpfsFile {
         name: profile::FILE.into(),
@@ -203,7 +203,7 @@ pub(in crate::apply) fn profile_file(content: String) -> TmpfsFile {
 }
 
 impl Target {
-    /// A descriptor of the directory that the target is, to keep in the journal.
+    /// Returns a descriptor of the target directory, for the journal.
     fn directory_itself(&self) -> Result<Rc<OwnedFd>> {
         self.fd
             .try_clone()
@@ -212,7 +212,7 @@ impl Target {
     }
 }
 
-/// Whether a tmpfs as we make them is mounted on a target. One that the caller has mounted too is a volume.
+/// Returns true if a tmpfs like ours is mounted on a target. One that the caller has mounted too is a volume.
 fn is_ours(target: &Target, tree: &Tree<'_>, attacher: &Attacher<'_>) -> Result<bool, Errno> {
     if !attacher.is_mount_with(target, ATTRIBUTES) {
         return Ok(false);
@@ -220,7 +220,7 @@ fn is_ours(target: &Target, tree: &Tree<'_>, attacher: &Attacher<'_>) -> Result<
     tree.authority.is_private_tmpfs(target.fd.as_fd())
 }
 
-/// Makes a file in a mounted tmpfs have a content: created, rewritten or left alone.
+/// Ensures the content of a file in a mounted tmpfs: creates it, rewrites it, or leaves it unchanged.
 fn put(
     dir: &Rc<OwnedFd>,
     reach: Reach,
@@ -282,8 +282,8 @@ fn create(directory: &impl AsFd, file: &TmpfsFile, tree: &Tree<'_>) -> Result<()
         .map_err(|e| errno_of(&e))
 }
 
-/// A file of an earlier run, by reference. What is in its place may be the container's doing: something of another type,
-/// or of any size, or exchanged a moment later.
+/// A file of an earlier run, by reference. The container may have replaced it by a file of another type or any size, or
+/// may do so at any moment.
 struct Earlier<'a> {
     found: OwnedFd,
     descriptors: &'a OwnedFd,
@@ -297,7 +297,7 @@ impl<'a> Earlier<'a> {
         descriptors: &'a OwnedFd,
     ) -> Result<(Self, Vec<u8>), Errno> {
         let found = open_child(directory.as_fd(), name.as_ref())?;
-        // Checked first, since opening a device can be enough to do harm.
+        // Checked first, because opening a device can have side effects.
         if kind(&inroot::stat(found.as_fd())?) != SFlag::S_IFREG {
             return Err(Errno::EEXIST);
         }
@@ -309,7 +309,7 @@ impl<'a> Earlier<'a> {
         Ok((file, bytes))
     }
 
-    /// Opens that very file, whatever has its name meanwhile.
+    /// Reopens that same file, even if its name now leads to another.
     fn reopen(&self, flags: OFlag) -> Result<File, Errno> {
         inroot::reopen(self.descriptors.as_fd(), self.found.as_fd(), flags).map(File::from)
     }

@@ -1,4 +1,4 @@
-//! Copies extended attributes, access lists and security labels among them, from one file to another.
+//! Copies extended attributes, including access lists and security labels, from one file to another.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 /// The kernel's own limits on the list and on a value: XATTR_LIST_MAX, XATTR_SIZE_MAX.
 const LARGEST: usize = 64 << 10;
 
-/// Copies all attributes that this process may read and set; those it may not are left out.
+/// Copies all attributes that this process may read and set; skips the others.
 pub(in crate::apply) fn copy(
     from: BorrowedFd<'_>,
     to: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! Intents in, steps out.
+//! Tests the conversion of intents to steps.
 
 #![allow(clippy::unwrap_used)]
 

@@ -32,8 +32,9 @@ const SYS_CHROOT: u32 = 18;
 
 /// Chooses for a library that has or has not found its program.
 ///
-/// # Errors The process has threads, and either the program was not found, or `process creation failed: the bounding
-/// set lacks …`.
+/// # Errors
+/// The process has threads, and either the program was not found, or `process creation failed: the bounding set lacks
+/// …`.
 pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> Result<Start<'a>> {
     let lost = needed(wanted) & lost_by_execution();
     match program {

@@ -1,32 +1,32 @@
-//! Decides what a device filter says to a request, by running it.
+//! Evaluates a device filter for a request by interpreting it.
 //!
-//! Only what filters are made of is understood: constants, arithmetic without division, jumps, and reading the request.
-//! At anything else, and after too many steps, the answer is that it is not known. Nothing here can go wrong in a worse
-//! way than that, whatever the program is.
+//! Supports only the instructions that filters consist of: constants, arithmetic without division, jumps, and reading
+//! the request. For any other instruction, and after too many steps, the result is unknown; no program can cause a
+//! worse failure.
 
 use crate::host::DeviceNumber;
 use crate::sys::bpf::Instruction;
 
-/// Type of device, as the kernel tells a filter.
+/// Device type, as passed to a filter by the kernel.
 pub(crate) const CHARACTER: u32 = 2;
-/// Ways of access, as the kernel tells a filter.
+/// Access bits, as passed to a filter by the kernel.
 pub(crate) const READ: u32 = 2;
 pub(crate) const WRITE: u32 = 4;
 
-/// A filter with a few thousand rules, each of some ten instructions, is gone through once.
+/// Step limit: enough for a filter with a few thousand rules of some ten instructions.
 const STEPS: usize = 100_000;
 
-/// What a register holds.
+/// Content of a register.
 #[derive(Clone, Copy)]
 enum Value {
-    /// Nothing that can be reasoned about.
+    /// Unknown.
     Unknown,
     Number(u64),
-    /// An address in the request.
+    /// A pointer into the request.
     Request(u64),
 }
 
-/// Whether the program allows the access; `None` if that is not known.
+/// Returns true if the program allows the access; `None` if that is unknown.
 pub(crate) fn decide(
     program: &[Instruction],
     kind: u32,
@@ -43,7 +43,7 @@ pub(crate) fn decide(
     }
 }
 
-/// The number the program ends with.
+/// Returns the program's result.
 fn run(program: &[Instruction], request: &[u8; 12]) -> Option<u64> {
     let mut registers = [Value::Unknown; 16];
     registers[1] = Value::Request(0);
@@ -100,7 +100,7 @@ fn run(program: &[Instruction], request: &[u8; 12]) -> Option<u64> {
     None
 }
 
-/// The other operand: a register, or the constant with its sign.
+/// Returns the other operand: a register, or the sign-extended constant.
 fn operand(instruction: Instruction, registers: &[Value; 16]) -> Value {
     if instruction.code & 0x08 != 0 {
         registers[usize::from(instruction.src())]
@@ -132,9 +132,9 @@ fn load(instruction: Instruction, base: Value, request: &[u8; 12]) -> Option<Val
     Some(Value::Number(u64::from_ne_bytes(word)))
 }
 
-/// `None` for operations that are not understood.
+/// Returns `None` for unsupported operations.
 fn arithmetic(instruction: Instruction, left: Value, right: Value) -> Option<Value> {
-    // Newer kernels use the offset for division and moves that keep the sign.
+    // Newer kernels use the offset for signed division and sign-extending moves.
     if instruction.offset != 0 {
         return None;
     }
@@ -155,7 +155,7 @@ fn arithmetic(instruction: Instruction, left: Value, right: Value) -> Option<Val
     } else {
         (low(left), low(right), 32)
     };
-    // The verifier refuses constants that shift too far; the processor ignores the higher bits of a register.
+    // The verifier rejects constants that shift too far; the CPU ignores the higher bits of a register.
     let by = u32::try_from(right % bits).ok()?;
     let result = match operation {
         0x00 => left.wrapping_add(right),
@@ -175,7 +175,7 @@ fn arithmetic(instruction: Instruction, left: Value, right: Value) -> Option<Val
     Some(Value::Number(if wide { result } else { low(result) }))
 }
 
-/// Whether a conditional jump is taken.
+/// Returns true if a conditional jump is taken.
 fn compare(instruction: Instruction, left: Value, right: Value) -> Option<bool> {
     let (Value::Number(left), Value::Number(right)) = (left, right) else {
         return None;
@@ -203,12 +203,12 @@ fn compare(instruction: Instruction, left: Value, right: Value) -> Option<bool> 
     })
 }
 
-/// The lower half.
+/// Returns the lower half.
 fn low(number: u64) -> u64 {
     number & 0xffff_ffff
 }
 
-/// As a number with a sign, of 64 or of 32 bits.
+/// Converts to a signed number of 64 or 32 bits.
 fn signed(number: u64, wide: bool) -> i64 {
     if wide {
         number.cast_signed()

@@ -1,4 +1,4 @@
-//! Checks extended programs, and the interpreter, against rbpf, an independent implementation.
+//! Tests extended programs, and the interpreter, against rbpf, an independent implementation.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use super::*;
 const BLOCK: u32 = 1;
 const MKNOD: u32 = 1;
 
-/// One line of a runtime's configuration.
+/// One rule of a runtime's configuration.
 #[derive(Clone, Debug)]
 struct Rule {
     kind: Option<u32>,
@@ -28,7 +28,7 @@ impl Rule {
     }
 }
 
-/// A filter in the way runtimes generate them: a prologue, a block for each rule, a default.
+/// Builds a filter as runtimes do: a prologue, a block for each rule, a default.
 fn filter(rules: &[Rule], default: bool) -> Vec<Instruction> {
     let mut program = vec![
         Instruction::new(0x61, 2, 1, 0, 0),
@@ -76,7 +76,7 @@ fn bytes(program: &[Instruction]) -> Vec<u8> {
     bytes
 }
 
-/// What rbpf says the program returns.
+/// Returns rbpf's result.
 fn oracle(program: &[Instruction], kind: u32, access: u32, device: DeviceNumber) -> u64 {
     let mut request = Vec::new();
     for word in [access << 16 | kind, device.major, device.minor] {
@@ -116,7 +116,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         })
 }
 
-/// Any instruction that both sides understand; jumps lead forward by few.
+/// Generates instructions that both sides support; jumps lead forward by a few.
 fn any_instruction() -> impl Strategy<Value = Instruction> {
     let operation = prop::sample::select(vec![
         0x00u8, 0x10, 0x20, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0,
@@ -138,7 +138,7 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
             .prop_map(|(operation, source, class, dst, src, constant)| {
                 let shift = matches!(operation, 0x60 | 0x70 | 0xc0);
                 let constant = if shift { constant & 31 } else { constant };
-                // How far a register may shift is a matter of opinion beyond the width.
+                // Implementations differ in shifts beyond the width.
                 let source = if shift { 0 } else { source };
                 let src = if source == 0 { 0 } else { src };
                 Instruction::new(operation | source | class, dst, src, 0, constant)
@@ -154,7 +154,7 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
         )
             .prop_map(|(condition, source, class, dst, src, offset, constant)| {
                 let src = if source == 0 { 0 } else { src };
-                // In 64-bit comparisons rbpf takes constants as unsigned, the kernel as signed: see the test below.
+                // In 64-bit comparisons rbpf treats constants as unsigned, the kernel as signed: see the test below.
                 let wide = class == 5 && source == 0;
                 let constant = if wide { constant & i32::MAX } else { constant };
                 Instruction::new(condition | source | class, dst, src, offset, constant)
@@ -224,7 +224,7 @@ proptest! {
             .map(|register| Instruction::new(0xb7, register, 0, 0, i32::from(register) - 4))
             .collect();
         program.extend(&body);
-        // Where the last jumps lead.
+        // Targets of the last jumps.
         program.extend([Instruction::new(0xb7, 5, 0, 0, 9); 3]);
         for register in 2..6 {
             program.push(Instruction::new(0xaf, 0, register, 0, 0));
@@ -235,7 +235,7 @@ proptest! {
             decide(&program, kind, access, device),
             Some(oracle(&program, kind, access, device) & 1 == 1)
         );
-        // Every bit, not only the one that decides.
+        // Every bit, including those that do not matter.
         let at = program.len() - 1;
         for bit in [7, 31, 32, 63] {
             let mut shifted = program.clone();
@@ -290,7 +290,7 @@ fn more_rules_than_one_jump_leads_past() {
 }
 
 #[test]
-fn what_is_not_understood_is_not_known() {
+fn unsupported_instructions_are_unknown() {
     let exit = Instruction::new(0x95, 0, 0, 0, 0);
     let one = Instruction::new(0xb7, 0, 0, 0, 1);
     for (name, program) in [
@@ -363,7 +363,7 @@ fn obstacles_are_seen() {
             Some("it uses maps"),
         ),
         (vec![Instruction::new(0xb7, 11, 0, 0, 3)], Some(BLINDED)),
-        // The second half of a constant may look like anything.
+        // The second half of a constant may look like any instruction.
         (
             vec![
                 Instruction::new(0x18, 1, 0, 0, 3),

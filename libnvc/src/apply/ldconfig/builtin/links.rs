@@ -1,4 +1,4 @@
-//! Makes the links by which programs find libraries: from the SONAME to the newest file that has it.
+//! Creates the links by which programs find libraries: from the SONAME to the newest file that has it.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -20,9 +20,9 @@ use crate::error::Error;
 use crate::inroot::{self, Image, identity};
 use crate::ldcache::order;
 
-/// Makes or redirects the link of a library if ldconfig would; whether anything was changed.
+/// Creates or changes the link of a library if ldconfig would; returns true if it did.
 ///
-/// A link that cannot be made does not stop ldconfig either.
+/// A link that cannot be created does not stop ldconfig either.
 pub(super) fn make(
     image: Image<'_>,
     directory: &Directory<'_>,
@@ -62,13 +62,13 @@ fn link_to(
             return Ok(true);
         }
         Err(Errno::EEXIST) => {}
-        // It may be there all the same.
+        // It may already exist.
         Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {}
         Err(errno) => return Err(errno),
     }
     let old = match readlinkat(&*directory.fd, link) {
         Ok(old) => old,
-        // Not a link: the library itself under this name, or another that ldconfig leaves alone.
+        // Not a link: the library itself under this name, or a file that ldconfig does not replace.
         Err(Errno::EINVAL) => return Ok(false),
         Err(errno) => return Err(errno),
     };
@@ -90,7 +90,7 @@ fn link_to(
     journal.other(Box::new(move || {
         let now = readlinkat(&*undo_in, name.as_os_str());
         match now {
-            // No longer a link: not our doing.
+            // No longer a link, so not ours.
             Err(Errno::EINVAL) => return Ok(()),
             Ok(now) if now != *ours => return Ok(()),
             _ => {}
@@ -103,7 +103,7 @@ fn link_to(
     Ok(true)
 }
 
-/// Whether a link leads to a newer library of the same SONAME in the same directory: what an image brings along.
+/// Returns true if a link points to a newer library of the same SONAME in the same directory, which the image contains.
 fn is_newer(image: Image<'_>, directory: &Directory<'_>, old: &OsStr, library: &Library) -> bool {
     let is_name = Path::new(old).components().count() == 1;
     is_name

@@ -1,4 +1,4 @@
-//! Adds directories to the lists by which musl finds libraries.
+//! Adds directories to musl's lists of library directories.
 
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,10 +17,10 @@ use crate::ldcache::musl::{COMPAT32, Loader, NATIVE, extended};
 use crate::path::ContainerPath;
 use crate::read_file;
 
-/// Much more than any list; musl reads it to its end.
+/// Size limit, far above any real list; musl reads it to its end.
 const LONGEST: u64 = 64 << 10;
 
-/// Adds the library directories behind what is listed, and the others of ldconfig's command line before it.
+/// Appends the library directories, and prepends the other directories of ldconfig's command line.
 pub(super) fn update(
     image: Image<'_>,
     authority: &Authority,

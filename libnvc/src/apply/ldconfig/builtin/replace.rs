@@ -1,4 +1,4 @@
-//! Replaces a file of the image as a whole: whoever reads it sees the old one or the new one.
+//! Replaces a file of the image atomically: readers see the old one or the new one.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::apply::journal::Journal;
 use crate::apply::saved_file::{self, SavedFile};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 
-/// Writes a new file in the place of the kept one, which comes back if a later step fails.
+/// Writes a new file in place of the saved one, which is restored if a later step fails.
 pub(super) fn replace(
     kept: SavedFile,
     authority: &Authority,
@@ -50,13 +50,13 @@ pub(super) fn replace(
         })
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that does not exist yet.
 fn write(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Errno> {
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut file = File::from(openat(directory, name, flags, mode)?);
     file.write_all(content).map_err(|e| errno_of(&e))?;
-    // Whatever the directory's default access list says, as ldconfig.
+    // Whatever the directory's default access list, like ldconfig.
     fchmod(&file, mode)
 }
 

@@ -1,4 +1,4 @@
-//! Looks into libraries, by their headers alone, and picks the newest of each name as ldconfig does.
+//! Examines libraries by their headers, and picks the newest of each name like ldconfig.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,16 +19,16 @@ use crate::ldcache::{library, order};
 pub(super) struct Library {
     /// Its name there.
     pub(super) name: Vec<u8>,
-    /// The name by which programs ask for it: that of its link.
+    /// The name that programs ask for, which is that of its link.
     pub(super) soname: Vec<u8>,
-    /// Kind and architecture, as the cache has them.
+    /// Kind and architecture, as in the cache.
     pub(super) flags: i32,
-    /// Whether it is a link that stands for itself, and needs no other.
+    /// True if it is a link that counts as a library, and needs no other link.
     pub(super) is_link: bool,
     pub(super) identity: Identity,
 }
 
-/// The directory's libraries of those names that are looked into: the newest of each SONAME, files before links.
+/// Returns the directory's libraries among the names to examine: the newest of each SONAME, files before links.
 pub(super) fn libraries(image: Image<'_>, directory: &Directory<'_>) -> Vec<Library> {
     let mut best: BTreeMap<Vec<u8>, Library> = BTreeMap::new();
     for name in &directory.names {
@@ -45,7 +45,7 @@ pub(super) fn libraries(image: Image<'_>, directory: &Directory<'_>) -> Vec<Libr
     best.into_values().collect()
 }
 
-/// Whether ldconfig takes one library rather than another of the same SONAME.
+/// Returns true if ldconfig prefers one library to another of the same SONAME.
 fn is_better(one: &Library, other: &Library) -> bool {
     match (one.is_link, other.is_link) {
         (false, true) => true,
@@ -54,7 +54,7 @@ fn is_better(one: &Library, other: &Library) -> bool {
     }
 }
 
-/// The library of a name; none if it is none to ldconfig either.
+/// Returns the library of a name; None if ldconfig would not treat it as one.
 pub(super) fn look_at(
     image: Image<'_>,
     directory: &Directory<'_>,
@@ -100,7 +100,7 @@ fn read(
     directory: &Directory<'_>,
     name: &OsStr,
 ) -> Result<Option<Library>, Failure> {
-    // By reference first and then that very file, since opening a device can be enough to do harm.
+    // By reference first and then reopened, because opening a device can have side effects.
     let mut found = open_child(directory.fd.as_fd(), name)?;
     let is_link = kind(&inroot::stat(found.as_fd())?) == SFlag::S_IFLNK;
     if is_link {
@@ -119,7 +119,7 @@ fn read(
     let soname = library.soname()?.unwrap_or_else(|| name.to_vec());
     let is_link = is_link && library::is_proper_link(name, &soname);
     let soname = if is_link { name.to_vec() } else { soname };
-    // It becomes the name of a link.
+    // The SONAME becomes the name of a link.
     if soname.is_empty() || soname.contains(&b'/') || soname == b"." || soname == b".." {
         return Err(Malformed::Nonsense.into());
     }

@@ -1,12 +1,12 @@
-//! Checks that a name leads to the mount that was just made, before anything is done with what it leads to.
+//! Checks that a name leads to the new mount, before anything is done with that name.
 //!
-//! mount(2) gives no descriptor of the new mount. The descriptor of its mount point stays below it, so the only way to its
-//! root is the mount point's name. A process in another mount namespace that sees the same directory, a second container
-//! with the same volume say, may rename what is a mount point here and nowhere else, and then the name leads to another
-//! mount: that one would be restricted, and the new one would stay writable. So the new mount must be one that was not
-//! there before, and its root must be what was mounted. Its id does not prove that it is new: removing the mount point of an
-//! old one elsewhere frees that one's id, and the next mount gets it. If it is not, the new mount is removed by the descriptor of the
-//! mount point, to which names mean nothing.
+//! mount(2) returns no descriptor of the new mount. The descriptor of its mount point stays below it, so the only way
+//! to its root is the mount point's name. A process in another mount namespace that sees the same directory, such as a
+//! second container with the same volume, may rename it, because it is a mount point only here. The name may then lead
+//! to another mount: that one would be restricted, and the new one would stay writable. So the mount found by name must
+//! be one that did not exist before, and its root must be the expected file. A new id is not sufficient: removing the
+//! mount point of an old mount in another namespace frees its id, and the next mount reuses it. If the check fails, the
+//! new mount is unmounted by the descriptor of the mount point, which is independent of names.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::apply::mount::target::{Target, open_child, replaced};
 use crate::error::{Error, Result};
 use crate::sys::mount;
 
-/// The mounts of this thread's namespace before a new one is made.
+/// The mounts of this thread's namespace before the new one.
 pub(super) struct Before<'a> {
     mounts: HashMap<u64, String>,
     attacher: &'a Attacher<'a>,
@@ -34,8 +34,8 @@ impl<'a> Before<'a> {
         Ok(Self { mounts, attacher })
     }
 
-    /// Opens the root of the mount that was just made on a target, if the target's name leads there and `is_it` says that
-    /// it is what was mounted. Otherwise nothing stays mounted.
+    /// Opens the root of the new mount on a target, if the target's name leads there and `is_it` accepts it. Otherwise
+    /// unmounts it.
     pub(super) fn find(
         &self,
         target: &Target,
@@ -57,32 +57,32 @@ impl<'a> Before<'a> {
         Err(error.with_cleanup(removed.err()))
     }
 
-    /// Whether a descriptor is at the root of a mount that was not there before.
+    /// Returns true if a descriptor refers to the root of a new mount.
     ///
-    /// Before Linux 5.8 nothing says whether it is the root. It is: its name was looked up in a directory of a mount that
-    /// was there before, and one step into another mount leads to its root.
+    /// Before Linux 5.8 the kernel does not report whether it is the root. It is: its name was looked up in a directory
+    /// of an older mount, and one step into another mount leads to its root.
     fn is_new_root(&self, found: BorrowedFd<'_>) -> Result<bool, Errno> {
         let id = self.attacher.mount_id(found)?;
         let is_new = self.new_mounts()?.contains_key(&id);
         Ok(is_new && mount::place(found)?.is_root != Some(false))
     }
 
-    /// The mounts that were not there before.
+    /// Returns the new mounts.
     fn new_mounts(&self) -> Result<HashMap<u64, String>, Errno> {
         let mut mounts = self.attacher.mounts()?;
         mounts.retain(|id, mark| self.mounts.get(id) != Some(mark));
         Ok(mounts)
     }
 
-    /// Removes the new mount from the target, which need not have its name any more.
+    /// Unmounts the new mount from the target, which may have been renamed.
     fn remove(&self, target: &Target) -> Result<(), Errno> {
         let new = self.new_mounts()?;
-        // Whoever removes a mount point in another namespace removes what is mounted on it everywhere.
+        // Removing a mount point in another namespace unmounts it everywhere.
         if new.is_empty() {
             return Ok(());
         }
         fchdir(self.attacher.descriptors)?;
-        // umount2(2) goes from the directory or file that the descriptor is at to the topmost mount on it.
+        // umount2(2) starts at the descriptor's directory or file and unmounts the topmost mount on it.
         umount2(name(target.fd.as_fd()).as_str(), MntFlags::MNT_DETACH)?;
         let now = self.new_mounts()?;
         if new.iter().all(|(id, mark)| now.get(id) == Some(mark)) {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::inroot;
 
-    /// An earlier mount goes just then, and the new one gets its id.
+    /// An earlier mount vanishes at that moment, and the new one gets its id.
     #[test]
     #[ignore = "needs root"]
     fn an_id_that_is_used_again() {
