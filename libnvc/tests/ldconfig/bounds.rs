@@ -85,10 +85,7 @@ pub(crate) fn the_kernels_files_are_not_read() {
             let _ = fs::remove_file(root.join(name)); // one is not there
             symlink(file, root.join(name)).unwrap();
             let why = "it is a file that the kernel makes up";
-            is_refused(
-                root,
-                &format!("ldconfig would block: {name}: {why}"),
-            );
+            is_refused(root, &format!("ldconfig would block: {name}: {why}"));
         }
     }
 }
