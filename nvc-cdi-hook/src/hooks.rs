@@ -4,6 +4,7 @@ mod application_profile;
 mod chmod;
 mod cuda_compat;
 mod device_node_modification;
+mod discover;
 mod driver_proc;
 mod library_path;
 mod merged;

@@ -16,6 +16,7 @@ mod arguments;
 // the container
 mod root;
 mod state;
+mod volume;
 
 // actions
 mod hooks;
@@ -50,21 +51,28 @@ pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
 
 /// A failure: operation, object, cause.
 #[derive(Debug)]
-pub struct Failure(String);
+pub struct Failure {
+    text: String,
+    /// The place is none that a hook may write: the root is read-only, or it is on a volume.
+    is_closed: bool,
+}
 
 impl Failure {
     fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self {
+            text: text.into(),
+            is_closed: false,
+        }
     }
 
     fn of(operation: &str, object: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
-        Self(format!("{operation}: {object}: {cause}"))
+        Self::new(format!("{operation}: {object}: {cause}"))
     }
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -122,7 +130,18 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     let Some(run) = hook.run else {
         return Ok(());
     };
-    run(&given, &container(&given)?, report)
+    let root = container(&given)?;
+    let writable = root.make_writable();
+    let done = run(&given, &root, report);
+    drop(writable);
+    match done {
+        // The container starts without what would have been written there.
+        Err(failure) if failure.is_closed => {
+            report.warning(&failure.to_string());
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// Opens the root of the container in the state on standard input.

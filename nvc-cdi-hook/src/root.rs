@@ -7,12 +7,13 @@ use std::path::{Component, Path, PathBuf};
 
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fchmod, fstat, linkat, open,
-    openat, readlinkat, renameat, statx, symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fchmod, fstat,
+    fstatvfs, linkat, open, openat, readlinkat, renameat, statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_remount};
 
-use crate::{Failure, Result};
+use crate::{Failure, Result, volume};
 
 /// Number of names tried for a temporary file.
 const TRIES: u32 = 100;
@@ -73,7 +74,31 @@ impl Root {
         })
     }
 
-    /// Duplicates the root's descriptor.
+    /// Makes the root's mount writable, if it is read-only, for as long as the result lives. crun makes it read-only before
+    /// it runs hooks.
+    pub(crate) fn make_writable(&self) -> Option<Writable> {
+        let fd = self.root.as_fd().try_clone_to_owned().ok()?;
+        let found = fstatvfs(&fd).ok()?.f_flag;
+        if !found.contains(StatVfsMountFlags::RDONLY) {
+            return None;
+        }
+        let mut flags = MountFlags::BIND;
+        for (has, flag) in [
+            (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+            (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+            (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+            (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+            (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+            (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+        ] {
+            flags.set(flag, found.contains(has));
+        }
+        // Where it cannot be done, what needs it says so.
+        mount_remount(own_name(fd.as_fd()), flags, "").ok()?;
+        Some(Writable { fd, flags })
+    }
+
+    /// Another descriptor of the root.
     pub(crate) fn try_clone(&self) -> Result<OwnedFd> {
         let cloned = self.root.as_fd().try_clone_to_owned();
         cloned.map_err(|error| Failure::of("dup failed", self.path.display(), error))
@@ -133,25 +158,59 @@ impl Root {
         })
     }
 
-    /// Opens a directory; creates missing components with this mode.
+    /// Opens a directory in which something is made; what is missing of the path is made with this mode.
     pub(crate) fn make_directories(&self, path: &Path, mode: u32) -> Result<OwnedFd> {
-        if let Ok(handle) = self.root.resolve(path) {
-            return Ok(handle.into());
-        }
         use std::os::unix::fs::PermissionsExt;
+        if let Ok(handle) = self.root.resolve(path) {
+            return self.own(path, handle.into());
+        }
+        let mut above = path.ancestors().skip(1);
+        if let Some(found) = above.find_map(|above| self.root.resolve(above).ok()) {
+            self.own(path, found.into())?;
+        }
         let permissions = std::fs::Permissions::from_mode(mode);
         let made = self.root.mkdir_all(path, &permissions);
-        made.map(OwnedFd::from)
-            .map_err(|error| self.failure("mkdir failed", path, errno(&error)))
+        let made = made.map_err(|error| self.failure("mkdir failed", path, errno(&error)))?;
+        self.own(path, made.into())
+    }
+
+    /// The same descriptor, if it is of something of the container's own and not of a volume.
+    pub(crate) fn own(&self, path: &Path, found: OwnedFd) -> Result<OwnedFd> {
+        let failed = |errno| self.failure("stat failed", path, errno);
+        let is_own = volume::is_own(self.root.as_fd(), &self.path, found.as_fd());
+        match is_own.map_err(failed)? {
+            true => Ok(found),
+            false => Err(Failure {
+                is_closed: true,
+                ..Failure::new(format!(
+                    "{} in the container is on a volume, which may not be changed",
+                    path.display()
+                ))
+            }),
+        }
     }
 
     /// Describes a failure at a path of the container.
     pub(crate) fn failure(&self, operation: &str, path: &Path, errno: Errno) -> Failure {
-        Failure::of(
-            operation,
-            format_args!("{} in the container", path.display()),
-            errno,
-        )
+        let object = format_args!("{} in the container", path.display());
+        Failure {
+            is_closed: errno == Errno::ROFS,
+            ..Failure::of(operation, object, errno)
+        }
+    }
+}
+
+/// A root that was read-only and will be again.
+#[derive(Debug)]
+pub(crate) struct Writable {
+    fd: OwnedFd,
+    flags: MountFlags,
+}
+
+impl Drop for Writable {
+    fn drop(&mut self) {
+        let flags = self.flags | MountFlags::RDONLY;
+        let _ = mount_remount(own_name(self.fd.as_fd()), flags, "");
     }
 }
 

@@ -300,6 +300,12 @@ const GENERATE: &[Opt] = &[
     )
     .default("separate"),
     opt(
+        "style",
+        Text("STYLE"),
+        "files, or live: the hook finds the driver's files when a container starts",
+    )
+    .default("files"),
+    opt(
         "gids",
         Flag,
         "Record the groups of device nodes; needs engines that know CDI 0.7.0",

@@ -167,6 +167,7 @@ pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options 
             merged: false,
         },
         ldconfig: None,
+        live: false,
         config_search: Vec::new(),
         library_search: Vec::new(),
         csv_files: Vec::new(),

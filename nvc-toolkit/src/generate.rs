@@ -125,7 +125,9 @@ pub struct Options {
     pub hooks: Hooks,
     /// The ldconfig for update-ldcache.
     pub ldconfig: Option<String>,
-    /// Search configuration files only here.
+    /// Name no files of the driver: the hook finds them when a container starts.
+    pub live: bool,
+    /// Look for configuration files here only.
     pub config_search: Vec<PathBuf>,
     /// Search libraries only here.
     pub library_search: Vec<PathBuf>,
@@ -214,7 +216,7 @@ fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> 
     if !options.gids {
         simplify::without_groups(&mut spec);
     }
-    if options.hooks.merged {
+    if options.hooks.merged || options.live {
         simplify::merge_hooks(&mut spec, &options.hooks);
     }
     let is_nothing = |device: &Device| device.name == "all" && device.container_edits.is_empty();

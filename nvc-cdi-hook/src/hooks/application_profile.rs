@@ -17,12 +17,7 @@ const PROFILE: &str = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container
 const MOST: u32 = 64;
 
 pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
-    let dev = Path::new("/dev");
-    let Some(directory) = root.directory(dev)? else {
-        return Ok(());
-    };
-    let minors =
-        minors(directory.as_fd()).map_err(|errno| root.failure("reading failed", dev, errno))?;
+    let minors = minors_of(root)?;
     let mut mask = 0_u64;
     for minor in minors {
         if minor < MOST {
@@ -50,7 +45,16 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// Returns the minor numbers of the character devices `nvidia<digits>`.
+/// The minor numbers of the GPUs that the container has nodes of.
+pub(super) fn minors_of(root: &Root) -> Result<Vec<u32>> {
+    let dev = Path::new("/dev");
+    let Some(directory) = root.directory(dev)? else {
+        return Ok(Vec::new());
+    };
+    minors(directory.as_fd()).map_err(|errno| root.failure("reading failed", dev, errno))
+}
+
+/// The minor numbers of the character devices `nvidia<digits>`.
 fn minors(directory: std::os::fd::BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     let mut minors = Vec::new();
     for entry in Dir::read_from(directory)? {

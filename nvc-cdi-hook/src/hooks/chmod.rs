@@ -32,6 +32,14 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
         if fstat(&found).map_err(failed)?.st_mode & 0o777 == mode {
             continue;
         }
+        // A device node that is mounted is the host's.
+        let found = match root.own(&path, found) {
+            Ok(found) => found,
+            Err(failure) => {
+                report.warning(&failure.to_string());
+                continue;
+            }
+        };
         match rustix::fs::chmod(own_name(found.as_fd()), Mode::from_raw_mode(mode)) {
             Ok(()) => {}
             Err(Errno::PERM | Errno::ACCESS) => {

@@ -26,36 +26,50 @@ const CONF: &str = "/etc/ld.so.conf.d/00-compat-nvidia.conf";
 const LARGEST: u64 = 256 << 20;
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
+    let Some(directory) = directory(given, "", root, report)? else {
+        return Ok(());
+    };
+    let conf = Path::new(CONF);
+    let place = root.place(conf, 0o755)?;
+    let mut text = directory.into_os_string().into_vec();
+    text.push(b'\n');
+    place
+        .write(&text, 0o644)
+        .map_err(|errno| root.failure("write failed", conf, errno))
+}
+
+/// The directory of the image's libraries, if they are wanted. `version` is the driver's, if the arguments do not say.
+pub(super) fn directory(
+    given: &Given,
+    version: &str,
+    root: &Root,
+    report: &mut Report,
+) -> Result<Option<PathBuf>> {
     let value = |name: &str| given.text(name).unwrap_or_default().to_string();
-    let host = Host {
+    let mut host = Host {
         driver: value("host-driver-version"),
         cuda: value("host-cuda-version"),
     };
+    if host.driver.is_empty() {
+        host.driver = version.to_string();
+    }
     if host.driver.is_empty() && host.cuda.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let directory = given
         .text("cuda-compat-container-root")
         .filter(|directory| !directory.is_empty());
     let path = Path::new("/").join(directory.unwrap_or(DIRECTORY));
     let Some(library) = find(root, &path, report)? else {
-        return Ok(());
+        return Ok(None);
     };
     if !is_wanted(&host, &library) {
         report.step(&format!("the driver is as new as {}", library.version));
-        return Ok(());
+        return Ok(None);
     }
-    let conf = Path::new(CONF);
-    let place = root.place(conf, 0o755)?;
-    let mut text = library.directory.into_os_string().into_vec();
-    // A newline in a name would add another line.
-    if text.contains(&b'\n') {
-        return Ok(());
-    }
-    text.push(b'\n');
-    place
-        .write(&text, 0o644)
-        .map_err(|errno| root.failure("write failed", conf, errno))
+    // A line end in a name would make two lines of it.
+    let is_line = !library.directory.as_os_str().as_bytes().contains(&b'\n');
+    Ok(is_line.then_some(library.directory))
 }
 
 /// The host driver's versions; an empty text is unknown.

@@ -21,11 +21,7 @@ const OFF: &str = "ModifyDeviceFiles: 0";
 const LARGEST: u64 = 1 << 20;
 
 pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
-    let host = match std::fs::read(PARAMS) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        host => host.map_err(|error| Failure::of("open failed", PARAMS, error))?,
-    };
-    let Some(text) = changed(&String::from_utf8_lossy(&host)) else {
+    let Some(text) = wanted()? else {
         report.step("the driver does not have programs make device nodes");
         return Ok(());
     };
@@ -40,7 +36,18 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     cover(root, target.as_fd(), text.as_bytes()).map_err(failed)
 }
 
-/// Returns the text with the line changed. None if it has no such line.
+/// The parameters as the container is to see them, if they are not so on the host.
+fn wanted() -> Result<Option<String>> {
+    match std::fs::read(PARAMS) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        host => {
+            let host = host.map_err(|error| Failure::of("open failed", PARAMS, error))?;
+            Ok(changed(&String::from_utf8_lossy(&host)))
+        }
+    }
+}
+
+/// The text with the line changed. None if it has no such line.
 fn changed(text: &str) -> Option<String> {
     if !text.lines().any(|line| line == ON) {
         return None;

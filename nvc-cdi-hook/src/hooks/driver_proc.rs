@@ -5,12 +5,16 @@
 //! them.
 
 use std::collections::HashSet;
+use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use libnvc::HostPath;
+use libnvc::plan::{CapabilityFiles, DriverProc, Intent, What};
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, fstat, fstatfs, major, minor, mkdirat, openat, statat,
+    AtFlags, Dir, FileType, Mode, OFlags, fstat, fstatfs, major, minor, mkdirat, open, openat,
+    statat,
 };
 use rustix::io::Errno;
 
@@ -20,6 +24,7 @@ use crate::arguments::Given;
 use crate::report::Report;
 use crate::root::Root;
 
+const DIRECTORY: &str = "/proc/driver/nvidia";
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
@@ -51,11 +56,37 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// A container's devices by minor number.
+/// The intent that shows the container's GPUs and capabilities, or all of them, with the changed parameters; none where
+/// somebody else has covered the driver's directory.
+pub(super) fn intent(root: &Root, filtered: bool, report: &mut Report) -> Result<Option<Intent>> {
+    let path = Path::new(DIRECTORY);
+    let Some(target) = root.find(path)? else {
+        return Ok(None);
+    };
+    let failed = |errno| root.failure("hiding GPUs failed", path, errno);
+    if !is_the_drivers(path, target.as_fd()).map_err(failed)? {
+        report.step(&format!("{} is not the driver's: it stays", path.display()));
+        return Ok(None);
+    }
+    let mut shown = Shown::of(root)?;
+    if !filtered {
+        shown.is_all = true;
+    }
+    let files = shown.capability_files().paths.into_iter();
+    let files = files.map(|file| HostPath::new(CAPABILITIES).join(file));
+    Ok(Some(Intent::required(What::DriverProc(DriverProc {
+        gpus: shown.gpu_directories().paths,
+        capabilities: CapabilityFiles::Some(files.collect()),
+    }))))
+}
+
+/// The devices that a container has, by their minor numbers.
 #[derive(Debug, Default)]
 struct Shown {
     gpus: HashSet<u32>,
     capabilities: HashSet<u32>,
+    /// Whether everything is shown, whatever the container has.
+    is_all: bool,
 }
 
 /// The wanted content of a directory.
@@ -81,6 +112,7 @@ impl Shown {
             };
             let minors = minors(&found, &majors)
                 .map_err(|errno| root.failure("reading failed", path, errno))?;
+            let minors = confirmed(minors, path, found.as_fd(), &majors);
             if directory == "/dev" {
                 shown.gpus = minors;
                 shown.gpus.retain(|&minor| minor < FIRST_CONTROL);
@@ -91,7 +123,11 @@ impl Shown {
         Ok(shown)
     }
 
-    /// Returns the directories of the container's GPUs.
+    fn has(&self, some: &HashSet<u32>, minor: u32) -> bool {
+        self.is_all || some.contains(&minor)
+    }
+
+    /// The directories of the container's GPUs.
     fn gpu_directories(&self) -> Wanted {
         let mut wanted = Wanted {
             paths: Vec::new(),
@@ -100,7 +136,7 @@ impl Shown {
         for entry in fs::read_dir(GPUS).into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path().join("information")).unwrap_or_default();
             let is_shown =
-                number(&text, "Device Minor").is_some_and(|minor| self.gpus.contains(&minor));
+                number(&text, "Device Minor").is_some_and(|minor| self.has(&self.gpus, minor));
             match entry.file_name().into_string() {
                 Ok(name) if is_shown => wanted.paths.push(name),
                 _ => wanted.is_all = false,
@@ -135,7 +171,7 @@ impl Shown {
             }
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
             let minor = number(&text, "DeviceFileMinor");
-            match minor.is_some_and(|minor| self.capabilities.contains(&minor)) {
+            match minor.is_some_and(|minor| self.has(&self.capabilities, minor)) {
                 true => wanted.paths.push(path),
                 false => wanted.is_all = false,
             }
@@ -161,7 +197,13 @@ fn majors(devices: &str, drivers: &[&str]) -> Vec<u32> {
 
 /// Returns the minor numbers of a directory's character devices of some drivers.
 fn minors(directory: &OwnedFd, majors: &[u32]) -> Result<HashSet<u32>, Errno> {
-    let mut minors = HashSet::new();
+    let nodes = nodes(directory, majors)?.into_iter();
+    Ok(nodes.map(|(minor, _)| minor).collect())
+}
+
+/// A directory's character devices of some drivers: minor numbers and names.
+fn nodes(directory: &OwnedFd, majors: &[u32]) -> Result<Vec<(u32, CString)>, Errno> {
+    let mut nodes = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let Ok(stat) = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
@@ -169,10 +211,44 @@ fn minors(directory: &OwnedFd, majors: &[u32]) -> Result<HashSet<u32>, Errno> {
         };
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
         if is_device && majors.contains(&major(stat.st_rdev)) {
-            minors.insert(minor(stat.st_rdev));
+            nodes.push((minor(stat.st_rdev), entry.file_name().to_owned()));
         }
     }
-    Ok(minors)
+    Ok(nodes)
+}
+
+/// Those of some devices that the host confirms: it has a node of the number, and where the container has the host's own
+/// directory, its device rules let it open that node.
+fn confirmed(
+    minors: HashSet<u32>,
+    path: &Path,
+    found: BorrowedFd<'_>,
+    majors: &[u32],
+) -> HashSet<u32> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(host) = open(path, flags, Mode::empty()) else {
+        return minors;
+    };
+    let nodes = nodes(&host, majors).unwrap_or_default();
+    // The nodes can be elsewhere, in the tree of a driver container.
+    if nodes.is_empty() {
+        return minors;
+    }
+    let is_hosts = fstat(&host).is_ok_and(|host| {
+        fstat(found).is_ok_and(|found| found.st_dev == host.st_dev && found.st_ino == host.st_ino)
+    });
+    let may_open = |name: &CString| {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        !matches!(
+            openat(&host, name.as_c_str(), flags, Mode::empty()),
+            Err(Errno::PERM | Errno::ACCESS)
+        )
+    };
+    let allowed = nodes
+        .into_iter()
+        .filter(|(minor, _)| minors.contains(minor))
+        .filter(|(_, name)| !is_hosts || may_open(name));
+    allowed.map(|(minor, _)| minor).collect()
 }
 
 /// Returns true if a directory of the container is the driver's own: on procfs, or identical to the host's.

@@ -25,57 +25,92 @@ use crate::{Failure, Result};
 const LARGEST_CONF: u64 = 1 << 14;
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
-    let mut folders: Vec<&str> = Vec::new();
+    let folders = folders(given)?;
+    if folders.is_empty() {
+        return Ok(());
+    }
+    let image = Image::open(given, root)?;
+    let compat = compat_directories(root).into_iter();
+    let directories = compat.map(ContainerPath::new).chain(folders);
+    let what = What::LibraryPath(LibraryPath {
+        directories: directories.map(Place::At).collect(),
+    });
+    image.apply(&[Intent::required(what)], root, report)
+}
+
+/// The directories that are asked for, each once.
+pub(super) fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
+    let mut folders: Vec<ContainerPath> = Vec::new();
     for folder in given.list("folder").filter(|folder| !folder.is_empty()) {
         if folder.contains(['\n', '\0']) || !folder.starts_with('/') {
             return Err(Failure::new(format!("invalid --folder {folder:?}")));
         }
+        let folder = ContainerPath::new(folder);
         if !folders.contains(&folder) {
             folders.push(folder);
         }
     }
-    if folders.is_empty() {
-        return Ok(());
+    Ok(folders)
+}
+
+/// The container's image, as libnvc sees it.
+#[derive(Debug)]
+pub(super) struct Image(Container);
+
+impl Image {
+    /// Looks at the image below the root.
+    pub(super) fn open(given: &Given, root: &Root) -> Result<Self> {
+        let ldconfig = given.text("ldconfig-path").filter(|path| !path.is_empty());
+        let ldconfig = match ldconfig {
+            Some(path) => Some(OsString::from(format!("@{}", program(path)?.display()))),
+            None => None,
+        };
+        let found = Container::discover(ContainerConfig {
+            target: Target::Here {
+                root: root.try_clone()?,
+            },
+            image: ImageOptions {
+                ldconfig,
+                ..ImageOptions::default()
+            },
+            compat: CudaCompatMode::Disabled,
+            device_cgroup: false,
+        });
+        found.map(Self).map_err(failure)
     }
-    let ldconfig = given.text("ldconfig-path").filter(|path| !path.is_empty());
-    let ldconfig = match ldconfig {
-        Some(path) => Some(OsString::from(format!("@{}", program(path)?.display()))),
-        None => None,
-    };
-    let failed = |error: libnvc::Error| Failure::new(error.message());
-    let container = Container::discover(ContainerConfig {
-        target: Target::Here {
-            root: root.try_clone()?,
-        },
-        image: ImageOptions {
-            ldconfig,
-            ..ImageOptions::default()
-        },
-        compat: CudaCompatMode::Disabled,
-        device_cgroup: false,
-    })
-    .map_err(failed)?;
-    let compat = compat_directories(root);
-    let directories = compat
-        .iter()
-        .map(String::as_str)
-        .chain(folders.iter().copied());
-    let what = What::LibraryPath(LibraryPath {
-        directories: directories
-            .map(|folder| Place::At(ContainerPath::new(folder)))
-            .collect(),
-    });
-    let placed = placed(root, &folders);
-    let options = ApplyOptions {
-        placed: &placed,
-        ..ApplyOptions::default()
-    };
-    let host = DriverRoot::open(Path::new("/")).map_err(failed)?;
-    let done = apply(&[Intent::required(what)], &host, &container, options).map_err(failed)?;
-    for skipped in done.skipped {
-        report.warning(&skipped.message());
+
+    /// Applies a plan to the image, all or nothing.
+    pub(super) fn apply(&self, intents: &[Intent], root: &Root, report: &mut Report) -> Result<()> {
+        let mut folders: Vec<&ContainerPath> = Vec::new();
+        for intent in intents {
+            if let What::LibraryPath(libraries) = &intent.what {
+                folders.extend(
+                    libraries
+                        .directories
+                        .iter()
+                        .filter_map(|place| match place {
+                            Place::At(path) => Some(path),
+                            Place::Library(_) | Place::Library32(_) | Place::Program(_) => None,
+                        }),
+                );
+            }
+        }
+        let placed = placed(root, &folders);
+        let options = ApplyOptions {
+            placed: &placed,
+            ..ApplyOptions::default()
+        };
+        let host = DriverRoot::open(Path::new("/")).map_err(failure)?;
+        let done = apply(intents, &host, &self.0, options).map_err(failure)?;
+        for skipped in done.skipped {
+            report.warning(&skipped.message());
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+fn failure(error: libnvc::Error) -> Failure {
+    Failure::new(error.message())
 }
 
 /// Returns the host's ldconfig binary rather than a wrapper script.
@@ -119,8 +154,8 @@ fn compat_directories(root: &Root) -> Vec<String> {
     lines.filter(|line| line.starts_with('/')).collect()
 }
 
-/// Returns the files that the engine has mounted in the folders.
-fn placed(root: &Root, folders: &[&str]) -> Vec<ContainerPath> {
+/// The files that are mounted in the folders: what the engine put there.
+fn placed(root: &Root, folders: &[&ContainerPath]) -> Vec<ContainerPath> {
     let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let points = text
@@ -130,7 +165,7 @@ fn placed(root: &Root, folders: &[&str]) -> Vec<ContainerPath> {
     let directories: Vec<PathBuf> = folders
         .iter()
         .filter_map(|folder| {
-            let found = root.find(Path::new(folder)).ok()??;
+            let found = root.find(folder.as_path()).ok()??;
             root.name_of(found.as_fd()).ok()
         })
         .collect();

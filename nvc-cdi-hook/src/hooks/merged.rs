@@ -1,9 +1,15 @@
-//! Runs several hooks in one process: their arguments keep their names, hooks without arguments are flags.
+//! Does the work of several hooks in one process: their arguments keep their names, hooks without arguments are flags.
+//!
+//! All parts become intents of one plan, which libnvc applies: if a part fails that the container needs, everything is
+//! undone; any other part is undone alone, with a warning.
 
-use super::{
-    application_profile, cuda_compat, device_node_modification, driver_proc, library_path, list,
-    symlinks, text,
-};
+use std::path::PathBuf;
+
+use libnvc::ContainerPath;
+use libnvc::plan::{EglProfile, Intent, LibraryPath, Link, Place, What};
+
+use super::library_path::{self, Image};
+use super::{application_profile, cuda_compat, discover, driver_proc, list, symlinks, text};
 use crate::arguments::{Given, Opt};
 use crate::report::Report;
 use crate::root::Root;
@@ -23,14 +29,36 @@ pub(super) const OPTIONS: &[Opt] = &[
     flag("disable-device-node-modification"),
     flag("filter-driver-proc"),
     flag("update-application-profile"),
+    switch("discover", "Find the driver's files now, and mount them"),
+    text("driver-root", "DIR", "Where they are found"),
+    list(
+        "library-search-path",
+        "DIR",
+        "Where libraries are found, below the driver root",
+    ),
+    list(
+        "config-search-path",
+        "DIR",
+        "Where configuration files are found, below the driver root",
+    ),
+    switch("no-ipc", "Find no sockets of daemons"),
+    switch(
+        "explicit-driver-libraries",
+        "Find libraries too that images usually contain themselves",
+    ),
+    list("without", "HOOK", "Leave out this hook's part of the files"),
 ];
 
 const fn flag(name: &'static str) -> Opt {
+    switch(name, "As the hook of this name")
+}
+
+const fn switch(name: &'static str, help: &'static str) -> Opt {
     Opt {
         name,
         value: None,
         is_list: false,
-        help: "As the hook of this name",
+        help,
     }
 }
 
@@ -41,23 +69,61 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
             "arguments of version {version}: this program knows {VERSION}"
         )));
     }
-    let has = |name: &str| given.text(name).is_some();
-    if has("link") {
-        symlinks::run(given, root, report)?;
-    }
-    // Before the library path, which makes the loader search the directory that this adds.
-    cuda_compat::run(given, root, report)?;
-    if has("folder") {
-        library_path::run(given, root, report)?;
-    }
-    if given.flag("disable-device-node-modification") {
-        device_node_modification::run(given, root, report)?;
-    }
-    if given.flag("filter-driver-proc") {
+    let image = Image::open(given, root)?;
+    let intents = intents(given, root, report)?;
+    image.apply(&intents, root, report)?;
+    // The plan's view of procfs always has the changed parameters too.
+    if filters(given) && !changes_parameters(given) {
         driver_proc::run(given, root, report)?;
     }
-    if given.flag("update-application-profile") {
-        application_profile::run(given, root, report)?;
-    }
     Ok(())
+}
+
+fn filters(given: &Given) -> bool {
+    given.flag("filter-driver-proc")
+}
+
+fn changes_parameters(given: &Given) -> bool {
+    given.flag("disable-device-node-modification")
+}
+
+/// Everything that the arguments ask for.
+fn intents(given: &Given, root: &Root, report: &mut Report) -> Result<Vec<Intent>> {
+    let mut found = match given.flag("discover") {
+        true => discover::find(given)?,
+        false => discover::Found::default(),
+    };
+    let is_out = |hook: &str| given.list("without").any(|name| name == hook);
+    let mut intents = std::mem::take(&mut found.intents);
+    if is_out("create-symlinks") {
+        intents.retain(|intent| !matches!(intent.what, What::Link(_)));
+    }
+    for (target, link) in symlinks::pairs(given)? {
+        intents.push(Intent::best_effort(What::Link(Link {
+            at: Place::At(ContainerPath::new(link)),
+            target: PathBuf::from(target),
+        })));
+    }
+    let mut folders = library_path::folders(given)?;
+    if !is_out("update-ldcache") {
+        folders.append(&mut found.folders);
+    }
+    if !is_out("enable-cuda-compat") {
+        let compat = cuda_compat::directory(given, &found.version, root, report)?;
+        folders.splice(0..0, compat.map(ContainerPath::new));
+    }
+    if !folders.is_empty() {
+        intents.push(Intent::required(What::LibraryPath(LibraryPath {
+            directories: folders.into_iter().map(Place::At).collect(),
+        })));
+    }
+    if changes_parameters(given) {
+        intents.extend(driver_proc::intent(root, filters(given), report)?);
+    }
+    if given.flag("update-application-profile") {
+        let minors = application_profile::minors_of(root)?;
+        let profile = (!minors.is_empty()).then(|| What::EglProfile(EglProfile { minors }));
+        intents.extend(profile.map(Intent::best_effort));
+    }
+    Ok(intents)
 }

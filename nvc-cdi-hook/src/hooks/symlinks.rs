@@ -9,11 +9,7 @@ use crate::root::Root;
 use crate::{Failure, Result};
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
-    let links: Vec<&str> = given.list("link").collect();
-    let pairs: Vec<(&str, &str)> = links
-        .iter()
-        .map(|link| parse(link))
-        .collect::<Result<_>>()?;
+    let pairs = pairs(given)?;
     let mut seen = HashSet::new();
     for (target, link) in pairs {
         if !seen.insert((target, link)) {
@@ -21,12 +17,21 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
         }
         report.step(&format!("linking {link} to {target}"));
         let path = Path::new("/").join(link);
-        let place = root.place(&path, 0o755)?;
-        place
-            .link(target)
-            .map_err(|errno| root.failure("symlink failed", &path, errno))?;
+        let made = root.place(&path, 0o755).and_then(|place| {
+            let made = place.link(target);
+            made.map_err(|errno| root.failure("symlink failed", &path, errno))
+        });
+        match made {
+            Err(failure) if failure.is_closed => report.warning(&failure.to_string()),
+            made => made?,
+        }
     }
     Ok(())
+}
+
+/// The links that are asked for: target and link.
+pub(super) fn pairs(given: &Given) -> Result<Vec<(&str, &str)>> {
+    given.list("link").map(parse).collect()
 }
 
 /// Splits `TARGET::LINK`.

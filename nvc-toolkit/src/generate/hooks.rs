@@ -49,11 +49,16 @@ impl HookProgram {
 impl Hooks {
     /// Adds a hook, unless it is disabled.
     pub(super) fn add(&self, name: &str, arguments: Vec<String>, edits: &mut Edits) {
-        let is_off =
-            OFF.contains(&name) || self.disabled.contains(name) || self.disabled.contains("all");
-        if self.enabled.contains(name) || !is_off {
+        if !self.is_off(name) {
             edits.hooks.push(self.program.hook(name, arguments));
         }
+    }
+
+    /// Whether a hook is left out.
+    pub(super) fn is_off(&self, name: &str) -> bool {
+        let is_off =
+            OFF.contains(&name) || self.disabled.contains(name) || self.disabled.contains("all");
+        is_off && !self.enabled.contains(name)
     }
 }
 

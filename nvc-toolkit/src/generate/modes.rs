@@ -12,8 +12,8 @@ use libnvc::render::cdi as rendered;
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
 use super::driver::{self, nodes, written};
-use super::{Driver, Found, Mode, Naming, Options, devices, ids};
-use crate::cdi::{Device, DeviceNode, Edits};
+use super::{Found, Mode, Naming, Options, devices, ids};
+use crate::cdi::{Device, DeviceNode, Edits, Hook};
 use crate::csv;
 use crate::gated;
 use crate::image::features::Feature;
@@ -29,6 +29,11 @@ const MOST_CHANNELS: u32 = 1 << 20;
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
 pub(super) fn find(options: &Options) -> Result<Found> {
+    if options.live && !matches!(options.mode, Mode::Auto | Mode::Nvml) {
+        let text =
+            "a live specification is one of mode nvml: others have no files to find at start";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
     match options.mode {
         Mode::Auto => auto(options),
         Mode::Csv => csv(options),
@@ -44,6 +49,9 @@ pub(super) fn find(options: &Options) -> Result<Found> {
 }
 
 fn auto(options: &Options) -> Result<Found> {
+    if options.live {
+        return nvml(options);
+    }
     if Path::new("/dev/dxg").exists() {
         return wsl(options);
     }
@@ -71,7 +79,10 @@ fn nvml(options: &Options) -> Result<Found> {
     let is_none = chosen.is_none();
     let chosen = chosen.unwrap_or_default();
     let mut missing = chosen.missing;
-    let mut driver = driver::files(options, version.as_deref())?;
+    let mut driver = match options.live {
+        true => DriverInfo::default(),
+        false => driver::files(options, version.as_deref())?,
+    };
     driver.devices = host_nodes::of_specification(&dev_root, &mut missing);
     let host = Host {
         root: driver::root(options),
@@ -80,7 +91,11 @@ fn nvml(options: &Options) -> Result<Found> {
         chosen: chosen.gpus,
         grants: Ok(chosen.grants),
     };
-    let content = plan::plan(&driver::request(), &host)?;
+    let mut request = driver::request();
+    if options.live {
+        request.policy.cuda_compat = CudaCompatMode::Disabled;
+    }
+    let content = plan::plan(&request, &host)?;
     let content = rendered::content(&content, &driver::rendering(options));
     let named = |device| devices::named(options, device);
     let devices: Vec<Device> = match is_none {
@@ -103,13 +118,53 @@ fn nvml(options: &Options) -> Result<Found> {
         gpus: info.gpus,
     });
     let is_missing = |path| format!("{path} is missing");
+    let mut common = written(content.common, options);
+    if options.live {
+        common.hooks.insert(0, live_hook(options));
+    }
     Ok(Found {
         devices,
-        common: written(content.common, options),
+        common,
         parts,
         warnings: missing.into_iter().map(is_missing).collect(),
         driver,
     })
+}
+
+/// The part of the merged hook that finds the driver's files.
+fn live_hook(options: &Options) -> Hook {
+    let mut words = vec!["--discover".to_owned()];
+    let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
+    let root = driver::root(options);
+    if root != Path::new("/") {
+        add("--driver-root", &root.to_string_lossy());
+    }
+    for (option, paths) in [
+        ("--library-search-path", &options.library_search),
+        ("--config-search-path", &options.config_search),
+    ] {
+        for path in paths {
+            add(option, &path.to_string_lossy());
+        }
+    }
+    if let Some(path) = &options.ldconfig {
+        add("--ldconfig-path", path);
+    }
+    for hook in ["create-symlinks", "enable-cuda-compat", "update-ldcache"] {
+        if options.hooks.is_off(hook) {
+            add("--without", hook);
+        }
+    }
+    let flags = [
+        ("--no-ipc", options.flags.no_ipc),
+        (
+            "--explicit-driver-libraries",
+            options.flags.explicit_driver_libraries,
+        ),
+    ];
+    let given = flags.iter().filter(|(_, given)| *given);
+    words.extend(given.map(|(option, _)| option.to_string()));
+    options.hooks.program.hook("discover", words)
 }
 
 fn management(options: &Options) -> Result<Found> {

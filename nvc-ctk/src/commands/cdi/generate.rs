@@ -33,7 +33,7 @@ pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     let output = line.text("output");
     let target = (!output.is_empty()).then(|| file::output(Path::new(output), format));
     let most = most_recent(line)?;
-    if options.hooks.merged {
+    if options.hooks.merged || options.live {
         check_merged(&options.hooks.program.path)?;
     }
     let made = match (generate(&options), &target) {
@@ -92,9 +92,8 @@ pub(super) fn check_merged(program: &str) -> Result<()> {
         .args(words)
         .stdin(Stdio::null())
         .output();
-    let knows = output.is_ok_and(|output| {
-        String::from_utf8_lossy(&output.stdout).contains("--filter-driver-proc")
-    });
+    let knows =
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("--discover"));
     if knows {
         return Ok(());
     }
@@ -136,6 +135,11 @@ pub(super) fn options(line: &Line) -> Result<Options> {
             .given("ldconfig-path")
             .filter(|path| !path.is_empty())
             .map(String::from),
+        live: match line.text("style") {
+            "files" => false,
+            "live" => true,
+            other => return Err(invalid(format!("invalid --style value: {other}"))),
+        },
         config_search: absolute(line, "config-search-path")?,
         library_search: absolute(line, "library-search-path")?,
         csv_files: line.list("csv.file").iter().map(PathBuf::from).collect(),

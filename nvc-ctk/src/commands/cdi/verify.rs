@@ -79,7 +79,7 @@ fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
         return add("the command line in its comment is not understood".into());
     };
     let options = command::options(&line).inspect(|options| {
-        if options.hooks.merged
+        if (options.hooks.merged || options.live)
             && let Err(error) = command::check_merged(&options.hooks.program.path)
         {
             add(error.message());

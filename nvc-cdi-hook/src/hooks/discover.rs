@@ -1,0 +1,96 @@
+//! Finds the driver's files when a container starts, for specifications that do not list them (`--style=live`).
+//!
+//! The version is that of the loaded kernel module. NVML is not asked: this process is in the container's cgroup
+//! already, and may not open any GPU but the container's.
+
+use std::path::Path;
+
+use libnvc::host::everything::{self, FileSearch};
+use libnvc::host::{DriverRoot, procfs};
+use libnvc::options::CudaCompatMode;
+use libnvc::plan::{self, Intent, Mount, Place, What};
+use libnvc::request::{Capabilities, Placement, Policy, Request};
+use libnvc::{ContainerPath, HostPath};
+
+use crate::arguments::Given;
+use crate::{Failure, Result};
+
+/// The driver's files, as intents.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Mounts and links.
+    pub(super) intents: Vec<Intent>,
+    /// The directories of the libraries.
+    pub(super) folders: Vec<ContainerPath>,
+    /// The driver's version.
+    pub(super) version: String,
+}
+
+/// Finds the files of the driver that is loaded.
+pub(super) fn find(given: &Given) -> Result<Found> {
+    let failed = |error: libnvc::Error| Failure::new(error.message());
+    let top = given.text("driver-root").filter(|path| !path.is_empty());
+    let top = Path::new(top.unwrap_or("/"));
+    let host = DriverRoot::open(Path::new("/")).map_err(failed)?;
+    let version = procfs::module_version(&host).ok_or_else(|| {
+        Failure::new("the driver's version is unknown: no /proc/driver/nvidia/version; is the module loaded?")
+    })?;
+    let paths = |name: &str| given.list(name).map(HostPath::new).collect();
+    let search = FileSearch {
+        libraries: paths("library-search-path"),
+        configuration: paths("config-search-path"),
+        explicit: given.flag("explicit-driver-libraries"),
+        no_sockets: given.flag("no-ipc"),
+        ..FileSearch::default()
+    };
+    let root = DriverRoot::open(top).map_err(failed)?;
+    let driver = everything::find(&root, &version, &search).map_err(failed)?;
+    let mut found = Found {
+        version,
+        ..Found::default()
+    };
+    for intent in plan::of_driver(&driver, &request()) {
+        found.take(intent, top);
+    }
+    Ok(found)
+}
+
+/// All files, at the places that they have on the host.
+fn request() -> Request {
+    Request {
+        capabilities: Capabilities::all(),
+        policy: Policy {
+            cuda_compat: CudaCompatMode::Disabled,
+            placement: Placement::AsHost,
+            ..Policy::default()
+        },
+        ..Request::default()
+    }
+}
+
+impl Found {
+    /// Keeps mounts, links and library directories. Sources become paths below the host's root, where procfs is too.
+    fn take(&mut self, intent: Intent, top: &Path) {
+        let need = intent.need;
+        match intent.what {
+            What::Mount(mount) => {
+                let source = HostPath::new(mount.source.below(top));
+                let what = What::Mount(Mount { source, ..mount });
+                self.intents.push(Intent { need, what });
+            }
+            What::Link(_) => self.intents.push(intent),
+            What::LibraryPath(libraries) => {
+                let paths = libraries.directories.into_iter();
+                self.folders.extend(paths.filter_map(|place| match place {
+                    Place::At(path) => Some(path),
+                    Place::Library(_) | Place::Library32(_) | Place::Program(_) => None,
+                }));
+            }
+            What::Device(_)
+            | What::CudaCompat(_)
+            | What::DriverProc(_)
+            | What::EglProfile(_)
+            | What::Env(_) => {}
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Tells volumes from what is the container's own: nothing is made on a volume, which is the host's or others'.
+//!
+//! The image chooses by its links where a hook writes. The container's own are the root's mount, and a tmpfs that the
+//! runtime mounted at /dev, /run or /tmp for this container alone. In a user namespace the kernel decides instead: the
+//! hook has the rights of the container's root there, and no others.
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, StatxFlags, fstat, fstatfs, major, minor, statx};
+use rustix::io::Errno;
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+const OWN: [&str; 3] = ["dev", "run", "tmp"];
+/// The user ids of a process in no user namespace but the first.
+const ALL_IDS: [&str; 3] = ["0", "0", "4294967295"];
+
+/// Whether something may be made in a directory below a root.
+pub(crate) fn is_own(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    directory: BorrowedFd<'_>,
+) -> Result<bool, Errno> {
+    let of_root = mount_id(root)?;
+    let of_directory = mount_id(directory)?;
+    if of_root == of_directory || !is_first_namespace() {
+        return Ok(true);
+    }
+    let is_tmpfs = u64::try_from(fstatfs(directory)?.f_type) == Ok(TMPFS_MAGIC);
+    if !is_tmpfs {
+        return Ok(false);
+    }
+    let device = fstat(directory)?.st_dev;
+    let device = format!("{}:{}", major(device), minor(device));
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    Ok(is_private(
+        &String::from_utf8_lossy(&table),
+        path,
+        &device,
+        of_directory,
+    ))
+}
+
+/// Whether the mount of a tmpfs is of all of it, at a usual place, and no mount outside the root shows the same.
+fn is_private(table: &str, root: &Path, device: &str, id: u64) -> bool {
+    let mut is_usual = false;
+    for line in table.lines() {
+        let fields: Vec<&str> = line.split(' ').take(5).collect();
+        let [number, _, of, top, point] = fields.as_slice() else {
+            continue;
+        };
+        if *of != device {
+            continue;
+        }
+        let Ok(below) = Path::new(point).strip_prefix(root) else {
+            return false;
+        };
+        let is_this = number.parse() == Ok(id);
+        is_usual |= is_this && *top == "/" && OWN.iter().any(|own| below.starts_with(own));
+    }
+    is_usual
+}
+
+/// The number of the mount; before Linux 5.8, that of the device.
+fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let found = statx(fd, "", AtFlags::EMPTY_PATH, flags)?;
+    let knows = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    let device = (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor);
+    Ok(if knows { found.stx_mnt_id } else { device })
+}
+
+fn is_first_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(ALL_IDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "20 1 8:1 / / rw - ext4 x rw\n30 20 0:40 / /b/rootfs/dev rw - tmpfs t rw\n\
+        31 20 0:41 / /b/rootfs/dev/shm rw - tmpfs t rw\n32 20 0:41 / /var/lib/pod rw - tmpfs t rw\n\
+        33 20 0:42 /sub /b/rootfs/run rw - tmpfs t rw\n34 20 0:43 / /b/rootfs/data rw - tmpfs t rw\n";
+
+    #[test]
+    fn only_a_tmpfs_for_this_container_is_its_own() {
+        let is = |device, id| is_private(TABLE, Path::new("/b/rootfs"), device, id);
+        assert!(is("0:40", 30));
+        assert!(!is("0:41", 31), "another container has it too");
+        assert!(!is("0:42", 33), "a part of a tmpfs");
+        assert!(!is("0:43", 34), "a volume");
+    }
+}

@@ -1,0 +1,92 @@
+//! One system call of the merged hook fails, each in turn: everything is done, or nothing is left of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nvc_testkit::cli::{Outcome, Run};
+use nvc_testkit::faults::{self, Effect, Fault, Report};
+use nvc_testkit::harness;
+use nvc_testkit::hostile::{Layout, Mounted, Root};
+use nvc_testkit::machine::{self, Scratch};
+use nvc_testkit::mounts;
+use nvc_testkit::syscalls;
+use nvc_testkit::tree::Tree;
+use nvc_tests::arena::Arena;
+
+use super::hooks;
+use super::hostile::line;
+
+/// How the hook ended, and its calls.
+fn tried(arena: &Arena, fault: Option<&Fault>) -> (Outcome, Report) {
+    let root = Root {
+        layout: Layout::Debian,
+        mounted: Mounted::Bind,
+        spots: Vec::new(),
+    };
+    let path = arena.build(&root).unwrap();
+    let look = || {
+        let files = arena.inside().run(|| Tree::of(&path)).unwrap().unwrap();
+        (files, mounts::numbered(arena.inside().pid()).unwrap())
+    };
+    let (files, mounted) = look();
+    let (outcome, report) = run(arena, &path, fault);
+    let (files_now, mounted_now) = look();
+    if outcome.status != Some(0) {
+        let changes = files_now.changes_since(&files);
+        assert!(changes.is_empty(), "{fault:?}: {changes:#?} {outcome:#?}");
+        assert_eq!(mounted_now, mounted, "{fault:?}: {outcome:#?}");
+    }
+    arena.clear().unwrap();
+    arena.host_is_unchanged().unwrap();
+    (outcome, report)
+}
+
+fn run(arena: &Arena, root: &Path, fault: Option<&Fault>) -> (Outcome, Report) {
+    let scratch = Scratch::new().unwrap();
+    let words = hooks().into_iter().next_back().unwrap();
+    let line = line(&scratch, root, &words);
+    let report = scratch.join("report");
+    let command = faults::command(fault, &report).unwrap();
+    let outcome = arena.inside().run(|| {
+        let run = Run::other(command.get_program()).args(command.get_args());
+        run.args(&line).outcome().unwrap()
+    });
+    let outcome = outcome.unwrap();
+    let report =
+        Report::read(&report).unwrap_or_else(|error| panic!("{fault:?}: {error}: {outcome:?}"));
+    (outcome, report)
+}
+
+pub(super) fn failing_calls() {
+    machine::driver();
+    let arena = Arena::new().unwrap();
+    let (outcome, report) = tried(&arena, None);
+    assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+    // A failure of these ends any program in the C library, which undoes nothing.
+    let memory = ["mmap", "munmap", "madvise", "mprotect", "mremap"].map(syscalls::number);
+    let of_task = |(task, calls): (&String, &Vec<i64>)| {
+        let places = (0..).zip(calls.clone());
+        let places = places.filter(|(_, number)| !memory.contains(&Some(*number)));
+        let places: Vec<_> = places.map(|(place, _)| (task.clone(), place)).collect();
+        places
+    };
+    let all: Vec<(String, usize)> = report.calls.iter().flat_map(of_task).collect();
+    // In steps of a number that has no factor in common with most loops of the program.
+    let step = (all.len() / harness::cases(60, all.len())).max(1) | 1;
+    let mut endings = BTreeMap::<Option<i32>, usize>::new();
+    for (task, call) in all.iter().step_by(step) {
+        let fault = Fault {
+            task: task.clone(),
+            call: *call,
+            effect: Effect::Fails(Errno::EIO),
+        };
+        let (outcome, _) = tried(&arena, Some(&fault));
+        *endings.entry(outcome.status).or_default() += 1;
+    }
+    println!("{} calls, every {step}th failed: {endings:?}", all.len());
+    assert!(
+        endings.contains_key(&Some(0)) && endings.contains_key(&Some(1)),
+        "{endings:?}"
+    );
+}

@@ -1,0 +1,94 @@
+//! The hooks of CDI specifications: on hostile roots, against racers, with failing system calls, and under real runtimes.
+#![allow(clippy::unwrap_used)]
+
+mod faults;
+mod hostile;
+mod runtimes;
+
+use std::process::ExitCode;
+
+use nvc_testkit::harness::Need::{Command, Root};
+use nvc_testkit::harness::{self, Test, test};
+use nvc_testkit::machine;
+
+fn main() -> ExitCode {
+    let mut tests: Vec<Test> = vec![
+        test("hostile_trees", &[Root], hostile::trees),
+        test("races", &[Root], hostile::races),
+        test("failing_calls", &[Root], faults::failing_calls),
+    ];
+    for runtime in ["runc", "crun"] {
+        let named = |name: &str, run: fn(&str)| {
+            test(
+                format!("{name}_{runtime}"),
+                &[Root, Command(runtime)],
+                move || run(runtime),
+            )
+        };
+        tests.extend([
+            named("a_live_specification", runtimes::a_live_specification),
+            named("a_driver_update", runtimes::a_driver_update),
+            named(
+                "a_failure_undoes_everything",
+                runtimes::a_failure_undoes_everything,
+            ),
+            named("a_read_only_root", runtimes::a_read_only_root),
+            named("volumes_stay", runtimes::volumes_stay),
+            named(
+                "a_masked_directory_stays",
+                runtimes::a_masked_directory_stays,
+            ),
+        ]);
+    }
+    harness::main(tests)
+}
+
+/// The arguments of each hook, as `cdi generate` writes them for the simulated driver.
+fn hooks() -> Vec<Vec<String>> {
+    let driver = machine::driver();
+    let library = driver.fill("/LIB/libcuda.so.VER");
+    let folder = driver.fill("/LIB");
+    let link = |name: &str| format!("{}::{folder}/{name}", library.rsplit('/').next().unwrap());
+    let links = [
+        "--link".into(),
+        link("libcuda.so.1"),
+        "--link".into(),
+        link("x/y/libcuda.so"),
+    ];
+    let compat = driver.fill("--host-driver-version=VER");
+    let folders = ["--folder".to_owned(), folder];
+    let merged = |more: &[String]| {
+        let mut words = vec!["merged".to_owned(), "--version=1".into(), compat.clone()];
+        words.extend_from_slice(more);
+        for flag in [
+            "--disable-device-node-modification",
+            "--filter-driver-proc",
+            "--update-application-profile",
+        ] {
+            words.push(flag.into());
+        }
+        words
+    };
+    let one = |name: &str, words: &[String]| [&[name.to_owned()], words].concat();
+    let root = format!("--driver-root={}", driver.root().display());
+    let modes = [
+        "--mode",
+        "755",
+        "--path",
+        "/usr/bin",
+        "--path",
+        "/dev/nvidia0",
+    ];
+    vec![
+        one("create-symlinks", &links),
+        one("update-ldcache", &folders),
+        one("create-soname-symlinks", &folders),
+        one("enable-cuda-compat", &["--host-driver-version=1.0".into()]),
+        one("disable-device-node-modification", &[]),
+        one("filter-driver-proc", &[]),
+        one("update-application-profile", &[]),
+        one("chmod", &modes.map(String::from)),
+        merged(&[&links[..], &folders].concat()),
+        merged(&["--discover".into(), root]),
+    ]
+}

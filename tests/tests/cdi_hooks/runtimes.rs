@@ -1,0 +1,249 @@
+//! Hooks under real runtimes: live specifications, undoing, read-only roots, volumes, masks.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nvc_testkit::cli::{self, Outcome, Run};
+use nvc_testkit::driver;
+use nvc_testkit::machine::{self, Scratch};
+use nvc_testkit::profile::Profile;
+use nvc_testkit::rootfs::{self, Layout};
+use serde_json::{Value, json};
+
+/// What the container's process prints.
+const LOOK: &str = "cd /proc/driver/nvidia; cat params; cd gpus; echo gpus *; ls -l /usr/lib/x86_64-linux-gnu; \
+    cat /proc/self/mountinfo; cat /etc/nvidia/nvidia-application-profiles-rc.d/*";
+
+struct Bundle {
+    scratch: Scratch,
+    config: Value,
+    /// Shell text that is run in the runtime's mount namespace beforehand.
+    before: String,
+}
+
+impl Bundle {
+    /// A container with GPU 0 and these hooks.
+    fn new(hooks: &[Vec<String>]) -> Self {
+        machine::driver();
+        let scratch = Scratch::new().unwrap();
+        let root = scratch.join("bundle/rootfs");
+        rootfs::Builder::new(Layout::Debian).build(root).unwrap();
+        let program = cli::beside("nvidia-cdi-hook").unwrap();
+        let hook = |words: &Vec<String>| {
+            let words = [&["nvidia-cdi-hook".to_owned()], words.as_slice()].concat();
+            json!({ "path": program, "args": words, "env": ["NVIDIA_CTK_DEBUG=false"] })
+        };
+        let hooks: Vec<Value> = hooks.iter().map(hook).collect();
+        let mount = |place: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": place, "type": kind, "source": source, "options": options });
+        let config = json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "terminal": false, "user": { "uid": 0, "gid": 0 }, "args": ["sh", "-c", LOOK],
+                "env": ["PATH=/usr/bin:/bin"], "cwd": "/", "noNewPrivileges": true,
+            },
+            "root": { "path": "rootfs", "readonly": false },
+            "mounts": [
+                // With the simulated driver that is mounted in it.
+                mount("/proc", "bind", "/proc", &["rbind"]),
+                mount("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755", "size=65536k"]),
+            ],
+            "hooks": { "createContainer": hooks },
+            "linux": {
+                "namespaces": [{ "type": "mount" }],
+                "devices": [{ "path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0 }],
+            },
+            // crun sends the output of hooks to /dev/null.
+            "annotations": { "run.oci.hooks.stderr": scratch.join("stderr") },
+        });
+        Self {
+            scratch,
+            config,
+            before: "true".into(),
+        }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.scratch.join("bundle/rootfs")
+    }
+
+    /// Runs the container to its end, in a mount namespace of its own.
+    fn run(&self, runtime: &str) -> Outcome {
+        let path = self.scratch.join("bundle");
+        let config = serde_json::to_vec(&self.config).unwrap();
+        fs::write(path.join("config.json"), config).unwrap();
+        let state = self.scratch.join("state");
+        // crun knows no machine with both versions of cgroups mounted.
+        let script = format!(
+            "umount /sys/fs/cgroup/unified 2>/dev/null; {} && cd \"$1\" && exec \"$0\" --root \"$2\" run \"$3\"",
+            self.before
+        );
+        let own = self
+            .scratch
+            .path()
+            .file_name()
+            .unwrap()
+            .display()
+            .to_string();
+        let name = format!("nvc-cdi-{runtime}-{}-{own}", std::process::id());
+        let run = Run::other("unshare").args(["--mount", "--propagation", "private", "sh", "-c"]);
+        let run = run.args([script.as_str(), runtime]).args([path, state]);
+        run.args([name]).outcome().unwrap()
+    }
+
+    #[track_caller]
+    fn succeeds(&self, runtime: &str) -> String {
+        let outcome = self.run(runtime);
+        let hooks = fs::read_to_string(self.scratch.join("stderr")).unwrap_or_default();
+        assert_eq!(outcome.status, Some(0), "{hooks} {outcome:#?}");
+        outcome.stdout
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(String::from).collect()
+}
+
+/// The hook of a live specification on a driver root.
+fn live(root: &str) -> Vec<String> {
+    words(&format!(
+        "merged --version=1 --discover --driver-root {root} --disable-device-node-modification \
+         --filter-driver-proc --update-application-profile"
+    ))
+}
+
+#[track_caller]
+fn sees(seen: &str, texts: &[&str]) {
+    for text in texts {
+        assert!(seen.contains(text), "{text}: {seen}");
+    }
+}
+
+pub(super) fn a_live_specification(runtime: &str) {
+    let driver = machine::driver();
+    let bundle = Bundle::new(&[live(&driver.root().display().to_string())]);
+    let seen = bundle.succeeds(runtime);
+    let library = driver.fill("/libcuda.so.VER");
+    sees(
+        &seen,
+        &[
+            "ModifyDeviceFiles: 0",
+            "gpus 0000:3b:00.0\n",
+            &library,
+            "EGLVisibleDGPUDevices\", 0x1",
+        ],
+    );
+    let link = driver.fill("libcuda.so.1 -> libcuda.so.VER");
+    sees(&seen, &[&link]);
+    let of_driver = seen.lines().filter(|line| line.contains(" /usr/lib/x86"));
+    for line in of_driver {
+        assert!(line.contains(" ro,nosuid,nodev"), "{line}");
+    }
+    let cache = fs::read(bundle.root().join("etc/ld.so.cache")).unwrap();
+    assert!(String::from_utf8_lossy(&cache).contains("libcuda.so.1"));
+}
+
+/// The same specification, before and after the driver's root has another version.
+pub(super) fn a_driver_update(runtime: &str) {
+    let scratch = Scratch::new().unwrap();
+    let top = scratch.join("driver");
+    fs::create_dir(&top).unwrap();
+    let mut bundle = Bundle::new(&[live(&top.display().to_string())]);
+    for version in ["570.133.20", "575.57.08"] {
+        let profile = Profile {
+            driver: version.into(),
+            ..Profile::default()
+        };
+        let built = scratch.join(version);
+        driver::Builder::new(profile).build(&built).unwrap();
+        let (built, top) = (built.display(), top.display());
+        bundle.before = format!(
+            "mount --rbind {built} {top} && umount /proc/driver && mount --bind {built}/proc/driver /proc/driver"
+        );
+        let seen = bundle.succeeds(runtime);
+        sees(
+            &seen,
+            &[
+                &format!("/libcuda.so.{version}"),
+                &format!("libcuda.so.1 -> libcuda.so.{version}"),
+            ],
+        );
+    }
+}
+
+/// The last part fails; of what the others did nothing is left.
+pub(super) fn a_failure_undoes_everything(runtime: &str) {
+    let driver = machine::driver().root().display().to_string();
+    let mut hook = live(&driver);
+    hook.extend(words("--ldconfig-path /bin/false --link a::/etc/new-link"));
+    let bundle = Bundle::new(&[hook]);
+    let before = nvc_testkit::tree::Tree::of(&bundle.root()).unwrap();
+    let outcome = bundle.run(runtime);
+    assert_ne!(outcome.status, Some(0), "{outcome:#?}");
+    let after = nvc_testkit::tree::Tree::of(&bundle.root()).unwrap();
+    // What the runtime itself makes is no business of ours.
+    let ours = |change: &&String| change.contains("etc") || change.contains("usr");
+    let changes = after.changes_since(&before);
+    assert_eq!(changes.iter().find(ours), None, "{changes:#?}");
+}
+
+/// crun makes the root read-only before it runs hooks. Every hook works there, and the root is read-only afterwards.
+pub(super) fn a_read_only_root(runtime: &str) {
+    let mut bundle = Bundle::new(&super::hooks());
+    bundle.config["root"]["readonly"] = true.into();
+    let line = format!("{LOOK}; echo > /touched && echo the root can be written; true");
+    bundle.config["process"]["args"][2] = line.into();
+    let seen = bundle.succeeds(runtime);
+    sees(
+        &seen,
+        &[
+            "ModifyDeviceFiles: 0",
+            "gpus 0000:3b:00.0\n",
+            "EGLVisibleDGPUDevices",
+        ],
+    );
+    assert!(!seen.contains("the root can be written"), "{seen}");
+    let link = bundle
+        .root()
+        .join("usr/lib/x86_64-linux-gnu/x/y/libcuda.so");
+    assert!(link.is_symlink(), "{seen}");
+}
+
+/// The image leads hooks to a volume: nothing is made there, and the container starts.
+pub(super) fn volumes_stay(runtime: &str) {
+    let hooks = [
+        words("create-symlinks --link ../owned::/data/a/link --link target::/etc/nvidia/link"),
+        words("update-application-profile"),
+        words("enable-cuda-compat --host-driver-version=1.0"),
+        words("chmod --mode 777 --path /data/file"),
+    ];
+    let mut bundle = Bundle::new(&hooks);
+    let volume = bundle.scratch.join("volume");
+    fs::create_dir_all(volume.join("etc-nvidia")).unwrap();
+    fs::write(volume.join("file"), "").unwrap();
+    let before = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
+    fs::create_dir(bundle.root().join("data")).unwrap();
+    std::os::unix::fs::symlink("/data/etc-nvidia", bundle.root().join("etc/nvidia")).unwrap();
+    let mounts = bundle.config["mounts"].as_array_mut().unwrap();
+    mounts.push(
+        json!({ "destination": "/data", "type": "bind", "source": volume, "options": ["rbind"] }),
+    );
+    bundle.config["process"]["args"][2] = "true".into();
+    bundle.succeeds(runtime);
+    let after = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
+    assert_eq!(after.changes_since(&before), Vec::<String>::new());
+}
+
+/// An administrator's mount over the driver's directory stays.
+pub(super) fn a_masked_directory_stays(runtime: &str) {
+    for hook in [
+        words("filter-driver-proc"),
+        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+    ] {
+        let mut bundle = Bundle::new(&[hook]);
+        let mask = json!({ "destination": "/proc/driver/nvidia", "type": "tmpfs", "source": "tmpfs", "options": ["ro"] });
+        bundle.config["mounts"].as_array_mut().unwrap().push(mask);
+        bundle.config["process"]["args"][2] = "ls -A /proc/driver/nvidia; echo end".into();
+        let seen = bundle.succeeds(runtime);
+        assert_eq!(seen, "end\n");
+    }
+}
