@@ -104,6 +104,11 @@ install "$packages"
 if [ "${1:-}" = tests ] && ! command -v docker >/dev/null 2>&1; then
   install " docker-cli"
 fi
+# The reference library of CDI, sources only.
+cdi=golang-github-container-orchestrated-devices-container-device-interface-dev
+if [ "${1:-}" = tests ] && [ ! -d /usr/share/gocode/src/github.com/container-orchestrated-devices ]; then
+  install " $cdi"
+fi
 # The sanitizers' libraries must match the compiler's version.
 if [ "${1:-}" = tests ] && ! ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1; then
   install " libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"

@@ -69,7 +69,7 @@ cp tests/go/cdi-check.go "$work/go/src/check/main.go"
 check "the Go program builds" env GO111MODULE=off "GOPATH=$work/go:/usr/share/gocode" "GOCACHE=$work/gocache" \
   go build -o "$work/cdi-check" check
 n=0
-for options in "" --hooks=merged --device-name-strategy=type-index --no-all-device --disable-hook=all --device-id=1:0 \
+for options in "" --hooks=merged --style=live "--style=live --disable-hook=create-symlinks" --device-name-strategy=type-index --no-all-device --disable-hook=all --device-id=1:0 \
   --device-id=none --mode=management "--format=json --device-id=0"; do
   n=$((n + 1))
   ending=yaml
@@ -100,8 +100,10 @@ inside() { # RUNTIME DEVICE COMMAND
     run --rm --ulimit nofile=20000:20000 --ulimit nproc=4096:4096 --network=none --log-driver=none --events-backend=none \
     --device "nvidia.com/gpu=$2" --rootfs "$root" sh -c "$3"
 }
-for hooks in separate merged; do
-  generate "--hooks=$hooks" --output=/etc/cdi/nvidia.yaml
+for hooks in live separate merged; do
+  option=--hooks=$hooks
+  [ $hooks != live ] || option=--style=live
+  generate "$option" --output=/etc/cdi/nvidia.yaml
   check "verify ($hooks)" "$ctk" cdi verify
   for runtime in runc crun; do
     check "GPU 0 ($hooks, $runtime)" says "GPU 0: NVIDIA L4" inside $runtime 0 "nvidia-smi -L"

@@ -23,6 +23,12 @@ func main() {
 			failed = true
 			continue
 		}
+		// As the program `validate` of that library, which Debian does not package.
+		if err := schema.BuiltinSchema().ValidateFile(path); err != nil {
+			fmt.Println("validate", path, err)
+			failed = true
+			continue
+		}
 		fmt.Println("ok", path, spec.GetVendor(), len(spec.Devices))
 	}
 	if failed {

@@ -189,7 +189,7 @@ fn race(arena: &Arena, scratch: &Scratch, words: &[String], path: &Path) -> Resu
             arena
                 .inside()
                 .run(|| exchange(&place, &evil, &stop))
-                .unwrap()
+                .unwrap();
         });
         let outcome = arena.inside().run(|| run(scratch, &root, words));
         stop.store(true, Ordering::Relaxed);

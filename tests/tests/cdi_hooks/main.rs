@@ -34,6 +34,7 @@ fn main() -> ExitCode {
             ),
             named("a_read_only_root", runtimes::a_read_only_root),
             named("volumes_stay", runtimes::volumes_stay),
+            named("device_rules_count", runtimes::device_rules_count),
             named(
                 "a_masked_directory_stays",
                 runtimes::a_masked_directory_stays,

@@ -247,3 +247,38 @@ pub(super) fn a_masked_directory_stays(runtime: &str) {
         assert_eq!(seen, "end\n");
     }
 }
+
+/// A container with the host's own /dev sees the GPUs that its device rules let it open.
+pub(super) fn device_rules_count(runtime: &str) {
+    let nodes = machine::driver().path("/dev");
+    for hook in [
+        words("filter-driver-proc"),
+        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+    ] {
+        for (denied, shown) in [
+            (true, "0000:3b:00.0\n"),
+            (false, "0000:3b:00.0\n0000:af:00.0\n"),
+        ] {
+            let mut bundle = Bundle::new(std::slice::from_ref(&hook));
+            let dev = bundle.scratch.join("dev");
+            fs::create_dir(&dev).unwrap();
+            let dev = dev.display();
+            bundle.before = format!(
+                "mount -t tmpfs tmpfs {dev} && cp -a /dev/null /dev/zero /dev/urandom {}/nvidia* {dev} && mount --bind {dev} /dev",
+                nodes.display()
+            );
+            bundle.config["mounts"][1] = json!({ "destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind"] });
+            let linux = &mut bundle.config["linux"];
+            linux["devices"] = json!([]);
+            let nvidia = |minor: i64| json!({ "allow": true, "type": "c", "major": 195, "minor": minor, "access": "rwm" });
+            linux["resources"] = match denied {
+                true => {
+                    json!({ "devices": [{ "allow": false, "access": "rwm" }, nvidia(0), nvidia(255)] })
+                }
+                false => json!({ "devices": [{ "allow": true, "access": "rwm" }] }),
+            };
+            bundle.config["process"]["args"][2] = "ls /proc/driver/nvidia/gpus".into();
+            assert_eq!(bundle.succeeds(runtime), shown, "{hook:?}");
+        }
+    }
+}
