@@ -12,7 +12,7 @@ use libnvc::render::cdi as rendered;
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
 use super::driver::{self, nodes, written};
-use super::{Found, Mode, Naming, Options, devices, ids};
+use super::{Driver, Found, Mode, Naming, Options, devices, ids};
 use crate::cdi::{Device, DeviceNode, Edits, Hook};
 use crate::csv;
 use crate::gated;
