@@ -25,6 +25,7 @@ mod journal;
 pub mod ldconfig;
 mod lock;
 pub(crate) mod mount;
+mod opened;
 mod prepare;
 mod saved_file;
 mod steps;

@@ -212,11 +212,15 @@ impl Image<'_> {
     /// Opens a file for reading that is held by reference: `EINVAL` if it is not a regular file.
     pub(crate) fn open_file(&self, found: BorrowedFd<'_>) -> Result<(File, FileStat), Errno> {
         let stat = stat(found)?;
-        if kind(&stat) != SFlag::S_IFREG {
+        Ok((self.open_known(found, &stat)?, stat))
+    }
+
+    /// The same of something whose `stat` is known.
+    pub(crate) fn open_known(&self, found: BorrowedFd<'_>, stat: &FileStat) -> Result<File, Errno> {
+        if kind(stat) != SFlag::S_IFREG {
             return Err(Errno::EINVAL);
         }
-        let file = reopen(self.descriptors, found, OFlag::O_RDONLY)?;
-        Ok((file.into(), stat))
+        reopen(self.descriptors, found, OFlag::O_RDONLY).map(File::from)
     }
 }
 

@@ -20,6 +20,7 @@ use nix::sys::stat::{Mode, fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::apply::mount::table;
+use crate::apply::opened::OpenDirectory;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
@@ -194,10 +195,24 @@ impl Authority {
 
     /// Returns the privileges for creating files in a directory.
     pub(super) fn reach(&self, directory: BorrowedFd<'_>) -> Result<Reach, Errno> {
+        self.reach_on(directory, || self.mount_id(directory))
+    }
+
+    /// The same of a directory that stays open, which is asked about once.
+    pub(super) fn reach_in(&self, directory: &OpenDirectory) -> Result<Reach, Errno> {
+        let mount = || directory.mount_id(self.descriptors.as_fd());
+        directory.reach(|| self.reach_on(directory.as_fd(), mount))
+    }
+
+    fn reach_on(
+        &self,
+        directory: BorrowedFd<'_>,
+        mount: impl FnOnce() -> Result<u64, Errno>,
+    ) -> Result<Reach, Errno> {
         if self.elsewhere == Elsewhere::Everything {
             return Ok(Reach::Full);
         }
-        let id = self.mount_id(directory)?;
+        let id = mount()?;
         if id == self.root_mount {
             return Ok(Reach::Full);
         }

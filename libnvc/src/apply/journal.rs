@@ -16,6 +16,7 @@ use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
 use crate::apply::authority::Reach;
 use crate::apply::mount::legacy;
+use crate::apply::opened::OpenDirectory;
 use crate::error::Error;
 use crate::inroot;
 use crate::sys::descriptors;
@@ -51,7 +52,7 @@ enum Effect {
 
 /// A file, link or directory was created.
 struct Created {
-    directory: Rc<OwnedFd>,
+    directory: Rc<OpenDirectory>,
     name: OsString,
     kind: SFlag,
     /// The privileges with which it was created, and is removed.
@@ -72,7 +73,7 @@ impl<'a> Journal<'a> {
 
     pub(super) fn created(
         &mut self,
-        directory: &Rc<OwnedFd>,
+        directory: &Rc<OpenDirectory>,
         name: &OsStr,
         kind: SFlag,
         reach: Reach,
@@ -199,7 +200,7 @@ impl Created {
 
     fn try_to_remove(&self) -> Result<bool, Errno> {
         let name = self.name.as_os_str();
-        let found = match fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        let found = match fstatat(self.directory.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(found) => found,
             Err(Errno::ENOENT) => return Ok(true),
             Err(errno) => return Err(errno),
@@ -214,7 +215,7 @@ impl Created {
         } else {
             UnlinkatFlags::NoRemoveDir
         };
-        match unlinkat(&self.directory, name, flag) {
+        match unlinkat(self.directory.as_fd(), name, flag) {
             Err(Errno::ENOENT) => Ok(true),
             // Another process uses it.
             Err(Errno::ENOTEMPTY | Errno::EBUSY) => Ok(false),
@@ -234,7 +235,8 @@ mod tests {
     fn effects_before_a_mark_stay() {
         let scratch = tempfile::tempdir().unwrap();
         let descriptors = File::open("/proc/thread-self/fd").unwrap().into();
-        let directory: Rc<OwnedFd> = Rc::new(File::open(scratch.path()).unwrap().into());
+        let directory = OwnedFd::from(File::open(scratch.path()).unwrap());
+        let directory = Rc::new(OpenDirectory::from(directory));
         let mut journal = Journal::new(&descriptors);
         let make = |journal: &mut Journal<'_>, name: &str| {
             fs::create_dir(scratch.path().join(name)).unwrap();
@@ -282,7 +284,8 @@ mod tests {
             fs::remove_dir(in_it).map_err(|_| Error::system("removal", Errno::EIO))
         }));
         fs::create_dir(&ours).unwrap();
-        let directory: Rc<OwnedFd> = Rc::new(File::open(scratch.path()).unwrap().into());
+        let directory = OwnedFd::from(File::open(scratch.path()).unwrap());
+        let directory = Rc::new(OpenDirectory::from(directory));
         journal.created(&directory, OsStr::new("ours"), SFlag::S_IFDIR, Reach::Full);
         fs::create_dir(&theirs).unwrap();
         assert!(journal.undo().is_empty());

@@ -275,7 +275,7 @@ pub(super) fn temporary(name: &str) -> String {
     format!("{name}~")
 }
 
-fn look(parent: &OwnedFd, name: &str) -> Result<Option<FileStat>, Errno> {
+fn look(parent: impl AsFd, name: &str) -> Result<Option<FileStat>, Errno> {
     match fstatat(parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::ENOENT) => Ok(None),
@@ -284,7 +284,7 @@ fn look(parent: &OwnedFd, name: &str) -> Result<Option<FileStat>, Errno> {
 }
 
 /// Makes a name a link to `target`, whatever link it was.
-pub(super) fn relink(parent: &OwnedFd, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
+pub(super) fn relink(parent: impl AsFd + Copy, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
     const TEMPORARY: &str = ".nvc-link~";
     remove(parent, TEMPORARY)?;
     symlinkat(target, parent, TEMPORARY)?;
@@ -292,7 +292,7 @@ pub(super) fn relink(parent: &OwnedFd, name: &OsStr, target: &OsStr) -> Result<(
 }
 
 /// Removes a name that may not be there.
-pub(super) fn remove(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+pub(super) fn remove(parent: impl AsFd + Copy, name: &str) -> Result<(), Errno> {
     match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         // A read-only root, in which nothing can have been created either.

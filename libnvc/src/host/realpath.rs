@@ -32,33 +32,28 @@ impl<'r> RealPaths<'r> {
         }
     }
 
-    /// Returns a real path inside the root.
-    pub(super) fn resolve(&mut self, path: &HostPath) -> Result<HostPath, Errno> {
-        let name = path.file_name();
-        if !is_plain(name) {
-            return self.resolve_uncached(path);
-        }
-        let (fd, real) = self.directory(path.parent())?;
-        match readlinkat(fd, name) {
-            Err(Errno::EINVAL) => Ok(real.join(name)),
-            Err(errno) => Err(errno),
-            // A link to a link, or to another directory, is rare.
-            Ok(target) if is_plain(&target) && readlinkat(fd, &*target) == Err(Errno::EINVAL) => {
-                Ok(real.join(target))
-            }
-            Ok(_) => self.resolve_uncached(path),
-        }
-    }
-
     /// Returns a real path inside the root, and the current type of the file.
     pub(super) fn resolve_with_kind(
         &mut self,
         path: &HostPath,
     ) -> Result<(HostPath, SFlag), Errno> {
-        let real = self.resolve(path)?;
-        let (directory, _) = self.directory(real.parent())?;
-        let stat = fstatat(directory, real.file_name(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
-        Ok((real, inroot::kind(&stat)))
+        let name = path.file_name();
+        if !is_plain(name) {
+            return self.resolve_uncached(path);
+        }
+        let (fd, real) = self.directory(path.parent())?;
+        let name = match readlinkat(fd, name) {
+            Err(Errno::EINVAL) => name.to_owned(),
+            Err(errno) => return Err(errno),
+            Ok(target) if is_plain(&target) => target,
+            Ok(_) => return self.resolve_uncached(path),
+        };
+        match fstatat(fd, &*name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| inroot::kind(&stat)) {
+            // A link to a link, or to another directory, is rare.
+            Ok(SFlag::S_IFLNK) => self.resolve_uncached(path),
+            Ok(kind) => Ok((real.join(name), kind)),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Returns the directory with its links resolved.
@@ -75,8 +70,9 @@ impl<'r> RealPaths<'r> {
         }
     }
 
-    fn resolve_uncached(&self, path: &HostPath) -> Result<HostPath, Errno> {
-        self.root.real_path(path).map(|(_, real)| real)
+    fn resolve_uncached(&self, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
+        let (fd, real) = self.root.real_path(path)?;
+        Ok((real, inroot::kind(&inroot::stat(fd.as_fd())?)))
     }
 }
 
@@ -134,9 +130,16 @@ mod tests {
         ] {
             let path = HostPath::new(path);
             let general = root.real_path(&path).map(|(_, real)| real);
-            assert_eq!(paths.resolve(&path), general, "{path}");
+            let kind = |found: &HostPath| {
+                let stat = root.resolve(found).and_then(|fd| inroot::stat(fd.as_fd()));
+                inroot::kind(&stat.unwrap())
+            };
+            let general = general.map(|real| (real.clone(), kind(&real)));
+            assert_eq!(paths.resolve_with_kind(&path), general, "{path}");
         }
-        let near = paths.resolve(&HostPath::new("/lib/near.so")).unwrap();
-        assert_eq!(near, HostPath::new("/usr/lib/real.so.1.2"));
+        let near = HostPath::new("/lib/near.so");
+        let real = HostPath::new("/usr/lib/real.so.1.2");
+        let found = paths.resolve_with_kind(&near);
+        assert_eq!(found, Ok((real, SFlag::S_IFREG)));
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -16,6 +16,7 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 
 use crate::apply::authority::{Authority, Reach};
 use crate::apply::journal::Journal;
+use crate::apply::opened::OpenDirectory;
 use crate::apply::saved_file::SavedFile;
 use crate::container::Layout;
 use crate::directory;
@@ -50,7 +51,7 @@ pub(in crate::apply) struct News<'a> {
 /// A directory of ldconfig's command line.
 pub(in crate::apply) struct Directory<'a> {
     path: &'a ContainerPath,
-    fd: Rc<OwnedFd>,
+    fd: Rc<OpenDirectory>,
     /// With whose rights links are made in it.
     reach: Reach,
     stat: FileStat,
@@ -131,7 +132,7 @@ fn directories<'a>(
     for path in news.directories {
         let failed = |errno| failure("open failed", path.as_path(), errno);
         let fd = match root.resolve_directory(path.as_path()) {
-            Ok(fd) => Rc::new(fd),
+            Ok(fd) => Rc::new(OpenDirectory::from(fd)),
             Err(Errno::ENOENT | Errno::ENOTDIR) => continue,
             Err(errno) => return Err(failed(errno)),
         };
@@ -140,13 +141,13 @@ fn directories<'a>(
         let number = opened.iter().position(known).unwrap_or(opened.len());
         if number == opened.len() {
             let names = if is_whole(&stat) {
-                names(&fd).map_err(failed)?
+                names(fd.as_fd()).map_err(failed)?
             } else {
                 Vec::new()
             };
             opened.push(Directory {
                 path,
-                reach: authority.reach(fd.as_fd()).map_err(failed)?,
+                reach: authority.reach_in(&fd).map_err(failed)?,
                 fd,
                 stat,
                 names,
@@ -167,7 +168,7 @@ fn directories<'a>(
 }
 
 /// All names in a directory that can be libraries.
-fn names(fd: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+fn names(fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     let fd = inroot::open_to_list(fd)?;
     let mut names = Vec::new();
     directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -30,8 +30,6 @@ pub(in crate::apply) struct Attacher<'a> {
     shared: Option<HashSet<u64>>,
     /// Ids of mounts that have been checked.
     confined: HashSet<u64>,
-    /// Mount ids of directories that the tree keeps open.
-    ids: HashMap<i32, u64>,
 }
 
 impl<'a> Attacher<'a> {
@@ -41,14 +39,12 @@ impl<'a> Attacher<'a> {
             descriptors,
             shared: None,
             confined: HashSet::new(),
-            ids: HashMap::new(),
         }
     }
 
     /// Drops cached facts about mounts, which were undone.
     pub(in crate::apply) fn forget(&mut self) {
         self.confined.clear();
-        self.ids.clear();
     }
 
     /// Returns true if a source is already mounted on a target, with the required restrictions.
@@ -110,14 +106,11 @@ impl<'a> Attacher<'a> {
         // A mount point we just created lies on its directory's mount; query that once.
         let made_in = target.found.is_none().then(|| target.directory.as_fd());
         let on_it = made_in.unwrap_or(target.fd.as_fd());
-        let known = made_in.and_then(|directory| self.ids.get(&directory.as_raw_fd()));
-        let id = match known {
-            Some(id) => *id,
-            None => self.mount_id(on_it).map_err(failed)?,
+        let id = match made_in {
+            Some(_) => target.directory.mount_id(self.descriptors.as_fd()),
+            None => self.mount_id(on_it),
         };
-        if let Some(directory) = made_in {
-            self.ids.insert(directory.as_raw_fd(), id);
-        }
+        let id = id.map_err(failed)?;
         if !self.confined.insert(id) || !self.is_shared(on_it, id)? {
             return Ok(());
         }
@@ -162,7 +155,7 @@ impl<'a> Attacher<'a> {
     /// Returns a descriptor of the root of the mount that a target is on.
     fn root_of_mount(&self, target: &Target, id: u64) -> Result<OwnedFd, Errno> {
         let mut current = if self.mount_id(target.directory.as_fd())? == id {
-            openat(&*target.directory, ".", DIRECTORY, Mode::empty())?
+            openat(target.directory.as_fd(), ".", DIRECTORY, Mode::empty())?
         } else {
             // The target is itself a mount.
             target.fd.try_clone().map_err(|_| Errno::EMFILE)?

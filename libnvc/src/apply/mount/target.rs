@@ -19,6 +19,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use crate::apply::authority::{Authority, Reach};
 use crate::apply::journal::Journal;
+use crate::apply::opened::OpenDirectory;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir, kind};
@@ -37,9 +38,9 @@ pub(in crate::apply) struct Tree<'a> {
     umask: u32,
     /// Directories of programs and libraries, which are created readable for everyone.
     shared: [&'a ContainerPath; 3],
-    directories: HashMap<PathBuf, Rc<OwnedFd>>,
+    directories: HashMap<PathBuf, Rc<OpenDirectory>>,
     /// The directory of a volume in which the last thing could not be made.
-    refused: RefCell<Option<Rc<OwnedFd>>>,
+    refused: RefCell<Option<Rc<OpenDirectory>>>,
 }
 
 /// The type of a missing mount point.
@@ -65,7 +66,7 @@ enum NoDirectory {
 pub(in crate::apply) struct Target {
     pub(in crate::apply) fd: OwnedFd,
     /// The directory it was looked up in: on the same mount unless the target is a mount itself.
-    pub(in crate::apply) directory: Rc<OwnedFd>,
+    pub(in crate::apply) directory: Rc<OpenDirectory>,
     /// Its name in that directory.
     pub(in crate::apply) name: OsString,
     /// Its stat; None if it was just created.
@@ -138,7 +139,8 @@ impl<'a> Tree<'a> {
 
     /// Finds a directory that must exist.
     pub(in crate::apply) fn existing_directory(&self, at: &ContainerPath) -> Result<Target, Errno> {
-        let directory = Rc::new(self.root.resolve_directory(at.parent().as_path())?);
+        let directory = self.root.resolve_directory(at.parent().as_path())?;
+        let directory = Rc::new(OpenDirectory::from(directory));
         let mut fd = open_child(directory.as_fd(), at.file_name())?;
         let mut stat = inroot::stat(fd.as_fd())?;
         if kind(&stat) == SFlag::S_IFLNK {
@@ -168,7 +170,7 @@ impl<'a> Tree<'a> {
         journal: &mut Journal<'_>,
     ) -> Result<bool> {
         let directory = self.parent(at, journal)?;
-        let link = || nix::unistd::symlinkat(target, &*directory, at.file_name());
+        let link = || nix::unistd::symlinkat(target, directory.as_fd(), at.file_name());
         match self.create(&directory, at.file_name(), link) {
             Ok(((), reach)) => {
                 journal.created(&directory, at.file_name(), SFlag::S_IFLNK, reach);
@@ -198,7 +200,11 @@ impl<'a> Tree<'a> {
     }
 
     /// Opens the directory that `at` is in, made with its parents if missing.
-    fn parent(&mut self, at: &ContainerPath, journal: &mut Journal<'_>) -> Result<Rc<OwnedFd>> {
+    fn parent(
+        &mut self,
+        at: &ContainerPath,
+        journal: &mut Journal<'_>,
+    ) -> Result<Rc<OpenDirectory>> {
         let path = at.parent();
         if let Some(fd) = self.directories.get(path.as_path()) {
             return Ok(Rc::clone(fd));
@@ -223,7 +229,7 @@ impl<'a> Tree<'a> {
         path: &ContainerPath,
         leaf: Leaf,
         journal: &mut Journal<'_>,
-    ) -> Result<Rc<OwnedFd>, NoDirectory> {
+    ) -> Result<Rc<OpenDirectory>, NoDirectory> {
         if let Some(fd) = self.directories.get(path.as_path()) {
             return Ok(Rc::clone(fd));
         }
@@ -245,7 +251,7 @@ impl<'a> Tree<'a> {
             }
             Err(errno) => return Err(NoDirectory::Lookup(errno)),
         };
-        let fd = Rc::new(fd);
+        let fd: Rc<OpenDirectory> = Rc::new(fd.into());
         self.directories
             .insert(path.as_path().to_owned(), Rc::clone(&fd));
         Ok(fd)
@@ -254,11 +260,11 @@ impl<'a> Tree<'a> {
     /// Creates a file in a directory, with the privileges that apply there; `EEXIST` if the name is taken.
     fn create<T>(
         &self,
-        dir: &Rc<OwnedFd>,
+        dir: &Rc<OpenDirectory>,
         name: &OsStr,
         action: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<(T, Reach), Errno> {
-        let reach = self.authority.reach(dir.as_fd())?;
+        let reach = self.authority.reach_in(dir)?;
         match reach.act(action) {
             Ok(made) => Ok((made, reach)),
             // Without search permission, or without a lookup.
@@ -278,7 +284,7 @@ impl<'a> Tree<'a> {
     /// Creates the last component; `EEXIST` if the name is taken.
     fn make(
         &self,
-        dir: &Rc<OwnedFd>,
+        dir: &Rc<OpenDirectory>,
         name: &OsStr,
         leaf: Leaf,
         journal: &mut Journal<'_>,
@@ -290,7 +296,7 @@ impl<'a> Tree<'a> {
                     | OFlag::O_NOFOLLOW
                     | OFlag::O_RDONLY
                     | OFlag::O_CLOEXEC;
-                let open = || openat(&**dir, name, flags, self.masked(mode));
+                let open = || openat(dir.as_fd(), name, flags, self.masked(mode));
                 let (fd, reach) = self.create(dir, name, open)?;
                 journal.created(dir, name, SFlag::S_IFREG, reach);
                 Ok(fd)
@@ -305,20 +311,20 @@ impl<'a> Tree<'a> {
 
     fn make_directory(
         &self,
-        dir: &Rc<OwnedFd>,
+        dir: &Rc<OpenDirectory>,
         name: &OsStr,
         mode: Mode,
         journal: &mut Journal<'_>,
     ) -> Result<OwnedFd, Errno> {
-        let ((), reach) = self.create(dir, name, || mkdirat(&**dir, name, mode))?;
+        let ((), reach) = self.create(dir, name, || mkdirat(dir.as_fd(), name, mode))?;
         journal.created(dir, name, SFlag::S_IFDIR, reach);
         open_child(dir.as_fd(), name)
     }
 
     /// Walks a path from the root; creates missing components.
     fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
-        let top = Rc::new(self.root.resolve_directory(Path::new("/"))?);
-        let mut stack = vec![top];
+        let top = self.root.resolve_directory(Path::new("/"))?;
+        let mut stack = vec![Rc::new(OpenDirectory::from(top))];
         let mut pending = components(path);
         let mut links = 0;
         while let Some(name) = pending.pop() {
@@ -346,7 +352,7 @@ impl<'a> Tree<'a> {
                             });
                         }
                         Ok(fd) => {
-                            stack.push(Rc::new(fd));
+                            stack.push(Rc::new(fd.into()));
                             continue;
                         }
                         // Another process has just created it: look again, but not forever.
@@ -386,13 +392,14 @@ impl<'a> Tree<'a> {
                         found: Some(stat),
                     });
                 }
-                SFlag::S_IFDIR => stack.push(Rc::new(fd)),
+                SFlag::S_IFDIR => stack.push(Rc::new(fd.into())),
                 _ => return Err(Errno::ENOTDIR),
             }
         }
         // The path ended in `..`, or was the root itself.
         let last = stack.pop().ok_or(Errno::ENOENT)?;
-        let fd = last.try_clone().map_err(|_| Errno::EMFILE)?;
+        let fd = last.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|_| Errno::EMFILE)?;
         let stat = inroot::stat(fd.as_fd())?;
         Ok(Target {
             fd,

@@ -56,7 +56,7 @@ fn link_to(
 ) -> Result<bool, Errno> {
     let target = OsStr::from_bytes(&library.name);
     let reach = directory.reach;
-    match reach.act(|| symlinkat(target, &*directory.fd, link)) {
+    match reach.act(|| symlinkat(target, directory.fd.as_fd(), link)) {
         Ok(()) => {
             journal.created(&directory.fd, link, SFlag::S_IFLNK, reach);
             return Ok(true);
@@ -66,7 +66,7 @@ fn link_to(
         Err(Errno::EPERM | Errno::EACCES) if reach != Reach::Full => {}
         Err(errno) => return Err(errno),
     }
-    let old = match readlinkat(&*directory.fd, link) {
+    let old = match readlinkat(directory.fd.as_fd(), link) {
         Ok(old) => old,
         // Not a link: the library itself under this name, or a file that ldconfig does not replace.
         Err(Errno::EINVAL) => return Ok(false),
@@ -88,7 +88,7 @@ fn link_to(
     let (name, was, ours) = (link.to_owned(), old, target.to_owned());
     let undone = place.clone();
     journal.other(Box::new(move || {
-        let now = readlinkat(&*undo_in, name.as_os_str());
+        let now = readlinkat(undo_in.as_fd(), name.as_os_str());
         match now {
             // No longer a link, so not ours.
             Err(Errno::EINVAL) => return Ok(()),
@@ -96,10 +96,10 @@ fn link_to(
             _ => {}
         }
         reach
-            .act(|| saved_file::relink(&undo_in, &name, &was))
+            .act(|| saved_file::relink(undo_in.as_fd(), &name, &was))
             .map_err(|errno| Error::file("putting back failed", undone.as_path(), errno))
     }));
-    reach.act(|| saved_file::relink(&directory.fd, link, target))?;
+    reach.act(|| saved_file::relink(directory.fd.as_fd(), link, target))?;
     Ok(true)
 }
 

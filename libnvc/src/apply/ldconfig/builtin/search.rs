@@ -102,12 +102,13 @@ fn read(
 ) -> Result<Option<Library>, Failure> {
     // By reference first and then reopened, because opening a device can have side effects.
     let mut found = open_child(directory.fd.as_fd(), name)?;
-    let is_link = kind(&inroot::stat(found.as_fd())?) == SFlag::S_IFLNK;
+    let mut stat = inroot::stat(found.as_fd())?;
+    let is_link = kind(&stat) == SFlag::S_IFLNK;
     if is_link {
         found = image.root.resolve(directory.path.join(name).as_path())?;
+        stat = inroot::stat(found.as_fd())?;
     }
-    let (file, stat) = image.open_file(found.as_fd())?;
-    let library = elf::Library::open(file)?;
+    let library = elf::Library::open(image.open_known(found.as_fd(), &stat)?)?;
     if !library.is_shared() {
         return Ok(None);
     }

@@ -133,7 +133,7 @@ mod tests {
                 let directory: OwnedFd = File::open(dir.path()).unwrap().into();
                 let target = Target {
                     fd: open_child(directory.as_fd(), "target".as_ref()).unwrap(),
-                    directory: Rc::new(directory),
+                    directory: Rc::new(directory.into()),
                     name: "target".into(),
                     found: None,
                 };

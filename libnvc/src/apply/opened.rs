@@ -1,0 +1,57 @@
+//! A directory of the container that is open, with what the kernel was asked about it once: its mount, and with whose
+//! rights something is made in it.
+//!
+//! A descriptor stays on the mount that it was opened on, whatever is renamed or mounted later. So neither answer changes
+//! as long as it is open.
+
+use std::cell::OnceCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+
+use crate::apply::authority::{Reach, mount_id};
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct OpenDirectory {
+    fd: OwnedFd,
+    mount: OnceCell<u64>,
+    reach: OnceCell<Reach>,
+}
+
+impl OpenDirectory {
+    /// The id of its mount; `descriptors` is this thread's `/proc/thread-self/fd`.
+    pub(super) fn mount_id(&self, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
+        once(&self.mount, || mount_id(self.as_fd(), descriptors))
+    }
+
+    /// With whose rights something is made in it: the answer of `judge`, which is asked the first time.
+    pub(super) fn reach(
+        &self,
+        judge: impl FnOnce() -> Result<Reach, Errno>,
+    ) -> Result<Reach, Errno> {
+        once(&self.reach, judge)
+    }
+}
+
+/// The value of a cell, which is filled if it is empty.
+fn once<T: Copy>(cell: &OnceCell<T>, fill: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    if let Some(known) = cell.get() {
+        return Ok(*known);
+    }
+    let value = fill()?;
+    Ok(*cell.get_or_init(|| value))
+}
+
+impl From<OwnedFd> for OpenDirectory {
+    fn from(fd: OwnedFd) -> Self {
+        let (mount, reach) = (OnceCell::new(), OnceCell::new());
+        Self { fd, mount, reach }
+    }
+}
+
+impl AsFd for OpenDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
