@@ -79,6 +79,10 @@ fn with_root() -> Vec<(&'static str, Test)> {
             "programs_of_nvml_have_the_shield",
             programs_of_nvml_have_the_shield,
         ),
+        (
+            "nothing_is_executed_without_a_shield",
+            nothing_is_executed_without_a_shield,
+        ),
         ("host_libraries_win", host_libraries_win),
         ("noise_goes_nowhere", noise_goes_nowhere),
         ("old_names_and_no_mig", old_names_and_no_mig),

@@ -1,7 +1,7 @@
 /*
  * Asks the driver after it has narrowed its bounding set, as upstream's command line does.
  *
- *     narrowed ROOT wide|narrow THREADS [USER [DIRECTORY]]
+ *     narrowed ROOT wide|narrow|docker THREADS [USER [DIRECTORY]]
  *
  * With DIRECTORY it goes there first, after the library was loaded.
  */
@@ -23,12 +23,22 @@ static void *wait_for_ever(void *nothing)
     return nothing;
 }
 
-static int narrow(void)
+#define BIT(capability) (1ULL << (capability))
+
+/* What upstream's command line keeps. */
+static const unsigned long long upstreams = BIT(CAP_DAC_OVERRIDE) | BIT(CAP_SYS_MODULE);
+
+/* What docker gives to containers. */
+static const unsigned long long dockers =
+    BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_KILL) |
+    BIT(CAP_SETGID) | BIT(CAP_SETUID) | BIT(CAP_SETPCAP) | BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_NET_RAW) |
+    BIT(CAP_SYS_CHROOT) | BIT(CAP_MKNOD) | BIT(CAP_AUDIT_WRITE) | BIT(CAP_SETFCAP);
+
+static int narrow(unsigned long long kept)
 {
     for (int capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; capability++)
-        if (capability != CAP_DAC_OVERRIDE && capability != CAP_SYS_MODULE)
-            if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0))
-                return -1;
+        if (!(kept & BIT(capability)) && prctl(PR_CAPBSET_DROP, capability, 0, 0, 0))
+            return -1;
     return 0;
 }
 
@@ -48,7 +58,7 @@ int main(int argc, char **argv)
         if (pthread_create(&thread, NULL, wait_for_ever, NULL))
             return 2;
     }
-    if (!strcmp(argv[2], "narrow") && narrow()) {
+    if (strcmp(argv[2], "wide") && narrow(strcmp(argv[2], "docker") ? upstreams : dockers)) {
         perror("bounding set");
         return 2;
     }

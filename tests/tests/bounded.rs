@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nvc_testkit::cli::Run;
@@ -28,7 +29,13 @@ fn main() -> ExitCode {
         a_sparse_cache,
         links_to_the_kernels_log,
     ];
-    tests.extend(nvc_testkit::tests![&[Need::Root, Need::Command("python3")]; leases]);
+    tests.extend(
+        nvc_testkit::tests![&[Need::Root, Need::Command("python3"), Need::Command("flock")];
+            leases,
+            the_lock_of_a_container,
+            the_lock_of_another_configuration,
+        ],
+    );
     harness::main(tests)
 }
 
@@ -185,6 +192,53 @@ fn leases() {
         drop(holder);
     }
 }
+
+/// A container that has the host's /proc as a volume can open what `configure` locks. It takes the lock with fewer
+/// capabilities than `configure` needs, or has somebody take it who is gone.
+fn the_lock_of_a_container() {
+    let container = start(Builder::new(debian_root().no_programs()));
+    let narrow = "exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin python3 -c \"$1\"";
+    for line in [narrow, "flock 9 && echo ready && exec cat"] {
+        let holder = hold(&container, line);
+        let outcome = in_time(|| configure(&container, &host_ldconfig()).outcome().unwrap());
+        drop(holder);
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("not waiting for /proc/"),
+            "{outcome:?}"
+        );
+    }
+}
+
+fn the_lock_of_another_configuration() {
+    let container = start(Builder::new(debian_root().no_programs()));
+    let holder = hold(&container, "exec python3 -c \"$1\"");
+    thread::scope(|scope| {
+        let run = configure(&container, &host_ldconfig());
+        let run = scope.spawn(move || run.outcome().unwrap());
+        thread::sleep(Duration::from_secs(2));
+        assert!(!run.is_finished());
+        drop(holder);
+        let outcome = run.join().unwrap();
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        assert!(!outcome.stderr.contains("not waiting"), "{outcome:?}");
+    });
+}
+
+/// Has a shell with the lock's file as descriptor 9, and a program that locks it as `$1`.
+fn hold(container: &Container, line: &str) -> Helper {
+    let line = format!("exec 9<\"/proc/$0/environ\"; {line}");
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", &line, &container.pid().to_string(), LOCK]);
+    Helper::start(shell, "ready").unwrap()
+}
+
+const LOCK: &str = "
+import fcntl, sys
+fcntl.flock(9, fcntl.LOCK_EX)
+print('ready', flush=True)
+sys.stdin.read()
+";
 
 /// Takes a lease and does not release it.
 const LEASE: &str = "

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         a_daemons_socket,
         the_directory_of_capability_devices,
         the_directory_of_mps,
+        the_directory_of_a_users_mps,
         a_link_in_the_place_of_the_directory_of_mps,
     ])
 }
@@ -71,6 +72,24 @@ fn the_directory_of_mps() {
     let file = container.inside("/tmp/nvidia-mps/a-clients-own");
     fs::write(&file, "").unwrap();
     fs::remove_file(file).unwrap();
+}
+
+/// A container's root would make files of root's for the user, programs with set-uid bits say.
+fn the_directory_of_a_users_mps() {
+    let scratch = Scratch::new().unwrap();
+    let driver = driver::Builder::default().build(scratch.path()).unwrap();
+    let pipes = driver.path("/tmp/nvidia-mps");
+    let _daemon = UnixListener::bind(pipes.join("of-the-daemon")).unwrap();
+    for (owner, errno) in [(1000, Some(Errno::EROFS)), (0, None)] {
+        std::os::unix::fs::chown(&pipes, Some(owner), None).unwrap();
+        fs::set_permissions(&pipes, Permissions::from_mode(0o777)).unwrap();
+        let container = debian();
+        configure_on(&driver, &container, &["--compute", "--device=0"]).succeeds();
+        let inside = container.inside("/tmp/nvidia-mps");
+        let made = fs::write(inside.join("file"), "");
+        assert_eq!(made.err().as_ref().and_then(self::errno), errno, "{owner}");
+        UnixStream::connect(inside.join("of-the-daemon")).unwrap();
+    }
 }
 
 /// A user of the host, or a container with a volume of /tmp, could choose a directory for all others to write in.

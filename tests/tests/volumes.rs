@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         a_tmpfs_of_the_hosts_in_part,
         a_tmpfs_for_the_profile,
         a_file_over_the_profile,
+        compat_libraries_where_nothing_may_be_executed,
     ];
     for kernel in ["linux-4.18", "linux-5.10"] {
         let name = format!("links_on_a_volume_stay_on_{kernel}");
@@ -43,6 +44,34 @@ fn main() -> ExitCode {
         }));
     }
     harness::main(tests)
+}
+
+/// What its owner does not want to be executed is not executable elsewhere.
+fn compat_libraries_where_nothing_may_be_executed() {
+    let root = debian_root().no_programs().compat("575.57.08");
+    let container = start(container::Builder::new(root));
+    let compat = container.point("usr/local/cuda/compat");
+    let library = container.inside("/usr/lib/x86_64-linux-gnu/libcuda.so.575.57.08");
+    for flags in [&["--bind"][..], &["-o", "remount,bind,noexec"]] {
+        let mut mount = container.enter("mount");
+        assert!(
+            mount
+                .args(flags)
+                .args([&compat, &compat])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    let outcome = configure(&container, &USUAL).outcome().unwrap();
+    assert_eq!(outcome.status, Some(0), "{outcome:?}");
+    assert!(
+        outcome
+            .stderr
+            .contains("libcuda.so.575.57.08: its file system is mounted noexec"),
+        "{outcome:?}"
+    );
+    assert!(!library.exists());
 }
 
 const USUAL: [&str; 3] = ["--utility", "--compute", "--device=0"];

@@ -2,7 +2,9 @@
 //!
 //! Two at once would not see what the other is about to mount, replace each other's device rules, and take back what the
 //! other has built upon. The lock is on a file of the container's process in the caller's procfs which only who may trace
-//! the process can open: the container, whose own procfs has files of its own, and other users cannot hold us up.
+//! the process can open: the container, whose own procfs has files of its own, and other users cannot hold us up. A
+//! container that has the caller's procfs as a volume can open it too. So only those who could configure a container are
+//! waited for.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -15,10 +17,17 @@ use rustix::io::Errno;
 use crate::container::Process;
 use crate::error::{Error, ErrorKind, Result};
 
+mod holder;
+
 /// More than the deadlines of a whole configuration together.
 const LONGEST: Duration = Duration::from_secs(120);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long nobody who could be a configuration must have been seen with the lock before it is disregarded.
+const SUSPICION: Duration = Duration::from_millis(500);
+/// How often it is looked who has the lock.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Our turn, which ends with the value and with the process.
 #[derive(Debug)]
@@ -52,6 +61,7 @@ impl ContainerLock {
             }
         };
         let begin = Instant::now();
+        let (mut looked, mut in_order) = (begin, begin);
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Self { lock: Some(file) }),
@@ -59,6 +69,19 @@ impl ContainerLock {
                 Err(errno) => {
                     log::debug!(
                         "not locking the container: flock {}: {errno}",
+                        name.display()
+                    );
+                    return Ok(Self { lock: None });
+                }
+            }
+            if looked.elapsed() > LOOK {
+                looked = Instant::now();
+                if holder::may_configure(&file) {
+                    in_order = looked;
+                }
+                if in_order.elapsed() > SUSPICION {
+                    log::warn!(
+                        "not waiting for {}: it is locked by a process that cannot be configuring the container",
                         name.display()
                     );
                     return Ok(Self { lock: None });

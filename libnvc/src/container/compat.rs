@@ -16,6 +16,7 @@ use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
+use crate::sys::mount::{self, MountAttributes};
 
 /// Limit of libraries, each of which becomes a mount; NVIDIA's packages have some twenty.
 const MOST: usize = 512;
@@ -52,6 +53,13 @@ pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Ve
             return Err(failed(Errno::ETIMEDOUT));
         }
         match root.real_path(path.as_path()) {
+            // The volume's owner forbids execution, so the loader could not use it.
+            Ok((fd, real)) if is_noexec(&fd) => {
+                log::warn!(
+                    "skipping {}: its file system is mounted noexec",
+                    real.display()
+                );
+            }
             Ok((_, real)) => {
                 let real = ContainerPath::new(real);
                 if known.insert(real.clone()) {
@@ -62,6 +70,10 @@ pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Ve
         }
     }
     Ok(found)
+}
+
+fn is_noexec(fd: &OwnedFd) -> bool {
+    mount::attributes(fd.as_fd()).is_ok_and(|found| found.contains(MountAttributes::NOEXEC))
 }
 
 /// Opens a directory for listing and nothing else, because opening one of the image's device nodes can have side

@@ -1,14 +1,16 @@
 //! Finds the sockets and directories by which containers reach the driver's daemons.
 //!
-//! MPS's directory lies in /tmp and is mounted writable. Any user, or a container with a volume of /tmp, can put a
+//! MPS's directory lies in /tmp and may be mounted writable. Any user, or a container with a volume of /tmp, can put a
 //! symlink there; following it would expose an arbitrary host directory to containers, so it is refused.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Component, Path};
 
 use log::{debug, info, warn};
 use nix::errno::Errno;
-use nix::sys::stat::SFlag;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::stat::{Mode, SFlag};
 
 use crate::capability::Capability;
 use crate::error::errno_text;
@@ -52,7 +54,7 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
         .filter_map(|(_, path, expected, capability)| {
             let path = HostPath::new(path);
             let found = match expected {
-                SFlag::S_IFDIR => Unforged::find(root, &path).and_then(Unforged::with_kind),
+                SFlag::S_IFDIR => unforged(root, &path),
                 _ => paths.resolve_with_kind(&path),
             };
             match found {
@@ -91,42 +93,73 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
         .collect()
 }
 
-/// A file in the driver root, reached without following a link that another user than the caller and root can have
-/// made.
-struct Unforged {
+/// Returns the real path of a file in the driver root, and its type; `ELOOP` if a link on the way is in, or below, a
+/// directory where other users than the caller and root can create links.
+fn unforged(root: &DriverRoot, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
+    let top = root.resolve_directory(&HostPath::new("/"))?;
+    let mut above = vec![Place::new(top, HostPath::new("/"), false)?];
+    let mut pending = names(path.as_path());
+    let mut links = 0;
+    while let Some(name) = pending.pop() {
+        let current = above.last().ok_or(Errno::ENOENT)?;
+        if name == ".." {
+            above.truncate((above.len() - 1).max(1));
+            continue;
+        }
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let fd = openat(&current.fd, name.as_os_str(), flags, Mode::empty())?;
+        let found = Place::new(fd, current.real.join(&name), current.is_open)?;
+        if found.kind != SFlag::S_IFLNK {
+            above.push(found);
+            continue;
+        }
+        links += 1;
+        if current.is_open || links > MOST_LINKS {
+            return Err(Errno::ELOOP);
+        }
+        let target = readlinkat(&found.fd, "")?;
+        if Path::new(&target).is_absolute() {
+            above.truncate(1);
+        }
+        pending.extend(names(Path::new(&target)));
+    }
+    let last = above.pop().ok_or(Errno::ENOENT)?;
+    Ok((last.real, last.kind))
+}
+
+/// Links that the kernel follows in one path.
+const MOST_LINKS: usize = 40;
+
+/// A component of a path.
+struct Place {
     fd: OwnedFd,
     real: HostPath,
+    kind: SFlag,
     /// True if other users can change entries below.
     is_open: bool,
 }
 
-impl Unforged {
-    /// Resolves a path component by component; `ELOOP` for a link in, or below, another user's directory.
-    fn find(root: &DriverRoot, path: &HostPath) -> Result<Self, Errno> {
-        let (expected, is_open) = match path.as_path().parent() {
-            None => (HostPath::new("/"), false),
-            Some(above) => {
-                let above = Self::find(root, &HostPath::new(above))?;
-                (above.real.join(path.file_name()), above.is_open)
-            }
-        };
-        let (fd, real) = root.real_path(&expected)?;
-        if is_open && real != expected {
-            return Err(Errno::ELOOP);
-        }
+impl Place {
+    fn new(fd: OwnedFd, real: HostPath, above_is_open: bool) -> Result<Self, Errno> {
         let stat = inroot::stat(fd.as_fd())?;
         let is_ours = stat.st_uid == 0 || stat.st_uid == nix::unistd::geteuid().as_raw();
         Ok(Self {
-            is_open: is_open || !is_ours || stat.st_mode & 0o002 != 0,
             fd,
             real,
+            kind: inroot::kind(&stat),
+            is_open: above_is_open || !is_ours || stat.st_mode & 0o002 != 0,
         })
     }
+}
 
-    fn with_kind(self) -> Result<(HostPath, SFlag), Errno> {
-        let stat = inroot::stat(self.fd.as_fd())?;
-        Ok((self.real, inroot::kind(&stat)))
-    }
+/// The names in a path, the last one first.
+fn names(path: &Path) -> Vec<OsString> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
 }
 
 #[cfg(test)]
@@ -189,6 +222,9 @@ mod tests {
             ("own", "tmp/near"),
             ("/etc", "tmp/own/link"),
             ("/etc", "var/mps"),
+            ("../tmp/own/below/..", "var/own"),
+            ("/tmp/near", "var/near"),
+            ("loop", "var/loop"),
         ] {
             std::os::unix::fs::symlink(target, at(link)).unwrap();
         }
@@ -214,5 +250,10 @@ mod tests {
         assert_eq!(find(Some("/tmp/own/below")), ["/tmp/own/below"]);
         // An administrator's link.
         assert_eq!(find(Some("/var/mps/pipe")), ["/etc/pipe"]);
+        assert_eq!(find(Some("/var/own")), ["/tmp/own"]);
+        assert_eq!(find(Some("/var/own/../../etc")), ["/etc"]);
+        for path in ["/var/near", "/var/loop", "/var/mps/missing"] {
+            assert!(find(Some(path)).is_empty(), "{path}");
+        }
     }
 }

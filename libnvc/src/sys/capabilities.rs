@@ -152,10 +152,10 @@ pub(crate) fn shield() -> Option<u32> {
     })
 }
 
-/// Drops all capabilities but a shield, which every program executed from now on inherits.
+/// Drops all capabilities but a shield; returns whether every program executed from now on inherits it.
 ///
 /// The bounding set stays: it grants nothing, and with `no_new_privs` nothing can be gained through it.
-pub(crate) fn keep_shield_only() -> Result<(), Errno> {
+pub(crate) fn keep_shield_only() -> Result<bool, Errno> {
     let shield = shield();
     let kept = shield.map_or(0, only);
     let capabilities = Capabilities {
@@ -164,11 +164,8 @@ pub(crate) fn keep_shield_only() -> Result<(), Errno> {
         inheritable: kept,
     };
     capabilities.set()?;
-    // Fails before Linux 4.3 and if securebits forbid it; programs then run without the shield.
-    if let Some(capability) = shield {
-        let _ = raise_ambient(capability);
-    }
-    Ok(())
+    // Fails before Linux 4.3 and if securebits forbid it.
+    Ok(shield.is_some_and(|capability| raise_ambient(capability).is_ok()))
 }
 
 #[cfg(test)]
@@ -184,7 +181,7 @@ mod tests {
         if before.permitted == (1 << 41) - 1 {
             assert_eq!(expected, only(SHIELDS[0]));
         }
-        keep_shield_only().unwrap();
+        assert_eq!(keep_shield_only(), Ok(expected != 0));
         let kept = Capabilities::read().unwrap();
         assert_eq!((kept.effective, kept.permitted), (0, expected));
         assert_eq!(kept.inheritable, expected);

@@ -187,6 +187,8 @@ static Result extension(const char *symbol, int gpu)
     return make_noise();
 #elif defined INSPECT
     return inspect();
+#elif defined HELPER
+    return helper();
 #else
     return OK;
 #endif

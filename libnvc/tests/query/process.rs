@@ -61,6 +61,32 @@ pub(crate) fn programs_of_nvml_have_the_shield() -> Outcome {
     Ok(())
 }
 
+/// A caller without a shield: a program would be dumpable, with the driver root as its root.
+pub(crate) fn nothing_is_executed_without_a_shield() -> Outcome {
+    let root = Root::new(&["HELPER"]);
+    let source = root.path().join("helper.c");
+    fs::write(&source, "int main(void) { return 0; }\n")?;
+    let status = Command::new("cc")
+        .args(["-static", "-o"])
+        .arg(root.path().join("helper"))
+        .arg(source)
+        .status()?;
+    ensure(status.success(), "cannot compile the helper")?;
+    for uid in ["0", "65534"] {
+        for (caps, succeeds) in [("+wake_alarm", true), ("-wake_alarm,-block_suspend", false)] {
+            let output = Command::new("setpriv")
+                .args(["--inh-caps", caps, "--bounding-set", caps])
+                .arg(std::env::current_exe()?)
+                .args([OsStr::new(ASK), root.path().as_os_str(), OsStr::new(uid)])
+                .output()?;
+            let text = String::from_utf8(output.stdout)?;
+            let is_right = !text.is_empty() && text.contains("3 gpus") == succeeds;
+            ensure(is_right, format!("{uid} {caps}: {text}"))?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn host_libraries_win() -> Outcome {
     let root = Root::new(&["NEEDS"]);
     let trap = root.path().join("trap.c");

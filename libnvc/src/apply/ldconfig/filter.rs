@@ -8,9 +8,12 @@
 use std::collections::BTreeSet;
 
 use nix::errno::Errno;
-use seccompiler::{BpfProgram, SeccompAction, sock_filter};
+use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::programs::{
+    ARCH, ARCHITECTURE, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, LOAD, NUMBER, answer, instruction,
+};
 
 const ALLOWED: &[libc::c_long] = &[
     // files
@@ -106,25 +109,7 @@ const FACCESSAT2: libc::c_long = 439;
 const FCHMODAT2: libc::c_long = 452;
 const NEWEST: u32 = 452;
 
-/// The kernel's number for the architecture, `AUDIT_ARCH_*` in linux/audit.h.
-const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
-    Some(0xc000_003e)
-} else if cfg!(target_arch = "aarch64") {
-    Some(0xc000_00b7)
-} else if cfg!(all(target_arch = "powerpc64", target_endian = "little")) {
-    Some(0xc000_0015)
-} else {
-    None
-};
-
-// Instructions (linux/bpf_common.h) and where their operands lie in struct seccomp_data.
-const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
-const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-const JUMP_IF_GREATER: u16 = 0x25; // BPF_JMP | BPF_JGT | BPF_K
-const JUMP_IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
-const RETURN: u16 = 0x06; // BPF_RET | BPF_K
-const NUMBER: u32 = 0;
-const ARCH: u32 = 4;
+const JUMP_IF_GREATER: u16 = 0x25; // BPF_JMP | BPF_JGT | BPF_K (linux/bpf_common.h)
 
 /// Returns the filter for this architecture.
 ///
@@ -190,18 +175,14 @@ fn tree(edges: &[u32], allowed: bool) -> Option<BpfProgram> {
     Some(program)
 }
 
-fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
-    sock_filter { code, jt, jf, k }
-}
-
-fn answer(action: SeccompAction) -> sock_filter {
-    instruction(RETURN, 0, 0, action.into())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use seccompiler::sock_filter;
+
     use super::*;
+
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 
     #[test]
     fn the_threshold_is_the_newest_call() {

@@ -44,6 +44,17 @@ pub(in crate::apply) enum Location {
     Image(ContainerPath),
 }
 
+impl Location {
+    /// What a mount of something that is here must not have. Of the image's own mounts nothing is taken away: noexec on a
+    /// volume is its owner's wish.
+    fn must_clear(&self, expected: Expected) -> MountAttributes {
+        match self {
+            Self::Host(_) => expected.must_clear(),
+            Self::Image(_) => MountAttributes::empty(),
+        }
+    }
+}
+
 /// What a source must be.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::apply) enum Expected {
@@ -114,17 +125,15 @@ impl<'r> HostSources<'r> {
         path: &HostPath,
         expected: Expected,
     ) -> Result<(OwnedFd, FileStat), Errno> {
-        // What such a mount must have depends on what it is of.
-        if matches!(expected, Expected::Kind(BindKind::Ipc)) {
-            return Err(Errno::ENOTSUP);
-        }
         let name = CString::new(path.file_name().as_bytes()).map_err(|_| Errno::EINVAL)?;
         let directory = self.directory(path.parent())?;
         let (set, clear) = (expected.attributes(None), expected.must_clear());
         let mount = mount::clone_mount_with(directory, &name, set, clear, libc::MS_PRIVATE)?;
         let stat = inroot::stat(mount.as_fd())?;
-        match inroot::kind(&stat) {
-            SFlag::S_IFLNK => Err(Errno::ELOOP),
+        match (expected, inroot::kind(&stat)) {
+            (_, SFlag::S_IFLNK) => Err(Errno::ELOOP),
+            // Which attributes a directory for clients has depends on its owner.
+            (Expected::Kind(BindKind::Ipc), kind) if kind != SFlag::S_IFSOCK => Err(Errno::ENOTSUP),
             _ => Ok((mount, stat)),
         }
     }
@@ -171,7 +180,8 @@ impl ReadySource {
     ) -> Result<Self> {
         let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", &name, errno))?;
         expected.check(&stat, &name)?;
-        let mount = match clone_restricted(fd, expected, &stat) {
+        let clear = location.must_clear(expected);
+        let mount = match clone_restricted(fd, expected, clear, &stat) {
             Ok(mount) => Some(mount),
             Err(Errno::ENOSYS) => None,
             Err(errno) => return Err(cloning_failed(fd, &name, errno)),
@@ -191,7 +201,7 @@ impl ReadySource {
             mode: stat.st_mode,
             identity: inroot::identity(stat),
             attributes: expected.attributes(Some(stat)),
-            must_clear: expected.must_clear(),
+            must_clear: location.must_clear(expected),
             mount,
             location,
         }
@@ -228,16 +238,18 @@ impl Expected {
     ///
     /// All but one are read-only, which keeps nobody from opening a device for writing or connecting to a socket, but the
     /// container's root from changing the host's inodes and directories of devices. The directory of the MPS daemon is for
-    /// clients to write in: it has lock and log files.
+    /// clients to write in, since it has lock and log files, unless it belongs to a user of the host: a container's root
+    /// would make files of root's there for that user.
     fn attributes(self, stat: Option<&FileStat>) -> MountAttributes {
         use MountAttributes as A;
-        let is_directory = || stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR);
+        let is_for_clients =
+            || stat.is_some_and(|stat| inroot::kind(stat) == SFlag::S_IFDIR && is_ours(stat));
         match self {
             Self::Device(_) | Self::Kind(BindKind::DeviceDirectory) => {
                 A::RDONLY | A::NOSUID | A::NOEXEC
             }
             Self::Kind(BindKind::File) => A::RDONLY | A::NODEV | A::NOSUID,
-            Self::Kind(BindKind::Ipc) if is_directory() => A::NODEV | A::NOSUID | A::NOEXEC,
+            Self::Kind(BindKind::Ipc) if is_for_clients() => A::NODEV | A::NOSUID | A::NOEXEC,
             Self::Kind(BindKind::Ipc | BindKind::Proc) => {
                 A::RDONLY | A::NODEV | A::NOSUID | A::NOEXEC
             }
@@ -254,16 +266,28 @@ impl Expected {
     }
 }
 
+/// Whether something belongs to root or to the caller; or to nobody that the caller's user namespace knows, and then the
+/// caller has no rights there that a user has not.
+fn is_ours(stat: &FileStat) -> bool {
+    const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD; // PROC_USER_INIT_INO
+    let is_rootless = || {
+        let namespace = nix::sys::stat::stat("/proc/self/ns/user");
+        namespace.is_ok_and(|stat| stat.st_ino != FIRST_USER_NAMESPACE)
+    };
+    [0, nix::unistd::geteuid().as_raw()].contains(&stat.st_uid) || is_rootless()
+}
+
 /// Clones the mount at a descriptor and restricts the clone while nobody else can see it.
 ///
 /// `ENOSYS` if this kernel or sandbox lacks one of the calls.
 fn clone_restricted(
     fd: BorrowedFd<'_>,
     expected: Expected,
+    clear: MountAttributes,
     stat: &FileStat,
 ) -> Result<OwnedFd, Errno> {
     let mount = mount::clone_mount(fd)?;
-    let (set, clear) = (expected.attributes(Some(stat)), expected.must_clear());
+    let set = expected.attributes(Some(stat));
     // Private: a clone stays in its source's peer group otherwise.
     let private = Some(libc::MS_PRIVATE);
     match mount::set_attributes(mount.as_fd(), set, clear, private) {
@@ -307,6 +331,32 @@ impl fmt::Display for ReadySource {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    /// Also if the volume is mounted so after discovery.
+    #[test]
+    #[ignore = "needs root"]
+    fn a_library_of_the_image_stays_noexec() {
+        use nix::mount::{MntFlags, MsFlags, mount, umount2};
+        let dir = tempfile::tempdir().unwrap();
+        let none = None::<&str>;
+        let in_thread = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            let noexec = MsFlags::MS_NOEXEC;
+            mount(none, dir.path(), Some("tmpfs"), noexec, none).unwrap();
+            std::fs::write(dir.path().join("lib.so"), "").unwrap();
+            let root = RootDir::open(dir.path()).unwrap();
+            let path = ContainerPath::new("/lib.so");
+            let source = ReadySource::in_image(&root, dir.path(), &path, BindKind::File).unwrap();
+            assert!(source.must_clear.is_empty());
+            if let Some(mount) = source.mount {
+                let found = mount::attributes(mount.as_fd()).unwrap();
+                assert!(found.contains(source.attributes | MountAttributes::NOEXEC));
+            }
+            umount2(dir.path(), MntFlags::MNT_DETACH).unwrap();
+        };
+        std::thread::scope(|scope| scope.spawn(in_thread).join().unwrap());
+    }
 
     #[test]
     fn a_link_in_the_place_of_a_directory_for_clients_is_refused() {

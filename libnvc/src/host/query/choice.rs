@@ -4,12 +4,16 @@
 //! bounding set, and callers that narrow theirs before they initialise the library, as upstream's command line does,
 //! leave the program without the capabilities to change its root and user. The program is also missing if only the
 //! library was copied to the machine. A fork has neither problem, but only works in a process with one thread.
+//!
+//! A container in the host's pid namespace can trace the program from exec until it has made itself undumpable, about a
+//! millisecond later, if it has all of the program's capabilities. If the bounding set leaves no other capabilities, a
+//! fork is better too.
 
 use std::path::{Path, PathBuf};
 
 use super::{LIBRARY, Wanted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::capabilities::{Capabilities, Set, is_ambient, is_bounding, only};
+use crate::sys::capabilities::{Capabilities, SYS_ADMIN, Set, is_ambient, is_bounding, only};
 use crate::sys::nvml::is_loaded;
 use crate::sys::process::is_alone;
 
@@ -38,7 +42,9 @@ const SYS_CHROOT: u32 = 18;
 pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> Result<Start<'a>> {
     let lost = needed(wanted) & lost_by_execution();
     match program {
-        Ok(path) if lost == 0 => Ok(Start::Execute(path)),
+        Ok(path) if lost == 0 && (is_closed_at_once() || !is_alone() || is_loaded(LIBRARY)) => {
+            Ok(Start::Execute(path))
+        }
         _ if is_alone() => copy(is_loaded(LIBRARY)),
         Ok(_) => Err(narrowed(lost)),
         Err(error) => {
@@ -102,6 +108,17 @@ fn lost_by_execution() -> Set {
         .filter(|&(capability, _)| permitted & only(capability) != 0 && !survives(capability));
     lost.fold(0, |set, (capability, _)| set | only(capability))
 }
+
+/// Whether a program that this process executes has more capabilities than a container's root from its first instruction
+/// on. An unprivileged program is as traceable as this process.
+fn is_closed_at_once() -> bool {
+    let inheritable = Capabilities::read().map_or(0, |found| found.inheritable);
+    let has = |capability| inheritable & only(capability) != 0 || is_bounding(capability);
+    !nix::unistd::geteuid().is_root() || BEYOND_CONTAINERS.into_iter().any(has)
+}
+
+/// Capabilities that runtimes do not grant by themselves: CAP_SYS_ADMIN, five other CAP_SYS_*, and the shields.
+const BEYOND_CONTAINERS: [u32; 8] = [SYS_ADMIN, 16, 17, 19, 22, 24, 35, 36];
 
 fn narrowed(lost: Set) -> Error {
     let names: Vec<_> = NAMES

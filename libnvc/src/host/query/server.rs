@@ -21,6 +21,7 @@ use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::Cuda;
 use crate::sys::nvml::{Nvml, preload};
 use crate::sys::process::{close_from, exit_now, live_as_long_as, reset_signals};
+use crate::sys::programs::execute_nothing;
 
 /// Exit statuses, for observers of the process; the reply says what happened.
 const DONE: u8 = 0;
@@ -159,8 +160,13 @@ fn confine(request: &Request) -> Result<(), Fault> {
     become_user(Uid::from_raw(request.uid), Gid::from_raw(request.gid))
         .map_err(failed("privilege change failed"))?;
     // The kernel clears some sets when the user changes from 0, but the user may not have changed.
-    keep_shield_only().map_err(failed("capability change failed"))?;
-    prctl::set_no_new_privs().map_err(failed("privilege change failed"))
+    let shielded = keep_shield_only().map_err(failed("capability change failed"))?;
+    prctl::set_no_new_privs().map_err(failed("privilege change failed"))?;
+    // A program is dumpable again, and its root is the host's. Without privileges it could do nothing for NVML anyway.
+    if !shielded {
+        execute_nothing().map_err(failed("privilege change failed"))?;
+    }
+    Ok(())
 }
 
 /// Prevents containers in the host's pid namespace from tracing the process: its root directory is the host's, and its
