@@ -12,122 +12,14 @@ set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
 cd "$here/.."
-PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
-die() { echo "test-engines.sh: $*" >&2; exit 1; }
-[ "$(id -u)" = 0 ] || die "needs root"
-for tool in debootstrap cargo unshare pivot_root; do command -v $tool > /dev/null || die "$tool is missing"; done
-cache=${NVC_ENGINES_CACHE:-/var/cache/nvc-engines}
-profile=${NVC_PROFILE:-release}
+# shellcheck source=scripts/test-engines/machine.sh
+. scripts/test-engines/machine.sh
 [ $# -gt 0 ] || set -- trixie forky
-
-engines=docker.io,docker-cli,containerd,podman,crun,runc,buildah
-tools=ca-certificates,iproute2,procps,python3-minimal,systemd-sysv,dbus,udev,uidmap
-
-base() { # SUITE: a minimal system with the engines
-  [ ! -e "$cache/$1.complete" ] || return 0
-  rm -rf "${cache:?}/$1"
-  mkdir -p "$cache"
-  echo "test-engines.sh: making $cache/$1" >&2
-  # Debian 12's debootstrap does not know the names of later suites; all are made as sid is.
-  debootstrap --variant=minbase "--include=$engines,$tools" "$1" "$cache/$1" "${NVC_DEBIAN_URI:-http://deb.debian.org/debian}" \
-    /usr/share/debootstrap/scripts/sid > "$cache/$1.log" || die "debootstrap failed: $cache/$1.log"
-  touch "$cache/$1.complete"
-}
-
-options=()
-[ "$profile" != release ] || options=(--release)
-cargo build -q "${options[@]}" -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker
-cargo build -q "${options[@]}" -p nvc-testkit -p nvc-tests --bins
-bin=$(readlink -f "${CARGO_TARGET_DIR:-target}/$profile")
-
-work=$(mktemp -d "${TMPDIR:-/tmp}/nvc-engines.XXXXXX")
-cgroup=/sys/fs/cgroup
-[ -e $cgroup/cgroup.procs ] || cgroup=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
-[ -n "$cgroup" ] || die "this machine has no cgroups of version 2"
-cgroup=$cgroup/${work##*/}
-cleanup() {
-  rm -rf --one-file-system "$work"
-  [ ! -d "$cgroup" ] || find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || true
-}
-trap cleanup EXIT
-# What engines keep needs a file system that overlayfs can be mounted on.
-mkdir "$work/programs" "$cgroup"
-for program in nvidia-container-cli nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk \
-  nvidia-docker nvidia-docker-plugin nvc-simruntime nvc-cri; do
-  install -m 755 "$bin/$program" "$work/programs/"
-done
-"$bin/nvc-simdriver" build "$work/driver" > /dev/null
-"$bin/nvc-simdriver" rootfs "$work/image" debian
-cp "$here/test-engines/inside.sh" pkg/hooks/oci-nvidia-hook.json "$work/"
-
-# Runs in the new namespaces: makes the machine and enters it.
-# shellcheck disable=SC2016 # expanded by that shell
-enter='
-set -e
-lower=$1 work=$2
-mount --make-rprivate /
-mkdir -p "$work/layer/etc" "$work/layer/usr" "$work/layer/srv" "$work/changes" "$work/overlay" "$work/root"
-mount -t overlay -o "lowerdir=$lower,upperdir=$work/changes,workdir=$work/overlay" overlay "$work/root"
-cd "$work/root"
-cp -a "$work/driver/usr/." usr/
-cp -a "$work/driver/etc/nvidia-sim" etc/
-cp -a "$work/programs/." usr/bin/
-cp -a "$work/image" "$work/inside.sh" srv/
-cp "$work/oci-nvidia-hook.json" srv/hook.json
-mkdir -p usr/lib/nvc-sim srv/sim
-cp -a "$work/driver/proc" srv/sim/
-# A kernel with the modules shows /proc/driver/nvidia in every procfs; here these runtimes do.
-for runtime in usr/sbin/runc usr/bin/crun; do
-  mv "$runtime" usr/lib/nvc-sim/
-  cp usr/bin/nvc-simruntime "$runtime"
-done
-mount -t proc proc proc
-mount -t tmpfs -o mode=555 tmpfs proc/driver
-mkdir proc/driver/nvidia
-mount --bind srv/sim/proc/driver proc/driver
-mount --bind srv/sim/proc/devices proc/devices
-mount -t sysfs sysfs sys
-mount -t cgroup2 cgroup2 sys/fs/cgroup
-for directory in run tmp dev; do mount -t tmpfs -o mode=755 tmpfs $directory; done
-# Not on an overlay: engines make overlays of their own here.
-for directory in docker containerd containers; do
-  mkdir -p "$work/var/$directory" "var/lib/$directory"
-  mount --bind "$work/var/$directory" "var/lib/$directory"
-done
-mkdir -m 755 dev/pts dev/shm dev/mqueue
-chmod 1777 tmp
-mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
-mount -t tmpfs tmpfs dev/shm
-for node in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
-  IFS=: read -r name major minor <<< "$node"
-  mknod -m 666 "dev/$name" c "$major" "$minor"
-done
-ln -s pts/ptmx dev/ptmx
-ln -s /proc/self/fd dev/fd
-find "$work/driver/dev" -type c ! -name null | while read -r node; do
-  name=${node#"$work/driver/"}
-  mkdir -p "${name%/*}"
-  cp -a "$node" "$name"
-done
-ip link set lo up
-mkdir old
-pivot_root . old
-umount -l old
-ldconfig
-exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-  NVC_ENGINES_ONLY="$3" NVC_ENGINES_SHELL="$4" bash /srv/inside.sh
-'
 
 failed=()
 for suite; do
-  case $suite in trixie | forky) ;; *) die "unknown suite $suite" ;; esac
-  base "$suite"
   echo "== Debian $suite"
-  # A cgroup of its own is the root of what the engines see.
-  # shellcheck disable=SC2016
-  bash -c 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"' bash "$cgroup" \
-    unshare --mount --pid --net --ipc --cgroup --fork --kill-child --propagation private \
-    bash -c "$enter" bash "$cache/$suite" "$work" "${NVC_ENGINES_ONLY:-}" "${NVC_ENGINES_SHELL:-}" || failed+=("$suite")
-  rm -rf --one-file-system "$work"/{layer,changes,overlay,root,var}
+  play "$suite" NVC_ENGINES_ONLY="${NVC_ENGINES_ONLY:-}" NVC_ENGINES_SHELL="${NVC_ENGINES_SHELL:-}" \
+    bash /srv/test-engines/inside.sh || failed+=("$suite")
 done
 [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"

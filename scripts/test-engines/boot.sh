@@ -1,0 +1,34 @@
+#!/bin/bash
+# Installs the units as the packages do and becomes systemd; for scripts/test-units.sh.
+set -euo pipefail
+
+cp /srv/pkg/systemd/*.service /srv/pkg/systemd/*.path /srv/pkg/systemd/*.timer /srv/pkg/systemd/*.socket /usr/lib/systemd/system/
+install -D -m 644 /srv/pkg/systemd/90-nvidia-cdi-refresh.preset /usr/lib/systemd/system-preset/90-nvidia-cdi-refresh.preset
+install -D -m 644 /srv/pkg/systemd/nvidia-docker.sysusers /usr/lib/sysusers.d/nvidia-docker.conf
+# No module nvidia can be loaded here, and this kernel may have none that can: an event of another device stands for it.
+sed 's/SUBSYSTEM=="module", KERNEL=="nvidia|nvidia_current"/SUBSYSTEM=="mem", KERNEL=="full"/' \
+  /srv/pkg/udev/99-nvidia-cdi-refresh.rules > /usr/lib/udev/rules.d/99-nvidia-cdi-refresh.rules
+grep -q 'KERNEL=="full"' /usr/lib/udev/rules.d/99-nvidia-cdi-refresh.rules
+mkdir -p "/usr/lib/modules/$(uname -r)" /etc/docker
+echo 'kernel/drivers/video/nvidia.ko:' > "/usr/lib/modules/$(uname -r)/modules.dep"
+printf '{"features": {"cdi": true}, "iptables": false, "ip6tables": false, "bridge": "none", "storage-driver": "vfs"}' \
+  > /etc/docker/daemon.json
+nvidia-ctk --quiet runtime configure --runtime=docker
+# The machine's devices are not this root's.
+ln -sf /dev/null /etc/systemd/system/systemd-udev-trigger.service
+ln -sf /dev/null /etc/systemd/system/containerd.service
+ln -sf /dev/null /etc/systemd/system/getty.target
+ln -sf /dev/null /etc/systemd/system/console-getty.service
+rm -f /etc/machine-id && : > /etc/machine-id
+: > /etc/fstab
+systemctl --root=/ set-default multi-user.target
+systemctl --root=/ preset nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.timer
+systemctl --root=/ enable docker.service nvidia-docker-plugin.socket
+systemctl --root=/ disable containerd.service podman.service podman-restart.service || true
+# docker.service asks for containerd's unit; dockerd finds the socket or starts its own.
+mkdir -p /etc/systemd/system/docker.service.d
+printf '[Unit]\nWants=\nAfter=network.target\n[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd -H unix:///run/docker.sock\nLimitNOFILE=\nLimitNPROC=\nLimitCORE=\nOOMScoreAdjust=0\n' \
+  > /etc/systemd/system/docker.service.d/plain.conf
+# Without it, and with a /dev that is no devtmpfs, systemd takes udev for absent.
+mkdir -p /run/udev && : > /run/udev/control
+exec /usr/lib/systemd/systemd --system --show-status=no --log-target=console --log-level=info
