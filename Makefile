@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-engines test-old-kernel fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-engines test-units test-old-kernel fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (
 
 test-engines: ## Run the programs under the engines of Debian trixie and forky (root, debootstrap, network once).
 	@scripts/test-engines.sh
+
+test-units: ## Run the systemd units with systemd as PID 1: boot, refresh, daemon-reload, socket (root; as test-engines).
+	@scripts/test-units.sh
 
 test-old-kernel: ## Run end-to-end tests on a real Linux 5.10 in an emulator (x86_64, root, slow).
 	@scripts/test-old-kernel.sh
