@@ -16,7 +16,7 @@ pub(crate) struct Opt {
 }
 
 /// Options of every hook.
-pub(crate) const EVERY: [Opt; 2] = [
+pub(crate) const EVERY: [Opt; 3] = [
     Opt {
         name: "container-spec",
         value: Some("FILE"),
@@ -28,6 +28,12 @@ pub(crate) const EVERY: [Opt; 2] = [
         value: None,
         is_list: false,
         help: "Log every step",
+    },
+    Opt {
+        name: "quiet",
+        value: None,
+        is_list: false,
+        help: "Log errors only",
     },
 ];
 
@@ -66,6 +72,22 @@ impl Words {
         matches!(self.peek(), Some("--help" | "-help" | "-h"))
     }
 
+    /// Returns the value of one of the program's flags if the next word is one: `--NAME`, `--NAME=true`, also with one dash.
+    pub(crate) fn program_flag(&self, names: &[&str]) -> Option<Result<bool>> {
+        let word = self.peek()?;
+        let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+        let (name, value) = bare.split_once('=').unwrap_or((bare, ""));
+        let value = if value.is_empty() { "true" } else { value };
+        let invalid = || {
+            Failure::new(format!(
+                "invalid value {value:?} for --{name}: not a boolean"
+            ))
+        };
+        names
+            .contains(&name)
+            .then(|| boolean(value).ok_or_else(invalid))
+    }
+
     /// Parses the rest of the words as options; ignores other words, as upstream does.
     pub(crate) fn options(&mut self, known: &[Opt]) -> Result<Given> {
         let mut given = Given::default();
@@ -81,11 +103,21 @@ impl Words {
                 Some((name, value)) => (name, Some(value.to_string())),
                 None => (bare, None),
             };
-            let opt = known.iter().chain(&EVERY).find(|opt| opt.name == name);
+            let full = if name == "d" { "debug" } else { name };
+            let opt = known.iter().chain(&EVERY).find(|opt| opt.name == full);
             let opt =
                 opt.ok_or_else(|| Failure::new(format!("flag provided but not defined: -{name}")))?;
             let value = match (opt.value, value) {
-                (None, value) => value.unwrap_or_else(|| "true".into()),
+                (None, value) => {
+                    let value = value.filter(|value| !value.is_empty());
+                    let value = value.unwrap_or_else(|| "true".into());
+                    boolean(&value).ok_or_else(|| {
+                        Failure::new(format!(
+                            "invalid value {value:?} for --{name}: not a boolean"
+                        ))
+                    })?;
+                    value
+                }
                 (Some(_), Some(value)) => value,
                 (Some(_), None) => {
                     let next = self.words.get(self.at).cloned();
@@ -123,7 +155,50 @@ impl Given {
     }
 
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.text(name)
-            .is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+        self.text(name).and_then(boolean).unwrap_or(false)
+    }
+}
+
+/// What Go reads as a boolean.
+fn boolean(word: &str) -> Option<bool> {
+    match word {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Words {
+        let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
+        Words::new(&words).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    #[test]
+    fn flags_of_the_program_have_values() {
+        let flag = |text: &str| {
+            let value = words(text).program_flag(&["debug", "d"]);
+            value.map(|value| value.map_err(|failure| failure.to_string()))
+        };
+        for word in ["--debug", "-d", "-debug", "--debug=true", "--debug="] {
+            assert_eq!(flag(word), Some(Ok(true)), "{word}");
+        }
+        assert_eq!(flag("--debug=false"), Some(Ok(false)));
+        assert!(matches!(flag("--debug=maybe"), Some(Err(_))));
+        assert_eq!(flag("--quiet"), None);
+        assert_eq!(flag("debug"), None);
+    }
+
+    #[test]
+    fn flags_of_the_program_may_follow_the_hook() {
+        let given = words("-d --quiet=false word --container-spec=x").options(&[]);
+        let given = given.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(given.flag("debug") && !given.flag("quiet"));
+        assert_eq!(given.text("container-spec"), Some("x"));
+        assert!(words("--debug=maybe").options(&[]).is_err());
+        assert!(words("--container-spec").options(&[]).is_err());
     }
 }

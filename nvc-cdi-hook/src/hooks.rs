@@ -169,13 +169,16 @@ impl Hook {
             "{}\n\nUsage: {PROGRAM} {} [OPTION...] < STATE\n\nOptions:\n",
             self.about, self.name
         );
-        for opt in self.options.iter().chain(&EVERY) {
+        // --container-spec is for tests, and upstream's help does not name it either.
+        let shown = self.options.iter().chain(&EVERY);
+        for opt in shown.filter(|opt| opt.name != "container-spec") {
             let value = opt
                 .value
                 .map(|value| format!(" {value}"))
                 .unwrap_or_default();
             text += &format!("  --{:<36} {}\n", format!("{}{value}", opt.name), opt.help);
         }
+        text += &format!("  --{:<36} Print help\n", "help");
         text
     }
 }

@@ -81,6 +81,20 @@ type Result<T, E = Failure> = std::result::Result<T, E>;
 fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     let mut words = Words::new(words)?;
     let name = loop {
+        if let Some(is_on) = words.program_flag(&["debug", "d"]) {
+            if is_on? {
+                report.debug();
+            }
+            words.skip();
+            continue;
+        }
+        if let Some(is_on) = words.program_flag(&["quiet"]) {
+            if is_on? {
+                report.quiet();
+            }
+            words.skip();
+            continue;
+        }
         match words.peek() {
             None => {
                 report.warning("No CDI hook specified");
@@ -97,15 +111,12 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
                 ));
                 return Ok(());
             }
-            Some("--debug" | "-debug" | "-d") => report.debug(),
-            Some("--quiet" | "-quiet") => report.quiet(),
             Some(word) if word.starts_with('-') => {
                 report.warning(&format!("Unsupported option: {word}"));
                 return Ok(());
             }
             Some(word) => break word.to_string(),
         }
-        words.skip();
     };
     words.skip();
     let Some(hook) = hooks::find(&name) else {
@@ -126,6 +137,9 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     };
     if given.flag("debug") {
         report.debug();
+    }
+    if given.flag("quiet") {
+        report.quiet();
     }
     let Some(run) = hook.run else {
         return Ok(());

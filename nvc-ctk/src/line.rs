@@ -1,10 +1,7 @@
 //! Parses a command line and the environment according to the [`table`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
-
-use clap::error::ErrorKind;
-use clap::{ArgMatches, Command};
 
 use crate::table::{self, Node, Opt, Takes};
 
@@ -79,137 +76,205 @@ impl Line {
 }
 
 /// Parses words, with the program's name first.
+///
+/// The grammar is that of upstream's library: one dash or two before any name, options before and after words, a flag
+/// may be repeated, an outer command's options are known to the inner ones, and each command has a command `help`.
 pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Read {
-    let program = table::clap();
-    let (plain, off) = match without_values(words) {
-        Ok(plain) => plain,
-        Err(error) => {
-            let path: Vec<&str> = words
+    let words = words.iter().skip(1).map(|word| word.to_string_lossy());
+    let mut reader = Reader {
+        words: words.map(|word| word.into_owned()).collect(),
+        levels: vec![&table::ROOT],
+        values: HashMap::new(),
+    };
+    reader.read(variable).unwrap_or_else(|error| Read::Mistake {
+        text: help(&reader.path()),
+        error,
+    })
+}
+
+/// The state of the parser.
+struct Reader {
+    words: VecDeque<String>,
+    /// The program and the commands below it, the innermost last.
+    levels: Vec<&'static Node>,
+    /// The values of an option, by the level of the command that has it and its long name.
+    values: HashMap<(usize, &'static str), Vec<String>>,
+}
+
+impl Reader {
+    fn path(&self) -> Vec<&'static str> {
+        self.levels.iter().skip(1).map(|node| node.name).collect()
+    }
+
+    fn node(&self) -> &'static Node {
+        self.levels.last().copied().unwrap_or(&table::ROOT)
+    }
+
+    fn read(&mut self, variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Read, String> {
+        let (mut rest, mut wants_help) = (Vec::new(), false);
+        while let Some(word) = self.words.pop_front() {
+            let trimmed = word.trim();
+            let command = self
+                .node()
+                .commands
                 .iter()
-                .skip(1)
-                .filter_map(|word| word.to_str())
-                .collect();
-            let text = help(&program, &path);
-            return Read::Mistake { text, error };
-        }
-    };
-    let matches = match program.clone().try_get_matches_from(&plain) {
-        Ok(matches) => matches,
-        Err(error) => return refused(&error, &program, words),
-    };
-    let (mut node, mut path, mut matches) = (&table::ROOT, Vec::new(), &matches);
-    if matches.get_flag("version") {
-        return Read::Text(version());
-    }
-    let mut outer = vec![matches];
-    while let Some((name, inner)) = matches.subcommand() {
-        let known = node.commands.iter().find(|known| known.name == name);
-        let Some(known) = known else {
-            return Read::Unknown { word: name.into() };
-        };
-        (node, matches) = (known, inner);
-        path.push(known.name);
-        outer.push(inner);
-    }
-    let does_something = node.commands.is_empty() || node.name == "config";
-    if !does_something {
-        return Read::Text(help(&program, &path));
-    }
-    match collect(node, &outer, &off, variable) {
-        Ok(mut line) => {
-            line.path = path;
-            Read::Line(line)
-        }
-        Err(error) => Read::Mistake {
-            text: help(&program, &path),
-            error,
-        },
-    }
-}
-
-/// Removes the values of flags: `--flag=true` becomes `--flag`, and `--flag=false` goes to the second list.
-fn without_values(words: &[OsString]) -> Result<(Vec<OsString>, Vec<&'static str>), String> {
-    let (mut plain, mut off) = (Vec::new(), Vec::new());
-    for word in words {
-        let flag = word.to_str().and_then(|word| {
-            let (name, value) = word.strip_prefix("--")?.split_once('=')?;
-            Some((table::flag(name)?, value))
-        });
-        match flag {
-            None => plain.push(word.clone()),
-            Some((flag, value)) => match boolean(value) {
-                Some(true) => plain.push(format!("--{flag}").into()),
-                Some(false) => off.push(flag),
-                None => {
-                    return Err(format!(
-                        "invalid value {value:?} for --{flag}: not a boolean"
-                    ));
+                .find(|node| node.name == trimmed || node.aliases.contains(&trimmed));
+            match (command, trimmed.strip_prefix('-')) {
+                (Some(_), _) | (_, None) if !rest.is_empty() && self.is_command(trimmed) => {
+                    rest.push(word);
+                    rest.extend(self.words.drain(..));
                 }
-            },
+                (Some(command), _) => {
+                    self.levels.push(command);
+                    if command.name == "hook" {
+                        rest.extend(self.words.drain(..)); // the hook program reads them
+                    }
+                }
+                (None, None) if self.is_command(trimmed) => return Ok(self.help_on_next()),
+                (None, None | Some("")) => rest.push(word),
+                (None, Some("-")) => rest.extend(self.words.drain(..)),
+                (None, Some(option)) => match option.strip_prefix('-').unwrap_or(option) {
+                    "help" | "h" => wants_help = true,
+                    "version" | "v" if self.levels.len() == 1 => return Ok(Read::Text(version())),
+                    long if option.starts_with('-') || self.find(long).is_some() => {
+                        self.option(long)?;
+                    }
+                    letters => self.bundle(letters)?,
+                },
+            }
+        }
+        let node = self.node();
+        let does_something = node.commands.is_empty() || node.name == "config";
+        match rest.first() {
+            _ if wants_help => Ok(Read::Text(help(&self.path()))),
+            Some(word) if !does_something => Ok(Read::Unknown { word: word.clone() }),
+            None if !does_something => Ok(Read::Text(help(&self.path()))),
+            _ => self.collect(rest, variable).map(Read::Line),
         }
     }
-    Ok((plain, off))
+
+    /// Returns true if a word is a command here; every command has a command `help`.
+    fn is_command(&self, word: &str) -> bool {
+        let is_it = |node: &Node| node.name == word || node.aliases.contains(&word);
+        matches!(word, "help" | "h") || self.node().commands.iter().any(is_it)
+    }
+
+    /// Returns the help of the command that follows the word `help`.
+    fn help_on_next(&mut self) -> Read {
+        let mut path = self.path();
+        if let Some(word) = self.words.pop_front() {
+            if !self.is_command(&word) {
+                return Read::Unknown { word };
+            }
+            let known = self.node().commands.iter();
+            path.extend(known.filter(|node| node.name == word).map(|node| node.name));
+        }
+        Read::Text(help(&path))
+    }
+
+    /// Finds an option by name, inner commands first; returns it with the level of its command.
+    fn find(&self, option: &str) -> Option<(usize, &'static Opt)> {
+        let name = option.split('=').next().unwrap_or_default();
+        let levels = self.levels.iter().enumerate().rev();
+        let mut known = levels.flat_map(|(level, node)| {
+            let global = if level == 0 { table::GLOBAL } else { &[] };
+            let own = node.options.iter().chain(global);
+            own.map(move |opt| (level, opt))
+        });
+        known.find(|(_, opt)| opt.is_called(name))
+    }
+
+    /// Parses several short options in one word, `-io FILE`.
+    fn bundle(&mut self, letters: &str) -> Result<(), String> {
+        let mut rest = letters;
+        while let Some(letter) = rest.chars().next() {
+            let (one, others) = rest.split_at(letter.len_utf8());
+            if self.find(one).is_none() {
+                return Err(format!("flag provided but not defined: -{letters}"));
+            }
+            if others.is_empty() || others.starts_with('=') {
+                return self.option(rest);
+            }
+            self.option(one)?;
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// Parses an option, given without its dashes; its value may be the next word, which may begin with a dash.
+    fn option(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (option, None),
+        };
+        let Some((level, opt)) = self.find(name) else {
+            return Err(format!("flag provided but not defined: -{name}"));
+        };
+        let value = match (opt.takes, value) {
+            (Takes::Flag, value) => {
+                let value = value.filter(|value| !value.is_empty());
+                let value = value.unwrap_or_else(|| "true".into());
+                as_boolean(opt, &value)?;
+                value
+            }
+            (_, Some(value)) => value,
+            (_, None) => self
+                .words
+                .pop_front()
+                .ok_or_else(|| format!("flag needs an argument: --{name}"))?,
+        };
+        self.values
+            .entry((level, opt.long))
+            .or_default()
+            .push(value);
+        Ok(())
+    }
+
+    /// Collects the values of the command's options: the command line, then the environment, then the default.
+    fn collect(
+        &self,
+        rest: Vec<String>,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Line, String> {
+        let mut line = Line {
+            path: self.path(),
+            rest,
+            texts: HashMap::new(),
+            flags: HashMap::new(),
+            given: Vec::new(),
+        };
+        let node = self.node();
+        for opt in table::options(node) {
+            let is_own = node.options.iter().any(|own| own.long == opt.long);
+            let level = if is_own { self.levels.len() - 1 } else { 0 };
+            let given = self.values.get(&(level, opt.long)).cloned();
+            let given = given.or_else(|| from_environment(opt, variable));
+            if given.is_some() {
+                line.given.push(opt.long);
+            }
+            store(&mut line, opt, given)?;
+        }
+        Ok(line)
+    }
 }
 
-/// Collects the values of a command's options: the command line, then the environment, then the default.
-fn collect(
-    node: &'static Node,
-    outer: &[&ArgMatches],
-    off: &[&'static str],
-    variable: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<Line, String> {
-    let mut line = Line {
-        path: Vec::new(),
-        rest: Vec::new(),
-        texts: HashMap::new(),
-        flags: HashMap::new(),
-        given: Vec::new(),
-    };
-    let own = outer.last().copied();
-    if let Some(rest) = own.and_then(|own| own.try_get_many::<String>("rest").ok().flatten()) {
-        line.rest = rest.cloned().collect();
+/// Returns the value of the first variable that is set. An empty one is an empty text, or a flag that is off; an empty
+/// list variable is ignored.
+fn from_environment(opt: &Opt, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<Vec<String>> {
+    let value = opt.env.iter().find_map(|name| variable(name))?;
+    let value = value.to_string_lossy().into_owned();
+    match opt.takes {
+        Takes::Flag if value.is_empty() => Some(vec!["false".into()]),
+        Takes::List(_) if value.is_empty() => None,
+        _ => Some(vec![value]),
     }
-    for opt in table::options(node) {
-        let is = |other: &Opt| other.long == opt.long;
-        let is_global = table::GLOBAL.iter().any(is) && !node.options.iter().any(is);
-        let places = if is_global {
-            outer
-        } else {
-            &outer[outer.len() - 1..]
-        };
-        let of = |matches: &&ArgMatches| -> Option<Vec<String>> {
-            if opt.takes == Takes::Flag {
-                let is_off = || off.contains(&opt.long).then(|| vec!["false".to_string()]);
-                return matches
-                    .get_flag(opt.long)
-                    .then(|| vec!["true".to_string()])
-                    .or_else(is_off);
-            }
-            let values = matches.try_get_many::<String>(opt.long).ok().flatten()?;
-            Some(values.cloned().collect())
-        };
-        let environment = || {
-            let value = opt.env.iter().find_map(|name| variable(name))?;
-            Some(vec![value.to_string_lossy().into_owned()])
-        };
-        let given = places.iter().rev().find_map(of).or_else(environment);
-        if given.is_some() {
-            line.given.push(opt.long);
-        }
-        store(&mut line, opt, given)?;
-    }
-    Ok(line)
 }
 
 fn store(line: &mut Line, opt: &'static Opt, given: Option<Vec<String>>) -> Result<(), String> {
     match opt.takes {
         Takes::Flag => {
             let value = given.and_then(|mut values| values.pop());
-            let value = value.map_or(Ok(false), |value| {
-                boolean(&value).ok_or_else(|| {
-                    format!("invalid value {value:?} for --{}: not a boolean", opt.long)
-                })
-            })?;
+            let value = value.map_or(Ok(false), |value| as_boolean(opt, &value))?;
             line.flags.insert(opt.long, value);
         }
         Takes::Text(_) => {
@@ -237,26 +302,14 @@ fn boolean(word: &str) -> Option<bool> {
     }
 }
 
-fn refused(error: &clap::Error, program: &Command, words: &[OsString]) -> Read {
-    if error.kind() == ErrorKind::DisplayHelp {
-        return Read::Text(error.render().to_string());
-    }
-    let path: Vec<&str> = words
-        .iter()
-        .skip(1)
-        .filter_map(|word| word.to_str())
-        .collect();
-    let text = error.render().to_string();
-    let error = text.lines().next().unwrap_or_default();
-    Read::Mistake {
-        text: help(program, &path),
-        error: error.strip_prefix("error: ").unwrap_or(error).to_string(),
-    }
+fn as_boolean(opt: &Opt, value: &str) -> Result<bool, String> {
+    boolean(value)
+        .ok_or_else(|| format!("invalid value {value:?} for --{}: not a boolean", opt.long))
 }
 
-/// Returns the help of the command that the words select.
-fn help(program: &Command, path: &[&str]) -> String {
-    let mut found = program.clone();
+/// Returns the help of the command with this path.
+fn help(path: &[&str]) -> String {
+    let mut found = table::clap();
     found.build();
     for word in path {
         if let Some(inner) = found.find_subcommand(word) {
@@ -271,4 +324,126 @@ fn version() -> String {
         "NVIDIA Container Toolkit CLI version {}\n",
         env!("CARGO_PKG_VERSION")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_with(words: &str, variables: &[(&str, &str)]) -> Read {
+        let words: Vec<OsString> = std::iter::once("nvidia-ctk")
+            .chain(words.split(' ').filter(|word| !word.is_empty()))
+            .map(OsString::from)
+            .collect();
+        let variable = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        read(&words, &variable)
+    }
+
+    fn line(words: &str) -> Line {
+        match read_with(words, &[]) {
+            Read::Line(line) => line,
+            other => panic!("{words}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_have_one_dash_or_two_and_may_follow_words() {
+        for words in [
+            "cdi list --spec-dir /a",
+            "cdi list -spec-dir=/a",
+            "cdi list word --spec-dir=/a more",
+            "--debug cdi list -d --d=true --spec-dir=/a",
+        ] {
+            assert_eq!(line(words).list("spec-dir"), ["/a"], "{words}");
+        }
+        assert!(line("cdi list -- --frob").list("spec-dir").is_empty());
+        assert_eq!(line("cdi generate --output --x").text("output"), "--x");
+    }
+
+    #[test]
+    fn short_options_share_a_word() {
+        let config = line("config -dio /a");
+        assert!(config.flag("in-place") && config.flag("debug"));
+        assert_eq!(config.text("output"), "/a");
+        assert_eq!(line("config -io=/a").text("output"), "/a");
+        assert!(matches!(read_with("config -ix", &[]), Read::Mistake { .. }));
+    }
+
+    #[test]
+    fn flags_are_repeated_and_the_last_one_wins() {
+        assert!(line("cdi list --debug --debug").flag("debug"));
+        assert!(!line("--debug cdi list --debug=false").flag("debug"));
+        assert!(line("cdi list --debug=").flag("debug"));
+    }
+
+    #[test]
+    fn inner_commands_know_the_options_of_outer_ones_but_have_their_own() {
+        let default = line("config --output=/a default --set=x -o /b");
+        assert_eq!(default.path, ["config", "default"]);
+        assert_eq!(default.text("output"), "/b");
+        let configure = line("--config=/a runtime configure --config=/b");
+        assert_eq!(configure.text("config"), "/b");
+        assert_eq!(line("--config=/a runtime configure").text("config"), "");
+    }
+
+    #[test]
+    fn empty_variables_are_empty_texts_flags_that_are_off_and_no_lists() {
+        let empty = [
+            ("NVIDIA_CTK_DEBUG", ""),
+            ("NVIDIA_CTK_CDI_SPEC_DIRS", ""),
+            ("NVIDIA_CTK_CONFIG", ""),
+        ];
+        let Read::Line(line) = read_with("cdi list", &empty) else {
+            panic!("a line was expected");
+        };
+        assert!(!line.flag("debug"));
+        assert_eq!(line.given("spec-dir"), None);
+        assert_eq!(line.given("config"), Some(""));
+        let mistake = read_with("cdi list", &[("NVIDIA_CTK_DEBUG", "maybe")]);
+        assert!(matches!(mistake, Read::Mistake { .. }), "{mistake:?}");
+    }
+
+    #[test]
+    fn help_is_a_command_everywhere() {
+        for words in [
+            "",
+            "help",
+            "h",
+            "help cdi",
+            "cdi help",
+            "cdi generate help",
+            "-h",
+            "cdi",
+        ] {
+            let text = read_with(words, &[]);
+            assert!(matches!(text, Read::Text(_)), "{words}: {text:?}");
+        }
+        for words in ["frob", "cdi frob", "help frob", "cdi frob list"] {
+            let unknown = read_with(words, &[]);
+            assert!(
+                matches!(&unknown, Read::Unknown { word } if word == "frob"),
+                "{words}: {unknown:?}"
+            );
+        }
+        assert_eq!(line("config frob").path, ["config"]);
+    }
+
+    #[test]
+    fn unknown_options_and_missing_values_are_mistakes() {
+        for words in [
+            "--frob",
+            "cdi list --frob",
+            "cdi list --version",
+            "cdi list --spec-dir",
+        ] {
+            let mistake = read_with(words, &[]);
+            assert!(
+                matches!(mistake, Read::Mistake { .. }),
+                "{words}: {mistake:?}"
+            );
+        }
+    }
 }

@@ -72,6 +72,12 @@ impl Opt {
     const fn default(self, default: &'static str) -> Self {
         Self { default, ..self }
     }
+
+    /// Whether a name, without dashes, is this option's.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let is_short = |short: char| name.strip_prefix(short).is_some_and(str::is_empty);
+        self.long == name || self.aliases.contains(&name) || self.short.is_some_and(is_short)
+    }
 }
 
 const fn command(name: &'static str, about: &'static str, options: &'static [Opt]) -> Node {
@@ -480,19 +486,7 @@ pub(crate) fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
     own.iter().chain(GLOBAL.iter().filter(is_free))
 }
 
-/// Returns the long name of a flag with this name.
-pub(crate) fn flag(name: &str) -> Option<&'static str> {
-    fn find(node: &'static Node, name: &str) -> Option<&'static str> {
-        let is_it = |opt: &&Opt| {
-            opt.takes == Takes::Flag && (opt.long == name || opt.aliases.contains(&name))
-        };
-        let own = options(node).find(is_it).map(|opt| opt.long);
-        own.or_else(|| node.commands.iter().find_map(|inner| find(inner, name)))
-    }
-    find(&ROOT, name)
-}
-
-/// Converts the table to a clap command.
+/// Converts the table to a clap command, which makes the help texts; `line` parses command lines.
 pub(crate) fn clap() -> Command {
     describe(&ROOT)
         .version(env!("CARGO_PKG_VERSION"))
@@ -515,23 +509,9 @@ fn describe(node: &'static Node) -> Command {
         .args(options(node).map(arg))
         .subcommands(node.commands.iter().map(describe));
     if node.name == "hook" {
-        command = command
-            .disable_help_flag(true)
-            .arg(rest().allow_hyphen_values(true));
-    } else if node.commands.is_empty() {
-        command = command.arg(rest());
-    } else {
-        command = command.allow_external_subcommands(true);
+        command = command.disable_help_flag(true);
     }
     command
-}
-
-/// Additional words, which upstream ignores.
-fn rest() -> Arg {
-    Arg::new("rest")
-        .num_args(0..)
-        .trailing_var_arg(true)
-        .hide(true)
 }
 
 fn arg(opt: &'static Opt) -> Arg {
@@ -549,9 +529,6 @@ fn arg(opt: &'static Opt) -> Arg {
         .help(help);
     match opt.takes {
         Flag => arg.action(ArgAction::SetTrue),
-        Text(name) | List(name) => arg
-            .value_name(name)
-            .allow_hyphen_values(true)
-            .action(ArgAction::Append),
+        Text(name) | List(name) => arg.value_name(name).action(ArgAction::Append),
     }
 }

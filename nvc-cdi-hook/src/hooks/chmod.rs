@@ -18,11 +18,10 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     let mode =
         u32::from_str_radix(word, 8).map_err(|_| Failure::new(format!("invalid --mode {word}")))?;
     let mode = mode & 0o777;
-    let paths: Vec<&str> = given.list("path").filter(|path| !path.is_empty()).collect();
-    if paths.is_empty() {
-        return Err(Failure::new("--path is missing"));
+    if given.list("path").any(str::is_empty) {
+        return Err(Failure::new("--path is empty"));
     }
-    for path in paths {
+    for path in given.list("path") {
         let path = Path::new("/").join(path);
         let Some(found) = root.find(&path)? else {
             report.step(&format!("{} is missing", path.display()));

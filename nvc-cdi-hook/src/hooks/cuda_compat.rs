@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 
-use crate::Result;
 use crate::arguments::Given;
 use crate::report::Report;
 use crate::root::{Root, read};
+use crate::{Failure, Result};
 use note::Note;
 use version::{is_newer, major};
 
@@ -63,6 +63,10 @@ pub(super) fn directory(
     let Some(library) = find(root, &path, report)? else {
         return Ok(None);
     };
+    if !host.driver.is_empty() && major(&host.driver).is_none() {
+        let text = format!("invalid --host-driver-version {}", host.driver);
+        return Err(Failure::new(text));
+    }
     if !is_wanted(&host, &library) {
         report.step(&format!("the driver is as new as {}", library.version));
         return Ok(None);

@@ -16,7 +16,11 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
             continue;
         }
         report.step(&format!("linking {link} to {target}"));
-        let path = Path::new("/").join(link);
+        let mut path = Path::new("/").join(link);
+        // A trailing slash asks for a directory, and the link goes into it by the same name.
+        if let (true, Some(name)) = (link.ends_with('/'), path.file_name()) {
+            path = path.join(name);
+        }
         let made = root.place(&path, 0o755).and_then(|place| {
             let made = place.link(target);
             made.map_err(|errno| root.failure("symlink failed", &path, errno))

@@ -31,6 +31,11 @@ struct Wanted {
 }
 
 pub(super) fn run(line: &Line) -> Result<()> {
+    match line.text("config-mode") {
+        "oci-hook" | "hook" => return oci_hook(line),
+        "" | "config-file" | "config" => {}
+        other => log::warn!("unknown --config-mode {other}: taken for config-file"),
+    }
     let engine = match line.text("runtime") {
         "docker" => Engine::Docker,
         "containerd" => Engine::Containerd,
@@ -41,11 +46,6 @@ pub(super) fn run(line: &Line) -> Result<()> {
         }
         other => return Err(invalid(format!("unrecognized runtime '{other}'"))),
     };
-    match line.text("config-mode") {
-        "oci-hook" | "hook" => return oci_hook(line),
-        "config-file" | "config" => {}
-        other => log::warn!("unknown --config-mode {other}: taken for config-file"),
-    }
     let wanted = wanted(engine, line)?;
     let dumped = dumped(engine, line)?;
     let changes = if line.flag("remove") {
@@ -117,6 +117,12 @@ fn wanted(engine: Engine, line: &Line) -> Result<Wanted> {
         .given("config")
         .filter(|path| !path.is_empty())
         .unwrap_or(config);
+    // The main file cannot import itself.
+    let drop_in = drop_in.filter(|drop_in| *drop_in != config);
+    let enable_cdi = line.flag("cdi.enabled");
+    if enable_cdi && engine == Engine::Crio {
+        log::warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
+    }
     Ok(Wanted {
         engine,
         config: config.into(),
@@ -125,7 +131,7 @@ fn wanted(engine: Engine, line: &Line) -> Result<Wanted> {
             name: name.into(),
             path: path.into(),
             set_as_default: line.flag("nvidia-set-as-default"),
-            enable_cdi: line.flag("cdi.enabled"),
+            enable_cdi,
         },
         drops_default: engine == Engine::Containerd && is_containerd_1(line),
     })
@@ -334,7 +340,13 @@ fn show(changes: &Changes) -> Result<()> {
 }
 
 fn oci_hook(line: &Line) -> Result<()> {
-    let text = oci_hook::text(line.text("nvidia-runtime-hook-path"));
+    let program = line.text("nvidia-runtime-hook-path");
+    if !program.starts_with('/') {
+        return Err(invalid(format!(
+            "the NVIDIA runtime hook path {program:?} is not an absolute path"
+        )));
+    }
+    let text = oci_hook::text(program);
     let path = line.text("oci-hook-path");
     if line.flag("remove") {
         let found = read(Path::new(path))?;

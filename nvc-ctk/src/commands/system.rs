@@ -59,7 +59,7 @@ impl Majors {
 fn load_modules(root: &str, dry_run: bool) -> Result<()> {
     for module in MODULES {
         let mut words = vec!["/sbin/modprobe", module];
-        if root != "/" {
+        if !matches!(root, "" | "/") {
             words.splice(0..0, ["chroot", root]);
         }
         if dry_run {

@@ -87,7 +87,8 @@ pub fn output(path: &Path, format: Option<Format>) -> (PathBuf, Format) {
     if name.ends_with(".yaml") {
         return (path.into(), Format::Yaml);
     }
-    let format = format.unwrap_or(Format::Yaml);
+    let is_json = name.to_ascii_lowercase().ends_with(".json");
+    let format = format.unwrap_or(if is_json { Format::Json } else { Format::Yaml });
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(format.extension());

@@ -5,6 +5,7 @@
 //! caller to report.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -221,6 +222,11 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>> {
     match std::fs::symlink_metadata(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
+        // Engines read a file that is named as a directory, if its name is that of a specification.
+        Ok(metadata) if !metadata.is_dir() && is_spec_name(directory.as_os_str()) => {
+            return Ok(vec![directory.into()]);
+        }
+        Ok(metadata) if metadata.is_file() => return Ok(Vec::new()),
         Ok(metadata) if metadata.is_symlink() => {
             let text = format!(
                 "{} is a symbolic link: engines do not read it",
@@ -233,14 +239,16 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let is_spec = name.as_bytes().ends_with(b".json") || name.as_bytes().ends_with(b".yaml");
-        if is_spec && !entry.file_type().map_err(failed)?.is_dir() {
+        if is_spec_name(&entry.file_name()) && !entry.file_type().map_err(failed)?.is_dir() {
             paths.push(entry.path());
         }
     }
     paths.sort_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
     Ok(paths)
+}
+
+fn is_spec_name(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(b".json") || name.as_bytes().ends_with(b".yaml")
 }
 
 pub(crate) fn system(operation: &str, path: &Path, error: &std::io::Error) -> Error {

@@ -1,6 +1,9 @@
 //! Tests parsing, validation and the registry together.
 #![allow(clippy::unwrap_used)]
 
+use std::path::Path;
+
+use super::emit::Format;
 use super::*;
 
 const SMALL: &str = r#"{"cdiVersion": "0.5.0", "kind": "v.com/gpu",
@@ -71,6 +74,35 @@ fn the_lowest_version_covers_what_is_used() {
     assert_eq!(version::minimum(&spec).0, "0.6.0");
     spec.container_edits.additional_gids = vec![44];
     assert_eq!(version::minimum(&spec).0, "0.7.0");
+}
+
+#[test]
+fn a_file_may_be_named_as_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spec, other) = (dir.path().join("a.json"), dir.path().join("a.txt"));
+    std::fs::write(&spec, SMALL).unwrap();
+    std::fs::write(&other, SMALL).unwrap();
+    let names = |path: &Path| {
+        let registry = Registry::load(&[path]);
+        assert!(registry.problems().is_empty(), "{path:?}");
+        registry
+            .device_names()
+            .map(String::from)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&spec), ["v.com/gpu=0"]);
+    assert!(names(&other).is_empty());
+}
+
+#[test]
+fn the_name_of_an_output_says_its_format() {
+    let of = |name: &str, format| {
+        let (path, format) = file::output(Path::new(name), format);
+        (path.display().to_string(), format)
+    };
+    assert_eq!(of("N.JSON", None), ("N.JSON.json".into(), Format::Json));
+    assert_eq!(of("n.yml", None), ("n.yml.yaml".into(), Format::Yaml));
+    assert_eq!(of("n", Some(Format::Json)), ("n.json".into(), Format::Json));
 }
 
 #[test]

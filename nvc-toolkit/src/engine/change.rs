@@ -113,15 +113,12 @@ fn write_with(path: &Path, text: &str, attribute: Option<&str>) -> Result<bool> 
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
-            .mode(0o600)
+            .mode(if old.is_some() { 0o600 } else { 0o644 })
             .open(&temporary)?;
         file.write_all(text.as_bytes())?;
         if let Some(old) = &old {
             chown(&temporary, Some(old.uid()), Some(old.gid()))?;
-        }
-        let mode = old.as_ref().map_or(0o644, |old| old.mode() & 0o7777);
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-        if old.is_some() {
+            file.set_permissions(fs::Permissions::from_mode(old.mode() & 0o7777))?;
             attributes::copy(&path, &temporary);
         }
         let kept = attribute.is_some_and(|text| attributes::set(&temporary, text));

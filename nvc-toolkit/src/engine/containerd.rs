@@ -169,9 +169,16 @@ fn section_for(
         plugins.insert(plugin, tables::clean(section));
         document.insert("plugins", Item::Table(plugins));
     }
-    register(path, document.as_table_mut(), version, runtime)?;
+    // An entry of an earlier call would keep old options: copy the default runtime's again.
+    let root = document.as_table_mut();
+    let section = ["plugins", plugin, "containerd"];
+    if options_of_default(root, &section, &runtime.name).is_some() {
+        let entry = ["plugins", plugin, "containerd", "runtimes", &runtime.name];
+        tables::remove(root, &entry);
+    }
+    register(path, root, version, runtime)?;
     if drops_default {
-        keep_default(path, document.as_table_mut(), version)?;
+        keep_default(path, root, version)?;
     }
     document.sort_values(); // the file is ours
     Ok(document.to_string())
@@ -229,7 +236,7 @@ fn register(path: &Path, root: &mut Table, version: i64, runtime: &Runtime) -> R
     }
     let runtimes = tables::table(path, containerd, &["runtimes"])?;
     if runtimes.get(&runtime.name).is_none() {
-        runtimes.insert(&runtime.name, options);
+        runtimes.insert(&runtime.name, options.unwrap_or_else(own_options));
     }
     let entry = tables::table(path, runtimes, &[&runtime.name])?;
     if entry.get("runtime_type").is_none() {
@@ -248,19 +255,21 @@ fn register(path: &Path, root: &mut Table, version: i64, runtime: &Runtime) -> R
 }
 
 /// Returns the table of the default runtime, or of runc or crun, whichever exists first.
-fn options_of_default(root: &Table, section: &[&str], own: &str) -> Item {
+fn options_of_default(root: &Table, section: &[&str], own: &str) -> Option<Item> {
     let containerd = tables::get_in(root, section);
     let default = containerd.and_then(|table| tables::text(table, &["default_runtime_name"]));
-    let found = default
+    default
         .filter(|name| !name.starts_with("nvidia") && *name != own)
         .into_iter()
         .chain(["runc", "crun"])
         .find_map(|name| {
             tables::get(containerd?, &["runtimes", name]).filter(|item| item.is_table_like())
-        });
-    if let Some(found) = found {
-        return tables::clean(found);
-    }
+        })
+        .map(tables::clean)
+}
+
+/// The options where there is no runtime to take them from.
+fn own_options() -> Item {
     let mut table = Table::new();
     table.insert("runtime_type", value("io.containerd.runc.v2"));
     table.insert("runtime_root", value(""));

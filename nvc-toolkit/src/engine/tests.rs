@@ -171,6 +171,51 @@ fn a_drop_in_repeats_the_section() {
 }
 
 #[test]
+fn a_drop_in_takes_the_options_of_the_default_runtime_again() {
+    let text = "version = 2\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nx = 2\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\nx = 1\n";
+    let files = containerd::Files {
+        path: Path::new("c"),
+        text: Some(text),
+        drop_in: Some(Path::new("/d/99.toml")),
+        drop_in_text: None,
+        dumped: None,
+        drops_default: false,
+    };
+    let drop_in = containerd::add(files, &nvidia()).unwrap()[0]
+        .after
+        .clone()
+        .unwrap();
+    assert_eq!(drop_in.matches("x = 2").count(), 2, "{drop_in}");
+    assert!(!drop_in.contains("x = 1"), "{drop_in}");
+}
+
+#[test]
+fn new_files_obey_the_umask_and_old_ones_keep_their_mode() {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let directory = std::env::temp_dir().join(format!("nvc-modes-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    // The umask is the process's, so it is seen by a file that is made here.
+    let plain = directory.join("plain");
+    let mut options = std::fs::OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .mode(0o644)
+        .open(&plain)
+        .unwrap();
+    let new = directory.join("new");
+    change::write(&new, "a").unwrap();
+    assert_eq!(mode(&new), mode(&plain));
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o640)).unwrap();
+    change::write(&new, "b").unwrap();
+    assert_eq!(mode(&new), 0o640);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn crio_comes_back() {
     let path = Path::new("/e/crio.conf");
     let there = "# c\n[crio.runtime]\ndefault_runtime = \"crun\" # x\n\n[crio.runtime.runtimes.crun]\nruntime_root = \"/r\"\n\n[crio.api]\na = 1\n";

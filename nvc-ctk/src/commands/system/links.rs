@@ -9,7 +9,6 @@ use log::{info, warn};
 use nix::sys::stat::{major, minor};
 
 use super::{CONTROL, Majors, load_modules, nodes, system};
-use crate::commands::invalid;
 use crate::line::Line;
 
 /// Nodes that containers do not need.
@@ -20,24 +19,25 @@ type Node = (PathBuf, u64, u64);
 
 pub(in crate::commands) fn run(line: &Line) -> Result<()> {
     let (all, dry_run) = (line.flag("create-all"), line.flag("dry-run"));
-    let (load, make) = (
-        line.flag("load-kernel-modules"),
-        line.flag("create-device-nodes"),
-    );
-    if !all && (load || make) {
-        return Err(invalid(
-            "--load-kernel-modules and --create-device-nodes need --create-all",
-        ));
-    }
-    if load {
+    let with_all = |flag: &str| {
+        let is_given = line.flag(flag);
+        if is_given && !all {
+            warn!("--{flag} is ignored: it needs --create-all");
+        }
+        is_given && all
+    };
+    if with_all("load-kernel-modules") {
         load_modules(line.text("driver-root"), dry_run)?;
     }
-    if make {
+    if with_all("create-device-nodes") {
         nodes::control_nodes(Path::new("/"), dry_run)?;
     }
     let nodes = if all { possible()? } else { existing()? };
-    let directory = Path::new(line.text("dev-char-path"));
-    if !dry_run {
+    let directory = match line.text("dev-char-path") {
+        "" => Path::new("/dev/char"),
+        directory => Path::new(directory),
+    };
+    if !nodes.is_empty() && !dry_run {
         fs::create_dir_all(directory).map_err(|error| system("mkdir failed", directory, &error))?;
     }
     for (path, major, minor) in nodes {
@@ -89,8 +89,18 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Node>> {
 /// Returns all possible nodes of this machine's GPUs.
 fn possible() -> Result<Vec<Node>> {
     let majors = Majors::read()?;
+    let minors = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").ok();
+    // The drivers that must be loaded, even if there is nothing to do for them.
+    for driver in minors
+        .iter()
+        .map(|_| "nvidia-caps")
+        .chain(["nvidia", "nvidia-uvm"])
+    {
+        majors.get(driver)?;
+    }
     let gpus = count_gpus();
     if gpus == 0 {
+        info!("There are no NVIDIA GPUs on PCI");
         return Ok(Vec::new());
     }
     let dev = Path::new("/dev");
@@ -102,8 +112,7 @@ fn possible() -> Result<Vec<Node>> {
     for gpu in 0..gpus {
         nodes.push((dev.join(format!("nvidia{gpu}")), nvidia, gpu));
     }
-    let minors = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").unwrap_or_default();
-    let capabilities = capabilities(&minors, gpus);
+    let capabilities = capabilities(&minors.unwrap_or_default(), gpus);
     if !capabilities.is_empty() {
         let major = majors.get("nvidia-caps")?;
         let node = |minor| {

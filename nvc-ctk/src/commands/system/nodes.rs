@@ -37,7 +37,8 @@ pub(super) fn control_nodes(root: &Path, dry_run: bool) -> Result<()> {
         }
         match mknod(&path, SFlag::S_IFCHR, Mode::empty(), makedev(major, minor)) {
             Ok(()) => {}
-            Err(Errno::EEXIST) => continue,
+            // A link that leads nowhere is in the way, and no node.
+            Err(Errno::EEXIST) if path.exists() => continue,
             Err(errno) => return Err(Error::file("mknod failed", &path, errno)),
         }
         let mode = Mode::from_bits_truncate(0o666);
