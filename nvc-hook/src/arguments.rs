@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(devices("prestart --devices=GPU-1,,MIG-2"), two);
         assert_eq!(devices("-debug prestart x --devices=GPU-1,MIG-2"), two);
         assert_eq!(devices("prestart devices=GPU-1"), None);
-        // Before the command it is an option that nobody knows, as with upstream.
+        // Before the command it is an unknown option, as in upstream.
         assert!(of("--devices=GPU-1 prestart").is_err());
     }
 

@@ -1,8 +1,8 @@
 //! `nvidia-container-runtime-hook`: adds the requested GPUs to a container before its process starts.
 //!
-//! [`arguments`] reads the command line, [`input`] the container, [`prestart`] decides. If the nvidia-container-cli that is
-//! found was installed together with this program, [`within`] does its work in this process; otherwise it is executed with
-//! the words that [`call`] puts together.
+//! [`arguments`] parses the command line, [`input`] reads the container, [`prestart`] decides. If the
+//! nvidia-container-cli it finds was installed together with this program, [`within`] does that program's work in this
+//! process; otherwise it is executed with the arguments from [`call`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -24,7 +24,7 @@ libnvc::main!(main_with_status);
 
 /// Runs the program; returns its exit code.
 fn main_with_status() -> u8 {
-    // The NVML query can be this program, executed once more.
+    // The NVML query may be this program, executed again.
     serve_if_asked();
     libnvc::await_children();
     let words = std::env::args_os().skip(1);

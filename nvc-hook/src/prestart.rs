@@ -1,4 +1,4 @@
-//! Does the hook's work: reads the configuration and the container, decides, and configures the container or hands over to
+//! Implements the hook: reads the configuration and the container, decides, and configures the container or executes
 //! nvidia-container-cli.
 
 use std::ffi::CString;
@@ -18,7 +18,7 @@ use crate::within;
 
 /// Configures the container on standard input, if it requests GPUs.
 ///
-/// Does not return if the nvidia-container-cli that is found is not ours: the process becomes that.
+/// Does not return if the nvidia-container-cli it finds is not ours, because the process executes it.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let (config, policy) =
         configuration(options).map_err(|what| format!("error getting hook config: {what}"))?;
@@ -47,13 +47,13 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     execute(&config, options.debug, &input, &request, &program?)
 }
 
-/// Whether the nvidia-container-cli that was found was installed together with this program.
+/// Returns true if the nvidia-container-cli it has found was installed together with this program.
 fn is_ours(program: &Program) -> bool {
     let own = std::env::current_exe();
     own.is_ok_and(|own| ours::is_ours(&program.path, call::CLI, &own))
 }
 
-/// The text of os-release, if the configuration leaves something to the distribution.
+/// Returns the content of os-release, if a default of the configuration depends on it.
 fn os_release(config: &Config) -> String {
     match config.cli.user {
         Some(_) => String::new(),
@@ -61,8 +61,8 @@ fn os_release(config: &Config) -> String {
     }
 }
 
-/// Says which mode this container would be served in, and which line of the configuration says so. This program gives
-/// the devices in every mode but that of a Jetson, which has no driver of the usual form.
+/// Warns which mode the configuration selects for this container, and by which line. This program adds the devices in
+/// every mode except Jetson's, which has no driver of the usual form.
 fn say_mode(config: &Config, request: &Request) -> Result<(), String> {
     let (mode, how) = match Setting::of(config) {
         _ if config.hook.skip_mode_detection => (Mode::Legacy, "mode detection is skipped: "),
@@ -133,7 +133,7 @@ fn check_mode(config: &Config, request: &Request) -> Result<(), String> {
         .into())
 }
 
-/// Becomes nvidia-container-cli; returns on failure only.
+/// Executes nvidia-container-cli; returns only on failure.
 fn execute(
     config: &Config,
     debug: bool,

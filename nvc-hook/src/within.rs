@@ -1,4 +1,4 @@
-//! Configures a container in this process, as the nvidia-container-cli that was installed with it would.
+//! Configures a container in this process, like the nvidia-container-cli installed with it.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,11 +21,11 @@ use crate::call::{CLI, Program};
 use crate::input::Input;
 use crate::privileges::Privileges;
 
-/// Kind of the devices that are made at the moment; they have the names of GPUs.
+/// Kind of the devices with a generated specification, whose names are GPUs'.
 const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
 
-/// Whether everything that the configuration asks for can be had without the program: no log, no other user, no
-/// environment of its own.
+/// Returns true if the configuration needs nothing that only the program can do: a log, another user, its own
+/// environment.
 pub(crate) fn is_possible(config: &Config, debug: bool, os_release: &str) -> bool {
     let cli = &config.cli;
     !debug
@@ -35,7 +35,8 @@ pub(crate) fn is_possible(config: &Config, debug: bool, os_release: &str) -> boo
         && std::env::var_os("NVC_DRIVER_TIMEOUT").is_none()
 }
 
-/// Puts what is asked for into the container, or nothing. `program` is what would be executed otherwise.
+/// Configures the container according to the request, or leaves it unchanged. `program` is the one that would be
+/// executed otherwise.
 pub(crate) fn configure(
     config: &Config,
     input: &Input,
@@ -44,7 +45,7 @@ pub(crate) fn configure(
 ) -> Result<(), String> {
     let devices = devices(config, request)?;
     let pid = i32::try_from(input.pid).map_err(|_| format!("{} is no process id", input.pid))?;
-    // Before capabilities are given up, which the query needs.
+    // Before dropping capabilities, which the query needs.
     let query = QueryProcess::start(&QueryProgram::ThisProcess);
     give_up_capabilities().map_err(|error| said("permission error", &error))?;
     let driver = driver(config, &devices, program)
@@ -80,7 +81,8 @@ fn give_up_capabilities() -> libnvc::Result<()> {
     found.trim()
 }
 
-/// A failure in the words of nvidia-container-cli, which runtimes and people search for, with the way out if there is one.
+/// Formats a failure in nvidia-container-cli's words, which runtimes and users search for, with the hint if there is
+/// one.
 fn said(category: &str, error: &Error) -> String {
     let mut text = String::new();
     for error in error.cleanup() {
@@ -113,7 +115,7 @@ fn devices(config: &Config, request: &Request) -> Result<DeviceRequest, String> 
     })
 }
 
-/// The name of a device without the kind, if that is the kind of this machine's GPUs.
+/// Returns the name of a device without the kind, if that is the kind of this machine's GPUs.
 fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, String> {
     match qualified::parse(name) {
         None => Ok(name),
@@ -160,7 +162,7 @@ fn driver(
     })
 }
 
-/// Where the driver's programs are looked for. A hook can be started without `PATH`.
+/// Returns the search path of the driver's programs. A hook can be started without `PATH`.
 fn search_path(program: &Program) -> OsString {
     let usual = || {
         let own = std::env::var_os("PATH");
@@ -180,7 +182,7 @@ fn policy(config: &Config, request: &Request, driver: DriverConfig) -> request::
             "ldconfig" => CudaCompatMode::Ldconfig,
             "mount" => CudaCompatMode::Mount,
             "disabled" | "hook" => CudaCompatMode::Disabled,
-            // Without an option nvidia-container-cli mounts them.
+            // nvidia-container-cli mounts them by default.
             _ if config.features.allow_cuda_compat_libs_from_container => CudaCompatMode::Mount,
             _ => CudaCompatMode::Disabled,
         },

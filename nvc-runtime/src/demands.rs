@@ -1,7 +1,7 @@
-//! What jit-cdi makes of `NVIDIA_DRIVER_CAPABILITIES` and `NVIDIA_REQUIRE_*`.
+//! Applies `NVIDIA_DRIVER_CAPABILITIES` and `NVIDIA_REQUIRE_*` in mode jit-cdi.
 //!
-//! Upstream's specifications know neither: every container gets all of the driver's files, and nothing is checked. Two
-//! keys of the configuration say otherwise.
+//! Upstream's specifications ignore both: every container gets all of the driver's files, and nothing is checked. Two
+//! keys of the configuration change that.
 
 use std::path::Path;
 
@@ -20,13 +20,13 @@ use crate::log::Log;
 const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
 const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
 
-/// A word that the key does not know.
+/// Describes an unknown word of a key.
 fn unknown(config: &Config, key: &str, word: &str, known: &str) -> Failure {
     let origin = config.origin(key);
     Failure::from(format!("{key} ({origin}): {word:?} is none of {known}"))
 }
 
-/// The parts of the driver that the container is limited to; None if it gets all of them.
+/// Returns the parts of the driver that the container is limited to; None if it gets all of them.
 pub(crate) fn limit(
     container: &Container,
     config: &Config,
@@ -45,8 +45,8 @@ pub(crate) fn limit(
     ))
 }
 
-/// Takes out driver files that belong to capabilities outside the limit, and the links and displays that go with them.
-/// Files that belong to none stay.
+/// Removes driver files that belong to capabilities outside the limit, with their links and DRM nodes. Files without a
+/// capability stay.
 pub(crate) fn restrict(edits: &mut Edits, limit: Capabilities) {
     let graphics = limit.include(Capability::Graphics);
     edits.mounts.retain(|mount| {
@@ -62,7 +62,7 @@ pub(crate) fn restrict(edits: &mut Edits, limit: Capabilities) {
     for hook in &mut edits.hooks {
         restrict_links(hook, graphics, limit);
     }
-    // A hook that makes links is there for those alone.
+    // A hook that creates links is useless without any.
     edits.hooks.retain(|hook| {
         hook.args.get(1).map(String::as_str) != Some("create-symlinks") || hook.args.len() > 2
     });
@@ -79,7 +79,7 @@ fn is_wanted(path: &Path, limit: Capabilities) -> bool {
         && fits(program, &|capability| limit.include_programs(capability))
 }
 
-/// Whether a file is part of the driver's graphics configuration or modules.
+/// Returns true if a file is part of the driver's graphics configuration or modules.
 fn is_graphics_file(path: &Path) -> bool {
     const DIRECTORIES: [&str; 8] = [
         "/glvnd/",
@@ -98,7 +98,7 @@ fn is_graphics_file(path: &Path) -> bool {
     is_egl || DIRECTORIES.iter().any(|part| text.contains(part))
 }
 
-/// Takes out links to what is not there, and those of displays.
+/// Removes links to missing files, and those of displays.
 fn restrict_links(hook: &mut Hook, graphics: bool, limit: Capabilities) {
     if hook.args.get(1).map(String::as_str) != Some("create-symlinks") {
         return;
@@ -120,7 +120,7 @@ fn restrict_links(hook: &mut Hook, graphics: bool, limit: Capabilities) {
     hook.args = kept;
 }
 
-/// Checks what the container demands of the driver and of the GPUs that `edits` give it.
+/// Checks the container's requirements on the driver and on the GPUs in `edits`.
 pub(crate) fn check(
     container: &Container,
     config: &Config,
@@ -156,7 +156,7 @@ fn evaluate(
 ) -> Result<(), Failure> {
     let demands = requirements::of(&container.environment, config.disable_require)
         .map_err(|error| error.to_string())?;
-    // Only NVML knows what is compared: a Jetson and WSL have checks of their own.
+    // Only NVML provides the values to compare: Jetson and WSL have their own checks.
     let (Some(driver), false) = (driver, demands.is_empty()) else {
         return Ok(());
     };

@@ -1,7 +1,8 @@
-//! Applies edits to config.json, with what runtimes cannot do about device nodes in user namespaces.
+//! Applies edits to config.json, and works around runtimes' limits with device nodes in user namespaces.
 //!
-//! There nobody may make nodes, so low-level runtimes bind the host's node of the same path instead. A node of another
-//! /dev than the host's would be another device or none: it becomes a bind mount of its own, with a device rule.
+//! mknod is not permitted there, so low-level runtimes bind the host's node of the same path instead. For a node that
+//! is not in the host's /dev this would be another device or fail, so it becomes an explicit bind mount with a device
+//! rule.
 
 use std::fs;
 
@@ -11,13 +12,13 @@ use nvc_toolkit::oci::edits;
 use nvc_toolkit::oci::spec::Spec;
 use serde_json::{Value, json};
 
-/// As runtimes bind nodes.
+/// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
-/// What /proc/self/uid_map says in the host's own user namespace.
+/// Content of /proc/self/uid_map in the initial user namespace.
 const EVERYBODY: [&str; 3] = ["0", "0", "4294967295"];
 
-/// Gives a container what the edits say.
+/// Applies the edits to a container.
 pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<(), String> {
     let mut bound = Vec::new();
     if has_user_namespace(spec.value()) || !is_host_namespace() {
@@ -32,7 +33,7 @@ pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes mounts of the nodes that are elsewhere on the host; returns those.
+/// Converts nodes with another path on the host to mounts; returns those nodes.
 fn bind(part: &mut Edits) -> Vec<DeviceNode> {
     let is_elsewhere =
         |node: &DeviceNode| !node.host_path.is_empty() && node.host_path != node.path;
@@ -49,7 +50,7 @@ fn bind(part: &mut Edits) -> Vec<DeviceNode> {
     elsewhere
 }
 
-/// Adds the device rule of a node, unless it is there.
+/// Adds the device rule of a node, unless it exists.
 fn allow(spec: &mut Spec, node: &DeviceNode) -> Result<(), String> {
     let facts = nodes::look_up(node.host_path.as_ref())?;
     let access = match node.permissions.as_str() {
@@ -66,14 +67,14 @@ fn allow(spec: &mut Spec, node: &DeviceNode) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the container gets a user namespace of its own, or joins one.
+/// Returns true if the container creates or joins a user namespace.
 fn has_user_namespace(spec: &Value) -> bool {
     let namespaces = spec["linux"]["namespaces"].as_array();
     let mut all = namespaces.into_iter().flatten();
     all.any(|namespace| namespace["type"] == "user")
 }
 
-/// Whether this process is in the host's own user namespace.
+/// Returns true if this process is in the initial user namespace.
 fn is_host_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.is_empty() || map.split_whitespace().eq(EVERYBODY)

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 /// The hook's current and former name.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
 
-/// What our hook takes the devices from that the runtime resolved; see nvc-hook's arguments.
+/// Option by which our hook receives the devices that the runtime has resolved; see nvc-hook's arguments.
 const DEVICES: &str = "--devices=";
 
-/// Adds the hook behind the others, unless it is there. Our own gets the UUIDs of the devices in its arguments, which
-/// nothing in an image can write; a foreign one reads the container's environment.
+/// Appends the hook, unless it is already there. Our own hook gets the devices' UUIDs as an argument, which an image
+/// cannot set; a foreign one reads the container's environment.
 pub(crate) fn add(spec: &mut Spec, hook: &Path, devices: &[String]) -> Result<(), String> {
     let hooks = spec.list(&["hooks", "prestart"])?;
     let path = hook.to_string_lossy();
@@ -37,7 +37,7 @@ pub(crate) fn add(spec: &mut Spec, hook: &Path, devices: &[String]) -> Result<()
     Ok(())
 }
 
-/// Puts the devices behind the words of the hook's entry, in place of those of an earlier run.
+/// Appends the devices to the hook's arguments, replacing those of an earlier run.
 fn hand_over(entry: &mut Value, devices: &[String]) {
     if let Some(words) = entry.get_mut("args").and_then(Value::as_array_mut) {
         words.retain(|word| !word.as_str().is_some_and(|word| word.starts_with(DEVICES)));

@@ -1,17 +1,17 @@
-//! Makes one createContainer hook of those that a container's edits have: one process instead of six.
+//! Merges a container's createContainer hooks into one: one process instead of six.
 
 use std::path::Path;
 
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::ours;
 
-/// The program that knows the merged hook.
+/// The program that supports the merged hook.
 const PROGRAM: &str = "nvidia-cdi-hook";
 
-/// The form of the arguments.
+/// Version of the arguments.
 const VERSION: &str = "--version=1";
 
-/// Hooks whose work the merged hook does.
+/// Hooks that the merged hook replaces.
 const PARTS: [&str; 7] = [
     "create-symlinks",
     "create-soname-symlinks",
@@ -22,7 +22,7 @@ const PARTS: [&str; 7] = [
     "update-application-profile",
 ];
 
-/// Merges the hooks that are `program`, if that is ours: a foreign program would exit 0 and do nothing.
+/// Merges the hooks whose program is `program`, if that is ours: a foreign program would exit 0 and do nothing.
 pub(crate) fn merge_if_ours(all: &mut [Edits], program: &Path) {
     let own = std::env::current_exe().unwrap_or_default();
     if ours::is_ours(program, PROGRAM, &own) {
@@ -30,7 +30,7 @@ pub(crate) fn merge_if_ours(all: &mut [Edits], program: &Path) {
     }
 }
 
-/// Merges the hooks that are `program`; others stay as they are, behind the merged one.
+/// Merges the hooks whose program is `program`; others stay unchanged, after the merged one.
 fn merge(all: &mut [Edits], program: &str) {
     let mut parts: Vec<Hook> = Vec::new();
     for edits in all.iter_mut() {
@@ -57,7 +57,7 @@ fn is_part(hook: &Hook, program: &str) -> bool {
     hook.path == program && hook.hook_name == "createContainer" && PARTS.contains(&name)
 }
 
-/// A hook's arguments keep their names; a hook without arguments becomes a flag.
+/// Returns a merged hook's arguments: they keep their names; a hook without arguments becomes a flag.
 fn arguments(hook: &Hook) -> Vec<String> {
     match hook.args.get(1..) {
         Some([name]) => vec![format!("--{name}")],

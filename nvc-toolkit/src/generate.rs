@@ -154,11 +154,11 @@ pub struct Made {
     pub parts: Vec<(&'static str, Spec)>,
     /// Warnings in order of occurrence.
     pub warnings: Vec<String>,
-    /// What NVML said, if it was asked.
+    /// NVML's answer, if it was queried.
     pub driver: Option<Driver>,
 }
 
-/// What NVML says of the driver.
+/// NVML's answer about the driver.
 #[derive(Clone, Debug)]
 pub struct Driver {
     /// Its versions.

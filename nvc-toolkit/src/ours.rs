@@ -1,23 +1,23 @@
-//! Tells whether a program that was found was built and installed together with the program that asks.
+//! Determines whether a program was built and installed together with the calling program.
 //!
-//! Packages record the GNU build ids of their programs. A program in the directory of the asking one whose build id is
-//! recorded under its name is ours: its interface is known, and its work may be done without executing it. Everything
-//! else is foreign, also what cannot be read: an administrator may have put another program there on purpose.
+//! Packages record the GNU build ids of their programs. A program in the caller's directory whose build id is recorded
+//! under its name is ours: its interface is known, and its work may be done without executing it. Everything else is
+//! foreign, including files that cannot be read: an administrator may have installed another program on purpose.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Where the build ids are recorded, from the directory of the programs: lines of `BUILD-ID NAME`.
+/// The file of recorded build ids, relative to the programs' directory: lines of `BUILD-ID NAME`.
 pub const RECORD: &str = "../share/nvidia-container-toolkit/build-ids";
 
-/// Linkers put the notes directly behind the headers.
+/// Linkers put the notes directly after the headers.
 const HEAD: u64 = 8192;
 
-/// No record is longer.
+/// Size limit of the record.
 const LONGEST_RECORD: u64 = 1 << 16;
 
-/// Returns true if `found` is our program `name`; `own` is the path of the program that asks.
+/// Returns true if `found` is our program `name`; `own` is the path of the calling program.
 pub fn is_ours(found: &Path, name: &str, own: &Path) -> bool {
     let directory = |path: &Path| Some(std::fs::canonicalize(path).ok()?.parent()?.to_owned());
     let (Some(of_found), Some(of_own)) = (directory(found), directory(own)) else {
@@ -38,7 +38,7 @@ fn is_recorded(record: &str, id: &str, name: &str) -> bool {
     pairs.any(|pair| pair == (id, name))
 }
 
-/// The beginning of a regular file. Opening anything else could block.
+/// Returns the start of a regular file. Opening anything else could block.
 fn head(program: &Path) -> Option<Vec<u8>> {
     let is_file = std::fs::metadata(program).is_ok_and(|facts| facts.is_file());
     if is_file { read(program, HEAD) } else { None }
@@ -54,7 +54,7 @@ fn read(path: &Path, limit: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The GNU build id of a program of 64 bits, in hexadecimal, from the beginning of its file.
+/// Returns the GNU build id of a 64-bit program, in hexadecimal, from the start of its file.
 pub fn build_id(head: &[u8]) -> Option<String> {
     const NOTE: u64 = 4;
     if head.get(..6)? != b"\x7fELF\x02\x01" {
@@ -74,7 +74,7 @@ pub fn build_id(head: &[u8]) -> Option<String> {
     })
 }
 
-/// The build id among notes: sizes of name and content, type, name, content, each padded to four bytes.
+/// Returns the build id from notes: sizes of name and content, type, name, content, each padded to four bytes.
 fn id_of(mut notes: &[u8]) -> Option<String> {
     const BUILD_ID: u64 = 3;
     loop {
@@ -91,7 +91,7 @@ fn id_of(mut notes: &[u8]) -> Option<String> {
     }
 }
 
-/// A little-endian number of at most eight bytes.
+/// Reads a little-endian number of at most eight bytes.
 fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
     let part = bytes.get(at..at.checked_add(size)?)?;
     let digits = part.iter().rev();

@@ -1,9 +1,10 @@
-//! Finds all files of the driver, also those that only the host's own programs use: the files of a CDI specification.
+//! Finds all files of the driver, including those that only the host's programs use: the contents of a CDI
+//! specification.
 //!
-//! Containers that are configured here get the files that the catalogue names. A specification is for images that are
-//! not known, and there every library of the driver's version goes in, with the links that lead to it on the host, and
-//! the files of graphics. Looking for all that takes longer, so it is done only if it is asked for. Neither NVML nor an
-//! environment is asked: the version and the directories are the caller's to give.
+//! `configure` gives containers the files that the catalogue names. A specification serves unknown images, so it lists
+//! every library of the driver's version, with the host's links to it, and the files for graphics. That search takes
+//! longer, so it runs only on request. It uses neither NVML nor the environment: the caller provides the version and
+//! the directories.
 
 use std::collections::HashSet;
 
@@ -19,7 +20,7 @@ mod search;
 
 use search::Search;
 
-/// Where files are looked for, below the driver root, and which are left out.
+/// Directories to search, below the driver root, and files to omit.
 #[derive(Clone, Debug, Default)]
 pub struct FileSearch {
     /// Directories with libraries; the usual ones, then those of the loader's cache, if empty.
@@ -30,13 +31,13 @@ pub struct FileSearch {
     pub data: Vec<HostPath>,
     /// Directories with programs, searched before the usual ones.
     pub programs: Vec<HostPath>,
-    /// Whether libraries that images usually bring along are wanted too.
+    /// Include libraries that images usually contain.
     pub explicit: bool,
-    /// Whether the daemons' sockets are left out.
+    /// Omit the daemons' sockets.
     pub no_sockets: bool,
 }
 
-/// All files of a version of the driver. Devices and further versions are for the caller to add.
+/// Returns all files of a driver version. The caller adds devices and other versions.
 ///
 /// # Errors
 /// There is no library of that version.
@@ -65,7 +66,7 @@ pub fn find(root: &DriverRoot, version: &str, wanted: &FileSearch) -> Result<Dri
     Ok(info)
 }
 
-/// The files of graphics only.
+/// Returns only the files for graphics.
 ///
 /// # Errors
 /// As [`find`].
@@ -84,7 +85,7 @@ pub fn graphics(root: &DriverRoot, version: &str, wanted: &FileSearch) -> Result
     })
 }
 
-/// The files of a WSL2 host's driver store, and the library that leads to it.
+/// Returns the files of a WSL2 host's driver store, and the library that locates it.
 pub fn of_store(root: &DriverRoot, wsl: &WslDriver) -> DriverInfo {
     let mut search = Search::new(root, &[]);
     let mut files: Vec<DriverFile> = Vec::new();
@@ -106,7 +107,7 @@ pub fn of_store(root: &DriverRoot, wsl: &WslDriver) -> DriverInfo {
     }
 }
 
-/// The version that the names of the driver's libraries end with: that of CUDA, else that of the management library.
+/// Returns the version in the file name of the CUDA library, or else of the management library.
 pub fn version(root: &DriverRoot, directories: &[HostPath]) -> Option<String> {
     let mut search = Search::new(root, directories);
     ["libcuda.so.", "libnvidia-ml.so."]
@@ -135,7 +136,7 @@ impl Everything<'_> {
         let is_library = |name: &str| name.starts_with("lib") && ends_with(name, version);
         for file in self.search.locate(is_library) {
             let directory = file.parent();
-            // It is found from the directory above.
+            // It is found through its parent directory.
             if directory.file_name() != "vdpau" && !self.directories.contains(&directory) {
                 self.directories.push(directory);
             }
@@ -150,7 +151,7 @@ impl Everything<'_> {
         Ok(())
     }
 
-    /// Every library of the version, and the links that lead to it.
+    /// Returns every library of the version, with the links that lead to it.
     fn libraries(&mut self, explicit: bool) -> Vec<DriverFile> {
         let version = self.version;
         let mut paths: Vec<HostPath> = Vec::new();
@@ -184,13 +185,13 @@ impl Everything<'_> {
         libraries.collect()
     }
 
-    /// A library with the links beside it, but for those of other libraries.
+    /// Returns a library with the links beside it, except those of other libraries.
     fn library(&self, path: HostPath, linked: &mut HashSet<(HostPath, FileLink)>) -> DriverFile {
         let mut file = match catalogue::library_of(path.file_name()) {
             Some(pattern) if ends_with(&path.file_name().to_string_lossy(), self.version) => {
                 pattern.file(path)
             }
-            // Nothing but graphics has libraries that the catalogue does not name.
+            // Libraries that the catalogue does not name are for graphics.
             _ => DriverFile::new(path, FileClass::Library).of(Some(Capability::Graphics)),
         };
         file.abi = Abi::Native;
@@ -201,7 +202,7 @@ impl Everything<'_> {
         file
     }
 
-    /// The link of a library's SONAME, and the one without any version, if they are links on the host.
+    /// Returns the links for the SONAME and for the unversioned name, if the host has them.
     fn soname_links(&self, path: &HostPath) -> Vec<FileLink> {
         let Some(soname) = soname(self.search.root, path) else {
             return Vec::new();
@@ -223,7 +224,7 @@ impl Everything<'_> {
     }
 }
 
-/// The SONAME of a library, if it can be the name of a link.
+/// Returns the SONAME of a library, if it can be a link's name.
 fn soname(root: &DriverRoot, path: &HostPath) -> Option<String> {
     let library = Library::open(root.open_file(path).ok()?).ok()?;
     let soname = String::from_utf8(library.soname().ok()??).ok()?;
@@ -240,13 +241,13 @@ fn link(name: &str, target: &str) -> FileLink {
     }
 }
 
-/// Whether a name is `*.so.<version>`.
+/// Returns true if a name is `*.so.<version>`.
 fn ends_with(name: &str, version: &str) -> bool {
     let stem = name.strip_suffix(version);
     stem.is_some_and(|stem| stem.ends_with(".so."))
 }
 
-/// Whether a name is that of a library with any version behind it.
+/// Returns true if a name is this library's followed by any version.
 fn has_version(name: &str, stem: &str) -> bool {
     let version = name.strip_prefix(stem);
     version.is_some_and(|version| version.starts_with('.'))

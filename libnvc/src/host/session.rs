@@ -42,7 +42,7 @@ pub struct DriverConfig {
     pub program: QueryProgram,
     /// Time limit of the query.
     pub deadline: Duration,
-    /// Where the driver's programs are looked for; `PATH` if none.
+    /// Search path of the driver's programs; `PATH` if None.
     pub path: Option<OsString>,
 }
 

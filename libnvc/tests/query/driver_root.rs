@@ -1,4 +1,4 @@
-//! Makes driver roots with the simulated NVML in them, and asks it.
+//! Creates driver roots with the simulated NVML, and queries it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,20 +15,20 @@ use tempfile::TempDir;
 
 use crate::{GID, Outcome, UID, is_copied};
 
-/// Hangs while NVML is initialised.
+/// Hangs during NVML's initialisation.
 pub(crate) const HANG_IN_INIT: &str = "hang-at=nvmlInit_v2";
-/// Hangs when it is asked for the name of GPU 1.
+/// Hangs in the query for the name of GPU 1.
 pub(crate) const HANG_AT_GPU_1: &str = "hang-at=nvmlDeviceGetName:1";
 
-/// What leaves an entry point out.
+/// Returns the compiler argument that omits an entry point.
 pub(crate) fn without(symbol: &str) -> [String; 1] {
     [format!("-D{symbol}=absent_{symbol}")]
 }
 
-/// A driver root that has nothing, no C library either, but the simulated NVML.
+/// A driver root without a C library, containing only the simulated NVML.
 pub(crate) struct Root(TempDir);
 
-/// What the simulated NVML answers unless a test says otherwise: GPU 1 is in MIG mode, with devices in slots 0 and 2 of 7.
+/// Default answers of the simulated NVML: GPU 1 is in MIG mode, with devices in slots 0 and 2 of 7.
 pub(crate) const PROFILE: &str = "\
 driver=535.261.03
 cuda=12020
@@ -40,25 +40,25 @@ mig gpu=1 slot=2 gi=9 ci=0 uuid=MIG-2 name=NVIDIA A100
 ";
 
 impl Root {
-    /// Words with `=` are further lines of the profile (`nvc-testkit/c/nvml.c` has the grammar), others macros of
-    /// `query/process.c`.
+    /// Creates a root. Words with `=` are additional lines of the profile (`nvc-testkit/c/nvml.c` has the grammar),
+    /// others macros of `query/process.c`.
     pub(crate) fn new(words: &[&str]) -> Self {
         let (lines, macros): (Vec<&str>, Vec<&str>) =
             words.iter().partition(|word| word.contains('='));
         let mut arguments: Vec<_> = macros.iter().map(|name| format!("-D{name}")).collect();
         if macros.contains(&"INSPECT") {
-            // Its codes are none of NVML's.
+            // Its codes differ from NVML's.
             arguments.extend(without("nvmlErrorString"));
         }
         let profile = format!("{PROFILE}{}\n", lines.join("\n"));
         Self::with(profile.as_bytes(), &arguments)
     }
 
-    /// One with this profile and these arguments for the compiler.
+    /// Creates a root with this profile and these compiler arguments.
     pub(crate) fn with(profile: &[u8], arguments: &[String]) -> Self {
         let root = Self(tempfile::tempdir().expect("a directory"));
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).expect("chmod");
-        // Distributions compile in one of these two.
+        // Distributions configure one of these two directories.
         fs::create_dir_all(root.path().join("usr/lib")).expect("mkdir");
         for (link, target) in [
             ("lib", "usr/lib"),
@@ -107,7 +107,7 @@ impl Root {
         finish(&self.request())
     }
 
-    /// The query process's id, once the library hangs.
+    /// Returns the query process's pid, once the library hangs.
     pub(crate) fn pid(&self) -> i32 {
         let file = self.path().join("pid");
         wait_for("the library to hang", || fs::read_to_string(&file).ok())
@@ -160,7 +160,7 @@ pub(crate) fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// Whether a process still does anything: one that waits to be reaped does not.
+/// Returns true if a process is alive; a zombie is not.
 pub(crate) fn lives(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
@@ -179,7 +179,7 @@ pub(crate) fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
     }
 }
 
-/// Checks a failure's kind and text, and that its hint contains some words.
+/// Checks a failure's kind and text, and the words in its hint.
 pub(crate) fn ensure_error<T>(
     result: Result<T, Error>,
     kind: ErrorKind,

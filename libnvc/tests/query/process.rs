@@ -1,4 +1,4 @@
-//! Tests what the query process may do, and when it ends.
+//! Tests the privileges of the query process, and when it ends.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,11 +17,11 @@ use crate::{ASK, GID, Outcome, UID, is_copied};
 
 pub(crate) fn the_process_is_confined() -> Outcome {
     let root = Root::new(&["INSPECT"]);
-    // Without closing on execution, as a careless caller has it.
+    // Without close-on-exec, like a careless caller's.
     let leaked = nix::unistd::dup(std::io::stderr())?;
     let result = root.ask();
     drop(leaked);
-    // The library fails to initialise with the number of what is wrong.
+    // The library fails to initialise with the number of the failed check.
     let failed = |error: Error| Failed::from(error.message());
     result.map_err(failed)?;
     for dumpable in [None, Some("DUMPABLE")] {
@@ -32,7 +32,7 @@ pub(crate) fn the_process_is_confined() -> Outcome {
     Ok(())
 }
 
-/// What NVML executes is dumpable, and must not have fewer capabilities than a container's root.
+/// Programs that NVML executes are dumpable, and must not have fewer capabilities than a container's root.
 pub(crate) fn programs_of_nvml_have_the_shield() -> Outcome {
     for (macros, uid, gid) in [
         (&["INSPECT", "HELPER"][..], UID, GID),
@@ -125,7 +125,7 @@ pub(crate) fn noise_goes_nowhere() -> Outcome {
 
 pub(crate) fn without_privileges() -> Outcome {
     let root = Root::new(&[]);
-    // A copy, since the build directory may be closed to others.
+    // A copy, because the build directory may not be accessible to others.
     let program = root.path().join("program");
     fs::copy(std::env::current_exe()?, &program)?;
     let ask = |root: &Path, uid: &str| -> Result<String, Failed> {
@@ -160,7 +160,7 @@ pub(crate) fn dropping_ends_the_process() -> Outcome {
     ensure(!Path::new(&format!("/proc/{pid}")).exists(), "not reaped")
 }
 
-/// A copy begins on another processor, and may go where its caller may.
+/// A fork starts on another CPU, and keeps its caller's affinity.
 pub(crate) fn processors_stay_as_they_are() -> Outcome {
     let root = Root::new(&[HANG_IN_INIT]);
     let query = start(&root.request());
@@ -180,7 +180,7 @@ pub(crate) fn processors_stay_as_they_are() -> Outcome {
 }
 
 pub(crate) fn killing_the_caller_ends_the_process() -> Outcome {
-    // Each guard alone, too.
+    // Each guard alone as well.
     for guards in [
         &[HANG_AT_GPU_1][..],
         &[HANG_AT_GPU_1, "NO_DEATH_SIGNAL"],

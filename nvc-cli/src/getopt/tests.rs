@@ -1,4 +1,4 @@
-//! Tests reading command lines as argp does.
+//! Tests parsing command lines like argp.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn spellings() {
         ),
         ("list -d 0 -dall", "list --device=0 --device=all"),
         ("list --lib --fir", "list --libraries --firmwares"),
-        // upstream's option although one of ours begins so too
+        // upstream's option has precedence over ours with the same prefix
         ("list --f", "list --firmwares"),
         ("info --f json", "info --format=json"),
         // ambiguous since upstream 1.17.4

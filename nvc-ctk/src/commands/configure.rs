@@ -137,7 +137,7 @@ fn wanted(engine: Engine, line: &Line) -> Result<Wanted> {
     })
 }
 
-/// Whether the containerd that is installed is of version 1; false if there is none.
+/// Returns true if the installed containerd has version 1; false if there is none.
 fn is_containerd_1(line: &Line) -> bool {
     let program = line
         .given("executable-path")

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// The option that selects the hook.
 const HOOK: &str = "--hook";
 
-/// Where real runtimes are whose names this program has taken.
+/// Directory of the real runtimes whose names this program has taken.
 const MOVED: &str = "/usr/lib/nvc-sim";
 
 fn main() -> ExitCode {

@@ -14,7 +14,7 @@ pub(crate) fn every_layout_runs_nvidia_smi() {
             rootfs::Builder::new(Layout::Rhel).split_usr(),
             "usr/lib64/libnvidia-ml.so.VER",
         ),
-        // Everything is /usr/lib there, whatever it is called.
+        // There everything is /usr/lib under several names.
         (
             rootfs::Builder::new(Layout::Arch),
             "usr/lib/libnvidia-ml.so.VER",
@@ -66,7 +66,7 @@ pub(crate) fn cuda_compatibility_libraries() {
         ),
         "{new:#?}"
     );
-    // The driver's own major version is no forward compatibility.
+    // The driver's own major version is not a forward-compatibility package.
     assert!(!has(&new, "LIB/libcuda.so.570.999.1"), "{new:#?}");
     let link = container.point(machine::driver().fill("LIB/libcuda.so.1"));
     assert_eq!(
@@ -97,7 +97,7 @@ pub(crate) fn cuda_compatibility_modes() {
     }
 }
 
-/// A read-only root is no obstacle where everything to mount on is there already and no cache must be written.
+/// A read-only root works if all mount points exist and no cache must be written.
 pub(crate) fn a_read_only_image_that_is_prepared() {
     let container = start(Builder::new(debian_root().no_programs()).read_only());
     let before = State::of(&container);

@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// What killing came to.
+/// Counts of the kills' results.
 #[derive(Debug, Default)]
 struct Deaths {
     deaths: usize,
-    /// Nothing had been changed yet.
+    /// Nothing had changed yet.
     untouched: usize,
     missed: usize,
-    /// Files that a success does not have.
+    /// Files that a success does not leave.
     left: BTreeSet<String>,
     wrong: Vec<String>,
 }
@@ -83,7 +83,7 @@ fn one_death(
     if (outcome.status, outcome.orphans.len()) != (Some(128 + 9), 0) {
         wrong.push(format!("{outcome:?}"));
     }
-    // Neither more nor fewer devices than chosen: never a cgroup without its filter.
+    // Neither more nor fewer devices than chosen: the cgroup always has its filter.
     let (before, now) = (&subject.rules.allowed, Rules::of(&subject.container));
     let lost = before.iter().any(|device| !now.allowed.contains(device));
     let gained = (now.allowed.iter()).any(|device| !done.rules.allowed.contains(device));
@@ -107,7 +107,7 @@ fn one_death(
         .iter()
         .all(|line| line.contains(" etc/ld.so.cache "))
     {
-        // It lists the links that were there before: those of the first run, of the second, or some.
+        // It lists the links that existed before: those of the first run, of the second, or some.
         Run::cli(subject.words(&host_ldconfig())).succeeds();
         result = Done::of(subject);
     }
@@ -125,7 +125,7 @@ fn one_death(
     }
 }
 
-/// Whether a difference is a file that ldconfig had not finished.
+/// Returns true if a difference is an unfinished file of ldconfig.
 fn is_temporary(line: &str) -> bool {
     let line = line.trim_start_matches("seen inside ");
     let name = line

@@ -1,11 +1,11 @@
-//! Finds what graphics needs besides the driver's libraries: EGL's platforms, X.org's modules, configuration files.
+//! Finds the files for graphics beyond the driver's libraries: EGL platforms, X.org modules, configuration files.
 
 use super::{Everything, FileSearch, has_version, link};
 use crate::capability::Capability;
 use crate::host::{DriverFile, FileClass, HostLink, catalogue};
 use crate::path::{ContainerPath, HostPath};
 
-/// Directories with X.org's modules, below a directory `xorg` or the like.
+/// Directories of X.org modules, relative to a directory `xorg` or similar.
 const MODULES: [&str; 4] = [
     "modules/drivers",
     "modules/extensions",
@@ -13,7 +13,7 @@ const MODULES: [&str; 4] = [
     "modules/updates/extensions",
 ];
 
-/// Directories with X.org's modules in them, besides the driver's.
+/// Directories that contain X.org modules, besides the driver's.
 const XORG: [&str; 4] = [
     "/usr/lib/xorg",
     "/usr/lib64/xorg",
@@ -21,7 +21,7 @@ const XORG: [&str; 4] = [
     "/usr/X11R6/lib64",
 ];
 
-/// Where GBM looks for the driver's part, and what it finds there.
+/// The file that GBM loads as the driver's backend, and its link target.
 const GBM: (&str, &str) = ("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1");
 
 /// Directories with configuration files and shared data.
@@ -29,7 +29,7 @@ const ETC: &str = "/etc";
 const DATA: [&str; 2] = ["/usr/local/share", "/usr/share"];
 
 impl Everything<'_> {
-    /// The files, and links that belong to none of them.
+    /// Returns the files, and links that belong to none of them.
     pub(super) fn graphics(&mut self, wanted: &FileSearch) -> (Vec<DriverFile>, Vec<HostLink>) {
         let mut files = self.platforms();
         files.extend(self.xorg());
@@ -39,12 +39,12 @@ impl Everything<'_> {
         (files, self.gbm().into_iter().collect())
     }
 
-    /// Libraries of EGL's platforms, whose versions are not the driver's, and Vulkan's producer.
+    /// Returns the libraries of EGL's platforms, which are versioned independently, and Vulkan's producer.
     fn platforms(&mut self) -> Vec<DriverFile> {
         let library = |path| DriverFile::new(path, FileClass::Library);
         let mut found = Vec::new();
         for stem in catalogue::EGL_PLATFORMS {
-            // The real file has a version of several parts; shorter names are links.
+            // The real file's version has several parts; shorter names are links.
             let is_real = |name: &str| {
                 let version = name.strip_prefix(stem).unwrap_or_default();
                 has_version(name, stem) && version.matches('.').count() > 1
@@ -62,13 +62,13 @@ impl Everything<'_> {
         found
     }
 
-    /// The first library of a name.
+    /// Returns the first library of a name.
     fn first(&mut self, library: &str) -> Option<HostPath> {
         let found = self.search.locate(|name| name == library);
         found.into_iter().next()
     }
 
-    /// The X.org driver and its GLX module.
+    /// Returns the X.org driver and its GLX module.
     fn xorg(&mut self) -> Vec<DriverFile> {
         let modules = |base: HostPath| MODULES.map(|place| base.join(place));
         let of_driver = |directory: &HostPath| {
@@ -92,7 +92,7 @@ impl Everything<'_> {
         driver.into_iter().chain(module).collect()
     }
 
-    /// Configuration files, and files that lie in the directories for shared data.
+    /// Returns configuration files, and files in the shared data directories.
     fn configuration(&mut self, wanted: &FileSearch) -> Vec<DriverFile> {
         let data = match wanted.data.as_slice() {
             [] => DATA.map(HostPath::new).to_vec(),
@@ -120,7 +120,7 @@ impl Everything<'_> {
         found
     }
 
-    /// The link by which GBM finds the driver.
+    /// Returns the link by which GBM finds the driver.
     fn gbm(&mut self) -> Option<HostLink> {
         let allocator = self.first(&format!("libnvidia-allocator.so.{}", self.version))?;
         Some(HostLink {

@@ -1,4 +1,4 @@
-//! Finds programs, firmware and sockets at all places where a driver may have them.
+//! Finds programs, firmware and sockets in all directories where a driver may install them.
 
 use std::os::fd::AsFd;
 
@@ -11,7 +11,7 @@ use crate::host::{DriverFile, FileClass, catalogue};
 use crate::path::HostPath;
 use crate::{inroot, read_file};
 
-/// Directories that are searched after the caller's.
+/// Directories searched after the caller's.
 const STANDARD: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -21,12 +21,12 @@ const STANDARD: [&str; 6] = [
     "/bin",
 ];
 
-/// Sockets of daemons, below one of these directories; a directory of the MPS daemon.
+/// Sockets of daemons, relative to one of these directories; the MPS daemon's directory.
 const SOCKETS: [&str; 2] = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
 const RUN: [&str; 2] = ["/run", "/var/run"];
 const MPS: &str = "/tmp/nvidia-mps";
 
-/// The programs that are there, with links resolved.
+/// Returns the existing programs, with links resolved.
 pub(super) fn programs(search: &mut Search<'_>, given: &[HostPath]) -> Vec<DriverFile> {
     let standard = STANDARD.iter().map(HostPath::new);
     let directories: Vec<_> = given.iter().cloned().chain(standard).collect();
@@ -51,7 +51,7 @@ fn is_executable(search: &Search<'_>, file: &HostPath) -> bool {
     stat.is_ok_and(|stat| stat.st_mode & 0o111 != 0)
 }
 
-/// The firmware of a version of the driver, wherever the kernel looks for firmware.
+/// Returns the firmware of a driver version from all directories that the kernel searches.
 pub(super) fn firmware(search: &mut Search<'_>, version: &str) -> Vec<DriverFile> {
     let release = nix::sys::utsname::uname();
     let release = release.as_ref().map(|name| name.release().to_owned());
@@ -72,7 +72,7 @@ pub(super) fn firmware(search: &mut Search<'_>, version: &str) -> Vec<DriverFile
         let directory = directory.join("nvidia").join(version);
         let names = search.names(&directory).iter();
         let firmware = names.filter(|name| name.starts_with("gsp") && name.ends_with(".bin"));
-        // Not resolved: the kernel looks for it by this name, also where /lib is a link.
+        // Not resolved: the kernel opens it by this name, even if /lib is a link.
         found.extend(
             firmware.map(|name| DriverFile::new(directory.join(name), FileClass::Firmware)),
         );
@@ -80,7 +80,7 @@ pub(super) fn firmware(search: &mut Search<'_>, version: &str) -> Vec<DriverFile
     found
 }
 
-/// The daemons' sockets, with links resolved. Anything but a directory is taken for one, as by upstream.
+/// Returns the daemons' sockets, with links resolved. Like upstream, accepts anything but a directory.
 pub(super) fn sockets(search: &mut Search<'_>) -> Vec<DriverFile> {
     let is_no_directory = |kind: SFlag| kind != SFlag::S_IFDIR;
     let mut found = Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn sockets(search: &mut Search<'_>) -> Vec<DriverFile> {
         let socket = socket.map(|path| DriverFile::new(path, FileClass::Socket));
         found.extend(socket.map(|file| file.of(Some(Capability::Utility))));
     }
-    // Any user may create this name. A link there would give all containers a file of that user's choice.
+    // Any user may create this name. A link there would give all containers a file chosen by that user.
     let mps = HostPath::new(MPS);
     let real = search.of_kind(&mps, is_no_directory);
     let mps = real.filter(|real| *real == mps);

@@ -1,4 +1,4 @@
-//! Looks files up in the driver root, reading each directory once.
+//! Looks up files in the driver root, reading each directory once.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::host::realpath::RealPaths;
 use crate::host::{DEFAULT_LDCACHE, DriverRoot, cached_directories};
 use crate::path::HostPath;
 
-/// Where drivers put their libraries, in upstream's order.
+/// Library directories of drivers, in upstream's order.
 const USUAL: [&str; 11] = [
     "/",
     "/usr/lib64",
@@ -29,23 +29,23 @@ const USUAL: [&str; 11] = [
     "/lib/aarch64-linux-gnu/nvidia/current",
 ];
 
-/// Where distributions without a loader's cache, or with one that is missing, have them.
+/// Library directories of distributions whose loader cache does not exist.
 const UNUSUAL: [&str; 2] = ["/usr/lib", "/run/opengl-driver/lib"];
 
-/// A search in the driver root.
+/// State of a search in the driver root.
 pub(super) struct Search<'r> {
     pub(super) root: &'r DriverRoot,
     paths: RealPaths<'r>,
     /// The names in a directory, sorted.
     names: HashMap<HostPath, Vec<String>>,
-    /// Directories that have libraries; the first group that has one of a name is taken.
+    /// Library directories; the first group with a library of a name is used.
     groups: Vec<Vec<HostPath>>,
-    /// Whether the groups are the usual directories, so that the loader's cache may name more.
+    /// True if the groups are the usual directories, to which the loader's cache may add more.
     can_grow: bool,
 }
 
 impl<'r> Search<'r> {
-    /// `libraries` are the directories with libraries, if not the usual ones.
+    /// Creates a search; `libraries` overrides the usual library directories.
     pub(super) fn new(root: &'r DriverRoot, libraries: &[HostPath]) -> Self {
         let usual = || USUAL.iter().map(HostPath::new).collect();
         Self {
@@ -60,7 +60,7 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// The libraries whose names fit: those of the usual directories, else those of the loader's cache.
+    /// Returns the libraries with matching names: those of the usual directories, or else those of the loader's cache.
     pub(super) fn locate(&mut self, fits: impl Fn(&str) -> bool) -> Vec<HostPath> {
         let mut at = 0;
         loop {
@@ -86,7 +86,7 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// Adds the directories that are looked at only if need be.
+    /// Adds the directories that are searched only if necessary.
     fn grow(&mut self) {
         let cache = self.root.read(&HostPath::new(DEFAULT_LDCACHE));
         let cached = cached_directories(&cache.unwrap_or_default());
@@ -97,7 +97,7 @@ impl<'r> Search<'r> {
         self.can_grow = false;
     }
 
-    /// The files of a directory whose names fit, links resolved, each once, sorted by name.
+    /// Returns the files of a directory with matching names: links resolved, without duplicates, sorted by name.
     pub(super) fn files(
         &mut self,
         directory: &HostPath,
@@ -116,7 +116,8 @@ impl<'r> Search<'r> {
         found
     }
 
-    /// The sorted names in a directory; none if it cannot be read. Names that no specification can hold are left out.
+    /// Returns the sorted names in a directory; empty if it cannot be read. Omits names that a specification cannot
+    /// contain.
     pub(super) fn names(&mut self, directory: &HostPath) -> &[String] {
         let (root, paths) = (self.root, &mut self.paths);
         self.names
@@ -137,12 +138,12 @@ impl<'r> Search<'r> {
             })
     }
 
-    /// A regular file with links resolved, if it is there.
+    /// Returns a regular file's real path, if it exists.
     pub(super) fn file(&mut self, path: &HostPath) -> Option<HostPath> {
         self.of_kind(path, |kind| kind == SFlag::S_IFREG)
     }
 
-    /// Something of a kind with links resolved, if it is there.
+    /// Returns the real path of a file of some type, if it exists.
     pub(super) fn of_kind(
         &mut self,
         path: &HostPath,
@@ -162,7 +163,7 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// The text of a symbolic link.
+    /// Returns a symlink's target.
     pub(super) fn link_text(&self, path: &HostPath) -> Option<PathBuf> {
         let directory = self.root.resolve_directory(&path.parent()).ok()?;
         let text = nix::fcntl::readlinkat(directory.as_fd(), path.file_name()).ok()?;

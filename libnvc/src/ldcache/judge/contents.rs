@@ -1,8 +1,8 @@
-//! Compares what a directory holds with what the cache lists of it.
+//! Compares the contents of a directory with the cache's entries for it.
 //!
-//! Times do not prove that a cache is up to date: builders of reproducible images give all files the same time, and a
-//! layer can add a file without changing the time of its directory. So names are compared, without opening the libraries
-//! of the image. A file is opened only if its name does not say which listed library it belongs to.
+//! Times do not prove that a cache is up to date: builders of reproducible images set the same time on all files, and a
+//! layer can add a file without changing the time of its directory. So names are compared, without opening the image's
+//! libraries. A file is opened only if its name does not reveal which listed library it belongs to.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -20,10 +20,10 @@ use crate::elf;
 use crate::inroot::{Image, open_to_list};
 use crate::ldcache::library;
 
-/// How many files of a directory are opened at most. Real images have one or two of them: GNU ld's scripts.
+/// Limit of opened files per directory. Real images have one or two such files: GNU ld's scripts.
 const MOST_OPENED: usize = 64;
 
-/// What the cache lists of a directory.
+/// The cache's entries for a directory.
 #[derive(Debug, Default)]
 pub(super) struct Listed<'a> {
     /// Names of files.
@@ -70,7 +70,7 @@ pub(super) fn check(
     if strangers.is_empty() {
         return Ok(());
     }
-    // Older glibcs name the file after their version: libc.so.6 is a link to libc-2.31.so.
+    // Older versions of glibc name the file after their version: libc.so.6 is a link to libc-2.31.so.
     let targets = names
         .iter()
         .filter_map(|name| readlinkat(fd, OsStr::from_bytes(name)).ok());
@@ -87,7 +87,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether a listed library has this name up to a dot: `libz.so.1` is listed for `libz.so.1.2.13`.
+/// Returns true if a listed library has this name up to a dot: `libz.so.1` is listed for `libz.so.1.2.13`.
 fn is_version_of_listed(name: &[u8], names: &HashSet<&[u8]>) -> bool {
     let Some(versions) = name.windows(4).position(|part| part == b".so.") else {
         return false;
@@ -98,7 +98,7 @@ fn is_version_of_listed(name: &[u8], names: &HashSet<&[u8]>) -> bool {
         .any(|shorter| names.contains(shorter))
 }
 
-/// Whether ldconfig would list a file that is not listed.
+/// Returns true if ldconfig would list an unlisted file.
 fn is_missed(
     image: Image<'_>,
     path: &Path,
@@ -116,9 +116,9 @@ fn is_missed(
     }
 }
 
-/// Reads the SONAME of a library, or its name if it has none. Returns None for what ldconfig does not list.
+/// Reads the SONAME of a library, or its name if it has none. Returns None for files that ldconfig does not list.
 ///
-/// Links for the link editor (`libz.so`) count as the library that they lead to.
+/// Development links (`libz.so`) count as the library that they lead to.
 fn soname(
     image: Image<'_>,
     path: &Path,
@@ -126,7 +126,7 @@ fn soname(
     name: &OsStr,
 ) -> Result<Option<Vec<u8>>, elf::Malformed> {
     let io = |errno: Errno| std::io::Error::from(errno);
-    // By reference first and then that very file: opening a device can be enough to do harm.
+    // By reference first and then reopened, because opening a device can have side effects.
     let found = match readlinkat(fd, name) {
         Ok(_) => image.root.resolve(&path.join(name)),
         Err(_) => {

@@ -1,7 +1,7 @@
-//! Makes what the commands are measured on: a loaded driver and containers.
+//! Sets up a loaded driver and containers for measurements.
 //!
-//! The driver is that of the conformance fixture, real files with a mock NVML, if there is one, since upstream's
-//! recorded figures are from there; otherwise the simulated one.
+//! If the conformance fixture exists, real files with a mock NVML, its driver is used, because upstream's recorded
+//! figures were measured with it; otherwise the simulated driver.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,9 @@ use nvc_testkit::rootfs::{self, Layout};
 
 /// A loaded driver, and a container root to copy.
 pub(crate) struct Bed {
-    /// What it is, in words.
+    /// Its name.
     pub(crate) name: &'static str,
-    /// Whether upstream's figures are from here.
+    /// True if upstream's figures were measured with it.
     pub(crate) is_fixture: bool,
     /// The driver root.
     pub(crate) driver: PathBuf,
@@ -28,33 +28,33 @@ pub(crate) struct Bed {
     _scratch: Option<Scratch>,
 }
 
-/// How a container's root is made.
+/// Source of a container's root.
 #[derive(Clone, Debug)]
 pub(crate) enum Roots {
     /// A copy of a directory, in memory.
     Copy(PathBuf),
-    /// An overlay of directories, the highest first, under an empty one in memory.
+    /// An overlay of directories, topmost first, under an empty one in memory.
     Overlay(Vec<PathBuf>),
 }
 
-/// A container's root, which goes with the value.
+/// A container's root, removed on drop.
 pub(crate) struct Root {
     pub(crate) path: PathBuf,
-    /// What it lies in.
+    /// The directory that contains it.
     pub(crate) scratch: Scratch,
 }
 
-/// Which device cgroup a container is in.
+/// The device cgroup of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cgroup {
-    /// None: the command is told to leave cgroups alone.
+    /// None: the command runs without cgroup changes.
     None,
     V1,
     /// Of version 2, with one program.
     V2,
 }
 
-/// A directory that `variable` names, or one in the user's cache.
+/// Returns the directory named by `variable`, or one in the user's cache.
 pub(crate) fn cached(variable: &str, name: &str) -> Option<PathBuf> {
     let path = |name: &str| env::var_os(name).map(PathBuf::from);
     path(variable).or_else(|| {
@@ -64,7 +64,7 @@ pub(crate) fn cached(variable: &str, name: &str) -> Option<PathBuf> {
 }
 
 impl Bed {
-    /// The conformance fixture, or else the simulated driver.
+    /// Uses the conformance fixture, or else the simulated driver.
     ///
     /// # Errors
     /// It cannot be made or shown.
@@ -84,7 +84,7 @@ impl Bed {
         })
     }
 
-    /// A simulated driver, loaded.
+    /// Loads a simulated driver.
     ///
     /// # Errors
     /// It cannot be made or shown.
@@ -102,7 +102,7 @@ impl Bed {
         })
     }
 
-    /// The simulated driver, and containers whose roots are overlays of these directories.
+    /// Loads the simulated driver, with containers whose roots are overlays of these directories.
     ///
     /// # Errors
     /// It cannot be made or shown.
@@ -112,7 +112,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// A fresh container root.
+    /// Creates a container root.
     ///
     /// # Errors
     /// It cannot be copied or mounted.
@@ -141,9 +141,9 @@ impl Drop for Bed {
     }
 }
 
-/// Mounts layers with what a runtime would write above them in memory.
+/// Mounts layers with a writable one in memory on top, as a runtime does.
 fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()> {
-    // Links with short names: the options of a mount fit in one page.
+    // Short names, because the mount options must fit in one page.
     let mut lower = Vec::new();
     for (number, layer) in layers.iter().enumerate() {
         let link = scratch.join(format!("l{number}"));
@@ -163,7 +163,7 @@ fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()>
     Ok(mount(overlay, path, overlay, MsFlags::empty(), data)?)
 }
 
-/// A container on a root, in a cgroup.
+/// Starts a container on a root, in a cgroup.
 ///
 /// # Errors
 /// It cannot be started.

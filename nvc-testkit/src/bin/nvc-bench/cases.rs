@@ -18,11 +18,11 @@ pub(crate) const UPSTREAM_TRUE: f64 = 0.54;
 /// A command to be measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// How tables name it.
+    /// Name in tables.
     pub(crate) name: String,
     /// Upstream's figures on the conformance fixture.
     pub(crate) upstream: Option<Upstream>,
-    /// The case that does the same with the fewest calls.
+    /// The case that does the same with a minimum of calls.
     pub(crate) baseline: Option<&'static str>,
     kind: Kind,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Upstream {
     pub(crate) time: f64,
     /// System calls.
     pub(crate) calls: u32,
-    /// Ratio to the time that is the goal.
+    /// Goal as a ratio to that time.
     pub(crate) goal: f64,
 }
 
@@ -49,7 +49,7 @@ enum Kind {
     Configure(Vec<String>, Cgroup, Ldconfig),
 }
 
-/// Which program updates the container's ld.so.cache.
+/// Updater of the container's ld.so.cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ldconfig {
     /// The host's program.
@@ -61,7 +61,7 @@ pub(crate) enum Ldconfig {
 const BASELINE_INFO: &str = "baseline of info";
 const BASELINE_CONFIGURE: &str = "baseline of configure";
 
-/// What a runtime asks for usually.
+/// A runtime's usual options.
 pub(crate) const USUAL: &[&str] = &["--compute", "--utility", "--device=0"];
 const EVERYTHING: &[&str] = &[
     "--compute",
@@ -74,16 +74,16 @@ const EVERYTHING: &[&str] = &[
     "--device=all",
 ];
 
-/// An nvidia-container-cli.
+/// An nvidia-container-cli binary.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
-    /// Whether it can do without ldconfig.
+    /// True if it can work without ldconfig.
     has_builtin: bool,
 }
 
 impl Program {
-    /// Asks a program what it can do.
+    /// Detects a program's features.
     ///
     /// # Errors
     /// It cannot be run.
@@ -94,7 +94,7 @@ impl Program {
         let help = Command::new(&path).args(["configure", "--help"]).output()?;
         let text = [help.stdout, help.stderr].concat();
         let text = String::from_utf8_lossy(&text);
-        // Older programs, which this one is compared with, have the second word.
+        // Older programs, used for comparisons, have the second word.
         let has_builtin = ["`auto'", "`builtin'"]
             .iter()
             .any(|word| text.contains(word));
@@ -109,7 +109,7 @@ impl Program {
     }
 }
 
-/// A command ready to be run once, with the container it is about.
+/// A command ready for one run, with its container.
 pub(crate) struct Ready {
     pub(crate) command: Command,
     // Dropped in this order: the process, then its root.
@@ -118,19 +118,19 @@ pub(crate) struct Ready {
 }
 
 impl Case {
-    /// The host's ldconfig alone on the same root, in no sandbox.
+    /// Runs the host's ldconfig alone on the same root, without a sandbox.
     pub(crate) fn bare_ldconfig() -> Self {
         Self::new("ldconfig alone", Kind::Ldconfig)
     }
 
-    /// `info` and `list`.
+    /// Runs `info` and `list`.
     pub(crate) fn shows() -> [Self; 2] {
         let info = Self::new("info", Kind::Shows("info")).upstream(6.5, 2450, 0.25);
         let list = Self::new("list", Kind::Shows("list")).upstream(6.5, 2500, 0.25);
         [info.against(BASELINE_INFO), list]
     }
 
-    /// `configure` outside all cgroups.
+    /// Runs `configure` without a device cgroup.
     pub(crate) fn configure(name: &str, arguments: &[&str], ldconfig: Ldconfig) -> Self {
         Self::in_cgroup(name, arguments, ldconfig, Cgroup::None)
     }
@@ -140,7 +140,7 @@ impl Case {
         Self::new(name, Kind::Configure(arguments, cgroup, ldconfig))
     }
 
-    /// `configure` in each kind of device cgroup that this machine has.
+    /// Runs `configure` in each kind of device cgroup on this machine.
     pub(crate) fn cgroups() -> impl Iterator<Item = Self> {
         let all = [
             (1, "configure, cgroup v1", Cgroup::V1, 11.6, 4300),
@@ -173,7 +173,7 @@ impl Case {
         self
     }
 
-    /// The commands of the main table; the baselines are those of `scripts/bench/baseline.c`.
+    /// Returns the commands of the main table; the baselines are those of `scripts/bench/baseline.c`.
     pub(crate) fn all(baseline: Option<&Path>) -> Vec<Self> {
         use Ldconfig::{Builtin, Host};
         let mut cases = vec![Self::new("/bin/true", Kind::True), Self::bare_ldconfig()];
@@ -196,17 +196,17 @@ impl Case {
         cases
     }
 
-    /// Whether it is a command of nvidia-container-cli.
+    /// Returns true for commands of nvidia-container-cli.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self.kind, Kind::Shows(_) | Kind::Configure(..))
     }
 
-    /// Whether a program can do it.
+    /// Returns true if a program supports it.
     pub(crate) fn suits(&self, program: &Program) -> bool {
         !matches!(self.kind, Kind::Configure(_, _, Ldconfig::Builtin)) || program.has_builtin
     }
 
-    /// Makes what one run needs.
+    /// Prepares one run.
     ///
     /// # Errors
     /// A container cannot be made.
@@ -268,7 +268,7 @@ impl Case {
     }
 }
 
-/// A plan as the baseline reads it: a letter and paths a line (see `scripts/bench/baseline.c`).
+/// Formats a plan as the baseline's input: a letter and paths per line (see `scripts/bench/baseline.c`).
 fn calls_of(plan: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let place = |value: &Value| {

@@ -1,6 +1,6 @@
 //! `nvc-bench`: measures nvidia-container-cli and writes the tables of docs/performance.md.
 //!
-//! As root, with strace(1). Everything happens in a mount namespace of its own, on scratch space in memory.
+//! Runs as root, with strace(1), in its own mount namespace, on scratch space in memory.
 
 mod bed;
 mod cases;
@@ -33,7 +33,7 @@ usage: nvc-bench [OPTION...] PROGRAM       measure an nvidia-container-cli
 ";
 
 struct Wanted {
-    /// The first is what tables are about, the others are compared with it.
+    /// The tables describe the first one and compare the others with it.
     programs: Vec<PathBuf>,
     baseline: Option<PathBuf>,
     runs: usize,
@@ -96,14 +96,14 @@ fn run(wanted: &Wanted) -> io::Result<()> {
     let programs = programs.collect::<io::Result<Vec<_>>>()?;
     let machine = Machine::enter()?;
     let result = measure(wanted, &programs);
-    // What is still mounted goes with the namespace.
+    // Remaining mounts vanish with the namespace.
     let left = machine.leave();
     result.and(left)
 }
 
 fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
-    // Each table is written when it is there: a later failure must not lose it.
+    // Written one by one, so that a later failure does not lose earlier tables.
     let add = |mark, text: String| {
         println!("{text}");
         match &wanted.docs {
@@ -114,7 +114,7 @@ fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
     if wants("commands") {
         let bed = Bed::find()?;
         let machine = report::machine(&bed, wanted.runs)?;
-        // It is run from the root directory.
+        // It runs in the root directory.
         let baseline = wanted.baseline.as_deref().map(fs::canonicalize);
         let mut cases = Case::all(baseline.transpose()?.as_deref());
         cases.retain(|case| case.name.contains(&wanted.command));

@@ -1,4 +1,4 @@
-//! Writes what was measured as Markdown tables, and puts them between marks in a page.
+//! Writes measurements as Markdown tables, and inserts them between marks in a page.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::cases::{Program, UPSTREAM_TRUE};
 use crate::scale::Series;
 use crate::timing::Figures;
 
-/// Puts tables into a page, in place of what is between `<!-- bench: MARK -->` and `<!-- end -->`.
+/// Replaces the text between `<!-- bench: MARK -->` and `<!-- end -->` in a page by tables.
 ///
 /// # Errors
 /// The page cannot be read or written, or lacks the mark.
@@ -22,7 +22,7 @@ pub(crate) fn put(page: &Path, mark: &str, tables: &str) -> io::Result<()> {
     fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"))
 }
 
-/// A table; the first columns are words, `words` of them, and the others numbers.
+/// Formats a table; the first `words` columns are text, the others numbers.
 fn table(heads: &[&str], words: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
     let rule = ["---"].repeat(words).into_iter();
@@ -34,7 +34,7 @@ fn table(heads: &[&str], words: usize, rows: impl IntoIterator<Item = Vec<String
     line(heads) + &line(&rule) + &rows.collect::<String>()
 }
 
-/// On what, when and how often was measured.
+/// Describes machine, date and number of runs.
 pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name"));
@@ -52,7 +52,7 @@ pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     ))
 }
 
-/// The figures of the program that the pages are about.
+/// Returns the figures of the program that the pages describe.
 fn own(all: &[Figures]) -> impl Iterator<Item = &Figures> {
     all.iter().filter(|figures| figures.program == 0)
 }
@@ -62,7 +62,8 @@ fn median_of(all: &[Figures], name: &str) -> Option<f64> {
     found.map(Figures::median)
 }
 
-/// Upstream's time on a machine of this speed, the ratio to it, the goal and its system calls; empty if unknown.
+/// Formats upstream's time on a machine of this speed, the ratio to it, the goal and its system calls; empty if
+/// unknown.
 fn upstream(figures: &Figures, start: f64, bed: &Bed) -> [String; 4] {
     let Some(upstream) = figures.case.upstream.filter(|_| bed.is_fixture) else {
         return Default::default();
@@ -76,7 +77,7 @@ fn upstream(figures: &Figures, start: f64, bed: &Bed) -> [String; 4] {
     ]
 }
 
-/// Times of the commands, against the start of any program and against upstream.
+/// Formats the times of the commands, relative to the start of any program and to upstream.
 pub(crate) fn times(all: &[Figures], bed: &Bed) -> String {
     let start = median_of(all, "/bin/true").unwrap_or(f64::NAN);
     let heads = [
@@ -108,7 +109,7 @@ pub(crate) fn times(all: &[Figures], bed: &Bed) -> String {
     table(&heads, 1, rows)
 }
 
-/// The short table for the README.
+/// Formats the short table for the README.
 pub(crate) fn summary(all: &[Figures], machine: &str, bed: &Bed) -> String {
     let start = median_of(all, "/bin/true").unwrap_or(f64::NAN);
     let heads = [
@@ -127,7 +128,7 @@ pub(crate) fn summary(all: &[Figures], machine: &str, bed: &Bed) -> String {
     format!("{machine}\n{}", table(&heads, 1, rows))
 }
 
-/// System calls, processes and memory of the commands.
+/// Formats system calls, processes and memory of the commands.
 pub(crate) fn resources(all: &[Figures], bed: &Bed) -> String {
     let heads = [
         "command",
@@ -152,7 +153,7 @@ pub(crate) fn resources(all: &[Figures], bed: &Bed) -> String {
     table(&heads, 1, rows)
 }
 
-/// Memory of each process of our commands.
+/// Formats the memory of each process of our commands.
 pub(crate) fn memory(all: &[Figures]) -> String {
     let ours = own(all).filter(|figures| figures.case.is_ours());
     let rows = ours.flat_map(|figures| {
@@ -168,7 +169,7 @@ pub(crate) fn memory(all: &[Figures]) -> String {
     table(&["command", "process", "peak"], 2, rows)
 }
 
-/// Times and calls of the other programs against the first one's.
+/// Formats times and calls of the other programs relative to the first one's.
 pub(crate) fn ratios(all: &[Figures], programs: &[Program]) -> String {
     let heads = [
         "command",
@@ -192,7 +193,7 @@ pub(crate) fn ratios(all: &[Figures], programs: &[Program]) -> String {
     table(&heads, 2, rows)
 }
 
-/// A table for each series: a row for each size, a column for each command.
+/// Formats a table for each series: a row for each size, a column for each command.
 pub(crate) fn scaling(all: &[Series]) -> String {
     let tables = all.iter().filter_map(|series| {
         let (_, first) = series.points.first()?;

@@ -1,4 +1,4 @@
-//! Measures how times and system calls grow with what a machine, an image and a container have; and on real images.
+//! Measures how times and system calls scale with the machine, the image and the container, and on real images.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -15,28 +15,28 @@ use crate::bed::{Bed, cached};
 use crate::cases::{Case, Ldconfig, Program, USUAL};
 use crate::timing::{measure, percentile, time};
 
-/// How something grows.
+/// A series of measurements of growing size.
 pub(crate) struct Series {
     pub(crate) title: &'static str,
-    /// What grows.
+    /// The variable.
     pub(crate) axis: &'static str,
-    /// How tables name each size, and each command with its cell.
+    /// The name of each size in tables, and each command with its cell.
     pub(crate) points: Vec<(String, Vec<(String, String)>)>,
 }
 
-/// What is measured with, and how far.
+/// Options of the measurements.
 pub(crate) struct Scale<'a> {
     pub(crate) program: &'a Program,
     pub(crate) runs: usize,
-    /// Only the sizes up to this one: for the test of this program.
+    /// Largest size to measure: for the test of this program.
     pub(crate) up_to: u32,
 }
 
 impl Scale<'_> {
-    /// All series.
+    /// Measures all series.
     ///
     /// # Errors
-    /// Something cannot be made, or a command fails.
+    /// A file or container cannot be created, or a command fails.
     pub(crate) fn all(&self) -> io::Result<Vec<Series>> {
         let gpus = [(1, 0), (8, 0), (16, 0), (64, 0), (64, 7)];
         let title = "GPUs of the machine";
@@ -50,7 +50,7 @@ impl Scale<'_> {
             let sizes = sizes.iter().copied().filter(|size| *size <= self.up_to);
             sizes.collect::<Vec<_>>().into_iter()
         };
-        // Of 20,000 ldconfig opens more than it can before its deadline.
+        // With 20,000 libraries, ldconfig exceeds its deadline.
         let on_image = [100, 1000, 5000];
         Ok(vec![
             self.series(title, "GPUs, MIG devices included", gpus, migs, with_gpus)?,
@@ -93,8 +93,8 @@ impl Scale<'_> {
         ])
     }
 
-    /// `configure` with and without ldconfig, and ldconfig alone, on the images of `scripts/bench-image.sh`, or generated
-    /// ones of the same form: ldconfig takes longer there than everything else together.
+    /// Measures `configure` with and without ldconfig, and ldconfig alone, on the images of `scripts/bench-image.sh`,
+    /// or generated ones of the same shape: there ldconfig takes longer than everything else together.
     ///
     /// # Errors
     /// An image cannot be made, or a command fails.
@@ -151,7 +151,7 @@ impl Scale<'_> {
         for size in sizes {
             let label = name(&size);
             eprintln!("{label} {axis}");
-            // The scratch space is what the roots are made of: it goes last.
+            // The roots use the scratch space, so it is dropped last.
             let (bed, cases, _scratch) = make(size)?;
             let figures = measure(&cases, std::slice::from_ref(self.program), &bed, self.runs)?;
             let cells = figures.into_iter().map(|figures| {
@@ -167,7 +167,7 @@ impl Scale<'_> {
         })
     }
 
-    /// Containers that are configured at the same time: the time until the last is done.
+    /// Configures containers in parallel: the time until the last is done.
     fn parallel(&self, sizes: impl Iterator<Item = u32>) -> io::Result<Series> {
         let bed = Bed::simulated(&driver::Builder::default())?;
         let case = Case::configure("configure", USUAL, Ldconfig::Host);
@@ -193,7 +193,7 @@ impl Scale<'_> {
     }
 }
 
-/// What a size is measured on, the commands, and what must stay meanwhile.
+/// The setup for one size, the commands, and files that must stay until the end.
 type Made = (Bed, Vec<Case>, Option<Scratch>);
 
 fn with_gpus((gpus, migs): (u32, u32)) -> io::Result<Made> {
@@ -231,7 +231,7 @@ fn with_files(size: u32) -> io::Result<Made> {
 }
 
 fn with_mounts(size: u32) -> io::Result<Made> {
-    // Made in this namespace, of which containers' are copies.
+    // Created in this namespace, from which containers' are copied.
     let scratch = Scratch::new()?;
     for number in 0..size {
         let point = scratch.join(format!("d{}/m{number}", number / 100));
@@ -258,7 +258,7 @@ fn on_image(layers: Vec<PathBuf>, scratch: Option<Scratch>) -> io::Result<Made> 
     Ok((Bed::on_layers(layers)?, on_ldconfig(), scratch))
 }
 
-/// The commands that depend on who runs ldconfig.
+/// Returns the commands that depend on the updater of the cache.
 fn on_ldconfig() -> Vec<Case> {
     vec![
         Case::bare_ldconfig(),
@@ -267,7 +267,7 @@ fn on_ldconfig() -> Vec<Case> {
     ]
 }
 
-/// Writes libraries of two names, as packages have them.
+/// Writes libraries of two names each, as in packages.
 fn libraries(directory: &Path, count: u32) -> io::Result<()> {
     for number in 0..count {
         let [file, soname] = names(number);
@@ -284,7 +284,7 @@ fn names(number: u32) -> [String; 2] {
     [format!("{soname}.0.{number}"), soname]
 }
 
-/// An image with generated libraries spread over layers, the highest layer first.
+/// Generates an image whose libraries are spread over layers, topmost first.
 fn generated(layout: Layout, size: u32, count: u32) -> io::Result<(Vec<PathBuf>, Scratch)> {
     let scratch = Scratch::new()?;
     let builder = rootfs::Builder::new(layout);
@@ -303,7 +303,7 @@ fn generated(layout: Layout, size: u32, count: u32) -> io::Result<(Vec<PathBuf>,
         }
         layers.insert(0, path);
     }
-    // As the installation of the last library would leave it: newer than all directories.
+    // As after the installation of the last library: newer than all directories.
     let cache = base.join("etc/ld.so.cache");
     fs::write(&cache, fs::read(&cache)?)?;
     Ok((layers, scratch))

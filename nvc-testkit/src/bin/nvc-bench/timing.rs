@@ -8,33 +8,33 @@ use crate::bed::Bed;
 use crate::cases::{Case, Program};
 use crate::trace::{Trace, trace};
 
-/// Runs before those that count: caches fill, the processor speeds up.
+/// Uncounted runs at the start: caches fill, and the CPU clocks up.
 const WARM_UP: usize = 2;
 
-/// What was measured of one command.
+/// Measurements of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) case: Case,
-    /// Which of the programs ran it.
+    /// Index of the program that ran it.
     pub(crate) program: usize,
     /// In the order of the runs, ms.
     times: Vec<f64>,
-    /// What it did, in runs of their own.
+    /// Counts from separate runs.
     pub(crate) trace: Trace,
 }
 
 impl Figures {
-    /// The median, ms.
+    /// Returns the median, ms.
     pub(crate) fn median(&self) -> f64 {
         percentile(self.times.clone(), 50)
     }
 
-    /// The time that 99 of 100 runs did not exceed, ms.
+    /// Returns the 99th percentile, ms.
     pub(crate) fn p99(&self) -> f64 {
         percentile(self.times.clone(), 99)
     }
 
-    /// The median of the ratios of the runs of one round: load that lasts for some rounds cancels out.
+    /// Returns the median of the ratios of runs in the same round: load that lasts for some rounds cancels out.
     pub(crate) fn paired_ratio(&self, other: &Self) -> f64 {
         let pairs = self.times.iter().zip(&other.times);
         percentile(pairs.map(|(own, other)| own / other).collect(), 50)
@@ -47,7 +47,7 @@ pub(crate) fn percentile(mut values: Vec<f64>, share: usize) -> f64 {
     values.get(rank).copied().unwrap_or(f64::NAN)
 }
 
-/// Measures each case with each program that suits it: in every round once, odd rounds backwards.
+/// Measures each case with each program that supports it: once in every round, odd rounds in reverse order.
 ///
 /// # Errors
 /// A command fails.
@@ -89,7 +89,7 @@ pub(crate) fn measure(
     Ok(all)
 }
 
-/// Wall-clock time from before the first of some commands is started until all are reaped, ms.
+/// Returns the wall-clock time from starting the first command until all are reaped, ms.
 ///
 /// # Errors
 /// One cannot be started, or fails.

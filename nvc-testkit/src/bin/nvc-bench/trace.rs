@@ -1,4 +1,4 @@
-//! Follows a command: counts its system calls with strace(1), and reads the memory of each process at its end.
+//! Traces a command: counts its system calls with strace(1), and reads the memory of each process at its end.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -10,21 +10,21 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use nvc_testkit::machine::Scratch;
 
-/// What a command did.
+/// Measurements of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
     /// System calls of all its processes.
     pub(crate) calls: usize,
     /// Threads beyond the first of each process.
     pub(crate) threads: usize,
-    /// Its processes in the order in which they ended: name, and the most that was resident, kB.
+    /// Its processes in the order in which they ended: name, and peak resident memory in kB.
     pub(crate) processes: Vec<(String, u64)>,
 }
 
-/// Runs two commands that do the same, each to its end: one to count, one to weigh.
+/// Runs two equivalent commands to their ends: one to count, one to measure memory.
 ///
 /// # Errors
-/// They cannot be followed, or fail.
+/// They cannot be traced, or fail.
 pub(crate) fn trace(counted: &Command, weighed: &Command) -> io::Result<Trace> {
     let (calls, threads) = count(counted)?;
     Ok(Trace {
@@ -34,7 +34,7 @@ pub(crate) fn trace(counted: &Command, weighed: &Command) -> io::Result<Trace> {
     })
 }
 
-/// System calls, and threads beyond the first of each process.
+/// Returns the numbers of system calls, and of threads beyond the first of each process.
 fn count(command: &Command) -> io::Result<(usize, usize)> {
     let scratch = Scratch::new()?;
     let list = scratch.join("calls");
@@ -50,18 +50,18 @@ fn count(command: &Command) -> io::Result<(usize, usize)> {
     let text = fs::read(&list)?;
     let text = String::from_utf8_lossy(&text);
     let calls = text.lines().filter_map(|line| line.split_once(' '));
-    // Not the second half of a call that another task's interrupted, nor an end.
+    // Skips resumed halves of interrupted calls, and exits.
     let calls = calls.filter(|(_, call)| !call.trim_start().starts_with(['<', '+', '-']));
     let threads = calls
         .clone()
         .filter(|(_, call)| call.contains("CLONE_THREAD"));
-    // The execution of the command is strace's.
+    // strace made the exec of the command.
     Ok((calls.count() - 1, threads.count()))
 }
 
-/// The processes of a command, each with the most memory that it had.
+/// Returns the processes of a command with their peak memory.
 fn weigh(command: &Command) -> io::Result<Vec<(String, u64)>> {
-    // The shell waits until it is followed, and then becomes the command.
+    // The shell waits until it is traced, and then executes the command.
     let mut shell = like(command, Command::new("/bin/sh"));
     shell.args([
         "-c",
@@ -81,7 +81,7 @@ fn weigh(command: &Command) -> io::Result<Vec<(String, u64)>> {
     let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     input.write_all(b"go\n")?;
     let (mut tasks, mut ended) = (HashSet::from([first]), Vec::new());
-    // The first may end before others that it started.
+    // The first process may end before its children.
     while !tasks.is_empty() {
         let (task, signal) = match waitpid(None, Some(WaitPidFlag::__WALL))? {
             WaitStatus::PtraceEvent(task, _, event) => {
@@ -105,13 +105,13 @@ fn weigh(command: &Command) -> io::Result<Vec<(String, u64)>> {
             }
             _ => continue,
         };
-        // It may have been killed meanwhile; the next wait tells.
+        // It may have been killed; the next wait will report that.
         let _ = ptrace::cont(task, signal);
     }
     Ok(ended)
 }
 
-/// Name and peak of a process; None for a thread beyond the first.
+/// Returns name and peak of a process; None for a thread beyond the first.
 fn weight(task: Pid) -> Option<(String, u64)> {
     let text = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
     let value = |key| text.lines().find_map(|line| line.strip_prefix(key));
@@ -120,7 +120,7 @@ fn weight(task: Pid) -> Option<(String, u64)> {
     is_first.then_some((value("Name:")?.trim().to_owned(), peak.ok()?))
 }
 
-/// A command with another's environment.
+/// Copies a command's environment to another.
 fn like(command: &Command, mut other: Command) -> Command {
     other.env_clear().current_dir("/");
     for (key, value) in command.get_envs() {

@@ -27,7 +27,7 @@ impl Engine {
             let (requests, connection) = client::handshake(stream)
                 .await
                 .map_err(|error| failed(&error))?;
-            // Its errors are those of the calls.
+            // Its errors are reported by the calls.
             tokio::spawn(async { drop(connection.await) });
             Ok::<_, String>(requests)
         })?;
@@ -61,7 +61,7 @@ async fn exchange(
     let mut requests = requests.ready().await.map_err(failed)?;
     let (response, mut sender) = requests.send_request(request, false).map_err(failed)?;
     let length = u32::try_from(message.bytes().len()).map_err(|error| error.to_string())?;
-    // Not compressed, then its length.
+    // Uncompressed, followed by the length.
     let mut frame = vec![0];
     frame.extend_from_slice(&length.to_be_bytes());
     frame.extend_from_slice(message.bytes());
@@ -89,7 +89,7 @@ async fn read(body: &mut RecvStream) -> Result<Vec<u8>, h2::Error> {
     Ok(bytes)
 }
 
-/// What the engine says went wrong.
+/// Returns the engine's error.
 fn status(headers: &HeaderMap) -> Result<(), String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     match text("grpc-status") {

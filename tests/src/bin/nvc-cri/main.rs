@@ -1,7 +1,7 @@
-//! `nvc-cri`: runs a command in a container by a CRI engine, as a kubelet would.
+//! `nvc-cri`: runs a command in a container by a CRI engine, like a kubelet.
 //!
-//! One pod with the host's network, so that no CNI plugin is needed; one container in it that sleeps; the command by
-//! `ExecSync`. The pod is removed afterwards.
+//! Creates one pod with the host's network, so that no CNI plugin is needed, with one sleeping container, and runs the
+//! command by `ExecSync`. Removes the pod afterwards.
 
 mod call;
 mod wire;
@@ -20,7 +20,7 @@ usage: nvc-cri SOCKET version
 /// Value of NamespaceMode for the host's own namespace.
 const NODE: u64 = 2;
 
-/// Seconds that the command may take.
+/// Time limit of the command in seconds.
 const TIMEOUT: u64 = 60;
 
 #[derive(Default)]

@@ -1,6 +1,6 @@
-//! Writes and reads the messages of protocol buffers, as far as CRI's few calls need them.
+//! Encodes and decodes protocol buffers, as far as CRI's few calls need.
 
-/// A message that is being written.
+/// A message under construction.
 #[derive(Clone, Default)]
 pub(crate) struct Message(Vec<u8>);
 
@@ -27,7 +27,7 @@ impl Message {
         self.counted(field, &message.0)
     }
 
-    /// A map of texts.
+    /// Adds a map of strings.
     pub(crate) fn pairs(mut self, field: u64, pairs: &[(String, String)]) -> Self {
         for (name, value) in pairs {
             self = self.message(field, &Self::new().text(1, name).text(2, value));
@@ -51,7 +51,7 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// The fields of a message that was read.
+/// The fields of a decoded message.
 pub(crate) struct Fields(Vec<(u64, Field)>);
 
 enum Field {
@@ -60,7 +60,7 @@ enum Field {
 }
 
 impl Fields {
-    /// Returns None if the bytes are no message.
+    /// Decodes a message; None if the bytes are invalid.
     pub(crate) fn read(mut bytes: &[u8]) -> Option<Self> {
         let mut fields = Vec::new();
         while !bytes.is_empty() {
@@ -80,7 +80,7 @@ impl Fields {
         Some(Self(fields))
     }
 
-    /// The text of a field, empty if it is missing.
+    /// Returns the string in a field, empty if it is missing.
     pub(crate) fn text(&self, number: u64) -> String {
         let bytes = self.0.iter().find_map(|(field, value)| match value {
             Field::Bytes(bytes) if *field == number => Some(bytes),
@@ -91,7 +91,7 @@ impl Fields {
         })
     }
 
-    /// The number of a field, 0 if it is missing.
+    /// Returns the number in a field, 0 if it is missing.
     pub(crate) fn number(&self, number: u64) -> u64 {
         let value = self.0.iter().find_map(|(field, value)| match value {
             Field::Number(value) if *field == number => Some(*value),
