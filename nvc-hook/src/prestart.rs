@@ -61,7 +61,7 @@ fn os_release(config: &Config) -> String {
     }
 }
 
-/// Warns which mode the configuration selects for this container, and by which line. This program adds the devices in
+/// Prints which mode the configuration selects for this container, and by which line. This program adds the devices in
 /// every mode except Jetson's, which has no driver of the usual form.
 fn say_mode(config: &Config, request: &Request) -> Result<(), String> {
     let (mode, how) = match Setting::of(config) {
