@@ -79,6 +79,7 @@ mount --bind "$2" toolchain && mount -o remount,bind,ro toolchain
 mount --bind "$3" root/.cargo/registry && mount -o remount,bind,ro root/.cargo/registry
 pivot_root . old
 umount -l old
+rmdir old
 cd /root/nvc
 exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/toolchain/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   CARGO_NET_OFFLINE=true DEBIAN_FRONTEND=noninteractive NVC_TEST_LONG="$5" sh -c "$4"

@@ -64,7 +64,10 @@ impl Bundle {
         arguments.extend(ldconfig.iter().map(ToString::to_string));
         let test = std::env::current_exe().unwrap();
         let target = test.parent().and_then(Path::parent).unwrap();
-        let hook = json!({ "path": target.join("examples/hook"), "args": arguments, "env": ["PATH=/usr/bin"] });
+        // The root of a user namespace cannot execute a file below the host root's home.
+        let program = scratch.join("hook");
+        files::program(&program, &fs::read(target.join("examples/hook")).unwrap()).unwrap();
+        let hook = json!({ "path": program, "args": arguments, "env": ["PATH=/usr/bin"] });
         let mount = |place: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": place, "type": kind, "source": source, "options": options });
         let config = json!({
             "ociVersion": "1.0.2",

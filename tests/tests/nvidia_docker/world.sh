@@ -38,7 +38,7 @@ find "$driver/dev" -type c | while read -r node; do
   mkdir -p "${name%/*}"
   cp -a "$node" "$name"
 done
-mkdir old
+mkdir -p old
 pivot_root . old
 umount -l /old
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
