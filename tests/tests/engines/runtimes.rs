@@ -1,7 +1,7 @@
 //! Runs bundles by our runtime with runc and with crun, without an engine.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("gives_one_gpu_by_jit_cdi", by_jit_cdi),
     ("gives_one_gpu_by_foreign_hooks", by_foreign_hooks),
     ("gives_one_gpu_by_a_specification", by_a_specification),
+    ("gives_the_files_of_a_jetson", of_a_jetson),
     ("hook_serves_cdi_names", hook_serves_cdi_names),
     ("honours_what_images_demand", honours_demands),
     ("leaves_others_alone", leaves_others_alone),
@@ -54,6 +55,10 @@ impl Bundle {
         }
         bundle.write(&spec);
         bundle
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn spec(&self) -> Value {
@@ -242,6 +247,48 @@ fn by_a_specification(runtime: &str) {
         said.contains("mode cdi (nvidia-container-runtime.mode: "),
         "{said}"
     );
+}
+
+fn of_a_jetson(runtime: &str) {
+    let script = "for n in /dev/nvidia0 /dev/nvidia1 /dev/nvidiactl; do e=$( (exec 3<$n) 2>&1 ); echo \"$n: ${e##*: }\"; done; \
+                  ldconfig -p | grep -c libcuda.so.1; ls /usr/bin/nvidia-smi";
+    let bundle = Bundle::new(
+        World::jetson(runtime),
+        &["NVIDIA_VISIBLE_DEVICES=all"],
+        script,
+    );
+    let output = bundle
+        .run()
+        .output()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let nodes = "/dev/nvidia0: No such device or address\n/dev/nvidia1: No such file\n/dev/nvidiactl: No such device or address\n";
+    assert_eq!(
+        seen,
+        format!("{nodes}1\n"),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
+    // No devices, and another GPU than the one that there is.
+    let bundle = Bundle::new(
+        World::jetson(runtime),
+        &["NVIDIA_VISIBLE_DEVICES=none"],
+        script,
+    );
+    let output = bundle
+        .run()
+        .output()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(seen.starts_with("/dev/nvidia0: No such file\n"), "{seen}");
+    let bundle = Bundle::new(
+        World::jetson(runtime),
+        &["NVIDIA_VISIBLE_DEVICES=1"],
+        script,
+    );
+    let said = complaint(&mut bundle.run());
+    assert!(said.contains("no device 1"), "{said}");
 }
 
 /// The hook alone, for an engine that knows no runtime of ours.

@@ -59,6 +59,21 @@ impl World {
         world
     }
 
+    /// In mode csv, with the list of files that a Jetson has: one GPU and a library.
+    pub(crate) fn jetson(runtime: &str) -> Self {
+        let world = Self::new(runtime, "csv", "");
+        let lists = world.path("host-files");
+        let list =
+            "dev, /dev/nvidia0\ndev, /dev/nvidiactl\nlib, /usr/lib/*-linux-gnu/libcuda.so.*\n";
+        let written = fs::create_dir(&lists).and_then(|()| fs::write(lists.join("l4t.csv"), list));
+        written.unwrap_or_else(|error| panic!("{error}"));
+        world.set(&format!(
+            "modes.csv.mount-spec-path = \"{}\"",
+            lists.display()
+        ));
+        world
+    }
+
     fn fill(&self, runtime: &str, mode: &str, more: &str) -> io::Result<()> {
         let bin = self.bin();
         files::directory(&bin)?;
