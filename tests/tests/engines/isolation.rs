@@ -186,11 +186,15 @@ fn drop_prestart(spec: &mut Value, program: &str) {
     }
 }
 
+/// Shell commands that find what a container must have: its own GPU's node, and the driver's library in the loader's cache.
+const GRANTED: &str = "(exec 3</dev/nvidia0) 2>&1 | grep -o 'No such device or address'; ldconfig -p | grep -o -m1 libcuda.so.1";
+
 fn script(cells: &[Cell]) -> String {
     let parts = cells
         .iter()
         .map(|Cell { name, look, .. }| format!("echo '[{name}]'; {look}"));
-    parts.collect::<Vec<_>>().join("\n") + "\ntrue"
+    let granted = format!("echo '[granted]'; {GRANTED}; true");
+    parts.chain([granted]).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the output of one check.
@@ -223,6 +227,10 @@ fn isolates(runtime: &str, mode: &str, user: User) {
     };
 
     let seen = run("nvidia-container-runtime");
+    assert!(
+        part(&seen, "granted").starts_with("No such device or address\nlibcuda.so.1\n"),
+        "{mode} under {runtime}: the GPU is missing\n{seen}"
+    );
     for cell in &cells {
         let found = part(&seen, cell.name);
         let name = cell.name;

@@ -5,6 +5,7 @@
 
 mod containerd;
 mod docker;
+mod hostile;
 mod isolation;
 mod podman;
 mod runtimes;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         (["dockerd", "docker"], docker::TESTS),
         (["podman", "runc"], podman::TESTS),
         (["containerd", "runc"], containerd::TESTS),
+        (["cc", "runc"], hostile::TESTS),
     ] {
         for (name, run) in all {
             let [first, second] = needs.map(Need::Command);

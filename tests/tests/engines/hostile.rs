@@ -1,0 +1,165 @@
+//! Runs our runtime with hostile images and accidents: nothing escapes, nothing is lost, and the next start works.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::runtimes::Bundle;
+use super::world::{World, printed};
+
+/// Name and body of each test.
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("image_loads_nothing_into_hooks", loads_nothing),
+    ("runtime_survives_sigkill", survives_sigkill),
+    ("runtime_edits_two_hundred_at_once", two_hundred_at_once),
+];
+
+/// Says on the host that it was loaded. In the container, the directory does not exist.
+const LIBRARY: &str = r#"
+#include <fcntl.h>
+__attribute__((constructor)) static void loaded(void) { open(MARK, O_CREAT | O_WRONLY, 0600); }
+"#;
+
+/// runc 1.1 gives a createContainer hook without `env` the environment of the container.
+fn loads_nothing() {
+    for mode in ["jit-cdi", "legacy"] {
+        let world = World::new("runc", mode, "");
+        let (source, library, mark) = (world.path("x.c"), world.path("x.so"), world.path("loaded"));
+        fs::write(&source, LIBRARY).unwrap_or_else(|error| panic!("{error}"));
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-o"]).arg(&library);
+        compile.arg(format!("-DMARK=\"{}\"", mark.display()));
+        printed(compile.arg(&source));
+        let foreign = world.path("foreign.toml");
+        fs::write(&foreign, "not TOML").unwrap_or_else(|error| panic!("{error}"));
+        let preload = format!("LD_PRELOAD={}", library.display());
+        let config = format!("NVIDIA_CTK_CONFIG_FILE_PATH={}", foreign.display());
+        let env = [
+            "NVIDIA_VISIBLE_DEVICES=0",
+            &preload,
+            &config,
+            "NVIDIA_CTK_DEBUG=true",
+        ];
+        let bundle = Bundle::new(world, &env, "echo here");
+        assert_eq!(printed(&mut bundle.run()), "here\n");
+        assert!(
+            !mark.exists(),
+            "{mode}: the image's library ran on the host"
+        );
+
+        // Without the environment that our runtime gives the hook.
+        let mut spec = bundle.spec();
+        let hooks = spec
+            .pointer_mut("/hooks/createContainer")
+            .and_then(Value::as_array_mut);
+        let Some(hooks) = hooks else {
+            assert_eq!(mode, "legacy", "jit-cdi has a createContainer hook");
+            continue;
+        };
+        for hook in hooks.iter_mut().filter_map(Value::as_object_mut) {
+            hook.remove("env");
+        }
+        bundle.write(&spec);
+        let _ = bundle.run_with("sim-runc").output();
+        assert!(mark.exists(), "the library is not loaded where it could be");
+    }
+}
+
+/// A world whose low-level runtime does nothing, and some bundles with one config.json.
+fn bundles(count: usize) -> (World, Value, Vec<PathBuf>) {
+    let world = World::new("runc", "jit-cdi", "");
+    let runc = world.bin().join("sim-runc");
+    fs::remove_file(&runc).unwrap_or_else(|error| panic!("{error}"));
+    nvc_testkit::files::file(&runc, "#!/bin/sh\n", 0o755).unwrap_or_else(|error| panic!("{error}"));
+    let spec = json!({
+        "ociVersion": "1.0.2",
+        "process": {"env": ["NVIDIA_VISIBLE_DEVICES=0"], "args": ["sh"], "cwd": "/"},
+        "root": {"path": "rootfs"},
+        "linux": {},
+        "annotations": {"x": "y".repeat(100_000)},
+    });
+    let paths: Vec<PathBuf> = (0..count).map(|n| world.path(&format!("b{n}"))).collect();
+    for path in &paths {
+        let written = fs::create_dir(path)
+            .and_then(|()| fs::write(path.join("config.json"), spec.to_string()));
+        written.unwrap_or_else(|error| panic!("{error}"));
+    }
+    (world, spec, paths)
+}
+
+fn create(world: &World, bundle: &Path) -> Command {
+    let mut command = world.command("nvidia-container-runtime");
+    command.args(["create", "--bundle"]).arg(bundle).arg("name");
+    command
+}
+
+fn read(bundle: &Path) -> Value {
+    let text = fs::read(bundle.join("config.json")).unwrap_or_else(|error| panic!("{error}"));
+    serde_json::from_slice(&text).unwrap_or_else(|error| panic!("config.json is damaged: {error}"))
+}
+
+fn nodes(spec: &Value) -> usize {
+    let devices = spec["linux"]["devices"].as_array();
+    devices.map_or(0, Vec::len)
+}
+
+/// A killed runtime leaves config.json as it was, or edited: never a part of either.
+fn survives_sigkill() {
+    const ROUNDS: u32 = 40;
+    let (world, spec, bundles) = bundles(1);
+    let bundle = &bundles[0];
+    let start = Instant::now();
+    printed(&mut create(&world, bundle));
+    let whole = start.elapsed();
+    let edited = read(bundle);
+    assert_eq!(nodes(&edited), 5, "{}", edited["linux"]);
+
+    let mut killed = 0;
+    for round in 0..ROUNDS {
+        let original = fs::write(bundle.join("config.json"), spec.to_string());
+        original.unwrap_or_else(|error| panic!("{error}"));
+        let mut command = create(&world, bundle);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{error}"));
+        // Most of the work is done at the end.
+        thread::sleep(whole * (round + ROUNDS / 2) / (ROUNDS + ROUNDS / 2));
+        let _ = child.kill();
+        let status = child.wait().unwrap_or_else(|error| panic!("{error}"));
+        killed += u32::from(!status.success());
+        let found = read(bundle);
+        assert!(
+            found == spec || found == edited,
+            "round {round}: {}",
+            found["linux"]
+        );
+        printed(&mut create(&world, bundle));
+        assert_eq!(read(bundle), edited, "round {round}: the next start");
+    }
+    assert!(killed > 0, "no process was killed in time");
+}
+
+/// Every container gets its own devices; nothing is left in the bundles but config.json.
+fn two_hundred_at_once() {
+    let (world, _, bundles) = bundles(200);
+    let (first, others) = (&bundles[0], &bundles[1..]);
+    printed(&mut create(&world, first));
+    let expected = read(first);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for bundle in others {
+            let world = &world;
+            scope.spawn(move || printed(&mut create(world, bundle)));
+        }
+    });
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(120), "{took:?}");
+    for bundle in &bundles {
+        assert_eq!(read(bundle), expected);
+        let files = fs::read_dir(bundle).map_or(0, Iterator::count);
+        assert_eq!(files, 1, "{}", bundle.display());
+    }
+}
