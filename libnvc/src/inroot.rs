@@ -215,7 +215,7 @@ impl Image<'_> {
         Ok((self.open_known(found, &stat)?, stat))
     }
 
-    /// The same of something whose `stat` is known.
+    /// Does the same for a file with a known `stat`.
     pub(crate) fn open_known(&self, found: BorrowedFd<'_>, stat: &FileStat) -> Result<File, Errno> {
         if kind(stat) != SFlag::S_IFREG {
             return Err(Errno::EINVAL);

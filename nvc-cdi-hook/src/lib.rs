@@ -53,7 +53,7 @@ pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
 #[derive(Debug)]
 pub struct Failure {
     text: String,
-    /// The place is none that a hook may write: the root is read-only, or it is on a volume.
+    /// A hook may not write to this place: the root is read-only, or it is on a volume.
     is_closed: bool,
 }
 
@@ -149,7 +149,7 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     let done = run(&given, &root, report);
     drop(writable);
     match done {
-        // The container starts without what would have been written there.
+        // The container starts without the file.
         Err(failure) if failure.is_closed => {
             report.warning(&failure.to_string());
             Ok(())

@@ -74,8 +74,8 @@ impl Root {
         })
     }
 
-    /// Makes the root's mount writable, if it is read-only, for as long as the result lives. crun makes it read-only before
-    /// it runs hooks.
+    /// Makes the root's mount writable, if it is read-only, while the result exists. crun makes it read-only before it
+    /// runs hooks.
     pub(crate) fn make_writable(&self) -> Option<Writable> {
         let fd = self.root.as_fd().try_clone_to_owned().ok()?;
         let found = fstatvfs(&fd).ok()?.f_flag;
@@ -93,12 +93,12 @@ impl Root {
         ] {
             flags.set(flag, found.contains(has));
         }
-        // Where it cannot be done, what needs it says so.
+        // If this fails, the operation that needs it reports the error.
         mount_remount(own_name(fd.as_fd()), flags, "").ok()?;
         Some(Writable { fd, flags })
     }
 
-    /// Another descriptor of the root.
+    /// Duplicates the root's descriptor.
     pub(crate) fn try_clone(&self) -> Result<OwnedFd> {
         let cloned = self.root.as_fd().try_clone_to_owned();
         cloned.map_err(|error| Failure::of("dup failed", self.path.display(), error))
@@ -158,7 +158,7 @@ impl Root {
         })
     }
 
-    /// Opens a directory in which something is made; what is missing of the path is made with this mode.
+    /// Opens a directory for creating files; creates missing components with this mode.
     pub(crate) fn make_directories(&self, path: &Path, mode: u32) -> Result<OwnedFd> {
         use std::os::unix::fs::PermissionsExt;
         if let Ok(handle) = self.root.resolve(path) {
@@ -174,7 +174,7 @@ impl Root {
         self.own(path, made.into())
     }
 
-    /// The same descriptor, if it is of something of the container's own and not of a volume.
+    /// Returns the same descriptor, if its file belongs to the container rather than a volume.
     pub(crate) fn own(&self, path: &Path, found: OwnedFd) -> Result<OwnedFd> {
         let failed = |errno| self.failure("stat failed", path, errno);
         let is_own = volume::is_own(self.root.as_fd(), &self.path, found.as_fd());
@@ -200,7 +200,7 @@ impl Root {
     }
 }
 
-/// A root that was read-only and will be again.
+/// A root that was read-only, and is again after drop.
 #[derive(Debug)]
 pub(crate) struct Writable {
     fd: OwnedFd,

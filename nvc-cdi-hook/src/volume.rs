@@ -1,8 +1,9 @@
-//! Tells volumes from what is the container's own: nothing is made on a volume, which is the host's or others'.
+//! Distinguishes volumes from the container's own files: nothing is created on a volume, which belongs to the host or
+//! to others.
 //!
-//! The image chooses by its links where a hook writes. The container's own are the root's mount, and a tmpfs that the
-//! runtime mounted at /dev, /run or /tmp for this container alone. In a user namespace the kernel decides instead: the
-//! hook has the rights of the container's root there, and no others.
+//! The image's links choose where a hook writes. The container's own filesystems are the root's mount, and a tmpfs that
+//! the runtime mounted at /dev, /run or /tmp for this container alone. In a user namespace the kernel decides instead:
+//! there the hook has only the privileges of the container's root.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -12,10 +13,10 @@ use rustix::io::Errno;
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const OWN: [&str; 3] = ["dev", "run", "tmp"];
-/// The user ids of a process in no user namespace but the first.
+/// Content of uid_map in the initial user namespace.
 const ALL_IDS: [&str; 3] = ["0", "0", "4294967295"];
 
-/// Whether something may be made in a directory below a root.
+/// Returns true if files may be created in a directory below a root.
 pub(crate) fn is_own(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -41,7 +42,7 @@ pub(crate) fn is_own(
     ))
 }
 
-/// Whether the mount of a tmpfs is of all of it, at a usual place, and no mount outside the root shows the same.
+/// Returns true if a tmpfs is mounted from its root, at a usual place, and is not mounted outside the container's root.
 fn is_private(table: &str, root: &Path, device: &str, id: u64) -> bool {
     let mut is_usual = false;
     for line in table.lines() {
@@ -61,7 +62,7 @@ fn is_private(table: &str, root: &Path, device: &str, id: u64) -> bool {
     is_usual
 }
 
-/// The number of the mount; before Linux 5.8, that of the device.
+/// Returns the mount id; before Linux 5.8, the device number.
 fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let found = statx(fd, "", AtFlags::EMPTY_PATH, flags)?;

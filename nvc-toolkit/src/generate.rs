@@ -125,9 +125,9 @@ pub struct Options {
     pub hooks: Hooks,
     /// The ldconfig for update-ldcache.
     pub ldconfig: Option<String>,
-    /// Name no files of the driver: the hook finds them when a container starts.
+    /// List no driver files: the hook finds them when a container starts.
     pub live: bool,
-    /// Look for configuration files here only.
+    /// Search configuration files only here.
     pub config_search: Vec<PathBuf>,
     /// Search libraries only here.
     pub library_search: Vec<PathBuf>,

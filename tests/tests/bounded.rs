@@ -193,8 +193,8 @@ fn leases() {
     }
 }
 
-/// A container that has the host's /proc as a volume can open what `configure` locks. It takes the lock with fewer
-/// capabilities than `configure` needs, or has somebody take it who is gone.
+/// A container with the host's /proc as a volume can open the file that `configure` locks. It takes the lock with fewer
+/// capabilities than `configure` needs, or through a process that has ended.
 fn the_lock_of_a_container() {
     let container = start(Builder::new(debian_root().no_programs()));
     let narrow = "exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin python3 -c \"$1\"";
@@ -225,7 +225,7 @@ fn the_lock_of_another_configuration() {
     });
 }
 
-/// Has a shell with the lock's file as descriptor 9, and a program that locks it as `$1`.
+/// Starts a shell with the lock's file as descriptor 9, and `$1` as a program that locks it.
 fn hold(container: &Container, line: &str) -> Helper {
     let line = format!("exec 9<\"/proc/$0/environ\"; {line}");
     let mut shell = Command::new("sh");

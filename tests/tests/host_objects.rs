@@ -74,7 +74,7 @@ fn the_directory_of_mps() {
     fs::remove_file(file).unwrap();
 }
 
-/// A container's root would make files of root's for the user, programs with set-uid bits say.
+/// A container's root could create root-owned files for the user, such as set-uid programs.
 fn the_directory_of_a_users_mps() {
     let scratch = Scratch::new().unwrap();
     let driver = driver::Builder::default().build(scratch.path()).unwrap();

@@ -172,7 +172,7 @@ fn the_driver_process_of_the_c_library_is_closed() {
         ],
     );
     let (driver, _scratch) = hanging("nvmlInit_v2");
-    // Executed, and forked: because the program would lack capabilities, or because it could be traced at its start.
+    // Executed, and forked: because the program would lack capabilities, or because it would be traceable at its start.
     for mode in ["wide", "narrow", "docker"] {
         for user in ["0", "65534"] {
             let mut command = ["env", "NVC_DRIVER_TIMEOUT=1"].map(OsString::from).to_vec();

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     harness::main(tests)
 }
 
-/// What its owner does not want to be executed is not executable elsewhere.
+/// Files that their owner has mounted noexec are not executable elsewhere.
 fn compat_libraries_where_nothing_may_be_executed() {
     let root = debian_root().no_programs().compat("575.57.08");
     let container = start(container::Builder::new(root));

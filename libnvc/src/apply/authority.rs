@@ -198,7 +198,7 @@ impl Authority {
         self.reach_on(directory, || self.mount_id(directory))
     }
 
-    /// The same of a directory that stays open, which is asked about once.
+    /// Does the same for a directory that stays open, with a cached result.
     pub(super) fn reach_in(&self, directory: &OpenDirectory) -> Result<Reach, Errno> {
         let mount = || directory.mount_id(self.descriptors.as_fd());
         directory.reach(|| self.reach_on(directory.as_fd(), mount))

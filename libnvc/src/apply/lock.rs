@@ -1,10 +1,10 @@
 //! Serialises configurations of one container.
 //!
-//! Two at once would not see what the other is about to mount, replace each other's device rules, and take back what the
-//! other has built upon. The lock is on a file of the container's process in the caller's procfs which only who may trace
-//! the process can open: the container, whose own procfs has files of its own, and other users cannot hold us up. A
-//! container that has the caller's procfs as a volume can open it too. So only those who could configure a container are
-//! waited for.
+//! Two at the same time would not see each other's mounts, would replace each other's device rules, and would undo each
+//! other's work. The lock is on a file of the container's process in the caller's procfs that only processes permitted
+//! to trace it can open: the container, whose own procfs has different files, and other users cannot block us. A
+//! container with the caller's procfs as a volume can open it too, so the lock counts only while a process that could
+//! configure containers holds it.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -24,12 +24,12 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long nobody who could be a configuration must have been seen with the lock before it is disregarded.
+/// Time without a holder that could be a configuration, after which the lock is ignored.
 const SUSPICION: Duration = Duration::from_millis(500);
-/// How often it is looked who has the lock.
+/// Interval of checking the holder.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Our turn, which ends with the value and with the process.
+/// The held lock, released on drop and when the process ends.
 #[derive(Debug)]
 pub(super) struct ContainerLock {
     lock: Option<OwnedFd>,

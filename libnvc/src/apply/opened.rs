@@ -1,8 +1,7 @@
-//! A directory of the container that is open, with what the kernel was asked about it once: its mount, and with whose
-//! rights something is made in it.
+//! Caches the mount and the privileges of an open directory of the container.
 //!
-//! A descriptor stays on the mount that it was opened on, whatever is renamed or mounted later. So neither answer changes
-//! as long as it is open.
+//! A descriptor stays on the mount on which it was opened, whatever is renamed or mounted later, so neither changes
+//! while it is open.
 
 use std::cell::OnceCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,12 +19,12 @@ pub(super) struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    /// The id of its mount; `descriptors` is this thread's `/proc/thread-self/fd`.
+    /// Returns the id of its mount; `descriptors` is this thread's `/proc/thread-self/fd`.
     pub(super) fn mount_id(&self, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
         once(&self.mount, || mount_id(self.as_fd(), descriptors))
     }
 
-    /// With whose rights something is made in it: the answer of `judge`, which is asked the first time.
+    /// Returns the privileges for creating files in it; calls `judge` the first time.
     pub(super) fn reach(
         &self,
         judge: impl FnOnce() -> Result<Reach, Errno>,
@@ -34,7 +33,7 @@ impl OpenDirectory {
     }
 }
 
-/// The value of a cell, which is filled if it is empty.
+/// Returns the value of a cell; fills an empty cell.
 fn once<T: Copy>(cell: &OnceCell<T>, fill: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     if let Some(known) = cell.get() {
         return Ok(*known);

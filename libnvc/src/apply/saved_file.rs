@@ -283,7 +283,7 @@ fn look(parent: impl AsFd, name: &str) -> Result<Option<FileStat>, Errno> {
     }
 }
 
-/// Makes a name a link to `target`, whatever link it was.
+/// Makes a name a link to `target`, replacing another link.
 pub(super) fn relink(parent: impl AsFd + Copy, name: &OsStr, target: &OsStr) -> Result<(), Errno> {
     const TEMPORARY: &str = ".nvc-link~";
     remove(parent, TEMPORARY)?;
@@ -291,7 +291,7 @@ pub(super) fn relink(parent: impl AsFd + Copy, name: &OsStr, target: &OsStr) -> 
     renameat(parent, TEMPORARY, parent, name)
 }
 
-/// Removes a name that may not be there.
+/// Removes a name that may not exist.
 pub(super) fn remove(parent: impl AsFd + Copy, name: &str) -> Result<(), Errno> {
     match unlinkat(parent, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),

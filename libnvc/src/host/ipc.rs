@@ -93,7 +93,7 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
         .collect()
 }
 
-/// Returns the real path of a file in the driver root, and its type; `ELOOP` if a link on the way is in, or below, a
+/// Returns the real path of a file in the driver root, and its type; `ELOOP` if a link in the path is in, or below, a
 /// directory where other users than the caller and root can create links.
 fn unforged(root: &DriverRoot, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
     let top = root.resolve_directory(&HostPath::new("/"))?;
@@ -127,7 +127,7 @@ fn unforged(root: &DriverRoot, path: &HostPath) -> Result<(HostPath, SFlag), Err
     Ok((last.real, last.kind))
 }
 
-/// Links that the kernel follows in one path.
+/// The kernel's limit of links in one path.
 const MOST_LINKS: usize = 40;
 
 /// A component of a path.
@@ -152,7 +152,7 @@ impl Place {
     }
 }
 
-/// The names in a path, the last one first.
+/// Returns the names in a path, the last one first.
 fn names(path: &Path) -> Vec<OsString> {
     let name = |component| match component {
         Component::Normal(name) => Some(name.to_owned()),

@@ -152,7 +152,7 @@ pub(crate) fn shield() -> Option<u32> {
     })
 }
 
-/// Drops all capabilities but a shield; returns whether every program executed from now on inherits it.
+/// Drops all capabilities but a shield; returns true if every program executed from now on inherits it.
 ///
 /// The bounding set stays: it grants nothing, and with `no_new_privs` nothing can be gained through it.
 pub(crate) fn keep_shield_only() -> Result<bool, Errno> {

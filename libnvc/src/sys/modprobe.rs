@@ -50,7 +50,7 @@ pub(crate) fn run(
     })
 }
 
-/// The capabilities that the program may have: loading modules, and reading them whoever owns them.
+/// The capabilities that the program may have: loading modules, and reading them regardless of ownership.
 const ALLOWED: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_SYS_MODULE];
 
 /// Returns true if a program that this thread executes as root gets the capability.

@@ -1,13 +1,13 @@
-//! Keeps a process, and those that it starts, from executing programs.
+//! Prevents a process and its children from executing programs.
 
 use nix::errno::Errno;
 use seccompiler::{SeccompAction, apply_filter, sock_filter};
 
-/// Makes the calling thread, and what it starts from now on, fail with `EPERM` where it executes a program. It must have
+/// Makes exec fail with `EPERM` in the calling thread and everything it starts from now on. The thread must have
 /// `no_new_privs`.
 ///
 /// # Errors
-/// `ENOSYS` if the kernel has no system-call filters, or there is none for this architecture.
+/// `ENOSYS` if the kernel has no system-call filters, or does not support them on this architecture.
 pub(crate) fn execute_nothing() -> Result<(), Errno> {
     let architecture = ARCHITECTURE.ok_or(Errno::ENOSYS)?;
     let number = |call| u32::try_from(call).map_err(|_| Errno::ENOSYS);
@@ -36,10 +36,10 @@ pub(crate) const ARCHITECTURE: Option<u32> = if cfg!(target_arch = "x86_64") {
     None
 };
 
-/// The first number of x86_64's x32 calls; other architectures have none so high.
+/// The first number of x86_64's x32 calls; other architectures have no calls with such numbers.
 const X32: u32 = 0x4000_0000;
 
-// Instructions (linux/bpf_common.h) and where their operands lie in struct seccomp_data.
+// Instructions (linux/bpf_common.h), and offsets of their operands in struct seccomp_data.
 pub(crate) const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 pub(crate) const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 pub(crate) const JUMP_IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
@@ -47,12 +47,12 @@ const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 pub(crate) const NUMBER: u32 = 0;
 pub(crate) const ARCH: u32 = 4;
 
-/// An instruction of a system-call filter.
+/// Builds an instruction of a system-call filter.
 pub(crate) fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// The instruction that ends a system-call filter with an answer.
+/// Builds the instruction that ends a system-call filter with an answer.
 pub(crate) fn answer(action: SeccompAction) -> sock_filter {
     instruction(RETURN, 0, 0, action.into())
 }
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// A filter is a thread's, and tests run on threads of their own.
+    /// A filter is per thread, and each test runs on its own thread.
     #[test]
     fn programs_are_refused() {
         assert!(Command::new("true").status().unwrap().success());

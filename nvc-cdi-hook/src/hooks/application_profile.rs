@@ -45,7 +45,7 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// The minor numbers of the GPUs that the container has nodes of.
+/// Returns the minor numbers of the GPUs whose nodes the container has.
 pub(super) fn minors_of(root: &Root) -> Result<Vec<u32>> {
     let dev = Path::new("/dev");
     let Some(directory) = root.directory(dev)? else {
@@ -54,7 +54,7 @@ pub(super) fn minors_of(root: &Root) -> Result<Vec<u32>> {
     minors(directory.as_fd()).map_err(|errno| root.failure("reading failed", dev, errno))
 }
 
-/// The minor numbers of the character devices `nvidia<digits>`.
+/// Returns the minor numbers of the character devices `nvidia<digits>`.
 fn minors(directory: std::os::fd::BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     let mut minors = Vec::new();
     for entry in Dir::read_from(directory)? {

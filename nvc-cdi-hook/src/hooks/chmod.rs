@@ -31,7 +31,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
         if fstat(&found).map_err(failed)?.st_mode & 0o777 == mode {
             continue;
         }
-        // A device node that is mounted is the host's.
+        // A mounted device node belongs to the host.
         let found = match root.own(&path, found) {
             Ok(found) => found,
             Err(failure) => {

@@ -38,7 +38,8 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
         .map_err(|errno| root.failure("write failed", conf, errno))
 }
 
-/// The directory of the image's libraries, if they are wanted. `version` is the driver's, if the arguments do not say.
+/// Returns the directory of the image's libraries, if they should be used. `version` is the driver's, if the arguments
+/// lack it.
 pub(super) fn directory(
     given: &Given,
     version: &str,
@@ -71,7 +72,7 @@ pub(super) fn directory(
         report.step(&format!("the driver is as new as {}", library.version));
         return Ok(None);
     }
-    // A line end in a name would make two lines of it.
+    // A newline in a name would add another line.
     let is_line = !library.directory.as_os_str().as_bytes().contains(&b'\n');
     Ok(is_line.then_some(library.directory))
 }

@@ -36,7 +36,7 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     cover(root, target.as_fd(), text.as_bytes()).map_err(failed)
 }
 
-/// The parameters as the container is to see them, if they are not so on the host.
+/// Returns the parameters for the container, if they differ from the host's.
 fn wanted() -> Result<Option<String>> {
     match std::fs::read(PARAMS) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -47,7 +47,7 @@ fn wanted() -> Result<Option<String>> {
     }
 }
 
-/// The text with the line changed. None if it has no such line.
+/// Returns the text with the line changed. None if it has no such line.
 fn changed(text: &str) -> Option<String> {
     if !text.lines().any(|line| line == ON) {
         return None;

@@ -1,7 +1,7 @@
 //! Finds the driver's files when a container starts, for specifications that do not list them (`--style=live`).
 //!
-//! The version is that of the loaded kernel module. NVML is not asked: this process is in the container's cgroup
-//! already, and may not open any GPU but the container's.
+//! The version is that of the loaded kernel module. NVML is not used: this process is already in the container's
+//! cgroup, and may open only the container's GPUs.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(super) struct Found {
     pub(super) version: String,
 }
 
-/// Finds the files of the driver that is loaded.
+/// Finds the files of the loaded driver.
 pub(super) fn find(given: &Given) -> Result<Found> {
     let failed = |error: libnvc::Error| Failure::new(error.message());
     let top = given.text("driver-root").filter(|path| !path.is_empty());
@@ -55,7 +55,7 @@ pub(super) fn find(given: &Given) -> Result<Found> {
     Ok(found)
 }
 
-/// All files, at the places that they have on the host.
+/// Returns a request for all files, at their host paths.
 fn request() -> Request {
     Request {
         capabilities: Capabilities::all(),
@@ -69,7 +69,8 @@ fn request() -> Request {
 }
 
 impl Found {
-    /// Keeps mounts, links and library directories. Sources become paths below the host's root, where procfs is too.
+    /// Keeps mounts, links and library directories. Changes sources to paths below the host's root, which also contains
+    /// procfs.
     fn take(&mut self, intent: Intent, top: &Path) {
         let need = intent.need;
         match intent.what {

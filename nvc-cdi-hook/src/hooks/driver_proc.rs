@@ -56,8 +56,8 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     Ok(())
 }
 
-/// The intent that shows the container's GPUs and capabilities, or all of them, with the changed parameters; none where
-/// somebody else has covered the driver's directory.
+/// Returns the intent that shows the container's GPUs and capabilities, or all of them, with the changed parameters;
+/// None if another program has already covered the driver's directory.
 pub(super) fn intent(root: &Root, filtered: bool, report: &mut Report) -> Result<Option<Intent>> {
     let path = Path::new(DIRECTORY);
     let Some(target) = root.find(path)? else {
@@ -80,12 +80,12 @@ pub(super) fn intent(root: &Root, filtered: bool, report: &mut Report) -> Result
     }))))
 }
 
-/// The devices that a container has, by their minor numbers.
+/// A container's devices by minor number.
 #[derive(Debug, Default)]
 struct Shown {
     gpus: HashSet<u32>,
     capabilities: HashSet<u32>,
-    /// Whether everything is shown, whatever the container has.
+    /// Show everything, whatever devices the container has.
     is_all: bool,
 }
 
@@ -127,7 +127,7 @@ impl Shown {
         self.is_all || some.contains(&minor)
     }
 
-    /// The directories of the container's GPUs.
+    /// Returns the directories of the container's GPUs.
     fn gpu_directories(&self) -> Wanted {
         let mut wanted = Wanted {
             paths: Vec::new(),
@@ -201,7 +201,7 @@ fn minors(directory: &OwnedFd, majors: &[u32]) -> Result<HashSet<u32>, Errno> {
     Ok(nodes.map(|(minor, _)| minor).collect())
 }
 
-/// A directory's character devices of some drivers: minor numbers and names.
+/// Returns minor numbers and names of a directory's character devices of some drivers.
 fn nodes(directory: &OwnedFd, majors: &[u32]) -> Result<Vec<(u32, CString)>, Errno> {
     let mut nodes = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -217,8 +217,8 @@ fn nodes(directory: &OwnedFd, majors: &[u32]) -> Result<Vec<(u32, CString)>, Err
     Ok(nodes)
 }
 
-/// Those of some devices that the host confirms: it has a node of the number, and where the container has the host's own
-/// directory, its device rules let it open that node.
+/// Returns the devices that the host confirms: it has a node with the number, and, if the container uses the host's own
+/// directory, the device rules allow opening that node.
 fn confirmed(
     minors: HashSet<u32>,
     path: &Path,
@@ -230,7 +230,7 @@ fn confirmed(
         return minors;
     };
     let nodes = nodes(&host, majors).unwrap_or_default();
-    // The nodes can be elsewhere, in the tree of a driver container.
+    // The nodes may be in the tree of a driver container.
     if nodes.is_empty() {
         return minors;
     }

@@ -38,7 +38,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     image.apply(&[Intent::required(what)], root, report)
 }
 
-/// The directories that are asked for, each once.
+/// Returns the requested directories without duplicates.
 pub(super) fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
     let mut folders: Vec<ContainerPath> = Vec::new();
     for folder in given.list("folder").filter(|folder| !folder.is_empty()) {
@@ -58,7 +58,7 @@ pub(super) fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
 pub(super) struct Image(Container);
 
 impl Image {
-    /// Looks at the image below the root.
+    /// Discovers the image below the root.
     pub(super) fn open(given: &Given, root: &Root) -> Result<Self> {
         let ldconfig = given.text("ldconfig-path").filter(|path| !path.is_empty());
         let ldconfig = match ldconfig {
@@ -154,7 +154,7 @@ fn compat_directories(root: &Root) -> Vec<String> {
     lines.filter(|line| line.starts_with('/')).collect()
 }
 
-/// The files that are mounted in the folders: what the engine put there.
+/// Returns the files that the engine has mounted in the folders.
 fn placed(root: &Root, folders: &[&ContainerPath]) -> Vec<ContainerPath> {
     let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -1,7 +1,7 @@
-//! Does the work of several hooks in one process: their arguments keep their names, hooks without arguments are flags.
+//! Runs several hooks in one process: their arguments keep their names, hooks without arguments are flags.
 //!
-//! All parts become intents of one plan, which libnvc applies: if a part fails that the container needs, everything is
-//! undone; any other part is undone alone, with a warning.
+//! All parts become intents of one plan, which libnvc applies: if a required part fails, everything is undone; if any
+//! other part fails, only that part is undone, with a warning.
 
 use std::path::PathBuf;
 
@@ -72,7 +72,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     let image = Image::open(given, root)?;
     let intents = intents(given, root, report)?;
     image.apply(&intents, root, report)?;
-    // The plan's view of procfs always has the changed parameters too.
+    // The plan's view of procfs always includes the changed parameters.
     if filters(given) && !changes_parameters(given) {
         driver_proc::run(given, root, report)?;
     }
@@ -87,7 +87,7 @@ fn changes_parameters(given: &Given) -> bool {
     given.flag("disable-device-node-modification")
 }
 
-/// Everything that the arguments ask for.
+/// Returns the intents for the arguments.
 fn intents(given: &Given, root: &Root, report: &mut Report) -> Result<Vec<Intent>> {
     let mut found = match given.flag("discover") {
         true => discover::find(given)?,

@@ -33,7 +33,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// The links that are asked for: target and link.
+/// Returns the requested links: target and link.
 pub(super) fn pairs(given: &Given) -> Result<Vec<(&str, &str)>> {
     given.list("link").map(parse).collect()
 }

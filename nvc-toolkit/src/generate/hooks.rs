@@ -54,7 +54,7 @@ impl Hooks {
         }
     }
 
-    /// Whether a hook is left out.
+    /// Returns true if a hook is disabled.
     pub(super) fn is_off(&self, name: &str) -> bool {
         let is_off =
             OFF.contains(&name) || self.disabled.contains(name) || self.disabled.contains("all");

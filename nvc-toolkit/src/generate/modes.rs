@@ -131,7 +131,7 @@ fn nvml(options: &Options) -> Result<Found> {
     })
 }
 
-/// The part of the merged hook that finds the driver's files.
+/// Returns the part of the merged hook that finds the driver's files.
 fn live_hook(options: &Options) -> Hook {
     let mut words = vec!["--discover".to_owned()];
     let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);

@@ -1,4 +1,4 @@
-//! One system call of the merged hook fails, each in turn: everything is done, or nothing is left of it.
+//! Injects a fault into each system call of the merged hook in turn: everything is done, or nothing remains.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use nvc_tests::arena::Arena;
 use super::hooks;
 use super::hostile::line;
 
-/// How the hook ended, and its calls.
+/// Runs the hook; returns its result and its calls.
 fn tried(arena: &Arena, fault: Option<&Fault>) -> (Outcome, Report) {
     let root = Root {
         layout: Layout::Debian,
@@ -63,7 +63,7 @@ pub(super) fn failing_calls() {
     let arena = Arena::new().unwrap();
     let (outcome, report) = tried(&arena, None);
     assert_eq!(outcome.status, Some(0), "{outcome:#?}");
-    // A failure of these ends any program in the C library, which undoes nothing.
+    // A failure of these makes the C library abort any program, without an undo.
     let memory = ["mmap", "munmap", "madvise", "mprotect", "mremap"].map(syscalls::number);
     let of_task = |(task, calls): (&String, &Vec<i64>)| {
         let places = (0..).zip(calls.clone());
@@ -72,7 +72,7 @@ pub(super) fn failing_calls() {
         places
     };
     let all: Vec<(String, usize)> = report.calls.iter().flat_map(of_task).collect();
-    // In steps of a number that has no factor in common with most loops of the program.
+    // The step has no common factor with most loops of the program.
     let step = (all.len() / harness::cases(60, all.len())).max(1) | 1;
     let mut endings = BTreeMap::<Option<i32>, usize>::new();
     for (task, call) in all.iter().step_by(step) {

@@ -1,4 +1,5 @@
-//! Roots that mean harm, and processes that change a root while a hook works: no hook touches anything outside.
+//! Tests hooks on hostile roots, and on roots that other processes change concurrently: no hook changes anything
+//! outside.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +23,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use super::hooks;
 
-/// The command line of a hook on a root, by a state in a file.
+/// Returns the command line of a hook on a root, with the state in a file.
 pub(super) fn line(scratch: &Scratch, root: &Path, words: &[String]) -> Vec<String> {
     let state = scratch.join("state.json");
     fs::write(&state, format!(r#"{{"root": "{}"}}"#, root.display())).unwrap();
@@ -42,13 +43,13 @@ fn run(scratch: &Scratch, root: &Path, words: &[String]) -> Outcome {
     Run::other(&line[0]).args(&line[1..]).outcome().unwrap()
 }
 
-/// How a hook ended; anything but an orderly end is an error.
+/// Classifies how a hook ended; fails for a crash or a hang.
 fn ending(outcome: &Outcome) -> Result<String, String> {
     let text = outcome.message();
     let opened = text.contains("No such device or address");
     match outcome.status {
         Some(0) if !opened => Ok("done".into()),
-        // A text about a device that nothing drives means that one was opened.
+        // An error about a device without a driver means that the device was opened.
         Some(1) if !opened && outcome.orphans.is_empty() => {
             let cause = text.rsplit(": ").next().unwrap_or_default();
             Ok(cause.trim_end_matches('"').to_owned())
@@ -141,7 +142,7 @@ fn try_built(
     Ok(ending)
 }
 
-/// Directories on the way to what hooks write, which take turns with links that lead out.
+/// Directories in the paths that hooks write to, which are exchanged with escaping links.
 const RACED: [&str; 6] = [
     "usr",
     "usr/lib",
@@ -203,7 +204,7 @@ fn race(arena: &Arena, scratch: &Scratch, words: &[String], path: &Path) -> Resu
 
 fn exchange(one: &PathBuf, other: &PathBuf, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        // It fails while something is mounted there.
+        // Fails while a filesystem is mounted there.
         let _ = renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE);
     }
 }

@@ -1,4 +1,5 @@
-//! The hooks of CDI specifications: on hostile roots, against racers, with failing system calls, and under real runtimes.
+//! Tests the hooks of CDI specifications: on hostile roots, against racers, with failing system calls, and under real
+//! runtimes.
 #![allow(clippy::unwrap_used)]
 
 mod faults;

@@ -1,4 +1,4 @@
-//! Hooks under real runtimes: live specifications, undoing, read-only roots, volumes, masks.
+//! Tests hooks under real runtimes: live specifications, undo, read-only roots, volumes, masks.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use nvc_testkit::profile::Profile;
 use nvc_testkit::rootfs::{self, Layout};
 use serde_json::{Value, json};
 
-/// What the container's process prints.
+/// Commands for the container's process.
 const LOOK: &str = "cd /proc/driver/nvidia; cat params; cd gpus; echo gpus *; ls -l /usr/lib/x86_64-linux-gnu; \
     cat /proc/self/mountinfo; cat /etc/nvidia/nvidia-application-profiles-rc.d/*";
 
 struct Bundle {
     scratch: Scratch,
     config: Value,
-    /// Shell text that is run in the runtime's mount namespace beforehand.
+    /// Shell commands that run in the runtime's mount namespace first.
     before: String,
 }
 
 impl Bundle {
-    /// A container with GPU 0 and these hooks.
+    /// Creates a container with GPU 0 and these hooks.
     fn new(hooks: &[Vec<String>]) -> Self {
         machine::driver();
         let scratch = Scratch::new().unwrap();
@@ -43,7 +43,7 @@ impl Bundle {
             },
             "root": { "path": "rootfs", "readonly": false },
             "mounts": [
-                // With the simulated driver that is mounted in it.
+                // With the simulated driver mounted in it.
                 mount("/proc", "bind", "/proc", &["rbind"]),
                 mount("/dev", "tmpfs", "tmpfs", &["nosuid", "mode=755", "size=65536k"]),
             ],
@@ -66,13 +66,13 @@ impl Bundle {
         self.scratch.join("bundle/rootfs")
     }
 
-    /// Runs the container to its end, in a mount namespace of its own.
+    /// Runs the container to its end, in a separate mount namespace.
     fn run(&self, runtime: &str) -> Outcome {
         let path = self.scratch.join("bundle");
         let config = serde_json::to_vec(&self.config).unwrap();
         fs::write(path.join("config.json"), config).unwrap();
         let state = self.scratch.join("state");
-        // crun knows no machine with both versions of cgroups mounted.
+        // crun does not support machines with both cgroup versions mounted.
         let script = format!(
             "umount /sys/fs/cgroup/unified 2>/dev/null; {} && cd \"$1\" && exec \"$0\" --root \"$2\" run \"$3\"",
             self.before
@@ -103,7 +103,7 @@ fn words(line: &str) -> Vec<String> {
     line.split(' ').map(String::from).collect()
 }
 
-/// The hook of a live specification on a driver root.
+/// Returns the hook of a live specification for a driver root.
 fn live(root: &str) -> Vec<String> {
     words(&format!(
         "merged --version=1 --discover --driver-root {root} --disable-device-node-modification \
@@ -142,7 +142,7 @@ pub(super) fn a_live_specification(runtime: &str) {
     assert!(String::from_utf8_lossy(&cache).contains("libcuda.so.1"));
 }
 
-/// The same specification, before and after the driver's root has another version.
+/// The same specification, before and after the driver root changes its version.
 pub(super) fn a_driver_update(runtime: &str) {
     let scratch = Scratch::new().unwrap();
     let top = scratch.join("driver");
@@ -170,7 +170,7 @@ pub(super) fn a_driver_update(runtime: &str) {
     }
 }
 
-/// The last part fails; of what the others did nothing is left.
+/// The last part fails; no effect of the others remains.
 pub(super) fn a_failure_undoes_everything(runtime: &str) {
     let driver = machine::driver().root().display().to_string();
     let mut hook = live(&driver);
@@ -180,7 +180,7 @@ pub(super) fn a_failure_undoes_everything(runtime: &str) {
     let outcome = bundle.run(runtime);
     assert_ne!(outcome.status, Some(0), "{outcome:#?}");
     let after = nvc_testkit::tree::Tree::of(&bundle.root()).unwrap();
-    // What the runtime itself makes is no business of ours.
+    // Ignore files created by the runtime itself.
     let ours = |change: &&String| change.contains("etc") || change.contains("usr");
     let changes = after.changes_since(&before);
     assert_eq!(changes.iter().find(ours), None, "{changes:#?}");
@@ -208,7 +208,7 @@ pub(super) fn a_read_only_root(runtime: &str) {
     assert!(link.is_symlink(), "{seen}");
 }
 
-/// The image leads hooks to a volume: nothing is made there, and the container starts.
+/// The image's links point hooks to a volume: nothing is created there, and the container starts.
 pub(super) fn volumes_stay(runtime: &str) {
     let hooks = [
         words("create-symlinks --link ../owned::/data/a/link --link target::/etc/nvidia/link"),

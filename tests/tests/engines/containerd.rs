@@ -37,7 +37,7 @@ impl Containerd {
         );
         fs::write(world.path("containerd.toml"), config).unwrap_or_else(|error| panic!("{error}"));
         let runtime = world.bin().join("nvidia-container-runtime");
-        // What is printed, so that nothing is written down for --remove on this machine.
+        // Print it, so that no undo record is written on this machine.
         let mut configure = world.command("nvidia-ctk");
         configure
             .args(["runtime", "configure", "--runtime=containerd"])

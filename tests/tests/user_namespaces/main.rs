@@ -107,7 +107,9 @@ const LOCKS: &[(&str, &str, Locked)] = &[
     (
         "nodev",
         "nodev",
-        Locked::Refused("/driver/dev is mounted nodev or noexec, and this may not be undone here"),
+        Locked::Refused(
+            "/driver/dev is mounted nodev or noexec, which a user namespace cannot clear",
+        ),
     ),
     (
         "everything",

@@ -52,7 +52,7 @@ pub(in crate::apply) struct News<'a> {
 pub(in crate::apply) struct Directory<'a> {
     path: &'a ContainerPath,
     fd: Rc<OpenDirectory>,
-    /// With whose rights links are made in it.
+    /// The privileges for creating links in it.
     reach: Reach,
     stat: FileStat,
     /// Names to examine.
@@ -167,7 +167,7 @@ fn directories<'a>(
     Ok(opened)
 }
 
-/// All names in a directory that can be libraries.
+/// Returns all names in a directory that can be libraries.
 fn names(fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     let fd = inroot::open_to_list(fd)?;
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Finds out who holds a lock on a file, and whether that can be a configuration of a container.
+//! Determines whether the holder of a file's lock can be a configuration of a container.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -10,14 +10,14 @@ use crate::inroot;
 use crate::read_file;
 use crate::sys::capabilities::{SYS_ADMIN, Set, only};
 
-/// The kernel's list has a line for each lock of the machine.
+/// Size limit of the kernel's list, which has a line for each lock on the machine.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Whether a process has a file locked that could configure containers: one of the caller's user namespace that may enter
-/// and mount. Also if that cannot be found out.
+/// Returns true if the file is locked by a process that could configure containers: one in the caller's user namespace
+/// that may enter namespaces and mount. Also returns true if that cannot be determined.
 ///
-/// Whoever took the lock may have ended and left the open file to another. A process outside the caller's pid namespace
-/// is not listed; who configures from there has a procfs of its own.
+/// The process that took the lock may have ended and passed the open file to another. A process outside the caller's
+/// pid namespace is not listed, but a configuration from there uses another procfs.
 pub(super) fn may_configure(file: impl AsFd) -> bool {
     let Ok(stat) = inroot::stat(file.as_fd()) else {
         return true;
@@ -30,10 +30,10 @@ pub(super) fn may_configure(file: impl AsFd) -> bool {
     holder(&locks, &file).is_some_and(|pid| is_privileged(pid) && is_of_our_users(pid))
 }
 
-/// The process that took the lock of a file (`major:minor:inode`), by a text as of /proc/locks.
+/// Returns the process that took the lock of a file (`major:minor:inode`), from the text of /proc/locks.
 fn holder(locks: &str, file: &str) -> Option<u32> {
     let holder = |line: &str| {
-        // "1: FLOCK  ADVISORY  WRITE 4711 00:17:4026 0 EOF"; who waits has an arrow before the type.
+        // "1: FLOCK  ADVISORY  WRITE 4711 00:17:4026 0 EOF"; a waiting process has an arrow before the type.
         let mut fields = line.split_ascii_whitespace().skip(1);
         let [kind, _, _, pid, of] = std::array::from_fn(|_| fields.next());
         (kind? == "FLOCK" && of? == file).then(|| pid?.parse().ok())?

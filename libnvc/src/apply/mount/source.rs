@@ -45,8 +45,8 @@ pub(in crate::apply) enum Location {
 }
 
 impl Location {
-    /// What a mount of something that is here must not have. Of the image's own mounts nothing is taken away: noexec on a
-    /// volume is its owner's wish.
+    /// Returns the attributes that a mount of this source must not have. The image's own mounts keep all attributes:
+    /// noexec on a volume is its owner's choice.
     fn must_clear(&self, expected: Expected) -> MountAttributes {
         match self {
             Self::Host(_) => expected.must_clear(),
@@ -55,7 +55,7 @@ impl Location {
     }
 }
 
-/// What a source must be.
+/// The expected type of a source.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::apply) enum Expected {
     /// A file of this kind.
@@ -132,7 +132,7 @@ impl<'r> HostSources<'r> {
         let stat = inroot::stat(mount.as_fd())?;
         match (expected, inroot::kind(&stat)) {
             (_, SFlag::S_IFLNK) => Err(Errno::ELOOP),
-            // Which attributes a directory for clients has depends on its owner.
+            // The attributes of a directory for clients depend on its owner.
             (Expected::Kind(BindKind::Ipc), kind) if kind != SFlag::S_IFSOCK => Err(Errno::ENOTSUP),
             _ => Ok((mount, stat)),
         }
@@ -236,10 +236,10 @@ impl Expected {
 
     /// Returns the required attributes of a mount of this kind.
     ///
-    /// All but one are read-only, which keeps nobody from opening a device for writing or connecting to a socket, but the
-    /// container's root from changing the host's inodes and directories of devices. The directory of the MPS daemon is for
-    /// clients to write in, since it has lock and log files, unless it belongs to a user of the host: a container's root
-    /// would make files of root's there for that user.
+    /// All but one are read-only. That does not prevent opening a device for writing or connecting to a socket, but it
+    /// prevents the container's root from changing the host's inodes and directories of devices. The MPS daemon's
+    /// directory is writable for its clients, because it has lock and log files, unless it belongs to another user of
+    /// the host: a container's root could create files owned by root in that user's directory.
     fn attributes(self, stat: Option<&FileStat>) -> MountAttributes {
         use MountAttributes as A;
         let is_for_clients =
@@ -266,8 +266,8 @@ impl Expected {
     }
 }
 
-/// Whether something belongs to root or to the caller; or to nobody that the caller's user namespace knows, and then the
-/// caller has no rights there that a user has not.
+/// Returns true if a file belongs to root or to the caller, or to a user that the caller's user namespace does not map;
+/// there the caller has no special privileges.
 fn is_ours(stat: &FileStat) -> bool {
     const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD; // PROC_USER_INIT_INO
     let is_rootless = || {
@@ -277,7 +277,7 @@ fn is_ours(stat: &FileStat) -> bool {
     [0, nix::unistd::geteuid().as_raw()].contains(&stat.st_uid) || is_rootless()
 }
 
-/// Clones the mount at a descriptor and restricts the clone while nobody else can see it.
+/// Clones the mount at a descriptor and restricts the clone while it is not visible to others.
 ///
 /// `ENOSYS` if this kernel or sandbox lacks one of the calls.
 fn clone_restricted(
@@ -288,7 +288,7 @@ fn clone_restricted(
 ) -> Result<OwnedFd, Errno> {
     let mount = mount::clone_mount(fd)?;
     let set = expected.attributes(Some(stat));
-    // Private: a clone stays in its source's peer group otherwise.
+    // Private: otherwise a clone stays in its source's peer group.
     let private = Some(libc::MS_PRIVATE);
     match mount::set_attributes(mount.as_fd(), set, clear, private) {
         // A user namespace may not clear a restriction; if it is not set, there is nothing to clear.
@@ -317,7 +317,7 @@ fn cloning_failed(fd: BorrowedFd<'_>, name: &Path, errno: Errno) -> Error {
 pub(in crate::apply) fn locked(source: &Path) -> String {
     let place = source.parent().unwrap_or(source).display();
     format!(
-        "the file system at {place} is mounted nodev or noexec, and this may not be undone here"
+        "the file system at {place} is mounted nodev or noexec, which a user namespace cannot clear"
     )
 }
 
@@ -332,7 +332,7 @@ impl fmt::Display for ReadySource {
 mod tests {
     use super::*;
 
-    /// Also if the volume is mounted so after discovery.
+    /// Also if the volume is remounted noexec after discovery.
     #[test]
     #[ignore = "needs root"]
     fn a_library_of_the_image_stays_noexec() {

@@ -39,7 +39,7 @@ pub(in crate::apply) struct Tree<'a> {
     /// Directories of programs and libraries, which are created readable for everyone.
     shared: [&'a ContainerPath; 3],
     directories: HashMap<PathBuf, Rc<OpenDirectory>>,
-    /// The directory of a volume in which the last thing could not be made.
+    /// The directory of a volume in which the last creation was denied.
     refused: RefCell<Option<Rc<OpenDirectory>>>,
 }
 
@@ -65,7 +65,7 @@ enum NoDirectory {
 /// A mount point.
 pub(in crate::apply) struct Target {
     pub(in crate::apply) fd: OwnedFd,
-    /// The directory it was looked up in: on the same mount unless the target is a mount itself.
+    /// Its parent directory, on the same mount unless the target is itself a mount.
     pub(in crate::apply) directory: Rc<OpenDirectory>,
     /// Its name in that directory.
     pub(in crate::apply) name: OsString,
@@ -199,7 +199,7 @@ impl<'a> Tree<'a> {
         Mode::from_bits_truncate(mode & 0o777 & !self.umask)
     }
 
-    /// Opens the directory that `at` is in, made with its parents if missing.
+    /// Opens the parent directory of `at`; creates missing directories.
     fn parent(
         &mut self,
         at: &ContainerPath,

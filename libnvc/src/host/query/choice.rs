@@ -109,15 +109,15 @@ fn lost_by_execution() -> Set {
     lost.fold(0, |set, (capability, _)| set | only(capability))
 }
 
-/// Whether a program that this process executes has more capabilities than a container's root from its first instruction
-/// on. An unprivileged program is as traceable as this process.
+/// Returns true if a program that this process executes has capabilities that a container's root lacks, from its first
+/// instruction on. An unprivileged program is as traceable as this process.
 fn is_closed_at_once() -> bool {
     let inheritable = Capabilities::read().map_or(0, |found| found.inheritable);
     let has = |capability| inheritable & only(capability) != 0 || is_bounding(capability);
     !nix::unistd::geteuid().is_root() || BEYOND_CONTAINERS.into_iter().any(has)
 }
 
-/// Capabilities that runtimes do not grant by themselves: CAP_SYS_ADMIN, five other CAP_SYS_*, and the shields.
+/// Capabilities that runtimes do not grant by default: CAP_SYS_ADMIN, five other CAP_SYS_*, and the shields.
 const BEYOND_CONTAINERS: [u32; 8] = [SYS_ADMIN, 16, 17, 19, 22, 24, 35, 36];
 
 fn narrowed(lost: Set) -> Error {

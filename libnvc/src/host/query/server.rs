@@ -162,7 +162,8 @@ fn confine(request: &Request) -> Result<(), Fault> {
     // The kernel clears some sets when the user changes from 0, but the user may not have changed.
     let shielded = keep_shield_only().map_err(failed("capability change failed"))?;
     prctl::set_no_new_privs().map_err(failed("privilege change failed"))?;
-    // A program is dumpable again, and its root is the host's. Without privileges it could do nothing for NVML anyway.
+    // A program would be dumpable again, with the host's root directory. Without privileges it could not help NVML
+    // anyway.
     if !shielded {
         execute_nothing().map_err(failed("privilege change failed"))?;
     }
