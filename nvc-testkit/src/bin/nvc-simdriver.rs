@@ -9,7 +9,7 @@ use nvc_testkit::profile::Profile;
 use nvc_testkit::rootfs::{self, Layout};
 
 const USAGE: &str = "\
-usage: nvc-simdriver build DIR [--profile FILE] [--no-nodes]   make a simulated driver root
+usage: nvc-simdriver build DIR [--profile FILE] [--size GPUS MIGS] [--no-nodes]   make a simulated driver root
        nvc-simdriver rootfs DIR [LAYOUT]                       make a container root: debian (default), rhel, arch,
                                                                alpine, empty
        nvc-simdriver profile                                   print the built-in profile, to be changed
@@ -53,6 +53,11 @@ fn build(directory: &str, options: &[&str]) -> Result<(), String> {
     while let Some(option) = options.next() {
         match *option {
             "--no-nodes" => nodes = false,
+            "--size" => {
+                let mut number = || options.next().and_then(|word| word.parse().ok());
+                let (gpus, migs) = (number().ok_or(USAGE)?, number().ok_or(USAGE)?);
+                profile = Profile::of_size(gpus, migs);
+            }
             "--profile" => {
                 let file = options.next().ok_or(USAGE)?;
                 let text = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
