@@ -114,6 +114,26 @@ remove_all() {
 }
 
 # Every program of the toolkit runs, by each of its names.
+# The programs know each other by what was recorded before the packages were stripped.
+build_ids_fit() {
+  local id name count=0
+  while read -r id name; do
+    readelf -n "/usr/bin/$name" | grep -q "Build ID: $id\$" || { echo "$name has another build id than $id"; return 1; }
+    count=$((count + 1))
+  done < /usr/share/nvidia-container-toolkit/build-ids
+  [ $count = 3 ] || { echo "$count build ids are recorded"; return 1; }
+}
+
+# Programs that start with every container: at most 3 MB.
+are_small() {
+  local name size status=0
+  for name in nvidia-container-runtime-hook nvidia-container-runtime nvidia-cdi-hook; do
+    size=$(stat -c %s "/usr/bin/$name")
+    [ "$size" -le 3000000 ] || { echo "$name has $size bytes"; status=1; }
+  done
+  return $status
+}
+
 toolkit_answers() {
   local program
   for program in nvidia-container-runtime-hook nvidia-container-toolkit nvidia-cdi-hook nvidia-ctk; do
@@ -144,6 +164,8 @@ inside() {
   check "apt installs the packages" apt install --no-install-recommends /packages/*.deb
   check "they took the others' place" replaced
   check "the toolkit's programs answer by all their names" toolkit_answers
+  check "the toolkit's programs have the recorded build ids" build_ids_fit
+  check "those that start with containers have at most 3 MB" are_small
   check "the administrator's config.toml is as it was" keeps_configuration
   check "upstream's packages can be installed again, and ours over them" goes_back
   check "the administrator's config.toml is still as it was" keeps_configuration

@@ -258,18 +258,26 @@ fn isolates(runtime: &str, mode: &str, user: User) {
 }
 
 /// The user that runs rootless containers.
-const USER: &str = "1000:1000";
+pub(crate) const USER: &str = "1000:1000";
 
-/// Becomes the user, and root in a user namespace. The second procfs is one without mounts on it: the kernel lets a user
-/// namespace mount its own only if it sees such a one. Arguments: where that is, the command.
-const ROOTLESS: &str = r#"
+/// Runs a command as the user, who can become root in a user namespace. The second procfs is one without mounts on it: the
+/// kernel lets a user namespace mount its own only if it sees such a one. Arguments: where that is, the command.
+pub(crate) const AS_USER: &str = r#"
 proc=$1; shift
 umount -l /sys/fs/cgroup/unified 2>/dev/null
 mkdir -p "$proc"
 mount -t proc proc "$proc"
-exec setpriv --reuid=1000 --regid=1000 --clear-groups \
-  unshare --user --map-root-user --mount --propagation unchanged -- "$@"
+exec setpriv --reuid=1000 --regid=1000 --clear-groups -- "$@"
 "#;
+
+/// Becomes root in a user namespace.
+const NAMESPACE: [&str; 5] = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "--propagation=unchanged",
+];
 
 /// Makes a bundle one that an ordinary user can run.
 fn make_rootless(bundle: &Bundle) {
@@ -304,8 +312,9 @@ fn rootless(bundle: &Bundle, runtime: &str, program: &str) -> Command {
     let mut command = bundle.world.command("unshare");
     let program = bundle.world.bin().join(program);
     command
-        .args(["--mount", "sh", "-c", ROOTLESS, "sh"])
+        .args(["--mount", "sh", "-c", AS_USER, "sh"])
         .arg(bundle.world.path("proc"))
+        .args(NAMESPACE)
         .arg(program)
         .arg("--root")
         .arg(bundle.world.path("state"));

@@ -3,22 +3,50 @@
 use std::fs;
 use std::process::Command;
 
+use super::isolation::{AS_USER, USER};
 use super::world::{World, archive, complaint, look, printed, sight};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("podman_gives_gpus_by_the_hook", by_the_hook),
     ("podman_gives_gpus_by_the_runtime", by_the_runtime),
+    (
+        "podman_gives_gpus_rootless_by_the_hook",
+        rootless_by_the_hook,
+    ),
+    (
+        "podman_gives_gpus_rootless_by_the_runtime",
+        rootless_by_the_runtime,
+    ),
 ];
+
+/// Who calls podman.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    Root,
+    Rootless,
+}
 
 struct Podman {
     world: World,
+    user: User,
 }
 
 impl Podman {
     fn new() -> Self {
-        let world = World::new("runc", "legacy", "");
-        let podman = Self { world };
+        Self::with("legacy", User::Root)
+    }
+
+    fn with(mode: &str, user: User) -> Self {
+        let world = World::new("runc", mode, "");
+        for name in ["storage", "run", "tmp"] {
+            let path = world.path(name);
+            fs::create_dir(&path).unwrap_or_else(|error| panic!("{error}"));
+            if user == User::Rootless {
+                printed(Command::new("chown").arg(USER).arg(path));
+            }
+        }
+        let podman = Self { world, user };
         let hook = podman.world.bin().join("nvidia-container-runtime-hook");
         let hooks = podman.world.path("hooks.d");
         fs::create_dir(&hooks).unwrap_or_else(|error| panic!("{error}"));
@@ -54,8 +82,20 @@ impl Podman {
     }
 
     fn client(&self, runtime: &str) -> Command {
-        let mut command = self.world.command("podman");
         let dir = |name: &str| self.world.path(name).display().to_string();
+        let mut command = match self.user {
+            User::Root => self.world.command("podman"),
+            User::Rootless => {
+                let mut command = self.world.command("unshare");
+                command.args(["--mount", "sh", "-c", AS_USER, "sh", &dir("proc"), "podman"]);
+                command.args(["--storage-opt", "vfs.ignore_chown_errors=true"]);
+                command
+                    .env("XDG_RUNTIME_DIR", dir("tmp"))
+                    .env("HOME", dir("tmp"));
+                command.current_dir("/");
+                command
+            }
+        };
         command
             .args([
                 "--root",
@@ -118,6 +158,29 @@ fn by_the_runtime() {
     for index in [0, 1] {
         let device = format!("NVIDIA_VISIBLE_DEVICES={index}");
         let mut command = podman.run("wrapped-runtime", &[], &["-e", &device], &look());
+        assert_eq!(printed(&mut command), sight(podman.world.driver, index));
+    }
+}
+
+fn rootless_by_the_hook() {
+    let podman = Podman::with("legacy", User::Rootless);
+    let hooks = podman.world.path("hooks.d").display().to_string();
+    let global = ["--hooks-dir", hooks.as_str()];
+    gives_each_gpu(&podman, "sim-runc", &global);
+}
+
+fn rootless_by_the_runtime() {
+    for mode in ["auto", "legacy"] {
+        let podman = Podman::with(mode, User::Rootless);
+        podman.world.wrapped_runtime();
+        gives_each_gpu(&podman, "wrapped-runtime", &[]);
+    }
+}
+
+fn gives_each_gpu(podman: &Podman, runtime: &str, global: &[&str]) {
+    for index in [0, 1] {
+        let device = format!("NVIDIA_VISIBLE_DEVICES={index}");
+        let mut command = podman.run(runtime, global, &["-e", &device], &look());
         assert_eq!(printed(&mut command), sight(podman.world.driver, index));
     }
 }
