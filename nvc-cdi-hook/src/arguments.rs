@@ -159,7 +159,7 @@ impl Given {
     }
 }
 
-/// What Go reads as a boolean.
+/// Parses a boolean like Go.
 fn boolean(word: &str) -> Option<bool> {
     match word {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

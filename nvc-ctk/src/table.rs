@@ -73,7 +73,7 @@ impl Opt {
         Self { default, ..self }
     }
 
-    /// Whether a name, without dashes, is this option's.
+    /// Returns true if a name, without dashes, is this option's.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         let is_short = |short: char| name.strip_prefix(short).is_some_and(str::is_empty);
         self.long == name || self.aliases.contains(&name) || self.short.is_some_and(is_short)

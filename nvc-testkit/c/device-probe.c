@@ -62,7 +62,7 @@ static struct bpf_insn insn(int code, int dst, int src, int off, int imm)
     return i;
 }
 
-/* What the programs of one test are called. */
+/* Returns the name of the programs of one test. */
 static const char *name(void)
 {
     static char name[BPF_OBJ_NAME_LEN];

@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 {
     if (argc != 5)
         return 2;
-    // A user namespace holds the map; it needs a process as long as nobody has it open.
+    // A user namespace holds the map; it needs a process until it is held open.
     int ready[2];
     if (pipe2(ready, O_CLOEXEC))
         return fail("pipe2");

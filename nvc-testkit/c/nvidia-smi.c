@@ -27,7 +27,7 @@ static const char *proc = "/proc/driver/nvidia";
 
 static int no_nodes;
 
-/* Whether the kernel would let us use a device node. */
+/* Returns true if the kernel lets us use a device node. */
 static int opens(const char *path)
 {
     int fd;
@@ -61,7 +61,7 @@ static int value_of(const char *path, const char *key, char *value, size_t size)
     return found;
 }
 
-/* Whether a MIG capability is ours: its access file reads and the node it names, if there is one, opens. */
+/* Returns true if a MIG capability is ours: its access file can be read and its node, if there is one, opened. */
 static int capability(const char *access_file)
 {
     char minor[32], node[64];

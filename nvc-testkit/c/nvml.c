@@ -36,7 +36,7 @@ enum mode { MIG_UNSUPPORTED, MIG_OFF, MIG_ON };
 
 typedef int Result;
 
-/* What a handle points at: a GPU, or a MIG device of one. */
+/* The target of a handle: a GPU, or one of its MIG devices. */
 struct device {
     int gpu;
     int is_mig;

@@ -1,4 +1,4 @@
-/* Stands in for ldconfig: is busy for a while, with calls that ldconfig's sandbox allows. To be linked statically. */
+/* Runs in place of ldconfig: is busy for a while, with calls that ldconfig's sandbox allows. To be linked statically. */
 #include <time.h>
 
 int main(void)

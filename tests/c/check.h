@@ -1,4 +1,4 @@
-/* What the C tests share: a check that says where it failed, and an initialised context. */
+/* Common parts of the C tests: a check that reports its position, and an initialised context. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -15,7 +15,7 @@
         }                                                                                  \
     } while (0)
 
-/* The call fails with -1 or NULL, and the context says exactly this. */
+/* The call fails with -1 or NULL, and the context has exactly this text. */
 #define FAILS(ctx, call, text)                                                             \
     do {                                                                                   \
         CHECK((call) == -1);                                                               \
@@ -43,7 +43,7 @@ static inline struct nvc_context *context_on(const char *root)
     char copy[4096];
 
     CHECK(ctx && cfg && strlen(root) < sizeof(copy));
-    /* Gone right after the call: the library keeps its own. */
+    /* Overwritten right after the call: the library keeps its own copy. */
     strcpy(copy, root);
     cfg->root = copy;
     if (nvc_init(ctx, cfg, NULL) != 0) {

@@ -65,10 +65,10 @@ static void take(struct look *look)
         look->environment++;
 }
 
-/* Without openat2 the library keeps one descriptor for good, of a procfs that nobody can cover. */
+/* Without openat2 the library keeps one descriptor, of a private procfs that cannot be covered. */
 static int kept(void)
 {
-    /* Of size 0, which the kernel refuses; valgrind looks at all of it nevertheless. */
+    /* Of size 0, which the kernel rejects; valgrind checks all of it nevertheless. */
     static const unsigned long long how[3];
     return syscall(437, -1, "", how, (size_t)0) == -1 && errno != EINVAL;
 }
@@ -81,7 +81,7 @@ static void same(const struct look *before)
     take(&now);
     CHECK(strcmp(now.directory, before->directory) == 0);
     CHECK(memcmp(now.namespaces, before->namespaces, sizeof(now.namespaces)) == 0);
-    /* The records have room between their fields that nobody sets. */
+    /* The records have unset padding between their fields. */
     for (i = 1; i < 32; i++)
         CHECK(now.actions[i].sa_handler == before->actions[i].sa_handler &&
               now.actions[i].sa_flags == before->actions[i].sa_flags);

@@ -1,4 +1,4 @@
-/* Sizes and offsets as upstream has them, asked of a C compiler; compiles as C99 and as C++, and has nothing to run. */
+/* Checks sizes and offsets against upstream's at compile time, as C99 and as C++; there is nothing to run. */
 #include <nvc.h>
 
 #define JOIN2(a, b) a##b

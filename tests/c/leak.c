@@ -1,4 +1,4 @@
-/* leak: forgets contexts; the checkers must see it. */
+/* leak: leaks contexts; the checkers must report it. */
 #include "check.h"
 
 static __attribute__((noinline)) void forget(int count)

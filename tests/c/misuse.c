@@ -1,4 +1,4 @@
-/* misuse DRIVER-ROOT PID ROOTFS: everything a caller can do wrong fails with the text that upstream has, and leaks nothing. */
+/* misuse DRIVER-ROOT PID ROOTFS: every misuse fails with upstream's text, without leaks. */
 #include "check.h"
 
 #include <limits.h>
@@ -6,7 +6,7 @@
 static const char *const invalid = "invalid argument";
 static const char *const uninitialized = "context uninitialized";
 
-/* Without a context there is nowhere to put a text; freeing nothing is fine. */
+/* Without a context there is no error text; freeing NULL is allowed. */
 static void null_everywhere(void)
 {
     struct nvc_device_node node;
@@ -34,7 +34,7 @@ static void null_everywhere(void)
     nvc_device_info_free(NULL);
 }
 
-/* Calls in the wrong order, with arguments that would be wrong too: the order counts. */
+/* Calls in the wrong order with invalid arguments: the order is checked first. */
 static void wrong_order(struct nvc_context *ctx)
 {
     struct nvc_device_node node;
@@ -86,12 +86,12 @@ static void bad_init(struct nvc_context *ctx, char *root, const char *long_text)
     FAILS(ctx, nvc_init(ctx, cfg, NULL), invalid);
     cfg->imex.nchans = (size_t)-1;
     FAILS(ctx, nvc_init(ctx, cfg, NULL), invalid);
-    /* The failures left nothing behind. */
+    /* The failures had no effects. */
     cfg->imex.nchans = 0;
     cfg->imex.chans = NULL;
     CHECK(nvc_shutdown(ctx) == 0);
     CHECK(nvc_init(ctx, cfg, NULL) == 0);
-    /* Once more is nothing, whatever the arguments; and the last error stays. */
+    /* A second call does nothing, whatever the arguments; the last error stays. */
     cfg->root = empty;
     CHECK(nvc_init(ctx, cfg, "frob") == 0);
     CHECK(strcmp(nvc_error(ctx), invalid) == 0);
@@ -194,7 +194,7 @@ static void bad_mounts(struct nvc_context *ctx, struct nvc_container *cnt)
     CHECK(strstr(nvc_error(ctx), "channel99999: no such file or directory"));
     FAILS(ctx, nvc_ldcache_update(ctx, NULL), invalid);
     FAILS_NULL(ctx, nvc_driver_info_new(ctx, "no-such"), "invalid option: no-such");
-    /* A driver of a caller's own making, with next to nothing in it, and a file that is not there. */
+    /* A driver constructed by the caller, almost empty, with a missing file. */
     no_driver.nvrm_version = no_driver.cuda_version = version;
     odd = no_driver;
     odd.nlibs = 1;
@@ -225,7 +225,7 @@ int main(int argc, char **argv)
     cnt = nvc_container_new(ctx, cfg, "supervised no-cgroups compute");
     CHECK(cnt);
     bad_mounts(ctx, cnt);
-    /* A container outlives the context's life, but is of no use meanwhile. */
+    /* A container outlives the context's shutdown, but cannot be used until the next init. */
     CHECK(nvc_shutdown(ctx) == 0);
     FAILS(ctx, nvc_ldcache_update(ctx, cnt), uninitialized);
     nvc_container_config_free(cfg);

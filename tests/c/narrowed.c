@@ -25,10 +25,10 @@ static void *wait_for_ever(void *nothing)
 
 #define BIT(capability) (1ULL << (capability))
 
-/* What upstream's command line keeps. */
+/* The capabilities that upstream's command line keeps. */
 static const unsigned long long upstreams = BIT(CAP_DAC_OVERRIDE) | BIT(CAP_SYS_MODULE);
 
-/* What docker gives to containers. */
+/* The capabilities that docker gives to containers. */
 static const unsigned long long dockers =
     BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER) | BIT(CAP_FSETID) | BIT(CAP_KILL) |
     BIT(CAP_SETGID) | BIT(CAP_SETUID) | BIT(CAP_SETPCAP) | BIT(CAP_NET_BIND_SERVICE) | BIT(CAP_NET_RAW) |
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", nvc_error(context));
         return 1;
     }
-    /* Twice, since later questions are put by another process. */
+    /* Twice, because later queries use another process. */
     for (int i = 0; i < 2; i++) {
         driver = nvc_driver_info_new(context, NULL);
         devices = nvc_device_info_new(context, NULL);

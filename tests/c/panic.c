@@ -1,4 +1,4 @@
-/* panic: in a debug build of the library, a panic that NVC_TEST_PANIC asks for fails the call and spoils the context. */
+/* panic: in a debug build of the library, a panic requested by NVC_TEST_PANIC fails the call and poisons the context. */
 #include "check.h"
 
 int main(void)
@@ -12,7 +12,7 @@ int main(void)
     FAILS_NULL(ctx, nvc_device_info_new(ctx, NULL), "internal error: an earlier call on this context failed");
     CHECK(nvc_shutdown(ctx) == 0);
     nvc_context_free(ctx);
-    /* Others are not concerned. */
+    /* Other contexts are not affected. */
     ctx = nvc_context_new();
     FAILS_NULL(ctx, nvc_device_info_new(ctx, NULL), "context uninitialized");
     nvc_context_free(ctx);

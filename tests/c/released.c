@@ -1,4 +1,4 @@
-/* released DRIVER-ROOT: in a debug build of the library, handles that were released are recognised. */
+/* released DRIVER-ROOT: in a debug build of the library, released handles are detected. */
 #include "check.h"
 
 int main(int argc, char **argv)

@@ -21,7 +21,7 @@ static int entries(const char *path)
     return count;
 }
 
-/* Threads, `.` and `..`. One that has been joined is still listed for a moment: its last act is to say that it has ended. */
+/* Threads, `.` and `..`. A joined thread is still listed for a moment, because it reports its end before it exits. */
 static int threads(void)
 {
     int patience = 1000;
@@ -59,13 +59,13 @@ int main(int argc, char **argv)
     CHECK(argc == 3);
     ctx = context_on(argv[1]);
     while (scanf("%d %4095s %zu", &pid, rootfs, &gpu) == 3) {
-        /* Another context comes and goes beside the one that stays. */
+        /* Create and free another context while one stays. */
         struct nvc_context *other = context_on(argv[1]);
 
         CHECK(nvc_shutdown(other) == 0);
         nvc_context_free(other);
         if (configure(ctx, pid, rootfs, gpu, argv[2]) == 0) {
-            /* No child is left that somebody would have to wait for. */
+            /* No child is left to reap. */
             CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
             printf("%d %d %zu\n", entries("/proc/self/fd"), threads(), mallinfo2().uordblks);
         }

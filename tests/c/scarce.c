@@ -26,7 +26,7 @@ static void limit(rlim_t soft)
     CHECK(setrlimit(RLIMIT_NOFILE, &now) == 0);
 }
 
-/* What failed, if something did; the context says why. */
+/* The failed call, if any; the context has the reason. */
 static const char *configure(struct nvc_context *ctx, char **argv)
 {
     struct nvc_config *cfg = nvc_config_new();

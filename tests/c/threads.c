@@ -1,4 +1,4 @@
-/* threads DRIVER-ROOT PID ROOTFS: several contexts at once, and one handed from thread to thread. */
+/* threads DRIVER-ROOT PID ROOTFS: several contexts in parallel, and one passed from thread to thread. */
 #include "check.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /*
- * Runs a command and tries to look into each of its processes, as a container in the host's pid namespace could.
+ * Runs a command and tries to trace each of its processes, as a container in the host's pid namespace could.
  *
  *     tracer UID COMMAND [ARG...]
  *
@@ -24,7 +24,7 @@
 
 #define CAP(number) (1u << (number))
 
-/* The capabilities of a container that nobody gave more: all of them are below 32. */
+/* The default capabilities of a container: all of them are below 32. */
 static const unsigned dockers =
     CAP(CAP_CHOWN) | CAP(CAP_DAC_OVERRIDE) | CAP(CAP_FSETID) | CAP(CAP_FOWNER) | CAP(CAP_MKNOD) | CAP(CAP_NET_RAW) |
     CAP(CAP_SETGID) | CAP(CAP_SETUID) | CAP(CAP_SETFCAP) | CAP(CAP_SETPCAP) | CAP(CAP_NET_BIND_SERVICE) |
@@ -90,7 +90,7 @@ static void describe(int pid, char *buffer, size_t size)
     snprintf(buffer, size, "%s %s", name, program);
 }
 
-/* Each way of looking into a process. */
+/* Each way of accessing a process. */
 static void look(int pid)
 {
     char who[200], byte, buffer[8];
@@ -129,14 +129,14 @@ static void look(int pid)
     }
     if (!was_said("may ptrace", who) && !ptrace(PTRACE_SEIZE, pid, NULL, NULL)) {
         say("may ptrace", who);
-        /* Only a stopped process can be left alone again. */
+        /* Only a stopped process can be detached. */
         ptrace(PTRACE_INTERRUPT, pid, NULL, NULL);
         waitpid(pid, &status, __WALL);
         ptrace(PTRACE_DETACH, pid, NULL, NULL);
     }
 }
 
-/* Looks at a process and all below it. */
+/* Tries a process and its descendants. */
 static void look_below(int pid)
 {
     char name[64];
@@ -150,7 +150,7 @@ static void look_below(int pid)
 
         if (entry->d_name[0] == '.')
             continue;
-        /* A thread has capabilities of its own. */
+        /* Capabilities are per thread. */
         if (atoi(entry->d_name) != pid)
             look(atoi(entry->d_name));
         snprintf(name, sizeof name, "task/%.20s/children", entry->d_name);
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     if (child < 0)
         return 2;
     if (!child) {
-        /* Not before it is watched. */
+        /* Not before it is traced. */
         if (read(ready[0], &byte, 1) != 1)
             _exit(126);
         execvp(argv[2], argv + 2);

@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* Leaves the process's id where the test looks for it, before the process hangs. */
+/* Writes the pid to a file for the test, before the process hangs. */
 static void leave_pid(void)
 {
     FILE *file = fopen("/pid.new", "w");
@@ -49,7 +49,7 @@ static int helper(void)
 }
 #endif
 
-/* What the process must be when foreign code starts in it; the number of the first thing that is wrong, or 0. */
+/* Checks the process before foreign code runs in it; returns the number of the first failed check, or 0. */
 static int inspect(void)
 {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -114,7 +114,7 @@ static int inspect(void)
 }
 
 #ifdef DUMPABLE
-/* What a library does that wants to be debugged. */
+/* Makes the process dumpable, like a library that wants to be debugged. */
 __attribute__((constructor)) static void become_dumpable(void)
 {
     prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
@@ -122,13 +122,13 @@ __attribute__((constructor)) static void become_dumpable(void)
 #endif
 
 #ifdef FLOOD
-/* Writes into the socket that the answers go through: for ever, fast or a byte now and then. */
+/* Writes into the socket for the answers forever, fast or one byte at a time. */
 static void flood(void)
 {
     static const char asking[] = "\14\0\0\0{\"Asking\":1}", long_message[] = "\0\0\200\0{", nonsense[] = "\377\377\377\377";
 
     if (FLOOD == 1) {
-        /* Many at once, so that there always are some. */
+        /* Many per write, so that the reader never catches up. */
         static char many[4096 * (sizeof asking - 1)];
         for (unsigned i = 0; i < sizeof many; i++)
             many[i] = asking[i % (sizeof asking - 1)];

@@ -28,7 +28,7 @@ pub(crate) fn write(share: &Path) -> io::Result<()> {
         let mut script = Vec::new();
         generate(shell, &mut table(), PROGRAM, &mut script);
         if shell == Shell::Bash {
-            script = mend_bash(script)?;
+            script = fix_bash(script)?;
         }
         crate::save(&share.join(place), &script)?;
     }
@@ -40,7 +40,7 @@ pub(crate) fn write(share: &Path) -> io::Result<()> {
 /// * It spells the states of a command's options in two ways where the program's name has a hyphen
 ///   (<https://github.com/clap-rs/clap/issues/6421>).
 /// * It knows `--option value` only, and bash makes three words of `--option=value`.
-fn mend_bash(script: Vec<u8>) -> io::Result<Vec<u8>> {
+fn fix_bash(script: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut script = String::from_utf8(script).map_err(io::Error::other)?;
     let state = PROGRAM.replace('-', "__");
     let misspelt = PROGRAM.replace('-', "__subcmd__");
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// What bash offers for the last of these words.
+    /// Returns bash's completions for the last of these words.
     fn offered_by_bash(script: &Path, words: &[&str]) -> String {
         let driver = r#"
             compopt() { :; }

@@ -10,7 +10,7 @@ use clap_mangen::Man;
 use crate::args::PROGRAM;
 use crate::help;
 
-/// What follows the options on the page of the program, or of one of its commands.
+/// Returns the sections after the options on the page of the program, or of one of its commands.
 fn further_sections(command: &str) -> Option<&'static str> {
     match command {
         PROGRAM => Some(include_str!("../../man/nvidia-container-cli.sections")),

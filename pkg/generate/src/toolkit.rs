@@ -9,7 +9,7 @@ use clap_mangen::Man;
 
 use crate::ctk::{PROGRAM, clap};
 
-/// What a table cannot say.
+/// Sections that the table does not contain.
 const SECTIONS: &str = include_str!("../../man/nvidia-ctk.sections");
 
 /// Writes below `share`.
