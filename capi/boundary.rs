@@ -10,6 +10,7 @@ use std::ptr;
 
 use libnvc::{Error, ErrorKind, Result};
 
+use crate::arg::Arg;
 use crate::context::{Context, State, nvc_context};
 
 /// The return value of a call.
@@ -36,15 +37,11 @@ impl<T> Reply for *mut T {
 }
 
 /// Runs a call on a context; its failure becomes the context's error. Without a context the error is lost.
-///
-/// # Safety
-/// `context` is NULL or a context that was not freed.
-pub(crate) unsafe fn call<R: Reply>(
-    context: *mut nvc_context,
+pub(crate) fn call<R: Reply>(
+    context: Arg<'_, nvc_context>,
     body: impl FnOnce(&mut State) -> Result<R>,
 ) -> R::C {
-    // SAFETY: the caller's promise.
-    let Some(context) = (unsafe { Context::of(context) }) else {
+    let Some(context) = Context::of(context) else {
         return R::FAILED;
     };
     let mut state = context.lock();
@@ -90,6 +87,7 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::arg::args;
     use crate::context::{nvc_context_free, nvc_context_new, nvc_error, nvc_shutdown};
     use std::ffi::CStr;
 
@@ -104,11 +102,11 @@ mod tests {
             unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned()
         };
         // SAFETY: a live context.
-        let done = unsafe { call(context, |_| -> Result<()> { panic!("number {}", 7) }) };
+        let arg = unsafe { args(context) };
+        let done = call(arg, |_| -> Result<()> { panic!("number {}", 7) });
         assert_eq!(done, -1);
         assert_eq!(message(), "internal error: number 7");
-        // SAFETY: a live context.
-        let done = unsafe { call(context, |_| -> Result<*mut u8> { unreachable!() }) };
+        let done = call(arg, |_| -> Result<*mut u8> { unreachable!() });
         assert!(done.is_null());
         assert_eq!(
             message(),
@@ -116,8 +114,7 @@ mod tests {
         );
         // SAFETY: a live context.
         assert_eq!(unsafe { nvc_shutdown(context) }, 0);
-        // SAFETY: a live context.
-        let done = unsafe { call(context, |_| Ok(())) };
+        let done = call(arg, |_| Ok(()));
         assert_eq!(done, -1);
         // SAFETY: a live context, not used afterwards.
         unsafe { nvc_context_free(context) };
@@ -126,7 +123,8 @@ mod tests {
     #[test]
     fn without_a_context_nothing_is_done() {
         // SAFETY: NULL is allowed.
-        let done = unsafe { call(ptr::null_mut(), |_| -> Result<()> { unreachable!() }) };
+        let none = unsafe { args(ptr::null_mut::<nvc_context>()) };
+        let done = call(none, |_| -> Result<()> { unreachable!() });
         assert_eq!(done, -1);
         assert_eq!(guard(7, || panic!("x")), 7);
     }

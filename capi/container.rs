@@ -10,16 +10,14 @@ use libc::pid_t;
 use libnvc::container::{CgroupVersion, ContainerConfig};
 use libnvc::options::CudaCompatMode;
 use libnvc::request::{Capability, ImageOptions, Request};
-use libnvc::{ContainerPath, Result, Target, plan};
+use libnvc::{ContainerPath, Error, Result, Target, plan};
 
+use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
 use crate::context::{State, nvc_context};
 use crate::driver::outline;
 use crate::handles::{self, Kind};
-use crate::memory::{
-    array, invalid_argument, one, optional_path, path, release, release_strings, slice, text,
-    value, words,
-};
+use crate::memory::{array, invalid_argument, one, optional_path, path, release, release_strings};
 use crate::options::ContainerOptions;
 
 /// A container. Created by nvc_container_new.
@@ -98,12 +96,9 @@ impl Container {
     ///
     /// # Errors
     /// `invalid argument` for NULL.
-    ///
-    /// # Safety
-    /// `container` is NULL or a container that was not freed, and is not freed for as long as the result is used.
-    pub(crate) unsafe fn of<'a>(container: *const nvc_container) -> Result<&'a Self> {
-        let container: *const Self = handles::check(Kind::Container, container).cast();
-        // SAFETY: `nvc_container_new` made it; the rest is the caller's promise.
+    pub(crate) fn of<'a>(container: Arg<'a, nvc_container>) -> Result<&'a Self> {
+        let container: *const Self = handles::check(Kind::Container, container.pointer()).cast();
+        // SAFETY: NULL or alive for 'a, as of every `Arg`; and every nvc_container is the front of a `Container`.
         unsafe { container.as_ref() }.ok_or_else(invalid_argument)
     }
 
@@ -111,16 +106,14 @@ impl Container {
     pub(crate) fn compat_libraries(&self) -> Result<Vec<ContainerPath>> {
         let mut found = self.found.image.compat_libraries.clone();
         if self.request.policy.cuda_compat == CudaCompatMode::Mount {
-            let front = self.front.get();
-            // SAFETY: inside the container, which is alive; C writes between calls.
-            let libs = unsafe { (*front).libs };
-            // SAFETY: as above.
-            let count = unsafe { (*front).nlibs };
-            // SAFETY: ours, or an array of strings that replaced it.
-            let libs = unsafe { slice(libs, count) }?.iter();
-            // SAFETY: as above.
-            let libs = libs.filter_map(|lib| unsafe { text(*lib) });
-            found = libs.map(ContainerPath::new).collect();
+            // SAFETY: inside the container, which is alive. C changes it only between calls, and replaces the array by
+            // another one of strings.
+            let front = unsafe { args(self.front.get()) };
+            let libs = front.array(|front| (&front.libs, &front.nlibs))?;
+            found = libs
+                .filter_map(Arg::<*mut c_char>::text)
+                .map(ContainerPath::new)
+                .collect();
         }
         Ok(found)
     }
@@ -208,33 +201,29 @@ impl Drop for Container {
             // SAFETY: ours, or C's replacement, which is also on the C library's heap.
             unsafe { release(text) };
         }
-        // SAFETY: as above.
+        // SAFETY: an array of strings, ours or C's, on the C library's heap.
         unsafe { release_strings(front.libs, front.nlibs) };
     }
 }
 
 /// Converts C's configuration.
-///
-/// # Safety
-/// Unless NULL, `config` is as the header demands.
-unsafe fn container_config(config: *const nvc_container_config) -> Result<Config> {
-    // SAFETY: the caller's promise.
-    let config = unsafe { value(config) }?;
-    // SAFETY: the caller's promise.
-    let text = |at: *mut c_char| unsafe { text(at) };
-    let directory = |at| text(at).map(PathBuf::from);
+fn container_config(config: Arg<'_, nvc_container_config>) -> Result<Config> {
+    let directory = |field| Ok::<_, Error>(config.string(field)?.map(PathBuf::from));
     Ok(Config {
-        pid: config.pid,
-        rootfs: text(config.rootfs)
+        pid: config.get()?.pid,
+        rootfs: config
+            .string(|config| &config.rootfs)?
             .map(Path::new)
             .ok_or_else(invalid_argument)?
             .into(),
         image: ImageOptions {
-            bins_dir: directory(config.bins_dir),
-            libs_dir: directory(config.libs_dir),
-            libs32_dir: directory(config.libs32_dir),
-            cudart_dir: directory(config.cudart_dir),
-            ldconfig: text(config.ldconfig).map(OsStr::to_owned),
+            bins_dir: directory(|config| &config.bins_dir)?,
+            libs_dir: directory(|config| &config.libs_dir)?,
+            libs32_dir: directory(|config| &config.libs32_dir)?,
+            cudart_dir: directory(|config| &config.cudart_dir)?,
+            ldconfig: config
+                .string(|config| &config.ldconfig)?
+                .map(OsStr::to_owned),
         },
     })
 }
@@ -324,20 +313,18 @@ pub unsafe extern "C" fn nvc_container_new(
     cfg: *const nvc_container_config,
     opts: *const c_char,
 ) -> *mut nvc_container {
-    // SAFETY: the header's demands on the caller.
-    let options = unsafe { words(opts, ContainerOptions::DEFAULT_WORDS) };
-    // SAFETY: the header's demands on the caller.
-    let config = || unsafe { container_config(cfg) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cfg, opts) = unsafe { args((ctx, cfg, opts)) };
     let body = |state: &mut State| {
         state.driver()?;
-        let config = config()?;
+        let config = container_config(cfg)?;
+        let options = opts.words(ContainerOptions::DEFAULT_WORDS);
         config.check()?;
         let container = Container::find(&config, ContainerOptions::parse(&options)?)?;
         let container = Box::into_raw(Box::new(container));
         Ok(handles::give(Kind::Container, container).cast::<nvc_container>())
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }
 
 /// Releases a container. Its mounts stay. NULL is allowed.
@@ -360,11 +347,11 @@ pub unsafe extern "C" fn nvc_ldcache_update(
     ctx: *mut nvc_context,
     cnt: *const nvc_container,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt) = unsafe { args((ctx, cnt)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
-        let container = container()?;
+        let container = Container::of(cnt)?;
         let request = &container.request;
         let driver = outline(session, request)?;
         // In the other mode, nvc_driver_mount has mounted them.
@@ -375,6 +362,5 @@ pub unsafe extern "C" fn nvc_ldcache_update(
             .chain([plan::library_path(&driver, request)]);
         state.apply(container, &intents.collect::<Vec<_>>())
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }

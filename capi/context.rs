@@ -17,12 +17,13 @@ use libnvc::options::LibraryOptions;
 use libnvc::plan::Intent;
 use libnvc::{Error, ErrorKind, HostPath, Result, kmods};
 
+use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
 use crate::container::Container;
 use crate::handles::{self, Kind};
 use crate::imex::{channel_numbers, nvc_imex_channel, nvc_imex_info};
 use crate::logfile::{self, LogUser};
-use crate::memory::{invalid_argument, one, release, text, value, words};
+use crate::memory::{invalid_argument, one, release, text};
 use crate::program;
 
 /// Size of the longest option string including its terminating zero; longer ones are rejected.
@@ -116,12 +117,9 @@ struct Shown {
 
 impl Context {
     /// Returns the context of a C pointer; None for NULL.
-    ///
-    /// # Safety
-    /// `context` is NULL or a context that was not freed, and is not freed for as long as the result is used.
-    pub(crate) unsafe fn of<'a>(context: *const nvc_context) -> Option<&'a Self> {
-        let context: *const Self = handles::check(Kind::Context, context).cast();
-        // SAFETY: `nvc_context_new` made it; the rest is the caller's promise.
+    pub(crate) fn of<'a>(context: Arg<'a, nvc_context>) -> Option<&'a Self> {
+        let context: *const Self = handles::check(Kind::Context, context.pointer()).cast();
+        // SAFETY: NULL or alive for 'a, as of every `Arg`; and every nvc_context is the front of a `Context`.
         unsafe { context.as_ref() }
     }
 
@@ -303,10 +301,7 @@ pub(crate) fn environment(name: &CStr) -> Option<OsString> {
 }
 
 /// Converts C's configuration, with defaults for unset fields.
-///
-/// # Safety
-/// Unless NULL, `config` is as the header demands.
-unsafe fn driver_config(config: *const nvc_config) -> Result<DriverConfig> {
+fn driver_config(config: Arg<'_, nvc_config>) -> Result<DriverConfig> {
     let overflow = Identity::overflow;
     let mut driver = DriverConfig::default();
     if let Some(seconds) = environment(c"NVC_DRIVER_TIMEOUT") {
@@ -319,17 +314,13 @@ unsafe fn driver_config(config: *const nvc_config) -> Result<DriverConfig> {
         let Identity { uid, gid } = overflow()?;
         return Ok(DriverConfig { uid, gid, ..driver });
     }
-    // SAFETY: the caller's promise.
-    let config = unsafe { value(config) }?;
-    // SAFETY: the caller's promise.
-    let root = unsafe { text(config.root) };
-    // SAFETY: the caller's promise.
-    let ldcache = unsafe { text(config.ldcache) };
+    let root = config.string(|config| &config.root)?;
+    let ldcache = config.string(|config| &config.ldcache)?;
     if root.is_some_and(OsStr::is_empty) || ldcache.is_some_and(OsStr::is_empty) {
         return Err(invalid_argument());
     }
-    // SAFETY: the caller's promise.
-    driver.imex_channels = unsafe { channel_numbers(&config.imex) }?;
+    driver.imex_channels = channel_numbers(config.part(|config| &config.imex)?)?;
+    let config = config.get()?;
     driver.root = root.map_or(driver.root, PathBuf::from);
     driver.ldcache = ldcache.map(HostPath::new);
     driver.uid = config.uid;
@@ -430,12 +421,11 @@ pub unsafe extern "C" fn nvc_init(
     cfg: *const nvc_config,
     opts: *const c_char,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let options = unsafe { words(opts, "") };
-    // SAFETY: the header's demands on the caller.
-    let config = || unsafe { driver_config(cfg) };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, |state| state.init(config, &options)) }
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cfg, opts) = unsafe { args((ctx, cfg, opts)) };
+    call(ctx, |state| {
+        state.init(|| driver_config(cfg), &opts.words(""))
+    })
 }
 
 /// Closes the driver opened by nvc_init. The context may be initialised again; a context that is not initialised stays
@@ -444,8 +434,9 @@ pub unsafe extern "C" fn nvc_init(
 /// Returns 0, or -1 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_shutdown(ctx: *mut nvc_context) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let Some(context) = (unsafe { Context::of(ctx) }) else {
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let ctx = unsafe { args(ctx) };
+    let Some(context) = Context::of(ctx) else {
         return -1;
     };
     // Not through `call`: a context that a panic has poisoned can still be shut down.
@@ -463,8 +454,9 @@ pub unsafe extern "C" fn nvc_shutdown(ctx: *mut nvc_context) -> c_int {
 /// context. It is valid until the next call on the context that fails, and until nvc_context_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_error(ctx: *mut nvc_context) -> *const c_char {
-    // SAFETY: the header's demands on the caller.
-    let Some(context) = (unsafe { Context::of(ctx) }) else {
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let ctx = unsafe { args(ctx) };
+    let Some(context) = Context::of(ctx) else {
         return ptr::null();
     };
     guard(ptr::null(), || {
@@ -481,12 +473,11 @@ mod tests {
     fn messages_are_printable_lines() {
         let context = nvc_context_new();
         // SAFETY: a live context.
-        let failed = unsafe {
-            call(context, |_| {
-                let odd = "/image/\x1b[31m\nE1121 forged\0";
-                Err::<(), _>(Error::file("open failed", odd, nix::errno::Errno::ENOENT))
-            })
-        };
+        let arg = unsafe { args(context) };
+        let failed = call(arg, |_| {
+            let odd = "/image/\x1b[31m\nE1121 forged\0";
+            Err::<(), _>(Error::file("open failed", odd, nix::errno::Errno::ENOENT))
+        });
         assert_eq!(failed, -1);
         // SAFETY: a live context.
         let message = unsafe { nvc_error(context) };
@@ -506,12 +497,11 @@ mod tests {
         // SAFETY: inside the context, as upstream's command line does it.
         unsafe { byte.write(1) };
         // SAFETY: a live context.
-        let seen = unsafe {
-            call(context, |state| {
-                assert!(state.no_pivot);
-                Ok(())
-            })
-        };
+        let arg = unsafe { args(context) };
+        let seen = call(arg, |state| {
+            assert!(state.no_pivot);
+            Ok(())
+        });
         assert_eq!(seen, 0);
         // SAFETY: inside the context.
         assert_eq!(unsafe { byte.read() }, 1);

@@ -6,14 +6,13 @@ use std::ptr;
 use libnvc::host::{DeviceInfo, DriverSession, Gpu, procfs};
 use libnvc::{HostPath, Result, plan};
 
+use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
 use crate::container::{Container, nvc_container};
 use crate::context::{Question, State, nvc_context};
 use crate::driver::{device_id, nvc_device_node};
 use crate::handles::{self, Kind};
-use crate::memory::{
-    array, invalid_argument, one, optional_path, release, slice, string, text, value,
-};
+use crate::memory::{array, invalid_argument, one, optional_path, release, slice, string};
 use crate::mig::nvc_mig_device_info;
 
 /// A GPU.
@@ -87,16 +86,9 @@ impl nvc_device {
     }
 
     /// Converts the GPU that a caller wants to mount: the fields that planning needs.
-    ///
-    /// # Safety
-    /// Unless NULL, `device` is as the header demands.
-    unsafe fn to_gpu(device: *const Self) -> Result<Gpu> {
-        // SAFETY: the caller's promise.
-        let device = unsafe { value(device) }?;
-        // SAFETY: the caller's promise.
-        let busid = unsafe { text(device.busid) }.unwrap_or_default();
-        // SAFETY: the caller's promise.
-        let node = unsafe { device.node.to_node() }.ok();
+    fn to_gpu(device: Arg<'_, Self>) -> Result<Gpu> {
+        let busid = device.string(|device| &device.busid)?.unwrap_or_default();
+        let node = nvc_device_node::to_node(device.part(|device| &device.node)?).ok();
         Ok(Gpu {
             busid: busid.to_string_lossy().into_owned(),
             minor: node.as_ref().map_or(0, |node| node.number.minor),
@@ -129,6 +121,8 @@ pub unsafe extern "C" fn nvc_device_info_new(
     opts: *const c_char,
 ) -> *mut nvc_device_info {
     let _ = opts;
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let ctx = unsafe { args(ctx) };
     let body = |state: &mut State| {
         let info = state.driver()?.ask(Question::Devices)?.devices()?;
         Ok(handles::give(
@@ -136,8 +130,7 @@ pub unsafe extern "C" fn nvc_device_info_new(
             one(nvc_device_info::new(&info)),
         ))
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }
 
 /// Releases a record of nvc_device_info_new, with all GPUs and MIG devices. NULL is allowed.
@@ -148,7 +141,7 @@ pub unsafe extern "C" fn nvc_device_info_free(info: *mut nvc_device_info) {
     };
     // SAFETY: `nvc_device_info_new` made it, and the caller gives it up.
     let info = unsafe { ptr::read(record) };
-    // SAFETY: as above.
+    // SAFETY: the array of the same record, whose owner gives it up.
     for gpu in unsafe { slice(info.gpus, info.ngpus) }.unwrap_or_default() {
         for text in [
             gpu.model,
@@ -159,15 +152,15 @@ pub unsafe extern "C" fn nvc_device_info_free(info: *mut nvc_device_info) {
             gpu.node.path,
             gpu.mig_caps_path,
         ] {
-            // SAFETY: as above.
+            // SAFETY: strings of that record, on the C library's heap.
             unsafe { release(text) };
         }
-        // SAFETY: as above.
+        // SAFETY: the array of that record; nobody uses it afterwards.
         guard((), || unsafe { gpu.mig_devices.release() });
     }
-    // SAFETY: as above.
+    // SAFETY: the array is a block of malloc(3), read for the last time above.
     unsafe { release(info.gpus) };
-    // SAFETY: as above.
+    // SAFETY: the record is a block of malloc(3), read for the last time above.
     unsafe { release(record) };
 }
 
@@ -183,13 +176,11 @@ pub unsafe extern "C" fn nvc_device_mount(
     cnt: *const nvc_container,
     dev: *const nvc_device,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
-    // SAFETY: the header's demands on the caller.
-    let gpu = || unsafe { nvc_device::to_gpu(dev) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt, dev) = unsafe { args((ctx, cnt, dev)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
-        let (container, mut gpu) = (container()?, gpu()?);
+        let (container, mut gpu) = (Container::of(cnt)?, nvc_device::to_gpu(dev)?);
         let wsl = session.wsl().cloned();
         if wsl.is_none() {
             gpu = look_up(gpu, session)?;
@@ -197,8 +188,7 @@ pub unsafe extern "C" fn nvc_device_mount(
         let intents = plan::gpu(&gpu, wsl.as_ref(), &container.request);
         state.apply(container, &intents)
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }
 
 /// Allows a container to open the capability devices of all of a GPU's MIG instances, including future ones.
@@ -213,19 +203,16 @@ pub unsafe extern "C" fn nvc_device_mig_caps_mount(
     cnt: *const nvc_container,
     dev: *const nvc_device,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
-    // SAFETY: the header's demands on the caller.
-    let gpu = || unsafe { nvc_device::to_gpu(dev) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt, dev) = unsafe { args((ctx, cnt, dev)) };
     let body = |state: &mut State| {
         let capabilities = state.driver()?.session.capabilities();
-        let (container, gpu) = (container()?, gpu()?);
+        let (container, gpu) = (Container::of(cnt)?, nvc_device::to_gpu(dev)?);
         if !capabilities.has_devices() {
             return Ok(());
         }
         let nodes = capabilities.of_gpus(&[gpu.minor])?.concat();
         state.apply(container, &plan::capabilities(&nodes, &container.request))
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }

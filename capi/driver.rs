@@ -12,15 +12,14 @@ use libnvc::host::{
 };
 use libnvc::options::{CudaCompatMode, DriverOptions};
 use libnvc::request::{Capability, Request};
-use libnvc::{HostPath, Result, plan};
+use libnvc::{Error, HostPath, Result, plan};
 
+use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
 use crate::container::{Container, nvc_container};
 use crate::context::{Question, State, nvc_context};
 use crate::handles::{self, Kind};
-use crate::memory::{
-    array, invalid_argument, one, path, release, release_strings, slice, string, text, value, words,
-};
+use crate::memory::{array, invalid_argument, one, path, release, release_strings, string};
 
 /// A device.
 #[repr(C)]
@@ -108,33 +107,21 @@ impl nvc_driver_info {
     }
 
     /// Converts the driver that a caller wants to mount, possibly less than was found.
-    ///
-    /// # Safety
-    /// Unless NULL, `info` is as the header demands.
-    unsafe fn to_driver(info: *const Self) -> Result<DriverInfo> {
-        // SAFETY: the caller's promise.
-        let info = unsafe { value(info) }?;
-        let version = |at: *mut c_char| {
-            // SAFETY: the caller's promise.
-            let text = unsafe { text(at) }.ok_or_else(invalid_argument)?;
-            Ok(text.to_string_lossy().into_owned())
+    fn to_driver(info: Arg<'_, Self>) -> Result<DriverInfo> {
+        let version = |field| {
+            let text = info.string(field)?.ok_or_else(invalid_argument)?;
+            Ok::<_, Error>(text.to_string_lossy().into_owned())
         };
-        // SAFETY: the caller's promise.
-        let devices = unsafe { slice(info.devs, info.ndevs) }?.iter();
-        // SAFETY: the caller's promise.
-        let bins = unsafe { paths(info.bins, info.nbins) }?;
-        // SAFETY: the caller's promise.
-        let libs = unsafe { paths(info.libs, info.nlibs) }?;
-        // SAFETY: the caller's promise.
-        let libs32 = unsafe { paths(info.libs32, info.nlibs32) }?;
-        // SAFETY: the caller's promise.
-        let ipcs = unsafe { paths(info.ipcs, info.nipcs) }?;
-        // SAFETY: the caller's promise.
-        let firmwares = unsafe { paths(info.firmwares, info.nfirmwares) }?;
+        let devices = info.array(|info| (&info.devs, &info.ndevs))?;
+        let bins = paths(info, |info| (&info.bins, &info.nbins))?;
+        let libs = paths(info, |info| (&info.libs, &info.nlibs))?;
+        let libs32 = paths(info, |info| (&info.libs32, &info.nlibs32))?;
+        let ipcs = paths(info, |info| (&info.ipcs, &info.nipcs))?;
+        let firmwares = paths(info, |info| (&info.firmwares, &info.nfirmwares))?;
         Ok(DriverInfo {
             versions: DriverVersions {
-                driver: version(info.nvrm_version)?,
-                cuda: version(info.cuda_version)?,
+                driver: version(|info| &info.nvrm_version)?,
+                cuda: version(|info| &info.cuda_version)?,
             },
             files: [
                 program(bins),
@@ -146,8 +133,7 @@ impl nvc_driver_info {
             .concat(),
             devices: devices
                 .map(|node| {
-                    // SAFETY: the caller's promise.
-                    let node = unsafe { node.to_node() }?;
+                    let node = nvc_device_node::to_node(node)?;
                     let role = role(&node);
                     Ok(SharedDevice::new(node, role))
                 })
@@ -225,15 +211,13 @@ fn role(node: &DeviceNode) -> DeviceRole {
 
 impl nvc_device_node {
     /// Converts a caller's node.
-    ///
-    /// # Safety
-    /// Its path is a string or NULL.
-    pub(crate) unsafe fn to_node(&self) -> Result<DeviceNode> {
-        // SAFETY: the caller's promise.
-        let path = unsafe { text(self.path) }.ok_or_else(invalid_argument)?;
+    pub(crate) fn to_node(node: Arg<'_, Self>) -> Result<DeviceNode> {
+        let path = node
+            .string(|node| &node.path)?
+            .ok_or_else(invalid_argument)?;
         Ok(DeviceNode {
             path: HostPath::new(path),
-            number: DeviceNumber::from_rdev(self.id),
+            number: DeviceNumber::from_rdev(node.get()?.id),
             owner: None,
         })
     }
@@ -251,18 +235,13 @@ fn shared_device(device: &SharedDevice) -> Option<nvc_device_node> {
     })
 }
 
-/// Returns the paths in a caller's array.
-///
-/// # Safety
-/// The array has `count` strings; NULL entries are skipped.
-unsafe fn paths(array: *mut *mut c_char, count: usize) -> Result<Vec<HostPath>> {
-    // SAFETY: the caller's promise.
-    let strings = unsafe { slice(array, count) }?.iter();
-    // SAFETY: the caller's promise.
-    Ok(strings
-        .filter_map(|path| unsafe { text(*path) })
-        .map(HostPath::new)
-        .collect())
+/// Returns the paths in a caller's array; NULL entries are skipped.
+fn paths(
+    info: Arg<'_, nvc_driver_info>,
+    fields: for<'x> fn(&'x nvc_driver_info) -> (&'x *mut *mut c_char, &'x usize),
+) -> Result<Vec<HostPath>> {
+    let texts = info.array(fields)?.filter_map(Arg::<*mut c_char>::text);
+    Ok(texts.map(HostPath::new).collect())
 }
 
 /// Returns a driver with only the facts that every plan needs.
@@ -304,19 +283,18 @@ pub unsafe extern "C" fn nvc_driver_info_new(
     ctx: *mut nvc_context,
     opts: *const c_char,
 ) -> *mut nvc_driver_info {
-    // SAFETY: the header's demands on the caller.
-    let options = unsafe { words(opts, "") };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, opts) = unsafe { args((ctx, opts)) };
     let body = |state: &mut State| {
         let driver = state.driver()?;
-        let options = DriverOptions::parse(&options)?;
+        let options = DriverOptions::parse(&opts.words(""))?;
         let info = driver.ask(Question::Driver)?.info(options)?;
         Ok(handles::give(
             Kind::DriverInfo,
             one(nvc_driver_info::new(&info)),
         ))
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }
 
 /// Releases a record of nvc_driver_info_new, with all its strings. NULL is allowed.
@@ -334,16 +312,16 @@ pub unsafe extern "C" fn nvc_driver_info_free(info: *mut nvc_driver_info) {
         (info.ipcs, info.nipcs),
         (info.firmwares, info.nfirmwares),
     ] {
-        // SAFETY: as above.
+        // SAFETY: arrays of strings of that record, on the C library's heap.
         guard((), || unsafe { release_strings(strings, count) });
     }
     for text in [info.nvrm_version, info.cuda_version] {
-        // SAFETY: as above.
+        // SAFETY: strings of that record, on the C library's heap.
         unsafe { release(text) };
     }
-    // SAFETY: as above. The paths of the devices are constants.
+    // SAFETY: the array is a block of malloc(3). The paths of the devices are constants.
     unsafe { release(info.devs) };
-    // SAFETY: as above.
+    // SAFETY: the record is a block of malloc(3), read for the last time above.
     unsafe { release(record) };
 }
 
@@ -359,17 +337,15 @@ pub unsafe extern "C" fn nvc_driver_mount(
     cnt: *const nvc_container,
     info: *const nvc_driver_info,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
-    // SAFETY: the header's demands on the caller.
-    let driver = || unsafe { nvc_driver_info::to_driver(info) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt, info) = unsafe { args((ctx, cnt, info)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
-        let (container, mut driver) = (container()?, driver()?);
+        let container = Container::of(cnt)?;
+        let mut driver = nvc_driver_info::to_driver(info)?;
         driver.wsl = session.wsl().cloned();
         let intents = plan::common(&driver, &container.request);
         state.apply(container, &intents)
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }

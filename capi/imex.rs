@@ -4,10 +4,11 @@ use std::ffi::c_int;
 
 use libnvc::{Result, plan};
 
+use crate::arg::{Arg, args};
 use crate::boundary::call;
 use crate::container::{Container, nvc_container};
 use crate::context::{State, nvc_context};
-use crate::memory::{invalid_argument, slice, value};
+use crate::memory::invalid_argument;
 
 /// An IMEX channel. Filled in by the caller.
 #[repr(C)]
@@ -31,10 +32,9 @@ pub struct nvc_imex_info {
 ///
 /// # Safety
 /// Its array has as many channels as it says.
-pub(crate) unsafe fn channel_numbers(info: &nvc_imex_info) -> Result<Vec<u32>> {
-    // SAFETY: the caller's promise.
-    let channels = unsafe { slice(info.chans, info.nchans) }?;
-    channels.iter().copied().map(number).collect()
+pub(crate) fn channel_numbers(info: Arg<'_, nvc_imex_info>) -> Result<Vec<u32>> {
+    let channels = info.array(|info| (&info.chans, &info.nchans))?;
+    channels.map(|channel| number(*channel.get()?)).collect()
 }
 
 fn number(channel: nvc_imex_channel) -> Result<u32> {
@@ -50,16 +50,13 @@ pub unsafe extern "C" fn nvc_imex_channel_mount(
     cnt: *const nvc_container,
     chan: *const nvc_imex_channel,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
-    // SAFETY: the header's demands on the caller.
-    let channel = || unsafe { value(chan) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt, chan) = unsafe { args((ctx, cnt, chan)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
-        let container = container()?;
-        let node = session.imex_channel(number(*channel()?)?)?;
+        let container = Container::of(cnt)?;
+        let node = session.imex_channel(number(*chan.get()?)?)?;
         state.apply(container, &plan::imex_channel(&node, &container.request))
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }

@@ -18,6 +18,7 @@ pub mod nvcaps;
 pub mod version;
 
 // the boundary
+mod arg;
 mod boundary;
 mod handles;
 mod layout;

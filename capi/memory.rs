@@ -75,7 +75,7 @@ fn allocate<T>(count: usize) -> *mut T {
 /// # Safety
 /// `block` is NULL or came from malloc(3), and is not used afterwards.
 pub(crate) unsafe fn release<T>(block: *mut T) {
-    // SAFETY: the caller's promise is free(3)'s requirement.
+    // SAFETY: free(3) takes NULL and blocks of malloc(3); the caller has no other.
     unsafe { libc::free(block.cast()) };
 }
 
@@ -84,12 +84,12 @@ pub(crate) unsafe fn release<T>(block: *mut T) {
 /// # Safety
 /// As [`release`], for the array and each of its `count` strings.
 pub(crate) unsafe fn release_strings(strings: *mut *mut c_char, count: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: an array of `count` pointers, which nobody else uses any more.
     for &string in unsafe { slice(strings, count) }.unwrap_or_default() {
-        // SAFETY: the caller's promise.
+        // SAFETY: each of them is a block of malloc(3) or NULL, given up with the array.
         unsafe { release(string) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the array itself is a block of malloc(3) or NULL.
     unsafe { release(strings) };
 }
 
@@ -101,22 +101,9 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a OsStr> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: not NULL; the rest is the caller's promise.
+    // SAFETY: not NULL, and then NUL-terminated and unchanged: so the function demands.
     let text = unsafe { CStr::from_ptr(text) };
     Some(OsStr::from_bytes(text.to_bytes()))
-}
-
-/// Returns option words; bytes that are not UTF-8 match no word and only change how an error quotes them.
-///
-/// # Safety
-/// As [`text`].
-pub(crate) unsafe fn words(options: *const c_char, default: &str) -> String {
-    // SAFETY: the caller's promise.
-    let options = unsafe { text(options) };
-    options.map_or_else(
-        || default.to_owned(),
-        |words| words.to_string_lossy().into_owned(),
-    )
 }
 
 /// Borrows an array; NULL with count 0 is empty.
@@ -132,7 +119,7 @@ pub(crate) unsafe fn slice<'a, T>(items: *const T, count: usize) -> Result<&'a [
     match (items.is_null(), count) {
         (_, 0) => Ok(&[]),
         (false, _) if fits && items.is_aligned() => {
-            // SAFETY: neither NULL nor unaligned nor too long; the rest is the caller's promise.
+            // SAFETY: neither NULL nor unaligned nor too long, and `count` unchanged items: so the function demands.
             Ok(unsafe { std::slice::from_raw_parts(items, count) })
         }
         _ => Err(invalid_argument()),
@@ -147,7 +134,7 @@ pub(crate) unsafe fn slice<'a, T>(items: *const T, count: usize) -> Result<&'a [
 /// # Safety
 /// Unless NULL, `pointer` points to a `T` that does not change while the result is used.
 pub(crate) unsafe fn value<'a, T>(pointer: *const T) -> Result<&'a T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `slice` demands of one item what this function does.
     let items = unsafe { slice(pointer, 1) }?;
     items.first().ok_or_else(invalid_argument)
 }

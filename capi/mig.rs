@@ -7,11 +7,12 @@ use libnvc::host::nvcaps::CAPABILITIES;
 use libnvc::host::{Gpu, MigDevice};
 use libnvc::{HostPath, Result, plan};
 
+use crate::arg::{Arg, args};
 use crate::boundary::call;
 use crate::container::{Container, nvc_container};
 use crate::context::{State, nvc_context};
 use crate::device::nvc_device;
-use crate::memory::{array, invalid_argument, path, release, slice, string, text, value};
+use crate::memory::{array, invalid_argument, path, release, slice, string};
 
 /// A MIG device: a compute instance of a GPU instance.
 #[repr(C)]
@@ -63,38 +64,33 @@ impl nvc_mig_device_info {
     /// # Safety
     /// It came from `new` and is not used afterwards.
     pub(crate) unsafe fn release(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the array of `new`, which nobody else uses any more.
         for device in unsafe { slice(self.devices, self.ndevices) }.unwrap_or_default() {
             for text in [device.uuid, device.gi_caps_path, device.ci_caps_path] {
-                // SAFETY: the caller's promise.
+                // SAFETY: `new` made these strings, or C put others of malloc(3) there.
                 unsafe { release(text) };
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `new` made the array in a block of malloc(3), or it is NULL.
         unsafe { release(self.devices) };
     }
 }
 
 impl nvc_mig_device {
     /// Converts a caller's MIG device.
-    ///
-    /// # Safety
-    /// Unless NULL, `device` is as the header demands.
-    unsafe fn to_mig(device: *const Self) -> Result<MigDevice> {
-        // SAFETY: the caller's promise.
-        let device = unsafe { value(device) }?;
-        let path = |at: *mut c_char| {
-            // SAFETY: the caller's promise.
-            let text = unsafe { text(at) };
+    fn to_mig(device: Arg<'_, Self>) -> Result<MigDevice> {
+        let path = |field| {
+            let text = device.string(field)?;
             text.map(HostPath::new).ok_or_else(invalid_argument)
         };
+        let numbers = device.get()?;
         Ok(MigDevice {
             index: 0,
             uuid: String::new(),
-            gi: device.gi,
-            ci: device.ci,
-            gi_caps_path: path(device.gi_caps_path)?,
-            ci_caps_path: path(device.ci_caps_path)?,
+            gi: numbers.gi,
+            ci: numbers.ci,
+            gi_caps_path: path(|device| &device.gi_caps_path)?,
+            ci_caps_path: path(|device| &device.ci_caps_path)?,
         })
     }
 }
@@ -110,18 +106,15 @@ pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
     cnt: *const nvc_container,
     dev: *const nvc_mig_device,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
-    // SAFETY: the header's demands on the caller.
-    let mig = || unsafe { nvc_mig_device::to_mig(dev) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt, dev) = unsafe { args((ctx, cnt, dev)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
-        let container = container()?;
-        let access = session.mig_access(&mig()?)?;
+        let container = Container::of(cnt)?;
+        let access = session.mig_access(&nvc_mig_device::to_mig(dev)?)?;
         state.apply(container, &plan::mig_access(&access, &container.request))
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }
 
 /// Allows a container to create and destroy MIG instances.
@@ -132,10 +125,9 @@ pub unsafe extern "C" fn nvc_mig_config_global_caps_mount(
     ctx: *mut nvc_context,
     cnt: *const nvc_container,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, |state| mount_global(state, container, "config")) }
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt) = unsafe { args((ctx, cnt)) };
+    call(ctx, |state| mount_global(state, cnt, "config"))
 }
 
 /// Allows a container to monitor all MIG instances of the machine.
@@ -146,19 +138,14 @@ pub unsafe extern "C" fn nvc_mig_monitor_global_caps_mount(
     ctx: *mut nvc_context,
     cnt: *const nvc_container,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let container = || unsafe { Container::of(cnt) };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, |state| mount_global(state, container, "monitor")) }
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cnt) = unsafe { args((ctx, cnt)) };
+    call(ctx, |state| mount_global(state, cnt, "monitor"))
 }
 
-fn mount_global<'a>(
-    state: &mut State,
-    container: impl FnOnce() -> Result<&'a Container>,
-    capability: &str,
-) -> Result<()> {
+fn mount_global(state: &mut State, cnt: Arg<'_, nvc_container>, capability: &str) -> Result<()> {
     let session = &mut state.driver()?.session;
-    let container = container()?;
+    let container = Container::of(cnt)?;
     let file = HostPath::new(CAPABILITIES).join("mig").join(capability);
     let node = session.capability_node(&file)?;
     let nodes = node.map(|node| vec![node]);

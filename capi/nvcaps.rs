@@ -7,10 +7,11 @@ use libnvc::host::DriverRoot;
 use libnvc::host::nvcaps::{Capabilities, Style, device_from_proc_path};
 use libnvc::{HostPath, Result};
 
+use crate::arg::args;
 use crate::boundary::{call, guard};
 use crate::context::{State, nvc_context};
 use crate::driver::{device_id, nvc_device_node};
-use crate::memory::{invalid_argument, path, text};
+use crate::memory::{invalid_argument, path};
 
 /// nvc_nvcaps_style: the driver has no capabilities.
 pub const NVC_NVCAPS_STYLE_NONE: c_int = 0;
@@ -46,19 +47,19 @@ pub unsafe extern "C" fn nvc_nvcaps_device_from_proc_path(
     cap_path: *const c_char,
     node: *mut nvc_device_node,
 ) -> c_int {
-    // SAFETY: the header's demands on the caller.
-    let file = || unsafe { text(cap_path) };
+    // SAFETY: nvc.h demands of the caller what `args` does.
+    let (ctx, cap_path) = unsafe { args((ctx, cap_path)) };
     let body = |state: &mut State| {
-        let file = file()
+        let file = cap_path
+            .text()
             .filter(|_| !node.is_null())
             .ok_or_else(invalid_argument)?;
         let device = device(state, &HostPath::new(file))?;
-        // SAFETY: not NULL, hence the caller's record.
+        // SAFETY: not NULL, so nvc.h demands memory for a record; what is in it is overwritten without being read.
         unsafe { node.write(device) };
         Ok(())
     };
-    // SAFETY: the header's demands on the caller.
-    unsafe { call(ctx, body) }
+    call(ctx, body)
 }
 
 fn device(state: &State, file: &HostPath) -> Result<nvc_device_node> {
