@@ -32,8 +32,8 @@ mod steps;
 
 pub use cgroup::{DeviceRules, allow as allow_devices};
 
-use executor::{Executor, Order};
-use prepare::{GivenUp, Preparation, PreparedPlan};
+use executor::Executor;
+use prepare::{GivenUp, Order, Preparation, PreparedPlan};
 use steps::Step;
 
 /// Descriptors in addition to those of the steps: the caller's, the sandbox's, directories.
@@ -46,9 +46,8 @@ pub struct ApplyOptions<'a> {
     pub no_pivot: bool,
     /// The process will exit after reporting the result. If it has a single thread, that thread then enters the
     /// container itself and **stays there**, with the container's root as its root and working directory, and with
-    /// umask 0. (If files of the image are mounted, a second thread is needed anyway.) The ldconfig child may then also
-    /// share the process's memory, for which the process stops being dumpable. This saves starting a thread and copying
-    /// the process, a tenth of a whole configuration.
+    /// umask 0. (If files of the image are mounted, a second thread is needed anyway.) Without it a `configure` takes 1.2
+    /// to 1.4 times as long, because it starts a thread and waits for it (docs/performance.md).
     pub stay: bool,
     /// The image's CUDA compatibility libraries, if they differ from the discovered ones.
     pub compat_libraries: Option<&'a [ContainerPath]>,

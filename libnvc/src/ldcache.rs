@@ -7,6 +7,7 @@
 
 pub(crate) mod conf;
 pub(crate) mod configured;
+pub(crate) mod contents;
 pub(crate) mod format;
 pub(crate) mod judge;
 pub(crate) mod library;

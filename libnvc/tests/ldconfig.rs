@@ -29,9 +29,7 @@ mod snapshot;
 mod support;
 
 use sandbox::again;
-use support::{
-    Root, Run, SHARED_MEMORY, host_ldconfig, library_directories, prepare, prepared_probe, probe,
-};
+use support::{Root, Run, host_ldconfig, library_directories, prepare, prepared_probe, probe};
 
 fn main() -> ExitCode {
     if let Ok(what) = std::env::var("NVC_TEST_LIFE") {
@@ -93,9 +91,6 @@ fn main() -> ExitCode {
         containers_may_have_a_user_namespace,
         ],
     );
-    if std::env::var_os(SHARED_MEMORY).is_none() {
-        tests.extend(tests![&[Need::Root, Need::Command("cc")]; the_same_in_shared_memory]);
-    }
     // Tests the programs that scripts/check-ldconfigs.sh has fetched, rather than this machine's.
     #[cfg(target_arch = "x86_64")]
     if std::env::var_os(others::LIST).is_some() {
@@ -134,17 +129,6 @@ fn other_lives(what: &str) -> ExitCode {
         Ok(()) if what == "ignore-children" || root.has_new_library() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
-}
-
-/// Repeats all tests with a child that shares its caller's memory.
-fn the_same_in_shared_memory() {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .env(SHARED_MEMORY, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("denied_calls "), "{text}");
 }
 
 fn the_cache_is_updated() {

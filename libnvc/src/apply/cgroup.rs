@@ -9,15 +9,17 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use log::{debug, info};
-use nix::errno::Errno;
 
+mod message;
 pub(crate) mod program;
 pub(crate) mod v1;
 pub(crate) mod v2;
 
 use crate::container::CgroupVersion;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::host::DeviceNumber;
+
+use message::list;
 
 /// The rules added to a device cgroup; they stay when this is dropped.
 #[derive(Debug)]
@@ -113,25 +115,4 @@ fn mention_systemd(name: &Path) {
             name.display()
         );
     }
-}
-
-/// Adds a hint to a failure for lack of privilege.
-pub(super) fn explain(error: Error) -> Error {
-    if matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES)) {
-        error.hint(
-            "device cgroups can only be changed with CAP_SYS_ADMIN on the host; in rootless and nested containers \
-             leave them alone with --no-cgroups",
-        )
-    } else {
-        error
-    }
-}
-
-/// Formats the devices' numbers for messages.
-pub(super) fn list(devices: &[DeviceNumber]) -> String {
-    let numbers: Vec<_> = devices
-        .iter()
-        .map(|device| format!("{}:{}", device.major, device.minor))
-        .collect();
-    numbers.join(", ")
 }

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
@@ -23,26 +23,13 @@ use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::{Leaf, Target, Tree, replaced};
-use crate::apply::prepare::{CacheUpdate, Deed, DeviceRules, GivenUp, PreparedPlan, Task};
-use crate::apply::steps::BindKind;
+use crate::apply::prepare::{CacheUpdate, Deed, DeviceRules, GivenUp, Order, PreparedPlan, Task};
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverRoot;
 use crate::inroot::{self, Identity, Image, RootDir};
 use crate::path::ContainerPath;
 use crate::sys::mount::{self, MountAttributes};
-
-/// Requests to the namespace thread.
-pub(super) enum Order<'a> {
-    /// Open and clone a file of the image, which only a thread in the container's namespace can do.
-    CloneFromImage {
-        path: &'a ContainerPath,
-        kind: BindKind,
-        reply: Sender<Result<ReadySource>>,
-    },
-    /// Execute the plan, and end.
-    CarryOut(Box<PreparedPlan<'a>>),
-}
 
 /// The calling thread in a container.
 pub(super) struct Executor<'a> {

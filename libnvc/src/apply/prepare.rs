@@ -8,7 +8,6 @@ use std::sync::mpsc::{self, Sender};
 use nix::errno::Errno;
 
 use super::{Ahead, ApplyOptions};
-use crate::apply::executor::Order;
 use crate::apply::ldconfig::Prepared;
 use crate::apply::ldconfig::builtin::News;
 use crate::apply::mount::source::{Expected, HostSources, ReadySource};
@@ -20,6 +19,18 @@ use crate::host::{DeviceNumber, DriverRoot};
 use crate::ldcache::judge::Loader;
 use crate::path::ContainerPath;
 use crate::plan::Need;
+
+/// Requests to the namespace thread.
+pub(super) enum Order<'a> {
+    /// Open and clone a file of the image, which only a thread in the container's namespace can do.
+    CloneFromImage {
+        path: &'a ContainerPath,
+        kind: BindKind,
+        reply: Sender<Result<ReadySource>>,
+    },
+    /// Execute the plan, and end.
+    CarryOut(Box<PreparedPlan<'a>>),
+}
 
 /// Steps with open and checked sources: errors that can be found without changing the container have been found.
 pub(super) struct PreparedPlan<'a> {
@@ -230,10 +241,7 @@ impl<'a> Preparation<'a, '_> {
             return Ok(CacheUpdate::Builtin(loader, news));
         }
         let program = ahead.take_ldconfig(ldconfig)?;
-        let mut prepared = Prepared::with(program, directories, self.options.no_pivot)?;
-        if self.options.stay {
-            prepared = prepared.sharing_memory();
-        }
+        let prepared = Prepared::with(program, directories, self.options.no_pivot)?;
         Ok(CacheUpdate::Run(prepared, directories))
     }
 }

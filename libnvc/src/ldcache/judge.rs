@@ -21,8 +21,8 @@ use crate::directory;
 use crate::error::{errno_of, errno_text};
 use crate::inroot::{self, Identity, Image, RootDir, identity, open_to_list};
 use crate::ldcache::configured::{Blocks, Configuration, KERNEL, LEASE, Time};
+use crate::ldcache::contents::Line;
 use crate::ldcache::listing::Listing;
-use crate::ldcache::write::Line;
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
 use crate::path::ContainerPath;
 

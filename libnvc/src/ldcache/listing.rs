@@ -5,17 +5,10 @@
 
 use std::collections::HashSet;
 
+use super::contents::{EXTENSION_MAGIC, Form, GENERATOR, Line, SUBDIRECTORIES, SUBDIRECTORY};
 use super::format::{BYTE_ORDER, Cache, EXTENSIONS, count, number};
-use super::order::SUBDIRECTORY;
-use super::write::{Form, Line};
 use super::{FOR_FEATURES, FOR_FEATURES_BEFORE};
 
-/// Magic of the directory of extensions.
-pub(super) const EXTENSION_MAGIC: u32 = 0xeaa4_2174;
-/// Tag of the extension that names the program that wrote the cache.
-pub(super) const GENERATOR: u32 = 0;
-/// Tag of the extension that names the subdirectories of glibc-hwcaps.
-pub(super) const SUBDIRECTORIES: u32 = 1;
 /// Limit of sections; glibc writes two.
 const MOST_EXTENSIONS: usize = 16;
 /// Limit of distinct directories; real caches have a dozen.

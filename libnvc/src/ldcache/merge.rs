@@ -5,9 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::contents::Line;
 use super::listing::{Directory, Listing};
 use super::order;
-use super::write::Line;
 
 /// A directory of ldconfig's command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,10 +6,7 @@
 use std::cmp::Ordering;
 use std::ffi::c_char;
 
-use super::write::Line;
-
-/// Marks an entry of a subdirectory of glibc-hwcaps; the lower half is the subdirectory's number.
-pub(crate) const SUBDIRECTORY: u64 = 1 << 62;
+use super::contents::{Line, SUBDIRECTORY};
 
 /// Compares names with numbers in them: `libx.so.10` is greater than `libx.so.9`.
 ///

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
+use super::contents::{Form, Line, SUBDIRECTORY};
 use super::listing::Listing;
 use super::merge::{self, Fate, Found, Searched};
-use super::order::{self, SUBDIRECTORY};
-use super::write::{Form, Line};
+use super::order;
 
 fn line(key: &'static str, directory: &'static str, rest: &'static str) -> Line<'static> {
     Line {

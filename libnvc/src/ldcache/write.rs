@@ -1,42 +1,12 @@
 //! Serialises a loader cache in the layout of the one that was read.
 
+use super::contents::{EXTENSION_MAGIC, Form, GENERATOR, Line, SUBDIRECTORIES};
 use super::format::{
     BYTE_ORDER, ENTRY, EXTENSIONS, HEADER, MAGIC, OLD_ENTRY, OLD_HEADER, OLD_MAGIC,
 };
-use super::listing::{EXTENSION_MAGIC, GENERATOR, SUBDIRECTORIES};
 
 /// Largest cache that is written; the sandbox of ldconfig has the same limit.
 const MOST_BYTES: usize = 64 << 20;
-
-/// One entry: the library that a name leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
-    /// Kind and architecture.
-    pub(crate) flags: i32,
-    /// The oldest kernel it supports, before glibc 2.36.
-    pub(crate) kernel: u32,
-    /// CPU features that it requires.
-    pub(crate) features: u64,
-    /// The name that programs ask for.
-    pub(crate) key: &'a [u8],
-    /// The file's directory.
-    pub(crate) directory: &'a [u8],
-    /// The rest of its path: a slash and its name.
-    pub(crate) rest: &'a [u8],
-}
-
-/// Everything in a cache except its entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Form<'a> {
-    /// True if a table of the old layout comes first.
-    pub(crate) combined: bool,
-    /// The byte-order mark.
-    pub(super) byte_order: u8,
-    /// The program that wrote it; None in a cache without extensions.
-    pub(super) generator: Option<&'a [u8]>,
-    /// The subdirectories of glibc-hwcaps, which entries refer to by number.
-    pub(super) subdirectories: Vec<&'a [u8]>,
-}
 
 impl Form<'_> {
     /// Serialises a cache with these entries, which must be sorted. Returns None if it would be too large.

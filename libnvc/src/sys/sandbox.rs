@@ -3,8 +3,7 @@
 //! The child is a copy of one thread of a process that may have many, so a lock held by another thread stays locked in
 //! it. Between clone and exec the child therefore allocates nothing, logs nothing and cannot panic. All its input is in
 //! a [`Sandbox`], prepared beforehand. System calls are made directly if the C library's function would do more than
-//! the call (`set*id` there changes every thread, fork runs handlers). If the caller allows it, the child shares the
-//! caller's memory instead of copying it, as with vfork(2); it changes nothing in it.
+//! the call (`set*id` there changes every thread, fork runs handlers).
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -51,9 +50,6 @@ pub(crate) struct Sandbox<'a> {
     pub(crate) writes_volumes: bool,
     /// A directory `/proc/PID/task/TID/fd` of the caller's /proc.
     pub(crate) descriptors: BorrowedFd<'a>,
-    /// Let the child share the caller's memory until it executes. Not honoured if the child changes its user while the
-    /// caller may be dumpable.
-    pub(crate) shares_memory: bool,
 }
 
 /// A child process.
@@ -77,29 +73,13 @@ pub(crate) fn spawn(sandbox: &Sandbox<'_>) -> Result<Process, Errno> {
     // Blocked in the child for good, because no handler of the caller may run there. ldconfig waits for no signal, and
     // signals for faults and limits cannot be blocked.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let pid = if sandbox.may_share_memory() {
-        share(sandbox, &arguments, flags, &mut pidfd)
-    } else {
-        copy(sandbox, &arguments, flags, &mut pidfd)
-    };
+    let pid = copy(sandbox, &arguments, flags, &mut pidfd);
     mask.thread_set_mask()?;
     Ok(Process {
         pid: Pid::from_raw(pid?),
         // Kernels that do not know CLONE_PIDFD ignore it.
         fd: owned(pidfd),
     })
-}
-
-impl Sandbox<'_> {
-    /// A child that shares its parent's memory but has fewer capabilities must not be traceable. It is not dumpable,
-    /// but a change of user may override that, depending on fs.suid_dumpable. Also, a program of the image may lie on a
-    /// filesystem that never answers, and the caller would hang with the child.
-    fn may_share_memory(&self) -> bool {
-        self.shares_memory
-            && self.owner.is_none()
-            && self.user_namespace.is_none()
-            && !self.image_programs
-    }
 }
 
 /// Starts the child as a fork of the calling thread.
@@ -125,43 +105,6 @@ fn copy(
         child::run(sandbox, arguments);
     }
     libc::pid_t::try_from(Errno::result(pid)?).map_err(|_| Errno::EOVERFLOW)
-}
-
-/// Bytes of the child's stack: its call depth is small, and the C library's functions are thin wrappers.
-const STACK: usize = 128 << 10;
-
-/// Starts the child in the caller's memory. The calling thread resumes when the child has executed or ended.
-fn share(
-    sandbox: &Sandbox<'_>,
-    arguments: &[*const libc::c_char],
-    flags: libc::c_int,
-    pidfd: &mut libc::c_int,
-) -> Result<libc::pid_t, Errno> {
-    extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
-        let argument = argument.cast_const();
-        // SAFETY: `share` passes a pair that it keeps alive by waiting.
-        let (sandbox, arguments) = unsafe { *argument.cast::<Argument<'_>>() };
-        child::run(sandbox, arguments)
-    }
-    type Argument<'a> = (&'a Sandbox<'a>, &'a [*const libc::c_char]);
-
-    let mut argument: Argument<'_> = (sandbox, arguments);
-    // In units of 16 bytes, so that the top of the stack is aligned.
-    let mut stack = vec![0u128; STACK / size_of::<u128>()];
-    let top = stack.as_mut_ptr_range().end;
-    // SAFETY: `top` is the end of memory that nothing else uses. It, the argument and everything the argument refers to
-    // outlive the child's use, because CLONE_VFORK suspends this thread. child::run, which is all that the child runs,
-    // ends the child.
-    let pid = unsafe {
-        libc::clone(
-            child,
-            top.cast(),
-            flags | libc::CLONE_VM | libc::CLONE_VFORK,
-            ptr::from_mut(&mut argument).cast(),
-            ptr::from_mut(pidfd),
-        )
-    };
-    Errno::result(pid)
 }
 
 fn owned(fd: libc::c_int) -> Option<OwnedFd> {

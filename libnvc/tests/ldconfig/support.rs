@@ -106,20 +106,13 @@ pub(crate) fn probe() -> &'static Path {
     path
 }
 
-/// Set if the child is to share this program's memory.
-pub(crate) const SHARED_MEMORY: &str = "NVC_TEST_SHARED_MEMORY";
-
 /// Prepares a program to run.
 pub(crate) fn prepare(
     program: &Ldconfig,
     directories: &[ContainerPath],
     no_pivot: bool,
 ) -> Result<Prepared, Error> {
-    let prepared = Prepared::new(program, directories, no_pivot)?;
-    Ok(match std::env::var_os(SHARED_MEMORY) {
-        Some(_) => prepared.sharing_memory(),
-        None => prepared,
-    })
+    Prepared::new(program, directories, no_pivot)
 }
 
 pub(crate) fn prepared_probe(mode: &str) -> Prepared {

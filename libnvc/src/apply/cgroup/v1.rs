@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use crate::apply::cgroup::explain;
+use crate::apply::cgroup::message::explain;
 use crate::error::{Error, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::read_file;

@@ -14,8 +14,8 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
+use crate::apply::cgroup::message::{explain, list};
 use crate::apply::cgroup::program::{BLINDED, extend, missing, obstacle};
-use crate::apply::cgroup::{explain, list};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::DeviceNumber;
 use crate::inroot;

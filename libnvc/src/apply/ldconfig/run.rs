@@ -38,7 +38,6 @@ pub struct Prepared {
     directories: Vec<CString>,
     filter: BpfProgram,
     pivot: bool,
-    shares_memory: bool,
     deadline: Duration,
 }
 
@@ -121,7 +120,6 @@ impl Prepared {
             directories: directories.collect::<Result<_>>()?,
             filter: filter::compile()?,
             pivot: !no_pivot,
-            shares_memory: false,
             deadline: DEADLINE,
         })
     }
@@ -130,14 +128,6 @@ impl Prepared {
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
-        self
-    }
-
-    /// Lets the child share the caller's memory instead of copying it, if no other process can access it. The calling
-    /// process is not dumpable afterwards.
-    #[must_use]
-    pub fn sharing_memory(mut self) -> Self {
-        self.shares_memory = true;
         self
     }
 
@@ -231,7 +221,6 @@ impl Prepared {
             user_namespace: bounds.user_namespace,
             writes_volumes: bounds.writes_volumes,
             descriptors: bounds.descriptors,
-            shares_memory: self.shares_memory,
         })
         .map_err(cannot_start)?;
         Ok(Some(Running {

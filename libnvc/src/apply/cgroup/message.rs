@@ -1,0 +1,27 @@
+//! Formats messages about device cgroups.
+
+use nix::errno::Errno;
+
+use crate::error::Error;
+use crate::host::DeviceNumber;
+
+/// Adds a hint to a failure for lack of privilege.
+pub(super) fn explain(error: Error) -> Error {
+    if matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES)) {
+        error.hint(
+            "device cgroups can only be changed with CAP_SYS_ADMIN on the host; in rootless and nested containers \
+             leave them alone with --no-cgroups",
+        )
+    } else {
+        error
+    }
+}
+
+/// Formats the devices' numbers for messages.
+pub(super) fn list(devices: &[DeviceNumber]) -> String {
+    let numbers: Vec<_> = devices
+        .iter()
+        .map(|device| format!("{}:{}", device.major, device.minor))
+        .collect();
+    numbers.join(", ")
+}
