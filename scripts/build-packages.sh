@@ -97,8 +97,11 @@ deb_package() {
   mapfile -t programs < <(find "$root" -type f \( -name '*.so.*' -o -name nvc-query -o -path '*/bin/*' \))
   (
     cd "$work"
+    shift
     [ ${#programs[@]} = 0 ] || dpkg-shlibdeps -Tdebian/substvars "-S$work/libnvidia-container1" "${programs[@]}"
-    dpkg-gencontrol "-p$package" "-P$root" -ldebian/changelog -Tdebian/substvars -fdebian/files "-O$root/DEBIAN/control"
+    # NVIDIA's last nvidia-docker2 is 2.14.0-1; ours must be above it.
+    [ "$package" != nvidia-docker2 ] || set -- "-v2.14.0+$version-$revision"
+    dpkg-gencontrol "$@" "-p$package" "-P$root" -ldebian/changelog -Tdebian/substvars -fdebian/files "-O$root/DEBIAN/control"
   )
   (cd "$root" && find usr -type f | sort | xargs md5sum > DEBIAN/md5sums)
   find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -108,8 +108,7 @@ compile_example() {
 }
 needed_names() { [[ $(readelf -d /tmp/devices) == *'[libnvidia-container.so.1]'* ]]; }
 remove_all() {
-  # shellcheck disable=SC2086 # several words
-  apt purge libnvidia-container1 libnvidia-container-tools libnvidia-container-dev nvidia-docker nvidia-docker2 $toolkit &&
+  purge_ours &&
     files > /tmp/after && diff /tmp/before /tmp/after && ! ldconfig -p | grep libnvidia-container
 }
 
@@ -153,6 +152,73 @@ goes_back() {
     apt install --allow-downgrades /packages/*.deb
 }
 
+# Stand-ins for packages of other times, each tried by itself: NAME VERSION FILE.
+older() {
+  cat <<END
+nvidia-container-runtime 3.4.0-1 usr/bin/nvidia-container-runtime
+nvidia-container-runtime-hook 1.4.0-1 usr/bin/nvidia-container-runtime-hook
+nvidia-container-toolkit 1.5.1-1 usr/bin/nvidia-container-runtime
+nvidia-container-toolkit 1.10.0-1 usr/bin/nvidia-ctk
+nvidia-container-toolkit-base 1.13.5-1 usr/bin/nvidia-container-runtime.cdi
+nvidia-docker 1.0.1-1 usr/bin/nvidia-docker-plugin
+nvidia-docker2 2.13.0-1 usr/bin/nvidia-docker
+nvidia-docker2 2.14.0-1 usr/bin/nvidia-docker
+END
+}
+# From a stand-in to our packages: they install over it, every file is ours, and nothing is left afterwards.
+over() { # NAME VERSION FILE
+  local root=/tmp/older
+  rm -rf $root
+  mkdir -p "$root/DEBIAN" "$root/${3%/*}"
+  echo old > "$root/$3"
+  printf '%s: %s\n' Package "$1" Version "$2" Architecture "$(dpkg --print-architecture)" \
+    Maintainer 'nobody <nobody@localhost>' Description 'stands for an older package' > $root/DEBIAN/control
+  if [ "$1" = nvidia-docker2 ]; then
+    mkdir -p $root/etc/docker
+    printf '{"runtimes": {"nvidia": {"path": "nvidia-container-runtime", "runtimeArgs": []}}}' > $root/etc/docker/daemon.json
+    echo /etc/docker/daemon.json > $root/DEBIAN/conffiles
+  fi
+  dpkg-deb --root-owner-group -b $root /tmp/older.deb
+  dpkg -i /tmp/older.deb
+  if [ "$1" = nvidia-docker2 ]; then
+    printf '{"log-driver": "local", "runtimes": {"nvidia": {"path": "nvidia-container-runtime", "runtimeArgs": []}}}' \
+      > /etc/docker/daemon.json
+  fi
+  apt install --no-install-recommends /packages/*.deb
+  [ "$(cat "/$3")" != old ]
+  dpkg --audit && apt-get check
+  grep -q '"nvidia"' /etc/docker/daemon.json
+  [ "$1" != nvidia-docker2 ] || grep -q '"log-driver": "local"' /etc/docker/daemon.json
+  purge_ours
+  if [ "$1" = nvidia-docker2 ]; then
+    grep -q '"log-driver": "local"' /etc/docker/daemon.json
+    rm -r /etc/docker
+  fi
+  files > /tmp/after && diff /tmp/before /tmp/after
+}
+purge_ours() {
+  # shellcheck disable=SC2086 # several words
+  apt purge libnvidia-container1 libnvidia-container-tools libnvidia-container-dev nvidia-docker nvidia-docker2 $toolkit
+}
+# The administrator's daemon.json gets the runtime, and is what it was afterwards, to the byte.
+docker_configuration() {
+  mkdir -p /etc/docker
+  printf '{\n   "log-driver": "local"   ,"runtimes": {"x": {"path": "/x"}}\n}' > /etc/docker/daemon.json
+  cp /etc/docker/daemon.json /tmp/daemon.json
+  apt install --no-install-recommends /packages/*.deb
+  grep -q '"nvidia"' /etc/docker/daemon.json && grep -q '"x"' /etc/docker/daemon.json
+  ! grep -q default-runtime /etc/docker/daemon.json
+  purge_ours
+  cmp /tmp/daemon.json /etc/docker/daemon.json
+  rm -r /etc/docker
+}
+
+# As strictly below, for functions of this side.
+strictly_inside() {
+  export toolkit
+  bash -c "set -euo pipefail; $(declare -f apt files over purge_ours docker_configuration); \"\$@\"" bash "$@"
+}
+
 inside() {
   version=$1
   libdir=usr/lib/$(cc -print-multiarch)
@@ -188,6 +254,11 @@ inside() {
   check "the completions load in bash" bash -c '. /usr/share/bash-completion/completions/nvidia-container-cli'
   check "removal leaves nothing" remove_all
   check "but the administrator's config.toml" keeps_configuration
+  check "docker's configuration gets the runtime, and is restored" strictly_inside docker_configuration
+  local name old file
+  while read -r name old file; do
+    check "over $name $old" strictly_inside over "$name" "$old" "$file"
+  done < <(older)
   [ $failures = 0 ]
 }
 
