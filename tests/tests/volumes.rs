@@ -273,7 +273,16 @@ fn another_tenants_links_stay() {
     let shared = Shared::at("vol", |root| root.file("etc/ld.so.conf", "/vol\n", 0o644));
     let volume = shared.volume();
     let lines = tenant(&shared, &volume);
-    assert_eq!(lines, ["current v2", "libx.so.1 libx.so.1.2", "new v2"]);
+    assert_eq!(
+        lines,
+        [
+            "current v2",
+            "libx.so.1 libx.so.1.2",
+            FAR[0],
+            FAR[1],
+            "new v2"
+        ]
+    );
     // In the root itself, where ldconfig writes: changes that cannot be its own stay too.
     let image = Shared::at("vol", |root| {
         root.file("etc/ld.so.conf", "/opt/own\n", 0o644)
@@ -281,8 +290,20 @@ fn another_tenants_links_stay() {
     });
     let own = image.container.root().join("opt/own");
     let lines = tenant(&image, &own);
-    assert_eq!(lines, ["current v2", "libx.so.1 libx.so.1.1", "new v2"]);
+    assert_eq!(
+        lines,
+        [
+            "current v2",
+            "libx.so.1 libx.so.1.1",
+            FAR[0],
+            FAR[1],
+            "new v2"
+        ]
+    );
 }
+
+/// Links that ldconfig cannot have made, because they lead to another directory.
+const FAR: [&str; 2] = ["liby.so.1 ../liby.so.1.2", "libz.so.1 ../libz.so.1.2"];
 
 /// Changes links while ldconfig runs, which then fails; returns the remaining links.
 fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
@@ -290,6 +311,7 @@ fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
         ("current", "v1"),
         ("old", "v1"),
         ("libx.so.1", "libx.so.1.1"),
+        ("liby.so.1", "liby.so.1.1"),
     ] {
         symlink(text, directory.join(name)).unwrap();
     }
@@ -314,6 +336,8 @@ fn tenant(shared: &Shared, directory: &Path) -> Vec<String> {
         ("current", "v2"),
         ("new", "v2"),
         ("libx.so.1", "libx.so.1.2"),
+        ("liby.so.1", "../liby.so.1.2"),
+        ("libz.so.1", "../libz.so.1.2"),
     ] {
         let _ = fs::remove_file(directory.join(name));
         symlink(text, directory.join(name)).unwrap();
