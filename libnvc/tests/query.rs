@@ -255,7 +255,8 @@ fn ask_in_vain(macros: &[&str], kind: ErrorKind, hint: &str) -> Outcome {
 }
 
 fn hang_in_init() -> Outcome {
-    let hint = "within 0.7 s while it was being initialised; raise NVC_DRIVER_TIMEOUT";
+    let hint =
+        "within 0.7 s while it was being initialised; if it is only slow, raise NVC_DRIVER_TIMEOUT";
     ask_in_vain(&[HANG_IN_INIT], ErrorKind::DriverUnavailable, hint)
 }
 
