@@ -59,7 +59,7 @@ prepare() { # NAME: the root to enter
   cp -a "$fresh/${1%-script}" "$root"
   [ "$1" = "${1%-script}" ] || behind_a_script "$root"
   git clone -q . "$root/root/nvc"
-  mkdir -p "$root/toolchain" "$root/root/.cargo/registry" "$root/old"
+  mkdir -p "$root/toolchain" "$root/root/.cargo/registry"
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
   echo "$1" > "$root/name"
 }
@@ -77,6 +77,7 @@ mount -t proc proc proc
 mount -t tmpfs -o mode=755 tmpfs run
 mount --bind "$2" toolchain && mount -o remount,bind,ro toolchain
 mount --bind "$3" root/.cargo/registry && mount -o remount,bind,ro root/.cargo/registry
+mkdir -p old
 pivot_root . old
 umount -l old
 rmdir old
