@@ -148,6 +148,8 @@ toolkit_answers() {
 keeps_configuration() { [ "$(cat $config)" = '# mine' ]; }
 # Downgrade: the stand-ins for upstream's packages replace ours again.
 goes_back() {
+  # Debug symbols cannot be unpacked beside our library, and nobody needs them to go back.
+  rm /tmp/predecessor/libnvidia-container1-dbg.deb
   dpkg -i /tmp/predecessor/*.deb && [[ $(version_of nvidia-container-toolkit-base) == "ii 1.17.8-1" ]] &&
     apt install --allow-downgrades /packages/*.deb
 }
