@@ -91,7 +91,10 @@ deb_package() {
     # A missing or additional symbol is an error. The empty library has none.
     (cd "$work" && dpkg-gensymbols -q -c4 "-e$root$libdir/libnvidia-container.so.$version" "-p$package" "-P$root" \
       "-I$repository/pkg/debian/$package.symbols" "-O$root/DEBIAN/symbols")
-    echo "libnvidia-container ${version%%.*} $package (>= 1.17.0)" > "$root/DEBIAN/shlibs"
+    printf '%s\n' "libnvidia-container ${version%%.*} $package (>= 1.17.0)" \
+      "libnvidia-container-go ${version%%.*} $package (>= 1.17.0)" > "$root/DEBIAN/shlibs"
+    # Debian's libraries are not executable; RPM's are.
+    find "$root$libdir" -name '*.so.*' -type f -exec chmod 644 {} +
     echo "activate-noawait ldconfig" > "$root/DEBIAN/triggers"
   fi
   mapfile -t programs < <(find "$root" -type f \( -name '*.so.*' -o -name nvc-query -o -path '*/bin/*' \))
