@@ -38,7 +38,12 @@ cgroup=/sys/fs/cgroup
 cgroup=$cgroup/${work##*/}
 cleanup() {
   rm -rf --one-file-system "$work"
-  [ ! -d "$cgroup" ] || find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || true
+  # The machine's processes may still be ending.
+  for _ in 1 2 3 4 5; do
+    find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || true
+    [ -d "$cgroup" ] || break
+    sleep 1
+  done
 }
 trap cleanup EXIT
 # What engines keep needs a file system that overlayfs can be mounted on.

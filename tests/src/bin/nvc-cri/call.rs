@@ -35,9 +35,9 @@ impl Engine {
     }
 
     /// Calls a method and waits for its answer.
-    pub(crate) fn call(&mut self, method: &str, message: Message) -> Result<Fields, String> {
+    pub(crate) fn call(&mut self, method: &str, message: &Message) -> Result<Fields, String> {
         let requests = self.requests.clone();
-        let answer = self.runtime.block_on(exchange(requests, method, &message));
+        let answer = self.runtime.block_on(exchange(requests, method, message));
         let bytes = answer.map_err(|text| format!("{method}: {text}"))?;
         Fields::read(&bytes).ok_or_else(|| format!("{method}: the answer is no message"))
     }

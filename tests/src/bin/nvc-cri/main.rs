@@ -51,7 +51,7 @@ fn act(words: &[String]) -> Result<u8, String> {
     let mut engine = Engine::connect(socket)?;
     match verb.as_str() {
         "version" => {
-            let answer = engine.call("Version", Message::new())?;
+            let answer = engine.call("Version", &Message::new())?;
             println!("{} {}", answer.text(2), answer.text(3));
             Ok(0)
         }
@@ -123,11 +123,11 @@ fn sleeper(container: &Container) -> Message {
 fn run(engine: &mut Engine, container: &Container) -> Result<u8, String> {
     let pod = pod(&container.annotations);
     let request = Message::new().message(1, &pod).text(2, &container.handler);
-    let id = engine.call("RunPodSandbox", request)?.text(1);
+    let id = engine.call("RunPodSandbox", &request)?.text(1);
     let code = run_in(engine, container, &pod, &id);
     let removed = ["StopPodSandbox", "RemovePodSandbox"]
         .into_iter()
-        .try_for_each(|call| engine.call(call, Message::new().text(1, &id)).map(drop));
+        .try_for_each(|call| engine.call(call, &Message::new().text(1, &id)).map(drop));
     code.and_then(|code| removed.map(|()| code))
 }
 
@@ -141,13 +141,13 @@ fn run_in(
         .text(1, pod_id)
         .message(2, &sleeper(container))
         .message(3, pod);
-    let id = engine.call("CreateContainer", request)?.text(1);
-    engine.call("StartContainer", Message::new().text(1, &id))?;
+    let id = engine.call("CreateContainer", &request)?.text(1);
+    engine.call("StartContainer", &Message::new().text(1, &id))?;
     let mut request = Message::new().text(1, &id);
     for word in &container.command {
         request = request.text(2, word);
     }
-    let answer: Fields = engine.call("ExecSync", request.number(3, TIMEOUT))?;
+    let answer: Fields = engine.call("ExecSync", &request.number(3, TIMEOUT))?;
     print!("{}", answer.text(1));
     eprint!("{}", answer.text(2));
     Ok(u8::try_from(answer.number(3)).unwrap_or(u8::MAX))
