@@ -23,14 +23,16 @@ mv "$work/image-new-driver" "$work/test-engines/new-driver"
 echo "== Debian ${1:-trixie}, systemd as PID 1"
 play "${1:-trixie}" container=nvc bash /srv/test-engines/boot.sh > "$work/console" 2>&1 &
 play_pid=$!
+systemd=
 cleanup_machine() {
-  kill -- "$play_pid" 2> /dev/null || true
+  # The end of its first process is that of the machine.
+  [ -z "$systemd" ] || kill -KILL "$systemd" 2> /dev/null || true
+  [ -n "$systemd" ] || kill "$play_pid" 2> /dev/null || true
   wait "$play_pid" 2> /dev/null || true
   cleanup
 }
 trap cleanup_machine EXIT
 # systemd is the child of unshare.
-systemd=
 for _ in $(seq 300); do
   for child in $(cat "/proc/$play_pid/task/$play_pid/children" 2> /dev/null); do
     if [ "$(cat "/proc/$child/comm" 2> /dev/null)" = systemd ]; then systemd=$child; fi
