@@ -2,6 +2,8 @@
 //!
 //! Container engines without their own hook turn these lines into mounts, one by one, so order and spelling matter.
 
+use libnvc::host::nodes::IMEX_DIRECTORY;
+use libnvc::host::nvcaps::{CAPABILITIES, DEVICES};
 use libnvc::host::{Abi, DeviceNode, DriverFile, DriverInfo, DriverSession, FileClass, MigDevice};
 use libnvc::select::{Choice, MigCapability, MigSelection};
 use libnvc::{HostPath, Result};
@@ -9,10 +11,6 @@ use serde::Serialize;
 
 use crate::failure::{Categorise, Failure, category};
 use crate::request::List;
-
-const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
-const CAPABILITY_NODES: &str = "/dev/nvidia-caps";
-const IMEX_NODES: &str = "/dev/nvidia-caps-imex-channels";
 
 /// Finds the device nodes of the driver's capabilities, on machines where capabilities are device nodes.
 pub(crate) trait CapabilityNodes {
@@ -145,7 +143,9 @@ fn mig_device_files(mig: &MigDevice, nodes: &impl CapabilityNodes) -> Vec<HostPa
 }
 
 fn imex_nodes(channels: &[u32]) -> Vec<HostPath> {
-    let names = channels.iter().map(|n| format!("{IMEX_NODES}/channel{n}"));
+    let names = channels
+        .iter()
+        .map(|n| format!("{IMEX_DIRECTORY}/channel{n}"));
     names.map(HostPath::new).collect()
 }
 
@@ -164,7 +164,7 @@ fn mig_files(
     for gpu in &selection.gpus {
         paths.extend(gpu.mig_caps_path.clone());
         if let Some(of_gpus) = &mut of_gpus {
-            paths.push(HostPath::new(CAPABILITY_NODES));
+            paths.push(HostPath::new(DEVICES));
             paths.extend(of_gpus.next().unwrap_or_default());
         }
     }
@@ -258,12 +258,12 @@ mod tests {
                 _ => return None,
             };
             self.0
-                .then(|| HostPath::new(format!("{CAPABILITY_NODES}/nvidia-cap{number}")))
+                .then(|| HostPath::new(format!("{DEVICES}/nvidia-cap{number}")))
         }
 
         fn nodes_of_gpus(&self, minors: &[u32]) -> Result<Option<Vec<Vec<HostPath>>>> {
             assert!(minors.iter().all(|minor| *minor == 1), "{minors:?}");
-            let nodes = [138, 139].map(|n| format!("{CAPABILITY_NODES}/nvidia-cap{n}"));
+            let nodes = [138, 139].map(|n| format!("{DEVICES}/nvidia-cap{n}"));
             let nodes: Vec<_> = nodes.iter().map(HostPath::new).collect();
             Ok(self.0.then(|| vec![nodes; minors.len()]))
         }

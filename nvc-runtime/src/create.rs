@@ -18,7 +18,7 @@ use crate::{char_links, devices, injection, jetson, legacy};
 /// The reason why a container is not created.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// Its specification, or the mode, is invalid.
+    /// config.json cannot be read, or it or the mode is invalid.
     Specification(String),
     /// The request cannot be granted; with a hint if there is one.
     Modification(String, Option<String>),

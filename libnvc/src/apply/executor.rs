@@ -247,9 +247,9 @@ fn finish_update(
             builtin::update(image, &tree.authority, loader, layout, &news, journal)
         }
         Early::Not(Some(CacheUpdate::Run(ldconfig, directories))) => {
-            let memory = remember(tree, descriptors, directories)?;
+            let snapshot = take_snapshot(tree, descriptors, directories)?;
             let ldconfig =
-                start_ldconfig(&ldconfig, memory, tree, container, descriptors, journal)?;
+                start_ldconfig(&ldconfig, snapshot, tree, container, descriptors, journal)?;
             ldconfig.map_or(Ok(()), Running::finish)
         }
         Early::Not(None) => Ok(()),
@@ -288,14 +288,14 @@ fn begin_early<'a>(
     let Some(CacheUpdate::Run(ldconfig, directories)) = &update else {
         return Ok(Early::Not(update));
     };
-    let memory = remember(tree, descriptors, directories)?;
-    if !memory.is_complete() {
+    let snapshot = take_snapshot(tree, descriptors, directories)?;
+    if !snapshot.is_complete() {
         return Ok(Early::Not(update));
     }
-    start_ldconfig(ldconfig, memory, tree, container, descriptors, journal).map(Early::Begun)
+    start_ldconfig(ldconfig, snapshot, tree, container, descriptors, journal).map(Early::Begun)
 }
 
-fn remember(
+fn take_snapshot(
     tree: &Tree<'_>,
     descriptors: &OwnedFd,
     directories: &[ContainerPath],
@@ -305,16 +305,16 @@ fn remember(
 
 fn start_ldconfig(
     ldconfig: &Prepared,
-    memory: Snapshot,
+    snapshot: Snapshot,
     tree: &Tree<'_>,
     container: &Container,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
 ) -> Result<Option<Running>> {
-    let memory = Rc::new(memory);
-    let to_restore = Rc::clone(&memory);
+    let snapshot = Rc::new(snapshot);
+    let to_restore = Rc::clone(&snapshot);
     journal.other(Box::new(move || to_restore.restore()));
-    memory.clear_way()?;
+    snapshot.clear_way()?;
     log_update(container);
     let bounds = Bounds {
         owner: container.process.owner(),

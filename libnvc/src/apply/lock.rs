@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 mod holder;
 
-/// More than the deadlines of a whole configuration together.
+/// Longest wait for the lock: more than the sum of all deadlines of a configuration.
 const LONGEST: Duration = Duration::from_secs(120);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);

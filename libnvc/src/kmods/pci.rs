@@ -1,4 +1,4 @@
-//! Counts the NVIDIA GPUs on the PCI bus by sysfs.
+//! Counts the NVIDIA GPUs on the PCI bus, from sysfs.
 
 use std::fs;
 use std::path::Path;

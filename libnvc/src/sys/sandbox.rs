@@ -73,7 +73,7 @@ pub(crate) fn spawn(sandbox: &Sandbox<'_>) -> Result<Process, Errno> {
     // Blocked in the child for good, because no handler of the caller may run there. ldconfig waits for no signal, and
     // signals for faults and limits cannot be blocked.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-    let pid = copy(sandbox, &arguments, flags, &mut pidfd);
+    let pid = fork(sandbox, &arguments, flags, &mut pidfd);
     mask.thread_set_mask()?;
     Ok(Process {
         pid: Pid::from_raw(pid?),
@@ -83,7 +83,7 @@ pub(crate) fn spawn(sandbox: &Sandbox<'_>) -> Result<Process, Errno> {
 }
 
 /// Starts the child as a fork of the calling thread.
-fn copy(
+fn fork(
     sandbox: &Sandbox<'_>,
     arguments: &[*const libc::c_char],
     flags: libc::c_int,

@@ -19,7 +19,7 @@ const TOO_MUCH: u64 = (16 << 20) + 1;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Takes a snapshot of a root and restores it, in a thread that is abandoned if it does not finish.
-fn remembering(root: Root) -> (Result<(), Error>, Root) {
+fn take_snapshot(root: Root) -> (Result<(), Error>, Root) {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         let done = Run::default().restoring(&root, || {});
@@ -31,7 +31,7 @@ fn remembering(root: Root) -> (Result<(), Error>, Root) {
 /// Checks that the root is rejected with this error and unchanged.
 fn is_refused(root: Root, text: &str) {
     let before = Tree::of(&root.path).unwrap();
-    let (done, root) = remembering(root);
+    let (done, root) = take_snapshot(root);
     assert_eq!(done.unwrap_err().message(), text);
     let after = Tree::of(&root.path).unwrap();
     assert_eq!(after.changes_since(&before), [""; 0]);
@@ -52,7 +52,7 @@ pub(crate) fn large_files_are_not_kept() {
             .set_len(TOO_MUCH)
             .unwrap();
         let text = "it has more than 16777216 bytes";
-        is_refused(root, &format!("remembering failed: {name}: {text}"));
+        is_refused(root, &format!("saving failed: {name}: {text}"));
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn leases_are_not_waited_for() {
         holder.args(["-c", LEASE]).arg(&path);
         let holder = Helper::start(&mut holder, "ready").unwrap();
         let why = "another process holds a lease on it";
-        let (done, _root) = remembering(root);
+        let (done, _root) = take_snapshot(root);
         // A new file is reported by its final name.
         let name = name.trim_end_matches('~');
         let text = format!("ldconfig would block: {name}: {why}");

@@ -131,7 +131,7 @@ impl Gpus {
         Ok((Known { versions, gpus }, problems))
     }
 
-    /// Returns versions and facts.
+    /// Returns the driver's versions, and the facts about each GPU.
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`.

@@ -7,7 +7,7 @@
 pub enum Kind {
     /// `true` or `false`.
     Bool,
-    /// A text.
+    /// A string.
     Text,
     /// A list of texts.
     List,

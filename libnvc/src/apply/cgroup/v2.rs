@@ -325,7 +325,7 @@ impl AttachMode {
     }
 }
 
-/// Exposes the exchange for kernels that cannot exchange one of several programs, for tests on kernels that can.
+/// Exposes the fallback for old kernels, which cannot replace one of several programs, to tests on newer kernels.
 pub fn exchange_one_after_the_other(
     cgroup: BorrowedFd<'_>,
     from: BorrowedFd<'_>,

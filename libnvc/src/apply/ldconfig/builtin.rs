@@ -202,7 +202,7 @@ fn update_cache(
         .reach(etc.as_fd())
         .map_err(failed("open failed"))?;
     let kept = SavedFile::take(etc, reach, "ld.so.cache", image.descriptors);
-    let kept = kept.map_err(failed("remembering failed"))?;
+    let kept = kept.map_err(failed("saving failed"))?;
     let now = kept.file().ok_or(match kept.is_missing() {
         true => Errno::ENOENT,
         false => Errno::EINVAL,

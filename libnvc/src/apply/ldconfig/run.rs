@@ -140,12 +140,12 @@ impl Prepared {
         started.map_or(Ok(()), Running::finish)
     }
 
-    /// Starts the program in the container's root as the container's owner; None if it is the image's, which has none.
-    /// It can write only on the root's own mount.
+    /// Starts the program in the container's root as the container's owner. Returns None if the program belongs to the
+    /// image, and the image does not have it. It can write only on the root's own mount.
     ///
     /// Must be called by a thread that has entered the container's mount namespace, with a descriptor of the root
-    /// opened there and with its own /proc. The thread must stay until the program has ended, which is killed when its
-    /// thread ends.
+    /// opened there and with its own /proc. The thread must outlive the program, because the kernel kills the program
+    /// when this thread ends.
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: the process could not be started.

@@ -111,7 +111,7 @@ impl Snapshot {
             }
             .map_err(|errno| match errno {
                 Errno::EAGAIN => would_wait(&path.join(name), LEASE),
-                errno => failed("remembering", &path.join(name), errno),
+                errno => failed("saving", &path.join(name), errno),
             })
         };
         let cache = keep("/etc", "ld.so.cache")?;
@@ -151,7 +151,7 @@ impl Snapshot {
         let can_come_back =
             |kept: &Option<SavedFile>| kept.as_ref().is_none_or(SavedFile::can_come_back);
         let is_complete = can_come_back(&cache) && can_come_back(&notes);
-        let mut memory = Self {
+        let mut snapshot = Self {
             notes_parent: notes_parent(&root, authority)?,
             root,
             cache,
@@ -159,8 +159,8 @@ impl Snapshot {
             directories: Vec::new(),
             is_complete,
         };
-        memory.take_links(directories, descriptors, authority)?;
-        Ok(memory)
+        snapshot.take_links(directories, descriptors, authority)?;
+        Ok(snapshot)
     }
 
     /// Returns true if everything that ldconfig may change can be restored. Sockets and devices with its files' names
@@ -220,7 +220,7 @@ impl Snapshot {
                     break;
                 }
                 Err(errno) => {
-                    log::debug!("not remembering {}: {errno}", path.display());
+                    log::debug!("not saving {}: {errno}", path.display());
                     self.is_complete = false;
                 }
             }
@@ -382,7 +382,7 @@ fn is_ldconfigs(name: &OsStr, target: &OsStr) -> bool {
 
 fn copy_of_root(root: BorrowedFd<'_>) -> Result<RootDir> {
     let fd = root.try_clone_to_owned();
-    let fd = fd.map_err(|e| failed("remembering", Path::new("/"), errno_of(&e)))?;
+    let fd = fd.map_err(|e| failed("saving", Path::new("/"), errno_of(&e)))?;
     Ok(RootDir::from_fd(fd))
 }
 
@@ -396,7 +396,7 @@ fn notes_parent(root: &RootDir, authority: &Authority) -> Result<Option<(OwnedFd
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
         Err(errno) => Err(errno),
     };
-    look().map_err(|errno| failed("remembering", Path::new(NOTES_PARENT), errno))
+    look().map_err(|errno| failed("saving", Path::new(NOTES_PARENT), errno))
 }
 
 /// Removes ldconfig's auxiliary cache and the directory that ldconfig created for it.
@@ -455,7 +455,7 @@ fn would_wait(path: &Path, why: &str) -> Error {
 
 /// Describes a file that cannot be restored in bounded time.
 fn too_large(path: &Path) -> Error {
-    let text = format!("remembering failed: {}", path.display());
+    let text = format!("saving failed: {}", path.display());
     let error = Error::new(ErrorKind::LdCache, text);
     let error = error.because(format!("it has more than {} bytes", saved_file::LARGEST));
     error.hint("it is no loader cache: remove it from the image")

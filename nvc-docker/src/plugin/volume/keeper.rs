@@ -19,7 +19,7 @@ pub(crate) enum Order {
     Create(String),
     Remove(String),
     Find(String),
-    /// For a user of that name.
+    /// The volume, and the container (docker's id of the mount) that uses it.
     Mount(String, String),
     Unmount(String, String),
     List,

@@ -68,7 +68,7 @@ fn add(
         .reach(etc.as_fd())
         .map_err(failed("open failed"))?;
     let kept = SavedFile::take(etc, reach, loader.list, image.descriptors);
-    let kept = kept.map_err(failed("remembering failed"))?;
+    let kept = kept.map_err(failed("saving failed"))?;
     let mut mode = Mode::from_bits_truncate(0o644);
     let mut list = None;
     if let Some(file) = kept.file() {
