@@ -164,8 +164,9 @@ fn container(given: &arguments::Given) -> Result<Root> {
         Some(path) => state::read_file(path)?,
         None => state::read(std::io::stdin().lock())?,
     };
-    // Created files get exactly the requested modes.
-    rustix::process::umask(rustix::fs::Mode::empty());
+    // Runtimes start hooks with any umask; with 0 libnvc would make directories that every user of the container can
+    // write to.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let root = state.open_root()?;
     // From here on no path is relative to a directory that the image controls.
     rustix::process::chdir("/").map_err(|errno| Failure::of("chdir failed", "/", errno))?;

@@ -27,6 +27,11 @@ pub(crate) fn is_own(
     if of_root == of_directory || !is_first_namespace() {
         return Ok(true);
     }
+    is_on_private_tmpfs(path, directory)
+}
+
+/// Returns true if a directory below a root is on a tmpfs that the runtime mounted for this container alone.
+pub(crate) fn is_on_private_tmpfs(root: &Path, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
     let is_tmpfs = u64::try_from(fstatfs(directory)?.f_type) == Ok(TMPFS_MAGIC);
     if !is_tmpfs {
         return Ok(false);
@@ -36,9 +41,9 @@ pub(crate) fn is_own(
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     Ok(is_private(
         &String::from_utf8_lossy(&table),
-        path,
+        root,
         &device,
-        of_directory,
+        mount_id(directory)?,
     ))
 }
 

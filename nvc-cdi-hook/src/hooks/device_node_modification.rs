@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::tmpfs;
+use super::{driver_proc, tmpfs};
 use crate::arguments::Given;
 use crate::report::Report;
 use crate::root::{Root, read};
@@ -33,7 +33,20 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
     if read(target.as_fd(), LARGEST).is_ok_and(|now| now == text.as_bytes()) {
         return Ok(());
     }
-    cover(root, target.as_fd(), text.as_bytes()).map_err(failed)
+    let directory = path.parent().unwrap_or(path);
+    let below = root.find(directory)?.ok_or_else(missing)?;
+    let target = not_a_volumes(root, path, target)?;
+    let below = not_a_volumes(root, directory, below)?;
+    cover(target.as_fd(), below.as_fd(), text.as_bytes()).map_err(failed)
+}
+
+/// Returns the same descriptor, unless its file is on a volume: mounts on a shared one would appear on the host.
+fn not_a_volumes(root: &Root, path: &Path, found: OwnedFd) -> Result<OwnedFd> {
+    let failed = |errno| root.failure("stat failed", path, errno);
+    if driver_proc::is_the_drivers(path, found.as_fd()).map_err(failed)? {
+        return Ok(found);
+    }
+    root.own(path, found)
 }
 
 /// Returns the parameters for the container, if they differ from the host's.
@@ -56,9 +69,8 @@ fn changed(text: &str) -> Option<String> {
     Some(lines.map(|line| format!("{line}\n")).collect())
 }
 
-fn cover(root: &Root, target: BorrowedFd<'_>, text: &[u8]) -> Result<(), Errno> {
-    let directory = Path::new(PARAMS).parent().unwrap_or(Path::new("/"));
-    let below = root.find(directory).ok().flatten().ok_or(Errno::NOENT)?;
+/// Mounts the text over the target; `below` is the target's directory.
+fn cover(target: BorrowedFd<'_>, below: BorrowedFd<'_>, text: &[u8]) -> Result<(), Errno> {
     let tmpfs = tmpfs::new(4)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(&tmpfs, "params", flags, Mode::from_raw_mode(0o444))?;
@@ -69,7 +81,7 @@ fn cover(root: &Root, target: BorrowedFd<'_>, text: &[u8]) -> Result<(), Errno> 
     }
     drop(file);
     // Only an attached mount can be cloned.
-    tmpfs::attach(tmpfs.as_fd(), below.as_fd())?;
+    tmpfs::attach(tmpfs.as_fd(), below)?;
     let clone = restrict_and_clone(&tmpfs);
     let detached = tmpfs::detach(&tmpfs);
     let clone = clone?;

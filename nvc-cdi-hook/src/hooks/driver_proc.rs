@@ -22,7 +22,8 @@ use super::tmpfs;
 use crate::Result;
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::Root;
+use crate::root::{Root, own_name};
+use crate::volume;
 
 const DIRECTORY: &str = "/proc/driver/nvidia";
 const GPUS: &str = "/proc/driver/nvidia/gpus";
@@ -110,9 +111,8 @@ impl Shown {
             let (Some(found), majors) = (root.directory(path)?, majors(&devices, drivers)) else {
                 continue;
             };
-            let minors = minors(&found, &majors)
+            let minors = confirmed(root, &found, path, &majors)
                 .map_err(|errno| root.failure("reading failed", path, errno))?;
-            let minors = confirmed(minors, path, found.as_fd(), &majors);
             if directory == "/dev" {
                 shown.gpus = minors;
                 shown.gpus.retain(|&minor| minor < FIRST_CONTROL);
@@ -195,12 +195,6 @@ fn majors(devices: &str, drivers: &[&str]) -> Vec<u32> {
     known.filter_map(|(major, _)| major.parse().ok()).collect()
 }
 
-/// Returns the minor numbers of a directory's character devices of some drivers.
-fn minors(directory: &OwnedFd, majors: &[u32]) -> Result<HashSet<u32>, Errno> {
-    let nodes = nodes(directory, majors)?.into_iter();
-    Ok(nodes.map(|(minor, _)| minor).collect())
-}
-
 /// Returns minor numbers and names of a directory's character devices of some drivers.
 fn nodes(directory: &OwnedFd, majors: &[u32]) -> Result<Vec<(u32, CString)>, Errno> {
     let mut nodes = Vec::new();
@@ -217,42 +211,53 @@ fn nodes(directory: &OwnedFd, majors: &[u32]) -> Result<Vec<(u32, CString)>, Err
     Ok(nodes)
 }
 
-/// Returns the devices that the host confirms: it has a node with the number, and, if the container uses the host's own
-/// directory, the device rules allow opening that node.
+/// Returns the devices that the container may have: the host has a node with the number if it has any, and, unless the
+/// runtime made the container's nodes, the device rules allow opening the container's.
 fn confirmed(
-    minors: HashSet<u32>,
+    root: &Root,
+    found: &OwnedFd,
     path: &Path,
-    found: BorrowedFd<'_>,
     majors: &[u32],
-) -> HashSet<u32> {
+) -> Result<HashSet<u32>, Errno> {
+    let mut shown = nodes(found, majors)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(host) = open(path, flags, Mode::empty()) else {
-        return minors;
-    };
-    let nodes = nodes(&host, majors).unwrap_or_default();
+    let host = open(path, flags, Mode::empty()).ok();
+    // A volume, which the engine may have filled from the image, can have any nodes; the host's /dev has all.
+    let is_made = volume::is_on_private_tmpfs(root.path(), found.as_fd())?;
+    let of_host = host.and_then(|host| nodes(&host, majors).ok());
     // The nodes may be in the tree of a driver container.
-    if nodes.is_empty() {
-        return minors;
+    if let Some(of_host) = of_host.filter(|nodes| !nodes.is_empty()) {
+        shown.retain(|(minor, _)| of_host.iter().any(|(host, _)| host == minor));
     }
-    let is_hosts = fstat(&host).is_ok_and(|host| {
-        fstat(found).is_ok_and(|found| found.st_dev == host.st_dev && found.st_ino == host.st_ino)
-    });
-    let may_open = |name: &CString| {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        !matches!(
-            openat(&host, name.as_c_str(), flags, Mode::empty()),
-            Err(Errno::PERM | Errno::ACCESS)
-        )
-    };
-    let allowed = nodes
-        .into_iter()
-        .filter(|(minor, _)| minors.contains(minor))
-        .filter(|(_, name)| !is_hosts || may_open(name));
-    allowed.map(|(minor, _)| minor).collect()
+    // Opening a GPU can take seconds, so each is opened once however many nodes it has.
+    let mut allowed = HashSet::new();
+    for (minor, name) in shown {
+        if !allowed.contains(&minor) && (is_made || may_open(found, &name, majors, minor)) {
+            allowed.insert(minor);
+        }
+    }
+    Ok(allowed)
 }
 
-/// Returns true if a directory of the container is the driver's own: on procfs, or identical to the host's.
-fn is_the_drivers(path: &Path, target: BorrowedFd<'_>) -> Result<bool, Errno> {
+/// Returns true if the device rules allow opening a node. It is opened by reference and checked first: the image may
+/// exchange it for another device.
+fn may_open(directory: &OwnedFd, name: &CString, majors: &[u32], of: u32) -> bool {
+    let by_reference = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(node) = openat(directory, name.as_c_str(), by_reference, Mode::empty()) else {
+        return false;
+    };
+    let is_it = fstat(&node).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && majors.contains(&major(stat.st_rdev))
+            && minor(stat.st_rdev) == of
+    });
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = || open(own_name(node.as_fd()), flags, Mode::empty());
+    is_it && !matches!(opened(), Err(Errno::PERM | Errno::ACCESS))
+}
+
+/// Returns true if a file of the container is the driver's own: on procfs, or identical to the host's.
+pub(super) fn is_the_drivers(path: &Path, target: BorrowedFd<'_>) -> Result<bool, Errno> {
     let kind = u64::try_from(fstatfs(target)?.f_type).unwrap_or_default();
     let (own, host) = (fstat(target)?, rustix::fs::stat(path));
     let is_same = host.is_ok_and(|host| (host.st_dev, host.st_ino) == (own.st_dev, own.st_ino));

@@ -37,6 +37,15 @@ fn main() -> ExitCode {
             named("volumes_stay", runtimes::volumes_stay),
             named("device_rules_count", runtimes::device_rules_count),
             named(
+                "nodes_on_a_volume",
+                runtimes::nodes_on_a_volume_count_by_device_rules,
+            ),
+            named("a_shared_volume_stays", runtimes::a_shared_volume_stays),
+            named(
+                "made_directories",
+                runtimes::made_directories_are_not_writable_by_all,
+            ),
+            named(
                 "a_masked_directory_stays",
                 runtimes::a_masked_directory_stays,
             ),

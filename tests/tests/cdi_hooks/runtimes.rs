@@ -1,7 +1,7 @@
 //! Tests hooks under real runtimes: live specifications, undo, read-only roots, volumes, masks.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nvc_testkit::cli::{self, Outcome, Run};
 use nvc_testkit::driver;
@@ -279,6 +279,109 @@ pub(super) fn device_rules_count(runtime: &str) {
             };
             bundle.config["process"]["args"][2] = "ls /proc/driver/nvidia/gpus".into();
             assert_eq!(bundle.succeeds(runtime), shown, "{hook:?}");
+        }
+    }
+}
+
+/// A directory that the engine fills from the image (`VOLUME /dev`) has the image's nodes.
+pub(super) fn nodes_on_a_volume_count_by_device_rules(runtime: &str) {
+    for hook in [
+        words("filter-driver-proc"),
+        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+    ] {
+        for hosts_have_nodes in [false, true] {
+            let mut bundle = Bundle::new(std::slice::from_ref(&hook));
+            let (volume, dev) = (bundle.scratch.join("volume"), bundle.scratch.join("dev"));
+            fs::create_dir(&volume).unwrap();
+            fs::create_dir(&dev).unwrap();
+            let nodes = machine::driver().path("/dev");
+            let (volume, dev, nodes) = (volume.display(), dev.display(), nodes.display());
+            bundle.before = format!(
+                "mknod {volume}/nvidia0 c 195 0 && mknod {volume}/nvidia1 c 195 1 && mknod -m 666 {volume}/null c 1 3"
+            );
+            if hosts_have_nodes {
+                bundle.before += &format!(
+                    " && mount -t tmpfs tmpfs {dev} && cp -a /dev/null /dev/zero /dev/urandom /dev/full /dev/random /dev/tty {nodes}/nvidia* {dev} && mount --bind {dev} /dev"
+                );
+            }
+            bundle.config["mounts"][1] = json!({ "destination": "/dev", "type": "bind", "source": volume.to_string(), "options": ["rbind"] });
+            let nvidia = |minor: i64| json!({ "allow": true, "type": "c", "major": 195, "minor": minor, "access": "rwm" });
+            bundle.config["linux"]["resources"] =
+                json!({ "devices": [{ "allow": false, "access": "rwm" }, nvidia(0), nvidia(255)] });
+            bundle.config["process"]["args"][2] = "ls /proc/driver/nvidia/gpus".into();
+            assert_eq!(
+                bundle.succeeds(runtime),
+                "0000:3b:00.0\n",
+                "{hook:?}, nodes on the host: {hosts_have_nodes}"
+            );
+        }
+    }
+}
+
+/// The image leads to a volume that is shared with the host; the runtime's namespace stands for the host's.
+pub(super) fn a_shared_volume_stays(runtime: &str) {
+    let driver = machine::driver().root().display().to_string();
+    for hook in [
+        words("disable-device-node-modification"),
+        words("filter-driver-proc"),
+        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+        live(&driver),
+    ] {
+        for path in ["proc", "etc"] {
+            let mut bundle = Bundle::new(std::slice::from_ref(&hook));
+            let (volume, place) = (bundle.scratch.join("volume"), bundle.root().join(path));
+            fs::create_dir_all(volume.join("driver/nvidia/gpus")).unwrap();
+            fs::write(
+                volume.join("driver/nvidia/params"),
+                "ModifyDeviceFiles: 1\n",
+            )
+            .unwrap();
+            let before = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
+            fs::rename(&place, bundle.root().join("moved")).unwrap();
+            std::os::unix::fs::symlink("vol", &place).unwrap();
+            let mount = |place: &str, source: &Path, option: &str| json!({ "destination": place, "type": "bind", "source": source, "options": ["rbind", option] });
+            let shared = mount("/vol", &volume, "rshared");
+            bundle.config["mounts"].as_array_mut().unwrap().push(shared);
+            if path == "proc" {
+                // Runtimes refuse most images whose /proc is a link; here they mount no procfs.
+                bundle.config["mounts"].as_array_mut().unwrap().remove(0);
+            }
+            let out = bundle.scratch.join("mounts");
+            bundle.before = format!(
+                "mount --bind {0} {0} && mount --make-shared {0}; (cd \"$1\" && \"$0\" --root \"$2\" run \"$3\"); \
+                 grep -c {0} /proc/self/mountinfo > {1}; exit 0",
+                volume.display(),
+                out.display()
+            );
+            let outcome = bundle.run(runtime);
+            let mounts = fs::read_to_string(&out).unwrap();
+            assert_eq!(mounts, "1\n", "{hook:?} {path} {outcome:#?}");
+            let after = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
+            assert_eq!(after.changes_since(&before), Vec::<String>::new());
+        }
+    }
+}
+
+/// What hooks make in the container can be written by its root only, whatever umask the runtime starts them with.
+pub(super) fn made_directories_are_not_writable_by_all(runtime: &str) {
+    for hook in [
+        live(&machine::driver().root().display().to_string()),
+        words("merged --version=1 --link a::/usr/share/new/a --update-application-profile"),
+        words("create-symlinks --link a::/usr/share/new/a"),
+    ] {
+        for mask in ["000", "077"] {
+            let mut bundle = Bundle::new(std::slice::from_ref(&hook));
+            bundle.before = format!("umask {mask}");
+            bundle.config["process"]["args"][2] = "true".into();
+            bundle.succeeds(runtime);
+            let found = |rest: &[&str]| {
+                let run = Run::other("find").args([bundle.root()]);
+                run.args(rest).outcome().unwrap().stdout
+            };
+            let open = found(&["-perm", "-2", "!", "-type", "l", "!", "-name", "tmp"]);
+            assert_eq!(open, "", "{hook:?}, umask {mask}");
+            let closed = found(&["-path", "*/usr/share*", "-type", "d", "!", "-perm", "-555"]);
+            assert_eq!(closed, "", "{hook:?}, umask {mask}");
         }
     }
 }
