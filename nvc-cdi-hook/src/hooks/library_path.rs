@@ -76,7 +76,7 @@ impl Image {
             compat: CudaCompatMode::Disabled,
             device_cgroup: false,
         });
-        found.map(Self).map_err(failure)
+        found.map(Self).map_err(|error| failure(&error))
     }
 
     /// Applies a plan to the image, all or nothing.
@@ -100,8 +100,8 @@ impl Image {
             placed: &placed,
             ..ApplyOptions::default()
         };
-        let host = DriverRoot::open(Path::new("/")).map_err(failure)?;
-        let done = apply(intents, &host, &self.0, options).map_err(failure)?;
+        let host = DriverRoot::open(Path::new("/")).map_err(|error| failure(&error))?;
+        let done = apply(intents, &host, &self.0, options).map_err(|error| failure(&error))?;
         for skipped in done.skipped {
             report.warning(&skipped.message());
         }
@@ -109,7 +109,7 @@ impl Image {
     }
 }
 
-fn failure(error: libnvc::Error) -> Failure {
+fn failure(error: &libnvc::Error) -> Failure {
     Failure::new(error.message())
 }
 

@@ -122,7 +122,7 @@ fn intents(given: &Given, root: &Root, report: &mut Report) -> Result<Vec<Intent
     }
     if given.flag("update-application-profile") {
         let minors = application_profile::minors_of(root)?;
-        let profile = (!minors.is_empty()).then(|| What::EglProfile(EglProfile { minors }));
+        let profile = (!minors.is_empty()).then_some(What::EglProfile(EglProfile { minors }));
         intents.extend(profile.map(Intent::best_effort));
     }
     Ok(intents)
