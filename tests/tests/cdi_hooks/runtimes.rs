@@ -342,6 +342,8 @@ pub(super) fn a_shared_volume_stays(runtime: &str) {
             let mount = |place: &str, source: &Path, option: &str| json!({ "destination": place, "type": "bind", "source": source, "options": ["rbind", option] });
             let shared = mount("/vol", &volume, "rshared");
             bundle.config["mounts"].as_array_mut().unwrap().push(shared);
+            // As engines do for such a volume.
+            bundle.config["linux"]["rootfsPropagation"] = "rshared".into();
             if path == "proc" {
                 // Runtimes refuse most images whose /proc is a link; here they mount no procfs.
                 bundle.config["mounts"].as_array_mut().unwrap().remove(0);
