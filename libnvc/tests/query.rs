@@ -89,6 +89,7 @@ fn with_root() -> Vec<(&'static str, Test)> {
         ("crash_in_init", crash_in_init),
         ("crash_later", crash_later),
         ("exit_later", exit_later),
+        ("processors_stay_as_they_are", processors_stay_as_they_are),
         ("hang_in_init", hang_in_init),
         ("hang_later", hang_later),
         ("init_fails", init_fails),

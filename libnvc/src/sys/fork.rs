@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use nix::errno::Errno;
+use nix::sched::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::unistd::{ForkResult, Pid};
 
@@ -39,11 +40,29 @@ pub(crate) fn copy_of_this_process(
     // SAFETY: the process has one thread, so no other thread can hold a lock that would stay locked in the child.
     let forked = match unsafe { nix::unistd::fork() } {
         Ok(ForkResult::Child) => copy(stdio, environment, run),
-        Ok(ForkResult::Parent { child }) => Ok(Some(child)),
+        Ok(ForkResult::Parent { child }) => {
+            // If this fails, the child merely starts later.
+            let _ = move_elsewhere(child);
+            Ok(Some(child))
+        }
         Err(errno) => Err(errno),
     };
     mask.thread_set_mask()?;
     forked
+}
+
+/// Moves a new process to another CPU than the caller's.
+///
+/// A kernel may leave the child queued on this CPU until the caller sleeps (a virtual machine's that packs tasks), and
+/// then the two take turns instead of running in parallel.
+fn move_elsewhere(process: Pid) -> Result<(), Errno> {
+    let allowed = sched_getaffinity(process)?;
+    let mut others = allowed;
+    others.unset(sched_getcpu()?)?;
+    // Fails if there is no other CPU.
+    sched_setaffinity(process, &others)?;
+    // The process has moved; the scheduler may place it freely from now on.
+    sched_setaffinity(process, &allowed)
 }
 
 /// Runs in the child. Nothing unwinds out of a function with this ABI: a panic aborts the process.

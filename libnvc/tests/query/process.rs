@@ -160,6 +160,25 @@ pub(crate) fn dropping_ends_the_process() -> Outcome {
     ensure(!Path::new(&format!("/proc/{pid}")).exists(), "not reaped")
 }
 
+/// A fork starts on another CPU, and keeps its caller's affinity.
+pub(crate) fn processors_stay_as_they_are() -> Outcome {
+    let root = Root::new(&[HANG_IN_INIT]);
+    let query = start(&root.request());
+    let allowed = |process: &str| {
+        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("Cpus_allowed:"));
+        line.map(str::to_owned).ok_or("no such line".into())
+    };
+    let (theirs, ours): (Result<String, Failed>, _) =
+        (allowed(&root.pid().to_string()), allowed("self"));
+    let (theirs, ours) = (theirs?, ours?);
+    ensure(theirs == ours, format!("{theirs}, and not {ours}"))?;
+    drop(query);
+    Ok(())
+}
+
 pub(crate) fn killing_the_caller_ends_the_process() -> Outcome {
     // Each guard alone as well.
     for guards in [

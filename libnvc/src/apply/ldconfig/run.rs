@@ -134,7 +134,7 @@ impl Prepared {
     /// Runs the program in the container's root as the container's owner, and waits for it.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start) and [`finish`](Running::finish).
+    /// Those of [`start`](Self::start) and `Running::finish`.
     pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
         let started = self.start(rootfs, owner_uid, owner_gid)?;
         started.map_or(Ok(()), Running::finish)
