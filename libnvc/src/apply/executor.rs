@@ -121,9 +121,9 @@ fn all_steps(
     for task in work.tasks {
         attempts.make(task, &mut tree, journal)?;
     }
-    let early = begin_early(work.cache, &tree, container, descriptors, journal)?;
+    let update = start_update(work.cache, &tree, container, descriptors, journal)?;
     let mut meanwhile = Vec::new();
-    for task in work.further {
+    for task in work.after_cache {
         let mounted = match &task.deed {
             Deed::Bind { source, at } => Some((task.intent, *at, source.identity)),
             _ => None,
@@ -136,7 +136,7 @@ fn all_steps(
     if let Some(rules) = work.devices {
         allow(&rules, &given_up, journal)?;
     }
-    match finish_update(early, &tree, container, descriptors, journal) {
+    match finish_update(update, &tree, container, descriptors, journal) {
         // Nothing can have been changed either.
         Err(error) if is_read_only => given_up.reasons.push(error),
         done => done?,
@@ -229,15 +229,15 @@ fn allow(rules: &DeviceRules, given_up: &GivenUp, journal: &mut Journal<'_>) -> 
 
 /// Waits for the update of the library path, or runs it.
 fn finish_update(
-    early: Early<'_>,
+    update: Update<'_>,
     tree: &Tree<'_>,
     container: &Container,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
-    match early {
-        Early::Begun(ldconfig) => ldconfig.map_or(Ok(()), Running::finish),
-        Early::Not(Some(CacheUpdate::Builtin(loader, news))) => {
+    match update {
+        Update::Started(ldconfig) => ldconfig.map_or(Ok(()), Running::finish),
+        Update::Pending(Some(CacheUpdate::Builtin(loader, news))) => {
             log_update(container);
             let image = Image {
                 root: &tree.root,
@@ -246,13 +246,13 @@ fn finish_update(
             let layout = &container.image.layout;
             builtin::update(image, &tree.authority, loader, layout, &news, journal)
         }
-        Early::Not(Some(CacheUpdate::Run(ldconfig, directories))) => {
+        Update::Pending(Some(CacheUpdate::Run(ldconfig, directories))) => {
             let snapshot = take_snapshot(tree, descriptors, directories)?;
             let ldconfig =
                 start_ldconfig(&ldconfig, snapshot, tree, container, descriptors, journal)?;
             ldconfig.map_or(Ok(()), Running::finish)
         }
-        Early::Not(None) => Ok(()),
+        Update::Pending(None) => Ok(()),
     }
 }
 
@@ -269,30 +269,30 @@ impl Marks {
     }
 }
 
-/// State of an ldconfig that may run in parallel with the last steps.
-enum Early<'a> {
-    /// It has been started, if there is one.
-    Begun(Option<Running>),
-    /// The update, if any, runs after them.
-    Not(Option<CacheUpdate<'a>>),
+/// State of the loader cache's update, which may run in parallel with the last steps.
+enum Update<'a> {
+    /// ldconfig has been started; None if the image has none.
+    Started(Option<Running>),
+    /// The update, if any, runs after the last steps.
+    Pending(Option<CacheUpdate<'a>>),
 }
 
 /// Starts ldconfig if everything that it may change can be restored, because any remaining step can fail.
-fn begin_early<'a>(
+fn start_update<'a>(
     update: Option<CacheUpdate<'a>>,
     tree: &Tree<'_>,
     container: &Container,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
-) -> Result<Early<'a>> {
+) -> Result<Update<'a>> {
     let Some(CacheUpdate::Run(ldconfig, directories)) = &update else {
-        return Ok(Early::Not(update));
+        return Ok(Update::Pending(update));
     };
     let snapshot = take_snapshot(tree, descriptors, directories)?;
     if !snapshot.is_complete() {
-        return Ok(Early::Not(update));
+        return Ok(Update::Pending(update));
     }
-    start_ldconfig(ldconfig, snapshot, tree, container, descriptors, journal).map(Early::Begun)
+    start_ldconfig(ldconfig, snapshot, tree, container, descriptors, journal).map(Update::Started)
 }
 
 fn take_snapshot(

@@ -38,7 +38,7 @@ pub(super) struct PreparedPlan<'a> {
     pub(super) tasks: Vec<Task<'a>>,
     pub(super) cache: Option<CacheUpdate<'a>>,
     /// Those on which the update does not depend: devices, sockets, procfs. They need not wait for it.
-    pub(super) further: Vec<Task<'a>>,
+    pub(super) after_cache: Vec<Task<'a>>,
     /// All together, so that each device program is replaced once.
     pub(super) devices: Option<DeviceRules>,
     /// Skipped best-effort intents.
@@ -139,7 +139,7 @@ impl<'a> Preparation<'a, '_> {
         let mut work = PreparedPlan {
             tasks: Vec::with_capacity(self.steps.len()),
             cache: None,
-            further: Vec::new(),
+            after_cache: Vec::new(),
             devices: None,
             given_up: GivenUp::default(),
         };
@@ -174,7 +174,7 @@ impl<'a> Preparation<'a, '_> {
                 before_cache = work.tasks.len();
             }
         }
-        work.further = work.tasks.split_off(before_cache);
+        work.after_cache = work.tasks.split_off(before_cache);
         if let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) {
             let directory = self.container.open_device_cgroup(cgroup)?;
             let (version, name) = (cgroup.version, cgroup.directory.clone());
