@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use libnvc::debuglog::printable;
 use nvc_toolkit::config::{Config, lookup};
 use nvc_toolkit::image::{self, Devices, Policy, Request};
 use nvc_toolkit::mode::{self, Mode, Setting};
@@ -89,8 +90,9 @@ fn say_mode(config: &Config, request: &Request) -> Result<(), String> {
         Devices::None => "no GPU".to_owned(),
         some => some.names().join(","),
     };
-    let by = &request.origin;
-    eprintln!("{}: devices {names} by {by}; {said}", crate::NAME);
+    let line = format!("devices {names} by {}; {said}", request.origin);
+    // Names come from the image's environment: they must not forge lines.
+    eprintln!("{}: {}", crate::NAME, printable(&line));
     Ok(())
 }
 
