@@ -27,6 +27,7 @@ mod lock;
 pub(crate) mod mount;
 mod opened;
 mod prepare;
+mod reach;
 mod saved_file;
 mod steps;
 

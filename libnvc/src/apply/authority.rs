@@ -9,18 +9,18 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, fstatat, major, minor};
+use nix::fcntl::AtFlags;
+use nix::sys::stat::{fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::apply::mount::table;
-use crate::apply::opened::OpenDirectory;
+use crate::apply::opened::{OpenDirectory, mount_id, open_sibling};
+use crate::apply::reach::Reach;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
@@ -33,17 +33,6 @@ const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// Mount points at which runtimes, or an earlier call of ours, mount a tmpfs for one container alone.
 const PLACES: [&str; 5] = ["/dev", "/run", "/proc", "/proc/driver/nvidia", "/tmp"];
-
-/// The privileges for creating files on a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// The caller's.
-    Full,
-    /// Those of the container's owner without any capability.
-    AsOwner,
-    /// No file may be created.
-    Nothing,
-}
 
 /// The files that may be created on mounts that are neither the root's nor a tmpfs for the container alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,58 +340,6 @@ impl Authority {
 const HINT: &str = "on a volume nothing is made with more rights than the container's own root has there: \
      mount the volume elsewhere, or put onto it what is missing";
 
-impl Reach {
-    /// Runs an action with these privileges.
-    pub(super) fn act<T>(self, action: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-        match self {
-            Self::Full => action(),
-            Self::AsOwner => {
-                let _lowered = Lowered::now()?;
-                action()
-            }
-            Self::Nothing => Err(Errno::EPERM),
-        }
-    }
-}
-
-/// Capabilities that override owners and modes of files.
-const OVER_FILES: [Capability; 8] = [
-    Capability::CAP_CHOWN,
-    Capability::CAP_DAC_OVERRIDE,
-    Capability::CAP_DAC_READ_SEARCH,
-    Capability::CAP_FOWNER,
-    Capability::CAP_FSETID,
-    Capability::CAP_LINUX_IMMUTABLE,
-    Capability::CAP_MKNOD,
-    Capability::CAP_SYS_RESOURCE,
-];
-
-/// While this guard exists, this thread's file capabilities are not effective; other threads are not affected.
-struct Lowered(CapsHashSet);
-
-impl Lowered {
-    fn now() -> Result<Self, Errno> {
-        let failed = |_| Errno::EPERM;
-        let before = caps::read(None, CapSet::Effective).map_err(failed)?;
-        let lowered = before
-            .iter()
-            .filter(|capability| !OVER_FILES.contains(capability))
-            .copied()
-            .collect();
-        caps::set(None, CapSet::Effective, &lowered).map_err(failed)?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Lowered {
-    fn drop(&mut self) {
-        // They are still permitted, so this cannot fail.
-        if let Err(error) = caps::set(None, CapSet::Effective, &self.0) {
-            log::warn!("capabilities stay lowered: {error}");
-        }
-    }
-}
-
 /// Drops the calling thread's supplementary groups, which could have permissions that the container's owner lacks.
 /// Returns false if the thread has groups but may not drop them.
 pub(super) fn drop_groups(group: u32) -> bool {
@@ -410,29 +347,6 @@ pub(super) fn drop_groups(group: u32) -> bool {
         Ok(()) => true,
         Err(_) => nix::unistd::getgroups().is_ok_and(|groups| groups.is_empty()),
     }
-}
-
-/// Returns the id of the mount that a descriptor is on.
-pub(super) fn mount_id(fd: BorrowedFd<'_>, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
-    if let Some(id) = mount::place(fd)?.id {
-        return Ok(id);
-    }
-    // Before Linux 5.8.
-    let info = open_sibling(descriptors, &format!("fdinfo/{}", fd.as_raw_fd()))?;
-    let info = read_file::read(File::from(info), u64::MAX)?;
-    let mut lines = info.split(|byte| *byte == b'\n');
-    let id = lines.find_map(|line| {
-        let text = std::str::from_utf8(line.strip_prefix(b"mnt_id:")?);
-        text.ok()?.trim().parse().ok()
-    });
-    id.ok_or(Errno::ENOSYS)
-}
-
-/// Opens a file beside this thread's `fd` directory in /proc.
-fn open_sibling(descriptors: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let name = format!("../{name}");
-    openat(descriptors, name.as_str(), flags, Mode::empty())
 }
 
 fn is_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {

@@ -14,9 +14,9 @@ use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
-use crate::apply::authority::Reach;
 use crate::apply::mount::legacy;
 use crate::apply::opened::OpenDirectory;
+use crate::apply::reach::Reach;
 use crate::error::Error;
 use crate::inroot;
 use crate::sys::descriptors;

@@ -14,9 +14,10 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, Mode, fstat};
 
-use crate::apply::authority::{Authority, Reach};
+use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
 use crate::apply::opened::OpenDirectory;
+use crate::apply::reach::Reach;
 use crate::apply::saved_file::SavedFile;
 use crate::container::Layout;
 use crate::directory;

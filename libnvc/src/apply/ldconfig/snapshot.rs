@@ -18,7 +18,8 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
-use crate::apply::authority::{Authority, Reach};
+use crate::apply::authority::Authority;
+use crate::apply::reach::Reach;
 use crate::apply::saved_file::{self, SavedFile};
 use crate::directory;
 use crate::error::{Error, ErrorKind, Result, errno_of};

@@ -10,11 +10,11 @@ use nix::fcntl::{OFlag, openat};
 use nix::mount::MsFlags;
 use nix::sys::stat::Mode;
 
-use crate::apply::authority;
 use crate::apply::journal::Journal;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::Target;
+use crate::apply::opened;
 use crate::error::{Error, Result};
 use crate::inroot;
 use crate::read_file;
@@ -187,7 +187,7 @@ impl<'a> Attacher<'a> {
 
     /// Returns the id of the mount that a descriptor is on.
     pub(in crate::apply) fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-        authority::mount_id(fd, self.descriptors.as_fd())
+        opened::mount_id(fd, self.descriptors.as_fd())
     }
 
     /// Reads a file beside this thread's `fd` directory in /proc.

@@ -17,9 +17,10 @@ use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, mkdirat};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
-use crate::apply::authority::{Authority, Reach};
+use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
 use crate::apply::opened::OpenDirectory;
+use crate::apply::reach::Reach;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir, kind};

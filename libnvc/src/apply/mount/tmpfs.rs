@@ -12,11 +12,11 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::SFlag;
 use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
 
-use crate::apply::authority::Reach;
 use crate::apply::journal::Journal;
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::legacy;
 use crate::apply::mount::target::{Target, Tree, open_child};
+use crate::apply::reach::Reach;
 use crate::apply::steps::TmpfsFile;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, kind};

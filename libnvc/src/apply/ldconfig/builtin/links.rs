@@ -13,8 +13,8 @@ use nix::unistd::symlinkat;
 
 use super::Directory;
 use super::search::{self, Library};
-use crate::apply::authority::Reach;
 use crate::apply::journal::Journal;
+use crate::apply::reach::Reach;
 use crate::apply::saved_file;
 use crate::error::Error;
 use crate::inroot::{self, Image, identity};

@@ -11,8 +11,9 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 
 use super::failure;
-use crate::apply::authority::{Authority, Reach};
+use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
+use crate::apply::reach::Reach;
 use crate::apply::saved_file::{self, SavedFile};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 
