@@ -226,10 +226,11 @@ impl Run {
     }
 }
 
-/// Kills the processes of a process group and returns their names. An ending helper gets half a second.
+/// Kills the processes of a process group and returns their names. An ending helper gets three seconds: a busy machine
+/// takes long to tear down the namespaces of a killed ldconfig.
 fn end_group(group: u32) -> Vec<String> {
     let mut members = Vec::new();
-    for _ in 0..50 {
+    for _ in 0..300 {
         members = group_members(group);
         if members.is_empty() {
             return Vec::new();
