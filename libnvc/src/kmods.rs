@@ -233,7 +233,7 @@ impl Loader<'_> {
 }
 
 /// Returns true in a user namespace other than the initial one, which may neither load modules nor create device nodes.
-fn in_user_namespace() -> bool {
+pub fn in_user_namespace() -> bool {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).ok();
     is_user_namespace(
         read("uid_map").as_deref(),

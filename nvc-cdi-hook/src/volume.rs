@@ -8,13 +8,12 @@
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use libnvc::kmods::in_user_namespace;
 use rustix::fs::{AtFlags, StatxFlags, fstat, fstatfs, major, minor, statx};
 use rustix::io::Errno;
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const OWN: [&str; 3] = ["dev", "run", "tmp"];
-/// Content of uid_map in the initial user namespace.
-const ALL_IDS: [&str; 3] = ["0", "0", "4294967295"];
 
 /// Returns true if files may be created in a directory below a root.
 pub(crate) fn is_own(
@@ -24,7 +23,7 @@ pub(crate) fn is_own(
 ) -> Result<bool, Errno> {
     let of_root = mount_id(root)?;
     let of_directory = mount_id(directory)?;
-    if of_root == of_directory || !is_first_namespace() {
+    if of_root == of_directory || in_user_namespace() {
         return Ok(true);
     }
     is_on_private_tmpfs(path, directory)
@@ -74,11 +73,6 @@ fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let knows = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
     let device = (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor);
     Ok(if knows { found.stx_mnt_id } else { device })
-}
-
-fn is_first_namespace() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    map.split_whitespace().eq(ALL_IDS)
 }
 
 #[cfg(test)]

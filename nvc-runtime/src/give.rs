@@ -4,8 +4,7 @@
 //! is not in the host's /dev this would be another device or fail, so it becomes an explicit bind mount with a device
 //! rule.
 
-use std::fs;
-
+use libnvc::kmods::in_user_namespace;
 use nvc_toolkit::cdi::{DeviceNode, Edits, Mount};
 use nvc_toolkit::nodes;
 use nvc_toolkit::oci::edits;
@@ -15,13 +14,10 @@ use serde_json::{Value, json};
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
-/// Content of /proc/self/uid_map in the initial user namespace.
-const EVERYBODY: [&str; 3] = ["0", "0", "4294967295"];
-
 /// Applies the edits to a container.
 pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<(), String> {
     let mut bound = Vec::new();
-    if has_user_namespace(spec.value()) || !is_host_namespace() {
+    if has_user_namespace(spec.value()) || in_user_namespace() {
         for part in all.iter_mut() {
             bound.extend(bind(part));
         }
@@ -72,12 +68,6 @@ fn has_user_namespace(spec: &Value) -> bool {
     let namespaces = spec["linux"]["namespaces"].as_array();
     let mut all = namespaces.into_iter().flatten();
     all.any(|namespace| namespace["type"] == "user")
-}
-
-/// Returns true if this process is in the initial user namespace.
-fn is_host_namespace() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    map.is_empty() || map.split_whitespace().eq(EVERYBODY)
 }
 
 #[cfg(test)]
