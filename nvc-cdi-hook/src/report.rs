@@ -7,6 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Length limit of the output: engines put it into one error message.
 const LONGEST: usize = 4096;
 
+/// Limit of lines for the system's log: an image must not fill it.
+const MOST_LOGGED: u32 = 32;
+
 /// Level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
@@ -24,11 +27,16 @@ pub enum Verbosity {
 pub struct Report {
     verbosity: Verbosity,
     said: usize,
+    logged: u32,
 }
 
 impl Report {
     pub(crate) fn new(verbosity: Verbosity) -> Self {
-        Self { verbosity, said: 0 }
+        Self {
+            verbosity,
+            said: 0,
+            logged: 0,
+        }
     }
 
     pub(crate) fn debug(&mut self) {
@@ -55,13 +63,20 @@ impl Report {
     pub(crate) fn warning(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
             self.say("warning", text);
-            to_system_log(4, text);
+            self.log(4, text);
         }
     }
 
     pub(crate) fn error(&mut self, text: &str) {
         self.say("error", text);
-        to_system_log(3, text);
+        self.log(3, text);
+    }
+
+    fn log(&mut self, severity: u8, text: &str) {
+        if self.logged < MOST_LOGGED {
+            self.logged += 1;
+            to_system_log(severity, text);
+        }
     }
 
     fn say(&mut self, level: &str, text: &str) {
@@ -128,7 +143,16 @@ fn date(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::date;
+    use super::{MOST_LOGGED, Report, Verbosity, date};
+
+    #[test]
+    fn the_log_has_a_limit() {
+        let mut report = Report::new(Verbosity::Normal);
+        for _ in 0..100 {
+            report.log(4, "x");
+        }
+        assert_eq!(report.logged, MOST_LOGGED);
+    }
 
     #[test]
     fn dates_are_right() {

@@ -1,6 +1,7 @@
 //! Works below a container's root by descriptor, so that nothing in it can escape it.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -8,12 +9,15 @@ use std::path::{Component, Path, PathBuf};
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fchmod, fstat,
-    fstatvfs, linkat, open, openat, readlinkat, renameat, statx, symlinkat, unlinkat,
+    fstatvfs, linkat, mkdirat, open, openat, readlinkat, renameat, statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 
 use crate::{Failure, Result, volume};
+
+/// Number of names read in a directory of the image, which can have any number.
+pub(crate) const MOST_NAMES: usize = 1 << 16;
 
 /// Number of names tried for a temporary file.
 const TRIES: u32 = 100;
@@ -159,19 +163,30 @@ impl Root {
     }
 
     /// Opens a directory for creating files; creates missing components with this mode.
+    ///
+    /// They are created by descriptor, one by one: by name, a process that exchanges a link on a volume could have them
+    /// created there.
     pub(crate) fn make_directories(&self, path: &Path, mode: u32) -> Result<OwnedFd> {
-        use std::os::unix::fs::PermissionsExt;
-        if let Ok(handle) = self.root.resolve(path) {
-            return self.own(path, handle.into());
+        let failed = |errno| self.failure("mkdir failed", path, errno);
+        let found = path.ancestors().find_map(|above| {
+            let handle = self.root.resolve(above).ok()?;
+            Some((OwnedFd::from(handle), path.strip_prefix(above).ok()?))
+        });
+        let (found, missing) = found.ok_or_else(|| failed(Errno::NOENT))?;
+        let mut directory = self.own(path, found)?;
+        for part in missing.components() {
+            let Component::Normal(name) = part else {
+                return Err(failed(Errno::NOENT));
+            };
+            match mkdirat(&directory, name, Mode::from_raw_mode(mode)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let made = openat(&directory, name, flags, Mode::empty()).map_err(failed)?;
+            directory = self.own(path, made)?;
         }
-        let mut above = path.ancestors().skip(1);
-        if let Some(found) = above.find_map(|above| self.root.resolve(above).ok()) {
-            self.own(path, found.into())?;
-        }
-        let permissions = std::fs::Permissions::from_mode(mode);
-        let made = self.root.mkdir_all(path, &permissions);
-        let made = made.map_err(|error| self.failure("mkdir failed", path, errno(&error)))?;
-        self.own(path, made.into())
+        Ok(directory)
     }
 
     /// Returns the same descriptor, if its file belongs to the container rather than a volume.
@@ -296,16 +311,24 @@ pub(crate) fn own_name(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Reads a regular file that was opened by reference: opening a device could have side effects.
-pub(crate) fn read(fd: BorrowedFd<'_>, limit: u64) -> Result<Vec<u8>, Errno> {
-    use std::io::Read;
+/// Opens a regular file that was opened by reference: opening a device could have side effects, and so could reading a
+/// file that the kernel generates.
+pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<File, Errno> {
     if FileType::from_raw_mode(fstat(fd)?.st_mode) != FileType::RegularFile {
         return Err(Errno::INVAL);
     }
+    if libnvc::is_kernel_file(fd) {
+        return Err(Errno::OPNOTSUPP);
+    }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = std::fs::File::from(open(own_name(fd), flags, Mode::empty())?);
+    open(own_name(fd), flags, Mode::empty()).map(File::from)
+}
+
+/// Reads such a file, up to a limit.
+pub(crate) fn read(fd: BorrowedFd<'_>, limit: u64) -> Result<Vec<u8>, Errno> {
+    use std::io::Read;
     let mut bytes = Vec::new();
-    let read = file.take(limit).read_to_end(&mut bytes);
+    let read = reopen(fd)?.take(limit).read_to_end(&mut bytes);
     read.map_err(|error| {
         error
             .raw_os_error()

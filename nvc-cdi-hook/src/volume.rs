@@ -67,7 +67,7 @@ fn is_private(table: &str, root: &Path, device: &str, id: u64) -> bool {
 }
 
 /// Returns the mount id; before Linux 5.8, the device number.
-fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub(crate) fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let found = statx(fd, "", AtFlags::EMPTY_PATH, flags)?;
     let knows = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;

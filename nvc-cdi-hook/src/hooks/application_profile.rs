@@ -1,5 +1,6 @@
 //! Writes an application profile that limits the driver's EGL to the container's GPUs.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 use crate::Result;
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::Root;
+use crate::root::{MOST_NAMES, Root};
 
 const PROFILE: &str = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf";
 
@@ -18,16 +19,19 @@ const MOST: u32 = 64;
 
 pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let minors = minors_of(root)?;
-    let mut mask = 0_u64;
-    for minor in minors {
-        if minor < MOST {
-            mask |= 1 << minor;
-        } else {
-            report.warning(&format!(
-                "device with minor number {minor} is beyond the profile's {MOST}"
-            ));
-        }
+    // One line: the image can have any number of nodes.
+    let mut beyond = minors.iter().filter(|&&minor| minor >= MOST);
+    if let Some(minor) = beyond.next() {
+        let more = match beyond.count() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        report.warning(&format!(
+            "device with minor number {minor} is beyond the profile's {MOST}{more}"
+        ));
     }
+    let fits = minors.iter().filter(|&&minor| minor < MOST);
+    let mask = fits.fold(0_u64, |mask, minor| mask | 1 << minor);
     if mask == 0 {
         return Ok(());
     }
@@ -56,8 +60,8 @@ pub(super) fn minors_of(root: &Root) -> Result<Vec<u32>> {
 
 /// Returns the minor numbers of the character devices `nvidia<digits>`.
 fn minors(directory: std::os::fd::BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
-    let mut minors = Vec::new();
-    for entry in Dir::read_from(directory)? {
+    let mut minors = BTreeSet::new();
+    for entry in Dir::read_from(directory)?.take(MOST_NAMES) {
         let entry = entry?;
         let digits = entry.file_name().to_bytes().strip_prefix(b"nvidia");
         if !digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
@@ -68,10 +72,10 @@ fn minors(directory: std::os::fd::BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
             continue;
         };
         if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
-            minors.push(minor(stat.st_rdev));
+            minors.insert(minor(stat.st_rdev));
         }
     }
-    Ok(minors)
+    Ok(minors.into_iter().collect())
 }
 
 fn text(mask: u64) -> String {

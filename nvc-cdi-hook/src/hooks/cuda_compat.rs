@@ -6,15 +6,17 @@ mod note;
 mod version;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::{Root, read};
+use crate::root::{MOST_NAMES, Root, reopen};
 use crate::{Failure, Result};
 use note::Note;
 use version::{is_newer, major};
@@ -22,8 +24,6 @@ use version::{is_newer, major};
 const DIRECTORY: &str = "/usr/local/cuda/compat";
 /// Sorts before all other files; a second run replaces it.
 const CONF: &str = "/etc/ld.so.conf.d/00-compat-nvidia.conf";
-/// Size limit of a libcuda.
-const LARGEST: u64 = 256 << 20;
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let Some(directory) = directory(given, "", root, report)? else {
@@ -129,19 +129,26 @@ fn find(root: &Root, path: &Path, report: &mut Report) -> Result<Option<Library>
     if FileType::from_raw_mode(fstat(&file).map_err(failed)?.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
-    let bytes = read(file.as_fd(), LARGEST).map_err(failed)?;
+    let file = reopen(file.as_fd()).map_err(failed)?;
     let version = name.to_string_lossy().replacen("libcuda.so.", "", 1);
     Ok(Some(Library {
         directory: root.name_of(directory.as_fd())?,
         version,
-        note: note::read(&bytes),
+        note: note::read(|from, length| piece(&file, from, length)),
     }))
+}
+
+/// Reads a part of a file.
+fn piece(file: &File, from: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, from).ok()?;
+    Some(bytes)
 }
 
 /// Returns the regular files `libcuda.so.*.*`, sorted.
 fn libraries(directory: &OwnedFd) -> Result<Vec<OsString>, rustix::io::Errno> {
     let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
+    for entry in Dir::read_from(directory)?.take(MOST_NAMES) {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         let version = name.strip_prefix(b"libcuda.so.");

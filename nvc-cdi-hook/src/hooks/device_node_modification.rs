@@ -80,6 +80,8 @@ fn cover(target: BorrowedFd<'_>, below: BorrowedFd<'_>, text: &[u8]) -> Result<(
         rest = rest.get(written..).unwrap_or_default();
     }
     drop(file);
+    tmpfs::confine(below)?;
+    tmpfs::confine(target)?;
     // Only an attached mount can be cloned.
     tmpfs::attach(tmpfs.as_fd(), below)?;
     let clone = restrict_and_clone(&tmpfs);

@@ -22,7 +22,7 @@ use super::tmpfs;
 use crate::Result;
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::{Root, own_name};
+use crate::root::{MOST_NAMES, Root, own_name};
 use crate::volume;
 
 const DIRECTORY: &str = "/proc/driver/nvidia";
@@ -198,7 +198,7 @@ fn majors(devices: &str, drivers: &[&str]) -> Vec<u32> {
 /// Returns minor numbers and names of a directory's character devices of some drivers.
 fn nodes(directory: &OwnedFd, majors: &[u32]) -> Result<Vec<(u32, CString)>, Errno> {
     let mut nodes = Vec::new();
-    for entry in Dir::read_from(directory)? {
+    for entry in Dir::read_from(directory)?.take(MOST_NAMES) {
         let entry = entry?;
         let Ok(stat) = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
@@ -277,6 +277,7 @@ fn cover(root: &Root, path: &Path, target: BorrowedFd<'_>, wanted: &[String]) ->
         let place = make(&tmpfs, name, is_directory)?;
         mounts.push((tmpfs::clone(found.as_fd())?, place));
     }
+    tmpfs::confine(target)?;
     tmpfs::attach(tmpfs.as_fd(), target)?;
     let fill = || {
         for (mount, place) in &mounts {

@@ -18,11 +18,13 @@ use rustix::fs::Dir;
 
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::{Root, read};
+use crate::root::{MOST_NAMES, Root, read};
 use crate::{Failure, Result};
 
-/// Size limit: a file that names a directory has one line.
+/// Limits of what enable-cuda-compat may have left: it makes one file with one line. The image can hold any number.
 const LARGEST_CONF: u64 = 1 << 14;
+const MOST_CONFS: usize = 16;
+const MOST_COMPAT: usize = 64;
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let folders = folders(given)?;
@@ -140,18 +142,21 @@ fn compat_directories(root: &Root) -> Vec<String> {
     let Ok(Some(found)) = root.directory(Path::new(DIRECTORY)) else {
         return Vec::new();
     };
-    let entries = Dir::read_from(&found).into_iter().flatten().flatten();
+    let entries = Dir::read_from(&found).into_iter().flatten();
+    let entries = entries.take(MOST_NAMES).flatten();
     let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(String::from));
     let mut names: Vec<String> = names
         .filter(|name| name.starts_with("00-compat-") && name.ends_with(".conf"))
         .collect();
     names.sort();
+    names.truncate(MOST_CONFS);
     let texts = names.iter().filter_map(|name| {
         let file = root.find(&Path::new(DIRECTORY).join(name)).ok()??;
         String::from_utf8(read(file.as_fd(), LARGEST_CONF).ok()?).ok()
     });
     let lines = texts.flat_map(|text| text.lines().map(String::from).collect::<Vec<_>>());
-    lines.filter(|line| line.starts_with('/')).collect()
+    let named = lines.filter(|line| line.starts_with('/') && !line.contains('\0'));
+    named.take(MOST_COMPAT).collect()
 }
 
 /// Returns the files that the engine has mounted in the folders.

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use nix::sys::prctl;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,6 +55,7 @@ fn work(options: &Options) -> Result<()> {
         say("Loading NVIDIA unified memory");
         modprobe::load_unified_memory()?;
     }
+    close_to_tracers()?;
     // Before any other thread starts: capabilities are per thread, and only the keeper retains any.
     let volumes = Path::new(&options.volumes);
     let keeper = Keeper::start(volumes)?;
@@ -76,6 +78,14 @@ fn work(options: &Options) -> Result<()> {
     drop(listeners);
     say("Successfully terminated");
     Ok(())
+}
+
+/// Makes this process untraceable.
+///
+/// A thread without capabilities could be traced by a container in the host's pid namespace whose user has the same
+/// number, and all threads share the keeper's memory and root directory.
+fn close_to_tracers() -> Result<()> {
+    prctl::set_dumpable(false).map_err(|errno| Failure::new(format!("prctl: {errno}")))
 }
 
 fn runtime() -> Result<Runtime> {

@@ -202,7 +202,7 @@ fn race(arena: &Arena, scratch: &Scratch, words: &[String], path: &Path) -> Resu
     ending
 }
 
-fn exchange(one: &PathBuf, other: &PathBuf, stop: &AtomicBool) {
+pub(super) fn exchange(one: &PathBuf, other: &PathBuf, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         // Fails while a filesystem is mounted there.
         let _ = renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE);

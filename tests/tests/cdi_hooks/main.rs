@@ -2,6 +2,7 @@
 //! runtimes.
 #![allow(clippy::unwrap_used)]
 
+mod bounded;
 mod faults;
 mod hostile;
 mod runtimes;
@@ -17,6 +18,18 @@ fn main() -> ExitCode {
         test("hostile_trees", &[Root], hostile::trees),
         test("races", &[Root], hostile::races),
         test("failing_calls", &[Root], faults::failing_calls),
+        test("many_directories", &[Root], bounded::many_directories),
+        test("a_large_library", &[Root], bounded::a_large_library),
+        test(
+            "files_of_the_kernel_are_not_read",
+            &[Root],
+            bounded::files_of_the_kernel_are_not_read,
+        ),
+        test(
+            "a_volume_that_changes",
+            &[Root],
+            bounded::a_volume_that_changes,
+        ),
     ];
     for runtime in ["runc", "crun"] {
         let named = |name: &str, run: fn(&str)| {
@@ -41,6 +54,7 @@ fn main() -> ExitCode {
                 runtimes::nodes_on_a_volume_count_by_device_rules,
             ),
             named("a_shared_volume_stays", runtimes::a_shared_volume_stays),
+            named("a_shared_procfs", runtimes::a_shared_procfs),
             named(
                 "made_directories",
                 runtimes::made_directories_are_not_writable_by_all,

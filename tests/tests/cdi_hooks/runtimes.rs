@@ -364,6 +364,45 @@ pub(super) fn a_shared_volume_stays(runtime: &str) {
     }
 }
 
+/// The container's /proc is the host's, as with `-v /proc:/proc:rshared`: GPUs are hidden in the container only.
+pub(super) fn a_shared_procfs(runtime: &str) {
+    for hook in [
+        words("disable-device-node-modification"),
+        words("filter-driver-proc"),
+        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+    ] {
+        let mut bundle = Bundle::new(std::slice::from_ref(&hook));
+        let (host, mounts) = (bundle.scratch.join("proc"), bundle.scratch.join("mounts"));
+        fs::create_dir(&host).unwrap();
+        bundle.config["mounts"][0] = json!({ "destination": "/proc", "type": "bind", "source": host, "options": ["rbind", "rshared"] });
+        bundle.config["linux"]["rootfsPropagation"] = "rshared".into();
+        bundle.config["process"]["args"][2] =
+            "cat /proc/driver/nvidia/params; ls /proc/driver/nvidia/gpus".into();
+        let look = format!(
+            "grep {} /proc/self/mountinfo >> {}",
+            host.display(),
+            mounts.display()
+        );
+        bundle.before = format!(
+            "mount --rbind /proc {0} && mount --make-rshared {0}; {look};              (cd \"$1\" && \"$0\" --root \"$2\" run \"$3\"); echo --- >> {1}; {look}; exit 0",
+            host.display(),
+            mounts.display()
+        );
+        let outcome = bundle.run(runtime);
+        let mounts = fs::read_to_string(&mounts).unwrap();
+        let (before, after) = mounts.split_once("---\n").unwrap();
+        assert!(!before.is_empty());
+        assert_eq!(before, after, "{hook:?} {outcome:#?}");
+        let wanted = match hook[0].as_str() {
+            "filter-driver-proc" => "\n0000:3b:00.0\n",
+            _ => "ModifyDeviceFiles: 0",
+        };
+        assert!(outcome.stdout.contains(wanted), "{hook:?} {outcome:#?}");
+        let hides = hook[0] != "disable-device-node-modification";
+        assert_eq!(outcome.stdout.contains("0000:af:00.0"), !hides, "{hook:?}");
+    }
+}
+
 /// What hooks make in the container can be written by its root only, whatever umask the runtime starts them with.
 pub(super) fn made_directories_are_not_writable_by_all(runtime: &str) {
     for hook in [

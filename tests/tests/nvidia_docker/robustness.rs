@@ -19,6 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
         other_sites_are_refused,
         an_unprivileged_user_with_one_capability_is_enough,
         systemd_may_open_the_sockets]);
+    tests.extend(nvc_testkit::tests![&[Root, Command("cc")]; containers_cannot_trace_it]);
     tests
 }
 
@@ -252,6 +253,35 @@ fn an_unprivileged_user_with_one_capability_is_enough() {
         has remove '"Err":null' "$(ask Remove)"
         "#,
     );
+}
+
+/// A container in the host's pid namespace, with docker's default capabilities or as the plugin's user. Threads without
+/// capabilities would give it the host's files and the memory of the thread that mounts.
+fn containers_cannot_trace_it() {
+    let tracer = nvc_tests::capi::repository().join("tests/c/tracer.c");
+    let script = r#"
+        cc -O1 -o /run/tracer TRACER
+        traced() {
+          /run/tracer "$@" > /run/traced 2> /run/plugin.log &
+          until_true 20 curl -fsS http://localhost:3476/healthz || { cat /run/plugin.log; exit 1; }
+          curl -fsS http://localhost:3476/gpu/status > /dev/null
+          has create '"Err":null' "$(ask Create)"
+          has mount '"Err":null' "$(ask Mount one)"
+          has unmount '"Err":null' "$(ask Unmount one)"
+          kill "$(cat /proc/$!/task/$!/children)"
+          wait $!
+          has seen 'saw nvidia-docker-p' "$(cat /run/traced)"
+          same 'what it may' '' "$(grep ^may /run/traced || true)"
+        }
+        traced 0 nvidia-docker-plugin
+        # As it is installed: its NVML process, which has no capabilities, would otherwise be open from exec on.
+        chmod 711 /usr/bin/nvidia-docker-plugin
+        chmod 755 /run/docker
+        chown -R 65534:65534 /run/docker/plugins /var/lib/nvidia-docker
+        traced 65534 setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all,+sys_admin \
+          --ambient-caps=-all,+sys_admin --bounding-set=-all,+sys_admin --no-new-privs nvidia-docker-plugin -no-modprobe
+        "#;
+    with_ask(&script.replace("TRACER", &tracer.display().to_string()));
 }
 
 fn systemd_may_open_the_sockets() {

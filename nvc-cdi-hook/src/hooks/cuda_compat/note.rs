@@ -16,32 +16,43 @@ pub(super) struct Note {
     pub(super) drivers: Vec<u64>,
 }
 
-/// Returns the note of a 64-bit ELF file, if it has a valid one.
-pub(super) fn read(file: &[u8]) -> Option<Note> {
+/// Size limit of a part of the file: more than the headers of 65,535 sections.
+const LARGEST: usize = 1 << 22;
+
+/// Returns the note of a 64-bit ELF file, if it has a valid one. `read` returns a part of the file.
+///
+/// A libcuda has 100 MB, and the container's memory limit already applies.
+pub(super) fn read(read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Note> {
+    let part = |from: u64, length: u64| {
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|&length| length <= LARGEST);
+        read(from, length?)
+    };
+    let file = part(0, 64)?;
     if file.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }
-    let table = usize::try_from(number(file, 40, 8)?).ok()?;
-    let size = usize::try_from(number(file, 58, 2)?).ok()?;
-    let count = usize::try_from(number(file, 60, 2)?).ok()?;
-    let names = usize::try_from(number(file, 62, 2)?).ok()?;
+    let table = number(&file, 40, 8)?;
+    let size = number(&file, 58, 2)?;
+    let count = number(&file, 60, 2)?;
+    let headers = part(table, size.checked_mul(count)?)?;
+    let size = usize::try_from(size).ok()?;
     let header = |n: usize| {
-        let start = table.checked_add(n.checked_mul(size)?)?;
-        file.get(start..start.checked_add(64)?)
+        let start = n.checked_mul(size)?;
+        headers.get(start..start.checked_add(64)?)
     };
-    let content = |header: &[u8]| {
-        let start = usize::try_from(number(header, 24, 8)?).ok()?;
-        let length = usize::try_from(number(header, 32, 8)?).ok()?;
-        file.get(start..start.checked_add(length)?)
-    };
+    let content = |header: &[u8]| part(number(header, 24, 8)?, number(header, 32, 8)?);
+    let names = usize::try_from(number(&file, 62, 2)?).ok()?;
     let names = content(header(names)?)?;
+    let count = usize::try_from(count).ok()?;
     let section = (0..count).filter_map(header).find(|header| {
         let at = number(header, 0, 4).and_then(|at| usize::try_from(at).ok());
         let name = at.and_then(|at| names.get(at..));
         name.and_then(|name| name.strip_prefix(SECTION))
             .is_some_and(|rest| rest.first() == Some(&0))
     })?;
-    description(content(section)?)
+    description(&content(section)?)
 }
 
 /// Parses the description of a note: sizes of owner and description, type, owner, description, each padded to four
@@ -85,6 +96,13 @@ fn number(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(file: &[u8]) -> Option<Note> {
+        super::read(|from, length| {
+            let from = usize::try_from(from).ok()?;
+            Some(file.get(from..from.checked_add(length)?)?.to_vec())
+        })
+    }
 
     #[test]
     fn damaged_files_have_no_note() {
