@@ -77,6 +77,7 @@ pub mod apply;
 // for programs
 pub mod debuglog;
 pub mod library_file;
+pub mod privileges;
 
 // for tests outside of the crate
 #[doc(hidden)]

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, DriverSession, Identity};
+use libnvc::privileges::Privileges;
 use libnvc::{HostPath, kmods};
 use nix::unistd::geteuid;
 
-use crate::failure::{Categorise, Failure, category};
+use crate::failure::{Categorise, CommandError, category};
 use crate::logging;
-use crate::privileges::Privileges;
 use crate::request::{Global, Request, Task};
 
 mod configure;
@@ -26,7 +26,7 @@ pub(crate) fn start_query() -> Query {
 }
 
 /// Runs the requested command.
-pub(crate) fn run(request: &Request, query: Query, program: &str) -> Result<(), Failure> {
+pub(crate) fn run(request: &Request, query: Query, program: &str) -> Result<(), CommandError> {
     logging::start(request.global.debug.as_deref(), program);
     let global = &request.global;
     match &request.task {
@@ -51,7 +51,7 @@ fn open(
     power: Power,
     imex_channels: &[u32],
     query: Query,
-) -> Result<DriverSession, Failure> {
+) -> Result<DriverSession, CommandError> {
     let config = driver_config(global, power, imex_channels)?;
     kmods::prepare(&config);
     let mut session =
@@ -65,7 +65,7 @@ fn driver_config(
     global: &Global,
     power: Power,
     imex_channels: &[u32],
-) -> Result<DriverConfig, Failure> {
+) -> Result<DriverConfig, CommandError> {
     let root = geteuid().is_root();
     if root || power == Power::Changes {
         let mut found = Privileges::read().category(category::PERMISSION)?;

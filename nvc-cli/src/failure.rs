@@ -19,12 +19,12 @@ pub(crate) mod category {
 
 /// The failure of a command.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandError {
     category: &'static str,
     error: Error,
 }
 
-impl Failure {
+impl CommandError {
     /// Reports an invalid option value.
     pub(crate) fn input(text: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
@@ -57,10 +57,10 @@ impl Failure {
 
 /// Adds a category to a failure.
 pub(crate) trait Categorise<T> {
-    fn category(self, category: &'static str) -> Result<T, Failure>;
+    fn category(self, category: &'static str) -> Result<T, CommandError>;
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandError {
     /// Converts an error with a phase.
     fn from(error: Error) -> Self {
         let category = error.phase().unwrap_or(Phase::Mount).category();
@@ -69,8 +69,8 @@ impl From<Error> for Failure {
 }
 
 impl<T> Categorise<T> for libnvc::Result<T> {
-    fn category(self, category: &'static str) -> Result<T, Failure> {
-        self.map_err(|error| Failure { category, error })
+    fn category(self, category: &'static str) -> Result<T, CommandError> {
+        self.map_err(|error| CommandError { category, error })
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn text_has_hint_and_cleanup() {
         let cleanup = Error::new(ErrorKind::System, "unmount failed");
-        let failure = Failure {
+        let failure = CommandError {
             category: "mount error",
             error: Error::new(ErrorKind::System, "x")
                 .hint("do y")
@@ -102,7 +102,7 @@ mod tests {
     fn names_of_files_cannot_forge_lines() {
         let name = "lib\ncli: all is well\u{1b}[31m\u{9b}\r";
         let cleanup = Error::new(ErrorKind::System, name);
-        let failure = Failure {
+        let failure = CommandError {
             category: "mount error",
             error: Error::new(ErrorKind::System, name)
                 .hint(name)

@@ -9,7 +9,7 @@ use libnvc::select::{Choice, MigCapability, MigSelection};
 use libnvc::{HostPath, Result};
 use serde::Serialize;
 
-use crate::failure::{Categorise, Failure, category};
+use crate::failure::{Categorise, CommandError, category};
 use crate::request::List;
 
 /// Finds the device nodes of the driver's capabilities, on machines where capabilities are device nodes.
@@ -72,7 +72,7 @@ impl Listing {
         driver: &DriverInfo,
         choice: &Choice<'_>,
         nodes: &impl CapabilityNodes,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandError> {
         let mig = |selection: &MigSelection<'_>, capability| -> Result<_> {
             (!selection.gpus.is_empty())
                 .then(|| mig_files(selection, capability, nodes))
@@ -214,6 +214,16 @@ mod tests {
             ],
             ..DriverInfo::default()
         };
+        let devices = DeviceInfo {
+            gpus: gpus(),
+            failed: Vec::new(),
+            ..DeviceInfo::default()
+        };
+        (driver, devices)
+    }
+
+    /// Two GPUs; the second has two MIG devices.
+    fn gpus() -> Vec<Gpu> {
         let gpu = |index: u32| Gpu {
             index,
             minor: index,
@@ -222,27 +232,20 @@ mod tests {
             mig_caps_path: Some(HostPath::new(format!("{CAPABILITIES}/gpu{index}"))),
             ..Gpu::default()
         };
-        let mut gpus = vec![gpu(0), gpu(1)];
-        gpus[1].mig_devices = (0..2)
-            .map(|index| {
-                let gi = format!("{CAPABILITIES}/gpu1/mig/gi{}", index + 1);
-                MigDevice {
-                    index,
-                    uuid: String::new(),
-                    gi: index + 1,
-                    ci: 0,
-                    gi_caps_path: HostPath::new(&gi),
-                    ci_caps_path: HostPath::new(format!("{gi}/ci0")),
-                }
-            })
-            .collect();
-        let failed = Vec::new();
-        let devices = DeviceInfo {
-            gpus,
-            failed,
-            ..DeviceInfo::default()
+        let mig = |index| {
+            let gi = format!("{CAPABILITIES}/gpu1/mig/gi{}", index + 1);
+            MigDevice {
+                index,
+                uuid: String::new(),
+                gi: index + 1,
+                ci: 0,
+                gi_caps_path: HostPath::new(&gi),
+                ci_caps_path: HostPath::new(format!("{gi}/ci0")),
+            }
         };
-        (driver, devices)
+        let mut gpus = vec![gpu(0), gpu(1)];
+        gpus[1].mig_devices = (0..2).map(mig).collect();
+        gpus
     }
 
     /// True if capabilities are device nodes.

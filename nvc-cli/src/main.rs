@@ -1,22 +1,18 @@
 //! `nvidia-container-cli`: injects NVIDIA GPUs and their driver into Linux containers.
 //!
-//! [`getopt`] parses the command line like argp, according to the table in [`args`], which [`help`] renders;
+//! nvc-options parses the command line like argp ([`getopt`]), according to the table in [`args`], which [`help`] renders;
 //! [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 // the command line
-mod args;
-mod getopt;
-mod help;
 mod request;
 mod user;
 
 // actions
 mod commands;
 mod listing;
-mod privileges;
 
 // messages
 mod failure;
@@ -26,9 +22,10 @@ mod version;
 
 use std::ffi::OsString;
 
-use args::Command;
-use getopt::{Caller, Line, Question};
 use libnvc::host::query::serve_if_asked;
+use nvc_options::args::{self, Command};
+use nvc_options::getopt::{self, Caller, Parsed, Question};
+use nvc_options::help;
 
 libnvc::main!(run);
 
@@ -51,14 +48,14 @@ fn run() -> u8 {
     let query = asks.then(commands::start_query);
 
     let done = match getopt::read(&caller, &words) {
-        Line::Run(words) => request::read(&words).and_then(|request| {
+        Parsed::Run(words) => request::read(&words).and_then(|request| {
             let query = query.unwrap_or_else(commands::start_query);
             commands::run(&request, query, &caller.name)
         }),
-        Line::Ask(question, command) => {
+        Parsed::Ask(question, command) => {
             output::write(answer(question, command, &caller.name).as_bytes())
         }
-        Line::Mistake(text) => {
+        Parsed::Mistake(text) => {
             failure::print(&text);
             return 1;
         }

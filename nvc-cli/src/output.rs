@@ -14,7 +14,7 @@ use libnvc::render;
 use nix::errno::Errno;
 use serde::Serialize;
 
-use crate::failure::{Categorise, Failure, category};
+use crate::failure::{Categorise, CommandError, category};
 use crate::listing::Listing;
 use crate::request::Format;
 
@@ -25,7 +25,7 @@ pub(crate) fn info(
     format: Format,
     versions: &DriverVersions,
     devices: &DeviceInfo,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let text = match format {
         Format::Text => info_text(versions, &devices.gpus),
         Format::Csv => info_csv(versions, &devices.gpus),
@@ -35,7 +35,7 @@ pub(crate) fn info(
 }
 
 /// Prints paths, one per line, or as an object of lists.
-pub(crate) fn list(format: Format, listing: &Listing) -> Result<(), Failure> {
+pub(crate) fn list(format: Format, listing: &Listing) -> Result<(), CommandError> {
     if format == Format::Json {
         return write(json(listing).as_bytes());
     }
@@ -48,7 +48,7 @@ pub(crate) fn list(format: Format, listing: &Listing) -> Result<(), Failure> {
 }
 
 /// Prints the plan, one intent per line, or as an object.
-pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<(), Failure> {
+pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<(), CommandError> {
     let text = match format {
         Format::Json => json(&render::json(plan, Some(image))),
         Format::Text | Format::Csv => render::text(plan, Some(image)),
@@ -57,7 +57,7 @@ pub(crate) fn plan(format: Format, plan: &Plan, image: &ImageFacts) -> Result<()
 }
 
 /// Writes to standard output. A reader that stops early (`| head`) is not an error.
-pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

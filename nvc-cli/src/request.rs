@@ -10,9 +10,9 @@ use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, Target};
 use nix::errno::Errno;
+use nvc_options::getopt::{CommandLine, Given};
 
-use crate::failure::{Categorise, Failure, category};
-use crate::getopt::{Given, Words};
+use crate::failure::{Categorise, CommandError, category};
 use crate::user;
 
 /// Upstream's limit.
@@ -108,7 +108,7 @@ impl Configure {
 }
 
 /// Interprets the parsed command line.
-pub(crate) fn read(words: &Words) -> Result<Request, Failure> {
+pub(crate) fn read(words: &CommandLine) -> Result<Request, CommandError> {
     let global = global(&words.global)?;
     let given = &words.options;
     let task = match words.command.name {
@@ -119,7 +119,7 @@ pub(crate) fn read(words: &Words) -> Result<Request, Failure> {
     Ok(Request { global, task })
 }
 
-fn global(given: &Given) -> Result<Global, Failure> {
+fn global(given: &Given) -> Result<Global, CommandError> {
     let mut options = LibraryOptions::empty();
     options.set(LibraryOptions::LOAD_KMODS, given.has("load-kmods"));
     options.set(
@@ -141,11 +141,11 @@ fn global(given: &Given) -> Result<Global, Failure> {
     })
 }
 
-fn info(given: &Given) -> Result<Info, Failure> {
+fn info(given: &Given) -> Result<Info, CommandError> {
     let format = match (given.has("csv"), format(given)?) {
         (true, None) => Format::Csv,
         (true, Some(_)) => {
-            return Err(Failure::input(
+            return Err(CommandError::input(
                 "--csv and --format exclude each other",
                 "leave one out",
             ));
@@ -155,7 +155,7 @@ fn info(given: &Given) -> Result<Info, Failure> {
     Ok(Info { format })
 }
 
-fn list(given: &Given, command_words: usize) -> Result<List, Failure> {
+fn list(given: &Given, command_words: usize) -> Result<List, CommandError> {
     let driver = driver_options(given);
     // The later of the two has precedence.
     let firmwares = given.has("firmwares")
@@ -185,11 +185,11 @@ fn list(given: &Given, command_words: usize) -> Result<List, Failure> {
     Ok(list)
 }
 
-fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Failure> {
+fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, CommandError> {
     let pid = given.last("pid").map(pid).transpose()?.flatten();
     let rootfs = PathBuf::from(operand.unwrap_or_default());
     if !rootfs.is_absolute() || rootfs == Path::new("/") {
-        return Err(Failure::input(
+        return Err(CommandError::input(
             "invalid rootfs directory",
             "ROOTFS is the absolute path of the container's root, and not `/'",
         ));
@@ -199,14 +199,14 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Failur
         .map(|text| Requirement::new(text.to_string_lossy()))
         .collect();
     if requirements.len() > MOST_REQUIREMENTS {
-        return Err(Failure::input(
+        return Err(CommandError::input(
             "too many requirements",
             format!("at most {MOST_REQUIREMENTS}"),
         ));
     }
     let format = format(given)?;
     if format.is_some() && !given.has("dry-run") {
-        return Err(Failure::input(
+        return Err(CommandError::input(
             "--format without --dry-run",
             "configure prints something only with --dry-run",
         ));
@@ -230,7 +230,7 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Failur
 }
 
 /// Parses a pid; zero and below mean none.
-fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
+fn pid(text: &OsStr) -> Result<Option<i32>, CommandError> {
     let failed = |errno| {
         Err(Error::system("parse pid failed", errno)
             .hint("expected the id of a process in the container"))
@@ -248,7 +248,7 @@ fn pid(text: &OsStr) -> Result<Option<i32>, Failure> {
     }
 }
 
-fn devices(given: &Given) -> Result<DeviceRequest, Failure> {
+fn devices(given: &Given) -> Result<DeviceRequest, CommandError> {
     let imex = joined(given, "imex-channel");
     Ok(DeviceRequest {
         ids: joined(given, "device"),
@@ -276,7 +276,7 @@ fn capabilities(given: &Given) -> Capabilities {
     named.map(Capabilities::of).collect()
 }
 
-fn cuda_compat(given: &Given) -> Result<CudaCompatMode, Failure> {
+fn cuda_compat(given: &Given) -> Result<CudaCompatMode, CommandError> {
     let mode = match given.last("cuda-compat-mode") {
         None => CudaCompatMode::Mount,
         Some(mode) => match mode.to_str() {
@@ -284,7 +284,7 @@ fn cuda_compat(given: &Given) -> Result<CudaCompatMode, Failure> {
             Some("ldconfig") => CudaCompatMode::Ldconfig,
             Some("disabled") => CudaCompatMode::Disabled,
             _ => {
-                return Err(Failure::input(
+                return Err(CommandError::input(
                     format!("unsupported CUDA compatibility mode: {}", mode.display()),
                     "use mount, ldconfig or disabled",
                 ));
@@ -297,14 +297,14 @@ fn cuda_compat(given: &Given) -> Result<CudaCompatMode, Failure> {
     })
 }
 
-fn format(given: &Given) -> Result<Option<Format>, Failure> {
+fn format(given: &Given) -> Result<Option<Format>, CommandError> {
     let Some(name) = given.last("format") else {
         return Ok(None);
     };
     match name.to_str() {
         Some("text") => Ok(Some(Format::Text)),
         Some("json") => Ok(Some(Format::Json)),
-        _ => Err(Failure::input(
+        _ => Err(CommandError::input(
             format!("unsupported format: {}", name.display()),
             "use text or json",
         )),
@@ -321,13 +321,13 @@ fn joined(given: &Given, name: &str) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::getopt::{self, Caller, Line};
+    use nvc_options::getopt::{self, Caller, Parsed};
 
     fn request(line: &[&str]) -> Result<Request, String> {
         let words: Vec<OsString> = line.iter().map(OsString::from).collect();
         let caller = Caller::new(None);
         match getopt::read(&caller, &words) {
-            Line::Run(words) => read(&words).map_err(|failure| failure.text("cli")),
+            Parsed::Run(words) => read(&words).map_err(|failure| failure.text("cli")),
             other => panic!("{line:?}: {other:?}"),
         }
     }

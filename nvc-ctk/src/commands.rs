@@ -10,10 +10,10 @@ mod system;
 
 use libnvc::{Error, ErrorKind, Result};
 
-use crate::line::Line;
+use crate::line::CommandLine;
 
 /// Runs the command of a line; returns the exit code.
-pub(crate) fn run(line: &Line) -> Result<u8> {
+pub(crate) fn run(line: &CommandLine) -> Result<u8> {
     match line.path.as_slice() {
         ["cdi", "generate"] => cdi::generate::run(line),
         ["cdi", "verify"] => return cdi::verify::run(line),

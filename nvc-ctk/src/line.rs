@@ -9,7 +9,7 @@ use crate::table::{self, Node, Opt, Takes};
 #[derive(Debug)]
 pub(crate) enum Read {
     /// A command to run.
-    Line(Line),
+    CommandLine(CommandLine),
     /// A text to print.
     Text(String),
     /// An unknown command.
@@ -20,7 +20,7 @@ pub(crate) enum Read {
 
 /// A command and the values of its options.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     /// The command's words, without the program.
     pub(crate) path: Vec<&'static str>,
     /// The words after the options.
@@ -30,7 +30,7 @@ pub(crate) struct Line {
     given: Vec<&'static str>,
 }
 
-impl Line {
+impl CommandLine {
     /// Returns true if a flag is set.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.flags.get(name).copied().unwrap_or(false)
@@ -149,7 +149,7 @@ impl Reader {
             _ if wants_help => Ok(Read::Text(help(&self.path()))),
             Some(word) if !does_something => Ok(Read::Unknown { word: word.clone() }),
             None if !does_something => Ok(Read::Text(help(&self.path()))),
-            _ => self.collect(rest, variable).map(Read::Line),
+            _ => self.collect(rest, variable).map(Read::CommandLine),
         }
     }
 
@@ -235,8 +235,8 @@ impl Reader {
         &self,
         rest: Vec<String>,
         variable: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<Line, String> {
-        let mut line = Line {
+    ) -> Result<CommandLine, String> {
+        let mut line = CommandLine {
             path: self.path(),
             rest,
             texts: HashMap::new(),
@@ -270,7 +270,11 @@ fn from_environment(opt: &Opt, variable: &dyn Fn(&str) -> Option<OsString>) -> O
     }
 }
 
-fn store(line: &mut Line, opt: &'static Opt, given: Option<Vec<String>>) -> Result<(), String> {
+fn store(
+    line: &mut CommandLine,
+    opt: &'static Opt,
+    given: Option<Vec<String>>,
+) -> Result<(), String> {
     match opt.takes {
         Takes::Flag => {
             let value = given.and_then(|mut values| values.pop());
@@ -342,9 +346,9 @@ mod tests {
         read(&words, &variable)
     }
 
-    fn line(words: &str) -> Line {
+    fn line(words: &str) -> CommandLine {
         match read_with(words, &[]) {
-            Read::Line(line) => line,
+            Read::CommandLine(line) => line,
             other => panic!("{words}: {other:?}"),
         }
     }
@@ -396,7 +400,7 @@ mod tests {
             ("NVIDIA_CTK_CDI_SPEC_DIRS", ""),
             ("NVIDIA_CTK_CONFIG", ""),
         ];
-        let Read::Line(line) = read_with("cdi list", &empty) else {
+        let Read::CommandLine(line) = read_with("cdi list", &empty) else {
             panic!("a line was expected");
         };
         assert!(!line.flag("debug"));

@@ -6,7 +6,7 @@ use libnvc::{Error, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 
-use crate::line::Line;
+use crate::line::CommandLine;
 
 struct Stderr;
 
@@ -31,7 +31,7 @@ impl Log for Stderr {
 }
 
 /// Starts logging at the level of the command line; quiet has precedence over debug.
-pub(crate) fn start(line: &Line) {
+pub(crate) fn start(line: &CommandLine) {
     let level = match (line.flag("quiet"), line.flag("debug")) {
         (true, _) => LevelFilter::Error,
         (false, true) => LevelFilter::Debug,

@@ -8,7 +8,6 @@
 
 // the command line
 mod line;
-mod table;
 
 // actions
 mod commands;
@@ -20,6 +19,7 @@ use std::process::ExitCode;
 
 use libnvc::host::query::serve_if_asked;
 use line::Read;
+use nvc_options::ctk as table;
 
 fn main() -> ExitCode {
     // The NVML query is this program, executed again.
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 
     let words: Vec<_> = std::env::args_os().collect();
     let line = match line::read(&words, &|name| std::env::var_os(name)) {
-        Read::Line(line) => line,
+        Read::CommandLine(line) => line,
         Read::Text(text) => {
             return code(logging::print(&text).map(|()| 0));
         }

@@ -29,7 +29,7 @@ pub(crate) enum Command {
 
 /// A valid command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct CommandLine {
     pub command: Command,
     pub options: Options,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Line {
 pub(crate) struct Mistake(pub Option<String>);
 
 /// Parses the words after the program's name.
-pub(crate) fn read(words: &[String]) -> Result<Line, Mistake> {
+pub(crate) fn read(words: &[String]) -> Result<CommandLine, Mistake> {
     let mut options = Options::default();
     let mut version = false;
     let mut words = words.iter();
@@ -72,7 +72,7 @@ pub(crate) fn read(words: &[String]) -> Result<Line, Mistake> {
             "version" => version = boolean(name, value)?,
             "h" | "help" => {
                 let command = Command::Help;
-                return Ok(Line { command, options });
+                return Ok(CommandLine { command, options });
             }
             _ => return Err(mistake(format!("flag provided but not defined: -{name}"))),
         }
@@ -88,7 +88,7 @@ pub(crate) fn read(words: &[String]) -> Result<Line, Mistake> {
         Some("poststart" | "poststop") => Command::Nothing,
         _ => return Err(Mistake(None)),
     };
-    Ok(Line { command, options })
+    Ok(CommandLine { command, options })
 }
 
 fn mistake(text: String) -> Mistake {
@@ -109,7 +109,7 @@ fn boolean(name: &str, value: Option<&str>) -> Result<bool, Mistake> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Result<Line, Mistake> {
+    fn of(line: &str) -> Result<CommandLine, Mistake> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         read(&words)
     }
@@ -127,7 +127,7 @@ mod tests {
             devices: None,
         };
         let command = Command::Prestart;
-        assert_eq!(line, Some(Line { command, options }));
+        assert_eq!(line, Some(CommandLine { command, options }));
         assert_eq!(
             of("-config /a -config= prestart").map(|line| line.options),
             Ok(Options::default())

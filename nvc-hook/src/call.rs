@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use nvc_toolkit::config::{Config, ldconfig};
-use nvc_toolkit::image::Request;
+use nvc_toolkit::image::ContainerRequest;
 use nvc_toolkit::programs;
 
 use crate::input::Input;
@@ -84,7 +84,7 @@ pub(crate) fn words(
     config: &Config,
     debug: bool,
     input: &Input,
-    request: &Request,
+    request: &ContainerRequest,
     host: &Host<'_>,
 ) -> Vec<String> {
     let cli = &config.cli;

@@ -9,13 +9,12 @@
 
 mod arguments;
 mod call;
+mod failure;
 mod input;
 mod prestart;
-#[path = "../../nvc-cli/src/privileges.rs"]
-mod privileges; // the same as those of nvidia-container-cli
 mod within;
 
-use arguments::{Command, Line, Mistake};
+use arguments::{Command, CommandLine, Mistake};
 use libnvc::host::query::serve_if_asked;
 
 const NAME: &str = "nvidia-container-runtime-hook";
@@ -32,7 +31,7 @@ fn main_with_status() -> u8 {
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     match arguments::read(&words) {
-        Ok(Line { command, options }) => match command {
+        Ok(CommandLine { command, options }) => match command {
             Command::Prestart => match prestart::run(&options) {
                 Ok(()) => 0,
                 Err(failure) => {

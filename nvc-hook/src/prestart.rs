@@ -7,20 +7,21 @@ use std::path::Path;
 
 use libnvc::debuglog::printable;
 use nvc_toolkit::config::{Config, lookup};
-use nvc_toolkit::image::{self, Devices, Policy, Request};
+use nvc_toolkit::image::{self, ContainerRequest, Devices, Policy};
 use nvc_toolkit::mode::{self, Mode, Setting};
 use nvc_toolkit::record::{self, Format, Level};
 use nvc_toolkit::{cause, ours, platform};
 
 use crate::arguments::Options;
 use crate::call::{self, Host, Program};
+use crate::failure::HookError;
 use crate::input::{self, Input};
 use crate::within;
 
 /// Configures the container on standard input, if it requests GPUs.
 ///
 /// Does not return if the nvidia-container-cli it finds is not ours, because the process executes it.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
+pub(crate) fn run(options: &Options) -> Result<(), HookError> {
     let (config, policy) =
         configuration(options).map_err(|what| format!("error getting hook config: {what}"))?;
     let input = input::read()?;
@@ -45,7 +46,13 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if !config.hook.skip_mode_detection {
         check_mode(&config, &request)?;
     }
-    execute(&config, options.debug, &input, &request, &program?)
+    Ok(execute(
+        &config,
+        options.debug,
+        &input,
+        &request,
+        &program?,
+    )?)
 }
 
 /// Returns true if the nvidia-container-cli it has found was installed together with this program.
@@ -64,7 +71,7 @@ fn os_release(config: &Config) -> String {
 
 /// Prints which mode the configuration selects for this container, and by which line. This program adds the devices in
 /// every mode except Jetson's, which has no driver of the usual form.
-fn say_mode(config: &Config, request: &Request) -> Result<(), String> {
+fn say_mode(config: &Config, request: &ContainerRequest) -> Result<(), HookError> {
     let (mode, how) = match Setting::of(config) {
         _ if config.hook.skip_mode_detection => (Mode::Legacy, "mode detection is skipped: "),
         Setting::Auto => (
@@ -74,17 +81,18 @@ fn say_mode(config: &Config, request: &Request) -> Result<(), String> {
         Setting::Fixed(mode) => (mode, ""),
         Setting::Unknown(word) => {
             let origin = config.mode_origin();
-            return Err(format!("invalid mode {word:?} ({}: {origin})", mode::KEY));
+            return Err(format!("invalid mode {word:?} ({}: {origin})", mode::KEY).into());
         }
     };
     let origin = config.mode_origin();
     let said = format!("{how}mode {mode} ({}: {origin})", mode::KEY);
     if mode == Mode::Csv {
-        return Err(format!(
-            "hint: use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)\n{}: {said}: a hook cannot give \
-             the devices of a Jetson",
+        let text = format!(
+            "{}: {said}: a hook cannot give the devices of a Jetson",
             crate::NAME
-        ));
+        );
+        return Err(HookError::from(text)
+            .hint("use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)"));
     }
     let names = match &request.devices {
         Devices::None => "no GPU".to_owned(),
@@ -114,7 +122,7 @@ fn configuration(options: &Options) -> Result<(Config, Policy), String> {
 }
 
 /// Rejects containers that another program is configured to serve.
-fn check_mode(config: &Config, request: &Request) -> Result<(), String> {
+fn check_mode(config: &Config, request: &ContainerRequest) -> Result<(), String> {
     let mode = match mode::Setting::of(config) {
         Setting::Auto => {
             let mode = mode::automatic(&request.devices, platform::is_tegra, Mode::Legacy);
@@ -140,7 +148,7 @@ fn execute(
     config: &Config,
     debug: bool,
     input: &Input,
-    request: &Request,
+    request: &ContainerRequest,
     program: &Program,
 ) -> Result<(), String> {
     let os_release = os_release(config);

@@ -3,23 +3,23 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use libnvc::debuglog::printable;
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, Identity};
 use libnvc::options::{CudaCompatMode, LibraryOptions};
+use libnvc::privileges::Privileges;
 use libnvc::request::{self, DeviceRequest, ImageOptions};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
-use libnvc::{Configuration, Error, HostPath, Phase, Target};
+use libnvc::{Configuration, HostPath, Phase, Target};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::config::ldconfig::{self, Ldconfig};
 use nvc_toolkit::image::capabilities::Capabilities;
-use nvc_toolkit::image::{Devices, Request, qualified};
+use nvc_toolkit::image::{ContainerRequest, Devices, qualified};
 use nvc_toolkit::programs;
 
-use crate::call::{CLI, Program};
+use crate::call::Program;
+use crate::failure::HookError;
 use crate::input::Input;
-use crate::privileges::Privileges;
 
 /// Kind of the devices with a generated specification, whose names are GPUs'.
 const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
@@ -40,16 +40,16 @@ pub(crate) fn is_possible(config: &Config, debug: bool, os_release: &str) -> boo
 pub(crate) fn configure(
     config: &Config,
     input: &Input,
-    request: &Request,
+    request: &ContainerRequest,
     program: &Program,
-) -> Result<(), String> {
+) -> Result<(), HookError> {
     let devices = devices(config, request)?;
     let pid = i32::try_from(input.pid).map_err(|_| format!("{} is no process id", input.pid))?;
     // Before dropping capabilities, which the query needs.
     let query = QueryProcess::start(&QueryProgram::ThisProcess);
-    give_up_capabilities().map_err(|error| said("permission error", &error))?;
+    give_up_capabilities().map_err(|error| HookError::of_cli("permission error", &error))?;
     let driver = driver(config, &devices, program)
-        .map_err(|error| said(Phase::Initialization.category(), &error))?;
+        .map_err(|error| HookError::of_cli(Phase::Initialization.category(), &error))?;
     let requirements = request.requirements.iter();
     let request = request::Request {
         capabilities: capabilities(request.capabilities),
@@ -67,7 +67,7 @@ pub(crate) fn configure(
     };
     let report = carry_out().map_err(|error| {
         let phase = error.phase().unwrap_or(Phase::Mount);
-        said(phase.category(), &error)
+        HookError::of_cli(phase.category(), &error)
     })?;
     for reason in &report.skipped {
         eprintln!("warning: going on without it: {}", reason.message());
@@ -81,21 +81,7 @@ fn give_up_capabilities() -> libnvc::Result<()> {
     found.trim()
 }
 
-/// Formats a failure in nvidia-container-cli's words, which runtimes and users search for, with the hint if there is
-/// one.
-fn said(category: &str, error: &Error) -> String {
-    let mut text = String::new();
-    for error in error.cleanup() {
-        let message = error.message();
-        text += &format!("{CLI}: while cleaning up: {}\n", printable(&message));
-    }
-    if let Some(advice) = error.advice() {
-        text += &format!("hint: {}\n", printable(advice));
-    }
-    text + &format!("{CLI}: {category}: {}", printable(&error.message()))
-}
-
-fn devices(config: &Config, request: &Request) -> Result<DeviceRequest, String> {
+fn devices(config: &Config, request: &ContainerRequest) -> Result<DeviceRequest, HookError> {
     let names: Vec<&str> = match &request.devices {
         Devices::None => Vec::new(),
         some => {
@@ -111,24 +97,27 @@ fn devices(config: &Config, request: &Request) -> Result<DeviceRequest, String> 
         mig_config: request.mig_config.clone().unwrap_or_default(),
         mig_monitor: request.mig_monitor.clone().unwrap_or_default(),
         imex_channels: parse_imex_channels(&channels)
-            .map_err(|error| said("error parsing IMEX info", &error))?,
+            .map_err(|error| HookError::of_cli("error parsing IMEX info", &error))?,
     })
 }
 
 /// Returns the name of a device without the kind, if that is the kind of this machine's GPUs.
-fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, String> {
+fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, HookError> {
     match qualified::parse(name) {
         None => Ok(name),
         Some(parts) if [AUTOMATIC, &config.runtime.cdi_default_kind].contains(&parts.kind) => {
             Ok(parts.device)
         }
-        Some(parts) => Err(format!(
-            "hint: use the NVIDIA runtime (docker: --runtime=nvidia), or the engine's --device\n{}: {name}: a hook cannot \
-             give devices of kind {}, only {}",
-            crate::NAME,
-            parts.kind,
-            config.runtime.cdi_default_kind
-        )),
+        Some(parts) => {
+            let (own, other) = (&config.runtime.cdi_default_kind, parts.kind);
+            let text = format!(
+                "{}: {name}: a hook cannot give devices of kind {other}, only {own}",
+                crate::NAME
+            );
+            let hint =
+                "use the NVIDIA runtime (docker: --runtime=nvidia), or the engine's --device";
+            Err(HookError::from(text).hint(hint))
+        }
     }
 }
 
@@ -171,7 +160,7 @@ fn search_path(program: &Program) -> OsString {
     program.search_path.clone().unwrap_or_else(usual)
 }
 
-fn policy(config: &Config, request: &Request, driver: DriverConfig) -> request::Policy {
+fn policy(config: &Config, request: &ContainerRequest, driver: DriverConfig) -> request::Policy {
     let exists = |path: &str| Path::new(path).exists();
     let compat32 = Capabilities::named("compat32").unwrap_or(Capabilities::NONE);
     request::Policy {
@@ -205,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    fn request_for(env: &[&str]) -> Request {
+    fn request_for(env: &[&str]) -> ContainerRequest {
         let container = Container {
             environment: Environment::new(env).unwrap(),
             ..Container::default()
@@ -230,6 +219,7 @@ mod tests {
         assert!(
             ids("vendor.com/nic=0")
                 .unwrap_err()
+                .to_string()
                 .contains("vendor.com/nic")
         );
     }

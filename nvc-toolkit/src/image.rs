@@ -1,7 +1,7 @@
 //! Decides whether a container gets GPUs, and which: the only place in the toolkit that does.
 //!
 //! Everything here is pure. It takes plain values (environment, mounts, annotations, privilege) and a [`Policy`], and
-//! returns a [`Request`] or an [`Error`]; anything not requested by these is not granted. The hook and the runtime call
+//! returns a [`ContainerRequest`] or an [`Error`]; anything not requested by these is not granted. The hook and the runtime call
 //! the same functions, so they cannot disagree.
 
 pub mod capabilities;
@@ -92,7 +92,7 @@ impl Policy {
 
 /// A container's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ContainerRequest {
     /// The GPUs.
     pub devices: Devices,
     /// Origin of the request.
@@ -113,7 +113,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// None if this is not a GPU container.
-    pub request: Option<Request>,
+    pub request: Option<ContainerRequest>,
     /// Warnings for the administrator.
     pub warnings: Vec<String>,
 }
@@ -140,7 +140,7 @@ pub fn request(container: &Container, policy: &Policy) -> Result<Answer, Error> 
     let mig_monitor = authority("NVIDIA_MIG_MONITOR_DEVICES")?;
     let (imex_channels, ignored) = devices::imex_channels(container, policy);
     warnings.extend(ignored);
-    let request = Request {
+    let request = ContainerRequest {
         devices,
         origin,
         mig_config,

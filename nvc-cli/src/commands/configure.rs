@@ -4,11 +4,15 @@ use libnvc::Configuration;
 use libnvc::request::{ImageOptions, Policy, Request};
 
 use super::{Power, Query, driver_config, tell_if_slow};
-use crate::failure::Failure;
+use crate::failure::CommandError;
 use crate::output;
 use crate::request::{Configure, Global};
 
-pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Result<(), Failure> {
+pub(super) fn run(
+    global: &Global,
+    configure: &Configure,
+    query: Query,
+) -> Result<(), CommandError> {
     let power = match configure.dry_run {
         Some(_) => Power::Reads,
         None => Power::Changes,
@@ -27,7 +31,7 @@ pub(super) fn run(global: &Global, configure: &Configure, query: Query) -> Resul
     Ok(())
 }
 
-fn request(global: &Global, configure: &Configure, power: Power) -> Result<Request, Failure> {
+fn request(global: &Global, configure: &Configure, power: Power) -> Result<Request, CommandError> {
     Ok(Request {
         devices: configure.devices.clone(),
         capabilities: configure.capabilities,

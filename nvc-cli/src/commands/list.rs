@@ -3,12 +3,12 @@
 use libnvc::select::Choice;
 
 use super::{Power, Query, open};
-use crate::failure::{Categorise, Failure, category};
+use crate::failure::{Categorise, CommandError, category};
 use crate::listing::Listing;
 use crate::output;
 use crate::request::{Global, List};
 
-pub(super) fn run(global: &Global, list: &List, query: Query) -> Result<(), Failure> {
+pub(super) fn run(global: &Global, list: &List, query: Query) -> Result<(), CommandError> {
     let mut session = open(global, Power::Reads, &list.devices.imex_channels, query)?;
     session.look_ahead(list.driver);
     session.ready().category(category::INITIALIZATION)?;

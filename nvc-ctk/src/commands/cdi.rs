@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use nvc_toolkit::cdi::STANDARD_DIRECTORIES;
 
-use crate::line::Line;
+use crate::line::CommandLine;
 
 /// Returns the directories that a line names, or the engines' defaults.
-fn spec_directories(line: &Line) -> Vec<PathBuf> {
+fn spec_directories(line: &CommandLine) -> Vec<PathBuf> {
     match line.given("spec-dir") {
         Some(_) => line.list("spec-dir").iter().map(PathBuf::from).collect(),
         None => STANDARD_DIRECTORIES.iter().map(PathBuf::from).collect(),

@@ -7,11 +7,11 @@ use nvc_toolkit::config::edit::{self, Host};
 use nvc_toolkit::config::lookup;
 use nvc_toolkit::engine::change::{read, write};
 
-use crate::line::Line;
+use crate::line::CommandLine;
 use crate::logging::print;
 
 /// `nvidia-ctk config`.
-pub(super) fn run(line: &Line) -> Result<()> {
+pub(super) fn run(line: &CommandLine) -> Result<()> {
     let given = line.given("config-file").map(Path::new);
     let file = lookup::place(given, |name| std::env::var_os(name)).file;
     let text = match read(&file)? {
@@ -29,7 +29,7 @@ pub(super) fn run(line: &Line) -> Result<()> {
 }
 
 /// `nvidia-ctk config default`.
-pub(super) fn default(line: &Line) -> Result<()> {
+pub(super) fn default(line: &CommandLine) -> Result<()> {
     let text = edit::change(&edit::default_text(host()), &[], ":")
         .map_err(|refusal| Error::new(ErrorKind::Malformed, refusal.to_string()))?;
     let output = Path::new(line.text("output"));

@@ -10,7 +10,7 @@ use nvc_toolkit::engine::change::{read, write};
 use nvc_toolkit::engine::{Change, Runtime, containerd, crio, docker, oci_hook, undo};
 
 use super::invalid;
-use crate::line::Line;
+use crate::line::CommandLine;
 use crate::logging::print;
 
 /// The engines that can be configured.
@@ -22,7 +22,7 @@ enum Engine {
 }
 
 /// A validated request.
-struct Wanted {
+struct Registration {
     engine: Engine,
     config: PathBuf,
     drop_in: Option<PathBuf>,
@@ -30,7 +30,7 @@ struct Wanted {
     drops_default: bool,
 }
 
-pub(super) fn run(line: &Line) -> Result<()> {
+pub(super) fn run(line: &CommandLine) -> Result<()> {
     match line.text("config-mode") {
         "oci-hook" | "hook" => return oci_hook(line),
         "" | "config-file" | "config" => {}
@@ -71,78 +71,89 @@ pub(super) fn run(line: &Line) -> Result<()> {
 
 type Changes = Vec<(Change, Option<undo::Record>)>;
 
-fn wanted(engine: Engine, line: &Line) -> Result<Wanted> {
-    let (config, drop_in, program) = match engine {
-        Engine::Docker => (docker::CONFIG, None, "nvidia-container-runtime"),
-        Engine::Containerd => (
-            containerd::CONFIG,
-            Some(containerd::DROP_IN),
-            "/usr/bin/nvidia-container-runtime",
-        ),
-        Engine::Crio => (
-            crio::CONFIG,
-            Some(crio::DROP_IN),
-            "/usr/bin/nvidia-container-runtime",
-        ),
-    };
-    let drop_in = match (engine, line.given("drop-in-config")) {
-        (Engine::Docker, Some(path)) if !path.is_empty() => {
-            return Err(invalid(
-                "docker has no drop-in files: --drop-in-config cannot be given",
-            ));
+fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
+    let config = non_empty(line, "config").unwrap_or(engine.config());
+    // The main file cannot import itself.
+    let drop_in = drop_in(engine, line)?.filter(|drop_in| *drop_in != config);
+    let runtime = runtime(engine, line)?;
+    if runtime.enable_cdi && engine == Engine::Crio {
+        log::warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
+    }
+    Ok(Registration {
+        engine,
+        config: config.into(),
+        drop_in: drop_in.map(PathBuf::from),
+        runtime,
+        drops_default: engine == Engine::Containerd && is_containerd_1(line),
+    })
+}
+
+impl Engine {
+    fn config(self) -> &'static str {
+        match self {
+            Self::Docker => docker::CONFIG,
+            Self::Containerd => containerd::CONFIG,
+            Self::Crio => crio::CONFIG,
         }
-        (_, Some("")) => None,
-        (_, Some(path)) if !path.starts_with('/') => {
-            return Err(invalid(format!(
-                "the drop-in-config path {path:?} is not an absolute path"
-            )));
+    }
+
+    fn drop_in(self) -> Option<&'static str> {
+        match self {
+            Self::Docker => None,
+            Self::Containerd => Some(containerd::DROP_IN),
+            Self::Crio => Some(crio::DROP_IN),
         }
-        (_, Some(path)) => Some(path),
-        (_, None) => drop_in,
-    };
+    }
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::Docker => "nvidia-container-runtime",
+            Self::Containerd | Self::Crio => "/usr/bin/nvidia-container-runtime",
+        }
+    }
+}
+
+fn non_empty<'a>(line: &'a CommandLine, option: &str) -> Option<&'a str> {
+    line.given(option).filter(|value| !value.is_empty())
+}
+
+/// Returns the drop-in file to write; None if the main file is changed instead.
+fn drop_in(engine: Engine, line: &CommandLine) -> Result<Option<&str>> {
+    match line.given("drop-in-config") {
+        None => Ok(engine.drop_in()),
+        Some("") => Ok(None),
+        Some(_) if engine == Engine::Docker => Err(invalid(
+            "docker has no drop-in files: --drop-in-config cannot be given",
+        )),
+        Some(path) if !path.starts_with('/') => Err(invalid(format!(
+            "the drop-in-config path {path:?} is not an absolute path"
+        ))),
+        Some(path) => Ok(Some(path)),
+    }
+}
+
+fn runtime(engine: Engine, line: &CommandLine) -> Result<Runtime> {
     let name = line.text("nvidia-runtime-name");
     if name.is_empty() {
         return Err(invalid("--nvidia-runtime-name is empty"));
     }
-    let path = line
-        .given("nvidia-runtime-path")
-        .filter(|path| !path.is_empty())
-        .unwrap_or(program);
+    let path = non_empty(line, "nvidia-runtime-path").unwrap_or(engine.program());
     if engine != Engine::Docker && !path.starts_with('/') {
         return Err(invalid(format!(
             "the NVIDIA runtime path {path:?} is not an absolute path"
         )));
     }
-    let config = line
-        .given("config")
-        .filter(|path| !path.is_empty())
-        .unwrap_or(config);
-    // The main file cannot import itself.
-    let drop_in = drop_in.filter(|drop_in| *drop_in != config);
-    let enable_cdi = line.flag("cdi.enabled");
-    if enable_cdi && engine == Engine::Crio {
-        log::warn!("--cdi.enabled is ignored: CRI-O resolves CDI names anyway");
-    }
-    Ok(Wanted {
-        engine,
-        config: config.into(),
-        drop_in: drop_in.map(PathBuf::from),
-        runtime: Runtime {
-            name: name.into(),
-            path: path.into(),
-            set_as_default: line.flag("nvidia-set-as-default"),
-            enable_cdi,
-        },
-        drops_default: engine == Engine::Containerd && is_containerd_1(line),
+    Ok(Runtime {
+        name: name.into(),
+        path: path.into(),
+        set_as_default: line.flag("nvidia-set-as-default"),
+        enable_cdi: line.flag("cdi.enabled"),
     })
 }
 
 /// Returns true if the installed containerd has version 1; false if there is none.
-fn is_containerd_1(line: &Line) -> bool {
-    let program = line
-        .given("executable-path")
-        .filter(|path| !path.is_empty())
-        .unwrap_or("containerd");
+fn is_containerd_1(line: &CommandLine) -> bool {
+    let program = non_empty(line, "executable-path").unwrap_or("containerd");
     // containerd github.com/containerd/containerd 1.7.24 1.7.24
     ask(program, &["--version"]).is_ok_and(|text| {
         let mut words = text.split_whitespace().skip(2);
@@ -151,7 +162,7 @@ fn is_containerd_1(line: &Line) -> bool {
 }
 
 /// Returns the engine's own dump of its configuration, if requested.
-fn dumped(engine: Engine, line: &Line) -> Result<Option<String>> {
+fn dumped(engine: Engine, line: &CommandLine) -> Result<Option<String>> {
     let commands: &[&[&str]] = match (line.text("config-source"), engine) {
         ("file", _) => return Ok(None),
         ("command", Engine::Containerd) => &[&["containerd", "config", "dump"]],
@@ -163,9 +174,7 @@ fn dumped(engine: Engine, line: &Line) -> Result<Option<String>> {
         }
         (other, _) => return Err(invalid(format!("unrecognized Config Source: {other}"))),
     };
-    let named = line
-        .given("executable-path")
-        .filter(|path| !path.is_empty());
+    let named = non_empty(line, "executable-path");
     let mut last = None;
     for words in commands {
         let Some((program, arguments)) = words.split_first() else {
@@ -200,7 +209,7 @@ fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).map_err(|error| failed(format!("{program}: {error}")))
 }
 
-fn addition(wanted: &Wanted, dumped: Option<&str>) -> Result<Changes> {
+fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Changes> {
     let text = read(&wanted.config)?;
     let drop_in_text = wanted.drop_in.as_deref().map(read).transpose()?.flatten();
     let texts = Texts {
@@ -231,7 +240,7 @@ struct Texts<'a> {
     dumped: Option<&'a str>,
 }
 
-fn changes(wanted: &Wanted, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
+fn changes(wanted: &Registration, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
     let Texts {
         text,
         drop_in_text,
@@ -265,7 +274,7 @@ fn changes(wanted: &Wanted, texts: Texts<'_>, runtime: &Runtime) -> Result<Vec<C
 }
 
 /// Returns true if a file's text is this program's output for another text.
-fn is_ours(wanted: &Wanted, path: &Path, text: &str, bare: Option<&str>) -> bool {
+fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -> bool {
     if wanted.drop_in.as_deref() == Some(path) {
         return true; // we write it as a whole
     }
@@ -288,7 +297,7 @@ fn is_ours(wanted: &Wanted, path: &Path, text: &str, bare: Option<&str>) -> bool
         })
 }
 
-fn removal(wanted: &Wanted) -> Result<Changes> {
+fn removal(wanted: &Registration) -> Result<Changes> {
     let files = wanted.drop_in.iter().chain([&wanted.config]);
     files
         .map(|path| {
@@ -305,7 +314,7 @@ fn removal(wanted: &Wanted) -> Result<Changes> {
 
 /// Removes the runtime from one of the engine's files.
 fn restore(
-    wanted: &Wanted,
+    wanted: &Registration,
     path: &Path,
     text: &str,
     before: Option<&str>,
@@ -339,7 +348,7 @@ fn show(changes: &Changes) -> Result<()> {
     print(&text)
 }
 
-fn oci_hook(line: &Line) -> Result<()> {
+fn oci_hook(line: &CommandLine) -> Result<()> {
     let program = line.text("nvidia-runtime-hook-path");
     if !program.starts_with('/') {
         return Err(invalid(format!(

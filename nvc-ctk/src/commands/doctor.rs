@@ -9,7 +9,7 @@ use libnvc::Result;
 use serde_json::json;
 
 use super::invalid;
-use crate::line::Line;
+use crate::line::CommandLine;
 use crate::logging::print;
 
 /// A check and its findings.
@@ -41,62 +41,27 @@ impl Fault {
 }
 
 /// The exit code is 1 if there is a problem.
-pub(super) fn run(line: &Line) -> Result<u8> {
+pub(super) fn run(line: &CommandLine) -> Result<u8> {
     let as_json = match line.text("format") {
         "text" => false,
         "json" => true,
         other => return Err(invalid(format!("invalid --format value: {other}"))),
     };
     let checks = [
-        Check {
-            name: "kernel module",
-            faults: driver::module(),
-        },
-        Check {
-            name: "device nodes",
-            faults: driver::nodes(),
-        },
-        Check {
-            name: "libraries",
-            faults: driver::libraries(),
-        },
-        Check {
-            name: "management library",
-            faults: driver::nvml(),
-        },
-        Check {
-            name: "persistence daemon",
-            faults: driver::persistence(),
-        },
-        Check {
-            name: "config.toml",
-            faults: settings::config(line),
-        },
-        Check {
-            name: "SELinux",
-            faults: settings::selinux(),
-        },
-        Check {
-            name: "docker",
-            faults: engines::docker(),
-        },
-        Check {
-            name: "containerd",
-            faults: engines::containerd(),
-        },
-        Check {
-            name: "runc",
-            faults: engines::runc(),
-        },
-        Check {
-            name: "CDI specifications",
-            faults: specifications::all(),
-        },
-        Check {
-            name: "hook program",
-            faults: specifications::hook_program(),
-        },
+        ("kernel module", driver::module()),
+        ("device nodes", driver::nodes()),
+        ("libraries", driver::libraries()),
+        ("management library", driver::nvml()),
+        ("persistence daemon", driver::persistence()),
+        ("config.toml", settings::config(line)),
+        ("SELinux", settings::selinux()),
+        ("docker", engines::docker()),
+        ("containerd", engines::containerd()),
+        ("runc", engines::runc()),
+        ("CDI specifications", specifications::all()),
+        ("hook program", specifications::hook_program()),
     ];
+    let checks = checks.map(|(name, faults)| Check { name, faults });
     print(&if as_json {
         to_json(&checks)
     } else {

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use nvc_cdi_hook::Verbosity;
 
-use crate::line::Line;
+use crate::line::CommandLine;
 
-pub(super) fn run(line: &Line) -> u8 {
+pub(super) fn run(line: &CommandLine) -> u8 {
     let verbosity = match (line.flag("quiet"), line.flag("debug")) {
         (true, _) => Verbosity::Quiet,
         (false, true) => Verbosity::Debug,

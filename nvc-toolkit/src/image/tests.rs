@@ -49,7 +49,7 @@ fn with_mounts() -> Policy {
     }
 }
 
-fn asked(container: &Container, policy: &Policy) -> Option<Request> {
+fn asked(container: &Container, policy: &Policy) -> Option<ContainerRequest> {
     request(container, policy).unwrap().request
 }
 

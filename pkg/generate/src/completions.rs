@@ -8,9 +8,8 @@ use std::path::Path;
 
 use clap::{Arg, Command, ValueHint};
 use clap_complete::{Shell, generate};
-
-use crate::args::PROGRAM;
-use crate::help;
+use nvc_options::args::PROGRAM;
+use nvc_options::help;
 
 /// Writes below `share`.
 pub(crate) fn write(share: &Path) -> io::Result<()> {

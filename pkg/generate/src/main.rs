@@ -8,16 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "parts of it are for the parser alone")]
-#[path = "../../../nvc-cli/src/args.rs"]
-mod args;
 mod completions;
-#[allow(dead_code, reason = "parts of it are for the program alone")]
-#[path = "../../../nvc-ctk/src/table.rs"]
-mod ctk;
-#[allow(dead_code, reason = "one part of it is for the program alone")]
-#[path = "../../../nvc-cli/src/help.rs"]
-mod help;
 mod manual;
 mod toolkit;
 

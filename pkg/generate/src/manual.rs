@@ -6,9 +6,8 @@ use std::path::Path;
 
 use clap::Command;
 use clap_mangen::Man;
-
-use crate::args::PROGRAM;
-use crate::help;
+use nvc_options::args::PROGRAM;
+use nvc_options::help;
 
 /// Returns the sections after the options on the page of the program, or of one of its commands.
 fn further_sections(command: &str) -> Option<&'static str> {

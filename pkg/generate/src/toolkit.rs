@@ -6,8 +6,7 @@ use std::path::Path;
 use clap::Command;
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
-
-use crate::ctk::{PROGRAM, clap};
+use nvc_options::ctk::{PROGRAM, clap};
 
 /// Sections that the table does not contain.
 const SECTIONS: &str = include_str!("../../man/nvidia-ctk.sections");

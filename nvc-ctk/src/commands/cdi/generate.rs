@@ -12,7 +12,7 @@ use nvc_toolkit::config;
 use nvc_toolkit::generate::{Flags, HookProgram, Hooks, Made, Mode, Naming, Options, generate};
 
 use crate::commands::invalid;
-use crate::line::Line;
+use crate::line::CommandLine;
 use crate::logging::print;
 
 /// The hooks that can be disabled and enabled.
@@ -27,7 +27,7 @@ const HOOKS: [&str; 8] = [
     "update-ldcache",
 ];
 
-pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let options = options(line)?;
     let format = format(line)?;
     let output = line.text("output");
@@ -102,7 +102,7 @@ pub(super) fn check_merged(program: &str) -> Result<()> {
 }
 
 /// Combines the options of a line with the environment and config.toml.
-pub(super) fn options(line: &Line) -> Result<Options> {
+pub(super) fn options(line: &CommandLine) -> Result<Options> {
     let mode = line.text("mode");
     let mode =
         Mode::named(mode).ok_or_else(|| invalid(format!("invalid discovery mode: {mode}")))?;
@@ -154,7 +154,7 @@ pub(super) fn options(line: &Line) -> Result<Options> {
 }
 
 /// Returns `nvidia-container-cli.root` of config.toml; the default if the file cannot be read.
-fn configured_root(line: &Line) -> PathBuf {
+fn configured_root(line: &CommandLine) -> PathBuf {
     let given = line
         .given("config")
         .filter(|path| !path.is_empty())
@@ -174,7 +174,7 @@ fn naming(word: &str) -> Result<Naming> {
     Naming::named(word).ok_or_else(|| invalid(format!("invalid device name strategy: {word}")))
 }
 
-fn absolute(line: &Line, name: &str) -> Result<Vec<PathBuf>> {
+fn absolute(line: &CommandLine, name: &str) -> Result<Vec<PathBuf>> {
     let paths = line.list(name).iter().filter(|path| !path.is_empty());
     let checked = paths.map(|path| match path.starts_with('/') {
         true => Ok(PathBuf::from(path)),
@@ -185,7 +185,7 @@ fn absolute(line: &Line, name: &str) -> Result<Vec<PathBuf>> {
     checked.collect()
 }
 
-fn hooks(line: &Line) -> Result<Hooks> {
+fn hooks(line: &CommandLine) -> Result<Hooks> {
     let (disabled, enabled) = (line.list("disable-hook"), line.list("enable-hook"));
     if enabled.iter().any(|name| name == "all") {
         return Err(invalid("enabling all hooks is not supported"));
@@ -230,7 +230,7 @@ fn hook_path(given: Option<&str>) -> String {
     found.unwrap_or_else(|| format!("/usr/bin/{name}"))
 }
 
-fn flags(line: &Line) -> Result<Flags> {
+fn flags(line: &CommandLine) -> Result<Flags> {
     let mut flags = Flags::default();
     for name in line.list("feature-flag") {
         match name.as_str() {
@@ -248,7 +248,7 @@ fn flags(line: &Line) -> Result<Flags> {
     Ok(flags)
 }
 
-fn format(line: &Line) -> Result<Option<Format>> {
+fn format(line: &CommandLine) -> Result<Option<Format>> {
     let Some(word) = line.given("format") else {
         return Ok(None);
     };
@@ -259,7 +259,7 @@ fn format(line: &Line) -> Result<Option<Format>> {
 }
 
 /// Returns the latest allowed version.
-fn most_recent(line: &Line) -> Result<Option<&str>> {
+fn most_recent(line: &CommandLine) -> Result<Option<&str>> {
     let Some(most) = line.given("cdi-version") else {
         return Ok(None);
     };

@@ -5,10 +5,10 @@ use log::{info, warn};
 use nvc_toolkit::cdi::Registry;
 
 use super::spec_directories;
-use crate::line::Line;
+use crate::line::CommandLine;
 use crate::logging::print;
 
-pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let registry = Registry::load(&spec_directories(line));
     for problem in registry.problems() {
         warn!("{}: {}", problem.path.display(), problem.error.message());

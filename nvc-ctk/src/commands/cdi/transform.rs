@@ -10,10 +10,10 @@ use nvc_toolkit::cdi::transform::{Side, Transform};
 use nvc_toolkit::cdi::{file, parse, validate};
 
 use crate::commands::invalid;
-use crate::line::Line;
+use crate::line::CommandLine;
 use crate::logging::print;
 
-pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let side = match line.text("relative-to") {
         "host" => Side::Host,
         "container" => Side::Container,

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{generate as command, spec_directories};
 use crate::commands::invalid;
-use crate::line::{self, Line, Read};
+use crate::line::{self, CommandLine, Read};
 use crate::logging::print;
 
 /// A problem.
@@ -29,7 +29,7 @@ pub(in crate::commands) struct Finding {
 }
 
 /// The exit code is 1 if there are differences.
-pub(in crate::commands) fn run(line: &Line) -> Result<u8> {
+pub(in crate::commands) fn run(line: &CommandLine) -> Result<u8> {
     let as_json = match line.text("format") {
         "text" => false,
         "json" => true,
@@ -75,7 +75,7 @@ fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
         });
     };
     let line: Vec<OsString> = words.iter().map(OsString::from).collect();
-    let Read::Line(line) = line::read(&line, &|_| None) else {
+    let Read::CommandLine(line) = line::read(&line, &|_| None) else {
         return add("the command line in its comment is not understood".into());
     };
     let options = command::options(&line).inspect(|options| {

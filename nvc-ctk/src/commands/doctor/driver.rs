@@ -61,103 +61,111 @@ pub(super) fn nodes() -> Vec<Fault> {
     if !Path::new(VERSION).exists() {
         return Vec::new(); // already reported
     }
-    let mut faults = Vec::new();
     let devices = read("/proc/devices").unwrap_or_default();
-    let major = |names: &[&str]| {
-        let characters = devices
-            .lines()
-            .take_while(|line| !line.starts_with("Block"));
-        let mut pairs = characters.filter_map(|line| line.trim().split_once(' '));
-        pairs
-            .find(|(_, name)| names.contains(name))
-            .and_then(|(major, _)| major.parse::<u32>().ok())
-    };
-    let nvidia = major(&["nvidia", "nvidia-frontend"]);
-    let uvm = major(&["nvidia-uvm"]);
+    let nvidia = major(&devices, &["nvidia", "nvidia-frontend"]);
+    let uvm = major(&devices, &["nvidia-uvm"]);
     let make = "nvidia-ctk system create-device-nodes --control-devices --load-kernel-modules";
-    let mut wanted: Vec<(String, Option<u32>, u32, &str)> = vec![
+    let shared = [
+        ("nvidiactl", nvidia, 255, "nvidia-smi and CUDA fail"),
         (
-            "/dev/nvidiactl".to_string(),
-            nvidia,
-            255,
-            "nvidia-smi and CUDA fail",
-        ),
-        (
-            "/dev/nvidia-uvm".to_string(),
+            "nvidia-uvm",
             uvm,
             0,
             "nvidia-smi works, and cuInit returns 999",
         ),
-        (
-            "/dev/nvidia-uvm-tools".to_string(),
-            uvm,
-            1,
-            "profilers fail in containers",
-        ),
+        ("nvidia-uvm-tools", uvm, 1, "profilers fail in containers"),
     ];
-    let gpus = std::fs::read_dir("/proc/driver/nvidia/gpus")
-        .into_iter()
-        .flatten()
-        .flatten();
-    for gpu in gpus {
-        let text = std::fs::read_to_string(gpu.path().join("information")).unwrap_or_default();
-        let minor = text
-            .lines()
-            .find_map(|line| line.strip_prefix("Device Minor:"));
-        if let Some(minor) = minor.and_then(|minor| minor.trim().parse().ok()) {
-            wanted.push((
-                format!("/dev/nvidia{minor}"),
-                nvidia,
-                minor,
-                "this GPU is missing in containers",
-            ));
-        }
-    }
-    for (path, major, minor, shows) in wanted {
-        let repair = if path.ends_with(|c: char| c.is_ascii_digit()) {
-            format!("nvidia-modprobe -c {minor}")
-        } else {
-            make.into()
-        };
-        let Some(major) = major else {
+    let shared = shared.map(|(name, major, minor, shows)| Node {
+        path: format!("/dev/{name}"),
+        major,
+        minor,
+        shows,
+        repair: make.into(),
+    });
+    let of_gpus = gpu_minors().into_iter().map(|minor| Node {
+        path: format!("/dev/nvidia{minor}"),
+        major: nvidia,
+        minor,
+        shows: "this GPU is missing in containers",
+        repair: format!("nvidia-modprobe -c {minor}"),
+    });
+    let nodes = shared.into_iter().chain(of_gpus);
+    nodes.filter_map(|node| node.fault()).collect()
+}
+
+/// Returns the first major number with one of these names in /proc/devices.
+fn major(devices: &str, names: &[&str]) -> Option<u32> {
+    let characters = devices
+        .lines()
+        .take_while(|line| !line.starts_with("Block"));
+    let mut pairs = characters.filter_map(|line| line.trim().split_once(' '));
+    let (major, _) = pairs.find(|(_, name)| names.contains(name))?;
+    major.parse().ok()
+}
+
+/// Returns the minor numbers of the GPUs that the module drives.
+fn gpu_minors() -> Vec<u32> {
+    let minor = |gpu: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(gpu.path().join("information")).ok()?;
+        let mut lines = text.lines();
+        let minor = lines.find_map(|line| line.strip_prefix("Device Minor:"))?;
+        minor.trim().parse().ok()
+    };
+    let gpus = std::fs::read_dir("/proc/driver/nvidia/gpus").into_iter();
+    gpus.flatten().flatten().filter_map(minor).collect()
+}
+
+/// A device node that the driver needs.
+struct Node {
+    path: String,
+    /// None if no driver has it in /proc/devices.
+    major: Option<u32>,
+    minor: u32,
+    /// Symptom without it.
+    shows: &'static str,
+    /// The command that creates it.
+    repair: String,
+}
+
+impl Node {
+    fn fault(&self) -> Option<Fault> {
+        let Self {
+            path,
+            minor,
+            repair,
+            ..
+        } = self;
+        let shows = self.shows;
+        let Some(major) = self.major else {
             let what = format!("{path} has no driver in /proc/devices");
-            faults.push(Fault::new(what, shows, "modprobe nvidia nvidia-uvm"));
-            continue;
+            return Some(Fault::new(what, shows, "modprobe nvidia nvidia-uvm"));
         };
-        match std::fs::symlink_metadata(&path) {
-            Err(_) => faults.push(Fault::new(format!("{path} is missing"), shows, repair)),
-            Ok(facts) if !facts.file_type().is_char_device() => {
-                faults.push(Fault::new(
-                    format!("{path} is no device"),
-                    shows,
-                    format!("rm -r {path}; {repair}"),
-                ));
-            }
-            Ok(facts) => {
-                let found = (
-                    nix::sys::stat::major(facts.rdev()),
-                    nix::sys::stat::minor(facts.rdev()),
-                );
-                let right = (u64::from(major), u64::from(minor));
-                if found != right {
-                    let what = format!(
-                        "{path} is device {}:{}, the driver's is {}:{}",
-                        found.0, found.1, right.0, right.1
-                    );
-                    faults.push(Fault::new(what, shows, format!("rm {path}; {repair}")));
-                } else if facts.permissions().mode() & 0o006 != 0o006 && facts.gid() == 0 {
-                    let what = format!("only root may use {path}");
-                    let shows = "users other than root have no GPU, also in rootless containers";
-                    faults.push(Fault::new(
-                        what,
-                        shows,
-                        format!("chmod 666 {path}; see NVreg_DeviceFileMode of the module"),
-                    ));
-                }
-            }
+        let Ok(facts) = std::fs::symlink_metadata(path) else {
+            let what = format!("{path} is missing");
+            return Some(Fault::new(what, shows, repair));
+        };
+        if !facts.file_type().is_char_device() {
+            let what = format!("{path} is no device");
+            return Some(Fault::new(what, shows, format!("rm -r {path}; {repair}")));
         }
+        let number = facts.rdev();
+        let found = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
+        if found != (u64::from(major), u64::from(*minor)) {
+            let what = format!(
+                "{path} is device {}:{}, the driver's is {major}:{minor}",
+                found.0, found.1
+            );
+            return Some(Fault::new(what, shows, format!("rm {path}; {repair}")));
+        }
+        let is_for_root = facts.permissions().mode() & 0o006 != 0o006 && facts.gid() == 0;
+        is_for_root.then(|| {
+            Fault::new(
+                format!("only root may use {path}"),
+                "users other than root have no GPU, also in rootless containers",
+                format!("chmod 666 {path}; see NVreg_DeviceFileMode of the module"),
+            )
+        })
     }
-    faults
 }
 
 pub(super) fn libraries() -> Vec<Fault> {

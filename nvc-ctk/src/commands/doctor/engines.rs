@@ -12,6 +12,8 @@ use super::{Fault, version_in};
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
 const FORGETFUL: [u32; 4] = [3, 4, 5, 6];
 
+const REGISTER: &str = "nvidia-ctk runtime configure --runtime=docker, and restart docker";
+
 /// Reads an engine's configuration; None if it does not exist.
 fn configuration(path: &Path, shows: &'static str) -> Result<Option<String>, Fault> {
     read(path).map_err(|error| {
@@ -39,48 +41,43 @@ pub(super) fn docker() -> Vec<Fault> {
             )];
         }
     };
-    let mut faults = Vec::new();
-    for (name, entry) in value
-        .get("runtimes")
-        .and_then(Value::as_object)
+    runtimes(path, &value, shows)
+        .chain(default_runtime(path, &value))
+        .collect()
+}
+
+/// Returns docker's NVIDIA runtimes whose program is missing.
+fn runtimes<'a>(
+    config: &'a Path,
+    value: &'a Value,
+    shows: &'static str,
+) -> impl Iterator<Item = Fault> + 'a {
+    let runtimes = value.get("runtimes").and_then(Value::as_object);
+    runtimes
         .into_iter()
         .flatten()
-    {
-        let program = entry
-            .get("path")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        if name.starts_with("nvidia") && !is_program(program) {
-            let what = format!(
-                "{}: runtime {name} is {program}, which is missing",
-                path.display()
-            );
-            faults.push(Fault::new(
-                what,
-                shows,
-                "nvidia-ctk runtime configure --runtime=docker, and restart docker",
-            ));
-        }
-    }
-    let default = value
-        .get("default-runtime")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let is_known = value
-        .get("runtimes")
-        .is_some_and(|runtimes| runtimes.get(default).is_some());
-    if default.starts_with("nvidia") && !is_known {
-        let what = format!(
-            "{}: the default runtime {default} is not registered",
-            path.display()
-        );
-        faults.push(Fault::new(
-            what,
-            "dockerd does not start",
-            "nvidia-ctk runtime configure --runtime=docker, and restart docker",
-        ));
-    }
-    faults
+        .filter_map(move |(name, entry)| {
+            let program = entry.get("path").and_then(Value::as_str);
+            let program = program.unwrap_or_default();
+            let is_missing = name.starts_with("nvidia") && !is_program(program);
+            is_missing.then(|| {
+                let config = config.display();
+                let what = format!("{config}: runtime {name} is {program}, which is missing");
+                Fault::new(what, shows, REGISTER)
+            })
+        })
+}
+
+/// Checks that a default runtime of NVIDIA's is registered with docker.
+fn default_runtime(config: &Path, value: &Value) -> Option<Fault> {
+    let default = value.get("default-runtime").and_then(Value::as_str)?;
+    let runtimes = value.get("runtimes");
+    let is_known = runtimes.is_some_and(|runtimes| runtimes.get(default).is_some());
+    (default.starts_with("nvidia") && !is_known).then(|| {
+        let config = config.display();
+        let what = format!("{config}: the default runtime {default} is not registered");
+        Fault::new(what, "dockerd does not start", REGISTER)
+    })
 }
 
 /// Returns true if a path, or a name in PATH, is a program.

@@ -5,9 +5,9 @@ use std::path::Path;
 use nvc_toolkit::config::lookup;
 
 use super::{Fault, read};
-use crate::line::Line;
+use crate::line::CommandLine;
 
-pub(super) fn config(line: &Line) -> Vec<Fault> {
+pub(super) fn config(line: &CommandLine) -> Vec<Fault> {
     let given = line.given("config").map(Path::new);
     let place = lookup::place(given, |name| std::env::var_os(name));
     let file = place.file.display();

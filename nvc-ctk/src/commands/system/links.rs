@@ -9,7 +9,7 @@ use log::{info, warn};
 use nix::sys::stat::{major, minor};
 
 use super::{CONTROL, Majors, load_modules, nodes, system};
-use crate::line::Line;
+use crate::line::CommandLine;
 
 /// Nodes that containers do not need.
 const LEFT_OUT: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
@@ -17,7 +17,7 @@ const LEFT_OUT: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 /// A node and its number.
 type Node = (PathBuf, u64, u64);
 
-pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let (all, dry_run) = (line.flag("create-all"), line.flag("dry-run"));
     let with_all = |flag: &str| {
         let is_given = line.flag(flag);

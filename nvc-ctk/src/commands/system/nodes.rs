@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, makedev, mknod};
 
 use super::{CONTROL, Majors, load_modules};
-use crate::line::Line;
+use crate::line::CommandLine;
 
-pub(in crate::commands) fn run(line: &Line) -> Result<()> {
+pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let (root, dry_run) = (line.text("root"), line.flag("dry-run"));
     if line.flag("load-kernel-modules") {
         load_modules(root, dry_run)?;

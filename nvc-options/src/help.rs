@@ -1,7 +1,7 @@
 //! Converts the option table to a clap command, which renders help, manual page and completions.
 //!
 //! Command lines are parsed by [`getopt`](crate::getopt): building clap's table would take as long as the rest of a
-//! short command. Depends only on clap and the table, so that document generators can include it.
+//! short command.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use crate::args::{self, HELP, Opt, PROGRAM, TABLE, Takes, USAGE, VERSION};
 
 /// Returns the whole program.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let usage = format!("{PROGRAM} [OPTION...] COMMAND [ARG...]");
     describe(&TABLE, usage)
         .subcommands(TABLE.commands.iter().map(subcommand))
@@ -19,7 +19,7 @@ pub(crate) fn command() -> Command {
 }
 
 /// Returns the help text of the program or one of its commands.
-pub(crate) fn text(table: &args::Command) -> String {
+pub fn text(table: &args::Command) -> String {
     let mut program = command();
     let found = match program.find_subcommand_mut(table.name) {
         Some(found) => found,

@@ -29,7 +29,7 @@ fn where_to_find_help(name: &str) -> String {
 }
 
 /// Formats the output of `--usage`: upstream's options in argp's order.
-pub(crate) fn usage(name: &str, command: &Command) -> String {
+pub fn usage(name: &str, command: &Command) -> String {
     let mut options: Vec<&Opt> = command
         .options
         .iter()

@@ -1,16 +1,16 @@
-//! Drops the Linux capabilities that the program does not need, before it does anything else.
+//! Drops the Linux capabilities that a program around `configure` does not need, before it does anything else.
 //!
-//! Capabilities are per thread, so this happens before the first thread is started. Upstream requires thirteen
-//! capabilities and fails if one is missing; this program requires only those without which `configure` cannot work.
-//! The bounding set grants nothing and stays: the library limits it for each program that it executes.
+//! For programs: capabilities are per thread, so this must happen before the first thread is started. Upstream requires
+//! thirteen capabilities and fails if one is missing; here only those are required without which `configure` cannot
+//! work. The bounding set grants nothing and stays: the library limits it for each program that it executes.
 
+use crate::{Error, Result};
 use caps::{CapSet, Capability, CapsHashSet};
-use libnvc::{Error, Result};
 use nix::errno::Errno;
 
 /// Capabilities to keep, if present.
 const KEPT: [Capability; 15] = [
-    Capability::CAP_BLOCK_SUSPEND, // with WAKE_ALARM: see libnvc's shield against tracers
+    Capability::CAP_BLOCK_SUSPEND, // with WAKE_ALARM: the shield against tracers
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_DAC_READ_SEARCH,
@@ -30,20 +30,27 @@ const KEPT: [Capability; 15] = [
 /// Without these, another mount namespace cannot be entered.
 const NEEDED: [Capability; 2] = [Capability::CAP_SYS_ADMIN, Capability::CAP_SYS_CHROOT];
 
-/// The program's capabilities.
+/// The program's permitted capabilities.
 #[derive(Debug)]
-pub(crate) struct Privileges {
+pub struct Privileges {
     permitted: CapsHashSet,
 }
 
 impl Privileges {
-    pub(crate) fn read() -> Result<Self> {
+    /// Reads the calling thread's capabilities.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn read() -> Result<Self> {
         let permitted = caps::read(None, CapSet::Permitted).map_err(|_| refused())?;
         Ok(Self { permitted })
     }
 
     /// Fails unless the capabilities that `configure` needs are present.
-    pub(crate) fn demand_needed(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// One is missing.
+    pub fn demand_needed(&self) -> Result<()> {
         let missing: Vec<String> = NEEDED
             .iter()
             .filter(|cap| !self.permitted.contains(cap))
@@ -59,7 +66,10 @@ impl Privileges {
     }
 
     /// Drops unneeded capabilities.
-    pub(crate) fn trim(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn trim(&mut self) -> Result<()> {
         self.permitted.retain(|cap| KEPT.contains(cap));
         // Effective first: it must be a subset of the permitted set.
         set(CapSet::Effective, &self.permitted)?;

@@ -11,7 +11,7 @@ use crate::args::{Command, HELP, Opt, PROGRAM, TABLE, Takes, USAGE, VERSION};
 
 mod layout;
 
-pub(crate) use layout::usage;
+pub use layout::usage;
 
 /// Text after the global options in usage messages.
 const COMMANDS: &str = "COMMAND [ARG...]";
@@ -45,9 +45,9 @@ const UNSAID: Opt = Opt {
 
 /// The kind of a command line.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub enum Parsed {
     /// A command to run.
-    Run(Words),
+    Run(CommandLine),
     /// A request for help or the like about the program or one of its commands, answered on standard output.
     Ask(Question, &'static Command),
     /// An error; the text goes to standard error.
@@ -56,7 +56,7 @@ pub(crate) enum Line {
 
 /// The questions that every command accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub enum Question {
     Help,
     Usage,
     Version,
@@ -64,23 +64,22 @@ pub(crate) enum Question {
 
 /// A well-formed command line.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub struct CommandLine {
     /// The options before the command.
-    pub(crate) global: Given,
-    pub(crate) command: &'static Command,
+    pub global: Given,
+    pub command: &'static Command,
     /// The command's options.
-    pub(crate) options: Given,
+    pub options: Given,
     /// Present if the command has one.
-    pub(crate) operand: Option<OsString>,
+    pub operand: Option<OsString>,
     /// Number of words of the command and its arguments, without options that upstream lacks.
-    pub(crate) command_words: usize,
+    pub command_words: usize,
 }
 
-impl Words {
+impl CommandLine {
     /// Returns the command line in canonical form: `--option` or `--option=value` each, the command, its options, `--`,
     /// the operand.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn spelt_out(&self) -> Vec<OsString> {
+    pub fn spelt_out(&self) -> Vec<OsString> {
         let options = |given: &Given| -> Vec<OsString> {
             let spell = |(option, value): &(&Opt, Option<OsString>)| {
                 let mut word = OsString::from(format!("--{}", option.long));
@@ -104,19 +103,19 @@ impl Words {
 
 /// The given options, in order.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub struct Given {
     command: &'static Command,
     options: Vec<(&'static Opt, Option<OsString>)>,
 }
 
 impl Given {
     /// Returns true if the option was given.
-    pub(crate) fn has(&self, long: &str) -> bool {
+    pub fn has(&self, long: &str) -> bool {
         self.place(long).is_some()
     }
 
     /// Returns the index of the last occurrence of an option.
-    pub(crate) fn place(&self, long: &str) -> Option<usize> {
+    pub fn place(&self, long: &str) -> Option<usize> {
         debug_assert!(
             self.command
                 .options
@@ -131,13 +130,13 @@ impl Given {
     }
 
     /// Returns the value of the last occurrence, if it has one.
-    pub(crate) fn last(&self, long: &str) -> Option<&OsStr> {
+    pub fn last(&self, long: &str) -> Option<&OsStr> {
         let (_, value) = self.options.get(self.place(long)?)?;
         value.as_deref()
     }
 
     /// Returns the values of all occurrences.
-    pub(crate) fn all(&self, long: &str) -> impl Iterator<Item = &OsStr> {
+    pub fn all(&self, long: &str) -> impl Iterator<Item = &OsStr> {
         let options = self.options.iter();
         options.filter_map(move |(option, value)| value.as_deref().filter(|_| option.long == long))
     }
@@ -145,18 +144,18 @@ impl Given {
 
 /// The name by which the program was called.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub struct Caller {
     /// The first word as typed: getopt's messages before the command start with it.
     typed: OsString,
     /// Its last component: all other messages start with it.
-    pub(crate) name: String,
+    pub name: String,
     /// True if options end at the first positional.
     posixly_correct: bool,
 }
 
 impl Caller {
     /// Derives it from the first word of the command line and the environment.
-    pub(crate) fn new(typed: Option<OsString>) -> Self {
+    pub fn new(typed: Option<OsString>) -> Self {
         let typed = typed.unwrap_or_else(|| PROGRAM.into());
         let bytes = typed.as_bytes();
         let base = bytes.rsplit(|b| *b == b'/').next().unwrap_or(bytes);
@@ -169,13 +168,13 @@ impl Caller {
 }
 
 /// Parses `words`, the command line without its first word.
-pub(crate) fn read(caller: &Caller, words: &[OsString]) -> Line {
+pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let typed = caller.typed.to_string_lossy();
     let first = match Scan::new(&TABLE, Order::StopAtPositional).run(words) {
         Ok(first) => first,
-        Err(Stop::Question(question)) => return Line::Ask(question, &TABLE),
+        Err(Stop::Question(question)) => return Parsed::Ask(question, &TABLE),
         Err(Stop::Complaint(text)) => {
-            return Line::Mistake(layout::complaint(&typed, &text, &caller.name));
+            return Parsed::Mistake(layout::complaint(&typed, &text, &caller.name));
         }
     };
 
@@ -183,7 +182,7 @@ pub(crate) fn read(caller: &Caller, words: &[OsString]) -> Line {
     let named = positionals.next();
     let command = named.and_then(|word| TABLE.commands.iter().find(|command| word == command.name));
     let Some(command) = command else {
-        return Line::Mistake(layout::misuse(&caller.name, COMMANDS));
+        return Parsed::Mistake(layout::misuse(&caller.name, COMMANDS));
     };
     let name = format!("{} {}", caller.name, command.name);
 
@@ -195,9 +194,9 @@ pub(crate) fn read(caller: &Caller, words: &[OsString]) -> Line {
     let words = positionals.as_slice();
     let rest = match Scan::new(command, order).run(words) {
         Ok(rest) => rest,
-        Err(Stop::Question(question)) => return Line::Ask(question, command),
+        Err(Stop::Question(question)) => return Parsed::Ask(question, command),
         Err(Stop::Complaint(text)) => {
-            return Line::Mistake(layout::complaint(&name, &text, &name));
+            return Parsed::Mistake(layout::complaint(&name, &text, &name));
         }
     };
 
@@ -205,12 +204,12 @@ pub(crate) fn read(caller: &Caller, words: &[OsString]) -> Line {
     let operand = match (&command.operand, operands.next(), operands.next()) {
         (Some(_), Some(operand), None) => Some(operand),
         (None, None, _) => None,
-        (Some(wanted), ..) => return Line::Mistake(layout::misuse(&name, wanted.name)),
+        (Some(wanted), ..) => return Parsed::Mistake(layout::misuse(&name, wanted.name)),
         (None, ..) => {
-            return Line::Mistake(layout::complaint(&name, "Too many arguments", &name));
+            return Parsed::Mistake(layout::complaint(&name, "Too many arguments", &name));
         }
     };
-    Line::Run(Words {
+    Parsed::Run(CommandLine {
         global: first.given,
         command,
         options: rest.given,

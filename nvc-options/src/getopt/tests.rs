@@ -10,14 +10,14 @@ fn caller() -> Caller {
     }
 }
 
-fn read_as(caller: &Caller, line: &str) -> Line {
+fn read_as(caller: &Caller, line: &str) -> Parsed {
     let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     read(caller, &words)
 }
 
 fn complaint(line: &str) -> String {
     match read_as(&caller(), line) {
-        Line::Mistake(text) => text.lines().next().unwrap().to_owned(),
+        Parsed::Mistake(text) => text.lines().next().unwrap().to_owned(),
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -61,7 +61,7 @@ fn spellings() {
         ("configure --pid -- -- -x", "configure --pid=-- -- -x"),
         ("configure -d= /x", "configure --device== -- /x"),
     ] {
-        let Line::Run(words) = read_as(&caller(), typed) else {
+        let Parsed::Run(words) = read_as(&caller(), typed) else {
             panic!("{typed}")
         };
         assert_eq!(words.spelt_out().join(OsStr::new(" ")), read, "{typed}");
@@ -138,7 +138,7 @@ fn questions() {
         ("list --u x", Question::Usage, "list"),
     ] {
         match read_as(&caller(), typed) {
-            Line::Ask(q, c) => assert_eq!((q, c.name), (question, command), "{typed}"),
+            Parsed::Ask(q, c) => assert_eq!((q, c.name), (question, command), "{typed}"),
             other => panic!("{typed}: {other:?}"),
         }
     }
@@ -150,13 +150,13 @@ fn posixly_correct_ends_options_at_the_first_positional() {
         posixly_correct: true,
         ..caller()
     };
-    let Line::Run(words) = read_as(&caller, "configure -c /x") else {
+    let Parsed::Run(words) = read_as(&caller, "configure -c /x") else {
         panic!()
     };
     assert_eq!(words.operand.unwrap(), "/x");
     assert!(matches!(
         read_as(&caller, "configure /x -c"),
-        Line::Mistake(_)
+        Parsed::Mistake(_)
     ));
 }
 
@@ -170,7 +170,7 @@ fn words_are_counted_as_upstream_does() {
         ("list --format=json", 1),
         ("list --format json --imex-channel=3", 2),
     ] {
-        let Line::Run(words) = read_as(&caller(), typed) else {
+        let Parsed::Run(words) = read_as(&caller(), typed) else {
             panic!("{typed}")
         };
         assert_eq!(words.command_words, count, "{typed}");
@@ -183,13 +183,13 @@ fn bytes_that_are_not_utf8_survive() {
     let mut attached = OsString::from("-p");
     attached.push(&odd);
     let words = ["configure".into(), attached, odd.clone()];
-    let Line::Run(words) = read(&caller(), &words) else {
+    let Parsed::Run(words) = read(&caller(), &words) else {
         panic!()
     };
     assert_eq!(words.operand, Some(odd.clone()));
     assert_eq!(words.options.last("pid"), Some(odd.as_os_str()));
     let word = OsString::from_vec(b"-\xff".to_vec());
-    let Line::Mistake(text) = read(&caller(), &["info".into(), word]) else {
+    let Parsed::Mistake(text) = read(&caller(), &["info".into(), word]) else {
         panic!()
     };
     assert!(text.starts_with("nvidia-container-cli info: invalid option -- '\u{fffd}'\n"));

@@ -4,41 +4,41 @@
 //! The table is a constant, which costs nothing at start; [`help`](crate::help) renders it.
 
 /// The program's name, if none is known from the command line.
-pub(crate) const PROGRAM: &str = "nvidia-container-cli";
+pub const PROGRAM: &str = "nvidia-container-cli";
 
 /// The program, or one of its commands.
 #[derive(Debug)]
-pub(crate) struct Command {
-    pub(crate) name: &'static str,
+pub struct Command {
+    pub name: &'static str,
     /// One-line description.
-    pub(crate) about: &'static str,
+    pub about: &'static str,
     /// Full description, if it is longer.
-    pub(crate) long_about: Option<&'static str>,
-    pub(crate) options: &'static [Opt],
-    pub(crate) operand: Option<Operand>,
-    pub(crate) commands: &'static [Command],
+    pub long_about: Option<&'static str>,
+    pub options: &'static [Opt],
+    pub operand: Option<Operand>,
+    pub commands: &'static [Command],
     /// Text below the options, such as examples.
-    pub(crate) after: &'static str,
+    pub after: &'static str,
 }
 
 /// An option.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opt {
-    pub(crate) long: &'static str,
-    pub(crate) short: Option<char>,
-    pub(crate) takes: Takes,
-    pub(crate) help: &'static str,
+pub struct Opt {
+    pub long: &'static str,
+    pub short: Option<char>,
+    pub takes: Takes,
+    pub help: &'static str,
     /// An option that upstream 1.17.0 lacks: ours, and those of its later versions. Abbreviations match upstream's
     /// options first, so that no command line that works there becomes ambiguous here. Additions are not counted where
     /// upstream counts arguments, and `--usage` is upstream's text.
-    pub(crate) addition: bool,
+    pub addition: bool,
     /// Accepted only for compatibility.
-    pub(crate) hidden: bool,
+    pub hidden: bool,
 }
 
 /// The argument of an option; values have a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub enum Takes {
     Nothing,
     /// A value; the last one counts.
     Value(&'static str),
@@ -50,7 +50,7 @@ pub(crate) enum Takes {
 
 impl Takes {
     /// Returns the name of the value, if the option can have one.
-    pub(crate) fn name(self) -> Option<&'static str> {
+    pub fn name(self) -> Option<&'static str> {
         match self {
             Self::Nothing => None,
             Self::Value(name) | Self::PerhapsValue(name) | Self::Values(name) => Some(name),
@@ -60,22 +60,22 @@ impl Takes {
 
 /// The positional argument of a command.
 #[derive(Debug)]
-pub(crate) struct Operand {
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
+pub struct Operand {
+    pub name: &'static str,
+    pub help: &'static str,
 }
 
 /// Options that argp adds to every command.
-pub(crate) const HELP: Opt = flag("help", Some('?'), "Print this help");
-pub(crate) const USAGE: Opt = flag("usage", None, "Print the options in short");
-pub(crate) const VERSION: Opt = flag(
+pub const HELP: Opt = flag("help", Some('?'), "Print this help");
+pub const USAGE: Opt = flag("usage", None, "Print the options in short");
+pub const VERSION: Opt = flag(
     "version",
     Some('V'),
     "Print the versions of program and library",
 );
 
 /// The program and its commands.
-pub(crate) static TABLE: Command = Command {
+pub static TABLE: Command = Command {
     name: PROGRAM,
     about: "Makes NVIDIA GPUs and their driver usable inside a Linux container.",
     long_about: None,

@@ -5,24 +5,24 @@
 use clap::{Arg, ArgAction, Command};
 
 /// The program.
-pub(crate) const PROGRAM: &str = "nvidia-ctk";
+pub const PROGRAM: &str = "nvidia-ctk";
 
 /// One option.
 #[derive(Debug)]
-pub(crate) struct Opt {
-    pub(crate) long: &'static str,
-    pub(crate) aliases: &'static [&'static str],
-    pub(crate) short: Option<char>,
+pub struct Opt {
+    pub long: &'static str,
+    pub aliases: &'static [&'static str],
+    pub short: Option<char>,
     /// Equivalent variables; the first one that is set counts.
-    pub(crate) env: &'static [&'static str],
-    pub(crate) takes: Takes,
-    pub(crate) default: &'static str,
-    pub(crate) help: &'static str,
+    pub env: &'static [&'static str],
+    pub takes: Takes,
+    pub default: &'static str,
+    pub help: &'static str,
 }
 
 /// The value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub enum Takes {
     /// Nothing, or `=true` or `=false`.
     Flag,
     /// A value of this name.
@@ -33,12 +33,12 @@ pub(crate) enum Takes {
 
 /// A command, or a group of commands.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) name: &'static str,
-    pub(crate) aliases: &'static [&'static str],
-    pub(crate) about: &'static str,
-    pub(crate) options: &'static [Opt],
-    pub(crate) commands: &'static [Node],
+pub struct Node {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub about: &'static str,
+    pub options: &'static [Opt],
+    pub commands: &'static [Node],
 }
 
 const fn opt(long: &'static str, takes: Takes, help: &'static str) -> Opt {
@@ -74,7 +74,7 @@ impl Opt {
     }
 
     /// Returns true if a name, without dashes, is this option's.
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    pub fn is_called(&self, name: &str) -> bool {
         let is_short = |short: char| name.strip_prefix(short).is_some_and(str::is_empty);
         self.long == name || self.aliases.contains(&name) || self.short.is_some_and(is_short)
     }
@@ -103,7 +103,7 @@ const fn group(name: &'static str, about: &'static str, commands: &'static [Node
 use Takes::{Flag, List, Text};
 
 /// Options of every command, unless it has its own of the same name.
-pub(crate) const GLOBAL: &[Opt] = &[
+pub const GLOBAL: &[Opt] = &[
     opt("debug", Flag, "Log every step")
         .short('d')
         .env(&["NVIDIA_CTK_DEBUG"]),
@@ -112,7 +112,7 @@ pub(crate) const GLOBAL: &[Opt] = &[
 ];
 
 /// The whole program.
-pub(crate) const ROOT: Node = Node {
+pub const ROOT: Node = Node {
     name: PROGRAM,
     aliases: &[],
     about: "Makes CDI specifications, configures container engines for NVIDIA GPUs, and says what is wrong",
@@ -477,7 +477,7 @@ const NODES: &[Opt] = &[
 ];
 
 /// Returns the options of a command, including the global ones.
-pub(crate) fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
+pub fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
     let own = node.options;
     let is_free = move |global: &&Opt| {
         !own.iter()
@@ -487,7 +487,7 @@ pub(crate) fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
 }
 
 /// Converts the table to a clap command, which makes the help texts; `line` parses command lines.
-pub(crate) fn clap() -> Command {
+pub fn clap() -> Command {
     describe(&ROOT)
         .version(env!("CARGO_PKG_VERSION"))
         .disable_version_flag(true)
