@@ -17,7 +17,7 @@ use crate::root::Root;
 use crate::{PROGRAM, Result};
 
 /// Runs a hook in a container's root.
-type Run = fn(&Given, &Root, &mut Report) -> Result<()>;
+pub(crate) type Run = fn(&Given, &Root, &mut Report) -> Result<()>;
 
 /// A hook.
 #[derive(Debug)]

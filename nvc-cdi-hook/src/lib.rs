@@ -29,7 +29,7 @@ use std::ffi::OsString;
 use arguments::Words;
 use report::Report;
 pub use report::Verbosity;
-use root::Root;
+use root::{Root, Writable};
 
 /// The program's name in messages.
 const PROGRAM: &str = "nvidia-cdi-hook";
@@ -80,45 +80,9 @@ type Result<T, E = Failure> = std::result::Result<T, E>;
 
 fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     let mut words = Words::new(words)?;
-    let name = loop {
-        if let Some(is_on) = words.program_flag(&["debug", "d"]) {
-            if is_on? {
-                report.debug();
-            }
-            words.skip();
-            continue;
-        }
-        if let Some(is_on) = words.program_flag(&["quiet"]) {
-            if is_on? {
-                report.quiet();
-            }
-            words.skip();
-            continue;
-        }
-        match words.peek() {
-            None => {
-                report.warning("No CDI hook specified");
-                return Ok(());
-            }
-            Some("--help" | "-help" | "-h" | "help") => {
-                report.print(&hooks::help());
-                return Ok(());
-            }
-            Some("--version" | "-version" | "-v") => {
-                report.print(&format!(
-                    "NVIDIA CDI Hook version {}\n",
-                    env!("CARGO_PKG_VERSION")
-                ));
-                return Ok(());
-            }
-            Some(word) if word.starts_with('-') => {
-                report.warning(&format!("Unsupported option: {word}"));
-                return Ok(());
-            }
-            Some(word) => break word.to_string(),
-        }
+    let Some(name) = program_options(&mut words, report)? else {
+        return Ok(());
     };
-    words.skip();
     let Some(hook) = hooks::find(&name) else {
         // A specification of a later version must not prevent containers from starting.
         report.warning(&format!("Unsupported CDI hook: {name}"));
@@ -141,21 +105,68 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     if given.flag("quiet") {
         report.quiet();
     }
-    let Some(run) = hook.run else {
-        return Ok(());
-    };
-    let root = container(&given)?;
+    match hook.run {
+        Some(run) => execute(run, &given, report),
+        None => Ok(()),
+    }
+}
+
+/// Handles the options before the hook's name; returns the name, or None if there is nothing left to do.
+fn program_options(words: &mut Words, report: &mut Report) -> Result<Option<String>> {
+    loop {
+        if let Some(is_on) = words.program_flag(&["debug", "d"]) {
+            if is_on? {
+                report.debug();
+            }
+            words.skip();
+            continue;
+        }
+        if let Some(is_on) = words.program_flag(&["quiet"]) {
+            if is_on? {
+                report.quiet();
+            }
+            words.skip();
+            continue;
+        }
+        match words.peek() {
+            None => report.warning("No CDI hook specified"),
+            Some("--help" | "-help" | "-h" | "help") => report.print(&hooks::help()),
+            Some("--version" | "-version" | "-v") => {
+                let version = env!("CARGO_PKG_VERSION");
+                report.print(&format!("NVIDIA CDI Hook version {version}\n"));
+            }
+            Some(word) if word.starts_with('-') => {
+                report.warning(&format!("Unsupported option: {word}"));
+            }
+            Some(word) => {
+                let name = word.to_owned();
+                words.skip();
+                return Ok(Some(name));
+            }
+        }
+        return Ok(None);
+    }
+}
+
+/// Runs a hook in the container's root.
+fn execute(run: hooks::Run, given: &arguments::Given, report: &mut Report) -> Result<()> {
+    let root = container(given)?;
     let writable = root.make_writable();
-    let done = run(&given, &root, report);
-    drop(writable);
+    let done = run(given, &root, report);
+    // Without it, the container could write to a root that its specification makes read-only.
+    let restored = writable.map_or(Ok(()), Writable::restore);
     match done {
         // The container starts without the file.
-        Err(failure) if failure.is_closed => {
-            report.warning(&failure.to_string());
-            Ok(())
+        Err(failure) if failure.is_closed => report.warning(&failure.to_string()),
+        Err(failure) => {
+            if let Err(second) = restored {
+                report.error(&second.to_string());
+            }
+            return Err(failure);
         }
-        done => done,
+        Ok(()) => {}
     }
+    restored
 }
 
 /// Opens the root of the container in the state on standard input.

@@ -78,8 +78,8 @@ impl Root {
         })
     }
 
-    /// Makes the root's mount writable, if it is read-only, while the result exists. crun makes it read-only before it
-    /// runs hooks.
+    /// Makes the root's mount writable, if it is read-only, until [`Writable::restore`]. crun makes it read-only before
+    /// it runs hooks.
     pub(crate) fn make_writable(&self) -> Option<Writable> {
         let fd = self.root.as_fd().try_clone_to_owned().ok()?;
         let found = fstatvfs(&fd).ok()?.f_flag;
@@ -99,7 +99,12 @@ impl Root {
         }
         // If this fails, the operation that needs it reports the error.
         mount_remount(own_name(fd.as_fd()), flags, "").ok()?;
-        Some(Writable { fd, flags })
+        Some(Writable {
+            fd,
+            flags,
+            path: self.path.clone(),
+            is_restored: false,
+        })
     }
 
     /// Duplicates the root's descriptor.
@@ -215,17 +220,37 @@ impl Root {
     }
 }
 
-/// A root that was read-only, and is again after drop.
+/// A root that was read-only, and must be again before the hook ends.
 #[derive(Debug)]
 pub(crate) struct Writable {
     fd: OwnedFd,
     flags: MountFlags,
+    /// Its path on the host, for messages.
+    path: PathBuf,
+    is_restored: bool,
 }
 
+impl Writable {
+    /// Makes the mount read-only again.
+    pub(crate) fn restore(mut self) -> Result<()> {
+        self.is_restored = true;
+        let remounted = self.remount();
+        let operation = "making the container's root read-only again failed";
+        remounted.map_err(|errno| Failure::of(operation, self.path.display(), errno))
+    }
+
+    fn remount(&self) -> Result<(), Errno> {
+        let flags = self.flags | MountFlags::RDONLY;
+        mount_remount(own_name(self.fd.as_fd()), flags, "")
+    }
+}
+
+/// For a panic in the hook.
 impl Drop for Writable {
     fn drop(&mut self) {
-        let flags = self.flags | MountFlags::RDONLY;
-        let _ = mount_remount(own_name(self.fd.as_fd()), flags, "");
+        if !self.is_restored {
+            let _ = self.remount();
+        }
     }
 }
 

@@ -114,47 +114,35 @@ impl SharedObject {
         let hash = body.append(&words(&[1, 1, 0, 0]));
         let symbols = body.append(&vec![0; symbol]);
         let mut strings = vec![0_u8];
-        let dynamic_names = self.dynamic_names(&mut strings);
+        let names = self.dynamic_names(&mut strings);
         let strings = body.append(&strings);
-        let mut tags = dynamic_names;
-        tags.extend([
+        let tags = [
             (DT_HASH, hash.start as u64),
             (DT_STRTAB, strings.start as u64),
             (DT_SYMTAB, symbols.start as u64),
             (DT_STRSZ, strings.len() as u64),
             (DT_SYMENT, symbol as u64),
             (0, 0),
-        ]);
+        ];
         let mut dynamic = Fields::new(wide);
-        for (tag, value) in tags {
+        for (tag, value) in names.into_iter().chain(tags) {
             dynamic.word(tag).word(value);
         }
         let dynamic = body.append(&dynamic.bytes);
         let names = body.append(SECTION_NAMES);
 
-        // Section headers: name, type, link, entry size, position.
-        const NOWHERE: std::ops::Range<usize> = 0..0;
-        let mut sections = vec![(0, 0, 0, 0, NOWHERE)];
-        if let Some(note) = &note {
-            sections.push((1, 7, 0, 0, note.clone()));
-        }
-        let first = sections.len();
-        sections.push((15, 5, first + 1, 4, hash));
-        sections.push((21, 11, first + 2, symbol, symbols));
-        sections.push((29, 3, 0, 0, strings));
-        sections.push((37, 6, first + 2, entry, dynamic.clone()));
-        sections.push((46, 3, 0, 0, names));
-        let mut table = Fields::new(wide);
-        for (name, kind, link, entry, place) in &sections {
-            let (start, length) = (place.start as u64, place.len() as u64);
-            table.u32(*name).u32(*kind).word(2).word(start).word(start);
-            table
-                .word(length)
-                .u32(narrow(*link))
-                .u32(u32::from(*kind == 11));
-            table.word(8).word(*entry as u64);
-        }
-        let table = body.append(&table.bytes);
+        let tag = note.clone().map(|note| (1, 7, 0, 0, note));
+        let first = 1 + usize::from(tag.is_some());
+        let mut sections = vec![(0, 0, 0, 0, 0..0)];
+        sections.extend(tag);
+        sections.extend([
+            (15, 5, first + 1, 4, hash),
+            (21, 11, first + 2, symbol, symbols),
+            (29, 3, 0, 0, strings),
+            (37, 6, first + 2, entry, dynamic.clone()),
+            (46, 3, 0, 0, names),
+        ]);
+        let table = body.append(&section_table(&sections, wide));
 
         let mut head = self.header(table.start, segments, sections.len());
         let all = 0..body.bytes.len();
@@ -199,6 +187,22 @@ impl SharedObject {
         head.u16(narrow(sections - 1));
         head
     }
+}
+
+/// Name, type, link, entry size, place.
+type Section = (u32, u32, usize, usize, std::ops::Range<usize>);
+
+/// Builds the section headers.
+fn section_table(sections: &[Section], wide: bool) -> Vec<u8> {
+    let mut table = Fields::new(wide);
+    for (name, kind, link, entry, place) in sections {
+        let (start, length) = (place.start as u64, place.len() as u64);
+        table.u32(*name).u32(*kind).word(2).word(start).word(start);
+        table.word(length).u32(narrow(*link));
+        table.u32(u32::from(*kind == 11));
+        table.word(8).word(*entry as u64);
+    }
+    table.bytes
 }
 
 /// Builds a GNU note of type "ABI tag".

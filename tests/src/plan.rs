@@ -49,6 +49,8 @@ pub fn steps(plan: &Value) -> Vec<Step> {
     steps
 }
 
+const DRIVER_PROC: &str = "/proc/driver/nvidia";
+
 /// Returns the mounts of an intent.
 fn of_intent(intent: &Value, image: &Value) -> Vec<Step> {
     const PROC: &[&str] = &["ro", "nosuid", "nodev", "noexec"];
@@ -89,38 +91,45 @@ fn of_intent(intent: &Value, image: &Value) -> Vec<Step> {
             let at = in_image(&intent["place"], &image["layout"]);
             vec![host(text(&intent["source"]), at, options)]
         }
-        "cuda-compat" => {
-            let libraries = image["compat_mounted"].as_array().into_iter().flatten();
-            let bind = |library: &Value| {
-                let name = text(library).rsplit('/').next().unwrap_or_default();
-                Step {
-                    is_required,
-                    at: Path::new(text(&image["layout"]["libs_dir"])).join(name),
-                    wanted: Wanted::Image(name.to_owned()),
-                    options: &["ro", "nosuid", "nodev"],
-                    identity: None,
-                }
-            };
-            libraries.map(bind).collect()
-        }
+        "cuda-compat" => of_compat(image, is_required),
         "driver-proc" => {
-            const AT: &str = "/proc/driver/nvidia";
-            let gpus = intent["gpus"].as_array().into_iter().flatten();
-            let mut shown: Vec<_> = gpus.map(|gpu| format!("{AT}/gpus/{}", text(gpu))).collect();
-            let capabilities = &intent["capabilities"];
-            if capabilities == "all" {
-                shown.push(format!("{AT}/capabilities"));
-            }
-            let files = capabilities["some"].as_array().into_iter().flatten();
-            shown.extend(files.map(|file| text(file).to_owned()));
-            let shown = shown
-                .into_iter()
-                .map(|path| host(&path, path.clone(), PROC));
-            std::iter::once(tmpfs(AT)).chain(shown).collect()
+            let shown = shown_in_proc(intent).into_iter();
+            let shown = shown.map(|path| host(&path, path.clone(), PROC));
+            std::iter::once(tmpfs(DRIVER_PROC)).chain(shown).collect()
         }
         "egl-profile" => vec![tmpfs("/etc/nvidia/nvidia-application-profiles-rc.d")],
         _ => Vec::new(),
     }
+}
+
+/// Returns the mounts of the image's CUDA compatibility libraries.
+fn of_compat(image: &Value, is_required: bool) -> Vec<Step> {
+    let libraries = image["compat_mounted"].as_array().into_iter().flatten();
+    let bind = |library: &Value| {
+        let name = text(library).rsplit('/').next().unwrap_or_default();
+        Step {
+            is_required,
+            at: Path::new(text(&image["layout"]["libs_dir"])).join(name),
+            wanted: Wanted::Image(name.to_owned()),
+            options: &["ro", "nosuid", "nodev"],
+            identity: None,
+        }
+    };
+    libraries.map(bind).collect()
+}
+
+/// Returns the paths of the driver's procfs directory that the container may see.
+fn shown_in_proc(intent: &Value) -> Vec<String> {
+    let gpus = intent["gpus"].as_array().into_iter().flatten();
+    let gpus = gpus.map(|gpu| format!("{DRIVER_PROC}/gpus/{}", text(gpu)));
+    let mut shown: Vec<_> = gpus.collect();
+    let capabilities = &intent["capabilities"];
+    if capabilities == "all" {
+        shown.push(format!("{DRIVER_PROC}/capabilities"));
+    }
+    let files = capabilities["some"].as_array().into_iter().flatten();
+    shown.extend(files.map(|file| text(file).to_owned()));
+    shown
 }
 
 fn text(value: &Value) -> &str {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nvc_testkit::cli::Run;
 use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::harness::Need::{self, Root};
-use nvc_testkit::harness::{self, test};
+use nvc_testkit::harness::{self, Test, test};
 use nvc_testkit::helper::Helper;
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::profile::{Fault, Profile};
@@ -42,6 +42,13 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[Root]; the_rust_example]);
     let debug = [Root, Need::Sanitizers("gcc"), Need::DebugLibrary];
     tests.extend(nvc_testkit::tests![&debug; released_handles, a_panic_stays_inside]);
+    tests.extend(of_compilers());
+    harness::main(tests)
+}
+
+/// Returns the tests that run with several compilers and checks.
+fn of_compilers() -> Vec<Test> {
+    let mut tests = Vec::new();
     for (compiler, language) in [
         ("gcc", "c"),
         ("clang", "c"),
@@ -82,7 +89,7 @@ fn main() -> ExitCode {
             ));
         }
     }
-    harness::main(tests)
+    tests
 }
 
 /// Runs one of the C programs that takes a driver root and a container.

@@ -8,7 +8,7 @@ use std::{fs, io};
 use nvc_testkit::cli::Run;
 use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::harness::Need::Root;
-use nvc_testkit::harness::{self, test};
+use nvc_testkit::harness::{self, Test, test};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::profile::{Fault, Profile};
 use nvc_tests::{assert_lines, command_line, on_driver};
@@ -29,12 +29,43 @@ fn main() -> ExitCode {
         driver_root_without_a_c_library,
         broken_libraries_are_warned_about,
     ]);
+    tests.extend(failures());
+    let symbols = ["load", "nvmlInit_v2", "nvmlDeviceGetUUID", "nvmlShutdown"];
+    tests.extend(with_each("crash_at", &symbols, crashes));
+    let symbols = ["load", "nvmlInit_v2", "nvmlDeviceGetName"];
+    tests.extend(with_each("hang_at", &symbols, hangs));
+    let symbols = [
+        "nvmlSystemGetDriverVersion",
+        "nvmlSystemGetCudaDriverVersion",
+        "nvmlDeviceGetCount_v2",
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetPciInfo",
+        "nvmlDeviceGetMinorNumber",
+        "nvmlDeviceGetMaxMigDeviceCount",
+        "nvmlDeviceGetMigDeviceHandleByIndex",
+        "nvmlDeviceGetGpuInstanceId",
+    ];
+    tests.extend(with_each("garbage_from", &symbols, answers_garbage));
+    harness::main(tests)
+}
+
+/// Returns a test for each of NVML's functions.
+fn with_each(name: &str, symbols: &[&'static str], body: fn(&'static str)) -> Vec<Test> {
+    let named = |symbol: &&'static str| {
+        let symbol = *symbol;
+        test(format!("{name}_{symbol}"), &[Root], move || body(symbol))
+    };
+    symbols.iter().map(named).collect()
+}
+
+fn failures() -> impl Iterator<Item = Test> {
     let fail = |symbol: &str, code| Fault::Fail {
         symbol: symbol.into(),
         code,
         gpu: None,
     };
-    for (name, fault, text) in [
+    let table = [
         (
             "init_fails",
             fail("nvmlInit_v2", 9),
@@ -50,71 +81,53 @@ fn main() -> ExitCode {
             fail("nvmlDeviceGetCount_v2", 999),
             "detection error: nvml error: unknown error",
         ),
-    ] {
-        tests.push(test(name, &[Root], move || {
+    ];
+    table.into_iter().map(|(name, fault, text)| {
+        test(name, &[Root], move || {
             let (driver, _scratch) = build(&Builder::new(Profile::default().fault(fault)));
             assert_eq!(
                 run(&driver, &["info"]).fails(),
                 format!("nvidia-container-cli: {text}")
             );
-        }));
+        })
+    })
+}
+
+fn crashes(symbol: &str) {
+    let fault = Fault::CrashAt(symbol.into());
+    let (driver, _scratch) = build(&Builder::new(Profile::default().fault(fault)));
+    let outcome = run(&driver, &["info"]).outcome().unwrap();
+    assert_eq!(outcome.orphans, [""; 0]);
+    if symbol == "nvmlShutdown" {
+        // All output had been written before.
+        assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+        return;
     }
-    for symbol in ["load", "nvmlInit_v2", "nvmlDeviceGetUUID", "nvmlShutdown"] {
-        tests.push(test(format!("crash_at_{symbol}"), &[Root], move || {
-            let (driver, _scratch) = build(&Builder::new(
-                Profile::default().fault(Fault::CrashAt(symbol.into())),
-            ));
-            let outcome = run(&driver, &["info"]).outcome().unwrap();
-            assert_eq!(outcome.orphans, [""; 0]);
-            if symbol == "nvmlShutdown" {
-                // All output had been written before.
-                assert_eq!(outcome.status, Some(0), "{outcome:#?}");
-            } else {
-                assert_eq!(outcome.status, Some(1), "{outcome:#?}");
-                assert!(
-                    outcome.message().starts_with("nvidia-container-cli: "),
-                    "{outcome:#?}"
-                );
-                assert!(outcome.stderr.contains("driver rpc error"), "{outcome:#?}");
-            }
-        }));
-    }
-    for symbol in ["load", "nvmlInit_v2", "nvmlDeviceGetName"] {
-        tests.push(test(format!("hang_at_{symbol}"), &[Root], move || {
-            let fault = Fault::HangAt(symbol.into());
-            let (driver, _scratch) = build(&Builder::new(Profile::default().fault(fault)));
-            let start = Instant::now();
-            let run = run(&driver, &["info"]).env("NVC_DRIVER_TIMEOUT", "1");
-            let message = run.fails();
-            assert!(message.contains("timed out"), "{message}");
-            let took = start.elapsed();
-            assert!(took < Duration::from_secs(5), "{took:?}");
-        }));
-    }
-    for symbol in [
-        "nvmlSystemGetDriverVersion",
-        "nvmlSystemGetCudaDriverVersion",
-        "nvmlDeviceGetCount_v2",
-        "nvmlDeviceGetHandleByIndex_v2",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetPciInfo",
-        "nvmlDeviceGetMinorNumber",
-        "nvmlDeviceGetMaxMigDeviceCount",
-        "nvmlDeviceGetMigDeviceHandleByIndex",
-        "nvmlDeviceGetGpuInstanceId",
-    ] {
-        // Which of them are errors is open; the program must neither crash nor hang.
-        tests.push(test(format!("garbage_from_{symbol}"), &[Root], move || {
-            let (driver, _scratch) = build(&Builder::new(
-                Profile::default().fault(Fault::Garbage(symbol.into())),
-            ));
-            let outcome = run(&driver, &["list"]).outcome().unwrap();
-            assert!(matches!(outcome.status, Some(0 | 1)), "{outcome:#?}");
-            assert_eq!(outcome.orphans, [""; 0]);
-            assert!(!outcome.stderr.contains("panicked"), "{outcome:#?}");
-        }));
-    }
-    harness::main(tests)
+    assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+    let is_ours = outcome.message().starts_with("nvidia-container-cli: ");
+    assert!(is_ours, "{outcome:#?}");
+    assert!(outcome.stderr.contains("driver rpc error"), "{outcome:#?}");
+}
+
+fn hangs(symbol: &str) {
+    let fault = Fault::HangAt(symbol.into());
+    let (driver, _scratch) = build(&Builder::new(Profile::default().fault(fault)));
+    let start = Instant::now();
+    let run = run(&driver, &["info"]).env("NVC_DRIVER_TIMEOUT", "1");
+    let message = run.fails();
+    assert!(message.contains("timed out"), "{message}");
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// Which garbage is an error is open; the program must neither crash nor hang.
+fn answers_garbage(symbol: &str) {
+    let fault = Fault::Garbage(symbol.into());
+    let (driver, _scratch) = build(&Builder::new(Profile::default().fault(fault)));
+    let outcome = run(&driver, &["list"]).outcome().unwrap();
+    assert!(matches!(outcome.status, Some(0 | 1)), "{outcome:#?}");
+    assert_eq!(outcome.orphans, [""; 0]);
+    assert!(!outcome.stderr.contains("panicked"), "{outcome:#?}");
 }
 
 fn build(builder: &Builder) -> (Driver, Scratch) {

@@ -17,7 +17,7 @@ use nvc_testkit::harness::Need::Root as NeedRoot;
 use nvc_testkit::harness::{self, test};
 use nvc_testkit::hostile::{Layout, Mounted, PATHS, Root, is_file};
 use nvc_testkit::machine;
-use nvc_testkit::mounts;
+use nvc_testkit::mounts::{self, Mount};
 use nvc_tests::arena::{Arena, Ending, Mode, ending};
 
 const WORDS: &[&str] = &["--compute", "--utility", "--compat32", "--device=0"];
@@ -162,23 +162,15 @@ fn race(
     let outcome = outcome.map_err(told)?;
     let ending = ending(&outcome)?;
     let after = mounts::numbered(arena.inside().pid()).map_err(told)?;
+    if before.iter().any(|mount| !after.contains(mount)) {
+        return Err("a mount of the container is gone or changed".into());
+    }
     let new = after.iter().filter(|mount| !before.contains(mount));
-    let driver = machine::driver().root();
-    let driver = Path::new("/").join(driver.strip_prefix(machine::scratch_base()).unwrap());
     for (_, mount) in new {
         if ending != Ending::Done {
             return Err(format!("refused, but mounted: {mount}: {}", outcome.stderr));
         }
-        if !mount.point.starts_with(&root) {
-            return Err(format!("outside the root: {mount}"));
-        }
-        // The driver's, the image's, or a new file: the canary is on the same filesystem as the driver's files.
-        if mount.device == arena.device() && !mount.root.starts_with(&driver) {
-            return Err(format!("of the host: {mount}"));
-        }
-    }
-    if before.iter().any(|mount| !after.contains(mount)) {
-        return Err("a mount of the container is gone or changed".into());
+        is_inside(arena, &root, mount)?;
     }
     let read = arena.inside().run(|| caches(&root));
     for (cache, content) in read.and_then(|read| read).map_err(told)? {
@@ -193,6 +185,20 @@ fn race(
         Ending::Done => "done".into(),
         Ending::Refused(why) => why,
     })
+}
+
+/// Fails if a mount is outside the root, or shows a file of the host other than the driver's.
+fn is_inside(arena: &Arena, root: &Path, mount: &Mount) -> Result<(), String> {
+    if !mount.point.starts_with(root) {
+        return Err(format!("outside the root: {mount}"));
+    }
+    let driver = machine::driver().root();
+    let driver = Path::new("/").join(driver.strip_prefix(machine::scratch_base()).unwrap());
+    // The driver's, the image's, or a new file: the canary is on the same filesystem as the driver's files.
+    if mount.device == arena.device() && !mount.root.starts_with(&driver) {
+        return Err(format!("of the host: {mount}"));
+    }
+    Ok(())
 }
 
 /// Creates the expected object, if nothing is there, and the evil one beside it; returns the directory.

@@ -17,7 +17,7 @@ use crate::{Failure, Result};
 
 /// The driver's files, as intents.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct DriverFiles {
     /// Mounts and links.
     pub(super) intents: Vec<Intent>,
     /// The directories of the libraries.
@@ -27,7 +27,7 @@ pub(super) struct Found {
 }
 
 /// Finds the files of the loaded driver.
-pub(super) fn find(given: &Given) -> Result<Found> {
+pub(super) fn find(given: &Given) -> Result<DriverFiles> {
     let failed = |error: libnvc::Error| Failure::new(error.message());
     let top = given.text("driver-root").filter(|path| !path.is_empty());
     let top = Path::new(top.unwrap_or("/"));
@@ -45,9 +45,9 @@ pub(super) fn find(given: &Given) -> Result<Found> {
     };
     let root = DriverRoot::open(top).map_err(failed)?;
     let driver = everything::find(&root, &version, &search).map_err(failed)?;
-    let mut found = Found {
+    let mut found = DriverFiles {
         version,
-        ..Found::default()
+        ..DriverFiles::default()
     };
     for intent in plan::of_driver(&driver, &request()) {
         found.take(intent, top);
@@ -68,7 +68,7 @@ fn request() -> Request {
     }
 }
 
-impl Found {
+impl DriverFiles {
     /// Keeps mounts, links and library directories. Changes sources to paths below the host's root, which also contains
     /// procfs.
     fn take(&mut self, intent: Intent, top: &Path) {

@@ -91,7 +91,7 @@ fn changes_parameters(given: &Given) -> bool {
 fn intents(given: &Given, root: &Root, report: &mut Report) -> Result<Vec<Intent>> {
     let mut found = match given.flag("discover") {
         true => discover::find(given)?,
-        false => discover::Found::default(),
+        false => discover::DriverFiles::default(),
     };
     let is_out = |hook: &str| given.list("without").any(|name| name == hook);
     let mut intents = std::mem::take(&mut found.intents);

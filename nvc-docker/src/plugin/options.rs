@@ -43,6 +43,22 @@ const USAGE: &str = "\
 
 /// Parses the words after the program's name.
 pub(super) fn read(program: &str, words: &[String]) -> Wish {
+    let usage = format!("Usage of {program}:\n{USAGE}");
+    match parse(words) {
+        Ok(Parsed::Options(options)) => Wish::Serve(options),
+        Ok(Parsed::Version) => Wish::Print(format!("NVIDIA Docker plugin: {VERSION}\n")),
+        Ok(Parsed::Help) => Wish::Print(usage),
+        Err(mistake) => Wish::Complain(format!("{mistake}\n{usage}")),
+    }
+}
+
+enum Parsed {
+    Options(Options),
+    Version,
+    Help,
+}
+
+fn parse(words: &[String]) -> Result<Parsed, String> {
     let mut options = Options {
         listen: "localhost:3476".into(),
         volumes: "/var/lib/nvidia-docker/volumes".into(),
@@ -50,69 +66,69 @@ pub(super) fn read(program: &str, words: &[String]) -> Wish {
         loads_module: true,
         hosts: Vec::new(),
     };
-    let mistake = |text: String| Wish::Complain(format!("{text}\nUsage of {program}:\n{USAGE}"));
     let mut wants_version = false;
     let mut words = words.iter();
     // The first word that is not an option ends them; it and the rest are ignored.
-    while let Some(word) = words.next() {
-        let Some(name) = word.strip_prefix('-').filter(|name| !name.is_empty()) else {
-            break;
+    while let Some(option) = words.next().and_then(|word| option(word)) {
+        let Flag { name, value } = option?;
+        let mut text = || {
+            let text = value.or_else(|| words.next().map(String::as_str));
+            text.map(str::to_owned)
+                .ok_or_else(|| format!("flag needs an argument: -{name}"))
         };
-        let name = name.strip_prefix('-').unwrap_or(name);
-        if name.is_empty() {
-            break;
-        }
-        if name.starts_with(['-', '=']) {
-            return mistake(format!("bad flag syntax: {word}"));
-        }
-        let (name, attached) = match name.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (name, None),
-        };
-        let switch = |on: bool| match attached {
-            None => Ok(on),
-            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(on),
-            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(!on),
-            Some(value) => Err(mistake(format!(
-                "invalid boolean value \"{value}\" for -{name}: parse error"
-            ))),
-        };
-        let place = match name {
-            "v" => {
-                match switch(true) {
-                    Ok(on) => wants_version = on,
-                    Err(wish) => return wish,
-                }
-                continue;
-            }
-            "no-modprobe" => {
-                match switch(false) {
-                    Ok(on) => options.loads_module = on,
-                    Err(wish) => return wish,
-                }
-                continue;
-            }
-            "l" => &mut options.listen,
-            "d" => &mut options.volumes,
-            "s" => &mut options.sockets,
-            "allow-host" => {
-                options.hosts.push(String::new());
-                match options.hosts.last_mut() {
-                    Some(last) => last,
-                    None => continue,
-                }
-            }
-            "h" | "help" => return Wish::Print(format!("Usage of {program}:\n{USAGE}")),
-            _ => return mistake(format!("flag provided but not defined: -{name}")),
-        };
-        match attached.or_else(|| words.next().map(String::as_str)) {
-            Some(value) => value.clone_into(place),
-            None => return mistake(format!("flag needs an argument: -{name}")),
+        match name {
+            "v" => wants_version = boolean(name, value)?,
+            "no-modprobe" => options.loads_module = !boolean(name, value)?,
+            "l" => options.listen = text()?,
+            "d" => options.volumes = text()?,
+            "s" => options.sockets = text()?,
+            "allow-host" => options.hosts.push(text()?),
+            "h" | "help" => return Ok(Parsed::Help),
+            _ => return Err(format!("flag provided but not defined: -{name}")),
         }
     }
-    match wants_version {
-        true => Wish::Print(format!("NVIDIA Docker plugin: {VERSION}\n")),
-        false => Wish::Serve(options),
+    Ok(match wants_version {
+        true => Parsed::Version,
+        false => Parsed::Options(options),
+    })
+}
+
+/// An option without its dashes.
+struct Flag<'a> {
+    name: &'a str,
+    /// The part after `=`.
+    value: Option<&'a str>,
+}
+
+/// Splits a word; None if it is no option.
+fn option(word: &str) -> Option<Result<Flag<'_>, String>> {
+    let bare = word.strip_prefix('-')?;
+    let bare = bare.strip_prefix('-').unwrap_or(bare);
+    if bare.is_empty() {
+        return None;
+    }
+    if bare.starts_with(['-', '=']) {
+        return Some(Err(format!("bad flag syntax: {word}")));
+    }
+    Some(Ok(match bare.split_once('=') {
+        Some((name, value)) => Flag {
+            name,
+            value: Some(value),
+        },
+        None => Flag {
+            name: bare,
+            value: None,
+        },
+    }))
+}
+
+fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
+    match value {
+        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
+        Some(value) => Err(format!(
+            "invalid boolean value \"{value}\" for -{name}: parse error"
+        )),
     }
 }
 

@@ -16,5 +16,5 @@ pub(super) use protocol::Volumes;
 
 /// Passes a foreign body to the parser, for fuzzing.
 pub(super) fn parse(bytes: &[u8]) {
-    let _ = protocol::Request::read(bytes);
+    let _ = protocol::VolumeRequest::read(bytes);
 }

@@ -2,7 +2,7 @@
 
 use super::docker::Engine;
 use super::image::Image;
-use super::line::Line;
+use super::line::CommandLine;
 use super::selection::Selection;
 use crate::driver_volume::VOLUME;
 use crate::failure::{Failure, Result};
@@ -63,7 +63,7 @@ impl Backend {
 }
 
 /// Returns the option by which the user already selects GPUs, if there is one.
-pub(super) fn users_own(line: &Line) -> Option<&'static str> {
+pub(super) fn users_own(line: &CommandLine) -> Option<&'static str> {
     let given = |name: &str| line.options.iter().any(|given| given.name == name);
     if given("gpus") {
         Some("--gpus")
@@ -283,12 +283,12 @@ mod tests {
     #[test]
     fn options_of_the_user() {
         let own = |name: &str, value: &str| {
-            users_own(&Line {
+            users_own(&CommandLine {
                 options: vec![Given {
                     name: name.into(),
                     value: Some(value.into()),
                 }],
-                ..Line::default()
+                ..CommandLine::default()
             })
         };
         assert_eq!(own("gpus", "all"), Some("--gpus"));

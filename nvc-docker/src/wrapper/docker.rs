@@ -42,9 +42,9 @@ pub(super) struct Configuration {
     pub(super) env: Option<Vec<String>>,
 }
 
-/// A running docker query.
+/// A call of docker that runs.
 #[derive(Debug)]
-pub(super) struct Question(Child);
+pub(super) struct DockerCall(Child);
 
 #[derive(Deserialize)]
 struct Versions {
@@ -62,7 +62,7 @@ struct OneVersion {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Info {
+struct EngineInfo {
     #[serde(rename = "Runtimes")]
     runtimes: Option<BTreeMap<String, serde_json::Value>>,
     #[serde(rename = "DiscoveredDevices")]
@@ -116,7 +116,7 @@ impl Docker {
     }
 
     /// Starts a query; several can run in parallel.
-    pub(super) fn ask(&self, words: &[&str]) -> Result<Question> {
+    pub(super) fn ask(&self, words: &[&str]) -> Result<DockerCall> {
         Command::new(&self.program)
             .args(&self.words)
             .args(words)
@@ -124,7 +124,7 @@ impl Docker {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map(Question)
+            .map(DockerCall)
             .map_err(|error| not_run(&self.program, &error))
     }
 
@@ -142,7 +142,7 @@ impl Docker {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| not_run(&self.program, &error))?;
-        Question(child).answer().map(drop)
+        DockerCall(child).answer().map(drop)
     }
 
     /// Executes docker; returns only on failure.
@@ -155,7 +155,7 @@ impl Docker {
     }
 }
 
-impl Question {
+impl DockerCall {
     /// Waits for the answer.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
     })?;
     let api = |one: Option<OneVersion>| one.and_then(|one| api_version(&one.api?));
     let (client, server) = (api(versions.client), api(versions.server));
-    let info: Info = info
+    let info: EngineInfo = info
         .and_then(|info| serde_json::from_slice(info).ok())
         .unwrap_or_default();
     let devices = info.devices.unwrap_or_default();

@@ -9,7 +9,7 @@ const SSH_PORT: u16 = 22;
 
 /// The plugin's location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PluginHost {
     /// This machine: the plugin is not needed.
     Here,
     /// At an address.
@@ -27,7 +27,7 @@ pub(super) enum Place {
 ///
 /// # Errors
 /// `invalid remote host URI`.
-pub(super) fn place(nv_host: Option<&str>, docker_host: Option<&str>) -> Result<Place> {
+pub(super) fn place(nv_host: Option<&str>, docker_host: Option<&str>) -> Result<PluginHost> {
     let set = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
     match (set(nv_host), set(docker_host)) {
         (Some(text), _) => parse(&text, false).ok_or_else(|| invalid("NV_HOST", &text)),
@@ -37,7 +37,7 @@ pub(super) fn place(nv_host: Option<&str>, docker_host: Option<&str>) -> Result<
                  http://HOST:PORT or ssh://USER@HOST:SSH_PORT:PORT of the plugin"
             ))
         }),
-        (None, None) => Ok(Place::Here),
+        (None, None) => Ok(PluginHost::Here),
     }
 }
 
@@ -47,7 +47,7 @@ fn invalid(variable: &str, text: &str) -> Failure {
     ))
 }
 
-fn parse(text: &str, is_docker_host: bool) -> Option<Place> {
+fn parse(text: &str, is_docker_host: bool) -> Option<PluginHost> {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest))
             if !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_lowercase()) =>
@@ -57,7 +57,7 @@ fn parse(text: &str, is_docker_host: bool) -> Option<Place> {
         _ => ("tcp", text),
     };
     let is_ssh = match scheme {
-        "unix" => return Some(Place::Here),
+        "unix" => return Some(PluginHost::Here),
         "tcp" | "http" => false,
         "ssh" => true,
         _ => return None,
@@ -82,14 +82,14 @@ fn parse(text: &str, is_docker_host: bool) -> Option<Place> {
     };
     Some(if is_ssh {
         let user = user.map(|user| user.split(':').next().unwrap_or_default().to_owned());
-        Place::Ssh {
+        PluginHost::Ssh {
             user: user.filter(|user| !user.is_empty()),
             host,
             ssh_port: ssh_port.unwrap_or(SSH_PORT),
             port,
         }
     } else {
-        Place::Http { host, port }
+        PluginHost::Http { host, port }
     })
 }
 
@@ -146,9 +146,9 @@ mod tests {
 
     fn read(nv_host: Option<&str>, docker_host: Option<&str>) -> String {
         match place(nv_host, docker_host) {
-            Ok(Place::Here) => "local".into(),
-            Ok(Place::Http { host, port }) => format!("http {host}:{port}"),
-            Ok(Place::Ssh {
+            Ok(PluginHost::Here) => "local".into(),
+            Ok(PluginHost::Http { host, port }) => format!("http {host}:{port}"),
+            Ok(PluginHost::Ssh {
                 user,
                 host,
                 ssh_port,

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 
 /// A parsed command line. Numbers are positions of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct CommandLine {
     /// Words before this are docker's global options.
     pub(super) globals: usize,
     /// The command.
@@ -39,7 +39,7 @@ pub(super) struct Given {
     pub(super) value: Option<String>,
 }
 
-impl Line {
+impl CommandLine {
     /// Returns the values of an option of `run`, by its long name.
     pub(super) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.options
@@ -56,8 +56,8 @@ impl Line {
 pub(super) fn read(
     words: &[String],
     mut takes: impl FnMut(Scope, &str) -> Result<Takes>,
-) -> Result<Line> {
-    let mut line = Line::default();
+) -> Result<CommandLine> {
+    let mut line = CommandLine::default();
     let (command, options) = positional(words, 0, Scope::Global, &mut takes)?;
     line.global_options = options;
     line.globals = command.unwrap_or(words.len());
@@ -93,62 +93,95 @@ fn positional(
     scope: Scope,
     takes: &mut impl FnMut(Scope, &str) -> Result<Takes>,
 ) -> Result<(Option<usize>, Vec<Given>)> {
-    let mut options = Vec::new();
-    let mut give = |name: &str, value: Option<&str>| {
-        options.push(Given {
-            name: long_name(scope, name).to_owned(),
-            value: value.map(str::to_owned),
-        });
+    let mut reader = Reader {
+        words,
+        at: start,
+        scope,
+        options: Vec::new(),
     };
-    let mut at = start;
-    while let Some(word) = words.get(at) {
-        at += 1;
+    let mut takes = |name: &str| takes(scope, name);
+    while let Some(word) = words.get(reader.at) {
         if word.is_empty() {
             return Err(Failure::new("empty argument").hint("is a variable unset?"));
         }
-        if word == "--" {
-            let next = words.get(at).map(|_| at);
-            return Ok((next, options));
-        }
-        if let Some(long) = word.strip_prefix("--") {
-            match long.split_once('=') {
-                Some((name, value)) => give(name, Some(value)),
-                None => match takes(scope, long)? {
-                    Takes::Nothing => give(long, None),
-                    Takes::Value => {
-                        give(long, words.get(at).map(String::as_str));
-                        at += 1;
-                    }
-                },
-            }
-            continue;
-        }
-        let Some(mut cluster) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
-            return Ok((Some(at - 1), options));
+        let Some(option) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            return Ok((Some(reader.at), reader.options));
         };
-        while let Some(letter) = cluster.chars().next() {
-            let name = cluster.get(..letter.len_utf8()).unwrap_or_default();
-            cluster = cluster.get(letter.len_utf8()..).unwrap_or_default();
-            if let Some(value) = cluster.strip_prefix('=') {
-                give(name, Some(value));
-                break;
+        reader.at += 1;
+        match option.strip_prefix('-') {
+            Some("") => {
+                let next = words.get(reader.at).map(|_| reader.at);
+                return Ok((next, reader.options));
             }
-            match takes(scope, name)? {
-                Takes::Nothing => give(name, None),
-                Takes::Value => {
-                    match cluster {
-                        "" => {
-                            give(name, words.get(at).map(String::as_str));
-                            at += 1;
-                        }
-                        attached => give(name, Some(attached)),
-                    }
-                    break;
-                }
-            }
+            Some(long) => reader.long(long, &mut takes)?,
+            None => reader.cluster(option, &mut takes)?,
         }
     }
-    Ok((None, options))
+    Ok((None, reader.options))
+}
+
+/// Collects the options of a command line.
+struct Reader<'a> {
+    words: &'a [String],
+    /// Position of the next word.
+    at: usize,
+    scope: Scope,
+    options: Vec<Given>,
+}
+
+impl Reader<'_> {
+    fn give(&mut self, name: &str, value: Option<&str>) {
+        self.options.push(Given {
+            name: long_name(self.scope, name).to_owned(),
+            value: value.map(str::to_owned),
+        });
+    }
+
+    /// Gives an option with the next word as its value.
+    fn give_next(&mut self, name: &str) {
+        let words = self.words;
+        self.give(name, words.get(self.at).map(String::as_str));
+        self.at += 1;
+    }
+
+    /// Reads `--NAME`, `--NAME=VALUE` or `--NAME VALUE`.
+    fn long(&mut self, option: &str, takes: &mut impl FnMut(&str) -> Result<Takes>) -> Result<()> {
+        match option.split_once('=') {
+            Some((name, value)) => self.give(name, Some(value)),
+            None => match takes(option)? {
+                Takes::Nothing => self.give(option, None),
+                Takes::Value => self.give_next(option),
+            },
+        }
+        Ok(())
+    }
+
+    /// Reads letters behind one dash; the last may have a value, attached, after `=`, or in the next word.
+    fn cluster(
+        &mut self,
+        letters: &str,
+        takes: &mut impl FnMut(&str) -> Result<Takes>,
+    ) -> Result<()> {
+        let mut rest = letters;
+        while let Some(letter) = rest.chars().next() {
+            let (name, after) = rest.split_at(letter.len_utf8());
+            rest = after;
+            if let Some(value) = rest.strip_prefix('=') {
+                self.give(name, Some(value));
+                break;
+            }
+            match (takes(name)?, rest) {
+                (Takes::Nothing, _) => {
+                    self.give(name, None);
+                    continue;
+                }
+                (Takes::Value, "") => self.give_next(name),
+                (Takes::Value, attached) => self.give(name, Some(attached)),
+            }
+            break;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -161,7 +194,7 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    fn line(text: &str) -> Line {
+    fn line(text: &str) -> CommandLine {
         let words = if text.is_empty() {
             Vec::new()
         } else {

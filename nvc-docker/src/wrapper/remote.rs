@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::arguments::Classic;
-use super::host::Place;
+use super::host::PluginHost;
 use super::http::{body, is_whole, shortened};
 use crate::VOLUME_DRIVER;
 use crate::driver_volume::{self, MOUNT_POINT};
@@ -25,7 +25,7 @@ const LONGEST: usize = 4 << 20;
 
 /// The plugin of another machine.
 #[derive(Debug)]
-pub(super) struct Remote<'a>(pub(super) &'a Place);
+pub(super) struct Remote<'a>(pub(super) &'a PluginHost);
 
 /// The driver of another machine.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) struct Versions {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Info {
+struct PluginInfo {
     #[serde(default)]
     version: InfoVersion,
 }
@@ -60,7 +60,7 @@ struct CommandLine {
 impl Remote<'_> {
     /// Returns the driver's versions.
     pub(super) fn versions(&self) -> Result<Versions> {
-        let Info { version } = self.get("/gpu/info/json")?;
+        let PluginInfo { version } = self.get("/gpu/info/json")?;
         Ok(Versions {
             driver: version.driver,
             cuda: version.cuda,
@@ -84,14 +84,14 @@ impl Remote<'_> {
             ..failure
         };
         let answer = match self.0 {
-            Place::Http { host, port } => over_tcp(host, *port, path),
-            Place::Ssh {
+            PluginHost::Http { host, port } => over_tcp(host, *port, path),
+            PluginHost::Ssh {
                 user,
                 host,
                 ssh_port,
                 port,
             } => over_ssh(user.as_deref(), host, *ssh_port, *port, path),
-            Place::Here => Err(Failure::new("no remote host")),
+            PluginHost::Here => Err(Failure::new("no remote host")),
         };
         let body = answer.and_then(|answer| body(&answer)).map_err(failed)?;
         serde_json::from_slice(&body).map_err(|error| {

@@ -7,11 +7,11 @@ use libnvc::host::DriverVersions;
 
 use super::arguments::{Classic, Mounting, of_engine, of_other_machine, of_this_machine, quoted};
 use super::backend::{Backend, CDI_KIND, Choice, choose, names_of, users_own};
-use super::docker::{Docker, Engine, configuration, engine};
+use super::docker::{Docker, DockerCall, Engine, configuration, engine};
 use super::help::Help;
-use super::host::{Place, place};
+use super::host::{PluginHost, place};
 use super::image::Image;
-use super::line::{Command, Line, read};
+use super::line::{Command, CommandLine, read};
 use super::local::{Local, control_devices};
 use super::remote::Remote;
 use super::selection::Selection;
@@ -40,12 +40,12 @@ pub fn run() -> u8 {
 /// The parts of an invocation.
 struct Invocation<'a> {
     words: &'a [OsString],
-    line: Line,
+    line: CommandLine,
     /// With the global options, for queries.
     docker: Docker,
     /// Without them, because they are part of the passed-on command line.
     bare: Docker,
-    place: Place,
+    place: PluginHost,
     is_dry: bool,
 }
 
@@ -70,7 +70,7 @@ fn hand_over(words: &[OsString]) -> Result<()> {
         is_dry: is_set("NV_DRY_RUN"),
         line,
     };
-    let is_remote = invocation.place != Place::Here;
+    let is_remote = invocation.place != PluginHost::Here;
     if is_remote && variable("DOCKER_HOST").is_none() && variable("NV_HOST").is_some() {
         say("Warning: NV_HOST is set but DOCKER_HOST is not");
     }
@@ -156,67 +156,62 @@ impl Invocation<'_> {
         // In parallel, because most of each call's time is docker's start.
         let version = self.docker.ask(&["version", "--format", "{{json .}}"])?;
         let info = self.docker.ask(&["info", "--format", "{{json .}}"])?;
-        let inspect = ["inspect", "--type=image", name];
-        let mut inspected = match self.line.values("pull").last() {
+        let inspection = match self.pulls() {
             Some("always") => None,
-            _ => Some(self.docker.ask(&inspect)?),
+            _ => Some(self.inspect(name)?),
         };
         let version = version.answer()?;
         let engine = engine(&version, info.answer().ok().as_deref())?;
-        let found = match inspected.take() {
-            Some(question) => question.answer().ok(),
-            None => None,
+        let Some(inspected) = self.inspected(name, inspection)? else {
+            return self.unchanged("the image is not there");
         };
-        let found = match found {
-            Some(found) => found,
-            None if self.line.values("pull").last() == Some("never") => {
-                return self.unchanged("the image is not there");
-            }
-            None if self.is_dry => {
-                return Err(Failure::new(format!("the image {name} is not there"))
-                    .hint("pull it first: what it wants is in its labels and environment"));
-            }
-            None => {
-                let platform = self.line.values("platform").last();
-                self.docker.pull(name, platform)?;
-                self.docker.ask(&inspect)?.answer()?
-            }
-        };
-        let configuration = configuration(&found)?;
+        let configuration = configuration(&inspected)?;
         let image = Image::new(&configuration, self.line.values("env"), |name| {
             variable(name)
         });
         let is_local = self.is_local(&engine);
         let nv_gpu = variable("NV_GPU").unwrap_or_default();
-        // The classic way reads NV_GPU otherwise, and complains otherwise.
-        let wanted = Selection::new(&nv_gpu, &image).unwrap_or(Selection::Nothing);
         let choice = match forced {
             Some(backend) => Choice {
                 backend,
                 reason: "NV_BACKEND says so".into(),
             },
-            None => choose(&engine, &image, &wanted, |directories| match is_local {
-                true => names_in(directories),
-                false => Vec::new(),
-            }),
+            None => automatic(&engine, &image, &nv_gpu, is_local),
         };
-        if image.volumes.is_empty() {
-            let is_classic = choice.backend == Backend::Volume && forced.is_none();
-            if is_classic {
-                return self.unchanged("the image has no label com.nvidia.volumes.needed");
-            }
-            if nv_gpu.is_empty() && !image.uses_gpus() {
-                return self.unchanged(
-                    "NV_GPU is not set, and the image has neither com.nvidia.volumes.needed, nor \
-                     NVIDIA_VISIBLE_DEVICES, nor CUDA_VERSION",
-                );
-            }
+        if let Some(reason) = needs_nothing(&image, &nv_gpu, &choice, forced.is_some()) {
+            return self.unchanged(reason);
         }
         let arguments = match choice.backend {
             Backend::Volume => self.classic(&engine, &image, &nv_gpu)?,
             backend => self.modern(backend, &image, &nv_gpu, is_local)?,
         };
         self.with(at, arguments, &choice)
+    }
+
+    /// Returns the value of `--pull`.
+    fn pulls(&self) -> Option<&str> {
+        self.line.values("pull").last()
+    }
+
+    fn inspect(&self, image: &str) -> Result<DockerCall> {
+        self.docker.ask(&["inspect", "--type=image", image])
+    }
+
+    /// Returns docker's description of the image, pulled if necessary; None if it is absent and must not be pulled.
+    fn inspected(&self, image: &str, started: Option<DockerCall>) -> Result<Option<Vec<u8>>> {
+        if let Some(found) = started.and_then(|question| question.answer().ok()) {
+            return Ok(Some(found));
+        }
+        if self.pulls() == Some("never") {
+            return Ok(None);
+        }
+        if self.is_dry {
+            return Err(Failure::new(format!("the image {image} is not there"))
+                .hint("pull it first: what it wants is in its labels and environment"));
+        }
+        let platform = self.line.values("platform").last();
+        self.docker.pull(image, platform)?;
+        self.inspect(image)?.answer().map(Some)
     }
 
     /// Returns true if the engine is this machine's, so that this machine's driver counts.
@@ -291,7 +286,7 @@ impl Invocation<'_> {
             true => vec![VOLUME.to_owned()],
             false => image.volumes.clone(),
         };
-        if self.place != Place::Here {
+        if self.place != PluginHost::Here {
             return self.classic_elsewhere(image, &ids, &volumes, mounting);
         }
         modprobe::load_unified_memory()?;
@@ -355,6 +350,35 @@ impl Invocation<'_> {
         }
         Ok(of_other_machine(&remote.classic(ids, volumes)?, mounting))
     }
+}
+
+/// Chooses the back end for an engine and an image.
+fn automatic(engine: &Engine, image: &Image, nv_gpu: &str, is_local: bool) -> Choice {
+    // The classic way reads NV_GPU otherwise, and complains otherwise.
+    let wanted = Selection::new(nv_gpu, image).unwrap_or(Selection::Nothing);
+    choose(engine, image, &wanted, |directories| match is_local {
+        true => names_in(directories),
+        false => Vec::new(),
+    })
+}
+
+/// Returns why the command is passed on unchanged: image and user request neither volume nor GPU.
+fn needs_nothing(
+    image: &Image,
+    nv_gpu: &str,
+    choice: &Choice,
+    is_forced: bool,
+) -> Option<&'static str> {
+    if !image.volumes.is_empty() {
+        return None;
+    }
+    if choice.backend == Backend::Volume && !is_forced {
+        return Some("the image has no label com.nvidia.volumes.needed");
+    }
+    (nv_gpu.is_empty() && !image.uses_gpus()).then_some(
+        "NV_GPU is not set, and the image has neither com.nvidia.volumes.needed, nor NVIDIA_VISIBLE_DEVICES, nor \
+         CUDA_VERSION",
+    )
 }
 
 /// Completes a selection and checks an image's requirements on it.

@@ -1,5 +1,6 @@
 //! Builds a hostile root: first an ordinary one, then its traps.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, thread};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, fstatat, makedev, mkdirat, mknodat};
 use rustix::fs::IFlags;
@@ -153,94 +154,40 @@ impl Builder<'_> {
     /// Creates one trap.
     fn spoil(&self, spot: &Spot, number: usize) -> io::Result<()> {
         let path = PathBuf::from(self.place.driver.fill(spot.path));
-        let name = path.file_name().unwrap_or_default().to_owned();
-        let parent = self.directory(path.parent().unwrap_or(Path::new("")))?;
-        let here = |name: &std::ffi::OsStr| by_descriptor(&parent).join(name);
-        let old = || -> io::Result<OwnedFd> {
-            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            Ok(nix::fcntl::openat(
-                &parent,
-                name.as_os_str(),
-                flags,
-                Mode::empty(),
-            )?)
-        };
-        let aside = || -> io::Result<()> {
-            let other = format!(".old-{number}");
-            match fs::rename(here(&name), here(other.as_ref())) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                done => done,
-            }
+        let at = At {
+            parent: self.directory(path.parent().unwrap_or(Path::new("")))?,
+            name: path.file_name().unwrap_or_default().to_owned(),
+            number,
         };
         match &spot.thing {
-            Thing::Nothing => aside(),
+            Thing::Nothing => at.aside(),
             Thing::Link(link) => {
-                aside()?;
-                let target = self.target(link, &path, &here("chain".as_ref()))?;
-                symlink(target, here(&name))
+                let here = at.aside_for()?;
+                symlink(
+                    self.target(link, &path, &here.with_file_name("chain"))?,
+                    here,
+                )
             }
             Thing::File(mode) => {
-                aside()?;
-                fs::write(here(&name), "none of yours")?;
-                fs::set_permissions(here(&name), fs::Permissions::from_mode(*mode))
+                let here = at.aside_for()?;
+                fs::write(&here, "none of yours")?;
+                fs::set_permissions(here, fs::Permissions::from_mode(*mode))
             }
-            Thing::Empty => {
-                aside()?;
-                fs::write(here(&name), "")
-            }
-            Thing::Directory(mode) => {
-                if let Err(Errno::EEXIST) = mkdirat(&parent, name.as_os_str(), Mode::S_IRWXU) {
-                    aside()?;
-                    mkdirat(&parent, name.as_os_str(), Mode::S_IRWXU)?;
-                }
-                fs::set_permissions(here(&name), fs::Permissions::from_mode(*mode))
-            }
-            Thing::Fifo => {
-                aside()?;
-                Ok(nix::unistd::mkfifo(&here(&name), Mode::S_IRWXU)?)
-            }
-            Thing::Socket => {
-                aside()?;
-                UnixListener::bind(here(&name)).map(drop)
-            }
-            Thing::Device(character, major, minor) => {
-                aside()?;
-                let kind = if *character {
-                    SFlag::S_IFCHR
-                } else {
-                    SFlag::S_IFBLK
-                };
-                let number = makedev(*major, *minor);
-                Ok(mknodat(
-                    &parent,
-                    name.as_os_str(),
-                    kind,
-                    Mode::S_IRUSR,
-                    number,
-                )?)
-            }
-            Thing::Immutable => {
-                let kind = fstatat(&parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
-                let kind = SFlag::from_bits_truncate(kind.st_mode) & SFlag::S_IFMT;
-                if kind != SFlag::S_IFREG && kind != SFlag::S_IFDIR {
-                    return Ok(()); // nothing else can be opened safely
-                }
-                let file = fs::File::open(here(&name))?;
-                let flags = rustix::fs::ioctl_getflags(&file)?;
-                Ok(rustix::fs::ioctl_setflags(
-                    &file,
-                    flags | IFlags::IMMUTABLE,
-                )?)
-            }
+            Thing::Empty => fs::write(at.aside_for()?, ""),
+            Thing::Directory(mode) => at.directory(*mode),
+            Thing::Fifo => Ok(nix::unistd::mkfifo(&at.aside_for()?, Mode::S_IRWXU)?),
+            Thing::Socket => UnixListener::bind(at.aside_for()?).map(drop),
+            Thing::Device(true, major, minor) => at.device(SFlag::S_IFCHR, *major, *minor),
+            Thing::Device(false, major, minor) => at.device(SFlag::S_IFBLK, *major, *minor),
+            Thing::Immutable => at.immutable(),
             Thing::ReadOnly => {
-                let old = by_descriptor(&old()?);
+                let old = by_descriptor(&at.old()?);
                 mount(Some(&old), &old, NONE, MsFlags::MS_BIND, NONE)?;
                 // The new mount is found by name; the descriptor stays below it.
-                let new = here(&name);
-                read_only(&new)
+                read_only(&at.here())
             }
             Thing::Overlay => {
-                let lower = by_descriptor(&old()?);
+                let lower = by_descriptor(&at.old()?);
                 let layers = self.place.base.join(format!("layers-{number}"));
                 for name in ["upper", "work"] {
                     files::directory(&layers.join(name))?;
@@ -249,19 +196,13 @@ impl Builder<'_> {
             }
             Thing::Tmpfs(like_ours) => {
                 let ours = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-                let flags = if *like_ours { ours } else { MsFlags::empty() };
-                let at = by_descriptor(&old()?);
-                Ok(mount(Some("tmpfs"), &at, Some("tmpfs"), flags, NONE)?)
+                at.filesystem("tmpfs", if *like_ours { ours } else { MsFlags::empty() })
             }
-            Thing::Proc => {
-                let at = by_descriptor(&old()?);
-                let nothing = MsFlags::empty();
-                Ok(mount(Some("proc"), &at, Some("proc"), nothing, NONE)?)
-            }
+            Thing::Proc => at.filesystem("proc", MsFlags::empty()),
             Thing::Bind(source) => {
                 let source = self.resolve(Path::new(&self.place.driver.fill(source)))?;
-                let (source, at) = (by_descriptor(&source), by_descriptor(&old()?));
-                Ok(mount(Some(&source), &at, NONE, MsFlags::MS_BIND, NONE)?)
+                let (source, old) = (by_descriptor(&source), by_descriptor(&at.old()?));
+                Ok(mount(Some(&source), &old, NONE, MsFlags::MS_BIND, NONE)?)
             }
         }
     }
@@ -330,6 +271,77 @@ impl Builder<'_> {
                 done => return done,
             }
         }
+    }
+}
+
+/// The place of a trap.
+struct At {
+    parent: OwnedFd,
+    name: OsString,
+    /// Makes the new name of an object unique that is in the way.
+    number: usize,
+}
+
+impl At {
+    fn here(&self) -> PathBuf {
+        by_descriptor(&self.parent).join(&self.name)
+    }
+
+    /// Opens the object that is there.
+    fn old(&self) -> io::Result<OwnedFd> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let name = self.name.as_os_str();
+        Ok(openat(&self.parent, name, flags, Mode::empty())?)
+    }
+
+    /// Renames the object that is there.
+    fn aside(&self) -> io::Result<()> {
+        let here = self.here();
+        let other = here.with_file_name(format!(".old-{}", self.number));
+        match fs::rename(here, other) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Renames the object that is there; returns the path for a new one.
+    fn aside_for(&self) -> io::Result<PathBuf> {
+        self.aside()?;
+        Ok(self.here())
+    }
+
+    fn directory(&self, mode: u32) -> io::Result<()> {
+        let name = self.name.as_os_str();
+        if let Err(Errno::EEXIST) = mkdirat(&self.parent, name, Mode::S_IRWXU) {
+            self.aside()?;
+            mkdirat(&self.parent, name, Mode::S_IRWXU)?;
+        }
+        fs::set_permissions(self.here(), fs::Permissions::from_mode(mode))
+    }
+
+    fn device(&self, kind: SFlag, major: u64, minor: u64) -> io::Result<()> {
+        self.aside()?;
+        let name = self.name.as_os_str();
+        let number = makedev(major, minor);
+        Ok(mknodat(&self.parent, name, kind, Mode::S_IRUSR, number)?)
+    }
+
+    fn immutable(&self) -> io::Result<()> {
+        let name = self.name.as_os_str();
+        let found = fstatat(&self.parent, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        let kind = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT;
+        if kind != SFlag::S_IFREG && kind != SFlag::S_IFDIR {
+            return Ok(()); // nothing else can be opened safely
+        }
+        let file = fs::File::open(self.here())?;
+        let flags = rustix::fs::ioctl_getflags(&file)? | IFlags::IMMUTABLE;
+        Ok(rustix::fs::ioctl_setflags(&file, flags)?)
+    }
+
+    /// Mounts a new filesystem.
+    fn filesystem(&self, kind: &str, flags: MsFlags) -> io::Result<()> {
+        let old = by_descriptor(&self.old()?);
+        Ok(mount(Some(kind), &old, Some(kind), flags, NONE)?)
     }
 }
 

@@ -74,11 +74,11 @@ impl Reader<'_> {
     /// Parses one value and stores it.
     fn value(&mut self, key: schema::Key, item: &Item) -> Result<(), Error> {
         let found = match key.kind {
-            Kind::Bool => item.as_bool().map(Found::Bool),
-            Kind::Text => item.as_str().map(|text| Found::Text(text.to_owned())),
+            Kind::Bool => item.as_bool().map(TypedValue::Bool),
+            Kind::Text => item.as_str().map(|text| TypedValue::Text(text.to_owned())),
             Kind::List => item.as_array().and_then(|array| {
                 let texts = array.iter().map(|value| value.as_str().map(str::to_owned));
-                texts.collect::<Option<Vec<_>>>().map(Found::List)
+                texts.collect::<Option<Vec<_>>>().map(TypedValue::List)
             }),
         };
         let found = found.ok_or_else(|| self.wrong_type(key.name, key.kind.name(), item))?;
@@ -105,21 +105,21 @@ impl Reader<'_> {
 }
 
 /// A value of its key's type.
-enum Found {
+enum TypedValue {
     Bool(bool),
     Text(String),
     List(Vec<String>),
 }
 
 /// Stores a value in the configuration; the schema has checked its type.
-fn store(config: &mut Config, name: &str, found: Found) {
+fn store(config: &mut Config, name: &str, found: TypedValue) {
     match found {
-        Found::Bool(value) => {
+        TypedValue::Bool(value) => {
             if let Some(place) = bool_place(config, name) {
                 *place = value;
             }
         }
-        Found::Text(value) => match name {
+        TypedValue::Text(value) => match name {
             "nvidia-container-cli.user" => config.cli.user = Some(value),
             "nvidia-container-cli.ldconfig" => config.cli.ldconfig = Some(value),
             _ => {
@@ -128,7 +128,7 @@ fn store(config: &mut Config, name: &str, found: Found) {
                 }
             }
         },
-        Found::List(value) => {
+        TypedValue::List(value) => {
             if let Some(place) = list_place(config, name) {
                 *place = value;
             }

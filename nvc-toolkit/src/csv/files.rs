@@ -28,7 +28,7 @@ const LONGEST_CHAIN: usize = 40;
 impl Tree {
     /// Returns the edits for all entries, with or without the GPU's nodes. Warns about files missing on the host.
     pub fn edits(&self, entries: &[Entry], with_devices: bool) -> (Edits, Vec<String>) {
-        let mut found = Found::default();
+        let mut found = Collected::default();
         for entry in entries {
             let root = match entry.kind {
                 Kind::Device => &self.nodes.root,
@@ -45,7 +45,7 @@ impl Tree {
         if self.on_host("/etc/nv_tegra_release").is_file() {
             self.mount("/etc/nv_tegra_release", &mut found);
         }
-        let Found {
+        let Collected {
             mut edits,
             links,
             warnings,
@@ -78,7 +78,7 @@ impl Tree {
         (edits, warnings)
     }
 
-    fn add(&self, kind: Kind, path: &str, with_devices: bool, found: &mut Found) {
+    fn add(&self, kind: Kind, path: &str, with_devices: bool, found: &mut Collected) {
         match kind {
             Kind::Device if !with_devices => {}
             Kind::Device => {
@@ -114,7 +114,7 @@ impl Tree {
         }
     }
 
-    fn mount(&self, path: &str, found: &mut Found) {
+    fn mount(&self, path: &str, found: &mut Collected) {
         if found.mounted.insert(path.to_owned()) {
             found.edits.mounts.push(Mount {
                 host_path: self.on_host(path).to_string_lossy().into_owned(),
@@ -206,7 +206,7 @@ fn on_host(root: &Path, path: &str) -> PathBuf {
 }
 
 #[derive(Default)]
-struct Found {
+struct Collected {
     edits: Edits,
     mounted: HashSet<String>,
     links: Vec<String>,
@@ -237,10 +237,9 @@ mod tests {
     use super::super::list::parse;
     use super::*;
 
-    #[test]
-    fn links_are_followed_inside_the_tree() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |path: &str| dir.path().join(path);
+    /// A tree with libraries, links and firmware.
+    fn tree(dir: &Path) -> Tree {
+        let at = |path: &str| dir.join(path);
         fs::create_dir_all(at("usr/lib/tegra/firmware")).unwrap();
         for name in ["liba.so.1.2", "libb.so", "libb2.so"] {
             fs::write(at("usr/lib/tegra").join(name), "").unwrap();
@@ -248,14 +247,20 @@ mod tests {
         symlink("liba.so.1", at("usr/lib/tegra/liba.so")).unwrap();
         symlink("/usr/lib/tegra/liba.so.1.2", at("usr/lib/tegra/liba.so.1")).unwrap();
         symlink("loop", at("usr/lib/tegra/loop")).unwrap();
-        let tree = Tree {
-            root: dir.path().into(),
+        Tree {
+            root: dir.into(),
             nodes: Nodes {
                 root: "/".into(),
                 groups: true,
             },
             hook: "/usr/bin/nvidia-cdi-hook".into(),
-        };
+        }
+    }
+
+    #[test]
+    fn links_are_followed_inside_the_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = tree(dir.path());
         let entries = parse(
             "sym, /usr/lib/tegra/liba.so\nlib, /usr/lib/tegra/libb*.so\ndir, /usr/lib/tegra/firmware\n\
              lib, /usr/lib/tegra/loop\nlib, /missing\ndev, /dev/null\n",

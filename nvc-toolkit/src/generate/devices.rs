@@ -9,7 +9,7 @@ use libnvc::render::cdi::NamedDevice;
 use libnvc::{Error, ErrorKind, HostPath, Result};
 
 use super::driver::written;
-use super::ids::{Id, Wanted, parse};
+use super::ids::{Id, IdList, parse};
 use super::{Naming, Options};
 use crate::cdi::{Device, Edits};
 
@@ -34,8 +34,8 @@ pub(super) fn choose(
         chosen: Chosen::default(),
     };
     match parse(&options.ids)? {
-        Wanted::None => return Ok(None),
-        Wanted::All => {
+        IdList::None => return Ok(None),
+        IdList::All => {
             for gpu in &info.gpus {
                 if !info.divided.contains(&gpu.index) {
                     finder.gpu(gpu);
@@ -45,7 +45,7 @@ pub(super) fn choose(
                 }
             }
         }
-        Wanted::These(ids) => {
+        IdList::These(ids) => {
             for id in ids {
                 match find(info, &id)? {
                     (gpu, None) => finder.gpu(gpu),

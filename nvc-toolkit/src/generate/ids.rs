@@ -15,16 +15,16 @@ pub(super) enum Id {
 
 /// A parsed list of ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum IdList {
     All,
     None,
     These(Vec<Id>),
 }
 
 /// Parses a list. `none` has precedence, then `all`.
-pub(super) fn parse(ids: &[String]) -> Result<Wanted> {
+pub(super) fn parse(ids: &[String]) -> Result<IdList> {
     if ids.is_empty() {
-        return Ok(Wanted::All);
+        return Ok(IdList::All);
     }
     let parsed = ids
         .iter()
@@ -32,12 +32,12 @@ pub(super) fn parse(ids: &[String]) -> Result<Wanted> {
         .map(|id| one(id));
     let parsed = parsed.collect::<Result<Vec<_>>>()?;
     if ids.iter().any(|id| id == "none") {
-        return Ok(Wanted::None);
+        return Ok(IdList::None);
     }
     if ids.iter().any(|id| id == "all") {
-        return Ok(Wanted::All);
+        return Ok(IdList::All);
     }
-    Ok(Wanted::These(parsed))
+    Ok(IdList::These(parsed))
 }
 
 fn one(id: &str) -> Result<Id> {
@@ -82,12 +82,12 @@ mod tests {
     #[test]
     fn ids_are_read() {
         let of = |ids: &[&str]| parse(&ids.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(of(&[]).unwrap(), Wanted::All);
-        assert_eq!(of(&["0", "none", "all"]).unwrap(), Wanted::None);
-        assert_eq!(of(&["0", "all"]).unwrap(), Wanted::All);
+        assert_eq!(of(&[]).unwrap(), IdList::All);
+        assert_eq!(of(&["0", "none", "all"]).unwrap(), IdList::None);
+        assert_eq!(of(&["0", "all"]).unwrap(), IdList::All);
         let uuid = "MIG-GPU-8a4d1f3c-0b51-4c8e-9d57-3f2a6b1c0e01/1/0";
         let expected = vec![Id::Gpu(7), Id::Mig(1, 0), Id::Uuid(uuid.into())];
-        assert_eq!(of(&["7", "1:0", uuid]).unwrap(), Wanted::These(expected));
+        assert_eq!(of(&["7", "1:0", uuid]).unwrap(), IdList::These(expected));
         for bad in [
             "first",
             "",

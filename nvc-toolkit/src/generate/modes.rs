@@ -1,27 +1,25 @@
 //! Collects the devices of each mode.
 
+mod jetson;
+
 use std::path::Path;
 
 use libnvc::host::{
-    DeviceInfo, DriverConfig, DriverInfo, DriverSession, Host, catalogue, everything,
-    nodes as host_nodes,
+    DeviceInfo, DriverConfig, DriverInfo, DriverSession, Host, everything, nodes as host_nodes,
 };
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Intent, Link, Place, What};
 use libnvc::render::cdi as rendered;
-use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
+use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
 use super::driver::{self, nodes, written};
-use super::{Driver, Found, Mode, Naming, Options, devices, ids};
+use super::{Driver, Found, Mode, Options, devices};
 use crate::cdi::{Device, DeviceNode, Edits, Hook};
-use crate::csv;
 use crate::gated;
 use crate::image::features::Feature;
 use crate::mode::has_tegra_files;
+use crate::nodes::Nodes;
 
-/// Directory of a Jetson's lists.
-const CSV: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
-const CSV_FILES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 const IMEX: &str = "/dev/nvidia-caps-imex-channels";
 const MOST_CHANNELS: u32 = 1 << 20;
 
@@ -36,7 +34,7 @@ pub(super) fn find(options: &Options) -> Result<Found> {
     }
     match options.mode {
         Mode::Auto => auto(options),
-        Mode::Csv => csv(options),
+        Mode::Csv => jetson::find(options),
         Mode::Gdrcopy => feature(options, Feature::Gdrcopy),
         Mode::Gds => feature(options, Feature::Gds),
         Mode::Imex => imex(options),
@@ -56,7 +54,7 @@ fn auto(options: &Options) -> Result<Found> {
         return wsl(options);
     }
     if has_tegra_files(&options.driver_root) {
-        return csv(options);
+        return jetson::find(options);
     }
     nvml(options)
 }
@@ -102,16 +100,10 @@ fn nvml(options: &Options) -> Result<Found> {
         true => vec![devices::empty_device()],
         false => content.devices.into_iter().flat_map(named).collect(),
     };
-    let mut parts = Vec::new();
-    if options.flags.coherent_annotations {
-        let names = ["coherent", "noncoherent"];
-        parts.extend(
-            names
-                .into_iter()
-                .zip(devices::by_coherence(options, &info, &devices)),
-        );
-        parts.retain(|(_, devices)| !devices.is_empty());
-    }
+    let parts = match options.flags.coherent_annotations {
+        true => by_coherence(options, &info, &devices),
+        false => Vec::new(),
+    };
     // Images that demand something are checked against it; a driver that does not say it cannot be.
     let driver = session.versions().ok().map(|versions| Driver {
         versions,
@@ -129,6 +121,17 @@ fn nvml(options: &Options) -> Result<Found> {
         warnings: missing.into_iter().map(is_missing).collect(),
         driver,
     })
+}
+
+/// Returns the devices of each kind of memory that this machine has.
+fn by_coherence(
+    options: &Options,
+    info: &DeviceInfo,
+    devices: &[Device],
+) -> Vec<(&'static str, Vec<Device>)> {
+    let parts = devices::by_coherence(options, info, devices);
+    let parts = ["coherent", "noncoherent"].into_iter().zip(parts);
+    parts.filter(|(_, devices)| !devices.is_empty()).collect()
 }
 
 /// Returns the part of the merged hook that finds the driver's files.
@@ -221,60 +224,55 @@ fn feature(options: &Options, feature: Feature) -> Result<Found> {
 }
 
 fn imex(options: &Options) -> Result<Found> {
-    let nodes = nodes(options);
     let is_all = options.ids.is_empty() || options.ids.iter().any(|id| id == "all");
-    let names: Vec<String> = if is_all {
-        let paths = nodes.matching(IMEX, |name| {
-            name.strip_prefix("channel")
-                .is_some_and(|rest| rest.parse::<u32>().is_ok())
-        });
-        paths
-            .iter()
-            .filter_map(|path| {
-                path.strip_prefix(&format!("{IMEX}/channel"))
-                    .map(String::from)
-            })
-            .collect()
-    } else {
-        options.ids.clone()
+    let names = match is_all {
+        true => channels_of(&nodes(options)),
+        false => options.ids.clone(),
     };
-    let mut devices = Vec::new();
-    for name in names.iter().filter(|name| *name != "none") {
-        let number = name.strip_prefix("channel").unwrap_or(name);
-        let is_channel = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_channel
-            || number
-                .parse::<u32>()
-                .map_or(true, |number| number >= MOST_CHANNELS)
-        {
-            let text = format!("{name:?} is no IMEX channel");
-            return Err(Error::new(ErrorKind::InvalidArgument, text));
-        }
-        let path = format!("{IMEX}/channel{number}");
-        let host_path = options.dev_root.join(path.trim_start_matches('/'));
-        if !host_path.exists() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("{} is missing", host_path.display()),
-            ));
-        }
-        let host_path = host_path.display().to_string();
-        devices.push(Device {
-            name: number.into(),
-            container_edits: Edits {
-                device_nodes: vec![DeviceNode {
-                    path,
-                    host_path,
-                    ..DeviceNode::default()
-                }],
-                ..Edits::default()
-            },
-            ..Device::default()
-        });
-    }
+    let names = names.iter().filter(|name| *name != "none");
+    let devices = names.map(|name| channel(options, name));
     Ok(Found {
-        devices,
+        devices: devices.collect::<Result<_>>()?,
         ..Found::default()
+    })
+}
+
+/// Returns the numbers of this machine's channels.
+fn channels_of(nodes: &Nodes) -> Vec<String> {
+    let number = |name: &str| name.strip_prefix("channel")?.parse::<u32>().ok();
+    let paths = nodes.matching(IMEX, |name| number(name).is_some());
+    let prefix = format!("{IMEX}/channel");
+    let numbers = paths.iter().filter_map(|path| path.strip_prefix(&prefix));
+    numbers.map(String::from).collect()
+}
+
+/// Returns the device of one channel, named `channelN` or `N`.
+fn channel(options: &Options, name: &str) -> Result<Device> {
+    let refused = |text| Error::new(ErrorKind::InvalidArgument, text);
+    let number = name.strip_prefix("channel").unwrap_or(name);
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let is_channel = number.parse::<u32>().is_ok_and(|n| n < MOST_CHANNELS);
+    if !is_number || !is_channel {
+        return Err(refused(format!("{name:?} is no IMEX channel")));
+    }
+    let path = format!("{IMEX}/channel{number}");
+    let host_path = options.dev_root.join(path.trim_start_matches('/'));
+    if !host_path.exists() {
+        return Err(refused(format!("{} is missing", host_path.display())));
+    }
+    let node = DeviceNode {
+        path,
+        host_path: host_path.display().to_string(),
+        ..DeviceNode::default()
+    };
+    let container_edits = Edits {
+        device_nodes: vec![node],
+        ..Edits::default()
+    };
+    Ok(Device {
+        name: number.into(),
+        container_edits,
+        ..Device::default()
     })
 }
 
@@ -308,118 +306,4 @@ fn wsl(options: &Options) -> Result<Found> {
         common: driver::edits(&intents, options),
         ..Found::default()
     })
-}
-
-fn csv(options: &Options) -> Result<Found> {
-    if options.naming == [Naming::Uuid] {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "the GPU of a Jetson has no UUID: name it by index",
-        ));
-    }
-    let wanted = ids::parse(&options.ids)?;
-    let is_other = |ids: &Vec<ids::Id>| ids.iter().any(|id| *id != ids::Id::Gpu(0));
-    if matches!(&wanted, ids::Wanted::These(ids) if is_other(ids)) {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            "the GPU of a Jetson is 0, or all",
-        ));
-    }
-    let files = match options.csv_files.as_slice() {
-        [] => CSV_FILES
-            .iter()
-            .map(|name| Path::new(CSV).join(name))
-            .filter(|path| path.exists())
-            .collect(),
-        given => given.to_vec(),
-    };
-    let mut entries = Vec::new();
-    for file in files {
-        let text = std::fs::read(&file).map_err(|error| {
-            let errno = error
-                .raw_os_error()
-                .map_or(nix::errno::Errno::EIO, nix::errno::Errno::from_raw);
-            Error::file("open failed", &file, errno)
-        })?;
-        entries.extend(csv::list::parse(&String::from_utf8_lossy(&text)));
-    }
-    entries.retain(|entry| {
-        !(entry.kind == csv::Kind::Link && is_ignored(&options.csv_ignore, &entry.path))
-    });
-    let tree = csv::Tree {
-        root: options.driver_root.clone(),
-        nodes: nodes(options),
-        hook: options.hooks.program.path.clone().into(),
-    };
-    let (mut common, warnings) = tree.edits(&entries, wanted != ids::Wanted::None);
-    common
-        .env
-        .retain(|variable| !variable.starts_with("NVIDIA_VISIBLE_DEVICES="));
-    let links = usual_links(&common);
-    if !links.is_empty() {
-        let hook = super::hooks::repeated("--link", &links);
-        common
-            .hooks
-            .insert(0, options.hooks.program.hook("create-symlinks", hook));
-    }
-    common.hooks.retain(|hook| {
-        let name = hook
-            .args
-            .iter()
-            .find(|arg| !matches!(arg.as_str(), "nvidia-ctk" | "hook" | "nvidia-cdi-hook"));
-        let disabled = &options.hooks.disabled;
-        let is_off = name.is_some_and(|name| disabled.contains(name) || disabled.contains("all"));
-        !is_off || name.is_some_and(|name| options.hooks.enabled.contains(name))
-    });
-    let device_edits = Edits {
-        device_nodes: std::mem::take(&mut common.device_nodes),
-        additional_gids: std::mem::take(&mut common.additional_gids),
-        ..Edits::default()
-    };
-    let name = |naming: &Naming| match naming {
-        Naming::Index => Some("0"),
-        Naming::TypeIndex => Some("gpu0"),
-        Naming::Uuid => None,
-    };
-    let names = options.naming.iter().filter_map(name);
-    let devices = names.map(|name| Device {
-        name: name.into(),
-        container_edits: device_edits.clone(),
-        ..Device::default()
-    });
-    Ok(Found {
-        devices: devices.collect(),
-        common,
-        warnings,
-        ..Found::default()
-    })
-}
-
-/// Returns links that programs expect beside mounted libraries.
-fn usual_links(edits: &Edits) -> Vec<String> {
-    let links = |mount: &crate::cdi::Mount| {
-        let path = HostPath::new(&mount.container_path);
-        let library = catalogue::library_of(path.file_name())?;
-        let name = path.file_name().to_str()?;
-        // Skips development links.
-        name.strip_prefix(library.name)?.strip_prefix('.')?;
-        let directory = path.parent();
-        let links = library.file(path.clone()).links;
-        let links = links
-            .into_iter()
-            .map(move |link| format!("{}::{}", link.target.display(), directory.join(link.name)));
-        Some(links.collect::<Vec<_>>())
-    };
-    edits.mounts.iter().filter_map(links).flatten().collect()
-}
-
-/// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path.
-fn is_ignored(patterns: &[String], path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    patterns
-        .iter()
-        .any(|pattern| match pattern.strip_prefix("**/") {
-            Some(pattern) => crate::programs::matches(pattern, name),
-            None => crate::programs::matches(pattern, path),
-        })
 }

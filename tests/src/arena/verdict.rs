@@ -38,41 +38,9 @@ impl Arena {
         before: &Seen,
         after: &[(u64, Mount)],
     ) -> Result<(), String> {
+        let new = new_mounts(before, after)?;
         let steps = steps(plan);
-        let mut new = Vec::new();
-        let mut old = before.mounts.iter();
-        for (id, mount) in after {
-            match before.mounts.iter().find(|(old, _)| old == id) {
-                None => new.push(mount),
-                // A shared mount may have become a slave, so that nothing propagates.
-                Some((_, was)) if same_but_for_propagation(was, mount) => drop(old.next()),
-                Some((_, was)) => return Err(format!("changed: {was} is {mount}")),
-            }
-        }
-        if old.next().is_some() {
-            let lines = difference(&before.mounts, after);
-            return Err(format!("unmounted: {lines}"));
-        }
-        let known: Vec<&str> = before
-            .mounts
-            .iter()
-            .map(|(_, mount)| mount.device.as_str())
-            .collect();
-        let mut made = new.iter();
-        let mut paired = Vec::new();
-        let mut next = made.next();
-        for step in &steps {
-            let fits = next.is_some_and(|mount| self.is(mount, step, &known));
-            if let (true, Some(mount)) = (fits, next) {
-                paired.push((step, *mount));
-                next = made.next();
-            } else if step.is_required && step.wanted != Wanted::Tmpfs {
-                return Err(format!("no mount for {step:#?} but {next:?}"));
-            } // otherwise one of an earlier run existed, or the mount is best effort
-        }
-        if let Some(mount) = next {
-            return Err(format!("not in the plan: {mount}"));
-        }
+        let paired = self.pair(&steps, &new, before)?;
         if let Some(mount) = new.iter().find(|mount| !mount.point.starts_with(root)) {
             return Err(format!("outside the root: {mount}"));
         }
@@ -106,6 +74,30 @@ impl Arena {
         Err(format!("done, but changed too: {surplus:#?}"))
     }
 
+    /// Pairs each new mount with its step of the plan; fails if one has none, or a required step has no mount.
+    fn pair<'a>(
+        &self,
+        steps: &'a [Step],
+        new: &[&'a Mount],
+        before: &Seen,
+    ) -> Result<Vec<(&'a Step, &'a Mount)>, String> {
+        let known = before.mounts.iter();
+        let known: Vec<&str> = known.map(|(_, mount)| mount.device.as_str()).collect();
+        let mut new = new.iter().copied().peekable();
+        let mut paired = Vec::new();
+        for step in steps {
+            if let Some(mount) = new.next_if(|mount| self.is(mount, step, &known)) {
+                paired.push((step, mount));
+            } else if step.is_required && step.wanted != Wanted::Tmpfs {
+                return Err(format!("no mount for {step:#?} but {:?}", new.peek()));
+            } // otherwise one of an earlier run existed, or the mount is best effort
+        }
+        match new.next() {
+            Some(mount) => Err(format!("not in the plan: {mount}")),
+            None => Ok(paired),
+        }
+    }
+
     fn is(&self, mount: &Mount, step: &Step, known: &[&str]) -> bool {
         let of_tests = mount.device == self.device();
         let wanted = match &step.wanted {
@@ -124,6 +116,25 @@ impl Arena {
         };
         wanted && step.options.iter().all(|option| mount.has(option))
     }
+}
+
+/// Returns the mounts that were not there before; fails if an earlier one is gone or changed.
+fn new_mounts<'a>(before: &Seen, after: &'a [(u64, Mount)]) -> Result<Vec<&'a Mount>, String> {
+    let mut new = Vec::new();
+    let mut old = before.mounts.iter();
+    for (id, mount) in after {
+        match before.mounts.iter().find(|(old, _)| old == id) {
+            None => new.push(mount),
+            // A shared mount may have become a slave, so that nothing propagates.
+            Some((_, was)) if same_but_for_propagation(was, mount) => drop(old.next()),
+            Some((_, was)) => return Err(format!("changed: {was} is {mount}")),
+        }
+    }
+    if old.next().is_some() {
+        let lines = difference(&before.mounts, after);
+        return Err(format!("unmounted: {lines}"));
+    }
+    Ok(new)
 }
 
 /// Checks that a process with this root finds each mount at its planned path; changes the calling thread's root.

@@ -23,6 +23,7 @@ use super::{EVERYTHING, automatic, builtin, fallback, ldconfig, listed, native};
 pub(crate) fn tests() -> Vec<Test> {
     nvc_testkit::tests![&[Root];
         stale_caches,
+        fractions_of_a_second,
         times_that_prove_nothing,
         names_that_explain_themselves,
         unusable_caches,
@@ -60,45 +61,30 @@ fn touch(path: &Path, hours: &str) {
 }
 
 fn stale_caches() {
-    let cache = |root: &Path| root.join("etc/ld.so.cache");
-    falls_back(
-        |root| touch(&root.join("etc/ld.so.conf"), "1 hour"),
-        "older than /etc/ld.so.conf",
-    );
-    falls_back(
-        |root| touch(&root.join("etc/ld.so.conf.d"), "1 hour"),
-        "older than /etc/ld.so.conf",
-    );
-    falls_back(
-        |root| touch(&root.join("etc/ld.so.conf.d/libraries.conf"), "1 hour"),
-        "older than /etc/ld.so.conf",
-    );
-    let list = |root: &Path| {
-        native(root, "/opt/x/libfoo.so.1", "libfoo.so.1");
-        native(root, "/LIB/libfoo.so.1", "libfoo.so.1");
-        native(
-            root,
-            "/LIB/glibc-hwcaps/x86-64-v2/libfoo.so.1",
-            "libfoo.so.1",
+    for path in [
+        "etc/ld.so.conf",
+        "etc/ld.so.conf.d",
+        "etc/ld.so.conf.d/libraries.conf",
+    ] {
+        falls_back(
+            |root| touch(&root.join(path), "1 hour"),
+            "older than /etc/ld.so.conf",
         );
-        files::file(&root.join("etc/ld.so.conf.d/x.conf"), "/opt/x\n", 0o644).unwrap();
-        ldconfig(root, &[]);
-    };
-    let touched = |path: &'static str| {
-        move |root: &Path| {
-            list(root);
+    }
+    for (path, reason) in [
+        ("opt/x", "older than /opt/x"),
+        ("LIB", "/etc/ld.so.cache is older than /"),
+        ("LIB/glibc-hwcaps/x86-64-v2", "/glibc-hwcaps/x86-64-v2"),
+    ] {
+        let edit = |root: &Path| {
+            list_libraries(root);
             touch(&root.join(machine::driver().fill(path)), "1 hour");
-        }
-    };
-    falls_back(touched("opt/x"), "older than /opt/x");
-    falls_back(touched("LIB"), "/etc/ld.so.cache is older than /");
-    falls_back(
-        touched("LIB/glibc-hwcaps/x86-64-v2"),
-        "/glibc-hwcaps/x86-64-v2",
-    );
+        };
+        falls_back(edit, reason);
+    }
     falls_back(
         |root| {
-            list(root);
+            list_libraries(root);
             fs::remove_dir_all(root.join("opt/x")).unwrap();
         },
         "lists /opt/x, which is not there",
@@ -107,13 +93,26 @@ fn stale_caches() {
         |root| {
             native(root, "/opt/x/libfoo.so.1", "libfoo.so.1");
             files::file(&root.join("etc/ld.so.conf.d/x.conf"), "/opt/x\n", 0o644).unwrap();
-            touch(&cache(root), "1 hour");
+            touch(&root.join("etc/ld.so.cache"), "1 hour");
         },
         "lists none of the libraries in /opt/x",
     );
-    // Archives have whole seconds: a difference of less counts as the same age.
+}
+
+/// Adds libraries in several directories and lists them in the cache.
+fn list_libraries(root: &Path) {
+    for path in ["/opt/x", "/LIB", "/LIB/glibc-hwcaps/x86-64-v2"] {
+        native(root, &format!("{path}/libfoo.so.1"), "libfoo.so.1");
+    }
+    files::file(&root.join("etc/ld.so.conf.d/x.conf"), "/opt/x\n", 0o644).unwrap();
+    ldconfig(root, &[]);
+}
+
+/// Archives have whole seconds: a difference of less counts as the same age.
+fn fractions_of_a_second() {
     let container = start(Builder::new(debian_root().no_programs()));
-    touch(&cache(container.root()), "2020-01-01 12:00:00");
+    let at = |path: &str| container.root().join(path);
+    touch(&at("etc/ld.so.cache"), "2020-01-01 12:00:00");
     for path in [
         "etc/ld.so.conf",
         "etc/ld.so.conf.d",
@@ -121,12 +120,10 @@ fn stale_caches() {
         "usr/lib",
         "usr/lib64",
     ] {
-        touch(&container.root().join(path), "2020-01-01 12:00:00.7");
+        touch(&at(path), "2020-01-01 12:00:00.7");
     }
-    assert_eq!(
-        fallback(&builtin(&container, &["--utility", "--device=0"])),
-        None
-    );
+    let log = builtin(&container, &["--utility", "--device=0"]);
+    assert_eq!(fallback(&log), None);
 }
 
 /// Sets the same time on all files, as builders of reproducible images do.

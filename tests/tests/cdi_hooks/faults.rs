@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
 use nvc_testkit::cli::{Outcome, Run};
 use nvc_testkit::faults::{self, Effect, Fault, Report};
 use nvc_testkit::harness;
@@ -89,4 +90,43 @@ pub(super) fn failing_calls() {
         endings.contains_key(&Some(0)) && endings.contains_key(&Some(1)),
         "{endings:?}"
     );
+}
+
+/// The container must not start with a writable root, if its specification makes it read-only.
+pub(super) fn a_root_that_stays_writable() {
+    machine::driver();
+    let arena = Arena::new().unwrap();
+    let scratch = Scratch::new().unwrap();
+    let link = ["create-symlinks", "--link", "a::/etc/link"].map(String::from);
+    // The hook's first mount(2) makes the root writable, the second one read-only.
+    for (call, status, complaint) in [
+        (2, 0, ""),
+        (1, 1, "making the container's root read-only again failed: "),
+    ] {
+        let root = Root {
+            layout: Layout::Debian,
+            mounted: Mounted::Bind,
+            spots: Vec::new(),
+        };
+        let root = arena.build(&root).unwrap();
+        let remount = || {
+            let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+            mount(None::<&str>, &root, None::<&str>, flags, None::<&str>)
+        };
+        arena.inside().run(remount).unwrap().unwrap();
+        let before = mounts::numbered(arena.inside().pid()).unwrap();
+        let line = line(&scratch, &root, &link);
+        let report = scratch.join("report");
+        let command = faults::failing(("mount", call), Errno::EBUSY as i32, &report).unwrap();
+        let run = || {
+            let run = Run::other(command.get_program()).args(command.get_args());
+            run.args(&line).outcome().unwrap()
+        };
+        let outcome = arena.inside().run(run).unwrap();
+        assert_eq!(outcome.status, Some(status), "{outcome:#?}");
+        assert!(outcome.stderr.contains(complaint), "{outcome:#?}");
+        let after = mounts::numbered(arena.inside().pid()).unwrap();
+        assert_eq!(after == before, status == 0, "{outcome:#?}");
+        arena.clear().unwrap();
+    }
 }

@@ -30,6 +30,11 @@ fn main() -> ExitCode {
             &[Root],
             bounded::a_volume_that_changes,
         ),
+        test(
+            "a_root_that_stays_writable",
+            &[Root],
+            faults::a_root_that_stays_writable,
+        ),
     ];
     for runtime in ["runc", "crun"] {
         let named = |name: &str, run: fn(&str)| {

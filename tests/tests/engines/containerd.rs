@@ -1,10 +1,9 @@
 //! Runs containers by containerd, with our runtime instead of runc.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
+use super::daemon::Daemon;
 use super::world::{World, archive, complaint, look, printed, sight};
 
 /// Name and body of each test.
@@ -16,82 +15,40 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// The image of pods and of their containers.
 const IMAGE: &str = "docker.io/nvc/image:1";
 
-/// A running containerd; stopped on drop.
-struct Containerd {
-    daemon: Child,
-    world: World,
-}
-
-impl Containerd {
-    /// With this plugin section; the runtime is registered as users do it.
-    fn start(section: &str) -> Self {
-        let world = World::new("runc", "legacy", "");
-        let path = |name: &str| world.path(name).display().to_string();
-        let config = format!(
-            "version = 2\nroot = \"{}\"\nstate = \"{}\"\n\
-             [grpc]\naddress = \"{}\"\n[ttrpc]\naddress = \"{}\"\n{section}",
-            path("containerd"),
-            path("containerd-state"),
-            path("c.sock"),
-            path("t.sock")
-        );
-        fs::write(world.path("containerd.toml"), config).unwrap_or_else(|error| panic!("{error}"));
-        let runtime = world.bin().join("nvidia-container-runtime");
-        // Print it, so that no undo record is written on this machine.
-        let mut configure = world.command("nvidia-ctk");
-        configure
-            .args(["runtime", "configure", "--runtime=containerd"])
-            .args(["--dry-run", "--drop-in-config="])
-            .arg(format!("--config={}", path("containerd.toml")))
-            .arg(format!("--nvidia-runtime-path={}", runtime.display()));
-        let config = printed(&mut configure);
-        fs::write(world.path("containerd.toml"), config).unwrap_or_else(|error| panic!("{error}"));
-        let log = fs::File::create(world.path("containerd.log"))
-            .unwrap_or_else(|error| panic!("{error}"));
-        let mut daemon = world.command("containerd");
-        daemon.arg("--config").arg(world.path("containerd.toml"));
-        daemon
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        let daemon = daemon
-            .spawn()
-            .unwrap_or_else(|error| panic!("containerd: {error}"));
-        let containerd = Self { daemon, world };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let answer = containerd.client(&["version"]).output();
-            if answer.is_ok_and(|output| output.status.success()) {
-                return containerd;
-            }
-            let log =
-                fs::read_to_string(containerd.world.path("containerd.log")).unwrap_or_default();
-            assert!(Instant::now() < deadline, "containerd did not start: {log}");
-            thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    fn client(&self, words: &[&str]) -> Command {
-        let mut command = self.world.command("ctr");
+/// Starts containerd with this plugin section; the runtime is registered as users do it.
+fn start(section: &str) -> Daemon {
+    let world = World::new("runc", "legacy", "");
+    let path = |name: &str| world.path(name).display().to_string();
+    let file = path("containerd.toml");
+    let config = format!(
+        "version = 2\nroot = \"{}\"\nstate = \"{}\"\n\
+         [grpc]\naddress = \"{}\"\n[ttrpc]\naddress = \"{}\"\n{section}",
+        path("containerd"),
+        path("containerd-state"),
+        path("c.sock"),
+        path("t.sock")
+    );
+    fs::write(&file, config).unwrap_or_else(|error| panic!("{error}"));
+    let runtime = world.bin().join("nvidia-container-runtime");
+    // Print it, so that no undo record is written on this machine.
+    let mut configure = world.command("nvidia-ctk");
+    configure
+        .args(["runtime", "configure", "--runtime=containerd"])
+        .args(["--dry-run", "--drop-in-config="])
+        .arg(format!("--config={file}"))
+        .arg(format!("--nvidia-runtime-path={}", runtime.display()));
+    let config = printed(&mut configure);
+    fs::write(&file, config).unwrap_or_else(|error| panic!("{error}"));
+    let arguments = ["--config".to_owned(), file];
+    Daemon::start(world, "containerd", &arguments, |world| {
+        let mut command = world.command("ctr");
+        command.arg("--address").arg(world.path("c.sock"));
         command
-            .arg("--address")
-            .arg(self.world.path("c.sock"))
-            .args(words);
-        command
-    }
-}
-
-impl Drop for Containerd {
-    fn drop(&mut self) {
-        let _ = Command::new("kill")
-            .arg(self.daemon.id().to_string())
-            .status();
-        let _ = self.daemon.wait();
-    }
+    })
 }
 
 fn by_the_runtime() {
-    let containerd = Containerd::start("");
+    let containerd = start("");
     let root = containerd.world.rootfs("rootfs");
     let runtime = containerd.world.bin().join("nvidia-container-runtime");
     for index in [0, 1] {
@@ -148,7 +105,7 @@ fn to_pods() {
     let section = format!(
         "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"{IMAGE}\"\nrestrict_oom_score_adj = true\n"
     );
-    let containerd = Containerd::start(&section);
+    let containerd = start(&section);
     save_image(&containerd.world);
     let mut import = containerd.client(&["-n", "k8s.io", "images", "import"]);
     printed(import.arg(containerd.world.path("image.tar")));

@@ -1,11 +1,11 @@
 //! Runs containers by dockerd: with `--gpus`, and with our runtime.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use super::world::{World, archive, complaint, look, printed, sight};
+use super::daemon::Daemon;
+use super::world::{World, archive, both, complaint, look, printed, sight};
 
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -19,40 +19,12 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 
 /// A running dockerd with an image; stopped on drop.
 struct Docker {
-    daemon: Child,
-    world: World,
+    daemon: Daemon,
 }
 
 impl Docker {
     fn start() -> Self {
         let world = World::new("runc", "legacy", "");
-        let mut daemon = world.command("dockerd");
-        let dir = |name: &str| world.path(name).display().to_string();
-        daemon
-            .args([
-                "--iptables=false",
-                "--ip6tables=false",
-                "--bridge=none",
-                "--storage-driver=vfs",
-            ])
-            .args([
-                "--data-root",
-                &dir("docker"),
-                "--exec-root",
-                &dir("docker-exec"),
-            ])
-            .args([
-                "--pidfile",
-                &dir("docker.pid"),
-                "--host",
-                &format!("unix://{}", dir("d.sock")),
-            ])
-            .args([
-                "--config-file",
-                &dir("daemon.json"),
-                "--cgroup-parent",
-                "/nvc-test-docker",
-            ]);
         let bin = world.bin();
         let configuration = serde_json::json!({
             "default-runtime": "plain",
@@ -63,70 +35,54 @@ impl Docker {
         });
         fs::write(world.path("daemon.json"), configuration.to_string())
             .unwrap_or_else(|error| panic!("{error}"));
-        let log =
-            fs::File::create(world.path("dockerd.log")).unwrap_or_else(|error| panic!("{error}"));
-        daemon
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        let daemon = daemon
-            .spawn()
-            .unwrap_or_else(|error| panic!("dockerd: {error}"));
-        let docker = Self { daemon, world };
-        docker.wait();
-        archive(
-            &docker.world.rootfs("image"),
-            &docker.world.path("image.tar"),
-        );
-        printed(
-            docker
-                .client(&["import"])
-                .arg(docker.world.path("image.tar"))
-                .arg("image"),
-        );
-        docker
-    }
-
-    fn wait(&self) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while Instant::now() < deadline {
-            let answer = self.client(&["version"]).output();
-            if answer.is_ok_and(|output| output.status.success()) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(100));
+        let mut arguments = vec![
+            "--iptables=false".to_owned(),
+            "--ip6tables=false".into(),
+            "--bridge=none".into(),
+            "--storage-driver=vfs".into(),
+            "--cgroup-parent=/nvc-test-docker".into(),
+            format!("--host={}", address(&world)),
+        ];
+        for (option, name) in [
+            ("data-root", "docker"),
+            ("exec-root", "docker-exec"),
+            ("pidfile", "docker.pid"),
+            ("config-file", "daemon.json"),
+        ] {
+            arguments.push(format!("--{option}={}", world.path(name).display()));
         }
-        let log = fs::read_to_string(self.world.path("dockerd.log")).unwrap_or_default();
-        panic!("dockerd did not start: {log}");
-    }
-
-    fn client(&self, words: &[&str]) -> Command {
-        let mut command = self.world.command("docker");
-        let socket = format!("unix://{}", self.world.path("d.sock").display());
-        command.args(["--host", &socket]).args(words);
-        command
+        let daemon = Daemon::start(world, "dockerd", &arguments, |world| {
+            let mut command = world.command("docker");
+            command.arg("--host").arg(address(world));
+            command
+        });
+        let (root, tar) = (daemon.world.rootfs("image"), daemon.world.path("image.tar"));
+        archive(&root, &tar);
+        printed(daemon.client(&["import"]).arg(tar).arg("image"));
+        Self { daemon }
     }
 
     /// Prepares `docker run` without a network.
     fn run(&self, options: &[&str], script: &str) -> Command {
-        let mut command = self.client(&["run", "--net=none"]);
+        let mut command = self.daemon.client(&["run", "--net=none"]);
         command.args(options).args(["image", "sh", "-c", script]);
         command
     }
 }
 
+/// Returns the address of the daemon.
+fn address(world: &World) -> String {
+    format!("unix://{}", world.path("d.sock").display())
+}
+
 impl Drop for Docker {
     fn drop(&mut self) {
         // A leftover container would keep the scratch space busy.
-        let all = self.client(&["ps", "-aq"]).output();
+        let all = self.daemon.client(&["ps", "-aq"]).output();
         let ids = all.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         for id in ids.unwrap_or_default().split_whitespace() {
-            let _ = self.client(&["rm", "-f", id]).output();
+            let _ = self.daemon.client(&["rm", "-f", id]).output();
         }
-        let _ = Command::new("kill")
-            .arg(self.daemon.id().to_string())
-            .status();
-        let _ = self.daemon.wait();
     }
 }
 
@@ -135,7 +91,7 @@ fn by_the_hook() {
     for index in [0, 1] {
         let device = format!("device={index}");
         let seen = printed(&mut docker.run(&["--rm", "--gpus", &device], &look()));
-        assert_eq!(seen, sight(docker.world.driver, index));
+        assert_eq!(seen, sight(docker.daemon.world.driver, index));
     }
     let seen = printed(&mut docker.run(&["--rm"], "ls /dev"));
     assert!(!seen.contains("nvidia"), "{seen}");
@@ -146,12 +102,12 @@ fn by_the_runtime() {
     for index in [0, 1] {
         let device = format!("NVIDIA_VISIBLE_DEVICES={index}");
         let seen = printed(&mut docker.run(&["--rm", "--runtime=nvidia", "-e", &device], &look()));
-        assert_eq!(seen, sight(docker.world.driver, index));
+        assert_eq!(seen, sight(docker.daemon.world.driver, index));
     }
     // With both options the hook still runs once.
     let seen =
         printed(&mut docker.run(&["--rm", "--runtime=nvidia", "--gpus", "device=0"], &look()));
-    assert_eq!(seen, sight(docker.world.driver, 0));
+    assert_eq!(seen, sight(docker.daemon.world.driver, 0));
     // A node that the container creates itself stays denied.
     let script = "mknod /tmp/n c 195 1; (: </tmp/n) 2>&1; mknod /tmp/m c 195 0; (: </tmp/m) 2>&1";
     let options = [
@@ -161,11 +117,7 @@ fn by_the_runtime() {
         "NVIDIA_VISIBLE_DEVICES=0",
         "--cap-add=MKNOD",
     ];
-    let output = docker
-        .run(&options, script)
-        .output()
-        .unwrap_or_else(|error| panic!("{error}"));
-    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (seen, _) = both(&mut docker.run(&options, script));
     let lines: Vec<&str> = seen.lines().collect();
     assert!(lines[0].contains("Operation not permitted"), "{seen}");
     assert!(lines[1].contains("No such device or address"), "{seen}");
@@ -176,19 +128,16 @@ fn by_nvidia_docker() {
     let program =
         nvc_testkit::cli::beside("nvidia-docker").unwrap_or_else(|error| panic!("{error}"));
     let nvidia_docker = |variables: &[(&str, &str)], words: &[&str]| {
-        let mut command = docker.world.command(&program.display().to_string());
-        let socket = docker.world.path("d.sock");
-        command.env(
-            "NV_DOCKER",
-            format!("docker --host unix://{}", socket.display()),
-        );
+        let mut command = docker.daemon.world.command(&program.display().to_string());
+        let docker_words = format!("docker --host {}", address(&docker.daemon.world));
+        command.env("NV_DOCKER", docker_words);
         command.envs(variables.iter().copied()).args(words);
         command
     };
     let look = look();
     let run = ["run", "--net=none", "--rm", "image", "sh", "-c", &look];
     for index in [0, 1] {
-        let expected = sight(docker.world.driver, index);
+        let expected = sight(docker.daemon.world.driver, index);
         let number = index.to_string();
         // The engine has the runtime configured.
         let seen = printed(&mut nvidia_docker(&[("NV_GPU", &number)], &run));
@@ -239,18 +188,22 @@ fn keeps_gpus() {
         "NVIDIA_VISIBLE_DEVICES=1",
     ];
     printed(&mut docker.run(&options, &script));
-    let expected = sight(docker.world.driver, 1);
-    let look_again = || printed(&mut docker.client(&["exec", "kept", "sh", "-c", &look()]));
+    let expected = sight(docker.daemon.world.driver, 1);
+    let look_again = || printed(&mut docker.daemon.client(&["exec", "kept", "sh", "-c", &look()]));
     assert_eq!(look_again(), expected);
-    printed(&mut docker.client(&["restart", "-t", "0", "kept"]));
+    printed(&mut docker.daemon.client(&["restart", "-t", "0", "kept"]));
     assert_eq!(look_again(), expected);
-    printed(&mut docker.client(&["update", "--cpu-shares", "512", "kept"]));
+    printed(
+        &mut docker
+            .daemon
+            .client(&["update", "--cpu-shares", "512", "kept"]),
+    );
     assert_eq!(look_again(), expected);
 }
 
 fn thirty_at_once() {
     let docker = Docker::start();
-    let expected = sight(docker.world.driver, 0);
+    let expected = sight(docker.daemon.world.driver, 0);
     thread::scope(|scope| {
         for _ in 0..30 {
             scope.spawn(|| {

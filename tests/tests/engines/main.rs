@@ -4,6 +4,7 @@
 //! loader's cache has the libraries. An engine that does not start is a failure.
 
 mod containerd;
+mod daemon;
 mod docker;
 mod hostile;
 mod isolation;

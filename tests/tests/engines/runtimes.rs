@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::world::{World, complaint, look, printed, sight};
+use super::world::{World, both, complaint, look, printed, sight};
 
 /// The script of [`look`], and one more line: what the container shows of the driver's procfs.
 fn look_at_all() -> String {
@@ -259,43 +259,18 @@ fn by_a_specification(runtime: &str) {
 fn of_a_jetson(runtime: &str) {
     let script = "for n in /dev/nvidia0 /dev/nvidia1 /dev/nvidiactl; do e=$( (exec 3<$n) 2>&1 ); echo \"$n: ${e##*: }\"; done; \
                   ldconfig -p | grep -c libcuda.so.1; ls /usr/bin/nvidia-smi";
-    let bundle = Bundle::new(
-        World::jetson(runtime),
-        &["NVIDIA_VISIBLE_DEVICES=all"],
-        script,
-    );
-    let output = bundle
-        .run()
-        .output()
-        .unwrap_or_else(|error| panic!("{error}"));
-    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let bundle = |devices: &str| {
+        let devices = format!("NVIDIA_VISIBLE_DEVICES={devices}");
+        Bundle::new(World::jetson(runtime), &[&devices], script)
+    };
+    let (seen, said) = both(&mut bundle("all").run());
     // In the loader's cache is the library of each word size.
     let nodes = "/dev/nvidia0: No such device or address\n/dev/nvidia1: No such file\n/dev/nvidiactl: No such device or address\n";
-    assert_eq!(
-        seen,
-        format!("{nodes}2\n"),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-
-    // No devices, and another GPU than the one that there is.
-    let bundle = Bundle::new(
-        World::jetson(runtime),
-        &["NVIDIA_VISIBLE_DEVICES=none"],
-        script,
-    );
-    let output = bundle
-        .run()
-        .output()
-        .unwrap_or_else(|error| panic!("{error}"));
-    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(seen, format!("{nodes}2\n"), "{said}");
+    let (seen, _) = both(&mut bundle("none").run());
     assert!(seen.starts_with("/dev/nvidia0: No such file\n"), "{seen}");
-    let bundle = Bundle::new(
-        World::jetson(runtime),
-        &["NVIDIA_VISIBLE_DEVICES=1"],
-        script,
-    );
-    let said = complaint(&mut bundle.run());
+    // Another GPU than the one that there is.
+    let said = complaint(&mut bundle("1").run());
     assert!(said.contains("no device 1"), "{said}");
 }
 
@@ -332,16 +307,8 @@ fn honours_demands(runtime: &str) {
         world.set(key);
         let env = [&["NVIDIA_VISIBLE_DEVICES=0"], env].concat();
         let bundle = Bundle::new(world, &env, script);
-        let output = bundle
-            .run()
-            .output()
-            .unwrap_or_else(|error| panic!("{error}"));
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (
-            text(&output.stdout),
-            text(&output.stderr),
-            bundle.world.log(),
-        )
+        let (seen, said) = both(&mut bundle.run());
+        (seen, said, bundle.world.log())
     };
     let compute = ["NVIDIA_DRIVER_CAPABILITIES=compute"];
     let script = "ls /usr/bin/nvidia-smi /usr/lib/*/libcuda.so.* 2>/dev/null";
@@ -391,11 +358,7 @@ fn leaves_others_alone(runtime: &str) {
         "ls /dev; ls /usr/bin/nvidia-smi",
     );
     let before = bundle.spec();
-    let output = bundle
-        .run()
-        .output()
-        .unwrap_or_else(|error| panic!("{error}"));
-    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (seen, _) = both(&mut bundle.run());
     assert!(!seen.contains("nvidia"), "{seen}");
     let mut after = bundle.spec();
     // The hook of the simulated kernel.

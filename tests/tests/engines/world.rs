@@ -220,6 +220,16 @@ pub(crate) fn printed(command: &mut Command) -> String {
     out
 }
 
+/// Returns output and error output of a command, whether it succeeds or not.
+#[track_caller]
+pub(crate) fn both(command: &mut Command) -> (String, String) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
 /// Returns the error output of a command, which must fail.
 #[track_caller]
 pub(crate) fn complaint(command: &mut Command) -> String {

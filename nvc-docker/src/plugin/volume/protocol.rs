@@ -33,7 +33,7 @@ pub(crate) struct Volumes {
 
 /// A request that names a volume.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct VolumeRequest {
     name: String,
     /// The user of a mount; docker generates one per container.
     id: String,
@@ -142,7 +142,7 @@ impl Volumes {
             "List" => return self.list().await,
             _ => {}
         }
-        let request = Request::read(body)?;
+        let request = VolumeRequest::read(body)?;
         let kind = match call {
             "Path" => "mount".to_owned(),
             call => call.to_lowercase(),
@@ -184,7 +184,7 @@ impl Volumes {
         &self,
         call: &str,
         version: &str,
-        request: &Request,
+        request: &VolumeRequest,
     ) -> Result<Result<Option<String>, String>> {
         let name = &request.name;
         let missing = || Err(format!("no such volume: {name}"));
@@ -271,7 +271,7 @@ fn is_endpoint(path: &str) -> bool {
         })
 }
 
-impl Request {
+impl VolumeRequest {
     /// Parses a body like Go: the first value counts, keys are case-insensitive, null counts as absent.
     ///
     /// # Errors
@@ -334,10 +334,10 @@ mod tests {
             ("\"x\"", None),
             (r#"{"Name":"x""#, None),
         ] {
-            let read = Request::read(body.as_bytes());
+            let read = VolumeRequest::read(body.as_bytes());
             assert_eq!(read.ok().map(|r| r.name).as_deref(), name, "{body}");
         }
-        let read = Request::read(b"{\"Name\":\"\xff\",\"ID\":\"i\"}").unwrap();
+        let read = VolumeRequest::read(b"{\"Name\":\"\xff\",\"ID\":\"i\"}").unwrap();
         assert_eq!((read.name.as_str(), read.id.as_str()), ("\u{fffd}", "i"));
     }
 }

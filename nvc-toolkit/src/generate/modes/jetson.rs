@@ -1,0 +1,142 @@
+//! Collects the GPU of a Jetson from the file lists of its operating system.
+
+use std::path::{Path, PathBuf};
+
+use libnvc::host::catalogue;
+use libnvc::{Error, ErrorKind, HostPath, Result};
+use nix::errno::Errno;
+
+use crate::cdi::{Device, Edits, Hook, Mount};
+use crate::csv::{self, list};
+use crate::generate::driver::nodes;
+use crate::generate::{Found, Naming, Options, hooks, ids};
+
+/// Directory of the lists.
+const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
+const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
+
+pub(super) fn find(options: &Options) -> Result<Found> {
+    let with_devices = asks_for_the_gpu(options)?;
+    let tree = csv::Tree {
+        root: options.driver_root.clone(),
+        nodes: nodes(options),
+        hook: options.hooks.program.path.clone().into(),
+    };
+    let (mut common, warnings) = tree.edits(&entries(options)?, with_devices);
+    common
+        .env
+        .retain(|variable| !variable.starts_with("NVIDIA_VISIBLE_DEVICES="));
+    let links = usual_links(&common);
+    if !links.is_empty() {
+        let hook = hooks::repeated("--link", &links);
+        let hook = options.hooks.program.hook("create-symlinks", hook);
+        common.hooks.insert(0, hook);
+    }
+    common.hooks.retain(|hook| is_on(hook, options));
+    Ok(Found {
+        devices: named(&mut common, options),
+        common,
+        warnings,
+        ..Found::default()
+    })
+}
+
+/// Returns false if no device was requested; fails for any but the one that there is.
+fn asks_for_the_gpu(options: &Options) -> Result<bool> {
+    let refused = |text| Err(Error::new(ErrorKind::InvalidArgument, text));
+    if options.naming == [Naming::Uuid] {
+        return refused("the GPU of a Jetson has no UUID: name it by index");
+    }
+    let wanted = ids::parse(&options.ids)?;
+    let is_other = |ids: &Vec<ids::Id>| ids.iter().any(|id| *id != ids::Id::Gpu(0));
+    if matches!(&wanted, ids::IdList::These(ids) if is_other(ids)) {
+        return refused("the GPU of a Jetson is 0, or all");
+    }
+    Ok(wanted != ids::IdList::None)
+}
+
+/// Reads the lists, without the links to ignore.
+fn entries(options: &Options) -> Result<Vec<csv::Entry>> {
+    let files: Vec<PathBuf> = match options.csv_files.as_slice() {
+        [] => NAMES
+            .iter()
+            .map(|name| Path::new(LISTS).join(name))
+            .filter(|path| path.exists())
+            .collect(),
+        given => given.to_vec(),
+    };
+    let mut entries = Vec::new();
+    for file in files {
+        let text = std::fs::read(&file).map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            Error::file("open failed", &file, errno)
+        })?;
+        entries.extend(list::parse(&String::from_utf8_lossy(&text)));
+    }
+    entries.retain(|entry| {
+        !(entry.kind == csv::Kind::Link && is_ignored(&options.csv_ignore, &entry.path))
+    });
+    Ok(entries)
+}
+
+/// Returns true unless the options disable a hook.
+fn is_on(hook: &Hook, options: &Options) -> bool {
+    let programs = ["nvidia-ctk", "hook", "nvidia-cdi-hook"];
+    let mut words = hook.args.iter();
+    let name = words.find(|word| !programs.contains(&word.as_str()));
+    let hooks = &options.hooks;
+    name.is_none_or(|name| {
+        let is_off = hooks.disabled.contains(name) || hooks.disabled.contains("all");
+        !is_off || hooks.enabled.contains(name)
+    })
+}
+
+/// Moves nodes and groups from the common edits to the device, under each of its names.
+fn named(common: &mut Edits, options: &Options) -> Vec<Device> {
+    let container_edits = Edits {
+        device_nodes: std::mem::take(&mut common.device_nodes),
+        additional_gids: std::mem::take(&mut common.additional_gids),
+        ..Edits::default()
+    };
+    let name = |naming: &Naming| match naming {
+        Naming::Index => Some("0"),
+        Naming::TypeIndex => Some("gpu0"),
+        Naming::Uuid => None,
+    };
+    let names = options.naming.iter().filter_map(name);
+    let device = |name: &str| Device {
+        name: name.into(),
+        container_edits: container_edits.clone(),
+        ..Device::default()
+    };
+    names.map(device).collect()
+}
+
+/// Returns links that programs expect beside mounted libraries.
+fn usual_links(edits: &Edits) -> Vec<String> {
+    let links = |mount: &Mount| {
+        let path = HostPath::new(&mount.container_path);
+        let library = catalogue::library_of(path.file_name())?;
+        let name = path.file_name().to_str()?;
+        // Skips development links.
+        name.strip_prefix(library.name)?.strip_prefix('.')?;
+        let directory = path.parent();
+        let links = library.file(path.clone()).links;
+        let links = links
+            .into_iter()
+            .map(move |link| format!("{}::{}", link.target.display(), directory.join(link.name)));
+        Some(links.collect::<Vec<_>>())
+    };
+    edits.mounts.iter().filter_map(links).flatten().collect()
+}
+
+/// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path.
+fn is_ignored(patterns: &[String], path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    patterns
+        .iter()
+        .any(|pattern| match pattern.strip_prefix("**/") {
+            Some(pattern) => crate::programs::matches(pattern, name),
+            None => crate::programs::matches(pattern, path),
+        })
+}
