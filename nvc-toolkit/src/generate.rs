@@ -246,3 +246,6 @@ fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> 
     })?;
     Ok(spec)
 }
+
+#[cfg(test)]
+mod tests;

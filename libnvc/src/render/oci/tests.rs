@@ -52,6 +52,35 @@ fn unknown_members_survive_and_a_second_pass_changes_nothing() {
     assert_eq!(config, once);
 }
 
+/// The file is valid for a real runtime: `scripts/test-cdi.sh` runs it with runc. `NVC_WRITE_GOLDEN` writes it instead.
+#[test]
+fn a_whole_configuration() {
+    let look = "ls /dev /dev/dri/by-path /usr/lib64; env";
+    let mut config = json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": false,
+            "user": { "uid": 0, "gid": 0 },
+            "args": ["sh", "-c", look],
+            "env": ["PATH=/usr/bin:/bin", "NVIDIA_VISIBLE_DEVICES=0"],
+            "cwd": "/",
+        },
+        "root": { "path": "rootfs", "readonly": false },
+        "mounts": [
+            { "destination": "/proc", "type": "bind", "source": "/proc", "options": ["rbind"] },
+            { "destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"] },
+        ],
+        "linux": { "namespaces": [{ "type": "mount" }] },
+    });
+    edit(&mut config, &plan().flattened(), &options()).unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/render/oci/golden.json");
+    if std::env::var_os("NVC_WRITE_GOLDEN").is_some() {
+        std::fs::write(file, format!("{config:#}\n")).unwrap();
+    }
+    let golden: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(config, golden, "{config:#}");
+}
+
 #[test]
 fn a_node_that_is_there_is_replaced_if_it_is_another() {
     let mut config = json!({ "linux": { "devices": [
