@@ -6,12 +6,12 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 use nvc_testkit::cli;
-use nvc_testkit::harness::Need::{Command as Program, Root};
+use nvc_testkit::harness::Need::Root;
 use nvc_testkit::harness::{self};
 use nvc_testkit::machine::Scratch;
 
 fn main() -> ExitCode {
-    harness::main(nvc_testkit::tests![&[Root, Program("strace")];
+    harness::main(nvc_testkit::tests![&[Root];
         the_page_gets_tables,
         an_unknown_option_is_refused,
     ])
@@ -86,5 +86,5 @@ fn an_unknown_option_is_refused() {
     let docs = Scratch::new().unwrap();
     let refused = bench(docs.path(), &["--frob"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).starts_with("usage: nvc-bench "));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("'--frob'"));
 }

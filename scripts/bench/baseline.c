@@ -22,7 +22,6 @@
 #include <fcntl.h>
 #include <linux/mount.h>
 #include <sched.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,50 +35,46 @@ extern char **environ;
 
 /* ---- the query ------------------------------------------------------------------------------------------------- */
 
-typedef void *Device;
-
 static void *nvml;
 
 /* Calls an NVML function whose arguments are words; lacking ones count as failed. */
-#define CALL(name, ...) (find(name) ? ((unsigned (*)())find(name))(__VA_ARGS__) : 13u)
+#define CALL(name, ...) (dlsym(nvml, name) ? ((unsigned (*)())dlsym(nvml, name))(__VA_ARGS__) : 13u)
 
-static void *find(const char *name)
+/* Asks functions that answer with a number or a text, and prints the answers. */
+static void print_each(void *device, const char *const *names)
 {
-    return dlsym(nvml, name);
+    union { unsigned number; char text[96]; } answer;
+
+    for (; *names; names++)
+        if (!strncmp(*names, "nvmlDeviceGetName", 17) || !strncmp(*names, "nvmlDeviceGetUUID", 17)) {
+            if (!CALL(*names, device, answer.text, 96u))
+                printf(" %s", answer.text);
+        } else if (!CALL(*names, device, &answer.number)) {
+            printf(" %u", answer.number);
+        }
 }
 
-static void describe(FILE *out, Device device)
+static void describe(void *device)
 {
-    char text[96];
-    unsigned pci[64], number, current, pending, slots = 0;
+    static const char *const of_gpu[] = {"nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetBrand",
+                                         "nvmlDeviceGetMinorNumber", NULL};
+    static const char *const of_mig[] = {"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
+                                         "nvmlDeviceGetUUID", NULL};
+    unsigned pci[64], current, pending, slots = 0;
     int major, minor;
-    Device mig;
+    void *mig;
 
-    if (!CALL("nvmlDeviceGetName", device, text, 96u))
-        fprintf(out, "%s", text);
-    if (!CALL("nvmlDeviceGetUUID", device, text, 96u))
-        fprintf(out, " %s", text);
+    print_each(device, of_gpu);
     if (!CALL("nvmlDeviceGetPciInfo_v3", device, pci))
-        fprintf(out, " %x:%x:%x", pci[4], pci[5], pci[6]);
+        printf(" %x:%x:%x", pci[4], pci[5], pci[6]);
     if (!CALL("nvmlDeviceGetCudaComputeCapability", device, &major, &minor))
-        fprintf(out, " %d.%d", major, minor);
-    if (!CALL("nvmlDeviceGetBrand", device, &number))
-        fprintf(out, " %u", number);
-    if (!CALL("nvmlDeviceGetMinorNumber", device, &number))
-        fprintf(out, " %u", number);
+        printf(" %d.%d", major, minor);
     if (!CALL("nvmlDeviceGetMigMode", device, &current, &pending) && current == 1)
         CALL("nvmlDeviceGetMaxMigDeviceCount", device, &slots);
-    for (unsigned slot = 0; slot < slots; slot++) {
-        if (CALL("nvmlDeviceGetMigDeviceHandleByIndex", device, slot, &mig))
-            continue;
-        if (!CALL("nvmlDeviceGetGpuInstanceId", mig, &number))
-            fprintf(out, " gi%u", number);
-        if (!CALL("nvmlDeviceGetComputeInstanceId", mig, &number))
-            fprintf(out, " ci%u", number);
-        if (!CALL("nvmlDeviceGetUUID", mig, text, 96u))
-            fprintf(out, " %s", text);
-    }
-    fputc('\n', out);
+    for (unsigned slot = 0; slot < slots; slot++)
+        if (!CALL("nvmlDeviceGetMigDeviceHandleByIndex", device, slot, &mig))
+            print_each(mig, of_mig);
+    putchar('\n');
 }
 
 /* The second process: asks NVML below `root` and prints what it says to standard output. */
@@ -88,7 +83,7 @@ static int query(const char *root)
     char version[96];
     int cuda;
     unsigned count;
-    Device device;
+    void *device;
 
     if (chroot(root) || chdir("/"))
         err(1, "chroot");
@@ -101,72 +96,56 @@ static int query(const char *root)
     printf("%s %d\n", version, cuda);
     for (unsigned i = 0; i < count; i++)
         if (!CALL("nvmlDeviceGetHandleByIndex_v2", i, &device))
-            describe(stdout, device);
+            describe(device);
     fflush(stdout);
     _exit(0);
 }
 
-/* Executes this program once more, with another standard output. */
-static pid_t start_query(char *root, int output)
+static void reap(pid_t pid, const char *what)
 {
-    char *arguments[] = {"baseline", "query", root, NULL};
-    pid_t pid = vfork();
+    int status;
 
-    if (pid == 0) {
-        dup2(output, 1);
-        execve("/proc/self/exe", arguments, environ);
-        _exit(127);
-    }
-    return pid;
+    if (waitpid(pid, &status, 0) != pid || status != 0)
+        errx(1, "%s failed", what);
 }
 
+/* Executes this program once more, with a pipe as standard output, and prints its answer. */
 static void ask(char *root)
 {
-    char answer[65536];
-    ssize_t length = 0, more;
-    int ends[2], status;
+    char answer[65536], *arguments[] = {"baseline", "query", root, NULL};
+    volatile ssize_t length = 0; /* across vfork */
+    ssize_t more;
+    int ends[2];
     pid_t pid;
 
     if (pipe2(ends, O_CLOEXEC))
         err(1, "pipe2");
-    pid = start_query(root, ends[1]);
+    pid = vfork();
+    if (pid == 0) {
+        dup2(ends[1], 1);
+        execve("/proc/self/exe", arguments, environ);
+        _exit(127);
+    }
     close(ends[1]);
     while ((more = read(ends[0], answer + length, sizeof answer - (size_t)length)) > 0)
         length += more;
     close(ends[0]);
-    if (waitpid(pid, &status, 0) != pid || status != 0)
-        errx(1, "the query failed");
+    reap(pid, "the query");
     if (write(1, answer, (size_t)length) != length)
         err(1, "write");
 }
 
 /* ---- the container --------------------------------------------------------------------------------------------- */
 
-struct step {
+static struct step {
     char kind; /* R and W: a file, read-only or not; T: a tmpfs; L: a link */
     char from[512], at[512];
     int mount;
     mode_t mode;
-};
-
-static int container, ldconfig; /* the root directory, the program */
-static struct step steps[4096];
-static size_t count;
-static char directories[60][512];
-static size_t directory_count;
-
-/* Makes the directories that `path`, relative to the container's root, lies in. */
-static void make_parents(const char *path)
-{
-    char part[512];
-
-    snprintf(part, sizeof part, "%s", path);
-    for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdirat(container, part, 0755);
-        *slash = '/';
-    }
-}
+} steps[4096];
+static char directories[60][512]; /* of ldconfig */
+static size_t count, directory_count;
+static int container; /* its root directory */
 
 static int make(struct step *step)
 {
@@ -184,10 +163,8 @@ static void clone_source(struct step *step, int driver)
     struct stat stat = {.st_mode = S_IFREG};
 
     step->mount = (int)syscall(SYS_open_tree, driver, step->from + 1, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    if (step->mount < 0)
+    if (step->mount < 0 || syscall(SYS_mount_setattr, step->mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes))
         err(1, "%s", step->from);
-    if (syscall(SYS_mount_setattr, step->mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes))
-        err(1, "mount_setattr");
     if (!strncmp(step->from, "/proc", 5) || !strncmp(step->from, "/tmp", 4))
         fstat(step->mount, &stat);
     step->mode = stat.st_mode;
@@ -207,13 +184,10 @@ static void make_tmpfs(struct step *step, int driver)
     close(fs);
     for (int i = 0; i < 3; i++) {
         char from[600], text[65536];
-        int source, target;
-        ssize_t length;
-
         snprintf(from, sizeof from, "%s/%s", step->from + 1, names[i]);
-        source = openat(driver, from, O_RDONLY | O_CLOEXEC);
-        target = openat(step->mount, names[i], O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
-        length = read(source, text, sizeof text);
+        int source = openat(driver, from, O_RDONLY | O_CLOEXEC);
+        int target = openat(step->mount, names[i], O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+        ssize_t length = read(source, text, sizeof text);
         if (length < 0 || write(target, text, (size_t)length) != length)
             err(1, "%s", names[i]);
         close(source);
@@ -230,14 +204,12 @@ static void read_plan(const char *file, int driver)
     if (!plan)
         err(1, "%s", file);
     while (count < 4096 && fscanf(plan, " %c %511s %511s", &kind, from, at) == 3) {
-        struct step *step = &steps[count];
-
         if (kind == 'P') {
             if (directory_count < 60)
                 strcpy(directories[directory_count++], from);
             continue;
         }
-        count++;
+        struct step *step = &steps[count++];
         step->kind = kind;
         strcpy(step->from, from);
         strcpy(step->at, (kind == 'T' ? from : at) + 1);
@@ -252,7 +224,11 @@ static void read_plan(const char *file, int driver)
 static void carry_out(struct step *step)
 {
     if (step->kind != 'T' && make(step) && errno == ENOENT) {
-        make_parents(step->at);
+        for (char *slash = strchr(step->at, '/'); slash; slash = strchr(slash + 1, '/')) {
+            *slash = 0;
+            mkdirat(container, step->at, 0755);
+            *slash = '/';
+        }
         if (make(step))
             err(1, "%s", step->at);
     }
@@ -260,32 +236,14 @@ static void carry_out(struct step *step)
         err(1, "mounting at %s", step->at);
 }
 
-static void run_ldconfig(char *rootfs)
-{
-    char *arguments[70] = {"/sbin/ldconfig", "-r", rootfs}, *none[] = {NULL};
-    int status;
-    pid_t pid;
-
-    for (size_t i = 0; i < directory_count; i++)
-        arguments[3 + i] = directories[i];
-    pid = vfork();
-    if (pid == 0) {
-        syscall(SYS_execveat, ldconfig, "", arguments, none, AT_EMPTY_PATH);
-        _exit(127);
-    }
-    if (waitpid(pid, &status, 0) != pid || status != 0)
-        errx(1, "ldconfig failed");
-}
-
 static void configure(char *root, const char *pid, char *rootfs, const char *program, const char *plan)
 {
-    char path[64];
-    int driver, namespace;
+    char path[64], *arguments[70] = {"/sbin/ldconfig", "-r", rootfs}, *none[] = {NULL};
 
     snprintf(path, sizeof path, "/proc/%s/ns/mnt", pid);
-    namespace = open(path, O_RDONLY | O_CLOEXEC);
-    ldconfig = open(program, O_PATH | O_CLOEXEC);
-    driver = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int namespace = open(path, O_RDONLY | O_CLOEXEC);
+    int ldconfig = open(program, O_PATH | O_CLOEXEC);
+    int driver = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     ask(root);
     read_plan(plan, driver);
     if (setns(namespace, CLONE_NEWNS))
@@ -293,7 +251,14 @@ static void configure(char *root, const char *pid, char *rootfs, const char *pro
     container = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; i < count; i++)
         carry_out(&steps[i]);
-    run_ldconfig(rootfs);
+    for (size_t i = 0; i < directory_count; i++)
+        arguments[3 + i] = directories[i];
+    pid_t child = vfork();
+    if (child == 0) {
+        syscall(SYS_execveat, ldconfig, "", arguments, none, AT_EMPTY_PATH);
+        _exit(127);
+    }
+    reap(child, "ldconfig");
 }
 
 int main(int argc, char **argv)

@@ -1,6 +1,6 @@
 //! `nvc-bench`: measures nvidia-container-cli and writes the tables of docs/performance.md.
 //!
-//! Runs as root, with strace(1), in its own mount namespace, on scratch space in memory.
+//! Runs as root, in its own mount namespace, on scratch space in memory.
 
 mod bed;
 mod cases;
@@ -9,47 +9,54 @@ mod scale;
 mod timing;
 mod trace;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::{env, fs, io};
 
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use nvc_testkit::machine::Machine;
 
 use bed::Bed;
 use cases::{Case, Program};
-use scale::Scale;
 
-const USAGE: &str = "\
-usage: nvc-bench [OPTION...] PROGRAM       measure an nvidia-container-cli
-
-  --against PROGRAM   another one, measured in turn; may be repeated
-  --baseline PROGRAM  what scripts/bench/baseline.c is compiled to
-  --runs N            runs of each command (default 200); a tenth of it for scaling, a fifth for images
-  --only PART         commands, images or scaling
-  --command NAME      of the commands those with this in their names
-  --up-to N           scaling up to this size only
-  --docs DIR          write DIR/performance.md's tables
-  --readme FILE       write the short table of this file
-";
-
-struct Wanted {
-    /// The tables describe the first one and compare the others with it.
-    programs: Vec<PathBuf>,
+/// Measures an nvidia-container-cli.
+#[derive(Parser)]
+struct Options {
+    program: PathBuf,
+    /// Another program, measured in turn; may be repeated
+    #[arg(long, value_name = "PROGRAM")]
+    against: Vec<PathBuf>,
+    /// The program that scripts/bench/baseline.c is compiled to
+    #[arg(long, value_name = "PROGRAM")]
     baseline: Option<PathBuf>,
-    runs: usize,
+    /// Runs of each command; a tenth of it for scaling, a fifth for images
+    #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Measure only this part
+    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(["commands", "images", "scaling"]))]
     only: Option<String>,
+    /// Only commands with this in their names
+    #[arg(long, value_name = "NAME", default_value = "")]
     command: String,
+    /// Scaling up to this size only
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "4294967295",
+        hide_default_value = true
+    )]
     up_to: u32,
+    /// Write DIR/performance.md's tables
+    #[arg(long, value_name = "DIR")]
     docs: Option<PathBuf>,
+    /// Write the short table of this file
+    #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let Some(wanted) = parse(env::args().skip(1)) else {
-        eprint!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    match run(&wanted) {
+    match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nvc-bench: {error}");
@@ -58,91 +65,54 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(mut words: impl Iterator<Item = String>) -> Option<Wanted> {
-    let mut program = None;
-    let mut wanted = Wanted {
-        programs: Vec::new(),
-        baseline: None,
-        runs: 200,
-        only: None,
-        command: String::new(),
-        up_to: u32::MAX,
-        docs: None,
-        readme: None,
-    };
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--against" => wanted.programs.push(words.next()?.into()),
-            "--baseline" => wanted.baseline = Some(words.next()?.into()),
-            "--runs" => wanted.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
-            "--only" => {
-                let known = ["commands", "images", "scaling"];
-                wanted.only = Some(words.next().filter(|part| known.contains(&part.as_str()))?);
-            }
-            "--command" => wanted.command = words.next()?,
-            "--up-to" => wanted.up_to = words.next()?.parse().ok()?,
-            "--docs" => wanted.docs = Some(words.next()?.into()),
-            "--readme" => wanted.readme = Some(words.next()?.into()),
-            _ if word.starts_with('-') || program.is_some() => return None,
-            _ => program = Some(word),
-        }
-    }
-    wanted.programs.insert(0, program?.into());
-    Some(wanted)
-}
-
-fn run(wanted: &Wanted) -> io::Result<()> {
-    let programs = wanted.programs.iter().map(|path| Program::new(path));
-    let programs = programs.collect::<io::Result<Vec<_>>>()?;
+fn run(options: &Options) -> io::Result<()> {
+    let programs = [&options.program].into_iter().chain(&options.against);
+    let programs = programs.map(Program::new).collect::<io::Result<Vec<_>>>()?;
     let machine = Machine::enter()?;
-    let result = measure(wanted, &programs);
+    let result = measure(options, &programs);
     // Remaining mounts vanish with the namespace.
     let left = machine.leave();
     result.and(left)
 }
 
-fn measure(wanted: &Wanted, programs: &[Program]) -> io::Result<()> {
-    let wants = |part: &str| wanted.only.as_deref().is_none_or(|only| only == part);
+/// The tables describe the first program and compare the others with it.
+fn measure(options: &Options, programs: &[Program]) -> io::Result<()> {
+    let wants = |part| options.only.as_deref().is_none_or(|only| only == part);
+    let runs = options.runs as usize;
     // Written one by one, so that a later failure does not lose earlier tables.
     let add = |mark, text: String| {
         println!("{text}");
-        match &wanted.docs {
+        match &options.docs {
             Some(docs) => report::put(&docs.join("performance.md"), mark, &text),
             None => Ok(()),
         }
     };
     if wants("commands") {
-        let bed = Bed::find()?;
-        let machine = report::machine(&bed, wanted.runs)?;
-        // It runs in the root directory.
-        let baseline = wanted.baseline.as_deref().map(fs::canonicalize);
-        let mut cases = Case::all(baseline.transpose()?.as_deref());
-        cases.retain(|case| case.name.contains(&wanted.command));
-        let figures = timing::measure(&cases, programs, &bed, wanted.runs)?;
-        if let Some(readme) = &wanted.readme {
-            let text = report::summary(&figures, &machine, &bed);
-            report::put(readme, "summary", &text)?;
+        let bed = Bed::find(options.baseline.as_deref())?;
+        let machine = report::machine(&bed, runs)?;
+        let mut cases = Case::all(options.baseline.is_some());
+        cases.retain(|case| case.name.contains(&options.command));
+        let figures = timing::measure(&cases, programs, &bed, runs)?;
+        let [summary, times, resources, memory, ratios] =
+            report::commands(&figures, programs, &bed);
+        if let Some(readme) = &options.readme {
+            report::put(readme, "summary", &format!("{machine}\n{summary}"))?;
         }
         add("machine", machine)?;
-        add("times", report::times(&figures, &bed))?;
-        add("resources", report::resources(&figures, &bed))?;
-        add("memory", report::memory(&figures))?;
+        add("times", times)?;
+        add("resources", resources)?;
+        add("memory", memory)?;
         if programs.len() > 1 {
-            println!("{}", report::ratios(&figures, programs));
+            println!("{ratios}");
         }
     }
-    let scale = |runs| Scale {
-        program: &programs[0],
-        runs,
-        up_to: wanted.up_to,
-    };
     if wants("images") {
-        let images = scale(wanted.runs.div_ceil(5)).images()?;
-        add("images", report::scaling(&[images]))?;
+        let images = scale::images(&programs[0], runs.div_ceil(5))?;
+        add("images", images)?;
     }
     if wants("scaling") {
-        let all = scale(wanted.runs.div_ceil(10)).all()?;
-        add("scaling", report::scaling(&all))?;
+        let all = scale::all(&programs[0], runs.div_ceil(10), options.up_to)?;
+        add("scaling", all)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Measures how times and system calls scale with the machine, the image and the container, and on real images.
 
 use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::{fs, io, slice};
 
 use nix::mount::{MsFlags, mount};
 use nvc_testkit::driver;
@@ -12,203 +12,188 @@ use nvc_testkit::profile::Profile;
 use nvc_testkit::rootfs::{self, Layout};
 
 use crate::bed::{Bed, cached};
-use crate::cases::{Case, Ldconfig, Program, USUAL};
+use crate::cases::{BUILTIN, Case, HOST, Program, USUAL};
+use crate::report::table;
 use crate::timing::{measure, percentile, time};
-
-/// A series of measurements of growing size.
-pub(crate) struct Series {
-    pub(crate) title: &'static str,
-    /// The variable.
-    pub(crate) axis: &'static str,
-    /// The name of each size in tables, and each command with its cell.
-    pub(crate) points: Vec<(String, Vec<(String, String)>)>,
-}
-
-/// Options of the measurements.
-pub(crate) struct Scale<'a> {
-    pub(crate) program: &'a Program,
-    pub(crate) runs: usize,
-    /// Largest size to measure: for the test of this program.
-    pub(crate) up_to: u32,
-}
-
-impl Scale<'_> {
-    /// Measures all series.
-    ///
-    /// # Errors
-    /// A file or container cannot be created, or a command fails.
-    pub(crate) fn all(&self) -> io::Result<Vec<Series>> {
-        let gpus = [(1, 0), (8, 0), (16, 0), (64, 0), (64, 7)];
-        let title = "GPUs of the machine";
-        let migs = |size: &(u32, u32)| match size {
-            (gpus, 0) => gpus.to_string(),
-            (gpus, migs) => format!("{gpus} with {migs} MIG devices each"),
-        };
-        let fits = |(gpus, migs): &(u32, u32)| gpus * (1 + migs) <= self.up_to;
-        let gpus = gpus.into_iter().filter(fits);
-        let numbers = |sizes: &[u32]| {
-            let sizes = sizes.iter().copied().filter(|size| *size <= self.up_to);
-            sizes.collect::<Vec<_>>().into_iter()
-        };
-        // With 20,000 libraries, ldconfig exceeds its deadline.
-        let on_image = [100, 1000, 5000];
-        Ok(vec![
-            self.series(title, "GPUs, MIG devices included", gpus, migs, with_gpus)?,
-            self.series(
-                "Libraries of the host",
-                "libraries in the host's ld.so.cache",
-                numbers(&[100, 1000, 5000, 20_000]),
-                u32::to_string,
-                with_host_libraries,
-            )?,
-            self.series(
-                "Libraries of the image",
-                "libraries in the image's ld.so.cache",
-                numbers(&on_image),
-                u32::to_string,
-                |size| on_generated(generated(Layout::Debian, size, 1)?),
-            )?,
-            self.series(
-                "Layers of the image",
-                "overlay layers, 1,000 libraries in all",
-                numbers(&[1, 5, 10, 20, 40]),
-                u32::to_string,
-                |size| on_generated(generated(Layout::Debian, 1000, size)?),
-            )?,
-            self.series(
-                "Files of the image",
-                "files that are no libraries",
-                numbers(&[1000, 10_000, 100_000]),
-                u32::to_string,
-                with_files,
-            )?,
-            self.series(
-                "Mounts of the container's namespace",
-                "mounts before configure",
-                numbers(&[10, 100, 1000, 10_000]),
-                u32::to_string,
-                with_mounts,
-            )?,
-            self.parallel(numbers(&[1, 4, 16, 64]))?,
-        ])
-    }
-
-    /// Measures `configure` with and without ldconfig, and ldconfig alone, on the images of `scripts/bench-image.sh`,
-    /// or generated ones of the same shape: there ldconfig takes longer than everything else together.
-    ///
-    /// # Errors
-    /// An image cannot be made, or a command fails.
-    pub(crate) fn images(&self) -> io::Result<Series> {
-        let cache = cached("NVC_BENCH_CACHE", "nvc-bench");
-        let cache = cache.filter(|cache| cache.join("complete").exists());
-        let images = [
-            ("Debian 12", "debian", Layout::Debian, 1),
-            (
-                "the same libraries in Fedora's layout",
-                "usr-lib64",
-                Layout::Rhel,
-                1,
-            ),
-            (
-                "the Debian in 20 overlay layers",
-                "layers",
-                Layout::Debian,
-                20,
-            ),
-        ];
-        let name = |(name, ..): &(&str, _, _, _)| match cache {
-            Some(_) => (*name).to_owned(),
-            None => format!("{name}, 2000 generated libraries"),
-        };
-        let make = |(_, directory, layout, layers): (_, &str, Layout, u32)| match &cache {
-            None => on_generated(generated(layout, 2000, layers)?),
-            Some(cache) if layers == 1 => on_image(vec![cache.join(directory)], None),
-            Some(cache) => {
-                let layers = (0..layers)
-                    .rev()
-                    .map(|n| cache.join(format!("{directory}/{n:02}")));
-                on_image(layers.collect(), None)
-            }
-        };
-        self.series(
-            "Images of a real size",
-            "image",
-            images.into_iter(),
-            name,
-            make,
-        )
-    }
-
-    fn series<S>(
-        &self,
-        title: &'static str,
-        axis: &'static str,
-        sizes: impl Iterator<Item = S>,
-        name: impl Fn(&S) -> String,
-        make: impl Fn(S) -> io::Result<Made>,
-    ) -> io::Result<Series> {
-        let mut points = Vec::new();
-        for size in sizes {
-            let label = name(&size);
-            eprintln!("{label} {axis}");
-            // The roots use the scratch space, so it is dropped last.
-            let (bed, cases, _scratch) = make(size)?;
-            let figures = measure(&cases, std::slice::from_ref(self.program), &bed, self.runs)?;
-            let cells = figures.into_iter().map(|figures| {
-                let (time, calls) = (figures.median(), figures.trace.calls);
-                (figures.case.name, format!("{time:.2} ms, {calls} calls"))
-            });
-            points.push((label, cells.collect()));
-        }
-        Ok(Series {
-            title,
-            axis,
-            points,
-        })
-    }
-
-    /// Configures containers in parallel: the time until the last is done.
-    fn parallel(&self, sizes: impl Iterator<Item = u32>) -> io::Result<Series> {
-        let bed = Bed::simulated(&driver::Builder::default())?;
-        let case = Case::configure("configure", USUAL, Ldconfig::Host);
-        let mut points = Vec::new();
-        for size in sizes {
-            let mut times = Vec::new();
-            for _ in 0..self.runs.div_ceil(4) {
-                let ready = (0..size).map(|_| case.prepare(self.program, &bed));
-                let mut ready = ready.collect::<io::Result<Vec<_>>>()?;
-                times.push(time(ready.iter_mut().map(|ready| &mut ready.command))?);
-            }
-            let all = percentile(times, 50);
-            let cell = |name: &str, time: f64| (name.to_owned(), format!("{time:.2} ms"));
-            let each = all / f64::from(size);
-            let cells = vec![cell("all of them", all), cell("per container", each)];
-            points.push((size.to_string(), cells));
-        }
-        Ok(Series {
-            title: "Containers at the same time",
-            axis: "containers",
-            points,
-        })
-    }
-}
 
 /// The setup for one size, the commands, and files that must stay until the end.
 type Made = (Bed, Vec<Case>, Option<Scratch>);
 
-fn with_gpus((gpus, migs): (u32, u32)) -> io::Result<Made> {
+/// Title, variable, sizes, setup.
+type Series = (
+    &'static str,
+    &'static str,
+    &'static [u32],
+    fn(u32) -> io::Result<Made>,
+);
+
+const SERIES: [Series; 6] = [
+    (
+        "GPUs of the machine",
+        "GPUs, MIG devices included",
+        &[1, 8, 16, 64, WITH_MIGS],
+        with_gpus,
+    ),
+    (
+        "Libraries of the host",
+        "libraries in the host's ld.so.cache",
+        &[100, 1000, 5000, 20_000],
+        with_host_libraries,
+    ),
+    // With 20,000 libraries, ldconfig exceeds its deadline.
+    (
+        "Libraries of the image",
+        "libraries in the image's ld.so.cache",
+        &[100, 1000, 5000],
+        |size| on_generated(Layout::Debian, size, 1),
+    ),
+    (
+        "Layers of the image",
+        "overlay layers, 1,000 libraries in all",
+        &[1, 5, 10, 20, 40],
+        |size| on_generated(Layout::Debian, 1000, size),
+    ),
+    (
+        "Files of the image",
+        "files that are no libraries",
+        &[1000, 10_000, 100_000],
+        with_files,
+    ),
+    (
+        "Mounts of the container's namespace",
+        "mounts before configure",
+        &[10, 100, 1000, 10_000],
+        with_mounts,
+    ),
+];
+
+/// The images of `scripts/bench-image.sh`: name, directory, layout, layers.
+const IMAGES: [(&str, &str, Layout, u32); 3] = [
+    ("Debian 12", "debian", Layout::Debian, 1),
+    (
+        "the same libraries in Fedora's layout",
+        "usr-lib64",
+        Layout::Rhel,
+        1,
+    ),
+    (
+        "the Debian in 20 overlay layers",
+        "layers",
+        Layout::Debian,
+        20,
+    ),
+];
+
+/// Measures all series up to a size; returns their tables.
+pub(crate) fn all(program: &Program, runs: usize, up_to: u32) -> io::Result<String> {
+    let mut tables = String::new();
+    for (title, axis, sizes, make) in SERIES {
+        let mut rows = Vec::new();
+        for size in sizes.iter().filter(|size| **size <= up_to) {
+            let name = match *size {
+                WITH_MIGS => "64 with 7 MIG devices each".to_owned(),
+                size => size.to_string(),
+            };
+            rows.push((name, of_size(program, runs, make(*size)?)?));
+        }
+        tables += &titled(title, axis, rows);
+    }
+    Ok(tables + &parallel(program, runs, up_to)?)
+}
+
+/// Measures the real images, or generated ones of the same shape: there ldconfig takes longer than everything else
+/// together.
+pub(crate) fn images(program: &Program, runs: usize) -> io::Result<String> {
+    let cache = cached("NVC_BENCH_CACHE", "nvc-bench");
+    let cache = cache.filter(|cache| cache.join("complete").exists());
+    let mut rows = Vec::new();
+    for (name, directory, layout, layers) in IMAGES {
+        let (name, made) = match &cache {
+            None => (
+                format!("{name}, 2000 generated libraries"),
+                on_generated(layout, 2000, layers),
+            ),
+            Some(cache) => {
+                let numbered = |n| cache.join(format!("{directory}/{n:02}"));
+                let layers = match layers {
+                    1 => vec![cache.join(directory)],
+                    _ => (0..layers).rev().map(numbered).collect(),
+                };
+                (name.to_owned(), on_image(layers, None))
+            }
+        };
+        rows.push((name, of_size(program, runs, made?)?));
+    }
+    Ok(titled("Images of a real size", "image", rows))
+}
+
+/// A command with its result.
+type Cell = (String, String);
+
+fn of_size(program: &Program, runs: usize, (bed, cases, _scratch): Made) -> io::Result<Vec<Cell>> {
+    let figures = measure(&cases, slice::from_ref(program), &bed, runs)?;
+    let cells = figures.into_iter().map(|figures| {
+        let (time, calls) = (figures.percentile(50), figures.trace.calls);
+        (figures.case.name, format!("{time:.2} ms, {calls} calls"))
+    });
+    Ok(cells.collect())
+}
+
+/// Formats a series: a row for each size, a column for each command.
+fn titled(title: &str, axis: &str, rows: Vec<(String, Vec<Cell>)>) -> String {
+    let Some((_, first)) = rows.first() else {
+        return String::new();
+    };
+    let names = first.iter().map(|(name, _)| name.as_str());
+    let heads: Vec<_> = [axis].into_iter().chain(names).collect();
+    let heads = heads.join(" | ");
+    let rows = rows.into_iter().map(|(size, cells)| {
+        let cells = cells.into_iter().map(|(_, cell)| cell);
+        [size].into_iter().chain(cells).collect()
+    });
+    format!("**{title}**\n\n{}\n", table(&heads, 1, rows))
+}
+
+/// Configures containers in parallel: the time until the last is done.
+fn parallel(program: &Program, runs: usize, up_to: u32) -> io::Result<String> {
+    let bed = Bed::simulated(&driver::Builder::default())?;
+    let case = Case::configure("configure", HOST, USUAL);
+    let mut rows = Vec::new();
+    for size in [1, 4, 16, 64].into_iter().filter(|size| *size <= up_to) {
+        let mut times = Vec::new();
+        for _ in 0..runs.div_ceil(4) {
+            let ready = (0..size).map(|_| case.prepare(program, &bed));
+            let mut ready = ready.collect::<io::Result<Vec<_>>>()?;
+            times.push(time(ready.iter_mut().map(|ready| &mut ready.command))?);
+        }
+        let all = percentile(times, 50);
+        let cells = [
+            ("all of them", all),
+            ("per container", all / f64::from(size)),
+        ];
+        let cells = cells.map(|(name, time)| (name.to_owned(), format!("{time:.2} ms")));
+        rows.push((size.to_string(), cells.to_vec()));
+    }
+    Ok(titled("Containers at the same time", "containers", rows))
+}
+
+/// Stands for 64 GPUs with seven MIG devices each.
+const WITH_MIGS: u32 = 64 * 8;
+
+fn with_gpus(size: u32) -> io::Result<Made> {
+    let (gpus, migs) = if size == WITH_MIGS {
+        (64, 7)
+    } else {
+        (size, 0)
+    };
     let bed = Bed::simulated(&driver::Builder::new(Profile::of_size(gpus, migs)))?;
     let names = (0..gpus).flat_map(|gpu| (0..migs).map(move |mig| format!("{gpu}:{mig}")));
     let names = names.collect::<Vec<_>>().join(",");
-    let devices = format!("--device={}", if migs == 0 { "all" } else { &names });
-    let all = ["--compute", "--utility", devices.as_str()];
-    let mut cases = Case::shows().to_vec();
-    cases.push(Case::configure("configure, one GPU", USUAL, Ldconfig::Host));
-    cases.push(Case::configure(
-        "configure, all devices",
-        &all,
-        Ldconfig::Host,
-    ));
+    let names = if migs == 0 { "all" } else { &names };
+    let all = format!("--compute --utility --device={names}");
+    let mut cases = Case::shows();
+    cases.push(Case::configure("configure, one GPU", HOST, USUAL));
+    cases.push(Case::configure("configure, all devices", HOST, &all));
     Ok((bed, cases, None))
 }
 
@@ -216,8 +201,8 @@ fn with_host_libraries(size: u32) -> io::Result<Made> {
     let directory = format!("usr/lib/{}", driver::TRIPLET);
     let edit = move |root: &Path| libraries(&root.join(&directory), size);
     let bed = Bed::simulated(&driver::Builder::new(Profile::default()).edit(edit))?;
-    let mut cases = Case::shows().to_vec();
-    cases.push(Case::configure("configure", USUAL, Ldconfig::Host));
+    let mut cases = Case::shows();
+    cases.push(Case::configure("configure", HOST, USUAL));
     Ok((bed, cases, None))
 }
 
@@ -232,25 +217,23 @@ fn with_files(size: u32) -> io::Result<Made> {
 
 fn with_mounts(size: u32) -> io::Result<Made> {
     // Created in this namespace, from which containers' are copied.
-    let scratch = Scratch::new()?;
+    let (scratch, none) = (Scratch::new()?, None::<&str>);
     for number in 0..size {
         let point = scratch.join(format!("d{}/m{number}", number / 100));
         files::directory(&point)?;
-        mount(
-            Some("/etc"),
-            &point,
-            None::<&str>,
-            MsFlags::MS_BIND,
-            None::<&str>,
-        )?;
+        mount(Some("/etc"), &point, none, MsFlags::MS_BIND, none)?;
     }
-    let bed = Bed::simulated(&driver::Builder::default())?;
     let mut cases = on_ldconfig();
     cases.extend(Case::cgroups());
-    Ok((bed, cases, Some(scratch)))
+    Ok((
+        Bed::simulated(&driver::Builder::default())?,
+        cases,
+        Some(scratch),
+    ))
 }
 
-fn on_generated((layers, scratch): (Vec<PathBuf>, Scratch)) -> io::Result<Made> {
+fn on_generated(layout: Layout, size: u32, layers: u32) -> io::Result<Made> {
+    let (layers, scratch) = generated(layout, size, layers)?;
     on_image(layers, Some(scratch))
 }
 
@@ -260,17 +243,17 @@ fn on_image(layers: Vec<PathBuf>, scratch: Option<Scratch>) -> io::Result<Made> 
 
 /// Returns the commands that depend on the updater of the cache.
 fn on_ldconfig() -> Vec<Case> {
+    let with = |name, updater| Case::configure(name, updater, USUAL);
     vec![
         Case::bare_ldconfig(),
-        Case::configure("configure", USUAL, Ldconfig::Host),
-        Case::configure("configure, builtin", USUAL, Ldconfig::Builtin),
+        with("configure", HOST),
+        with("configure, builtin", BUILTIN),
     ]
 }
 
 /// Writes libraries of two names each, as in packages.
 fn libraries(directory: &Path, count: u32) -> io::Result<()> {
-    for number in 0..count {
-        let [file, soname] = names(number);
+    for [file, soname] in (0..count).map(names) {
         let object = SharedObject::new(Machine::NATIVE).soname(soname.as_str());
         let object = object.needed("libc.so.6");
         files::file(&directory.join(&file), object.bytes(), 0o644)?;
@@ -290,9 +273,8 @@ fn generated(layout: Layout, size: u32, count: u32) -> io::Result<(Vec<PathBuf>,
     let builder = rootfs::Builder::new(layout);
     let directory = PathBuf::from(builder.libraries().trim_start_matches('/'));
     let within = directory.clone();
-    let base = builder
-        .edit(move |root| libraries(&root.join(&within), size))
-        .build(scratch.join("layer0"))?;
+    let builder = builder.edit(move |root| libraries(&root.join(&within), size));
+    let base = builder.build(scratch.join("layer0"))?;
     let mut layers = vec![base.clone()];
     for layer in 1..count {
         let path = scratch.join(format!("layer{layer}"));

@@ -12,7 +12,6 @@ use crate::trace::{Trace, trace};
 const WARM_UP: usize = 2;
 
 /// Measurements of one command.
-#[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) case: Case,
     /// Index of the program that ran it.
@@ -24,14 +23,9 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Returns the median, ms.
-    pub(crate) fn median(&self) -> f64 {
-        percentile(self.times.clone(), 50)
-    }
-
-    /// Returns the 99th percentile, ms.
-    pub(crate) fn p99(&self) -> f64 {
-        percentile(self.times.clone(), 99)
+    /// Returns a percentile, ms.
+    pub(crate) fn percentile(&self, share: usize) -> f64 {
+        percentile(self.times.clone(), share)
     }
 
     /// Returns the median of the ratios of runs in the same round: load that lasts for some rounds cancels out.
@@ -48,9 +42,6 @@ pub(crate) fn percentile(mut values: Vec<f64>, share: usize) -> f64 {
 }
 
 /// Measures each case with each program that supports it: once in every round, odd rounds in reverse order.
-///
-/// # Errors
-/// A command fails.
 pub(crate) fn measure(
     cases: &[Case],
     programs: &[Program],
@@ -63,13 +54,12 @@ pub(crate) fn measure(
             if !case.suits(program) || (number > 0 && !case.is_ours()) {
                 continue;
             }
-            let [counted, weighed] = [case.prepare(program, bed)?, case.prepare(program, bed)?];
-            let trace = trace(&counted.command, &weighed.command)?;
+            let ready = case.prepare(program, bed)?;
             all.push(Figures {
                 case: case.clone(),
                 program: number,
                 times: Vec::with_capacity(runs),
-                trace,
+                trace: trace(&ready.command)?,
             });
         }
     }
@@ -80,19 +70,14 @@ pub(crate) fn measure(
         }
         for figures in turn {
             let mut ready = figures.case.prepare(&programs[figures.program], bed)?;
-            let time = time(std::slice::from_mut(&mut ready.command))?;
-            if round >= WARM_UP {
-                figures.times.push(time);
-            }
+            let time = time([&mut ready.command])?;
+            figures.times.extend((round >= WARM_UP).then_some(time));
         }
     }
     Ok(all)
 }
 
 /// Returns the wall-clock time from starting the first command until all are reaped, ms.
-///
-/// # Errors
-/// One cannot be started, or fails.
 pub(crate) fn time<'c>(commands: impl IntoIterator<Item = &'c mut Command>) -> io::Result<f64> {
     let commands = commands.into_iter().map(|command| {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -100,12 +85,10 @@ pub(crate) fn time<'c>(commands: impl IntoIterator<Item = &'c mut Command>) -> i
     });
     let commands: Vec<_> = commands.collect();
     let start = Instant::now();
-    let mut started = Vec::with_capacity(commands.len());
-    for command in commands {
-        started.push(command.spawn()?);
-    }
+    let started = commands.into_iter().map(Command::spawn);
+    let started = started.collect::<io::Result<Vec<_>>>()?;
     let mut failed = None;
-    for child in &mut started {
+    for mut child in started {
         let status = child.wait()?;
         failed = failed.or((!status.success()).then_some(status));
     }

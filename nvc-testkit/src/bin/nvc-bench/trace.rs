@@ -1,17 +1,17 @@
-//! Traces a command: counts its system calls with strace(1), and reads the memory of each process at its end.
+//! Counts a command's system calls, and reads the memory of each of its processes at its end.
 
 use std::collections::HashSet;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
-use std::{fs, iter};
 
+use nix::libc::PTRACE_SYSCALL_INFO_ENTRY;
 use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use nvc_testkit::machine::Scratch;
 
 /// Measurements of a command.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Trace {
     /// System calls of all its processes.
     pub(crate) calls: usize,
@@ -21,111 +21,86 @@ pub(crate) struct Trace {
     pub(crate) processes: Vec<(String, u64)>,
 }
 
-/// Runs two equivalent commands to their ends: one to count, one to measure memory.
-///
-/// # Errors
-/// They cannot be traced, or fail.
-pub(crate) fn trace(counted: &Command, weighed: &Command) -> io::Result<Trace> {
-    let (calls, threads) = count(counted)?;
-    Ok(Trace {
-        calls,
-        threads,
-        processes: weigh(weighed)?,
-    })
-}
-
-/// Returns the numbers of system calls, and of threads beyond the first of each process.
-fn count(command: &Command) -> io::Result<(usize, usize)> {
-    let scratch = Scratch::new()?;
-    let list = scratch.join("calls");
-    let mut strace = like(command, Command::new("strace"));
-    strace.args(["-f", "-qq", "-e", "signal=none", "-o"]);
-    strace.arg(&list).arg("--");
-    strace.arg(command.get_program()).args(command.get_args());
-    let output = strace.output()?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("{strace:?}: {text}")));
-    }
-    let text = fs::read(&list)?;
-    let text = String::from_utf8_lossy(&text);
-    let calls = text.lines().filter_map(|line| line.split_once(' '));
-    // Skips resumed halves of interrupted calls, and exits.
-    let calls = calls.filter(|(_, call)| !call.trim_start().starts_with(['<', '+', '-']));
-    let threads = calls
-        .clone()
-        .filter(|(_, call)| call.contains("CLONE_THREAD"));
-    // strace made the exec of the command.
-    Ok((calls.count() - 1, threads.count()))
-}
-
-/// Returns the processes of a command with their peak memory.
-fn weigh(command: &Command) -> io::Result<Vec<(String, u64)>> {
+/// Runs a command to its end.
+pub(crate) fn trace(command: &Command) -> io::Result<Trace> {
     // The shell waits until it is traced, and then executes the command.
-    let mut shell = like(command, Command::new("/bin/sh"));
+    let mut shell = Command::new("/bin/sh");
+    let variables = command
+        .get_envs()
+        .filter_map(|(key, value)| Some((key, value?)));
+    shell.env_clear().envs(variables).current_dir("/");
     shell.args([
         "-c",
-        "echo waiting; read -r go; exec \"$0\" \"$@\" </dev/null >/dev/null",
+        "echo; read -r go; exec \"$0\" \"$@\" </dev/null >/dev/null",
     ]);
     shell.arg(command.get_program()).args(command.get_args());
     let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    output.read_exact(&mut [0; "waiting\n".len()])?;
+    output.read_exact(&mut [0])?;
     let first = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-    let options = Options::PTRACE_O_TRACEEXIT
+    let options = Options::PTRACE_O_TRACESYSGOOD
+        | Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_TRACEEXIT
         | Options::PTRACE_O_TRACECLONE
         | Options::PTRACE_O_TRACEFORK
         | Options::PTRACE_O_TRACEVFORK
         | Options::PTRACE_O_EXITKILL;
     ptrace::seize(first, options)?;
+    ptrace::interrupt(first)?;
     let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     input.write_all(b"go\n")?;
-    let (mut tasks, mut ended) = (HashSet::from([first]), Vec::new());
+    let (mut tasks, mut found) = (HashSet::from([first]), Trace::default());
     // The first process may end before its children.
     while !tasks.is_empty() {
         let (task, signal) = match waitpid(None, Some(WaitPidFlag::__WALL))? {
-            WaitStatus::PtraceEvent(task, _, event) => {
-                tasks.insert(task);
-                if event == Event::PTRACE_EVENT_EXIT as i32 {
-                    ended.extend(weight(task));
-                }
+            WaitStatus::PtraceSyscall(task) => {
+                let call = ptrace::syscall_info(task);
+                let is_entry = call.is_ok_and(|call| call.op == PTRACE_SYSCALL_INFO_ENTRY);
+                found.calls += usize::from(is_entry);
                 (task, None)
             }
-            WaitStatus::Stopped(task, signal) => (task, Some(signal)),
-            WaitStatus::Exited(task, code) => {
-                tasks.remove(&task);
-                if task == first && code != 0 {
-                    return Err(io::Error::other(format!("{shell:?}: exit code {code}")));
+            WaitStatus::PtraceEvent(task, signal, event) => {
+                tasks.insert(task);
+                if event == Event::PTRACE_EVENT_EXIT as i32 {
+                    found.end_of(task);
+                } else if event == Event::PTRACE_EVENT_EXEC as i32 && task == first {
+                    found.calls = 0; // the shell's
                 }
-                continue;
+                let is_group_stop = event == Event::PTRACE_EVENT_STOP as i32;
+                (task, (!is_group_stop && event == 0).then_some(signal))
             }
-            WaitStatus::Signaled(task, ..) => {
+            WaitStatus::Stopped(task, signal) => (task, Some(signal)),
+            WaitStatus::Exited(task, code) if task == first && code != 0 => {
+                return Err(io::Error::other(format!("{shell:?}: exit code {code}")));
+            }
+            WaitStatus::Exited(task, _) | WaitStatus::Signaled(task, ..) => {
                 tasks.remove(&task);
                 continue;
             }
             _ => continue,
         };
         // It may have been killed; the next wait will report that.
-        let _ = ptrace::cont(task, signal);
+        let _ = ptrace::syscall(task, signal);
     }
-    Ok(ended)
+    Ok(found)
 }
 
-/// Returns name and peak of a process; None for a thread beyond the first.
-fn weight(task: Pid) -> Option<(String, u64)> {
-    let text = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
-    let value = |key| text.lines().find_map(|line| line.strip_prefix(key));
-    let is_first = value("Tgid:")?.trim() == task.to_string();
-    let peak = value("VmHWM:")?.trim().trim_end_matches(" kB").parse();
-    is_first.then_some((value("Name:")?.trim().to_owned(), peak.ok()?))
-}
-
-/// Copies a command's environment to another.
-fn like(command: &Command, mut other: Command) -> Command {
-    other.env_clear().current_dir("/");
-    for (key, value) in command.get_envs() {
-        other.envs(iter::once(key).zip(value));
+impl Trace {
+    /// Counts a task that is about to end.
+    fn end_of(&mut self, task: Pid) {
+        let text = fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
+        let value = |key| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(key))
+                .map(str::trim)
+        };
+        if value("Tgid:") != Some(&task.to_string()) {
+            self.threads += 1;
+            return;
+        }
+        let peak = value("VmHWM:").unwrap_or_default().trim_end_matches(" kB");
+        let name = value("Name:").unwrap_or_default().to_owned();
+        self.processes
+            .push((name, peak.parse().unwrap_or_default()));
     }
-    other.stdin(Stdio::null()).stderr(Stdio::piped());
-    other
 }
