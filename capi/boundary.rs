@@ -11,7 +11,7 @@ use std::ptr;
 use libnvc::{Error, ErrorKind, Result};
 
 use crate::arg::Arg;
-use crate::context::{Context, State, nvc_context};
+use crate::state::{Context, State, nvc_context};
 
 /// The return value of a call.
 pub(crate) trait Reply {
@@ -51,7 +51,7 @@ pub(crate) fn call<R: Reply>(
         let body = || {
             // Lets tests check that a panic does not leave the linked library.
             #[cfg(debug_assertions)]
-            if crate::context::environment(c"NVC_TEST_PANIC").is_some() {
+            if crate::environment::environment(c"NVC_TEST_PANIC").is_some() {
                 panic!("as asked");
             }
             body(&mut state)

@@ -7,18 +7,20 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use libc::pid_t;
+use libnvc::apply::{ApplyOptions, apply};
 use libnvc::container::{CgroupVersion, ContainerConfig};
+use libnvc::host::{DriverInfo, DriverSession, DriverVersions};
 use libnvc::options::CudaCompatMode;
+use libnvc::plan::{self, Intent};
 use libnvc::request::{Capability, ImageOptions, Request};
-use libnvc::{ContainerPath, Error, Result, Target, plan};
+use libnvc::{ContainerPath, Error, Result, Target};
 
 use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
-use crate::context::{State, nvc_context};
-use crate::driver::outline;
 use crate::handles::{self, Kind};
 use crate::memory::{array, invalid_argument, one, optional_path, path, release, release_strings};
 use crate::options::ContainerOptions;
+use crate::state::{State, nvc_context};
 
 /// A container. Created by nvc_container_new.
 #[derive(Debug)]
@@ -102,8 +104,26 @@ impl Container {
         unsafe { container.as_ref() }.ok_or_else(invalid_argument)
     }
 
+    /// Applies a plan to the container, with the driver of an initialised context.
+    pub(crate) fn apply(&self, state: &mut State, intents: &[Intent]) -> Result<()> {
+        let (compat_libraries, placed) = (self.compat_libraries()?, self.placed());
+        let options = ApplyOptions {
+            no_pivot: state.no_pivot,
+            stay: false,
+            compat_libraries: Some(&compat_libraries),
+            placed: &placed,
+        };
+        let root = state.driver()?.session.root();
+        let report = apply(intents, root, &self.found, options)?;
+        for reason in &report.skipped {
+            log::warn!("going on without it: {}", reason.message());
+        }
+        self.note_placed(report.placed);
+        Ok(())
+    }
+
     /// Returns the compatibility libraries that upstream's command line has kept.
-    pub(crate) fn compat_libraries(&self) -> Result<Vec<ContainerPath>> {
+    fn compat_libraries(&self) -> Result<Vec<ContainerPath>> {
         let mut found = self.found.image.compat_libraries.clone();
         if self.request.policy.cuda_compat == CudaCompatMode::Mount {
             // SAFETY: inside the container, which is alive. C changes it only between calls, and replaces the array by
@@ -119,13 +139,13 @@ impl Container {
     }
 
     /// Records the files that a call has mounted or created in the container.
-    pub(crate) fn note_placed(&self, paths: Vec<ContainerPath>) {
+    fn note_placed(&self, paths: Vec<ContainerPath>) {
         let placed = self.placed.lock();
         placed.unwrap_or_else(PoisonError::into_inner).extend(paths);
     }
 
     /// Returns the files that calls have mounted or created in the container.
-    pub(crate) fn placed(&self) -> Vec<ContainerPath> {
+    fn placed(&self) -> Vec<ContainerPath> {
         let placed = self.placed.lock();
         placed.unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -260,6 +280,24 @@ impl Config {
     }
 }
 
+/// Returns a driver with only the facts that every plan needs.
+fn outline(session: &mut DriverSession, request: &Request) -> Result<DriverInfo> {
+    let needs_version = request.policy.cuda_compat == CudaCompatMode::Ldconfig;
+    let unknown = || DriverVersions {
+        driver: String::new(),
+        cuda: String::new(),
+    };
+    Ok(DriverInfo {
+        versions: if needs_version {
+            session.versions()?
+        } else {
+            unknown()
+        },
+        wsl: session.wsl().cloned(),
+        ..DriverInfo::default()
+    })
+}
+
 /// Creates the configuration of a container. rootfs is not copied; all other fields are NULL.
 ///
 /// Returns a configuration, to be released with nvc_container_config_free.
@@ -360,7 +398,7 @@ pub unsafe extern "C" fn nvc_ldcache_update(
         let intents = compat
             .into_iter()
             .chain([plan::library_path(&driver, request)]);
-        state.apply(container, &intents.collect::<Vec<_>>())
+        container.apply(state, &intents.collect::<Vec<_>>())
     };
     call(ctx, body)
 }

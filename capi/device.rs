@@ -9,11 +9,11 @@ use libnvc::{HostPath, Result, plan};
 use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
 use crate::container::{Container, nvc_container};
-use crate::context::{Question, State, nvc_context};
 use crate::driver::{device_id, nvc_device_node};
 use crate::handles::{self, Kind};
 use crate::memory::{array, invalid_argument, one, optional_path, release, slice, string};
 use crate::mig::nvc_mig_device_info;
+use crate::state::{Question, State, nvc_context};
 
 /// A GPU.
 #[repr(C)]
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn nvc_device_mount(
             gpu = look_up(gpu, session)?;
         }
         let intents = plan::gpu(&gpu, wsl.as_ref(), &container.request);
-        state.apply(container, &intents)
+        container.apply(state, &intents)
     };
     call(ctx, body)
 }
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn nvc_device_mig_caps_mount(
             return Ok(());
         }
         let nodes = capabilities.of_gpus(&[gpu.minor])?.concat();
-        state.apply(container, &plan::capabilities(&nodes, &container.request))
+        container.apply(state, &plan::capabilities(&nodes, &container.request))
     };
     call(ctx, body)
 }

@@ -7,19 +7,19 @@ use std::ptr;
 use libc::dev_t;
 use libnvc::host::catalogue::{self, Pattern};
 use libnvc::host::{
-    Abi, DeviceNode, DeviceNumber, DeviceRole, DriverFile, DriverInfo, DriverSession,
-    DriverVersions, FileClass, NVIDIA_MAJOR, SharedDevice,
+    Abi, DeviceNode, DeviceNumber, DeviceRole, DriverFile, DriverInfo, DriverVersions, FileClass,
+    NVIDIA_MAJOR, SharedDevice,
 };
-use libnvc::options::{CudaCompatMode, DriverOptions};
-use libnvc::request::{Capability, Request};
+use libnvc::options::DriverOptions;
+use libnvc::request::Capability;
 use libnvc::{Error, HostPath, Result, plan};
 
 use crate::arg::{Arg, args};
 use crate::boundary::{call, guard};
 use crate::container::{Container, nvc_container};
-use crate::context::{Question, State, nvc_context};
 use crate::handles::{self, Kind};
 use crate::memory::{array, invalid_argument, one, path, release, release_strings, string};
+use crate::state::{Question, State, nvc_context};
 
 /// A device.
 #[repr(C)]
@@ -244,24 +244,6 @@ fn paths(
     Ok(texts.map(HostPath::new).collect())
 }
 
-/// Returns a driver with only the facts that every plan needs.
-pub(crate) fn outline(session: &mut DriverSession, request: &Request) -> Result<DriverInfo> {
-    let needs_version = request.policy.cuda_compat == CudaCompatMode::Ldconfig;
-    let unknown = || DriverVersions {
-        driver: String::new(),
-        cuda: String::new(),
-    };
-    Ok(DriverInfo {
-        versions: if needs_version {
-            session.versions()?
-        } else {
-            unknown()
-        },
-        wsl: session.wsl().cloned(),
-        ..DriverInfo::default()
-    })
-}
-
 /// Finds the parts of the driver.
 ///
 /// opts may be NULL: no options. Words are separated by spaces:
@@ -345,7 +327,7 @@ pub unsafe extern "C" fn nvc_driver_mount(
         let mut driver = nvc_driver_info::to_driver(info)?;
         driver.wsl = session.wsl().cloned();
         let intents = plan::common(&driver, &container.request);
-        state.apply(container, &intents)
+        container.apply(state, &intents)
     };
     call(ctx, body)
 }

@@ -4,12 +4,12 @@
 
 use std::mem::{align_of, offset_of, size_of};
 
+use crate::config::{nvc_config, nvc_imex_channel, nvc_imex_info};
 use crate::container::{self, nvc_container_config};
-use crate::context::{self, nvc_config};
 use crate::device::{nvc_device, nvc_device_info};
 use crate::driver::{nvc_device_node, nvc_driver_info};
-use crate::imex::{nvc_imex_channel, nvc_imex_info};
 use crate::mig::{nvc_mig_device, nvc_mig_device_info};
+use crate::state;
 use crate::version::nvc_version;
 
 macro_rules! layout {
@@ -41,10 +41,10 @@ layout! {
     nvc_container_config: 56, 8 {
         pid: 0, rootfs: 8, bins_dir: 16, libs_dir: 24, libs32_dir: 32, cudart_dir: 40, ldconfig: 48,
     }
-    context::Front: 96, 8 {
+    state::Front: 96, 8 {
         initialized: 0, error: 8, cfg: 24, mnt_ns: 64, no_pivot: 68, dxcore: 72,
     }
-    context::FrontError: 16, 8 { code: 0, message: 8 }
+    state::FrontError: 16, 8 { code: 0, message: 8 }
     container::Front: 120, 8 {
         flags: 0, cfg: 8, uid: 64, gid: 68, mnt_ns: 72, dev_cg_version: 80, dev_cg: 88, libs: 96, nlibs: 104,
         cuda_compat_dir: 112,
@@ -52,5 +52,5 @@ layout! {
 }
 
 // C finds them at the beginning.
-const _: () = assert!(offset_of!(context::Context, front) == 0);
+const _: () = assert!(offset_of!(state::Context, front) == 0);
 const _: () = assert!(offset_of!(container::Container, front) == 0);

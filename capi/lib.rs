@@ -8,6 +8,7 @@
 #![allow(clippy::missing_safety_doc)] // the header says what callers must do, in C's words
 
 // the C interface
+pub mod config;
 pub mod container;
 pub mod context;
 pub mod device;
@@ -15,11 +16,13 @@ pub mod driver;
 pub mod imex;
 pub mod mig;
 pub mod nvcaps;
+pub mod state;
 pub mod version;
 
 // the boundary
 mod arg;
 mod boundary;
+mod environment;
 mod handles;
 mod layout;
 mod memory;

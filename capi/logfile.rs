@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libnvc::debuglog;
 use log::{LevelFilter, Metadata, Record};
 
-use crate::context::environment;
+use crate::environment::environment;
 
 /// The open log, and the number of contexts that use it.
 static LOG: Mutex<Option<(File, usize)>> = Mutex::new(None);

@@ -10,9 +10,9 @@ use libnvc::{HostPath, Result, plan};
 use crate::arg::{Arg, args};
 use crate::boundary::call;
 use crate::container::{Container, nvc_container};
-use crate::context::{State, nvc_context};
 use crate::device::nvc_device;
 use crate::memory::{array, invalid_argument, path, release, slice, string};
+use crate::state::{State, nvc_context};
 
 /// A MIG device: a compute instance of a GPU instance.
 #[repr(C)]
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
         let session = &mut state.driver()?.session;
         let container = Container::of(cnt)?;
         let access = session.mig_access(&nvc_mig_device::to_mig(dev)?)?;
-        state.apply(container, &plan::mig_access(&access, &container.request))
+        container.apply(state, &plan::mig_access(&access, &container.request))
     };
     call(ctx, body)
 }
@@ -149,8 +149,6 @@ fn mount_global(state: &mut State, cnt: Arg<'_, nvc_container>, capability: &str
     let file = HostPath::new(CAPABILITIES).join("mig").join(capability);
     let node = session.capability_node(&file)?;
     let nodes = node.map(|node| vec![node]);
-    state.apply(
-        container,
-        &plan::mig_global(nodes.as_deref(), &container.request),
-    )
+    let intents = plan::mig_global(nodes.as_deref(), &container.request);
+    container.apply(state, &intents)
 }

@@ -9,9 +9,9 @@ use libnvc::{HostPath, Result};
 
 use crate::arg::args;
 use crate::boundary::{call, guard};
-use crate::context::{State, nvc_context};
 use crate::driver::{device_id, nvc_device_node};
 use crate::memory::{invalid_argument, path};
+use crate::state::{State, nvc_context};
 
 /// nvc_nvcaps_style: the driver has no capabilities.
 pub const NVC_NVCAPS_STYLE_NONE: c_int = 0;

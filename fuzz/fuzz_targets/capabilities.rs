@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use libnvc::testing::{character_major, container_params, module_version, procfs_number};
+use libnvc::host::majors::major;
+use libnvc::testing::{container_params, module_version, procfs_number};
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
@@ -30,12 +31,12 @@ fuzz_target!(|bytes: &[u8]| {
     }
 
     for driver in ["nvidia-caps", "nvidia-caps-imex-channels"] {
-        if let Some(major) = character_major(bytes, driver) {
+        if let Some(number) = major(bytes, driver) {
             assert!(text.contains("Character devices:"));
             assert!(text.contains(driver));
             let line =
-                format!("Character devices:\n{major:3} {driver}\n\nBlock devices:\n  9 {driver}\n");
-            assert_eq!(character_major(line.as_bytes(), driver), Some(major));
+                format!("Character devices:\n{number:3} {driver}\n\nBlock devices:\n  9 {driver}\n");
+            assert_eq!(major(line.as_bytes(), driver), Some(number));
         }
     }
 });

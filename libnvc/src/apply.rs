@@ -19,7 +19,9 @@ use crate::plan::Intent;
 use crate::sys;
 
 mod authority;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub))] // `testing` exports parts of it
 pub(crate) mod cgroup;
+mod entrance;
 mod executor;
 mod journal;
 pub mod ldconfig;
@@ -30,8 +32,6 @@ mod prepare;
 mod reach;
 mod saved_file;
 mod steps;
-
-pub use cgroup::{DeviceRules, allow as allow_devices};
 
 use executor::Executor;
 use prepare::{GivenUp, Order, Preparation, PreparedPlan};

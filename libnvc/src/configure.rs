@@ -11,12 +11,13 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use crate::apply::{Ahead, ApplyOptions, Report, apply_prepared};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::host::DriverSession;
 use crate::host::query::QueryProcess;
-use crate::host::{DriverSession, Wants};
 use crate::kmods;
 use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
 use crate::request::{Capability, Request};
+use crate::survey::{Host, Wants};
 
 /// Configures a container according to a request, or leaves it unchanged.
 ///
@@ -97,7 +98,7 @@ impl<'r> Configuration<'r> {
         let ready = self.session.ready();
         ready.map_err(|error| error.during(Phase::Initialization))?;
         let container = container.map_err(|error| error.during(Phase::Container))?;
-        let host = self.session.host(&wants)?;
+        let host = Host::of(&mut self.session, &wants)?;
         Ok((plan(self.request, &host)?, container, ahead))
     }
 

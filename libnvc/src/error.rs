@@ -85,7 +85,11 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     phase: Option<Phase>,
-    what: String,
+    /// The callers' operations, the outermost first.
+    context: Option<String>,
+    /// Missing in texts of upstream that name only object and cause.
+    operation: Option<String>,
+    object: Option<String>,
     cause: Option<Cause>,
     hint: Option<String>,
     cleanup: Vec<Error>,
@@ -101,16 +105,26 @@ enum Cause {
 }
 
 impl Error {
-    /// Describes a failure without an underlying cause; `what` is the whole text.
-    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+    /// Describes a failed operation.
+    pub fn new(kind: ErrorKind, operation: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
             phase: None,
-            what: what.into(),
+            context: None,
+            operation: Some(operation.into()),
+            object: None,
             cause: None,
             hint: None,
             cleanup: Vec::new(),
         }))
+    }
+
+    /// Describes an object with a fault, independent of any operation: `<object>: <cause>`.
+    pub fn fault(kind: ErrorKind, object: impl fmt::Display, cause: impl Into<String>) -> Self {
+        let mut error = Self::new(kind, String::new()).of(object);
+        error.0.operation = None;
+        error.0.cause = Some(Cause::Text(cause.into()));
+        error
     }
 
     /// Describes a failed system call: `<operation>: <cause>`.
@@ -122,7 +136,14 @@ impl Error {
 
     /// Describes a failed system call on a file: `<operation>: <path>: <cause>`.
     pub fn file(operation: &str, path: impl AsRef<Path>, errno: Errno) -> Self {
-        Self::system(format!("{operation}: {}", path.as_ref().display()), errno)
+        Self::system(operation, errno).of(path.as_ref().display())
+    }
+
+    /// Sets the object of the operation: `<operation>: <object>`.
+    #[must_use]
+    pub fn of(mut self, object: impl fmt::Display) -> Self {
+        self.0.object = Some(object.to_string());
+        self
     }
 
     /// Changes the kind.
@@ -132,10 +153,13 @@ impl Error {
         self
     }
 
-    /// Prefixes the text with the caller's context: `<context>: <error>`.
+    /// Adds the caller's operation: `<context>: <error>`.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
-        self.0.what = format!("{context}: {}", self.0.what);
+        self.0.context = Some(match self.0.context.take() {
+            Some(inner) => format!("{context}: {inner}"),
+            None => context.to_string(),
+        });
         self
     }
 
@@ -185,6 +209,16 @@ impl Error {
         }
     }
 
+    /// Returns the operation that failed; None if the object itself is at fault.
+    pub fn operation(&self) -> Option<&str> {
+        self.0.operation.as_deref()
+    }
+
+    /// Returns the object of the operation, often a path.
+    pub fn object(&self) -> Option<&str> {
+        self.0.object.as_deref()
+    }
+
     /// Returns the hint, if there is one.
     pub fn advice(&self) -> Option<&str> {
         self.0.hint.as_deref()
@@ -198,15 +232,24 @@ impl Error {
     /// Returns the whole text on one line: operation, object and cause.
     pub fn message(&self) -> String {
         match &self.0.cause {
-            Some(cause) => format!("{}: {cause}", self.0.what),
-            None => self.0.what.clone(),
+            Some(cause) => format!("{self}: {cause}"),
+            None => self.to_string(),
         }
     }
 }
 
+/// Operation and object; the cause is the [source](std::error::Error::source).
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.what)
+        let Inner {
+            context,
+            operation,
+            object,
+            ..
+        } = &*self.0;
+        let mut parts = [context, operation, object].into_iter().flatten();
+        f.write_str(parts.next().map_or("", String::as_str))?;
+        parts.try_for_each(|part| write!(f, ": {part}"))
     }
 }
 
@@ -244,6 +287,22 @@ mod tests {
         assert_eq!(error.message(), "x: too many levels of symbolic links");
         let error = Error::new(ErrorKind::DriverFailed, "nvml error").because("GPU is lost");
         assert_eq!(error.message(), "nvml error: gpu is lost");
+        let error = Error::fault(ErrorKind::NotFound, 7, "unknown device");
+        assert_eq!(error.message(), "7: unknown device");
+    }
+
+    #[test]
+    fn parts_stay_apart() {
+        let error = Error::file("open failed", "/a: b", Errno::ENOENT).context("saving");
+        assert_eq!(error.operation(), Some("open failed"));
+        assert_eq!(error.object(), Some("/a: b"));
+        assert_eq!(error.errno(), Some(Errno::ENOENT));
+        assert_eq!(error.to_string(), "saving: open failed: /a: b");
+        let error = error.context("applying");
+        let text = "applying: saving: open failed: /a: b: no such file or directory";
+        assert_eq!(error.message(), text);
+        let error = Error::fault(ErrorKind::NotFound, "7", "unknown device");
+        assert_eq!((error.operation(), error.object()), (None, Some("7")));
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod ipc;
 mod libraries;
 
 // the kernel's side
+pub mod majors;
 pub mod nodes;
 pub mod nvcaps;
 pub mod procfs;
@@ -44,7 +45,6 @@ pub mod query;
 // all of it
 mod driver;
 mod session;
-mod survey;
 
 pub use arch::Abi;
 pub use device::{DeviceInfo, FailedGpu};
@@ -55,7 +55,6 @@ pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use nodes::{DeviceRole, SharedDevice};
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
-pub use survey::{GlobalGrant, Grants, Host, MigGrant, Wants, survey as discover};
 
 /// Returns the directories that a loader cache names, in cache order; none for bytes of another format.
 pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {

@@ -17,7 +17,9 @@ use nix::errno::Errno;
 
 use crate::error::errno_text;
 use crate::host::nodes::{CONTROL_MINOR, MODESET_MINOR};
-use crate::host::{DeviceNumber, DriverConfig, DriverRoot, NVIDIA_MAJOR, nvcaps, procfs, wsl};
+use crate::host::{
+    DeviceNumber, DriverConfig, DriverRoot, NVIDIA_MAJOR, majors, nvcaps, procfs, wsl,
+};
 use crate::kmods::mknod::{Nodes, Permissions};
 use crate::kmods::modprobe::Modules;
 use crate::options::LibraryOptions;
@@ -79,8 +81,8 @@ impl Loader<'_> {
             return; // the other modules need it
         }
         // The driver's major numbers are known only now.
-        let devices = self.read("/proc/devices").unwrap_or_default();
-        let major = |name| nvcaps::character_major(devices.as_bytes(), name);
+        let devices = self.read(majors::PATH).unwrap_or_default();
+        let major = |name| majors::major(devices.as_bytes(), name);
         let params = self.read("/proc/driver/nvidia/params");
         let params = Permissions::of_driver(&params.unwrap_or_default());
 
@@ -95,8 +97,8 @@ impl Loader<'_> {
         self.imex_channels(major(IMEX), imex_channels, params);
 
         if self.loaded(&mut modules, UVM) {
-            let devices = self.read("/proc/devices").unwrap_or_default();
-            match nvcaps::character_major(devices.as_bytes(), UVM) {
+            let devices = self.read(majors::PATH).unwrap_or_default();
+            match majors::major(devices.as_bytes(), UVM) {
                 Some(major) => {
                     self.node(UVM, DeviceNumber { major, minor: 0 }, Permissions::DEFAULT);
                     let tools = DeviceNumber { major, minor: 1 };

@@ -30,10 +30,10 @@
 //! * A **createContainer hook** already runs in the container: [`Target::Here`] with the root's descriptor. It must
 //!   never use a pid. A caller that has intents instead of a request (one of the CDI hooks) applies those:
 //!   [`Container::discover`](container::Container::discover), then [`apply::apply`] of a few [`plan::Intent`]s.
-//! * An **OCI runtime** plans without a container: [`host::discover`], [`plan::plan`], then [`render::oci::edit`] of
+//! * An **OCI runtime** plans without a container: [`survey::discover`], [`plan::plan`], then [`render::oci::edit`] of
 //!   config.json, or [`render::cdi::edits`] for code that applies CDI edits anyway.
 //! * A **generator of CDI specifications** finds all files ([`host::everything`]) and all nodes ([`host::nodes`],
-//!   [`host::drm`], [`host::nvcaps`]) for a [`host::Host`] of its own, and plans with
+//!   [`host::drm`], [`host::nvcaps`]) for a [`survey::Host`] of its own, and plans with
 //!   [`Placement::AsHost`](request::Placement::AsHost), all capabilities and `environment: true`; then
 //!   [`render::cdi::content`].
 //! * `--dry-run` is [`Configuration::plan`] and [`render::text`] or [`render::json`].
@@ -42,8 +42,8 @@
 //!
 //! # Data flow
 //!
-//! [`request`] holds the request; [`host`] and [`container`] discover, reading only; [`plan`], a pure function, turns
-//! both into intents; [`apply`] executes them by descriptor and undoes everything on failure, or [`render`] writes them
+//! [`request`] holds the request; [`host`] and [`container`] discover, reading only; [`survey`] collects of the host the
+//! facts that the request needs; [`plan`], a pure function, turns them into intents; [`apply`] executes them by descriptor and undoes everything on failure, or [`render`] writes them
 //! down.
 
 #![deny(unsafe_code)]
@@ -64,6 +64,7 @@ pub mod kmods;
 // discover
 pub mod container;
 pub mod host;
+pub mod survey;
 
 // decide
 pub mod plan;
@@ -80,6 +81,7 @@ pub mod library_file;
 pub mod privileges;
 
 // for tests outside of the crate
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
 
@@ -89,6 +91,7 @@ mod elf;
 mod error;
 mod inroot;
 mod ldcache;
+mod mount_id;
 mod path;
 mod read_file;
 mod sys;
@@ -97,6 +100,7 @@ pub use apply::Report;
 pub use configure::{Configuration, Prepared, configure};
 pub use container::Target;
 pub use error::{Error, ErrorKind, Phase, Result};
+pub use mount_id::mount_id;
 pub use path::{ContainerPath, HostPath};
 #[doc(hidden)]
 pub use sys::start::start;

@@ -103,7 +103,7 @@ pub fn parse<T: bitflags::Flags + Copy>(words: &str, table: &[(&str, T)]) -> Res
         let (_, flags) = table
             .iter()
             .find(|(name, _)| *name == word)
-            .ok_or_else(|| invalid(format!("invalid option: {word}")))?;
+            .ok_or_else(|| invalid("invalid option").of(word))?;
         set = set.union(*flags);
     }
     Ok(set)

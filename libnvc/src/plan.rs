@@ -12,9 +12,10 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::error::{Phase, Result};
-use crate::host::{DriverInfo, Grants, Host, MigGrant};
+use crate::host::DriverInfo;
 use crate::request::Request;
 use crate::require;
+use crate::survey::{Grants, Host, MigGrant};
 
 mod compat;
 mod device;

@@ -144,10 +144,8 @@ pub fn select_devices<'a>(
         } else if let Some((gpu, mig)) = find_mig(gpus, lost, item)? {
             selection.add_mig(gpu, mig);
         } else {
-            return Err(
-                Error::new(ErrorKind::NotFound, format!("{item}: unknown device"))
-                    .hint(available_devices(gpus, lost)),
-            );
+            return Err(Error::fault(ErrorKind::NotFound, item, "unknown device")
+                .hint(available_devices(gpus, lost)));
         }
     }
     Ok(selection)
@@ -167,17 +165,13 @@ pub fn select_mig_capability<'a>(
         return Ok(MigSelection::default());
     };
     if !item.eq_ignore_ascii_case("all") {
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{item}: only 'all' devices are currently supported"),
-        ));
+        let cause = "only 'all' devices are currently supported";
+        return Err(Error::fault(ErrorKind::InvalidArgument, item, cause));
     }
     if !selection.all && !selection.migs.is_empty() {
         let name = capability.name();
-        return Err(Error::new(
-            ErrorKind::InvalidArgument,
-            format!("{item}: cannot enable mig-{name} with specific MIG devices selected"),
-        ));
+        let cause = format!("cannot enable mig-{name} with specific MIG devices selected");
+        return Err(Error::fault(ErrorKind::InvalidArgument, item, cause));
     }
     let selected = selection.gpus.iter().copied();
     Ok(MigSelection {
@@ -196,14 +190,13 @@ pub fn parse_imex_channels(list: &str) -> Result<Vec<u32>> {
             decimal(item)
                 .filter(|channel| *channel < IMEX_CHANNELS)
                 .ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::InvalidArgument,
-                        format!("unsupported IMEX channel value: {item}"),
-                    )
-                    .hint(format!(
-                        "channels are numbers from 0 to {}, separated by commas",
-                        IMEX_CHANNELS - 1
-                    ))
+                    let text = "unsupported IMEX channel value";
+                    Error::new(ErrorKind::InvalidArgument, text)
+                        .of(item)
+                        .hint(format!(
+                            "channels are numbers from 0 to {}, separated by commas",
+                            IMEX_CHANNELS - 1
+                        ))
                 })
         })
         .collect()

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub))] // `testing` exports parts of it
 pub(crate) mod bpf;
 pub(crate) mod capabilities;
 pub(crate) mod cuda;

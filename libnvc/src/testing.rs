@@ -17,14 +17,16 @@ use crate::error::Result;
 use crate::host::query::protocol::{self, Message};
 use crate::host::{DeviceInfo, DeviceNumber, DriverVersions, device, nvcaps, procfs};
 use crate::ldcache::listing::Listing;
-use crate::ldcache::merge::{self, Fate, Found, Searched};
+use crate::ldcache::merge::{self, Fate, FoundLibrary, Searched};
 use crate::ldcache::{conf, format};
 use crate::plan::profile;
 
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
+pub use crate::apply::cgroup::{DeviceRules, allow as allow_devices};
+pub use crate::sys::bpf::creation::{create_link, create_map};
 pub use crate::sys::bpf::{
     Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,
-    attach, create_link, create_map, load_program, program_by_id, program_info, query,
+    attach, load_program, program_by_id, program_info, query,
 };
 
 /// Flags, name and path of an entry of a loader cache.
@@ -54,7 +56,9 @@ pub fn rewritten_ldcache(
     is_searched: impl Fn(&[u8]) -> bool,
 ) -> Option<Rewritten> {
     let listing = Listing::parse(bytes).ok()?;
-    let found = found.iter().map(|(name, flags)| Found::new(name, *flags));
+    let found = found
+        .iter()
+        .map(|(name, flags)| FoundLibrary::new(name, *flags));
     let searched = [Searched {
         path: directory.to_vec(),
         found: found.collect(),
@@ -134,11 +138,6 @@ pub fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
 /// Returns the line to write to devices.allow for reading and writing a device, given a devices.list.
 pub fn missing_rule(devices_list: &str, device: DeviceNumber) -> Option<String> {
     v1::Present::parse(devices_list).missing(device)
-}
-
-/// Returns the major number of a driver in a /proc/devices.
-pub fn character_major(devices: &[u8], driver: &str) -> Option<u32> {
-    nvcaps::character_major(devices, driver)
 }
 
 /// Returns name, GPU and device of each capability in a mig-minors.

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use libnvc::kmods::in_user_namespace;
-use rustix::fs::{AtFlags, StatxFlags, fstat, fstatfs, major, minor, statx};
+use rustix::fs::{fstat, fstatfs, major, minor};
 use rustix::io::Errno;
 
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -66,13 +66,9 @@ fn is_private(table: &str, root: &Path, device: &str, id: u64) -> bool {
     is_usual
 }
 
-/// Returns the mount id; before Linux 5.8, the device number.
+/// Returns the mount id.
 pub(crate) fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    let flags = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-    let found = statx(fd, "", AtFlags::EMPTY_PATH, flags)?;
-    let knows = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-    let device = (u64::from(found.stx_dev_major) << 32) | u64::from(found.stx_dev_minor);
-    Ok(if knows { found.stx_mnt_id } else { device })
+    libnvc::mount_id(fd).map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }
 
 #[cfg(test)]

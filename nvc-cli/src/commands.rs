@@ -1,7 +1,6 @@
 //! Runs the commands: each discovers, then prints or applies.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::time::Duration;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, DriverSession, Identity};
@@ -90,7 +89,7 @@ fn driver_config(
         gid: identity.gid,
         options: global.options,
         imex_channels: imex_channels.to_vec(),
-        deadline: deadline(standard.deadline),
+        deadline: DriverConfig::deadline_of(std::env::var_os("NVC_DRIVER_TIMEOUT").as_deref()),
         ..standard
     })
 }
@@ -106,23 +105,5 @@ fn tell_if_slow(session: &mut DriverSession) {
             // Progress is optional: if it cannot be shown, the work continues.
             let _ = std::io::stderr().write_all(line.as_bytes());
         });
-    }
-}
-
-/// Returns `NVC_DRIVER_TIMEOUT` in seconds, or the default.
-fn deadline(usual: Duration) -> Duration {
-    let Some(text) = std::env::var_os("NVC_DRIVER_TIMEOUT") else {
-        return usual;
-    };
-    match text.to_str().and_then(|text| text.parse::<u64>().ok()) {
-        Some(seconds @ 1..=86400) => Duration::from_secs(seconds),
-        _ => {
-            log::warn!(
-                "NVC_DRIVER_TIMEOUT={}: not a number of seconds from 1 to 86400, using {}",
-                text.display(),
-                usual.as_secs()
-            );
-            usual
-        }
     }
 }

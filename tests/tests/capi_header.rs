@@ -5,8 +5,10 @@ use std::path::Path;
 use std::{env, fs};
 
 /// In reading order.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 10] = [
     "version",
+    "config",
+    "state",
     "imex",
     "context",
     "driver",

@@ -19,11 +19,12 @@ use nix::sys::stat::{fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::apply::mount::table;
-use crate::apply::opened::{OpenDirectory, mount_id, open_sibling};
+use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
+use crate::mount_id::{mount_id_by, open_sibling};
 use crate::read_file;
 use crate::sys::mount::{self, Described, MountAttributes};
 use crate::sys::{namespace, sandbox};
@@ -162,7 +163,7 @@ impl Authority {
         Ok(Self {
             callers: None,
             elsewhere: Elsewhere::Nothing,
-            root_mount: mount_id(root.as_fd(), descriptors).map_err(failed)?,
+            root_mount: mount_id_by(root.as_fd(), descriptors).map_err(failed)?,
             root: RootDir::from_fd(copy(root.as_fd())?),
             rootfs: PathBuf::from("/"),
             descriptors: copy(descriptors)?,
@@ -300,7 +301,7 @@ impl Authority {
     }
 
     fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-        mount_id(fd, self.descriptors.as_fd())
+        mount_id_by(fd, self.descriptors.as_fd())
     }
 
     /// Returns the mount table of this thread's namespace.
@@ -317,12 +318,9 @@ impl Authority {
         }
         let point = self.mount_point(directory);
         let point = point.unwrap_or_else(|| "its directory".into());
-        let text = format!(
-            "{operation}: {}: {} is a volume, which may not be changed",
-            path.display(),
-            point.display()
-        );
-        Error::new(ErrorKind::System, text).hint(HINT)
+        let cause = format!("{} is a volume, which may not be changed", point.display());
+        let error = Error::fault(ErrorKind::System, path.display(), cause);
+        error.context(operation).hint(HINT)
     }
 
     /// Returns the mount point of a directory's mount in the container.

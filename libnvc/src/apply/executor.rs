@@ -8,14 +8,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
-use caps::{CapSet, Capability};
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::stat::{Mode, SFlag, umask};
-use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+use nix::sys::stat::SFlag;
 
-use crate::apply::authority::{self, Authority, Callers};
+use crate::apply::authority::{Authority, Callers};
 use crate::apply::cgroup;
+use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
 use crate::apply::ldconfig::builtin;
 use crate::apply::ldconfig::{Bounds, Prepared, Running, Snapshot};
@@ -23,11 +21,11 @@ use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::{Leaf, Target, Tree, replaced};
-use crate::apply::prepare::{CacheUpdate, Deed, DeviceRules, GivenUp, Order, PreparedPlan, Task};
+use crate::apply::prepare::{CacheUpdate, Deed, GivenUp, Order, PreparedPlan, RulesToAdd, Task};
 use crate::container::Container;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::host::DriverRoot;
-use crate::inroot::{self, Identity, Image, RootDir};
+use crate::inroot::{self, Identity, Image};
 use crate::path::ContainerPath;
 use crate::sys::mount::{self, MountAttributes};
 
@@ -217,7 +215,7 @@ fn open_for_writing(tree: &Tree<'_>, container: &Container, journal: &mut Journa
 }
 
 /// Sets the device rules, except for missing devices.
-fn allow(rules: &DeviceRules, given_up: &GivenUp, journal: &mut Journal<'_>) -> Result<()> {
+fn allow(rules: &RulesToAdd, given_up: &GivenUp, journal: &mut Journal<'_>) -> Result<()> {
     let devices = rules.devices.iter();
     let devices = devices.filter(|(intent, _)| !given_up.has(*intent));
     let devices: Vec<_> = devices.map(|(_, number)| *number).collect();
@@ -371,85 +369,6 @@ fn carry_out_task(
             Ok(())
         }
     }
-}
-
-/// Opens this thread's `/proc/thread-self/fd`: names for descriptors, even if the container's /proc does not have them.
-fn own_descriptors() -> Result<OwnedFd> {
-    unshare(CloneFlags::CLONE_FS)
-        .map_err(|errno| Error::system("namespace association failed", errno))?;
-    inroot::own_descriptors()
-        .map_err(|errno| Error::file("open failed", inroot::OWN_DESCRIPTORS, errno))
-}
-
-/// Moves this thread into the container's mount namespace; returns its root and the caller's umask.
-fn enter(container: &Container) -> Result<(RootDir, u32)> {
-    let namespace = &container.namespace;
-    if !namespace.is_callers {
-        setns(&namespace.fd, CloneFlags::CLONE_NEWNS).map_err(|errno| {
-            Error::file(
-                "namespace association failed",
-                container.process.path().join("ns/mnt"),
-                errno,
-            )
-        })?;
-    }
-    // Affects only this thread, whose filesystem state is unshared.
-    let umask = umask(Mode::empty()).bits();
-    let rootfs = container.rootfs();
-    let failed = |errno| Error::file("open failed", rootfs, errno);
-    let root = match container.process.directory() {
-        Some(_) => RootDir::open(rootfs),
-        None => container.process.root().try_clone(),
-    };
-    let root = root.map_err(failed)?;
-    let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat));
-    if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
-        let text = format!(
-            "{} is not the directory that it was a moment ago",
-            rootfs.display()
-        );
-        return Err(Error::new(ErrorKind::NotFound, "namespace association failed").because(text));
-    }
-    Ok((root, umask))
-}
-
-/// Makes files that this thread creates belong to the container's owner: creating as root and changing the owner
-/// afterwards fails on id-mapped filesystems.
-fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
-    if callers.lowers() && !authority::drop_groups(gid) {
-        callers.keeps_groups();
-    }
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-    let failed = |errno| Error::system("privilege change failed", errno);
-    if gid != nix::unistd::getegid() {
-        setfsgid(gid);
-        // The call reports no failure, but the next call returns the current id.
-        if setfsgid(gid) != gid {
-            return Err(failed(Errno::EPERM));
-        }
-    }
-    if uid == nix::unistd::geteuid() {
-        return Ok(());
-    }
-    setfsuid(uid);
-    if setfsuid(uid) != uid {
-        return Err(failed(Errno::EPERM));
-    }
-    // Leaving uid 0 removed the file capabilities from the effective set; the owner may lack write permission in its
-    // own tree (a tmpfs root of mode 0555), and files of other users that ldconfig replaced are restored with their
-    // owners.
-    let needed = [
-        Capability::CAP_DAC_OVERRIDE,
-        Capability::CAP_CHOWN,
-        Capability::CAP_FOWNER,
-    ];
-    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
-    for capability in needed {
-        if permitted.contains(&capability) {
-            caps::raise(None, CapSet::Effective, capability).map_err(|_| failed(Errno::EPERM))?;
-        }
-    }
-    Ok(())
 }
 
 fn bind(

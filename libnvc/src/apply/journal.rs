@@ -14,7 +14,7 @@ use nix::mount::{MntFlags, MsFlags, umount2};
 use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, fchdir, unlinkat};
 
-use crate::apply::mount::legacy;
+use crate::apply::mount::by_name;
 use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
 use crate::error::Error;
@@ -178,7 +178,7 @@ impl Effect {
                 let shared = Some(libc::MS_SHARED);
                 match mount::set_attributes(mount.as_fd(), nothing, nothing, shared) {
                     Err(Errno::ENOSYS) => {
-                        legacy::set_propagation(mount.as_fd(), MsFlags::MS_SHARED, descriptors)
+                        by_name::set_propagation(mount.as_fd(), MsFlags::MS_SHARED, descriptors)
                     }
                     done => done,
                 }

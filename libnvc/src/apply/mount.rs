@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub(crate) mod attach;
+pub(super) mod by_name;
 pub(super) mod legacy;
 pub(super) mod source;
 pub(super) mod table;

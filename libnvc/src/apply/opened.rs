@@ -4,16 +4,12 @@
 //! while it is open.
 
 use std::cell::OnceCell;
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
 
 use crate::apply::reach::Reach;
-use crate::read_file;
-use crate::sys::mount;
+use crate::mount_id::mount_id_by;
 
 /// An open directory.
 #[derive(Debug)]
@@ -26,7 +22,7 @@ pub(super) struct OpenDirectory {
 impl OpenDirectory {
     /// Returns the id of its mount; `descriptors` is this thread's `/proc/thread-self/fd`.
     pub(super) fn mount_id(&self, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
-        once(&self.mount, || mount_id(self.as_fd(), descriptors))
+        once(&self.mount, || mount_id_by(self.as_fd(), descriptors))
     }
 
     /// Returns the privileges for creating files in it; calls `judge` the first time.
@@ -58,27 +54,4 @@ impl AsFd for OpenDirectory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Returns the id of the mount that a descriptor is on.
-pub(super) fn mount_id(fd: BorrowedFd<'_>, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
-    if let Some(id) = mount::place(fd)?.id {
-        return Ok(id);
-    }
-    // Before Linux 5.8.
-    let info = open_sibling(descriptors, &format!("fdinfo/{}", fd.as_raw_fd()))?;
-    let info = read_file::read(File::from(info), u64::MAX)?;
-    let mut lines = info.split(|byte| *byte == b'\n');
-    let id = lines.find_map(|line| {
-        let text = std::str::from_utf8(line.strip_prefix(b"mnt_id:")?);
-        text.ok()?.trim().parse().ok()
-    });
-    id.ok_or(Errno::ENOSYS)
-}
-
-/// Opens a file beside this thread's `fd` directory in /proc.
-pub(super) fn open_sibling(descriptors: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let name = format!("../{name}");
-    openat(descriptors, name.as_str(), flags, Mode::empty())
 }

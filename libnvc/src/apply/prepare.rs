@@ -40,7 +40,7 @@ pub(super) struct PreparedPlan<'a> {
     /// Those on which the update does not depend: devices, sockets, procfs. They need not wait for it.
     pub(super) after_cache: Vec<Task<'a>>,
     /// All together, so that each device program is replaced once.
-    pub(super) devices: Option<DeviceRules>,
+    pub(super) devices: Option<RulesToAdd>,
     /// Skipped best-effort intents.
     pub(super) given_up: GivenUp,
 }
@@ -81,7 +81,7 @@ pub(super) enum Deed<'a> {
 }
 
 /// Devices for a device cgroup.
-pub(super) struct DeviceRules {
+pub(super) struct RulesToAdd {
     pub(super) directory: OwnedFd,
     pub(super) version: CgroupVersion,
     /// The cgroup's name for messages.
@@ -178,7 +178,7 @@ impl<'a> Preparation<'a, '_> {
         if let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) {
             let directory = self.container.open_device_cgroup(cgroup)?;
             let (version, name) = (cgroup.version, cgroup.directory.clone());
-            work.devices = Some(DeviceRules {
+            work.devices = Some(RulesToAdd {
                 directory,
                 version,
                 name,

@@ -15,10 +15,10 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
 
 use super::Target;
-use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, RootDir};
+use crate::mount_id::mount_id;
 use crate::read_file;
-use crate::sys::mount;
 
 /// Inode number of the root of every procfs (`PROC_ROOT_INO`).
 const PROC_ROOT_INODE: u64 = 1;
@@ -75,8 +75,8 @@ impl Process {
         if inroot::kind(&stat) != SFlag::S_IFDIR
             || inroot::identity(&stat) == inroot::identity(&top)
         {
-            let text = format!("invalid rootfs directory: {}", rootfs.display());
-            let error = Error::new(ErrorKind::InvalidArgument, text);
+            let error = Error::new(ErrorKind::InvalidArgument, "invalid rootfs directory");
+            let error = error.of(rootfs.display());
             return Err(error.hint("it must be a directory other than `/'"));
         }
         let process = Self {
@@ -296,19 +296,6 @@ fn open_for_reading(found: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 
 fn same_mount(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(mount_id(a)? == mount_id(b)?)
-}
-
-/// Returns the id of the mount that a descriptor is on.
-fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-    if let Some(id) = mount::place(fd)?.id {
-        return Ok(id);
-    }
-    // Before Linux 5.8.
-    let path = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
-    let info = std::fs::read_to_string(path).map_err(|e| errno_of(&e))?;
-    let mut lines = info.lines();
-    let id = lines.find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-    id.ok_or(Errno::ENOSYS)
 }
 
 fn is_on(fd: BorrowedFd<'_>, kind: FsType) -> Result<bool, Errno> {

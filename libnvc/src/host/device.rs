@@ -280,7 +280,8 @@ fn load_error(text: &str, kind: ErrorKind) -> Error {
     let closed = closed.iter().any(|words| text.contains(words));
     let error = match text.rsplit_once(": ") {
         Some((head, tail)) => {
-            Error::new(kind, format!("load library failed: {head}")).because(tail)
+            let error = Error::new(kind, "load library failed").of(head);
+            error.because(tail)
         }
         None => Error::new(kind, "load library failed").because(text),
     };

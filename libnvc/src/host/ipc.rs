@@ -57,40 +57,33 @@ pub fn find(root: &DriverRoot, mps: Option<&Path>, options: DriverOptions) -> Ve
                 SFlag::S_IFDIR => unforged(root, &path),
                 _ => paths.resolve_with_kind(&path),
             };
-            match found {
-                Ok((real, kind)) if kind == expected => {
-                    debug!("selecting {real}");
-                    return Some(DriverFile::new(real, FileClass::Socket).of(Some(capability)));
-                }
-                Ok((real, _)) => {
-                    let what = match expected {
-                        SFlag::S_IFDIR => "directory",
-                        _ => "socket",
-                    };
-                    warn!(
-                        "skipping {}: it is not a {what}",
-                        root.join(&real).display()
-                    );
-                }
-                // Another user's daemon is of no use, so treat it as absent.
-                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => {
-                    info!("missing ipc {path}");
-                }
-                Err(Errno::ELOOP) => {
-                    let path = root.join(&path);
-                    warn!(
-                        "skipping {}: a link that other users can make leads to it",
-                        path.display()
-                    );
-                }
-                Err(errno) => {
-                    let path = root.join(&path);
-                    warn!("skipping {}: {}", path.display(), errno_text(errno));
-                }
-            }
-            None
+            let real = usable(root, &path, expected, found)?;
+            debug!("selecting {real}");
+            Some(DriverFile::new(real, FileClass::Socket).of(Some(capability)))
         })
         .collect()
+}
+
+/// Returns the real path of a file of the expected type; logs why another one is skipped.
+fn usable(
+    root: &DriverRoot,
+    path: &HostPath,
+    expected: SFlag,
+    found: Result<(HostPath, SFlag), Errno>,
+) -> Option<HostPath> {
+    let skip = |path: &HostPath, why: &str| {
+        warn!("skipping {}: {why}", root.join(path).display());
+    };
+    match found {
+        Ok((real, kind)) if kind == expected => return Some(real),
+        Ok((real, _)) if expected == SFlag::S_IFDIR => skip(&real, "it is not a directory"),
+        Ok((real, _)) => skip(&real, "it is not a socket"),
+        // Another user's daemon is of no use, so treat it as absent.
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => info!("missing ipc {path}"),
+        Err(Errno::ELOOP) => skip(path, "a link that other users can make leads to it"),
+        Err(errno) => skip(path, &errno_text(errno)),
+    }
+    None
 }
 
 /// Returns the real path of a file in the driver root, and its type; `ELOOP` if a link in the path is in, or below, a

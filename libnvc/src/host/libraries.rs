@@ -226,8 +226,8 @@ fn read_cache(root: &DriverRoot, path: &HostPath) -> Result<Vec<u8>> {
 }
 
 fn unsupported(root: &DriverRoot, path: &HostPath) -> Error {
-    let text = format!("unsupported file format: {}", root.join(path).display());
-    Error::new(ErrorKind::Malformed, text)
+    let error = Error::new(ErrorKind::Malformed, "unsupported file format");
+    error.of(root.join(path).display())
 }
 
 /// Validates a cache that the caller named, without looking up any library.

@@ -6,162 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::query::{
     Conversation, Fault, Message, QueryProcess, QueryProgram, QueryRequest, Question,
 };
 use crate::error::{Error, ErrorKind, Result};
 
-/// Facts about a driver and its GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    /// Version of the kernel driver, or NVML's error message.
-    pub driver: std::result::Result<String, String>,
-    /// CUDA's version as a number, 12020 for 12.2, or CUDA's error message.
-    pub cuda: std::result::Result<i32, String>,
-    /// The GPUs in NVML's order; NVML's error message for one that cannot be identified.
-    pub gpus: Vec<std::result::Result<GpuFacts, String>>,
-}
-
-/// Facts that do not change while a GPU is in use. None if the GPU or the driver does not provide one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct GpuFacts {
-    /// Position in NVML's order.
-    pub index: u32,
-    /// `GPU-…`.
-    pub uuid: String,
-    /// The N of /dev/nvidiaN.
-    pub minor: u32,
-    /// PCI address; the domain has four digits unless it needs more.
-    pub busid: String,
-    /// Product name.
-    pub model: Option<String>,
-    /// Power limit in milliwatts.
-    pub power_limit: Option<u32>,
-    /// Bytes of BAR1, through which CPUs access the memory.
-    pub bar1: Option<u64>,
-    /// Newest supported PCIe generation.
-    pub link_generation: Option<u32>,
-    /// Largest number of PCIe lanes.
-    pub link_width: Option<u32>,
-    /// Maximum clock of the multiprocessors in MHz.
-    pub core_clock: Option<u32>,
-    /// Maximum clock of the memory in MHz.
-    pub memory_clock: Option<u32>,
-    /// Compute capability, major and minor.
-    pub arch: Option<(i32, i32)>,
-    /// Number of multiprocessors.
-    pub multiprocessors: Option<u32>,
-    /// True if ECC is enabled.
-    pub ecc: Option<bool>,
-    /// Bytes of memory.
-    pub memory: Option<u64>,
-    /// Bytes of shared memory per multiprocessor.
-    pub shared_memory: Option<u32>,
-    /// Bytes of constant memory.
-    pub constant_memory: Option<u32>,
-    /// Bytes of the L2 cache.
-    pub l2_cache: Option<u32>,
-    /// Width of the memory bus in bits.
-    pub bus_width: Option<u32>,
-    /// The memory clock as reported by CUDA, in kHz.
-    pub cuda_memory_clock: Option<u32>,
-    /// GPUs with peer access.
-    pub peers: Vec<Peer>,
-    /// MIG devices.
-    pub mig: Vec<MigFacts>,
-    /// NVML's or CUDA's messages about values that could not be read, although they should exist.
-    pub problems: Vec<String>,
-}
-
-/// Another GPU with peer access.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
-    /// Its PCI address.
-    pub busid: String,
-    /// Topology distance (`nvmlGpuTopologyLevel_t`: 0 is the same board, 10 to 50 farther); None if NVML does not know.
-    pub level: Option<i32>,
-}
-
-/// A MIG device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MigFacts {
-    /// NVML's slot for it.
-    pub index: u32,
-    /// `MIG-…`.
-    pub uuid: String,
-    /// GPU instance.
-    pub gpu_instance: u32,
-    /// Compute instance.
-    pub compute_instance: u32,
-    /// Product name including the profile.
-    pub name: Option<String>,
-}
-
-/// Current state of a GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct GpuStatus {
-    /// Power draw in milliwatts.
-    pub power: Option<u32>,
-    /// Temperature in degrees Celsius.
-    pub temperature: Option<u32>,
-    /// Utilisation in percent.
-    pub busy: Option<u32>,
-    /// Memory utilisation in percent.
-    pub memory_busy: Option<u32>,
-    /// Video encoder utilisation in percent.
-    pub encoder: Option<u32>,
-    /// Video decoder utilisation in percent.
-    pub decoder: Option<u32>,
-    /// Bytes of memory in use.
-    pub memory_used: Option<u64>,
-    /// Bytes of memory.
-    pub memory_total: Option<u64>,
-    /// Uncorrectable errors: L1 cache, L2 cache, device memory.
-    pub ecc_errors: [Option<u64>; 3],
-    /// Clock of the multiprocessors in MHz.
-    pub core_clock: Option<u32>,
-    /// Clock of the memory in MHz.
-    pub memory_clock: Option<u32>,
-    /// Bytes of BAR1 in use.
-    pub bar1_used: Option<u64>,
-    /// PCIe traffic to the GPU in kB/s.
-    pub received: Option<u32>,
-    /// PCIe traffic from the GPU in kB/s.
-    pub sent: Option<u32>,
-    /// Processes with a compute context.
-    pub processes: Vec<ProcessStatus>,
-    /// Memory of its MIG devices.
-    pub mig: Vec<MigStatus>,
-}
-
-/// A process with a compute context on a GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessStatus {
-    /// Its pid.
-    pub pid: u32,
-    /// Its name, unless it has ended.
-    pub name: Option<String>,
-    /// Bytes of GPU memory, if the driver knows.
-    pub memory: Option<u64>,
-}
-
-/// The memory of a MIG device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MigStatus {
-    /// `MIG-…`.
-    pub uuid: String,
-    /// Bytes in use.
-    pub memory_used: Option<u64>,
-    /// Total bytes.
-    pub memory_total: Option<u64>,
-}
-
-/// The status of one GPU, or the reason why it is unknown.
-pub type StatusOf = std::result::Result<GpuStatus, String>;
+pub use super::query::facts::{
+    Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus, StatusOf,
+};
 
 /// Queries facts about the driver and its GPUs.
 ///
@@ -254,7 +106,7 @@ fn ask_for(
             Ok(Message::Status(index, status)) => {
                 let place = indices.iter().position(|asked| *asked == index);
                 if let Some(slot) = place.and_then(|place| answers.get_mut(place)) {
-                    *slot = Some(status.map_err(|fault| words(&fault)));
+                    *slot = Some(status.map_err(|fault| fault.to_string()));
                 }
             }
             Ok(Message::Done) => return Ok(None),
@@ -273,21 +125,9 @@ fn start(
 }
 
 fn said(fault: &Fault) -> Error {
-    let error = Error::new(ErrorKind::DriverUnavailable, words(fault));
+    let error = Error::new(ErrorKind::DriverUnavailable, fault.to_string());
     match fault {
         Fault::Load(text) => error.hint(text.clone()),
         _ => error,
-    }
-}
-
-/// Formats a failure in the words of nvidia-docker 1.
-pub(super) fn words(fault: &Fault) -> String {
-    match fault {
-        Fault::System { operation, errno } => {
-            Error::system(operation, nix::errno::Errno::from_raw(*errno)).message()
-        }
-        Fault::Load(_) => "could not load NVML library".into(),
-        Fault::Nvml { text, .. } => format!("nvml: {text}"),
-        Fault::Nonsense { text, .. } => text.clone(),
     }
 }

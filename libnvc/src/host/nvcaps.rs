@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::{DeviceNode, DriverRoot, MigAccess, MigDevice, nodes, procfs};
+use crate::host::{DeviceNode, DriverRoot, MigAccess, MigDevice, majors, nodes, procfs};
 use crate::path::HostPath;
 use crate::read_file;
 
@@ -20,7 +20,6 @@ pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 pub const DEVICES: &str = "/dev/nvidia-caps";
 
 const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
-const PROC_DEVICES: &str = "/proc/devices";
 const DRIVER: &str = "nvidia-caps";
 
 /// The driver's way of granting capabilities.
@@ -43,15 +42,16 @@ pub struct Capabilities {
 impl Capabilities {
     /// Reads the kernel's tables.
     pub fn discover() -> Self {
-        let devices = read_file::read_path(PROC_DEVICES).unwrap_or_else(|errno| {
+        let devices = read_file::read_path(majors::PATH).unwrap_or_else(|errno| {
             if errno != Errno::ENOENT {
                 let cause = errno_text(errno);
-                log::warn!("skipping the capabilities' devices: {PROC_DEVICES}: {cause}");
+                let path = majors::PATH;
+                log::warn!("skipping the capabilities' devices: {path}: {cause}");
             }
             Vec::new()
         });
         Self {
-            major: character_major(&devices, DRIVER),
+            major: majors::major(&devices, DRIVER),
         }
     }
 
@@ -76,16 +76,19 @@ impl Capabilities {
     /// # Errors
     /// `unable to get cap device attributes: <file>: <cause>`.
     pub fn device(self, root: &DriverRoot, file: &HostPath) -> Result<DeviceNode> {
-        let what = || format!("unable to get cap device attributes: {file}");
+        let operation = "unable to get cap device attributes";
         let bytes = root.read(file).map_err(|errno| {
-            let error = Error::system(what(), errno);
+            let error = Error::system(operation, errno).of(file);
             match errno {
                 Errno::ENOENT => error.with_kind(ErrorKind::NotFound),
                 _ => error,
             }
         })?;
         let minor = procfs::number(&String::from_utf8_lossy(&bytes), "DeviceFileMinor");
-        let malformed = |cause: &str| Error::new(ErrorKind::Malformed, what()).because(cause);
+        let malformed = |cause: &str| {
+            let error = Error::new(ErrorKind::Malformed, operation).of(file);
+            error.because(cause)
+        };
         let minor = minor.ok_or_else(|| malformed("no device number in it"))?;
         self.node(minor)
             .ok_or_else(|| malformed("no nvidia-caps in /proc/devices"))
@@ -186,19 +189,6 @@ pub fn gpu_caps(minor: u32) -> Result<Vec<DeviceNode>> {
     Ok(nodes.into_iter().flatten().collect())
 }
 
-/// Returns the major number of a character device driver from the text of /proc/devices.
-pub(crate) fn character_major(devices: &[u8], name: &str) -> Option<u32> {
-    let devices = std::str::from_utf8(devices).ok()?;
-    let section = devices
-        .lines()
-        .skip_while(|line| *line != "Character devices:");
-    let entries = section.skip(1).take_while(|line| !line.is_empty());
-    entries.into_iter().find_map(|line| {
-        let (major, driver) = line.trim_start().split_once(' ')?;
-        (driver == name).then(|| major.parse().ok())?
-    })
-}
-
 /// Parses names and minor numbers from the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.
 pub(crate) fn mig_minors(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
@@ -227,25 +217,6 @@ fn by_gpu(text: &str) -> HashMap<u32, Vec<u32>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    const PROC_DEVICES_TEXT: &[u8] = b"Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n\
-        234 nvidia-caps\n235 nvidia-caps-imex-channels\n\nBlock devices:\n  7 loop\n";
-
-    #[test]
-    fn majors_by_whole_name() {
-        for (name, major) in [
-            ("mem", Some(1)),
-            ("nvidia", Some(195)),
-            ("nvidia-caps", Some(234)),
-            ("nvidia-caps-imex-channels", Some(235)),
-            ("nvidia-ca", None),
-            ("loop", None),
-        ] {
-            assert_eq!(character_major(PROC_DEVICES_TEXT, name), major, "{name}");
-        }
-        assert_eq!(character_major(b"\xff\xff", "mem"), None);
-        assert_eq!(character_major(b"", "mem"), None);
-    }
 
     #[test]
     fn capabilities_of_each_gpu() {

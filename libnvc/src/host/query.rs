@@ -15,16 +15,19 @@ mod ask;
 mod choice;
 mod client;
 mod conversation;
+pub(super) mod facts;
 mod needs;
 mod process;
 pub(crate) mod protocol;
 mod readings;
 mod server;
 
-pub use client::{Query, QueryProcess, QueryProgram, QueryReply, QueryRequest};
+pub use client::{Query, QueryReply};
+pub use conversation::QueryRequest;
+pub use process::{QueryProcess, QueryProgram};
 pub use server::serve_if_asked;
 
-pub(crate) use client::Wanted;
+pub(crate) use choice::Wanted;
 pub(crate) use conversation::Conversation;
 pub(crate) use protocol::{
     Fault, GpuFault, GpuReport, Message, MigReport, PciReport, Question, Versions,

@@ -6,7 +6,7 @@
 //!
 //! [`look_ahead`]: DriverSession::look_ahead
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -22,6 +22,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
 use crate::options::{DriverOptions, LibraryOptions};
 use crate::path::HostPath;
+
+/// Time limit of the query. A machine with many GPUs and without persistence mode needs more than upstream's ten.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How to reach the driver.
 #[derive(Clone, Debug)]
@@ -58,9 +61,29 @@ impl Default for DriverConfig {
             options: LibraryOptions::empty(),
             imex_channels: Vec::new(),
             program: QueryProgram::ThisExecutable,
-            // A machine with many GPUs and without persistence mode needs more than upstream's ten.
-            deadline: Duration::from_secs(30),
+            deadline: DEADLINE,
             path: None,
+        }
+    }
+}
+
+impl DriverConfig {
+    /// Returns the time limit that a value of `NVC_DRIVER_TIMEOUT` sets: 1 to 86400 seconds. Warns of any other value,
+    /// and returns the default then and for None.
+    pub fn deadline_of(value: Option<&OsStr>) -> Duration {
+        let Some(value) = value else {
+            return DEADLINE;
+        };
+        match value.to_str().and_then(|text| text.parse::<u64>().ok()) {
+            Some(seconds @ 1..=86400) => Duration::from_secs(seconds),
+            _ => {
+                log::warn!(
+                    "NVC_DRIVER_TIMEOUT={}: not a number of seconds from 1 to 86400, using {}",
+                    value.display(),
+                    DEADLINE.as_secs()
+                );
+                DEADLINE
+            }
         }
     }
 }
@@ -75,14 +98,14 @@ pub struct DriverSession {
     program: QueryProgram,
     request: QueryRequest,
     query: Query,
-    found: Option<Found>,
+    found: Option<LookedAhead>,
     /// Read on first use: by a container with MIG devices, or a list of nodes.
     capabilities: OnceLock<Capabilities>,
 }
 
 /// Files found before NVML has answered.
 #[derive(Debug)]
-struct Found {
+struct LookedAhead {
     options: DriverOptions,
     libraries: Result<LibraryCandidates>,
     rest: Unversioned,
@@ -155,10 +178,10 @@ impl DriverSession {
         self.found = Some(self.look(options));
     }
 
-    fn look(&self, options: DriverOptions) -> Found {
+    fn look(&self, options: DriverOptions) -> LookedAhead {
         let libraries = self.look_for_libraries(options);
         let rest = Unversioned::find(&self.root, options, &self.environment, &self.wsl);
-        Found {
+        LookedAhead {
             options,
             libraries,
             rest,
@@ -317,5 +340,20 @@ impl DriverSession {
     /// If it is missing or not a device.
     pub fn imex_channel(&self, channel: u32) -> Result<DeviceNode> {
         nodes::imex_channel(&self.root, channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_time_limits_are_the_default() {
+        let of = |text: &str| DriverConfig::deadline_of(Some(text.as_ref()));
+        assert_eq!(of("600"), Duration::from_secs(600));
+        for bad in ["", "0", "86401", "-1", "1.5", "10s", " 7"] {
+            assert_eq!(of(bad), DEADLINE, "{bad}");
+        }
+        assert_eq!(DriverConfig::deadline_of(None), DEADLINE);
     }
 }

@@ -107,8 +107,7 @@ impl<'r> Nodes<'r> {
         let directory = open_directory(self.root, &path.parent())?;
         ensure_node(&directory, &path, number, permissions)?;
         if let Some(char) = &self.char {
-            let link = format!("{}:{}", number.major, number.minor);
-            ensure_link(char, &link, &format!("../{name}"))?;
+            ensure_link(char, &number.to_string(), &format!("../{name}"))?;
         }
         Ok(())
     }

@@ -1,9 +1,12 @@
 //! Loads a kernel module with the driver root's modprobe, unless it is loaded.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 use log::info;
+use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag};
 
 use crate::error::errno_text;
@@ -14,6 +17,26 @@ use crate::path::HostPath;
 use crate::sys;
 
 const DEFAULT_PROGRAM: &str = "/sbin/modprobe";
+
+/// The reason why a module is not loaded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotLoaded {
+    #[error("not root")]
+    NotRoot,
+    #[error("no NVIDIA GPU on the PCI bus")]
+    NoGpu,
+    /// The program, and the system's reason why it cannot run.
+    #[error("{}: {}", .0.display(), errno_text(*.1))]
+    Program(PathBuf, Errno),
+    #[error("{}: not a program", .0.display())]
+    NoProgram(PathBuf),
+    #[error("{}: {}", .0.display(), .1)]
+    Run(PathBuf, io::Error),
+    #[error("{}: it did nothing", .0.display())]
+    NoEffect(PathBuf),
+    #[error("{}: {}", .0.display(), .1)]
+    Failed(PathBuf, ExitStatus),
+}
 
 /// The kernel's loaded modules.
 #[derive(Debug)]
@@ -29,38 +52,37 @@ impl Modules {
     }
 
     /// Ensures that a module is loaded; returns the reason if it cannot be.
-    pub(super) fn ensure(&mut self, root: &DriverRoot, name: &str) -> Result<(), String> {
+    pub(super) fn ensure(&mut self, root: &DriverRoot, name: &str) -> Result<(), NotLoaded> {
         if self.has(root, name) {
             return Ok(());
         }
         if !nix::unistd::geteuid().is_root() {
-            return Err("not root".to_owned());
+            return Err(NotLoaded::NotRoot);
         }
         // None means that sysfs is missing; then modprobe will report.
         if pci::count_gpus() == Some(0) {
-            return Err("no NVIDIA GPU on the PCI bus".to_owned());
+            return Err(NotLoaded::NoGpu);
         }
         let program = program(root)?;
         info!("loading kernel module {name}");
-        let at = HostPath::new(&program);
-        let failed = |why: String| format!("{}: {why}", root.join(&at).display());
+        let place = root.join(&HostPath::new(&program));
         // For the host's own root no chroot is needed, so processes that may load modules but not chroot can do this
         // too.
         let other = (root.path() != Path::new("/")).then(|| root.resolve(&HostPath::new("/")));
         let other = other
             .transpose()
-            .map_err(|errno| failed(errno.to_string()))?;
+            .map_err(|errno| NotLoaded::Program(place.clone(), errno))?;
         let other = other.as_ref().map(AsFd::as_fd);
-        let status =
-            sys::modprobe::run(other, &program, name).map_err(|e| failed(e.to_string()))?;
+        let status = sys::modprobe::run(other, &program, name);
+        let status = status.map_err(|error| NotLoaded::Run(place.clone(), error))?;
         *self = Self::read(root);
         // modprobe succeeds for a blacklisted module, and fails if another process was faster.
         if self.has(root, name) {
             Ok(())
         } else if status.success() {
-            Err(failed("it did nothing".to_owned()))
+            Err(NotLoaded::NoEffect(place))
         } else {
-            Err(failed(status.to_string()))
+            Err(NotLoaded::Failed(place, status))
         }
     }
 
@@ -76,7 +98,7 @@ impl Modules {
 }
 
 /// Returns the kernel's modprobe path, resolved in the driver root.
-fn program(root: &DriverRoot) -> Result<PathBuf, String> {
+fn program(root: &DriverRoot) -> Result<PathBuf, NotLoaded> {
     let configured = root.read(&HostPath::new("/proc/sys/kernel/modprobe"));
     let configured = String::from_utf8(configured.unwrap_or_default()).unwrap_or_default();
     let program = match configured.trim_end() {
@@ -84,15 +106,13 @@ fn program(root: &DriverRoot) -> Result<PathBuf, String> {
         path => path,
     };
     let path = HostPath::new(program);
-    let failed = |why: &str| format!("{}: {why}", root.join(&path).display());
-    let fd = root
-        .resolve(&path)
-        .map_err(|errno| failed(&errno_text(errno)))?;
-    let stat = inroot::stat(fd.as_fd()).map_err(|errno| failed(&errno_text(errno)))?;
+    let failed = |errno| NotLoaded::Program(root.join(&path), errno);
+    let fd = root.resolve(&path).map_err(failed)?;
+    let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
     let kind = inroot::kind(&stat);
     let mode = Mode::from_bits_truncate(stat.st_mode);
     if kind != SFlag::S_IFREG || !mode.contains(Mode::S_IXUSR) {
-        return Err(failed("not a program"));
+        return Err(NotLoaded::NoProgram(root.join(&path)));
     }
     Ok(path.as_path().to_owned())
 }
@@ -117,13 +137,14 @@ mod tests {
         let root = DriverRoot::open(dir.path()).unwrap();
         let missing = dir.path().join("sbin/modprobe");
         let text = format!("{}: no such file or directory", missing.display());
-        assert_eq!(program(&root), Err(text));
+        assert_eq!(program(&root).unwrap_err().to_string(), text);
         std::fs::create_dir_all(dir.path().join("proc/sys/kernel")).unwrap();
         std::fs::write(dir.path().join("proc/sys/kernel/modprobe"), "/mp\n").unwrap();
         std::fs::write(dir.path().join("mp"), "").unwrap();
-        assert!(program(&root).unwrap_err().ends_with("not a program"));
+        let error = program(&root).unwrap_err();
+        assert!(matches!(error, NotLoaded::NoProgram(_)), "{error}");
         let executable = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(dir.path().join("mp"), executable).unwrap();
-        assert_eq!(program(&root), Ok(PathBuf::from("/mp")));
+        assert_eq!(program(&root).unwrap(), Path::new("/mp"));
     }
 }

@@ -11,7 +11,7 @@ pub(crate) const SUBDIRECTORY: u64 = 1 << 62;
 
 /// One entry: the library that a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
+pub(crate) struct CacheLine<'a> {
     /// Kind and architecture.
     pub(crate) flags: i32,
     /// The oldest kernel it supports, before glibc 2.36.

@@ -18,17 +18,20 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode};
 
 use crate::directory;
-use crate::error::{errno_of, errno_text};
+use crate::error::errno_of;
 use crate::inroot::{self, Identity, Image, RootDir, identity, open_to_list};
-use crate::ldcache::configured::{Blocks, Configuration, KERNEL, LEASE, Time};
-use crate::ldcache::contents::Line;
+use crate::ldcache::configured::{Configuration, KERNEL, LEASE, Time};
+use crate::ldcache::contents::CacheLine;
 use crate::ldcache::listing::Listing;
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library, musl};
 use crate::path::ContainerPath;
 
 mod contents;
+mod unusable;
 
 use contents::Listed;
+pub(crate) use unusable::Unusable;
+use unusable::unreadable;
 
 /// Size limit; real caches are far smaller.
 const LARGEST: u64 = 16 << 20;
@@ -88,9 +91,6 @@ pub(crate) struct Directory {
     pub(crate) is_configured: bool,
 }
 
-/// The reason why ldconfig must rebuild the cache.
-type Unusable = String;
-
 /// Examines the image below `root`, into whose `directories` files will be mounted.
 ///
 /// # Errors
@@ -102,8 +102,6 @@ pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Load
         root,
         descriptors: descriptors.as_fd(),
     };
-    let place = "/etc/ld.so.cache";
-    let unusable = |why: &dyn std::fmt::Display| format!("{place}: {why}");
     let etc = match root.resolve_directory(Path::new("/etc")) {
         Err(Errno::ENOENT) => return Ok(Loader::Plain),
         etc => etc.map_err(|errno| unreadable(Path::new("/etc"), errno))?,
@@ -113,13 +111,13 @@ pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Load
         Err(Errno::ENOENT) if root.exists(Path::new(musl::NATIVE.path)) == Ok(true) => {
             return Ok(Loader::Musl);
         }
-        Err(Errno::EFBIG) => return Err(unusable(&"it is too large")),
-        Err(Errno::EINVAL) => return Err(unusable(&"it is not a regular file")),
-        Err(Errno::EOPNOTSUPP) => return Err(unusable(&KERNEL)),
-        Err(Errno::EAGAIN) => return Err(unusable(&LEASE)),
-        Err(errno) => return Err(unusable(&errno_text(errno))),
+        Err(Errno::EFBIG) => return Err(Unusable::Cache("it is too large")),
+        Err(Errno::EINVAL) => return Err(Unusable::Cache("it is not a regular file")),
+        Err(Errno::EOPNOTSUPP) => return Err(Unusable::Cache(KERNEL)),
+        Err(Errno::EAGAIN) => return Err(Unusable::Cache(LEASE)),
+        Err(errno) => return Err(unreadable(Path::new("/etc/ld.so.cache"), errno)),
     };
-    let listing = Listing::parse(&bytes).map_err(|why| unusable(&why))?;
+    let listing = Listing::parse(&bytes).map_err(Unusable::Cache)?;
     let mut survey = Survey {
         image,
         written: file.modified,
@@ -175,24 +173,21 @@ struct Survey<'a> {
     until: Instant,
 }
 
-type Found<'a> = (&'a Path, OwnedFd, FileStat);
+type FoundDirectory<'a> = (&'a Path, OwnedFd, FileStat);
 
 impl Survey<'_> {
     /// Returns the existing directories of ld.so.conf without duplicates.
     fn configuration(&self) -> Result<Vec<(PathBuf, Identity)>, Unusable> {
-        let configuration = Configuration::read(self.image)
-            .map_err(|Blocks { path, why }| format!("{}: {why}", path.display()))?;
+        let configuration = Configuration::read(self.image).map_err(Unusable::Configuration)?;
         if configuration.too_large {
-            return Err("/etc/ld.so.conf is too large".into());
+            return Err(Unusable::LargeConfiguration);
         }
         if configuration
             .times
             .iter()
             .any(|time| time.is_after(self.written))
         {
-            return Err(
-                "/etc/ld.so.cache is older than /etc/ld.so.conf or what that includes".into(),
-            );
+            return Err(Unusable::OlderThanConfiguration);
         }
         let mut found: Vec<(PathBuf, Identity)> = Vec::new();
         for path in configuration.directories {
@@ -218,15 +213,15 @@ impl Survey<'_> {
     /// Returns the directories that the cache lists; fails if one has changed since, or lacks a listed library.
     fn listed(&mut self, listing: &Listing<'_>) -> Result<Vec<Directory>, Unusable> {
         let directories = listing.directories();
-        let directories = directories.map_err(|why| format!("/etc/ld.so.cache: {why}"))?;
+        let directories = directories.map_err(Unusable::Cache)?;
         let mut listed: Vec<Directory> = Vec::new();
         // One directory can have several names.
-        let mut contents: HashMap<Identity, (Found<'_>, Listed<'_>)> = HashMap::new();
+        let mut contents: HashMap<Identity, (FoundDirectory<'_>, Listed<'_>)> = HashMap::new();
         let lines = by_directory(listing);
         for directory in directories {
             let path = Path::new(OsStr::from_bytes(directory.path));
             let Some(found) = self.find(path)? else {
-                return Err(not_there(path));
+                return Err(Unusable::MissingDirectory(path.to_owned()));
             };
             self.unchanged(&found)?;
             let entry = contents.entry(identity(&found.2));
@@ -241,7 +236,7 @@ impl Survey<'_> {
             }
             let path = Path::new(OsStr::from_bytes(directory.base));
             let Some(found) = self.find(path)? else {
-                return Err(not_there(path));
+                return Err(Unusable::MissingDirectory(path.to_owned()));
             };
             let identity = identity(&found.2);
             if self.known.insert(identity) {
@@ -270,10 +265,7 @@ impl Survey<'_> {
                 continue;
             };
             if self.libraries(&found)? > 0 {
-                return Err(format!(
-                    "/etc/ld.so.cache lists none of the libraries in {}",
-                    path.display()
-                ));
+                return Err(Unusable::UnlistedDirectory(path.clone()));
             }
         }
         Ok(())
@@ -287,15 +279,13 @@ impl Survey<'_> {
             return Ok(());
         };
         if self.known.insert(identity(&found.2)) && self.libraries(&found)? > MOST_LIBRARIES {
-            return Err(format!(
-                "{directory} has too many libraries that /etc/ld.so.cache does not list"
-            ));
+            return Err(Unusable::ManyUnlisted(path.to_owned()));
         }
         Ok(())
     }
 
     /// Counts the libraries in a directory; fails if some are for some CPUs only.
-    fn libraries(&self, (path, fd, _): &Found<'_>) -> Result<usize, Unusable> {
+    fn libraries(&self, (path, fd, _): &FoundDirectory<'_>) -> Result<usize, Unusable> {
         let mut libraries = 0;
         let mut subdirectories = false;
         let listed = open_to_list(fd).and_then(|fd| {
@@ -310,24 +300,21 @@ impl Survey<'_> {
         });
         listed.map_err(|errno| unreadable(path, errno))?;
         if subdirectories {
-            return Err(format!(
-                "{} has libraries for some processors only",
-                path.display()
-            ));
+            return Err(Unusable::ForSomeProcessors(path.to_path_buf()));
         }
         Ok(libraries)
     }
 
     /// Fails if a directory was changed after the cache was written.
-    fn unchanged(&self, (path, _, stat): &Found<'_>) -> Result<(), Unusable> {
+    fn unchanged(&self, (path, _, stat): &FoundDirectory<'_>) -> Result<(), Unusable> {
         if Time::modified(stat).is_after(self.written) {
-            return Err(format!("/etc/ld.so.cache is older than {}", path.display()));
+            return Err(Unusable::OlderThan(path.to_path_buf()));
         }
         Ok(())
     }
 
     /// Does the same for its subdirectories for some CPUs.
-    fn unchanged_below(&self, (path, ..): &Found<'_>) -> Result<(), Unusable> {
+    fn unchanged_below(&self, (path, ..): &FoundDirectory<'_>) -> Result<(), Unusable> {
         let mut below = Vec::new();
         let path = path.join(FOR_FEATURES);
         let Some((_, fd, _)) = self.find(&path)? else {
@@ -342,7 +329,7 @@ impl Survey<'_> {
         });
         listed.map_err(|errno| unreadable(&path, errno))?;
         if below.len() > MOST_LIBRARIES {
-            return Err(format!("{} has too many directories", path.display()));
+            return Err(Unusable::ManyDirectories(path));
         }
         for name in below {
             if let Some(found) = self.find(&path.join(name))? {
@@ -353,9 +340,9 @@ impl Survey<'_> {
     }
 
     /// Returns a directory, if it exists and is one.
-    fn find<'p>(&self, path: &'p Path) -> Result<Option<Found<'p>>, Unusable> {
+    fn find<'p>(&self, path: &'p Path) -> Result<Option<FoundDirectory<'p>>, Unusable> {
         if Instant::now() > self.until {
-            return Err("looking at the image's directories takes too long".into());
+            return Err(Unusable::Slow);
         }
         let fd = match self.image.root.resolve_directory(path) {
             Ok(fd) => fd,
@@ -368,23 +355,12 @@ impl Survey<'_> {
 }
 
 /// Groups the entries of a cache by directory.
-fn by_directory<'a, 'l>(listing: &'l Listing<'a>) -> HashMap<&'a [u8], Vec<&'l Line<'a>>> {
+fn by_directory<'a, 'l>(listing: &'l Listing<'a>) -> HashMap<&'a [u8], Vec<&'l CacheLine<'a>>> {
     let mut lines: HashMap<_, Vec<_>> = HashMap::new();
     for line in &listing.lines {
         lines.entry(line.directory).or_default().push(line);
     }
     lines
-}
-
-fn not_there(path: &Path) -> Unusable {
-    format!(
-        "/etc/ld.so.cache lists {}, which is not there",
-        path.display()
-    )
-}
-
-fn unreadable(path: &Path, errno: Errno) -> Unusable {
-    format!("{}: {}", path.display(), errno_text(errno))
 }
 
 impl Directory {

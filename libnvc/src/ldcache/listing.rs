@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::contents::{EXTENSION_MAGIC, Form, GENERATOR, Line, SUBDIRECTORIES, SUBDIRECTORY};
+use super::contents::{CacheLine, EXTENSION_MAGIC, Form, GENERATOR, SUBDIRECTORIES, SUBDIRECTORY};
 use super::format::{BYTE_ORDER, Cache, EXTENSIONS, count, number};
 use super::{FOR_FEATURES, FOR_FEATURES_BEFORE};
 
@@ -21,7 +21,7 @@ const BYTE_ORDERS: [u8; 2] = [if cfg!(target_endian = "little") { 2 } else { 3 }
 #[derive(Clone, Debug)]
 pub(crate) struct Listing<'a> {
     pub(crate) form: Form<'a>,
-    pub(crate) lines: Vec<Line<'a>>,
+    pub(crate) lines: Vec<CacheLine<'a>>,
 }
 
 /// A directory that libraries of a cache are in.
@@ -66,7 +66,7 @@ impl<'a> Listing<'a> {
             let sound = entry.value.starts_with(b"/") && rest.len() > 1 && !entry.key.is_empty();
             let subdirectory = usize::try_from(entry.features & 0xffff_ffff).ok()?;
             let known = entry.features & SUBDIRECTORY == 0 || subdirectory < subdirectories.len();
-            (sound && known).then_some(Line {
+            (sound && known).then_some(CacheLine {
                 flags: entry.flags,
                 kernel: entry.kernel,
                 features: entry.features,

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::contents::Line;
+use super::contents::CacheLine;
 use super::listing::{Directory, Listing};
 use super::order;
 
@@ -15,19 +15,19 @@ pub(crate) struct Searched {
     /// Its name in the cache.
     pub(crate) path: Vec<u8>,
     /// Libraries found in it that the cache may lack.
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<FoundLibrary>,
 }
 
 /// A library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundLibrary {
     /// A slash and its SONAME, which is also the name of its link.
     pub(crate) rest: Vec<u8>,
     /// Kind and architecture.
     pub(crate) flags: i32,
 }
 
-impl Found {
+impl FoundLibrary {
     /// Creates an entry for the library that a directory's link of this name leads to.
     pub(crate) fn new(soname: &[u8], flags: i32) -> Self {
         let rest = [b"/", soname].concat();
@@ -86,7 +86,7 @@ pub(crate) fn routes<'a>(
 /// An entry, and the rank of its directory among otherwise equal entries.
 #[derive(Clone, Copy, Debug)]
 struct Ranked<'a> {
-    line: Line<'a>,
+    line: CacheLine<'a>,
     rank: usize,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn update<'a>(
     listing: &Listing<'a>,
     routes: &'a [Route<'a>],
     searched: &'a [Searched],
-) -> Vec<Line<'a>> {
+) -> Vec<CacheLine<'a>> {
     let mut old = rerouted(listing, routes, searched);
     // Entries can only have moved among equal ones.
     for equals in old.chunk_by_mut(|one, other| order::entries(&one.line, &other.line).is_eq()) {
@@ -130,8 +130,8 @@ fn compare(one: &Ranked<'_>, other: &Ranked<'_>) -> std::cmp::Ordering {
     order::entries(&one.line, &other.line).then_with(|| one.rank.cmp(&other.rank))
 }
 
-fn added<'a>(searched: &'a Searched, found: &'a Found, rank: usize) -> Ranked<'a> {
-    let line = Line {
+fn added<'a>(searched: &'a Searched, found: &'a FoundLibrary, rank: usize) -> Ranked<'a> {
+    let line = CacheLine {
         flags: found.flags,
         kernel: 0,
         features: 0,
@@ -148,7 +148,7 @@ fn rerouted<'a>(
     routes: &'a [Route<'a>],
     searched: &'a [Searched],
 ) -> Vec<Ranked<'a>> {
-    let names = |searched: &'a Searched| searched.found.iter().map(Found::soname).collect();
+    let names = |searched: &'a Searched| searched.found.iter().map(FoundLibrary::soname).collect();
     let found: Vec<HashSet<&[u8]>> = searched.iter().map(names).collect();
     let is_found = |rank: usize, key| found.get(rank).is_some_and(|found| found.contains(key));
     // The image chooses how many entries there are, and in which order.
@@ -172,7 +172,7 @@ fn rerouted<'a>(
             Fate::Search(rank) => {
                 let directory = &route.to;
                 Some(Ranked {
-                    line: Line { directory, ..line },
+                    line: CacheLine { directory, ..line },
                     rank,
                 })
             }

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::ffi::c_char;
 
-use super::contents::{Line, SUBDIRECTORY};
+use super::contents::{CacheLine, SUBDIRECTORY};
 
 /// Compares names with numbers in them: `libx.so.10` is greater than `libx.so.9`.
 ///
@@ -36,7 +36,7 @@ pub(crate) fn names(one: &[u8], other: &[u8]) -> Ordering {
 }
 
 /// Compares entries; equal ones keep the order of their directories.
-pub(super) fn entries(one: &Line<'_>, other: &Line<'_>) -> Ordering {
+pub(super) fn entries(one: &CacheLine<'_>, other: &CacheLine<'_>) -> Ordering {
     // Neighbours often have the same name.
     let by_name = if one.key == other.key {
         Ordering::Equal
@@ -50,8 +50,8 @@ pub(super) fn entries(one: &Line<'_>, other: &Line<'_>) -> Ordering {
 }
 
 /// Ranks an entry: subdirectories of glibc-hwcaps first, by number; then those for the most features.
-fn special(one: &Line<'_>, other: &Line<'_>) -> Ordering {
-    let subdirectory = |line: &Line<'_>| {
+fn special(one: &CacheLine<'_>, other: &CacheLine<'_>) -> Ordering {
+    let subdirectory = |line: &CacheLine<'_>| {
         (line.features & SUBDIRECTORY != 0).then_some(line.features & 0xffff_ffff)
     };
     match (subdirectory(one), subdirectory(other)) {
@@ -59,7 +59,7 @@ fn special(one: &Line<'_>, other: &Line<'_>) -> Ordering {
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
         (None, None) => {
-            let weight = |line: &Line<'_>| (line.features.count_ones(), line.features);
+            let weight = |line: &CacheLine<'_>| (line.features.count_ones(), line.features);
             weight(other).cmp(&weight(one))
         }
     }
@@ -111,8 +111,8 @@ mod tests {
         }
     }
 
-    fn line(key: &'static str, flags: i32, features: u64, kernel: u32) -> Line<'static> {
-        Line {
+    fn line(key: &'static str, flags: i32, features: u64, kernel: u32) -> CacheLine<'static> {
+        CacheLine {
             flags,
             kernel,
             features,

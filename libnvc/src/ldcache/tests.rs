@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::contents::{Form, Line, SUBDIRECTORY};
+use super::contents::{CacheLine, Form, SUBDIRECTORY};
 use super::listing::Listing;
-use super::merge::{self, Fate, Found, Searched};
+use super::merge::{self, Fate, FoundLibrary, Searched};
 use super::order;
 
-fn line(key: &'static str, directory: &'static str, rest: &'static str) -> Line<'static> {
-    Line {
+fn line(key: &'static str, directory: &'static str, rest: &'static str) -> CacheLine<'static> {
+    CacheLine {
         flags: 0x303,
         kernel: 0,
         features: 0,
@@ -28,8 +28,8 @@ fn form(combined: bool, subdirectories: &'static [&'static str]) -> Form<'static
 }
 
 /// Formats a listing, one entry per line.
-fn text(lines: &[Line<'_>]) -> Vec<String> {
-    let show = |line: &Line<'_>| {
+fn text(lines: &[CacheLine<'_>]) -> Vec<String> {
+    let show = |line: &CacheLine<'_>| {
         let [key, directory, rest] =
             [line.key, line.directory, line.rest].map(String::from_utf8_lossy);
         format!("{key} {:x} {directory}{rest}", line.flags)
@@ -39,11 +39,11 @@ fn text(lines: &[Line<'_>]) -> Vec<String> {
 
 #[test]
 fn written_caches_parse() {
-    let special = Line {
+    let special = CacheLine {
         features: SUBDIRECTORY | 1,
         ..line("libb.so.1", "/lib/glibc-hwcaps/v3", "/libb.so.1.2")
     };
-    let old = Line {
+    let old = CacheLine {
         features: 1 << 50,
         kernel: 0x0003_0200,
         ..line("libb.so.1", "/lib/tls/haswell", "/libb.so.1")
@@ -85,11 +85,11 @@ fn names_are_tails_of_paths() {
 fn directories_have_bases() {
     let lines = vec![
         line("a", "/lib", "/a"),
-        Line {
+        CacheLine {
             features: SUBDIRECTORY,
             ..line("a", "/lib/glibc-hwcaps/v3", "/a")
         },
-        Line {
+        CacheLine {
             features: 1 << 63,
             ..line("a", "/opt/tls/haswell", "/a")
         },
@@ -128,7 +128,7 @@ fn nonsense_is_refused() {
 
 #[test]
 fn unknown_subdirectories_are_invalid() {
-    let unknown = Line {
+    let unknown = CacheLine {
         features: SUBDIRECTORY | 7,
         ..line("a", "/lib/glibc-hwcaps/v3", "/a")
     };
@@ -148,7 +148,7 @@ fn unknown_subdirectories_are_invalid() {
 
 #[test]
 fn searched_directories_come_first_under_their_names() {
-    let special = Line {
+    let special = CacheLine {
         features: SUBDIRECTORY,
         ..line("libb.so.1", "/lib/x/glibc-hwcaps/v3", "/libb.so.1.2")
     };
@@ -165,7 +165,7 @@ fn searched_directories_come_first_under_their_names() {
         path: path.into(),
         found: found
             .iter()
-            .map(|(soname, flags)| Found::new(soname.as_bytes(), *flags))
+            .map(|(soname, flags)| FoundLibrary::new(soname.as_bytes(), *flags))
             .collect(),
     };
     let searched = [
@@ -221,7 +221,7 @@ prop_compose! {
 proptest! {
     #[test]
     fn any_listing_survives(lines in prop::collection::vec(any_line(), 0..20), combined: bool) {
-        let mut lines: Vec<Line<'_>> = lines.iter().map(|(flags, key, directory, rest, kernel, features)| Line {
+        let mut lines: Vec<CacheLine<'_>> = lines.iter().map(|(flags, key, directory, rest, kernel, features)| CacheLine {
             flags: *flags,
             kernel: *kernel,
             features: if combined && features & SUBDIRECTORY != 0 { 0 } else { *features },
@@ -245,7 +245,7 @@ proptest! {
         lines in prop::collection::vec(any_line(), 0..20),
         found in prop::collection::hash_set("lib[a-c0-2]{1,3}\\.so", 0..8),
     ) {
-        let mut lines: Vec<Line<'_>> = lines.iter().map(|(flags, key, directory, rest, kernel, features)| Line {
+        let mut lines: Vec<CacheLine<'_>> = lines.iter().map(|(flags, key, directory, rest, kernel, features)| CacheLine {
             flags: *flags,
             kernel: *kernel,
             features: features & !SUBDIRECTORY,
@@ -258,7 +258,7 @@ proptest! {
         let listing = Listing::parse(&bytes).unwrap();
         let searched = [Searched {
             path: b"/new".to_vec(),
-            found: found.iter().map(|soname| Found::new(soname.as_bytes(), 0x303)).collect(),
+            found: found.iter().map(|soname| FoundLibrary::new(soname.as_bytes(), 0x303)).collect(),
         }];
         let directories = listing.directories().unwrap();
         let routes = merge::routes(&directories, &searched, |base| match base {
@@ -268,10 +268,10 @@ proptest! {
         let updated = merge::update(&listing, &routes, &searched);
         prop_assert!(updated.is_sorted_by(|one, other| order::entries(one, other).is_le()));
         for soname in &found {
-            let same = |line: &&Line<'_>| line.directory == b"/new" && line.key == soname.as_bytes() && line.features == 0;
+            let same = |line: &&CacheLine<'_>| line.directory == b"/new" && line.key == soname.as_bytes() && line.features == 0;
             prop_assert_eq!(updated.iter().filter(same).count(), 1);
         }
-        let kept = |line: &&Line<'_>| line.directory != b"/usr/lib";
+        let kept = |line: &&CacheLine<'_>| line.directory != b"/usr/lib";
         prop_assert!(updated.iter().all(|line| kept(&line)));
         prop_assert!(lines.iter().filter(kept).all(|line| updated.contains(line)));
     }
@@ -292,7 +292,7 @@ proptest! {
             };
             let searched = [Searched {
                 path: b"/new".to_vec(),
-                found: vec![Found::new(b"libz.so", 3)],
+                found: vec![FoundLibrary::new(b"libz.so", 3)],
             }];
             let directories = listing.directories().unwrap();
             let routes = merge::routes(&directories, &searched, |_| Fate::Search(0));

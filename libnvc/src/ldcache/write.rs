@@ -1,6 +1,6 @@
 //! Serialises a loader cache in the layout of the one that was read.
 
-use super::contents::{EXTENSION_MAGIC, Form, GENERATOR, Line, SUBDIRECTORIES};
+use super::contents::{CacheLine, EXTENSION_MAGIC, Form, GENERATOR, SUBDIRECTORIES};
 use super::format::{
     BYTE_ORDER, ENTRY, EXTENSIONS, HEADER, MAGIC, OLD_ENTRY, OLD_HEADER, OLD_MAGIC,
 };
@@ -10,7 +10,7 @@ const MOST_BYTES: usize = 64 << 20;
 
 impl Form<'_> {
     /// Serialises a cache with these entries, which must be sorted. Returns None if it would be too large.
-    pub(crate) fn write(&self, lines: &[Line<'_>]) -> Option<Vec<u8>> {
+    pub(crate) fn write(&self, lines: &[CacheLine<'_>]) -> Option<Vec<u8>> {
         let lengths = lines
             .iter()
             .map(|line| line.key.len() + line.directory.len() + line.rest.len() + 2);
@@ -72,7 +72,7 @@ struct Strings {
 }
 
 impl Strings {
-    fn of(lines: &[Line<'_>], subdirectories: &[&[u8]], start: usize) -> Self {
+    fn of(lines: &[CacheLine<'_>], subdirectories: &[&[u8]], start: usize) -> Self {
         let mut bytes = Vec::new();
         let mut add = |parts: [&[u8]; 2]| {
             let at = start + bytes.len();
@@ -99,17 +99,17 @@ impl Strings {
 }
 
 /// Counts the entries of the old table: those for any CPU, rounded to an even number for alignment.
-fn old_count(lines: &[Line<'_>]) -> usize {
+fn old_count(lines: &[CacheLine<'_>]) -> usize {
     let general = lines.iter().filter(|line| line.features == 0);
     general.count().next_multiple_of(2)
 }
 
-fn old_size(lines: &[Line<'_>]) -> usize {
+fn old_size(lines: &[CacheLine<'_>]) -> usize {
     OLD_HEADER + old_count(lines) * OLD_ENTRY
 }
 
 /// Serialises the table of the old layout, in which string offsets count from its end.
-fn old_table(lines: &[Line<'_>], strings: &Strings, file: &mut Vec<u8>) -> Option<()> {
+fn old_table(lines: &[CacheLine<'_>], strings: &Strings, file: &mut Vec<u8>) -> Option<()> {
     file.extend(OLD_MAGIC);
     file.push(0);
     push(file, old_count(lines))?;

@@ -8,13 +8,14 @@ use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::host::{
     Abi, DeviceInfo, DeviceNode, DeviceRole, DriverFile, DriverInfo, DriverVersions, FileClass,
-    GlobalGrant, Gpu, MigAccess, MigDevice, SharedDevice, WslDriver, catalogue,
+    Gpu, MigAccess, MigDevice, SharedDevice, WslDriver, catalogue,
 };
 use crate::options::CudaCompatMode;
 use crate::path::{ContainerPath, HostPath};
 use crate::render;
 use crate::request::{Capabilities, Capability, Placement, Policy};
 use crate::require::Requirement;
+use crate::survey::GlobalGrant;
 
 fn library(path: &str, abi: Abi) -> DriverFile {
     let path = HostPath::new(path);

@@ -141,8 +141,8 @@ fn add(entries: &mut Vec<Value>, entry: Value) {
 /// Returns a list in the configuration; creates it if it is missing or null.
 fn list<'v>(value: &'v mut Value, path: &[&str]) -> Result<&'v mut Vec<Value>> {
     let wrong = |kind: &str| {
-        let text = format!("config.json: {} is no {kind}", path.join("."));
-        Error::new(ErrorKind::Malformed, text)
+        let cause = format!("{} is no {kind}", path.join("."));
+        Error::fault(ErrorKind::Malformed, "config.json", cause)
     };
     let (last, objects) = path.split_last().ok_or_else(|| wrong("list"))?;
     let mut at = value;

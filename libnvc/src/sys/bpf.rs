@@ -1,13 +1,21 @@
 //! Calls bpf(2) for device cgroups: programs, attach modes and links.
 //!
 //! nix does not have this call, and the eBPF crates expect ELF objects, while a device filter is some twenty generated
-//! instructions. Every attribute struct is laid out as in the kernel's `union bpf_attr`. Its padding is named and zero,
-//! because the kernel refuses nonzero trailing bytes.
+//! instructions.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
+
+mod attributes;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod creation;
+
+use attributes::{
+    AttachAttr, GetIdAttr, InfoAttr, LinkUpdateAttr, LoadAttr, QueryAttr, RawLinkInfo,
+    RawProgramInfo,
+};
 
 const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_PROG_ATTACH: libc::c_long = 8;
@@ -15,16 +23,13 @@ const BPF_PROG_DETACH: libc::c_long = 9;
 const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_PROG_QUERY: libc::c_long = 16;
-const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_LINK_UPDATE: libc::c_long = 29;
 const BPF_LINK_GET_FD_BY_ID: libc::c_long = 30;
 const BPF_LINK_GET_NEXT_ID: libc::c_long = 31;
-const BPF_MAP_CREATE: libc::c_long = 0;
 
 const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const BPF_CGROUP_DEVICE: u32 = 6;
 const BPF_LINK_TYPE_CGROUP: u32 = 3;
-const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 
 /// A descendant may attach its own program, which then replaces this one there.
@@ -132,121 +137,6 @@ pub(crate) struct DeviceLink {
     pub(crate) program: u32,
     /// Cgroup id, which is the inode number of its directory.
     pub(crate) cgroup: u64,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct QueryAttr {
-    target_fd: u32,
-    attach_type: u32,
-    query_flags: u32,
-    attach_flags: u32,
-    prog_ids: u64,
-    prog_cnt: u32,
-    pad: u32,
-    prog_attach_flags: u64,
-    link_ids: u64,
-    link_attach_flags: u64,
-    // Newer kernels write this field back whatever size they are given, so it must exist.
-    revision: u64,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct LoadAttr {
-    prog_type: u32,
-    insn_cnt: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log_buf: u64,
-    kern_version: u32,
-    prog_flags: u32,
-    prog_name: [u8; 16],
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct AttachAttr {
-    target_fd: u32,
-    attach_bpf_fd: u32,
-    attach_type: u32,
-    attach_flags: u32,
-    replace_bpf_fd: u32,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct GetIdAttr {
-    id: u32,
-    next_id: u32,
-    open_flags: u32,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct InfoAttr {
-    bpf_fd: u32,
-    info_len: u32,
-    info: u64,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct RawProgramInfo {
-    kind: u32,
-    id: u32,
-    tag: [u8; 8],
-    jited_prog_len: u32,
-    xlated_prog_len: u32,
-    jited_prog_insns: u64,
-    xlated_prog_insns: u64,
-    load_time: u64,
-    created_by_uid: u32,
-    nr_map_ids: u32,
-    map_ids: u64,
-    name: [u8; 16],
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct RawLinkInfo {
-    kind: u32,
-    id: u32,
-    prog_id: u32,
-    pad: u32,
-    cgroup_id: u64,
-    attach_type: u32,
-    pad2: u32,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct LinkUpdateAttr {
-    link_fd: u32,
-    new_prog_fd: u32,
-    flags: u32,
-    old_prog_fd: u32,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct LinkCreateAttr {
-    prog_fd: u32,
-    target_fd: u32,
-    attach_type: u32,
-    flags: u32,
-}
-
-#[derive(Default)]
-#[repr(C)]
-struct MapCreateAttr {
-    map_type: u32,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    map_flags: u32,
 }
 
 /// Returns the device filters attached to a cgroup itself, or with `effective` all that apply to it.
@@ -443,31 +333,6 @@ pub(crate) fn update_link(
     };
     // SAFETY: the attributes hold no address.
     unsafe { bpf(BPF_LINK_UPDATE, &mut attr) }.map(drop)
-}
-
-/// Attaches a program to a cgroup until the link is closed.
-pub fn create_link(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let mut attr = LinkCreateAttr {
-        prog_fd: number(program),
-        target_fd: number(cgroup),
-        attach_type: BPF_CGROUP_DEVICE,
-        flags: 0,
-    };
-    // SAFETY: the attributes hold no address, and the command's result is a new descriptor.
-    unsafe { bpf_fd(BPF_LINK_CREATE, &mut attr) }
-}
-
-/// Creates an array map of one number.
-pub fn create_map() -> Result<OwnedFd, Errno> {
-    let mut attr = MapCreateAttr {
-        map_type: BPF_MAP_TYPE_ARRAY,
-        key_size: 4,
-        value_size: 8,
-        max_entries: 1,
-        map_flags: 0,
-    };
-    // SAFETY: the attributes hold no address, and the command's result is a new descriptor.
-    unsafe { bpf_fd(BPF_MAP_CREATE, &mut attr) }
 }
 
 /// Calls bpf(2).

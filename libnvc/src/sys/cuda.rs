@@ -47,6 +47,19 @@ type TotalMemory = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
 type AccessPeer = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
 type TextOfCode = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
 
+/// The reason why CUDA does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CudaError {
+    /// The library or a function of it is missing; the loader's text.
+    #[error("{0}")]
+    Library(String),
+    #[error("no bus id")]
+    BusId,
+    /// A call failed; CUDA's text, if it has one.
+    #[error("{}", .text.clone().unwrap_or_else(|| format!("error {code}")))]
+    Call { code: c_int, text: Option<String> },
+}
+
 /// The loaded library; never unloaded.
 #[derive(Debug)]
 pub(crate) struct Cuda(ManuallyDrop<Library>);
@@ -57,7 +70,7 @@ impl Cuda {
     ///
     /// # Errors
     /// The loader's text.
-    pub(crate) fn load() -> Result<Self, String> {
+    pub(crate) fn load() -> Result<Self, CudaError> {
         // SAFETY: the caller has a single thread.
         unsafe { std::env::remove_var("CUDA_VISIBLE_DEVICES") };
         // SAFETY: as above.
@@ -66,13 +79,15 @@ impl Cuda {
         // such libraries and has no privileges.
         match unsafe { Library::open(Some(LIBRARY), RTLD_NOW) } {
             Ok(library) => Ok(Self(ManuallyDrop::new(library))),
-            Err(libloading::Error::DlOpen { source }) => Err(source.to_string()),
-            Err(error) => Err(error.to_string()),
+            Err(libloading::Error::DlOpen { source }) => {
+                Err(CudaError::Library(source.to_string()))
+            }
+            Err(error) => Err(CudaError::Library(error.to_string())),
         }
     }
 
     /// Returns the newest CUDA version that the driver supports: 12020 is 12.2.
-    pub(crate) fn version(&self) -> Result<i32, String> {
+    pub(crate) fn version(&self) -> Result<i32, CudaError> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<Number>(c"cuDriverGetVersion") }?;
         let mut version = 0;
@@ -82,7 +97,7 @@ impl Cuda {
     }
 
     /// Initialises the driver; returns true if there are GPUs.
-    pub(crate) fn init(&self) -> Result<bool, String> {
+    pub(crate) fn init(&self) -> Result<bool, CudaError> {
         // SAFETY: the name has this type in CUDA's interface.
         let init = unsafe { self.find::<Init>(c"cuInit") }?;
         // SAFETY: takes zero, may be called at any time.
@@ -93,10 +108,10 @@ impl Cuda {
     }
 
     /// Returns the GPU at a PCI address such as `0000:05:00.0`.
-    pub(crate) fn gpu(&self, busid: &str) -> Result<Gpu, String> {
+    pub(crate) fn gpu(&self, busid: &str) -> Result<Gpu, CudaError> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<ByBusId>(c"cuDeviceGetByPCIBusId") }?;
-        let busid = CString::new(busid).map_err(|_| "no bus id".to_owned())?;
+        let busid = CString::new(busid).map_err(|_| CudaError::BusId)?;
         let mut gpu = 0;
         // SAFETY: reads a NUL-terminated string, writes one integer.
         self.check(unsafe { get(&raw mut gpu, busid.as_ptr()) })
@@ -104,7 +119,7 @@ impl Cuda {
     }
 
     /// Returns an attribute of a GPU.
-    pub(crate) fn attribute(&self, gpu: Gpu, attribute: Attribute) -> Result<i32, String> {
+    pub(crate) fn attribute(&self, gpu: Gpu, attribute: Attribute) -> Result<i32, CudaError> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<GetAttribute>(c"cuDeviceGetAttribute") }?;
         let mut value = 0;
@@ -114,7 +129,7 @@ impl Cuda {
     }
 
     /// Returns the bytes of memory available to programs.
-    pub(crate) fn memory(&self, gpu: Gpu) -> Result<u64, String> {
+    pub(crate) fn memory(&self, gpu: Gpu) -> Result<u64, CudaError> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<TotalMemory>(c"cuDeviceTotalMem_v2") }?;
         let mut bytes = 0;
@@ -124,7 +139,7 @@ impl Cuda {
     }
 
     /// Returns true if one GPU can read the other's memory.
-    pub(crate) fn reaches(&self, one: Gpu, other: Gpu) -> Result<bool, String> {
+    pub(crate) fn reaches(&self, one: Gpu, other: Gpu) -> Result<bool, CudaError> {
         // SAFETY: the name has this type in CUDA's interface.
         let get = unsafe { self.find::<AccessPeer>(c"cuDeviceCanAccessPeer") }?;
         let mut yes = 0;
@@ -133,10 +148,13 @@ impl Cuda {
             .map(|()| yes != 0)
     }
 
-    fn check(&self, code: c_int) -> Result<(), String> {
+    fn check(&self, code: c_int) -> Result<(), CudaError> {
         match code {
             SUCCESS => Ok(()),
-            _ => Err(self.text(code).unwrap_or_else(|| format!("error {code}"))),
+            _ => Err(CudaError::Call {
+                code,
+                text: self.text(code),
+            }),
         }
     }
 
@@ -161,11 +179,12 @@ impl Cuda {
     ///
     /// # Safety
     /// `F` must be the type that the function has in CUDA's interface.
-    unsafe fn find<F: Copy>(&self, name: &'static CStr) -> Result<F, String> {
+    unsafe fn find<F: Copy>(&self, name: &'static CStr) -> Result<F, CudaError> {
         // SAFETY: the caller vouches for the type.
         let symbol = unsafe { self.0.get::<F>(name) };
-        symbol
-            .map(|symbol| *symbol)
-            .map_err(|_| format!("libcuda.so.1 has no {}", name.to_string_lossy()))
+        symbol.map(|symbol| *symbol).map_err(|_| {
+            let text = format!("{LIBRARY} has no {}", name.to_string_lossy());
+            CudaError::Library(text)
+        })
     }
 }

@@ -1,9 +1,11 @@
-//! Enlarges the file descriptor table, and closes many descriptors at once.
+//! Enlarges the file descriptor table, keeps descriptors off the standard streams, and closes many at once.
 
 use std::ffi::c_uint;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
+
+use crate::error::errno_of;
 
 /// Makes the process's descriptor table large enough for `count` descriptors.
 ///
@@ -17,6 +19,16 @@ pub(crate) fn reserve(any: BorrowedFd<'_>, count: usize) -> Result<(), Errno> {
     // SAFETY: the call above returned a new descriptor. Dropping it does not shrink the table.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
+}
+
+/// Returns a duplicate if a file has the descriptor of a standard stream, which a new file gets if the caller has closed
+/// its own: setting up a child's streams would overwrite it.
+pub(crate) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
+    if fd.as_raw_fd() > 2 {
+        return Ok(fd);
+    }
+    // The standard library never duplicates to a number below 3.
+    fd.try_clone().map_err(|error| errno_of(&error))
 }
 
 /// Closes descriptors, with one call for each run of consecutive numbers.

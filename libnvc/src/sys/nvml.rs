@@ -31,7 +31,7 @@ const STRING_LENGTH: usize = 96;
 
 /// A call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct NvmlFailure {
     /// The function.
     pub(crate) function: &'static CStr,
     /// Why.
@@ -123,7 +123,7 @@ impl Nvml {
     }
 
     /// Connects to the kernel driver. All other calls but `error_text` require this first.
-    pub(crate) fn init(&self) -> Result<(), Failure> {
+    pub(crate) fn init(&self) -> Result<(), NvmlFailure> {
         let names = [c"nvmlInit_v2", c"nvmlInit"];
         // SAFETY: both names have this type in NVML's interface.
         let (init, function) = unsafe { self.find_any::<Plain>(&names) }?;
@@ -146,7 +146,7 @@ impl Nvml {
     }
 
     /// Returns the kernel driver's version.
-    pub(crate) fn driver_version(&self) -> Result<String, Failure> {
+    pub(crate) fn driver_version(&self) -> Result<String, NvmlFailure> {
         let function = c"nvmlSystemGetDriverVersion";
         // SAFETY: the name has this type in NVML's interface.
         let get = unsafe { self.find::<SystemString>(function) }?;
@@ -157,7 +157,7 @@ impl Nvml {
     }
 
     /// Returns the newest CUDA version that the driver supports, as one number: 12020 is 12.2.
-    pub(crate) fn cuda_version(&self) -> Result<i32, Failure> {
+    pub(crate) fn cuda_version(&self) -> Result<i32, NvmlFailure> {
         let names = [
             c"nvmlSystemGetCudaDriverVersion",
             c"nvmlSystemGetCudaDriverVersion_v2",
@@ -170,7 +170,7 @@ impl Nvml {
     }
 
     /// Returns the number of GPUs, broken ones included.
-    pub(crate) fn gpu_count(&self) -> Result<u32, Failure> {
+    pub(crate) fn gpu_count(&self) -> Result<u32, NvmlFailure> {
         let names = [c"nvmlDeviceGetCount_v2", c"nvmlDeviceGetCount"];
         // SAFETY: both names have this type in NVML's interface.
         let (get, function) = unsafe { self.find_any::<SystemCount>(&names) }?;
@@ -180,7 +180,7 @@ impl Nvml {
     }
 
     /// Returns a GPU by its index.
-    pub(crate) fn gpu(&self, index: u32) -> Result<Device, Failure> {
+    pub(crate) fn gpu(&self, index: u32) -> Result<Device, NvmlFailure> {
         let names = [
             c"nvmlDeviceGetHandleByIndex_v2",
             c"nvmlDeviceGetHandleByIndex",
@@ -194,7 +194,7 @@ impl Nvml {
     }
 
     /// Returns a MIG device of a GPU by its slot; empty slots return `NOT_FOUND`.
-    pub(crate) fn mig_device(&self, gpu: Device, slot: u32) -> Result<Device, Failure> {
+    pub(crate) fn mig_device(&self, gpu: Device, slot: u32) -> Result<Device, NvmlFailure> {
         let function = c"nvmlDeviceGetMigDeviceHandleByIndex";
         // SAFETY: the name has this type in NVML's interface.
         let get = unsafe { self.find::<DeviceHandle>(function) }?;
@@ -205,17 +205,17 @@ impl Nvml {
     }
 
     /// Returns the product name.
-    pub(crate) fn name(&self, device: Device) -> Result<String, Failure> {
+    pub(crate) fn name(&self, device: Device) -> Result<String, NvmlFailure> {
         self.device_string(c"nvmlDeviceGetName", device)
     }
 
     /// Returns the UUID of a GPU or MIG device.
-    pub(crate) fn uuid(&self, device: Device) -> Result<String, Failure> {
+    pub(crate) fn uuid(&self, device: Device) -> Result<String, NvmlFailure> {
         self.device_string(c"nvmlDeviceGetUUID", device)
     }
 
     /// Returns the PCI address.
-    pub(crate) fn pci(&self, device: Device) -> Result<PciAddress, Failure> {
+    pub(crate) fn pci(&self, device: Device) -> Result<PciAddress, NvmlFailure> {
         let names = [
             c"nvmlDeviceGetPciInfo",
             c"nvmlDeviceGetPciInfo_v3",
@@ -240,7 +240,7 @@ impl Nvml {
     }
 
     /// Returns the compute capability, major and minor.
-    pub(crate) fn compute_capability(&self, device: Device) -> Result<(i32, i32), Failure> {
+    pub(crate) fn compute_capability(&self, device: Device) -> Result<(i32, i32), NvmlFailure> {
         let function = c"nvmlDeviceGetCudaComputeCapability";
         // SAFETY: the name has this type in NVML's interface.
         let get = unsafe { self.find::<DeviceTwoInts>(function) }?;
@@ -251,17 +251,17 @@ impl Nvml {
     }
 
     /// Returns the brand as NVML's number.
-    pub(crate) fn brand(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn brand(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetBrand", device)
     }
 
     /// Returns the minor number of the device node.
-    pub(crate) fn minor(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn minor(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetMinorNumber", device)
     }
 
     /// Returns the current and the pending MIG mode; 1 is on.
-    pub(crate) fn mig_mode(&self, device: Device) -> Result<(u32, u32), Failure> {
+    pub(crate) fn mig_mode(&self, device: Device) -> Result<(u32, u32), NvmlFailure> {
         let function = c"nvmlDeviceGetMigMode";
         // SAFETY: the name has this type in NVML's interface.
         let get = unsafe { self.find::<DeviceTwoNumbers>(function) }?;
@@ -272,7 +272,7 @@ impl Nvml {
     }
 
     /// Returns a GPU's addressing mode for host memory as NVML's number; 2 is coherent, by the CPU's page tables.
-    pub(crate) fn addressing_mode(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn addressing_mode(&self, device: Device) -> Result<u32, NvmlFailure> {
         let function = c"nvmlDeviceGetAddressingMode";
         // SAFETY: the name has this type in NVML's interface.
         let get = unsafe { self.find::<DeviceNumber>(function) }?;
@@ -284,21 +284,25 @@ impl Nvml {
     }
 
     /// Returns the number of MIG slots of a GPU.
-    pub(crate) fn mig_slots(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn mig_slots(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetMaxMigDeviceCount", device)
     }
 
     /// Returns the GPU instance id of a MIG device.
-    pub(crate) fn gpu_instance(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn gpu_instance(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetGpuInstanceId", device)
     }
 
     /// Returns the compute instance id of a MIG device.
-    pub(crate) fn compute_instance(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn compute_instance(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetComputeInstanceId", device)
     }
 
-    fn device_string(&self, function: &'static CStr, device: Device) -> Result<String, Failure> {
+    fn device_string(
+        &self,
+        function: &'static CStr,
+        device: Device,
+    ) -> Result<String, NvmlFailure> {
         // SAFETY: all callers pass functions that have this type in NVML's interface.
         let get = unsafe { self.find::<DeviceString>(function) }?;
         string(function, |buffer, length| {
@@ -307,7 +311,7 @@ impl Nvml {
         })
     }
 
-    fn device_number(&self, function: &'static CStr, device: Device) -> Result<u32, Failure> {
+    fn device_number(&self, function: &'static CStr, device: Device) -> Result<u32, NvmlFailure> {
         // SAFETY: all callers pass functions that have this type in NVML's interface (enums are unsigned integers).
         let get = unsafe { self.find::<DeviceNumber>(function) }?;
         let mut number = 0;
@@ -322,7 +326,7 @@ impl Nvml {
     unsafe fn find_any<F: Copy>(
         &self,
         names: &[&'static CStr],
-    ) -> Result<(F, &'static CStr), Failure> {
+    ) -> Result<(F, &'static CStr), NvmlFailure> {
         let mut missing = None;
         for name in names {
             // SAFETY: passed on to our caller.
@@ -331,7 +335,7 @@ impl Nvml {
                 Err(failure) => missing = missing.or(Some(failure)),
             }
         }
-        Err(missing.unwrap_or(Failure {
+        Err(missing.unwrap_or(NvmlFailure {
             function: c"",
             reason: Reason::Code(FUNCTION_NOT_FOUND),
         }))
@@ -341,21 +345,21 @@ impl Nvml {
     ///
     /// # Safety
     /// `F` must be the type that the function has in NVML's interface.
-    unsafe fn find<F: Copy>(&self, name: &'static CStr) -> Result<F, Failure> {
+    unsafe fn find<F: Copy>(&self, name: &'static CStr) -> Result<F, NvmlFailure> {
         // SAFETY: the caller vouches for the type.
         let symbol = unsafe { self.0.get::<F>(name) };
-        symbol.map(|symbol| *symbol).map_err(|_| Failure {
+        symbol.map(|symbol| *symbol).map_err(|_| NvmlFailure {
             function: name,
             reason: Reason::Code(FUNCTION_NOT_FOUND),
         })
     }
 }
 
-fn check(function: &'static CStr, code: Code) -> Result<(), Failure> {
+fn check(function: &'static CStr, code: Code) -> Result<(), NvmlFailure> {
     let reason = Reason::Code(code);
     match code {
         SUCCESS => Ok(()),
-        _ => Err(Failure { function, reason }),
+        _ => Err(NvmlFailure { function, reason }),
     }
 }
 
@@ -363,7 +367,7 @@ fn check(function: &'static CStr, code: Code) -> Result<(), Failure> {
 fn string(
     function: &'static CStr,
     call: impl FnOnce(*mut c_char, c_uint) -> Code,
-) -> Result<String, Failure> {
+) -> Result<String, NvmlFailure> {
     // Twice the length passed to NVML, because old versions of its functions wrote past it.
     let mut buffer = [0u8; 2 * STRING_LENGTH];
     #[allow(clippy::cast_possible_truncation)] // a constant that fits
@@ -372,7 +376,7 @@ fn string(
     let told = buffer.get(..STRING_LENGTH).unwrap_or_default();
     match CStr::from_bytes_until_nul(told) {
         Ok(text) => Ok(text.to_string_lossy().into_owned()),
-        Err(_) => Err(Failure {
+        Err(_) => Err(NvmlFailure {
             function,
             reason: Reason::Unterminated,
         }),
@@ -383,12 +387,12 @@ fn string(
 fn handle(
     function: &'static CStr,
     call: impl FnOnce(*mut *mut c_void) -> Code,
-) -> Result<Device, Failure> {
+) -> Result<Device, NvmlFailure> {
     let mut handle = std::ptr::null_mut();
     check(function, call(&raw mut handle))?;
     if handle.is_null() {
         let reason = Reason::NoHandle;
-        return Err(Failure { function, reason });
+        return Err(NvmlFailure { function, reason });
     }
     Ok(Device(handle))
 }
@@ -399,7 +403,7 @@ mod tests {
     use super::*;
 
     /// Fills the buffer through a stub of an NVML function.
-    fn filled(bytes: &[u8]) -> Result<String, Failure> {
+    fn filled(bytes: &[u8]) -> Result<String, NvmlFailure> {
         string(c"f", |buffer, length| {
             let length = usize::try_from(length).unwrap();
             for (offset, byte) in bytes.iter().take(length).enumerate() {

@@ -17,7 +17,7 @@ use seccompiler::BpfProgramRef;
 mod child;
 mod volumes;
 
-pub(crate) use child::{Failure, Step};
+pub(crate) use child::{SandboxFailure, Step};
 
 /// Input of the child. All descriptors are above 2, so that setting up the standard streams overwrites none.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Sandbox<'a> {
     pub(crate) input: BorrowedFd<'a>,
     /// Standard output and standard error.
     pub(crate) output: BorrowedFd<'a>,
-    /// Write end of the pipe for a [`Failure`] before the exec.
+    /// Write end of the pipe for a [`SandboxFailure`] before the exec.
     pub(crate) report: BorrowedFd<'a>,
     /// Read end of that pipe: open only in the caller, so that the child notices when the caller has died.
     pub(crate) report_reader: BorrowedFd<'a>,

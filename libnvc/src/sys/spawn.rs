@@ -1,9 +1,11 @@
 //! Executes a program in a new process, without copying the caller's memory and from any thread.
 //!
 //! Works like posix_spawn(3): the new process borrows the caller's memory, and the calling thread is suspended until
-//! the program runs. In between only dup2(2) and execve(2) are called. Unlike posix_spawn(3) it does not reset the
-//! disposition of every signal first, some 130 system calls. Instead all signals stay blocked into the program, so that
-//! no handler of the caller can run on the borrowed memory.
+//! the program runs. In between only dup2(2) and execve(2) are called.
+//!
+//! nix and rustix have no such function. The C library's, which the standard library's `Command` calls, first resets the
+//! disposition of every signal, some 130 system calls. Here all signals stay blocked into the program instead, so that no
+//! handler of the caller can run on the borrowed memory.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -17,7 +19,7 @@ use nix::unistd::Pid;
 const STACK: usize = 64 * 1024 / size_of::<u128>();
 
 /// Input and result of the new process, in memory it shares with the caller.
-struct Order {
+struct Execution {
     path: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -53,20 +55,20 @@ pub(crate) fn spawn(
         .map(|variable| variable.as_ptr())
         .chain([ptr::null()])
         .collect();
-    let mut order = Order {
+    let mut execution = Execution {
         path: path.as_ptr(),
         arguments: arguments.as_ptr(),
         environment: environment.as_ptr(),
         stdio,
         errno: 0,
     };
-    let order = &raw mut order;
+    let execution = &raw mut execution;
     let mut stack = vec![0u128; STACK];
     let top = stack.as_mut_ptr_range().end;
 
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     // SAFETY: `execute` does only what is allowed in a process that borrows another process's memory. Its stack is not
-    // used by anything else, aligned, and large enough for two library calls. The stack, the order and everything it
+    // used by anything else, aligned, and large enough for two library calls. The stack, the execution and everything it
     // points to outlive the call, which returns when the process has executed the program or ended (CLONE_VFORK).
     // Signals are blocked, so nothing else runs in the process.
     let pid = unsafe {
@@ -74,14 +76,14 @@ pub(crate) fn spawn(
             execute,
             top.cast(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            order.cast(),
+            execution.cast(),
         )
     };
     let cloned = Errno::result(pid);
     mask.thread_set_mask()?;
     let pid = Pid::from_raw(cloned?);
-    // SAFETY: the order is alive, and the process that shared it has ended or executed.
-    let errno = unsafe { (*order).errno };
+    // SAFETY: it is alive, and the process that shared it has ended or executed.
+    let errno = unsafe { (*execution).errno };
     if errno != 0 {
         let _ = nix::sys::wait::waitpid(pid, None);
         return Err(Errno::from_raw(errno));
@@ -90,21 +92,21 @@ pub(crate) fn spawn(
 }
 
 /// Runs in the new process: sets up the standard streams and executes the program.
-extern "C" fn execute(order: *mut c_void) -> c_int {
-    let order: *mut Order = order.cast();
-    // SAFETY: `spawn` passes an order that lives until this process is done with it; nothing else uses it meanwhile.
-    let order = unsafe { &mut *order };
-    for (target, fd) in (0..).zip(order.stdio) {
+extern "C" fn execute(execution: *mut c_void) -> c_int {
+    let execution: *mut Execution = execution.cast();
+    // SAFETY: `spawn` passes one that lives until this process is done with it; nothing else uses it meanwhile.
+    let execution = unsafe { &mut *execution };
+    for (target, fd) in (0..).zip(execution.stdio) {
         // SAFETY: takes no pointers; safe in a process that borrows memory. The descriptor table is a separate copy.
         if unsafe { libc::dup2(fd, target) } < 0 {
-            order.errno = Errno::last_raw();
+            execution.errno = Errno::last_raw();
             return 127;
         }
     }
     // SAFETY: a path and two null-terminated lists of strings, all of which `spawn` keeps alive. Returns only on
     // failure.
-    unsafe { libc::execve(order.path, order.arguments, order.environment) };
-    order.errno = Errno::last_raw();
+    unsafe { libc::execve(execution.path, execution.arguments, execution.environment) };
+    execution.errno = Errno::last_raw();
     127
 }
 

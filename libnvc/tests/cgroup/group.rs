@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use libnvc::Result;
-use libnvc::apply::{DeviceRules, allow_devices};
 use libnvc::container::CgroupVersion;
 use libnvc::host::DeviceNumber;
+use libnvc::testing::{DeviceRules, allow_devices};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nvc_testkit::machine::{Scratch, cgroup_hierarchy};
 

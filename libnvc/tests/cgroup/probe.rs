@@ -187,7 +187,7 @@ fn allow(version: CgroupVersion, directory: &str) -> String {
         major: 195,
         minor: 0,
     };
-    match libnvc::apply::allow_devices(file.as_fd(), version, &[device], Path::new(directory)) {
+    match libnvc::testing::allow_devices(file.as_fd(), version, &[device], Path::new(directory)) {
         Ok(rules) => format!("changed: {}", !rules.is_empty()),
         Err(e) => format!("{} (hint: {})", e.message(), e.advice().unwrap_or("none")),
     }

@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use libnvc::apply::allow_devices;
 use libnvc::container::CgroupVersion;
 use libnvc::host::DeviceNumber;
 use libnvc::testing::{
-    Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, attach,
-    create_link, create_map, exchange_one_after_the_other, load_program, program_by_id,
+    Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, allow_devices,
+    attach, create_link, create_map, exchange_one_after_the_other, load_program, program_by_id,
     program_info, query,
 };
 use nix::errno::Errno;
@@ -470,7 +469,7 @@ fn all_or_nothing_while_a_runtime_updates_the_container() {
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         scope.spawn(runtime);
         let outcomes = (0..300).map(|_| {
-            let outcome = group.allow(&WANTED).map(libnvc::apply::DeviceRules::undo);
+            let outcome = group.allow(&WANTED).map(libnvc::testing::DeviceRules::undo);
             (outcome, attached(&group))
         });
         let outcomes = outcomes.collect();

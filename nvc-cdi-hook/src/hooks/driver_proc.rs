@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use libnvc::HostPath;
+use libnvc::host::majors::{self, GPU_DRIVERS, majors};
 use libnvc::plan::{CapabilityFiles, DriverProc, Intent, What};
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, fstat, fstatfs, major, minor, mkdirat, open, openat,
@@ -101,16 +102,18 @@ struct Wanted {
 
 impl Shown {
     fn of(root: &Root) -> Result<Self> {
-        let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
+        let devices = fs::read(majors::PATH).unwrap_or_default();
         let mut shown = Self::default();
         for (directory, drivers) in [
-            ("/dev", &["nvidia", "nvidia-frontend"][..]),
+            ("/dev", &GPU_DRIVERS[..]),
             ("/dev/nvidia-caps", &["nvidia-caps"][..]),
         ] {
             let path = Path::new(directory);
-            let (Some(found), majors) = (root.directory(path)?, majors(&devices, drivers)) else {
+            let Some(found) = root.directory(path)? else {
                 continue;
             };
+            let majors = drivers.iter().flat_map(|driver| majors(&devices, driver));
+            let majors: Vec<u32> = majors.collect();
             let minors = confirmed(root, &found, path, &majors)
                 .map_err(|errno| root.failure("reading failed", path, errno))?;
             if directory == "/dev" {
@@ -183,16 +186,6 @@ impl Shown {
 fn number(text: &str, name: &str) -> Option<u32> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
     line?.trim_start().strip_prefix(':')?.trim().parse().ok()
-}
-
-/// Returns the major numbers of character drivers.
-fn majors(devices: &str, drivers: &[&str]) -> Vec<u32> {
-    let characters = devices
-        .lines()
-        .take_while(|line| !line.starts_with("Block"));
-    let pairs = characters.filter_map(|line| line.trim().split_once(' '));
-    let known = pairs.filter(|(_, name)| drivers.contains(&name.trim()));
-    known.filter_map(|(major, _)| major.parse().ok()).collect()
 }
 
 /// Returns minor numbers and names of a directory's character devices of some drivers.
@@ -315,15 +308,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_majors_are_read() {
+    fn numbers_are_read() {
         assert_eq!(
             number("Model: \tx\nDevice Minor: \t 3\n", "Device Minor"),
             Some(3)
         );
         assert_eq!(number("DeviceFileMinor: 12\n", "DeviceFileMinor"), Some(12));
         assert_eq!(number("DeviceFileMinor 12\n", "DeviceFileMinor"), None);
-        let text =
-            "Character devices:\n195 nvidia\n234 nvidia-caps\n\nBlock devices:\n  8 nvidia\n";
-        assert_eq!(majors(text, &["nvidia", "nvidia-frontend"]), [195]);
     }
 }

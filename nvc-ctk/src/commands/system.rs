@@ -3,10 +3,10 @@
 pub(super) mod links;
 pub(super) mod nodes;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
+use libnvc::host::majors::{self, GPU_DRIVERS, major};
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 
@@ -21,34 +21,24 @@ const CONTROL: [(&str, &str, u64); 4] = [
     ("nvidia-uvm-tools", "nvidia-uvm", 1),
 ];
 
-/// Major numbers of character devices by name.
-struct Majors(HashMap<String, u64>);
+/// Major numbers of character devices: the text of /proc/devices.
+struct Majors(Vec<u8>);
 
 impl Majors {
     fn read() -> Result<Self> {
-        let text = std::fs::read_to_string("/proc/devices")
-            .map_err(|error| system("open failed", Path::new("/proc/devices"), &error))?;
-        Ok(Self::parse(&text))
+        let text = std::fs::read(majors::PATH);
+        text.map(Self)
+            .map_err(|error| system("open failed", Path::new(majors::PATH), &error))
     }
 
-    fn parse(text: &str) -> Self {
-        let characters = text.lines().take_while(|line| !line.starts_with("Block"));
-        let pairs = characters.filter_map(|line| {
-            let (major, name) = line.trim().split_once(' ')?;
-            Some((name.trim().to_string(), major.parse().ok()?))
-        });
-        Self(pairs.collect())
-    }
-
-    /// Drivers before 2023 registered as nvidia-frontend.
     fn get(&self, name: &str) -> Result<u64> {
-        let old = (name == "nvidia").then_some("nvidia-frontend");
-        let found = [Some(name), old]
-            .into_iter()
-            .flatten()
-            .find_map(|name| self.0.get(name));
-        found.copied().ok_or_else(|| {
-            let text = format!("no {name} in /proc/devices");
+        let names = match name {
+            "nvidia" => &GPU_DRIVERS[..],
+            _ => &[name],
+        };
+        let found = names.iter().find_map(|name| major(&self.0, name));
+        found.map(u64::from).ok_or_else(|| {
+            let text = format!("no {name} in {}", majors::PATH);
             Error::new(ErrorKind::NotFound, text)
                 .hint("the kernel module is not loaded; try --load-kernel-modules")
         })
@@ -90,7 +80,7 @@ mod tests {
     #[test]
     fn majors_are_those_of_character_devices() {
         let text = "Character devices:\n  1 mem\n195 nvidia-frontend\n510 nvidia-uvm\n\nBlock devices:\n  8 nvidia\n";
-        let majors = Majors::parse(text);
+        let majors = Majors(text.into());
         assert_eq!(majors.get("nvidia").ok(), Some(195));
         assert_eq!(majors.get("nvidia-uvm").ok(), Some(510));
         assert!(majors.get("nvidia-caps").is_err());

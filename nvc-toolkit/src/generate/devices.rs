@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use libnvc::host::nvcaps::MigMinors;
-use libnvc::host::{DeviceInfo, DriverRoot, Gpu, Grants, MigDevice, MigGrant, drm, nodes};
+use libnvc::host::{DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
 use libnvc::plan::PartKind;
 use libnvc::render::cdi::NamedDevice;
+use libnvc::survey::{Grants, MigGrant};
 use libnvc::{Error, ErrorKind, HostPath, Result};
 
 use super::driver::written;

@@ -5,11 +5,12 @@ mod jetson;
 use std::path::Path;
 
 use libnvc::host::{
-    DeviceInfo, DriverConfig, DriverInfo, DriverSession, Host, everything, nodes as host_nodes,
+    DeviceInfo, DriverConfig, DriverInfo, DriverSession, everything, nodes as host_nodes,
 };
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Intent, Link, Place, What};
 use libnvc::render::cdi as rendered;
+use libnvc::survey::Host;
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
 use super::driver::{self, nodes, written};

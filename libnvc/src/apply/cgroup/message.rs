@@ -19,9 +19,6 @@ pub(super) fn explain(error: Error) -> Error {
 
 /// Formats the devices' numbers for messages.
 pub(super) fn list(devices: &[DeviceNumber]) -> String {
-    let numbers: Vec<_> = devices
-        .iter()
-        .map(|device| format!("{}:{}", device.major, device.minor))
-        .collect();
+    let numbers: Vec<_> = devices.iter().map(DeviceNumber::to_string).collect();
     numbers.join(", ")
 }

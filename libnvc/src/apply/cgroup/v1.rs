@@ -171,10 +171,8 @@ fn write(file: &mut File, line: &str, file_name: &str, name: &Path) -> Result<()
 
 fn failure(operation: &str, file: &str, name: &Path, errno: Errno) -> Error {
     let path = name.join(file);
-    explain(Error::system(
-        format!("{operation} {}", path.display()),
-        errno,
-    ))
+    let operation = format!("{operation} {}", path.display());
+    explain(Error::system(operation, errno))
 }
 
 #[cfg(test)]

@@ -326,6 +326,7 @@ impl AttachMode {
 }
 
 /// Exposes the fallback for old kernels, which cannot replace one of several programs, to tests on newer kernels.
+#[cfg(any(test, feature = "testing"))]
 pub fn exchange_one_after_the_other(
     cgroup: BorrowedFd<'_>,
     from: BorrowedFd<'_>,

@@ -27,7 +27,7 @@ use crate::ldcache::configured::Time;
 use crate::ldcache::judge::{self, Cache, Loader, Version};
 use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
-use crate::ldcache::merge::{self, Fate, Found, Searched};
+use crate::ldcache::merge::{self, Fate, FoundLibrary, Searched};
 use crate::path::ContainerPath;
 
 mod links;
@@ -92,7 +92,7 @@ pub(in crate::apply) fn update(
         }
         let found = libraries
             .iter()
-            .map(|library| Found::new(&library.soname, library.flags));
+            .map(|library| FoundLibrary::new(&library.soname, library.flags));
         searched.push(Searched {
             path: directory.path.as_path().as_os_str().as_bytes().to_vec(),
             found: found.collect(),
@@ -195,15 +195,7 @@ fn update_cache(
 ) -> Result<()> {
     let place = Path::new("/etc/ld.so.cache");
     let failed = |operation| move |errno| failure(operation, place, errno);
-    let etc = image
-        .root
-        .resolve_directory(Path::new("/etc"))
-        .map_err(failed("open failed"))?;
-    let reach = authority
-        .reach(etc.as_fd())
-        .map_err(failed("open failed"))?;
-    let kept = SavedFile::take(etc, reach, "ld.so.cache", image.descriptors);
-    let kept = kept.map_err(failed("saving failed"))?;
+    let kept = save(image, authority, "ld.so.cache")?;
     let now = kept.file().ok_or(match kept.is_missing() {
         true => Errno::ENOENT,
         false => Errno::EINVAL,
@@ -238,6 +230,18 @@ fn update_cache(
     log::info!("writing {} with {} libraries", place.display(), lines.len());
     let mode = Mode::from_bits_truncate(0o644);
     replace::replace(kept, authority, &bytes, mode, place, journal)
+}
+
+/// Saves a file of the image's /etc, which is going to be replaced.
+fn save(image: Image<'_>, authority: &Authority, name: &'static str) -> Result<SavedFile> {
+    let directory = Path::new("/etc");
+    let failed = |operation| move |errno| failure(operation, &directory.join(name), errno);
+    let etc = image.root.resolve_directory(directory);
+    let etc = etc.map_err(failed("open failed"))?;
+    let reach = authority.reach(etc.as_fd());
+    let reach = reach.map_err(failed("open failed"))?;
+    let kept = SavedFile::take(etc, reach, name, image.descriptors);
+    kept.map_err(failed("saving failed"))
 }
 
 /// Decides what happens to the entries of a directory that the cache lists.

@@ -7,14 +7,14 @@ use nix::errno::Errno;
 
 use super::watch::Ended;
 use crate::error::{Error, ErrorKind};
-use crate::sys::sandbox::{Failure, Step};
+use crate::sys::sandbox::{SandboxFailure, Step};
 
 /// Describes a failure before the program was executed.
-pub(super) fn sandbox(failure: Failure, path: &Path, from_image: bool) -> Error {
-    let Failure { step, errno } = failure;
+pub(super) fn sandbox(failure: SandboxFailure, path: &Path, from_image: bool) -> Error {
+    let SandboxFailure { step, errno } = failure;
     let error = match step {
-        Step::Execute => Error::file("ldconfig's sandbox: execution failed", path, errno),
-        _ => Error::system(format!("ldconfig's sandbox: {}", words(step)), errno),
+        Step::Execute => Error::file("execution failed", path, errno).context("ldconfig's sandbox"),
+        _ => Error::system(words(step), errno).context("ldconfig's sandbox"),
     };
     let error = error.with_kind(ErrorKind::LdCache);
     let hint = match (step, errno) {
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_sandbox_that_cannot_be_built_says_where() {
         let path = Path::new("/sbin/ldconfig");
-        let failure = |step, errno| Failure { step, errno };
+        let failure = |step, errno| SandboxFailure { step, errno };
         let error = sandbox(failure(Step::Private, Errno::EPERM), path, false);
         assert_eq!(
             error.message(),

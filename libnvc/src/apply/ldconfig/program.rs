@@ -19,10 +19,10 @@ use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, openat, readlink};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod};
 
-use super::run::above_streams;
 use crate::error::{Error, ErrorKind, Result, errno_of, errno_text};
 use crate::inroot;
 use crate::read_file;
+use crate::sys::descriptors::above_streams;
 use crate::sys::mount::{self, MountAttributes};
 
 /// A program that cannot be changed.
@@ -110,8 +110,8 @@ pub(super) fn real(path: &Path) -> PathBuf {
 }
 
 pub(super) fn not_a_file(path: &Path) -> Error {
-    let text = format!("open failed: {}", path.display());
-    Error::new(ErrorKind::LdCache, text).because("not a regular file")
+    let error = Error::new(ErrorKind::LdCache, "open failed").of(path.display());
+    error.because("not a regular file")
 }
 
 fn script(path: &Path) -> Error {
@@ -119,8 +119,9 @@ fn script(path: &Path) -> Error {
 }
 
 fn refused(path: &Path, is: &str, wanted: &str) -> Error {
-    let text = format!("ldconfig cannot run confined: {} {is}", path.display());
-    Error::new(ErrorKind::LdCache, text).hint(format!("let --ldconfig=@PATH name {wanted}"))
+    let error = Error::new(ErrorKind::LdCache, "ldconfig cannot run confined");
+    let error = error.of(format_args!("{} {is}", path.display()));
+    error.hint(format!("let --ldconfig=@PATH name {wanted}"))
 }
 
 fn open(path: &Path) -> Result<(File, Kind)> {

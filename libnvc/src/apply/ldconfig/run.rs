@@ -25,7 +25,8 @@ use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::sys::capabilities::shield;
-use crate::sys::sandbox::{self, Failure, Process, Sandbox};
+use crate::sys::descriptors::above_streams;
+use crate::sys::sandbox::{self, Process, Sandbox, SandboxFailure};
 
 /// Default wall-clock limit of ldconfig; its CPU time is limited to ten seconds.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -94,6 +95,40 @@ impl Program {
             }
         })
     }
+
+    /// Opens the file to execute; returns None, after logging it, if the image does not have the program.
+    fn executable(&self, rootfs: BorrowedFd<'_>) -> Result<Option<Executable<'_>>> {
+        let path = match self {
+            Self::Host(sealed) => return Ok(Some(Executable::Host(sealed))),
+            Self::Image(path) => path,
+        };
+        let Some((file, path)) = image_program(rootfs, path)? else {
+            // As in upstream: many images have none, and then nothing in them reads the cache.
+            log::info!("not updating the ld.so.cache: the image has no {path}");
+            return Ok(None);
+        };
+        log::warn!(
+            "running the image's own {}; with @ before the path it would be the host's",
+            path.display()
+        );
+        Ok(Some(Executable::Image(file, path)))
+    }
+}
+
+/// The file to execute.
+enum Executable<'p> {
+    Host(&'p program::Sealed),
+    Image(OwnedFd, PathBuf),
+}
+
+impl Executable<'_> {
+    /// Returns the file and its path.
+    fn parts(&self) -> (BorrowedFd<'_>, &Path) {
+        match self {
+            Self::Host(sealed) => (sealed.file.as_fd(), &sealed.path),
+            Self::Image(file, path) => (file.as_fd(), path),
+        }
+    }
 }
 
 impl Prepared {
@@ -125,6 +160,7 @@ impl Prepared {
     }
 
     /// Changes the program's time limit.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -171,24 +207,11 @@ impl Prepared {
         rootfs: BorrowedFd<'_>,
         bounds: Bounds<'_>,
     ) -> Result<Option<Running>> {
-        let from_image = matches!(self.program, Program::Image(_));
-        let image_file;
-        let (program, path) = match &self.program {
-            Program::Host(sealed) => (sealed.file.as_fd(), sealed.path.as_path()),
-            Program::Image(path) => {
-                let Some((file, path)) = image_program(rootfs, path)? else {
-                    // As in upstream: many images have none, and then nothing in them reads the cache.
-                    log::info!("not updating the ld.so.cache: the image has no {path}");
-                    return Ok(None);
-                };
-                log::warn!(
-                    "running the image's own {}; with @ before the path it would be the host's",
-                    path.display()
-                );
-                image_file = (file, path);
-                (image_file.0.as_fd(), image_file.1.as_path())
-            }
+        let Some(executable) = self.program.executable(rootfs)? else {
+            return Ok(None);
         };
+        let (program, path) = executable.parts();
+        let from_image = matches!(executable, Executable::Image(..));
         let mut arguments = vec![text(path)?];
         arguments.extend(options(rootfs)?.iter().map(|&option| option.to_owned()));
         arguments.extend_from_slice(&self.directories);
@@ -197,15 +220,10 @@ impl Prepared {
         let input = nothing().map_err(cannot_start)?;
         let (output, output_end) = pipe().map_err(cannot_start)?;
         let (report, report_end) = pipe().map_err(cannot_start)?;
-        let moved_root;
-        let rootfs = if is_stream(rootfs) {
-            moved_root = rootfs
-                .try_clone_to_owned()
-                .map_err(|e| cannot_start(errno_of(&e)))?;
-            moved_root.as_fd()
-        } else {
-            rootfs
-        };
+        let moved_root = is_stream(rootfs).then(|| rootfs.try_clone_to_owned());
+        let moved_root = moved_root.transpose();
+        let moved_root = moved_root.map_err(|e| cannot_start(errno_of(&e)))?;
+        let rootfs = moved_root.as_ref().map_or(rootfs, AsFd::as_fd);
         let process = sandbox::spawn(&Sandbox {
             rootfs,
             program,
@@ -319,15 +337,15 @@ fn options(rootfs: BorrowedFd<'_>) -> Result<&'static [&'static CStr]> {
 }
 
 /// Reads the child's report of a failure before exec; None if the program was executed.
-fn read_failure(report: &OwnedFd) -> Option<Failure> {
+fn read_failure(report: &OwnedFd) -> Option<SandboxFailure> {
     // The child has closed its write end; another thread's child may hold a copy, which must not block this.
     if !watch::is_readable(report.as_fd()) {
         return None;
     }
-    let mut bytes = [0; Failure::SIZE];
+    let mut bytes = [0; SandboxFailure::SIZE];
     // Written by one call, so it is complete or missing.
     let length = read(report, &mut bytes).ok()?;
-    Failure::from_bytes(bytes.get(..length)?)
+    SandboxFailure::from_bytes(bytes.get(..length)?)
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
@@ -343,16 +361,6 @@ fn nothing() -> Result<OwnedFd, Errno> {
 
 fn is_stream(fd: BorrowedFd<'_>) -> bool {
     fd.as_raw_fd() <= 2
-}
-
-/// Returns a duplicate that setting up the standard streams does not overwrite: the caller may have closed its own.
-pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
-    if is_stream(fd.as_fd()) {
-        // The standard library never duplicates to a number below 3.
-        fd.try_clone().map_err(|e| errno_of(&e))
-    } else {
-        Ok(fd)
-    }
 }
 
 fn text(path: &Path) -> Result<CString> {

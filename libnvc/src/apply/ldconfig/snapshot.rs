@@ -95,27 +95,13 @@ impl Snapshot {
         directories: &[ContainerPath],
         authority: &Authority,
     ) -> Result<Self> {
-        let descriptors = descriptors.as_fd();
         let root = copy_of_root(rootfs.as_fd())?;
-        let keep = |directory: &str, name: &'static str| {
-            let path = Path::new(directory);
-            match root.resolve_directory(path) {
-                // ldconfig cannot create the file either.
-                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
-                Err(errno) => Err(errno),
-                Ok(parent) => {
-                    let reach = authority.reach_of_ldconfig(parent.as_fd());
-                    reach.and_then(|reach| {
-                        SavedFile::take(parent, reach, name, descriptors).map(Some)
-                    })
-                }
-            }
-            .map_err(|errno| match errno {
-                Errno::EAGAIN => would_wait(&path.join(name), LEASE),
-                errno => failed("saving", &path.join(name), errno),
-            })
+        let files = Files {
+            root: &root,
+            authority,
+            descriptors: descriptors.as_fd(),
         };
-        let cache = keep("/etc", "ld.so.cache")?;
+        let cache = files.save("/etc", "ld.so.cache")?;
         if let Some(cache) = cache
             .as_ref()
             .filter(|cache| cache.reach() == Reach::Nothing)
@@ -124,33 +110,12 @@ impl Snapshot {
             let error = authority.refusal("file creation failed", place, cache.parent().as_fd());
             return Err(error.with_kind(ErrorKind::LdCache));
         }
-        let notes = keep("/var/cache/ldconfig", NOTES)?;
-        let waits = |kept: &Option<SavedFile>, why: fn(&SavedFile) -> bool, path: &str| match kept {
-            Some(kept) if why(kept) => Err(would_wait(Path::new(path), FIFO)),
-            _ => Ok(()),
+        let notes = files.save("/var/cache/ldconfig", NOTES)?;
+        check_obstacles(cache.as_ref(), notes.as_ref())?;
+        let can_come_back = |saved: &Option<SavedFile>| {
+            let saved = saved.as_ref();
+            saved.is_none_or(SavedFile::can_come_back)
         };
-        for (kept, path) in [
-            (&cache, "/etc/ld.so.cache"),
-            (&notes, "/var/cache/ldconfig/aux-cache"),
-        ] {
-            if let Some(name) = kept.as_ref().and_then(SavedFile::too_large) {
-                let path = Path::new(path).with_file_name(name);
-                return Err(too_large(&path));
-            }
-        }
-        waits(
-            &cache,
-            SavedFile::is_obstructed_by_fifo,
-            "/etc/ld.so.cache~",
-        )?;
-        waits(&notes, SavedFile::is_fifo, "/var/cache/ldconfig/aux-cache")?;
-        waits(
-            &notes,
-            SavedFile::is_obstructed_by_fifo,
-            "/var/cache/ldconfig/aux-cache~",
-        )?;
-        let can_come_back =
-            |kept: &Option<SavedFile>| kept.as_ref().is_none_or(SavedFile::can_come_back);
         let is_complete = can_come_back(&cache) && can_come_back(&notes);
         let mut snapshot = Self {
             notes_parent: notes_parent(&root, authority)?,
@@ -160,7 +125,7 @@ impl Snapshot {
             directories: Vec::new(),
             is_complete,
         };
-        snapshot.take_links(directories, descriptors, authority)?;
+        snapshot.take_links(directories, descriptors.as_fd(), authority)?;
         Ok(snapshot)
     }
 
@@ -253,40 +218,8 @@ impl Snapshot {
             return Ok(());
         }
         let fd = inroot::open_to_list(found)?;
-        let mut links = BTreeMap::new();
-        let mut below = Vec::new();
-        let most = MOST_DIRECTORIES.saturating_sub(self.directories.len());
-        // Counted while listing: the listing stops at the limit.
-        let mut names = budget.names;
-        let mut enough = false;
-        directory::list(fd.as_fd(), &mut names, |entry| match entry.kind {
-            _ if enough => {}
-            libc::DT_DIR if has_libraries(path, entry.name) => {
-                enough |= below.len() > most;
-                below.push(entry.name.to_owned());
-            }
-            // Some filesystems do not report types: readlinkat finds out.
-            libc::DT_LNK | libc::DT_UNKNOWN if library::is_name(entry.name.as_bytes()) => {
-                enough |= budget.take_link(entry.name).is_none();
-                links.insert(entry.name.to_owned(), OsString::new());
-            }
-            _ => {}
-        })?;
-        budget.names = names;
-        if enough {
-            return Err(Errno::ENOBUFS);
-        }
-        links.retain(|name, target| match readlinkat(&fd, name.as_os_str()) {
-            Ok(text) => {
-                enough |= budget.take_bytes(&text).is_none();
-                *target = if enough { OsString::new() } else { text };
-                true
-            }
-            Err(_) => false,
-        });
-        if enough {
-            return Err(Errno::ENOBUFS);
-        }
+        let room = MOST_DIRECTORIES.saturating_sub(self.directories.len());
+        let (links, below) = links_and_directories(path, &fd, room, budget)?;
         self.directories.push(Directory {
             path: path.to_owned(),
             fd,
@@ -448,16 +381,120 @@ impl Budget {
     }
 }
 
+/// Symlinks of a directory with their targets, and its subdirectories that ldconfig searches too.
+type Listing = (BTreeMap<OsString, OsString>, Vec<OsString>);
+
+/// Reads a directory's links; `ENOBUFS` if there are too many, or more than `room` directories.
+fn links_and_directories(
+    path: &Path,
+    fd: &OwnedFd,
+    room: usize,
+    budget: &mut Budget,
+) -> Result<Listing, Errno> {
+    let mut links = BTreeMap::new();
+    let mut below = Vec::new();
+    // Counted while listing: the listing stops at the limit.
+    let mut names = budget.names;
+    let mut enough = false;
+    directory::list(fd.as_fd(), &mut names, |entry| match entry.kind {
+        _ if enough => {}
+        libc::DT_DIR if has_libraries(path, entry.name) => {
+            enough |= below.len() > room;
+            below.push(entry.name.to_owned());
+        }
+        // Some filesystems do not report types: readlinkat finds out.
+        libc::DT_LNK | libc::DT_UNKNOWN if library::is_name(entry.name.as_bytes()) => {
+            enough |= budget.take_link(entry.name).is_none();
+            links.insert(entry.name.to_owned(), OsString::new());
+        }
+        _ => {}
+    })?;
+    budget.names = names;
+    if enough {
+        return Err(Errno::ENOBUFS);
+    }
+    links.retain(|name, target| match readlinkat(fd, name.as_os_str()) {
+        Ok(text) => {
+            enough |= budget.take_bytes(&text).is_none();
+            *target = if enough { OsString::new() } else { text };
+            true
+        }
+        Err(_) => false,
+    });
+    match enough {
+        true => Err(Errno::ENOBUFS),
+        false => Ok((links, below)),
+    }
+}
+
+/// Saves files of a root.
+struct Files<'a> {
+    root: &'a RootDir,
+    authority: &'a Authority,
+    /// This thread's `/proc/thread-self/fd`.
+    descriptors: BorrowedFd<'a>,
+}
+
+impl Files<'_> {
+    /// Saves a file that ldconfig may replace; None if its directory is missing, so that ldconfig cannot create it.
+    fn save(&self, directory: &str, name: &'static str) -> Result<Option<SavedFile>> {
+        let path = Path::new(directory);
+        match self.root.resolve_directory(path) {
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+            Err(errno) => Err(errno),
+            Ok(parent) => {
+                let reach = self.authority.reach_of_ldconfig(parent.as_fd());
+                reach.and_then(|reach| {
+                    SavedFile::take(parent, reach, name, self.descriptors).map(Some)
+                })
+            }
+        }
+        .map_err(|errno| match errno {
+            Errno::EAGAIN => would_wait(&path.join(name), LEASE),
+            errno => failed("saving", &path.join(name), errno),
+        })
+    }
+}
+
+/// Checks that ldconfig's files can be restored in bounded time, and that it would not block on one.
+fn check_obstacles(cache: Option<&SavedFile>, notes: Option<&SavedFile>) -> Result<()> {
+    let cache = cache.map(|saved| (saved, Path::new("/etc/ld.so.cache")));
+    let notes = notes.map(|saved| (saved, Path::new("/var/cache/ldconfig/aux-cache")));
+    for (saved, path) in cache.into_iter().chain(notes) {
+        if let Some(name) = saved.too_large() {
+            return Err(too_large(&path.with_file_name(name)));
+        }
+    }
+    let temporary = |path: &Path| {
+        let mut name = path.as_os_str().to_owned();
+        name.push("~");
+        PathBuf::from(name)
+    };
+    if let Some((saved, path)) = cache
+        && saved.is_obstructed_by_fifo()
+    {
+        return Err(would_wait(&temporary(path), FIFO));
+    }
+    if let Some((saved, path)) = notes {
+        if saved.is_fifo() {
+            return Err(would_wait(path, FIFO));
+        }
+        if saved.is_obstructed_by_fifo() {
+            return Err(would_wait(&temporary(path), FIFO));
+        }
+    }
+    Ok(())
+}
+
 /// Describes a fifo, or another file on which ldconfig would block.
 fn would_wait(path: &Path, why: &str) -> Error {
-    let text = format!("ldconfig would block: {}", path.display());
-    Error::new(ErrorKind::LdCache, text).because(why)
+    let error = Error::new(ErrorKind::LdCache, "ldconfig would block");
+    error.of(path.display()).because(why)
 }
 
 /// Describes a file that cannot be restored in bounded time.
 fn too_large(path: &Path) -> Error {
-    let text = format!("saving failed: {}", path.display());
-    let error = Error::new(ErrorKind::LdCache, text);
+    let error = Error::new(ErrorKind::LdCache, "saving failed").of(path.display());
     let error = error.because(format!("it has more than {} bytes", saved_file::LARGEST));
     error.hint("it is no loader cache: remove it from the image")
 }

@@ -11,12 +11,12 @@ use nix::mount::MsFlags;
 use nix::sys::stat::Mode;
 
 use crate::apply::journal::Journal;
-use crate::apply::mount::legacy;
+use crate::apply::mount::by_name;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::Target;
-use crate::apply::opened;
 use crate::error::{Error, Result};
 use crate::inroot;
+use crate::mount_id::{mount_id_by, open_sibling};
 use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
@@ -128,7 +128,7 @@ impl<'a> Attacher<'a> {
         let nothing = MountAttributes::empty();
         match mount::set_attributes(root, nothing, nothing, Some(libc::MS_SLAVE)) {
             Err(Errno::ENOSYS) => {
-                legacy::set_propagation(root, MsFlags::MS_SLAVE, self.descriptors)
+                by_name::set_propagation(root, MsFlags::MS_SLAVE, self.descriptors)
             }
             done => done,
         }
@@ -187,18 +187,12 @@ impl<'a> Attacher<'a> {
 
     /// Returns the id of the mount that a descriptor is on.
     pub(in crate::apply) fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
-        opened::mount_id(fd, self.descriptors.as_fd())
+        mount_id_by(fd, self.descriptors.as_fd())
     }
 
     /// Reads a file beside this thread's `fd` directory in /proc.
     fn read_sibling(&self, name: &str) -> Result<String, Errno> {
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let fd = openat(
-            self.descriptors,
-            format!("../{name}").as_str(),
-            flags,
-            Mode::empty(),
-        )?;
+        let fd = open_sibling(self.descriptors.as_fd(), name)?;
         let bytes = read_file::read(File::from(fd), u64::MAX)?;
         // Mount points can be any bytes; only ids and options matter here.
         Ok(String::from_utf8_lossy(&bytes).into_owned())

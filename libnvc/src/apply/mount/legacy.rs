@@ -1,12 +1,11 @@
 //! Binds by name on kernels and in sandboxes without detached mounts (before Linux 5.12).
 //!
-//! mount(2) only takes names. These are our own descriptors' names, relative to a /proc/thread-self/fd that was opened
-//! before entering the container, so the image cannot influence them. But between the bind and the remount the mount is
+//! mount(2) only takes names ([`by_name`](super::by_name)). Between the bind and the remount the mount is
 //! writable, and the source must be reopened in the container's namespace, which works only while the host's
 //! filesystems are visible there (docs/kernel-features.md). The new mount itself can only be reached by its name in the
 //! image, so that name's target is checked before it is used ([`proof`]).
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -16,6 +15,7 @@ use nix::unistd::fchdir;
 
 use crate::apply::journal::Journal;
 use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::by_name;
 use crate::apply::mount::source::{Location, ReadySource, locked};
 use crate::apply::mount::target::{Target, Tree};
 use crate::error::{Error, Result};
@@ -42,14 +42,17 @@ pub(in crate::apply) fn bind(
     let again = open_again(source, driver_root, tree)?;
     fchdir(attacher.descriptors).map_err(failed)?;
     let before = Before::new(attacher).map_err(failed)?;
-    bind_by_name(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
+    by_name::bind(again.as_fd(), target.fd.as_fd()).map_err(failed)?;
     let is_source =
         |found: BorrowedFd<'_>| Ok(inroot::identity(&inroot::stat(found)?) == source.identity);
     let mounted = before.find(target, place, is_source)?;
     let result = restrict(mounted.as_fd(), source.attributes, source.must_clear);
     if let Err(errno) = result {
         let hindered = has(mounted.as_fd()).intersects(source.must_clear);
-        let undone = umount2(name(mounted.as_fd()).as_str(), MntFlags::MNT_DETACH);
+        let undone = umount2(
+            by_name::name(mounted.as_fd()).as_str(),
+            MntFlags::MNT_DETACH,
+        );
         let undone = undone.map_err(|errno| Error::file("unmounting failed", place, errno));
         let error = failed(errno).with_cleanup(undone.err());
         return Err(if errno == Errno::EPERM && hindered {
@@ -76,7 +79,7 @@ pub(in crate::apply) fn tmpfs(
     let data = format!("mode={mode:o}");
     mount(
         Some("tmpfs"),
-        name(target.fd.as_fd()).as_str(),
+        by_name::name(target.fd.as_fd()).as_str(),
         Some("tmpfs"),
         flags(attributes),
         Some(data.as_str()),
@@ -85,17 +88,6 @@ pub(in crate::apply) fn tmpfs(
     before.find(target, place, |found| {
         Ok(fstatfs(found)?.filesystem_type() == TMPFS_MAGIC)
     })
-}
-
-/// Changes the propagation of the mount whose root a descriptor refers to.
-pub(in crate::apply) fn set_propagation(
-    root: BorrowedFd<'_>,
-    propagation: MsFlags,
-    descriptors: &OwnedFd,
-) -> Result<(), Errno> {
-    let none = None::<&str>;
-    fchdir(descriptors)?;
-    mount(none, name(root).as_str(), none, propagation, none)
 }
 
 /// Opens a source in the container's namespace and checks that it is the one that was checked before.
@@ -118,17 +110,6 @@ fn open_again(source: &ReadySource, root: &DriverRoot, tree: &Tree<'_>) -> Resul
     }
 }
 
-fn bind_by_name(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(), Errno> {
-    let none = None::<&str>;
-    mount(
-        Some(name(source).as_str()),
-        name(target).as_str(),
-        none,
-        MsFlags::MS_BIND,
-        none,
-    )
-}
-
 /// Sets and clears attributes. The others stay: a remount replaces all of them, and in a user namespace those inherited
 /// from the source's mount may not be cleared.
 fn restrict(
@@ -137,7 +118,7 @@ fn restrict(
     clear: MountAttributes,
 ) -> Result<(), Errno> {
     let none = None::<&str>;
-    let name = name(mounted);
+    let name = by_name::name(mounted);
     let attributes = set | has(mounted).difference(clear);
     mount(
         none,
@@ -166,8 +147,4 @@ fn flags(attributes: MountAttributes) -> MsFlags {
         .filter(|(attribute, _)| attributes.contains(*attribute))
         .map(|(_, flag)| flag)
         .collect()
-}
-
-fn name(fd: BorrowedFd<'_>) -> String {
-    fd.as_raw_fd().to_string()
 }

@@ -216,10 +216,8 @@ impl Expected {
                 if kind == SFlag::S_IFCHR && DeviceNumber::from_rdev(stat.st_rdev) == number {
                     return Ok(());
                 }
-                let error = Error::new(
-                    ErrorKind::Malformed,
-                    format!("invalid device node: {}", name.display()),
-                );
+                let error = Error::new(ErrorKind::Malformed, "invalid device node");
+                let error = error.of(name.display());
                 Err(error.hint(format!("it should be the character device {number}: remove it and load the driver again")))
             }
             Self::Kind(BindKind::File) if kind != SFlag::S_IFREG => {

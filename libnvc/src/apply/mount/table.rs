@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// A line of a mount table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::apply) struct Line<'a> {
+pub(in crate::apply) struct MountEntry<'a> {
     id: u64,
     device: (u64, u64),
     /// The directory of the filesystem that is mounted.
@@ -16,7 +16,7 @@ pub(in crate::apply) struct Line<'a> {
     pub(in crate::apply) kind: &'a [u8],
 }
 
-impl<'a> Line<'a> {
+impl<'a> MountEntry<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = number(fields.next()?)?;
@@ -41,18 +41,20 @@ impl<'a> Line<'a> {
     }
 }
 
-fn lines(table: &[u8]) -> impl Iterator<Item = Line<'_>> {
-    table.split(|byte| *byte == b'\n').filter_map(Line::parse)
+fn lines(table: &[u8]) -> impl Iterator<Item = MountEntry<'_>> {
+    table
+        .split(|byte| *byte == b'\n')
+        .filter_map(MountEntry::parse)
 }
 
 /// Returns the line of a mount.
-pub(in crate::apply) fn find(table: &[u8], id: u64) -> Option<Line<'_>> {
+pub(in crate::apply) fn find(table: &[u8], id: u64) -> Option<MountEntry<'_>> {
     lines(table).find(|line| line.id == id)
 }
 
 /// Returns true if a filesystem is mounted anywhere except at or below a directory.
 pub(in crate::apply) fn shows(table: &[u8], device: (u64, u64), outside: Option<&Path>) -> bool {
-    let is_below = |line: &Line<'_>| {
+    let is_below = |line: &MountEntry<'_>| {
         outside.is_some_and(|outside| {
             let point = line.point();
             Path::new(std::ffi::OsStr::from_bytes(&point)).starts_with(outside)

@@ -325,41 +325,32 @@ impl<'a> Tree<'a> {
     /// Walks a path from the root; creates missing components.
     fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
         let top = self.root.resolve_directory(Path::new("/"))?;
-        let mut stack = vec![Rc::new(OpenDirectory::from(top))];
-        let mut pending = components(path);
-        let mut links = 0;
-        while let Some(name) = pending.pop() {
-            let Some(current) = stack.last().map(Rc::clone) else {
+        let mut walk = Walk {
+            stack: vec![Rc::new(OpenDirectory::from(top))],
+            pending: components(path),
+            links: 0,
+        };
+        while let Some(name) = walk.pending.pop() {
+            let Some(directory) = walk.stack.last().map(Rc::clone) else {
                 return Err(Errno::ENOENT);
             };
             if name == ".." {
-                if stack.len() > 1 {
-                    stack.pop();
-                }
+                walk.leave();
                 continue;
             }
-            let fd = match open_child(current.as_fd(), &name) {
-                Ok(fd) => fd,
+            let (fd, found) = match open_child(directory.as_fd(), &name) {
+                Ok(fd) => {
+                    let stat = inroot::stat(fd.as_fd())?;
+                    (fd, Some(stat))
+                }
                 Err(Errno::ENOENT) => {
-                    let is_last = pending.is_empty();
+                    let is_last = walk.pending.is_empty();
                     let wanted = if is_last { leaf } else { Leaf::Parent };
-                    match self.make(&current, &name, wanted, journal) {
-                        Ok(fd) if is_last => {
-                            return Ok(Target {
-                                fd,
-                                directory: current,
-                                name,
-                                found: None,
-                            });
-                        }
-                        Ok(fd) => {
-                            stack.push(Rc::new(fd.into()));
-                            continue;
-                        }
+                    match self.make(&directory, &name, wanted, journal) {
+                        Ok(fd) => (fd, None),
                         // Another process has just created it: look again, but not forever.
-                        Err(Errno::EEXIST) if links < MOST_LINKS => {
-                            links += 1;
-                            pending.push(name);
+                        Err(Errno::EEXIST) => {
+                            walk.again(name)?;
                             continue;
                         }
                         Err(errno) => return Err(errno),
@@ -367,47 +358,21 @@ impl<'a> Tree<'a> {
                 }
                 Err(errno) => return Err(errno),
             };
-            let stat = inroot::stat(fd.as_fd())?;
-            match kind(&stat) {
-                SFlag::S_IFLNK => {
-                    links += 1;
-                    if links > MOST_LINKS {
-                        return Err(Errno::ELOOP);
-                    }
-                    // A magic link's text names a path in another process's view; the other links (`self`, `mounts`)
-                    // lead to our own process's directory, and a mount there vanishes with us.
-                    if is_on_procfs(fd.as_fd())? {
-                        return Err(Errno::ELOOP);
-                    }
-                    let text = readlinkat(&fd, "")?;
-                    if Path::new(&text).is_absolute() {
-                        stack.truncate(1);
-                    }
-                    pending.extend(components(Path::new(&text)));
-                }
-                _ if pending.is_empty() => {
+            match found.as_ref().map(kind) {
+                Some(SFlag::S_IFLNK) => walk.follow(&fd)?,
+                _ if walk.pending.is_empty() => {
                     return Ok(Target {
                         fd,
-                        directory: current,
+                        directory,
                         name,
-                        found: Some(stat),
+                        found,
                     });
                 }
-                SFlag::S_IFDIR => stack.push(Rc::new(fd.into())),
-                _ => return Err(Errno::ENOTDIR),
+                None | Some(SFlag::S_IFDIR) => walk.stack.push(Rc::new(fd.into())),
+                Some(_) => return Err(Errno::ENOTDIR),
             }
         }
-        // The path ended in `..`, or was the root itself.
-        let last = stack.pop().ok_or(Errno::ENOENT)?;
-        let fd = last.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|_| Errno::EMFILE)?;
-        let stat = inroot::stat(fd.as_fd())?;
-        Ok(Target {
-            fd,
-            directory: last,
-            name: ".".into(),
-            found: Some(stat),
-        })
+        walk.end()
     }
 
     fn path_error(&self, path: &ContainerPath, errno: Errno) -> Error {
@@ -417,6 +382,68 @@ impl<'a> Tree<'a> {
             format!("{}/{path}", self.rootfs.display()),
             errno,
         )
+    }
+}
+
+/// A walk from the root, component by component.
+struct Walk {
+    /// The directories from the root to the current one.
+    stack: Vec<Rc<OpenDirectory>>,
+    /// The components still to walk, the next one last.
+    pending: Vec<OsString>,
+    /// Number of links followed, and of lost races.
+    links: usize,
+}
+
+impl Walk {
+    /// Goes to the parent directory; the root is its own.
+    fn leave(&mut self) {
+        if self.stack.len() > 1 {
+            self.stack.pop();
+        }
+    }
+
+    /// Repeats a component.
+    fn again(&mut self, name: OsString) -> Result<(), Errno> {
+        if self.links >= MOST_LINKS {
+            return Err(Errno::EEXIST);
+        }
+        self.links += 1;
+        self.pending.push(name);
+        Ok(())
+    }
+
+    /// Continues at the target of a link.
+    fn follow(&mut self, link: &OwnedFd) -> Result<(), Errno> {
+        self.links += 1;
+        if self.links > MOST_LINKS {
+            return Err(Errno::ELOOP);
+        }
+        // A magic link's text names a path in another process's view; the other links (`self`, `mounts`) lead to our
+        // own process's directory, and a mount there vanishes with us.
+        if is_on_procfs(link.as_fd())? {
+            return Err(Errno::ELOOP);
+        }
+        let text = readlinkat(link, "")?;
+        if Path::new(&text).is_absolute() {
+            self.stack.truncate(1);
+        }
+        self.pending.extend(components(Path::new(&text)));
+        Ok(())
+    }
+
+    /// Returns the current directory: the path ended in `..`, or was the root itself.
+    fn end(mut self) -> Result<Target, Errno> {
+        let last = self.stack.pop().ok_or(Errno::ENOENT)?;
+        let fd = last.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|_| Errno::EMFILE)?;
+        let stat = inroot::stat(fd.as_fd())?;
+        Ok(Target {
+            fd,
+            directory: last,
+            name: ".".into(),
+            found: Some(stat),
+        })
     }
 }
 
@@ -439,8 +466,8 @@ pub(in crate::apply) fn open_child(
 
 /// Describes a mount point that has been renamed or removed since it was found.
 pub(in crate::apply) fn replaced(place: &Path) -> Error {
-    let text = format!("mount operation failed: {}", place.display());
-    Error::new(ErrorKind::NotFound, text).because("its mount point was replaced meanwhile")
+    let error = Error::new(ErrorKind::NotFound, "mount operation failed").of(place.display());
+    error.because("its mount point was replaced meanwhile")
 }
 
 /// Checks that a mount of a leaf's type fits on a target: directories only on directories.

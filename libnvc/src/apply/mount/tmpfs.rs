@@ -178,11 +178,8 @@ fn show_in_profile(
             minors.try_fold(old, |text, minor| profile::with_visible(&text, *minor))
         });
         new.ok_or_else(|| {
-            let text = format!(
-                "invalid application profile: {}",
-                place.join(profile::FILE).display()
-            );
-            Error::new(ErrorKind::Malformed, text)
+            let error = Error::new(ErrorKind::Malformed, "invalid application profile");
+            error.of(place.join(profile::FILE).display())
         })?
     };
     let file = profile_file(content);

@@ -4,7 +4,7 @@
 
 use super::protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
 use crate::sys::nvml::{
-    Device, FUNCTION_NOT_FOUND, Failure, NOT_FOUND, NOT_SUPPORTED, Nvml, Reason,
+    Device, FUNCTION_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlFailure, Reason,
 };
 
 /// Upper bound of the number of GPUs; no machine has more, so a larger number is invalid.
@@ -110,7 +110,7 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
 fn coherent(nvml: &Nvml, gpu: Device) -> Option<bool> {
     match nvml.addressing_mode(gpu) {
         Ok(mode) => Some(mode == ADDRESSES_COHERENTLY),
-        Err(Failure {
+        Err(NvmlFailure {
             reason: Reason::Code(FUNCTION_NOT_FOUND | NOT_SUPPORTED),
             ..
         }) => Some(false),
@@ -124,7 +124,7 @@ pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fa
     let mode = match nvml.mig_mode(gpu) {
         Ok((current, _pending)) => current,
         // An old driver, or a GPU without MIG.
-        Err(Failure {
+        Err(NvmlFailure {
             reason: Reason::Code(FUNCTION_NOT_FOUND | NOT_SUPPORTED),
             ..
         }) => return Ok((false, Vec::new())),
@@ -145,7 +145,7 @@ pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fa
         let device = match nvml.mig_device(gpu, slot) {
             Ok(device) => device,
             // A destroyed MIG device leaves an empty slot; more devices may follow.
-            Err(Failure {
+            Err(NvmlFailure {
                 reason: Reason::Code(NOT_FOUND),
                 ..
             }) => continue,
@@ -160,7 +160,7 @@ pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fa
 }
 
 /// Formats a failure.
-pub(super) fn fault(nvml: &Nvml, failure: Failure) -> Fault {
+pub(super) fn fault(nvml: &Nvml, failure: NvmlFailure) -> Fault {
     let function = failure.function.to_string_lossy().into_owned();
     match failure.reason {
         // The function that returns error texts may be missing from NVML too.

@@ -11,11 +11,22 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{LIBRARY, Wanted};
+use super::LIBRARY;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::capabilities::{Capabilities, SYS_ADMIN, Set, is_ambient, is_bounding, only};
 use crate::sys::nvml::is_loaded;
 use crate::sys::process::is_alone;
+
+/// The root and identity that a query process must be able to change to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Its root.
+    pub(crate) root: &'a Path,
+    /// Its user.
+    pub(crate) uid: u32,
+    /// Its group.
+    pub(crate) gid: u32,
+}
 
 /// How to start a query process.
 #[derive(Debug, PartialEq, Eq)]

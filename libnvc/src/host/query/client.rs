@@ -1,67 +1,18 @@
-//! Starts the query process, and converts its answers, silence or death to values and errors.
+//! Converts a query process's answers, silence or death to values and errors.
 //!
 //! Errors until NVML is initialised have the kind [`ErrorKind::DriverUnavailable`], later ones
 //! [`ErrorKind::DriverFailed`] or [`ErrorKind::TimedOut`]: upstream reports the two phases in different words.
 
 use std::fmt;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::errno::Errno;
-
-use super::choice::{Start, choose};
-use super::conversation::{Conversation, Silence};
-use super::process::{Process, THIS_EXECUTABLE, above_streams, errno, may_copy};
+use super::choice::Wanted;
+use super::conversation::{Conversation, QueryRequest, RPC_FAILED, Silence, garbled};
+use super::process::{QueryProcess, QueryProgram};
 use super::protocol::{GpuFault, GpuReport, Message, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
-
-/// First line of every error about a process that died or sent garbage: upstream's words, which tools look for.
-const RPC_FAILED: &str = "driver rpc error: failed to process request";
-
-/// The program that the process runs. An executed program must first call [`serve_if_asked`](super::serve_if_asked).
-#[derive(Clone, Debug)]
-pub enum QueryProgram {
-    /// The running program, executed again.
-    ThisExecutable,
-    /// Like `ThisExecutable`, but forks if the process has a single thread and no environment variable addresses the
-    /// loader, which takes half the time. For a program's `main` that holds no secrets from NVML yet.
-    ThisProcess,
-    /// An absolute path.
-    Path(PathBuf),
-    /// A library's helper program, or the error of looking for it. If it is missing, or the caller's bounding set would
-    /// leave it without the capabilities that it needs, a fork replaces it, provided the process has one thread.
-    Helper(Result<PathBuf>),
-}
-
-/// The root and identity that a query process must be able to change to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
-    /// Its root.
-    pub(crate) root: &'a Path,
-    /// Its user.
-    pub(crate) uid: u32,
-    /// Its group.
-    pub(crate) gid: u32,
-}
-
-/// The question.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueryRequest {
-    /// Driver root; the query process changes its root unless it is exactly `/`.
-    pub root: PathBuf,
-    /// User that the query process changes to.
-    pub uid: u32,
-    /// Group that it changes to.
-    pub gid: u32,
-    /// NVML's absolute path under WSL2, where minor numbers and MIG do not exist; None elsewhere.
-    pub wsl_library: Option<PathBuf>,
-    /// Time limit of the whole query.
-    pub deadline: Duration,
-}
 
 /// All answers.
 #[derive(Clone, Debug)]
@@ -70,59 +21,6 @@ pub struct QueryReply {
     pub versions: DriverVersions,
     /// The GPUs.
     pub devices: DeviceInfo,
-}
-
-/// A started query process that has not received a request. Dropping it ends the process and reaps it.
-#[derive(Debug)]
-pub struct QueryProcess {
-    // Declared first, so that it is closed before the wait: closing it ends the process.
-    socket: UnixStream,
-    process: Process,
-}
-
-impl QueryProcess {
-    /// Starts the program, which initialises itself while the caller prepares the request.
-    ///
-    /// The process needs SYS_CHROOT (for a driver root other than `/`), SETUID and SETGID after its start: start it
-    /// while the bounding set still has them, or with them as ambient capabilities. It is killed when the *thread* that
-    /// calls this ends, so call it from a thread that stays until the answers have arrived.
-    ///
-    /// # Errors
-    /// `process creation failed: <cause>`.
-    pub fn start(program: &QueryProgram) -> Result<Self> {
-        // No process has that root or these users, so every capability counts as needed.
-        let everything = Wanted {
-            root: Path::new(""),
-            uid: u32::MAX,
-            gid: u32::MAX,
-        };
-        Self::start_for(program, &everything)
-    }
-
-    /// Starts the program when the required root and identity are known.
-    pub(crate) fn start_for(program: &QueryProgram, wanted: &Wanted<'_>) -> Result<Self> {
-        let this = Path::new(THIS_EXECUTABLE);
-        let way = match program {
-            QueryProgram::ThisProcess if may_copy() => Start::Copy,
-            QueryProgram::ThisProcess | QueryProgram::ThisExecutable => Start::Execute(this),
-            QueryProgram::Path(path) => Start::Execute(path),
-            QueryProgram::Helper(helper) => choose(helper, wanted)?,
-        };
-        let (socket, theirs) = UnixStream::pair().map_err(|e| not_created(errno(&e)))?;
-        let theirs = above_streams(theirs.into()).map_err(not_created)?;
-        let process = Process::start(&way, theirs.as_fd()).map_err(|errno| match way {
-            Start::Execute(path) => {
-                not_created(errno).hint(format!("the query program is {}", path.display()))
-            }
-            Start::Copy => not_created(errno),
-        })?;
-        Ok(Self { socket, process })
-    }
-
-    /// Returns our end of the socket, and the process.
-    pub(super) fn into_parts(self) -> (UnixStream, Process) {
-        (self.socket, self.process)
-    }
 }
 
 /// A running query. Dropping it ends the process and reaps it.
@@ -323,15 +221,6 @@ impl Answers {
             (Some(_), Some(index)) => format!("while it was asked about GPU {index}"),
         }
     }
-}
-
-pub(super) fn not_created(errno: Errno) -> Error {
-    Error::system("process creation failed", errno).with_kind(ErrorKind::DriverUnavailable)
-}
-
-pub(super) fn garbled() -> Error {
-    Error::new(ErrorKind::DriverFailed, RPC_FAILED)
-        .hint("the process that loads NVML answered nonsense; its memory may have been corrupted")
 }
 
 #[cfg(test)]

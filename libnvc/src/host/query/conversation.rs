@@ -4,20 +4,37 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::client::{QueryProcess, QueryRequest, garbled, not_created};
-use super::process::{Process, errno};
-use super::protocol::{Garbled, Message, Question, Request, encode, take};
+use super::process::{Process, QueryProcess, not_created};
+use super::protocol::{Garbled, Message, Question, WireRequest, encode, take};
 use super::{LIBRARY, needs};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
+
+/// First line of every error about a process that died or sent garbage: upstream's words, which tools look for.
+pub(super) const RPC_FAILED: &str = "driver rpc error: failed to process request";
+
+/// The question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryRequest {
+    /// Driver root; the query process changes its root unless it is exactly `/`.
+    pub root: PathBuf,
+    /// User that the query process changes to.
+    pub uid: u32,
+    /// Group that it changes to.
+    pub gid: u32,
+    /// NVML's absolute path under WSL2, where minor numbers and MIG do not exist; None elsewhere.
+    pub wsl_library: Option<PathBuf>,
+    /// Time limit of the whole query.
+    pub deadline: Duration,
+}
 
 /// A query process that has received its request. Dropping it ends the process and reaps it.
 #[derive(Debug)]
@@ -63,7 +80,7 @@ impl Conversation {
                 library.map_or(LIBRARY.as_ref(), Path::as_os_str),
             ),
         };
-        let bytes = encode(&Request {
+        let bytes = encode(&WireRequest {
             root: request.root.clone().into(),
             uid: request.uid,
             gid: request.gid,
@@ -81,7 +98,7 @@ impl Conversation {
                     e.kind(),
                     io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
                 ) => {}
-            done => done.map_err(|e| not_created(errno(&e)))?,
+            done => done.map_err(|e| not_created(errno_of(&e)))?,
         }
         Ok(Self {
             socket,
@@ -168,4 +185,9 @@ impl Conversation {
             }
         }
     }
+}
+
+pub(super) fn garbled() -> Error {
+    Error::new(ErrorKind::DriverFailed, RPC_FAILED)
+        .hint("the process that loads NVML answered nonsense; its memory may have been corrupted")
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::{CString, OsStr};
 use std::fs::OpenOptions;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::choice::Start;
+use super::choice::{Start, Wanted, choose};
 use super::server::serve;
 use super::{MARKER, PROGRAM_NAME};
+use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::sys::descriptors::above_streams;
 use crate::sys::fork::copy_of_this_process;
 use crate::sys::process::{is_alone, wait_for_end};
 use crate::sys::spawn::spawn;
@@ -23,10 +26,78 @@ use crate::sys::spawn::spawn;
 /// The kernel's link to the running program, which works for renamed and deleted files too.
 ///
 /// The new process resolves the link itself, before exec, while it still refers to the running program.
-pub(super) const THIS_EXECUTABLE: &str = "/proc/self/exe";
+const THIS_EXECUTABLE: &str = "/proc/self/exe";
 
 /// How long to wait for a killed process. One that hangs in the kernel driver cannot be killed.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The program that the process runs. An executed program must first call [`serve_if_asked`](super::serve_if_asked).
+#[derive(Clone, Debug)]
+pub enum QueryProgram {
+    /// The running program, executed again.
+    ThisExecutable,
+    /// Like `ThisExecutable`, but forks if the process has a single thread and no environment variable addresses the
+    /// loader, which takes half the time. For a program's `main` that holds no secrets from NVML yet.
+    ThisProcess,
+    /// An absolute path.
+    Path(PathBuf),
+    /// A library's helper program, or the error of looking for it. If it is missing, or the caller's bounding set would
+    /// leave it without the capabilities that it needs, a fork replaces it, provided the process has one thread.
+    Helper(Result<PathBuf>),
+}
+
+/// A started query process that has not received a request. Dropping it ends the process and reaps it.
+#[derive(Debug)]
+pub struct QueryProcess {
+    // Declared first, so that it is closed before the wait: closing it ends the process.
+    socket: UnixStream,
+    process: Process,
+}
+
+impl QueryProcess {
+    /// Starts the program, which initialises itself while the caller prepares the request.
+    ///
+    /// The process needs SYS_CHROOT (for a driver root other than `/`), SETUID and SETGID after its start: start it
+    /// while the bounding set still has them, or with them as ambient capabilities. It is killed when the *thread* that
+    /// calls this ends, so call it from a thread that stays until the answers have arrived.
+    ///
+    /// # Errors
+    /// `process creation failed: <cause>`.
+    pub fn start(program: &QueryProgram) -> Result<Self> {
+        // No process has that root or these users, so every capability counts as needed.
+        let everything = Wanted {
+            root: Path::new(""),
+            uid: u32::MAX,
+            gid: u32::MAX,
+        };
+        Self::start_for(program, &everything)
+    }
+
+    /// Starts the program when the required root and identity are known.
+    pub(crate) fn start_for(program: &QueryProgram, wanted: &Wanted<'_>) -> Result<Self> {
+        let this = Path::new(THIS_EXECUTABLE);
+        let way = match program {
+            QueryProgram::ThisProcess if may_copy() => Start::Copy,
+            QueryProgram::ThisProcess | QueryProgram::ThisExecutable => Start::Execute(this),
+            QueryProgram::Path(path) => Start::Execute(path),
+            QueryProgram::Helper(helper) => choose(helper, wanted)?,
+        };
+        let (socket, theirs) = UnixStream::pair().map_err(|e| not_created(errno_of(&e)))?;
+        let theirs = above_streams(theirs.into()).map_err(not_created)?;
+        let process = Process::start(&way, theirs.as_fd()).map_err(|errno| match way {
+            Start::Execute(path) => {
+                not_created(errno).hint(format!("the query program is {}", path.display()))
+            }
+            Start::Copy => not_created(errno),
+        })?;
+        Ok(Self { socket, process })
+    }
+
+    /// Returns our end of the socket, and the process.
+    pub(super) fn into_parts(self) -> (UnixStream, Process) {
+        (self.socket, self.process)
+    }
+}
 
 /// A started process; killed and reaped when dropped.
 #[derive(Debug)]
@@ -40,7 +111,7 @@ impl Process {
     pub(super) fn start(way: &Start<'_>, socket: BorrowedFd<'_>) -> Result<Self, Errno> {
         // NVML may write to both output streams at any time.
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
-        let null = above_streams(null.map_err(|e| errno(&e))?.into())?;
+        let null = above_streams(null.map_err(|e| errno_of(&e))?.into())?;
         let environment: Vec<CString> = std::env::vars_os()
             .filter(|(name, _)| is_for_nvml(name))
             .filter_map(|(mut variable, value)| {
@@ -126,23 +197,13 @@ impl Drop for Process {
     }
 }
 
-/// Returns a duplicate of the file that is not one of the standard streams' descriptors, which a caller gets for new
-/// files if it has closed its own streams.
-pub(super) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
-    if fd.as_raw_fd() > 2 {
-        return Ok(fd);
-    }
-    fd.try_clone().map_err(|e| errno(&e))
-}
-
-/// Returns the errno of a standard library error.
-pub(super) fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw)
+pub(super) fn not_created(errno: Errno) -> Error {
+    Error::system("process creation failed", errno).with_kind(ErrorKind::DriverUnavailable)
 }
 
 /// Returns true if a fork is equivalent to executing the program: the loader's environment variables, which a fork
 /// inherits, are unset.
-pub(super) fn may_copy() -> bool {
+fn may_copy() -> bool {
     !std::env::vars_os().any(|(name, _)| is_for_loader(&name)) && is_alone()
 }
 

@@ -5,18 +5,21 @@
 //! its strings are validated where they are used, in [`device`](crate::host::device).
 
 use std::ffi::OsString;
+use std::fmt;
 
+use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::host::monitor::{Facts, GpuStatus};
+use super::facts::{Facts, GpuStatus};
+use crate::error::Error;
 
 /// Size limit of a message. A GPU with seven MIG devices takes about 1 kB.
 const LONGEST: usize = 8 << 20;
 
 /// The request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Request {
+pub(crate) struct WireRequest {
     /// Driver root as named by the caller.
     pub(crate) root: OsString,
     /// User the process changes to.
@@ -132,6 +135,20 @@ pub(crate) enum Fault {
     Nonsense { function: String, text: String },
 }
 
+/// The words of nvidia-docker 1.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { operation, errno } => {
+                f.write_str(&Error::system(operation, Errno::from_raw(*errno)).message())
+            }
+            Self::Load(_) => f.write_str("could not load NVML library"),
+            Self::Nvml { text, .. } => write!(f, "nvml: {text}"),
+            Self::Nonsense { text, .. } => f.write_str(text),
+        }
+    }
+}
+
 /// Bytes that are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
@@ -234,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_root_need_not_be_text() {
-        let request = Request {
+        let request = WireRequest {
             root: OsString::from_vec(b"/mnt/\xff\n".to_vec()),
             uid: 65534,
             gid: 65534,

@@ -7,13 +7,12 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use super::ask::{fault, gpu_count, mig};
+use super::facts::{Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus};
 use super::protocol::Fault;
-use crate::host::monitor::{
-    Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus, words,
-};
-use crate::sys::cuda::{Attribute, Cuda, Gpu};
+use crate::sys::cuda::{Attribute, Cuda, CudaError, Gpu};
 use crate::sys::nvml::{
-    Clock, Device, Direction, FUNCTION_NOT_FOUND, Failure, Location, NOT_SUPPORTED, Nvml, Reason,
+    Clock, Device, Direction, FUNCTION_NOT_FOUND, Location, NOT_SUPPORTED, Nvml, NvmlFailure,
+    Reason,
 };
 
 /// Length limit of strings, the same as NVML's.
@@ -22,7 +21,7 @@ const LONGEST_TEXT: usize = 96;
 const LARGEST: u64 = 1 << 60;
 
 /// Reads the versions and the identity of each GPU.
-pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, Fault> {
+pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts, Fault> {
     let gpus = (0..gpu_count(nvml)?).map(|index| {
         let (device, mut facts) = identity(nvml, index)?;
         facts.mig = mig_devices(nvml, device).unwrap_or_default();
@@ -34,7 +33,7 @@ pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Fac
 }
 
 /// Reads the facts about the driver and its GPUs.
-pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, Fault> {
+pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts, Fault> {
     let count = gpu_count(nvml)?;
     let (driver, mut version) = versions(nvml, cuda);
     let mut connected = None;
@@ -42,7 +41,7 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, F
         match cuda.init() {
             Ok(true) => connected = Some(cuda),
             Ok(false) => {}
-            Err(text) => version = Err(format!("cuda: {}", plain(&text))),
+            Err(error) => version = Err(of_call(&error)),
         }
     }
     let mut found: Vec<Known> = (0..count)
@@ -61,17 +60,15 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, String>) -> Result<Facts, F
 /// Reads the versions of the driver and of CUDA, or the reasons why they are unknown.
 fn versions(
     nvml: &Nvml,
-    cuda: &Result<Cuda, String>,
+    cuda: &Result<Cuda, CudaError>,
 ) -> (Result<String, String>, Result<i32, String>) {
     let driver = nvml.driver_version().map(|version| plain(&version));
-    let driver = driver.map_err(|f| words(&fault(nvml, f)));
+    let driver = driver.map_err(|f| fault(nvml, f).to_string());
     let cuda = match cuda {
-        Ok(cuda) => cuda
-            .version()
-            .map_err(|text| format!("cuda: {}", plain(&text))),
-        Err(text) => Err(format!(
+        Ok(cuda) => cuda.version().map_err(|error| of_call(&error)),
+        Err(error) => Err(format!(
             "could not load the CUDA driver library: {}",
-            plain(text)
+            plain(&error.to_string())
         )),
     };
     (driver, cuda)
@@ -104,13 +101,13 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
     facts.arch = read.of(nvml.compute_capability(device));
     match mig_devices(nvml, device) {
         Ok(devices) => facts.mig = devices,
-        Err(fault) => read.problems.push(words(&fault)),
+        Err(fault) => read.problems.push(fault.to_string()),
     }
     facts.problems = read.problems;
     let handles = cuda.and_then(|cuda| match of_cuda(cuda, &mut facts) {
         Ok(gpu) => Some((device, gpu)),
-        Err(text) => {
-            facts.problems.push(format!("cuda: {}", plain(&text)));
+        Err(error) => {
+            facts.problems.push(of_call(&error));
             None
         }
     });
@@ -142,9 +139,9 @@ fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
 /// Reads the facts that identify a GPU.
 fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), String> {
     // Monitoring cannot use a GPU without one of these.
-    let failed = |failure: Failure| match is_missing(failure) {
+    let failed = |failure: NvmlFailure| match is_missing(failure) {
         true => "unsupported GPU device".to_owned(),
-        false => words(&fault(nvml, failure)),
+        false => fault(nvml, failure).to_string(),
     };
     let device = nvml.gpu(index).map_err(failed)?;
     let uuid = nvml.uuid(device).map_err(failed)?;
@@ -163,7 +160,7 @@ fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), String> {
 }
 
 /// Adds facts that only CUDA has.
-fn of_cuda(cuda: &Cuda, facts: &mut GpuFacts) -> Result<Gpu, String> {
+fn of_cuda(cuda: &Cuda, facts: &mut GpuFacts) -> Result<Gpu, CudaError> {
     let gpu = cuda.gpu(&facts.busid)?;
     let fact = |attribute| {
         cuda.attribute(gpu, attribute)
@@ -200,8 +197,8 @@ fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [Known]) {
             match cuda.reaches(other_number, number) {
                 Ok(true) => {}
                 Ok(false) => continue,
-                Err(text) => {
-                    one.problems.push(format!("cuda: {}", plain(&text)));
+                Err(error) => {
+                    one.problems.push(of_call(&error));
                     continue;
                 }
             }
@@ -257,7 +254,7 @@ pub(super) fn status(
 
 fn status_of(nvml: &Nvml, index: u32) -> Result<GpuStatus, Fault> {
     let device = nvml.gpu(index).map_err(|f| fault(nvml, f))?;
-    let read = |failure: Failure| fault(nvml, failure);
+    let read = |failure: NvmlFailure| fault(nvml, failure);
     let errors = |location| supported(nvml.memory_errors(device, location));
     let memory = supported(nvml.memory(device)).map_err(read)?;
     let busy = supported(nvml.utilization(device)).map_err(read)?;
@@ -333,16 +330,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the value; None if the GPU does not have it or reading it failed.
-    fn of<T>(&mut self, value: Result<T, Failure>) -> Option<T> {
+    fn of<T>(&mut self, value: Result<T, NvmlFailure>) -> Option<T> {
         supported(value).unwrap_or_else(|failure| {
-            self.problems.push(words(&fault(self.nvml, failure)));
+            self.problems.push(fault(self.nvml, failure).to_string());
             None
         })
     }
 }
 
 /// Returns None for a value that the GPU or the driver does not have.
-fn supported<T>(value: Result<T, Failure>) -> Result<Option<T>, Failure> {
+fn supported<T>(value: Result<T, NvmlFailure>) -> Result<Option<T>, NvmlFailure> {
     match value {
         Ok(value) => Ok(Some(value)),
         Err(failure) if is_missing(failure) => Ok(None),
@@ -350,7 +347,7 @@ fn supported<T>(value: Result<T, Failure>) -> Result<Option<T>, Failure> {
     }
 }
 
-fn is_missing(failure: Failure) -> bool {
+fn is_missing(failure: NvmlFailure) -> bool {
     matches!(
         failure.reason,
         Reason::Code(NOT_SUPPORTED | FUNCTION_NOT_FOUND)
@@ -359,6 +356,11 @@ fn is_missing(failure: Failure) -> bool {
 
 fn sane(number: u64) -> u64 {
     number.min(LARGEST)
+}
+
+/// Describes a failed call of CUDA.
+fn of_call(error: &CudaError) -> String {
+    format!("cuda: {}", plain(&error.to_string()))
 }
 
 /// Removes control characters from a string and cuts it to NVML's length.

@@ -15,7 +15,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
-use super::protocol::{Fault, Garbled, Message, Question, Request, encode, take};
+use super::protocol::{Fault, Garbled, Message, Question, WireRequest, encode, take};
 use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, readings};
 use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::Cuda;
@@ -73,7 +73,7 @@ fn take_socket() -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-fn receive(mut socket: &UnixStream) -> io::Result<Request> {
+fn receive(mut socket: &UnixStream) -> io::Result<WireRequest> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 8192];
     loop {
@@ -98,7 +98,7 @@ fn send(mut socket: &UnixStream, message: &Message) -> io::Result<()> {
 ///
 /// NVML is neither shut down nor unloaded: the kernel releases the process's resources, and foreign code that does not
 /// run can neither fail nor hang.
-fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
+fn answer(socket: UnixStream, request: &WireRequest) -> io::Result<()> {
     if let Err(fault) = confine(request) {
         return send(&socket, &Message::Unavailable(fault));
     }
@@ -133,7 +133,7 @@ fn answer(socket: UnixStream, request: &Request) -> io::Result<()> {
 }
 
 /// Sends the versions and the GPUs.
-fn identify(socket: &UnixStream, nvml: &Nvml, request: &Request) -> io::Result<()> {
+fn identify(socket: &UnixStream, nvml: &Nvml, request: &WireRequest) -> io::Result<()> {
     send(socket, &Message::Ready(ask::versions(nvml)))?;
 
     let mut listening = Ok(());
@@ -147,7 +147,7 @@ fn identify(socket: &UnixStream, nvml: &Nvml, request: &Request) -> io::Result<(
 }
 
 /// Confines the process to the driver root, with the requested identity and no privileges.
-fn confine(request: &Request) -> Result<(), Fault> {
+fn confine(request: &WireRequest) -> Result<(), Fault> {
     // For users who look at the process table; nothing depends on it.
     let _ = prctl::set_name(PROGRAM_NAME);
     if request.root != "/" {
@@ -208,7 +208,7 @@ fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream
     live_as_long_as(socket, ABANDONED)
 }
 
-fn load(request: &Request) -> Result<Nvml, Fault> {
+fn load(request: &WireRequest) -> Result<Nvml, Fault> {
     let library = request.wsl_library.as_deref();
     let nvml = Nvml::load(library.unwrap_or(OsStr::new(LIBRARY))).map_err(Fault::Load)?;
     // Foreign code has run by now, and may have made the process dumpable.

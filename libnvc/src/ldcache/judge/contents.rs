@@ -14,7 +14,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
-use super::{MOST_NAMES, Unusable, unreadable};
+use super::MOST_NAMES;
+use super::unusable::{Unusable, unreadable};
 use crate::directory;
 use crate::elf;
 use crate::inroot::{Image, open_to_list};
@@ -62,10 +63,7 @@ pub(super) fn check(
     });
     done.map_err(|errno| unreadable(path, errno))?;
     if present < names.len() {
-        return Err(format!(
-            "/etc/ld.so.cache lists libraries that are not in {}",
-            path.display()
-        ));
+        return Err(Unusable::MissingLibraries(path.to_owned()));
     }
     if strangers.is_empty() {
         return Ok(());
@@ -79,10 +77,7 @@ pub(super) fn check(
     let too_many = strangers.len() > MOST_OPENED;
     let missed = |name: &&OsString| is_missed(image, path, fd, name, sonames);
     match strangers.iter().find(|name| too_many || missed(name)) {
-        Some(name) => Err(format!(
-            "/etc/ld.so.cache does not list {}",
-            path.join(name).display()
-        )),
+        Some(name) => Err(Unusable::UnlistedLibrary(path.join(name))),
         None => Ok(()),
     }
 }

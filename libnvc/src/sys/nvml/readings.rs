@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use super::{Code, Device, Failure, Nvml, Reason, check, string};
+use super::{Code, Device, Nvml, NvmlFailure, Reason, check, string};
 
 /// The caller's buffer is too small; NVML returns the required size.
 const INSUFFICIENT_SIZE: Code = 7;
@@ -87,47 +87,51 @@ type NameOfProcess = unsafe extern "C" fn(c_uint, *mut std::ffi::c_char, c_uint)
 
 impl Nvml {
     /// Returns the power limit in milliwatts.
-    pub(crate) fn power_limit(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn power_limit(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetPowerManagementLimit", device)
     }
 
     /// Returns the power draw in milliwatts.
-    pub(crate) fn power(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn power(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetPowerUsage", device)
     }
 
     /// Returns the newest PCIe generation that both the GPU and its slot support.
-    pub(crate) fn link_generation(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn link_generation(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetMaxPcieLinkGeneration", device)
     }
 
     /// Returns the largest number of lanes that both the GPU and its slot have.
-    pub(crate) fn link_width(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn link_width(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.device_number(c"nvmlDeviceGetMaxPcieLinkWidth", device)
     }
 
     /// Returns a clock's highest frequency in MHz.
-    pub(crate) fn max_clock(&self, device: Device, clock: Clock) -> Result<u32, Failure> {
+    pub(crate) fn max_clock(&self, device: Device, clock: Clock) -> Result<u32, NvmlFailure> {
         self.of_kind(c"nvmlDeviceGetMaxClockInfo", device, clock as c_uint)
     }
 
     /// Returns a clock's current frequency in MHz.
-    pub(crate) fn clock(&self, device: Device, clock: Clock) -> Result<u32, Failure> {
+    pub(crate) fn clock(&self, device: Device, clock: Clock) -> Result<u32, NvmlFailure> {
         self.of_kind(c"nvmlDeviceGetClockInfo", device, clock as c_uint)
     }
 
     /// Returns the temperature in degrees Celsius.
-    pub(crate) fn temperature(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn temperature(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.of_kind(c"nvmlDeviceGetTemperature", device, GPU_SENSOR)
     }
 
     /// Returns PCIe throughput in kB/s. The driver measures for 20 ms during the call.
-    pub(crate) fn throughput(&self, device: Device, direction: Direction) -> Result<u32, Failure> {
+    pub(crate) fn throughput(
+        &self,
+        device: Device,
+        direction: Direction,
+    ) -> Result<u32, NvmlFailure> {
         self.of_kind(c"nvmlDeviceGetPcieThroughput", device, direction as c_uint)
     }
 
     /// Returns the utilisation of the GPU and of its memory, in percent.
-    pub(crate) fn utilization(&self, device: Device) -> Result<[u32; 2], Failure> {
+    pub(crate) fn utilization(&self, device: Device) -> Result<[u32; 2], NvmlFailure> {
         let function = c"nvmlDeviceGetUtilizationRates";
         // SAFETY: the name has this type in NVML's interface: `nvmlUtilization_t` is two integers.
         let get = unsafe { self.find::<Rates>(function) }?;
@@ -137,27 +141,31 @@ impl Nvml {
     }
 
     /// Returns the utilisation of the video encoder in percent.
-    pub(crate) fn encoder(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn encoder(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.with_period(c"nvmlDeviceGetEncoderUtilization", device)
     }
 
     /// Returns the utilisation of the video decoder in percent.
-    pub(crate) fn decoder(&self, device: Device) -> Result<u32, Failure> {
+    pub(crate) fn decoder(&self, device: Device) -> Result<u32, NvmlFailure> {
         self.with_period(c"nvmlDeviceGetDecoderUtilization", device)
     }
 
     /// Returns the memory of a GPU or MIG device.
-    pub(crate) fn memory(&self, device: Device) -> Result<Memory, Failure> {
+    pub(crate) fn memory(&self, device: Device) -> Result<Memory, NvmlFailure> {
         self.memory_info(c"nvmlDeviceGetMemoryInfo", device)
     }
 
     /// Returns the size and use of BAR1, through which CPUs access the memory.
-    pub(crate) fn bar1(&self, device: Device) -> Result<Memory, Failure> {
+    pub(crate) fn bar1(&self, device: Device) -> Result<Memory, NvmlFailure> {
         self.memory_info(c"nvmlDeviceGetBAR1MemoryInfo", device)
     }
 
     /// Returns the number of uncorrectable memory errors since the driver was loaded.
-    pub(crate) fn memory_errors(&self, device: Device, location: Location) -> Result<u64, Failure> {
+    pub(crate) fn memory_errors(
+        &self,
+        device: Device,
+        location: Location,
+    ) -> Result<u64, NvmlFailure> {
         let function = c"nvmlDeviceGetMemoryErrorCounter";
         // SAFETY: the name has this type in NVML's interface (enums are unsigned integers).
         let get = unsafe { self.find::<ErrorCount>(function) }?;
@@ -169,7 +177,7 @@ impl Nvml {
     }
 
     /// Returns the processes with a compute context.
-    pub(crate) fn processes(&self, device: Device) -> Result<Vec<Process>, Failure> {
+    pub(crate) fn processes(&self, device: Device) -> Result<Vec<Process>, NvmlFailure> {
         let newer = [
             c"nvmlDeviceGetComputeRunningProcesses_v3",
             c"nvmlDeviceGetComputeRunningProcesses_v2",
@@ -195,7 +203,7 @@ impl Nvml {
     }
 
     /// Returns the name of a process that uses a GPU.
-    pub(crate) fn process_name(&self, pid: u32) -> Result<String, Failure> {
+    pub(crate) fn process_name(&self, pid: u32) -> Result<String, NvmlFailure> {
         let function = c"nvmlSystemGetProcessName";
         // SAFETY: the name has this type in NVML's interface.
         let get = unsafe { self.find::<NameOfProcess>(function) }?;
@@ -206,7 +214,7 @@ impl Nvml {
     }
 
     /// Returns the topology level that two GPUs share, `nvmlGpuTopologyLevel_t`.
-    pub(crate) fn common_ancestor(&self, one: Device, other: Device) -> Result<i32, Failure> {
+    pub(crate) fn common_ancestor(&self, one: Device, other: Device) -> Result<i32, NvmlFailure> {
         let function = c"nvmlDeviceGetTopologyCommonAncestor";
         // SAFETY: the name has this type in NVML's interface.
         let get = unsafe { self.find::<OfTwo>(function) }?;
@@ -220,7 +228,7 @@ impl Nvml {
         function: &'static std::ffi::CStr,
         device: Device,
         kind: c_uint,
-    ) -> Result<u32, Failure> {
+    ) -> Result<u32, NvmlFailure> {
         // SAFETY: all callers pass functions that have this type in NVML's interface (enums are unsigned integers).
         let get = unsafe { self.find::<OfKind>(function) }?;
         let mut number = 0;
@@ -232,7 +240,7 @@ impl Nvml {
         &self,
         function: &'static std::ffi::CStr,
         device: Device,
-    ) -> Result<u32, Failure> {
+    ) -> Result<u32, NvmlFailure> {
         // SAFETY: all callers pass functions that have this type in NVML's interface.
         let get = unsafe { self.find::<WithPeriod>(function) }?;
         let (mut number, mut period) = (0, 0);
@@ -245,7 +253,7 @@ impl Nvml {
         &self,
         function: &'static std::ffi::CStr,
         device: Device,
-    ) -> Result<Memory, Failure> {
+    ) -> Result<Memory, NvmlFailure> {
         // SAFETY: all callers pass functions that have this type in NVML's interface.
         let get = unsafe { self.find::<MemoryInfo>(function) }?;
         let mut memory = Memory::default();
@@ -263,7 +271,7 @@ fn process(pid: u32, memory: u64) -> Process {
 fn list<P: Copy + Default>(
     function: &'static std::ffi::CStr,
     call: impl Fn(*mut c_uint, *mut P) -> Code,
-) -> Result<Vec<P>, Failure> {
+) -> Result<Vec<P>, NvmlFailure> {
     let mut room = 32;
     loop {
         let mut found = vec![P::default(); usize::try_from(room).unwrap_or_default()];
@@ -277,7 +285,7 @@ fn list<P: Copy + Default>(
                 check(function, code)?;
                 if count > room {
                     let reason = Reason::Unterminated;
-                    return Err(Failure { function, reason });
+                    return Err(NvmlFailure { function, reason });
                 }
                 found.truncate(usize::try_from(count).unwrap_or_default());
                 return Ok(found);

@@ -68,12 +68,12 @@ impl Step {
 
 /// A step that failed, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct SandboxFailure {
     pub(crate) step: Step,
     pub(crate) errno: Errno,
 }
 
-impl Failure {
+impl SandboxFailure {
     /// Bytes of a failure on the report pipe; below PIPE_BUF, so the write is atomic.
     pub(crate) const SIZE: usize = 5;
 
@@ -96,12 +96,12 @@ impl Failure {
 
 /// Adds the step to a failure.
 trait At<T> {
-    fn at(self, step: Step) -> Result<T, Failure>;
+    fn at(self, step: Step) -> Result<T, SandboxFailure>;
 }
 
 impl<T> At<T> for Result<T, Errno> {
-    fn at(self, step: Step) -> Result<T, Failure> {
-        self.map_err(|errno| Failure { step, errno })
+    fn at(self, step: Step) -> Result<T, SandboxFailure> {
+        self.map_err(|errno| SandboxFailure { step, errno })
     }
 }
 
@@ -126,7 +126,7 @@ impl Drop for EndWhenDropped {
 fn wall_in(
     sandbox: &Sandbox<'_>,
     arguments: &[*const libc::c_char],
-) -> Result<Infallible, Failure> {
+) -> Result<Infallible, SandboxFailure> {
     let _ = prctl::set_name(NAME);
     // Until it executes, this process holds a copy of the caller's memory, which containers with pid=host must not
     // trace.
@@ -165,7 +165,7 @@ fn wall_in(
 
 /// Ends this process if the caller died before the death signal was set: the report pipe then has no reader. getppid(2)
 /// does not help, because in a new pid namespace it returns 0.
-fn end_if_alone(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn end_if_alone(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     super::close_copy(sandbox.report_reader).at(Step::DeathSignal)?;
     // No events requested: POLLERR for a missing reader is always reported.
     let mut end = [PollFd::new(sandbox.report, PollFlags::empty())];
@@ -187,7 +187,7 @@ fn mount_at(
 }
 
 /// Makes the working directory the root, detaches the old root, and restricts the new one.
-fn enter_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn enter_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     if sandbox.pivot {
         // The old root ends up stacked on the new one, where `.` finds it: pivot_root(2), NOTES.
         let pivot = || pivot_root(c".", c".");
@@ -208,7 +208,7 @@ fn enter_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
 }
 
 /// Covers the root directory with the working directory and all its submounts, and changes into it.
-fn cover_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn cover_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     let tree: OwnedFd = match super::clone_tree_here() {
         Ok(tree) => tree,
         // Before Linux 5.2, or under a runtime's filter that answers EPERM to unknown calls.
@@ -224,7 +224,7 @@ fn cover_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
 }
 
 /// Does the same by mount(2), which cannot name a position in a stack of mounts.
-fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     let wanted = fstat(sandbox.rootfs).at(Step::Attach)?;
     let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
     mount_at(Some(c"."), c"/", None, bind, None).at(Step::Attach)?;
@@ -241,7 +241,7 @@ fn cover_root_by_name(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
 ///
 /// Device nodes and set-id bits of the image have no effect in the sandbox, and its programs cannot run unless one is
 /// to be executed. Submounts belong to the host, and the program must not change them.
-fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     use nix::sys::statvfs::{FsFlags, statvfs};
     let mut attributes = libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID;
     if !sandbox.image_programs {
@@ -271,7 +271,7 @@ fn restrict_root(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
 }
 
 /// Restricts the mount whose root is the working directory; its submounts stay unchanged.
-fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     use nix::sys::statvfs::FsFlags;
     let has = nix::sys::statvfs::statvfs(c".").at(Step::Attach)?.flags();
     let mut flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
@@ -297,7 +297,7 @@ fn restrict_here(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
 ///
 /// Leaves the working directory there, because mount(2) takes names and `.` is the descriptor's name there. Returns a
 /// reference to the covered directory, or None if there is none.
-fn mask(name: &std::ffi::CStr, read_only: MsFlags) -> Result<Option<OwnedFd>, Failure> {
+fn mask(name: &std::ffi::CStr, read_only: MsFlags) -> Result<Option<OwnedFd>, SandboxFailure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let directory = match openat(nix::fcntl::AT_FDCWD, name, flags, Mode::empty()) {
         Ok(directory) => directory,
@@ -319,7 +319,7 @@ const MASK: MsFlags = MsFlags::MS_NOSUID
 ///
 /// TOMOYO, a security module enabled in Debian's kernels, looks that name up, and without it execveat(2) fails. The
 /// program needs no devices. If the image has no /dev, nothing can be done about it.
-fn name_program(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn name_program(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     let Some(below) = mask(c"/dev", MsFlags::empty())? else {
         return Ok(());
     };
@@ -362,7 +362,7 @@ fn decimal(number: i32, digits: &mut [u8; 12]) -> &std::ffi::CStr {
 ///
 /// The program keeps CAP_DAC_OVERRIDE, because images have directories that their owner cannot write, and a shield:
 /// exec makes it dumpable, and the shield is the only capability that a container's root lacks.
-fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn become_owner(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     let shield = shield();
     drop_bounding_set(shield);
     if let Some((user, group)) = sandbox.owner {
@@ -433,7 +433,7 @@ fn drop_bounding_set(shield: Option<u32>) {
 }
 
 /// Limits the damage that a corrupt or hostile library can make ldconfig do.
-fn limit_resources() -> Result<(), Failure> {
+fn limit_resources() -> Result<(), SandboxFailure> {
     for (resource, limit) in [
         (Resource::RLIMIT_CPU, 10),
         (Resource::RLIMIT_AS, 2 << 30),
@@ -453,14 +453,14 @@ fn limit_resources() -> Result<(), Failure> {
 }
 
 /// Sets no_new_privs and the system-call filter.
-fn forbid_calls(sandbox: &Sandbox<'_>) -> Result<(), Failure> {
+fn forbid_calls(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
     use seccompiler::Error;
     seccompiler::apply_filter(sandbox.filter).map_err(|error| {
         let errno = match &error {
             Error::Prctl(error) | Error::Seccomp(error) => error.raw_os_error(),
             _ => None,
         };
-        Failure {
+        SandboxFailure {
             step: Step::Filter,
             errno: errno.map_or(Errno::EINVAL, Errno::from_raw),
         }
@@ -483,14 +483,17 @@ mod tests {
     fn failures_survive_the_pipe() {
         for (number, step) in Step::ALL.into_iter().enumerate() {
             assert_eq!(step as usize, number);
-            let failure = Failure {
+            let failure = SandboxFailure {
                 step,
                 errno: Errno::EPERM,
             };
-            assert_eq!(Failure::from_bytes(&failure.to_bytes()), Some(failure));
+            assert_eq!(
+                SandboxFailure::from_bytes(&failure.to_bytes()),
+                Some(failure)
+            );
         }
         for bytes in [&b""[..], b"\0\0\0\0", b"\xff\0\0\0\0", b"\0\0\0\0\0\0"] {
-            assert_eq!(Failure::from_bytes(bytes), None, "{bytes:?}");
+            assert_eq!(SandboxFailure::from_bytes(bytes), None, "{bytes:?}");
         }
     }
 }

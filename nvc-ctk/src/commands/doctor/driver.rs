@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use libnvc::host::majors::{self, GPU_DRIVERS, major};
 use libnvc::host::{DriverConfig, DriverSession};
 
 use super::{Fault, read};
@@ -61,9 +62,10 @@ pub(super) fn nodes() -> Vec<Fault> {
     if !Path::new(VERSION).exists() {
         return Vec::new(); // already reported
     }
-    let devices = read("/proc/devices").unwrap_or_default();
-    let nvidia = major(&devices, &["nvidia", "nvidia-frontend"]);
-    let uvm = major(&devices, &["nvidia-uvm"]);
+    let devices = std::fs::read(majors::PATH).unwrap_or_default();
+    let mut gpu_drivers = GPU_DRIVERS.iter();
+    let nvidia = gpu_drivers.find_map(|driver| major(&devices, driver));
+    let uvm = major(&devices, "nvidia-uvm");
     let make = "nvidia-ctk system create-device-nodes --control-devices --load-kernel-modules";
     let shared = [
         ("nvidiactl", nvidia, 255, "nvidia-smi and CUDA fail"),
@@ -91,16 +93,6 @@ pub(super) fn nodes() -> Vec<Fault> {
     });
     let nodes = shared.into_iter().chain(of_gpus);
     nodes.filter_map(|node| node.fault()).collect()
-}
-
-/// Returns the first major number with one of these names in /proc/devices.
-fn major(devices: &str, names: &[&str]) -> Option<u32> {
-    let characters = devices
-        .lines()
-        .take_while(|line| !line.starts_with("Block"));
-    let mut pairs = characters.filter_map(|line| line.trim().split_once(' '));
-    let (major, _) = pairs.find(|(_, name)| names.contains(name))?;
-    major.parse().ok()
 }
 
 /// Returns the minor numbers of the GPUs that the module drives.

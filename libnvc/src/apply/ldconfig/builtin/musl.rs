@@ -1,15 +1,13 @@
 //! Adds directories to musl's lists of library directories.
 
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::sys::stat::{Mode, fstat};
 
-use super::{failure, replace};
+use super::{failure, replace, save};
 use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
-use crate::apply::saved_file::SavedFile;
 use crate::container::Layout;
 use crate::error::Result;
 use crate::inroot::Image;
@@ -60,15 +58,7 @@ fn add(
         let place = &place;
         move |errno| failure(operation, place, errno)
     };
-    let etc = image
-        .root
-        .resolve_directory(Path::new("/etc"))
-        .map_err(failed("open failed"))?;
-    let reach = authority
-        .reach(etc.as_fd())
-        .map_err(failed("open failed"))?;
-    let kept = SavedFile::take(etc, reach, loader.list, image.descriptors);
-    let kept = kept.map_err(failed("saving failed"))?;
+    let kept = save(image, authority, loader.list)?;
     let mut mode = Mode::from_bits_truncate(0o644);
     let mut list = None;
     if let Some(file) = kept.file() {

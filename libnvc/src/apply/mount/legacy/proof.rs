@@ -16,8 +16,8 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::unistd::fchdir;
 
-use super::name;
 use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::by_name::name;
 use crate::apply::mount::target::{Target, open_child, replaced};
 use crate::error::{Error, Result};
 use crate::sys::mount;

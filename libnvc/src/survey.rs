@@ -1,10 +1,17 @@
 //! Collects the facts about the host that planning needs, and no more than the caller requests.
+//!
+//! This is where the request meets the driver: [`host`](crate::host) knows no requests, and [`select`](crate::select)
+//! works on facts that were already read.
+
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 
-use super::session::DriverSession;
-use super::{DeviceInfo, DeviceNode, DriverConfig, DriverInfo, Gpu, MigAccess, MigDevice, nvcaps};
 use crate::error::{Phase, Result};
+use crate::host::{
+    DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, Gpu, MigAccess, MigDevice,
+    nvcaps,
+};
 use crate::options::DriverOptions;
 use crate::path::HostPath;
 use crate::request::{DeviceRequest, Request};
@@ -70,12 +77,12 @@ pub struct GlobalGrant {
 ///
 /// # Errors
 /// With their [phase](crate::Error::phase): those of opening and asking the driver, and of choosing devices.
-pub fn survey(config: &DriverConfig, wants: &Wants) -> Result<Host> {
+pub fn discover(config: &DriverConfig, wants: &Wants) -> Result<Host> {
     let begin = |error: crate::Error| error.during(Phase::Initialization);
     let mut session = DriverSession::open(config).map_err(begin)?;
     session.look_ahead(wants.options);
     session.ready().map_err(begin)?;
-    session.host(wants)
+    Host::of(&mut session, wants)
 }
 
 impl Wants {
@@ -89,6 +96,26 @@ impl Wants {
 }
 
 impl Host {
+    /// Waits for NVML's answers and collects the facts that `wants` requests.
+    ///
+    /// # Errors
+    /// With their phase: those of [`DriverSession::info`], [`DriverSession::devices`] and [`Choice::make`].
+    pub fn of(session: &mut DriverSession, wants: &Wants) -> Result<Self> {
+        let detection = |error: crate::Error| error.during(Phase::Detection);
+        let driver = session.info(wants.options).map_err(detection)?;
+        let devices = session.devices().map_err(detection)?;
+        let choice = Choice::make(&devices, &wants.devices)?;
+        let chosen = choice.selection.gpus.iter().copied().cloned().collect();
+        let grants = Grants::of(session, &choice, &wants.devices.imex_channels);
+        Ok(Self {
+            root: session.root().path().to_owned(),
+            driver,
+            chosen,
+            grants,
+            devices,
+        })
+    }
+
     /// Returns the GPUs to check requirements against.
     pub fn targets(&self) -> Vec<Target<'_>> {
         let chosen = self.chosen.iter();
@@ -101,33 +128,13 @@ impl Host {
     }
 }
 
-impl DriverSession {
-    /// Waits for NVML's answers and collects the facts that `wants` requests.
-    ///
-    /// # Errors
-    /// With their phase: those of [`info`](Self::info), [`devices`](Self::devices) and [`Choice::make`].
-    pub fn host(&mut self, wants: &Wants) -> Result<Host> {
-        let detection = |error: crate::Error| error.during(Phase::Detection);
-        let driver = self.info(wants.options).map_err(detection)?;
-        let devices = self.devices().map_err(detection)?;
-        let choice = Choice::make(&devices, &wants.devices)?;
-        let chosen = choice.selection.gpus.iter().copied().cloned().collect();
-        let grants = self.grants(&choice, &wants.devices.imex_channels);
-        Ok(Host {
-            root: self.root().path().to_owned(),
-            driver,
-            chosen,
-            grants,
-            devices,
-        })
-    }
-
-    /// Returns the grants of the chosen devices other than whole GPUs.
+impl Grants {
+    /// Collects the grants of the chosen devices.
     ///
     /// # Errors
     /// For a missing capability or IMEX channel.
-    fn grants(&self, choice: &Choice<'_>, imex_channels: &[u32]) -> Result<Grants> {
-        let mut grants = Grants::default();
+    fn of(session: &DriverSession, choice: &Choice<'_>, imex_channels: &[u32]) -> Result<Self> {
+        let mut grants = Self::default();
         if choice.wants_single_migs() {
             for (gpu, mig) in &choice.selection.migs {
                 grants.migs.push(MigGrant {
@@ -138,7 +145,7 @@ impl DriverSession {
                         ..Gpu::clone(gpu)
                     },
                     device: MigDevice::clone(mig),
-                    access: self.mig_access(mig)?,
+                    access: session.mig_access(mig)?,
                 });
             }
         }
@@ -149,28 +156,32 @@ impl DriverSession {
             if !selection.gpus.is_empty() {
                 grants.global.push(GlobalGrant {
                     name,
-                    nodes: self.global_nodes(name, &selection.gpus)?,
+                    nodes: global_nodes(session, name, &selection.gpus)?,
                 });
             }
         }
         for channel in imex_channels {
-            grants.imex_channels.push(self.imex_channel(*channel)?);
+            grants.imex_channels.push(session.imex_channel(*channel)?);
         }
         Ok(grants)
     }
+}
 
-    /// Returns the nodes that a global MIG capability grants: its own and those of all GPUs.
-    fn global_nodes(&self, capability: &str, gpus: &[&Gpu]) -> Result<Option<Vec<DeviceNode>>> {
-        let file = HostPath::new(nvcaps::CAPABILITIES)
-            .join("mig")
-            .join(capability);
-        let Some(node) = self.capability_node(&file)? else {
-            return Ok(None);
-        };
-        let mut nodes = vec![node];
-        let minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
-        let of_gpus = self.capabilities().of_gpus(&minors)?;
-        nodes.extend(of_gpus.into_iter().flatten());
-        Ok(Some(nodes))
-    }
+/// Returns the nodes that a global MIG capability grants: its own and those of all GPUs.
+fn global_nodes(
+    session: &DriverSession,
+    capability: &str,
+    gpus: &[&Gpu],
+) -> Result<Option<Vec<DeviceNode>>> {
+    let file = HostPath::new(nvcaps::CAPABILITIES)
+        .join("mig")
+        .join(capability);
+    let Some(node) = session.capability_node(&file)? else {
+        return Ok(None);
+    };
+    let mut nodes = vec![node];
+    let minors: Vec<u32> = gpus.iter().map(|gpu| gpu.minor).collect();
+    let of_gpus = session.capabilities().of_gpus(&minors)?;
+    nodes.extend(of_gpus.into_iter().flatten());
+    Ok(Some(nodes))
 }

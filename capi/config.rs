@@ -1,0 +1,151 @@
+//! Converts the configuration of a context.
+
+use std::ffi::{CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr;
+
+use libc::{gid_t, uid_t};
+use libnvc::host::{DriverConfig, Identity};
+use libnvc::{HostPath, Result};
+
+use crate::arg::Arg;
+use crate::environment::environment;
+use crate::memory::invalid_argument;
+
+/// An IMEX channel. Filled in by the caller.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct nvc_imex_channel {
+    /// Its number, from 0.
+    pub id: c_int,
+}
+
+/// IMEX channels.
+#[repr(C)]
+#[derive(Debug)]
+pub struct nvc_imex_info {
+    /// An array; NULL if there are none.
+    pub chans: *mut nvc_imex_channel,
+    /// Number of channels.
+    pub nchans: usize,
+}
+
+/// How to reach the driver. Created by nvc_config_new; the caller sets the fields.
+#[repr(C)]
+#[derive(Debug)]
+pub struct nvc_config {
+    /// The driver root. NULL: "/".
+    pub root: *mut c_char,
+    /// The ld.so.cache below the driver root. NULL: "/etc/ld.so.cache".
+    pub ldcache: *mut c_char,
+    /// The user that the driver's library runs as. (uid_t)-1: the overflow user, which owns nothing.
+    pub uid: uid_t,
+    /// Its group. (gid_t)-1: the overflow group.
+    pub gid: gid_t,
+    /// The IMEX channels whose device nodes the option "load-kmods" creates.
+    pub imex: nvc_imex_info,
+}
+
+/// The active configuration as C strings.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    root: CString,
+    ldcache: CString,
+    identity: Identity,
+    channels: Vec<nvc_imex_channel>,
+}
+
+impl Shown {
+    pub(crate) fn of(config: &DriverConfig) -> Self {
+        let text = |path: &OsStr| CString::new(path.as_bytes()).unwrap_or_default();
+        let ldcache = config.ldcache.as_ref().map(HostPath::as_path);
+        let channels = config.imex_channels.iter().copied();
+        Self {
+            root: text(config.root.as_os_str()),
+            ldcache: text(
+                ldcache.map_or(OsStr::new(libnvc::host::DEFAULT_LDCACHE), |p| p.as_os_str()),
+            ),
+            identity: Identity {
+                uid: config.uid,
+                gid: config.gid,
+            },
+            channels: channels
+                .map(|id| nvc_imex_channel {
+                    id: id.cast_signed(),
+                })
+                .collect(),
+        }
+    }
+
+    pub(crate) fn for_c(&self) -> nvc_config {
+        nvc_config {
+            root: self.root.as_ptr().cast_mut(),
+            ldcache: self.ldcache.as_ptr().cast_mut(),
+            uid: self.identity.uid,
+            gid: self.identity.gid,
+            imex: nvc_imex_info {
+                chans: self.channels.as_ptr().cast_mut(),
+                nchans: self.channels.len(),
+            },
+        }
+    }
+}
+
+/// Returns a configuration without values.
+pub(crate) fn nothing() -> nvc_config {
+    nvc_config {
+        root: ptr::null_mut(),
+        ldcache: ptr::null_mut(),
+        uid: 0,
+        gid: 0,
+        imex: nvc_imex_info {
+            chans: ptr::null_mut(),
+            nchans: 0,
+        },
+    }
+}
+
+/// Converts C's configuration, with defaults for unset fields.
+pub(crate) fn driver_config(config: Arg<'_, nvc_config>) -> Result<DriverConfig> {
+    let overflow = Identity::overflow;
+    let mut driver = DriverConfig {
+        deadline: DriverConfig::deadline_of(environment(c"NVC_DRIVER_TIMEOUT").as_deref()),
+        ..DriverConfig::default()
+    };
+    if config.is_null() {
+        let Identity { uid, gid } = overflow()?;
+        return Ok(DriverConfig { uid, gid, ..driver });
+    }
+    let root = config.string(|config| &config.root)?;
+    let ldcache = config.string(|config| &config.ldcache)?;
+    if root.is_some_and(OsStr::is_empty) || ldcache.is_some_and(OsStr::is_empty) {
+        return Err(invalid_argument());
+    }
+    driver.imex_channels = channel_numbers(config.part(|config| &config.imex)?)?;
+    let config = config.get()?;
+    driver.root = root.map_or(driver.root, PathBuf::from);
+    driver.ldcache = ldcache.map(HostPath::new);
+    driver.uid = config.uid;
+    driver.gid = config.gid;
+    if config.uid == uid_t::MAX {
+        driver.uid = overflow()?.uid;
+    }
+    if config.gid == gid_t::MAX {
+        driver.gid = overflow()?.gid;
+    }
+    Ok(driver)
+}
+
+/// Returns the numbers of channels.
+fn channel_numbers(info: Arg<'_, nvc_imex_info>) -> Result<Vec<u32>> {
+    let channels = info.array(|info| (&info.chans, &info.nchans))?;
+    channels
+        .map(|channel| channel_number(*channel.get()?))
+        .collect()
+}
+
+/// Returns the number of a channel.
+pub(crate) fn channel_number(channel: nvc_imex_channel) -> Result<u32> {
+    u32::try_from(channel.id).map_err(|_| invalid_argument())
+}

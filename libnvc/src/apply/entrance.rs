@@ -1,0 +1,93 @@
+//! Moves the calling thread into a container: its mount namespace, its umask, its owner.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use caps::{CapSet, Capability};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+
+use crate::apply::authority::{self, Callers};
+use crate::container::Container;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, RootDir};
+
+/// Opens this thread's `/proc/thread-self/fd`: names for descriptors, even if the container's /proc does not have them.
+pub(super) fn own_descriptors() -> Result<OwnedFd> {
+    unshare(CloneFlags::CLONE_FS)
+        .map_err(|errno| Error::system("namespace association failed", errno))?;
+    inroot::own_descriptors()
+        .map_err(|errno| Error::file("open failed", inroot::OWN_DESCRIPTORS, errno))
+}
+
+/// Moves this thread into the container's mount namespace; returns its root and the caller's umask.
+pub(super) fn enter(container: &Container) -> Result<(RootDir, u32)> {
+    let namespace = &container.namespace;
+    if !namespace.is_callers {
+        setns(&namespace.fd, CloneFlags::CLONE_NEWNS).map_err(|errno| {
+            Error::file(
+                "namespace association failed",
+                container.process.path().join("ns/mnt"),
+                errno,
+            )
+        })?;
+    }
+    // Affects only this thread, whose filesystem state is unshared.
+    let umask = umask(Mode::empty()).bits();
+    let rootfs = container.rootfs();
+    let failed = |errno| Error::file("open failed", rootfs, errno);
+    let root = match container.process.directory() {
+        Some(_) => RootDir::open(rootfs),
+        None => container.process.root().try_clone(),
+    };
+    let root = root.map_err(failed)?;
+    let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat));
+    if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
+        let text = format!(
+            "{} is not the directory that it was a moment ago",
+            rootfs.display()
+        );
+        return Err(Error::new(ErrorKind::NotFound, "namespace association failed").because(text));
+    }
+    Ok((root, umask))
+}
+
+/// Makes files that this thread creates belong to the container's owner: creating as root and changing the owner
+/// afterwards fails on id-mapped filesystems.
+pub(super) fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
+    if callers.lowers() && !authority::drop_groups(gid) {
+        callers.keeps_groups();
+    }
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let failed = |errno| Error::system("privilege change failed", errno);
+    if gid != nix::unistd::getegid() {
+        setfsgid(gid);
+        // The call reports no failure, but the next call returns the current id.
+        if setfsgid(gid) != gid {
+            return Err(failed(Errno::EPERM));
+        }
+    }
+    if uid == nix::unistd::geteuid() {
+        return Ok(());
+    }
+    setfsuid(uid);
+    if setfsuid(uid) != uid {
+        return Err(failed(Errno::EPERM));
+    }
+    // Leaving uid 0 removed the file capabilities from the effective set; the owner may lack write permission in its
+    // own tree (a tmpfs root of mode 0555), and files of other users that ldconfig replaced are restored with their
+    // owners.
+    let needed = [
+        Capability::CAP_DAC_OVERRIDE,
+        Capability::CAP_CHOWN,
+        Capability::CAP_FOWNER,
+    ];
+    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
+    for capability in needed {
+        if permitted.contains(&capability) {
+            caps::raise(None, CapSet::Effective, capability).map_err(|_| failed(Errno::EPERM))?;
+        }
+    }
+    Ok(())
+}

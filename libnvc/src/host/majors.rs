@@ -1,0 +1,58 @@
+//! Looks up the major numbers of character devices in /proc/devices.
+//!
+//! The kernel writes a line `major name` for each driver, in a section with a headline for each kind of device. Names of
+//! block devices are a different set, so the section matters.
+
+/// The kernel's file.
+pub const PATH: &str = "/proc/devices";
+
+/// Drivers of the GPUs' devices; before 2023 they registered under the second name.
+pub const GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
+
+const CHARACTERS: &[u8] = b"Character devices:";
+
+/// Returns the major number of a driver in the text of /proc/devices.
+pub fn major(devices: &[u8], driver: &str) -> Option<u32> {
+    majors(devices, driver).next()
+}
+
+/// Returns all major numbers of a driver: one that has run out of minor numbers registers again.
+pub fn majors<'t>(devices: &'t [u8], driver: &'t str) -> impl Iterator<Item = u32> + 't {
+    let lines = devices.split(|byte| *byte == b'\n');
+    let section = lines.skip_while(|line| *line != CHARACTERS).skip(1);
+    let entries = section.take_while(|line| !line.is_empty());
+    entries.filter_map(move |line| {
+        let (major, name) = std::str::from_utf8(line)
+            .ok()?
+            .trim_start()
+            .split_once(' ')?;
+        (name == driver).then(|| major.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICES: &[u8] = b"Character devices:\n  1 mem\n  4 \xff\n195 nvidia\n195 nvidiactl\n\
+        234 nvidia-caps\n235 nvidia-caps-imex-channels\n236 nvidia-caps\n\nBlock devices:\n  7 loop\n  8 sd\n";
+
+    #[test]
+    fn character_devices_by_whole_name() {
+        for (driver, expected) in [
+            ("mem", Some(1)),
+            ("nvidia", Some(195)),
+            ("nvidia-caps", Some(234)),
+            ("nvidia-caps-imex-channels", Some(235)),
+            ("nvidia-", None),
+            ("loop", None),
+            ("devices:", None),
+            ("", None),
+        ] {
+            assert_eq!(major(DEVICES, driver), expected, "{driver}");
+        }
+        assert!(majors(DEVICES, "nvidia-caps").eq([234, 236]));
+        assert_eq!(major(b"Block devices:\n195 nvidia\n", "nvidia"), None);
+        assert_eq!(major(b"", "nvidia"), None);
+    }
+}
