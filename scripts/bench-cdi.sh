@@ -31,34 +31,7 @@ state="{\"root\": \"$work/null\"}"
 echo "$state" > "$work/state"
 mount -t tmpfs tmpfs "$work/null"
 
-# A small program starts the command: what a process counts as its most memory is at least its parent's.
-cat > "$work/run.c" <<'END'
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-int main(int argc, char **argv) {
-  struct timespec begin, end;
-  struct rusage usage;
-  int status, null = open("/dev/null", O_RDWR);
-  clock_gettime(CLOCK_MONOTONIC, &begin);
-  pid_t pid = fork();
-  if (pid == 0) {
-    dup2(null, 0), dup2(null, 1);
-    execv(argv[1], argv + 1);
-    _exit(127);
-  }
-  wait4(pid, &status, 0, &usage);
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  double wall = (end.tv_sec - begin.tv_sec) * 1e3 + (end.tv_nsec - begin.tv_nsec) / 1e6;
-  double cpu = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1e3 + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e3;
-  printf("%f %f %f\n", wall, cpu, usage.ru_maxrss / 1024.);
-  return status != 0;
-}
-END
-cc -O1 -static -o "$work/run" "$work/run.c"
+cc -O1 -static -o "$work/run" scripts/bench/run.c
 # Medians of the runs, each next to one of /bin/true; CPU time and the most memory include the query process.
 measure() { # NAME COMMAND...
   python3 - "$work/run" "$runs" "$@" <<'END'

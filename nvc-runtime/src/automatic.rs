@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use nvc_toolkit::cdi::{Device, Edits};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::gated;
-use nvc_toolkit::generate::{self, Driver, Flags, HookProgram, Hooks, Made, Mode, Naming, Options};
+use nvc_toolkit::generate::{
+    self, Driver, Files, Flags, HookProgram, Hooks, Made, Mode, Naming, Options,
+};
 use nvc_toolkit::image::{Container, Policy, devices, features};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
@@ -167,7 +169,7 @@ pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options 
             merged: false,
         },
         ldconfig: None,
-        live: false,
+        files: Files::Listed,
         config_search: Vec::new(),
         library_search: Vec::new(),
         csv_files: Vec::new(),

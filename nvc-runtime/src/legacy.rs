@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
-use nvc_toolkit::generate::{self, Mode, Naming, Options};
+use nvc_toolkit::generate::{self, Files, Mode, Naming, Options};
 use nvc_toolkit::image::{Container, Devices, Wish, capabilities, features};
 use nvc_toolkit::nodes::Nodes;
 use nvc_toolkit::oci::spec::Spec;
@@ -49,6 +49,7 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<St
     };
     let options = Options {
         naming: vec![Naming::Uuid],
+        files: Files::Omitted,
         ..automatic::options(Mode::Nvml, ids, config)
     };
     let made = match generate::generate(&options) {

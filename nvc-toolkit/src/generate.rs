@@ -89,6 +89,17 @@ impl Naming {
     }
 }
 
+/// How a specification names the driver's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// It lists them.
+    Listed,
+    /// It has a hook that finds them when a container starts.
+    AtStart,
+    /// It does not: the caller wants the devices only, and another program gives the files.
+    Omitted,
+}
+
 /// Optional features.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
@@ -125,8 +136,8 @@ pub struct Options {
     pub hooks: Hooks,
     /// The ldconfig for update-ldcache.
     pub ldconfig: Option<String>,
-    /// List no driver files: the hook finds them when a container starts.
-    pub live: bool,
+    /// The driver's files.
+    pub files: Files,
     /// Search configuration files only here.
     pub config_search: Vec<PathBuf>,
     /// Search libraries only here.
@@ -216,7 +227,7 @@ fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> 
     if !options.gids {
         simplify::without_groups(&mut spec);
     }
-    if options.hooks.merged || options.live {
+    if options.hooks.merged || options.files == Files::AtStart {
         simplify::merge_hooks(&mut spec, &options.hooks);
     }
     let is_nothing = |device: &Device| device.name == "all" && device.container_edits.is_empty();

@@ -14,7 +14,7 @@ use libnvc::survey::Host;
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
 use super::driver::{self, nodes, written};
-use super::{Driver, Found, Mode, Options, devices};
+use super::{Driver, Files, Found, Mode, Options, devices};
 use crate::cdi::{Device, DeviceNode, Edits, Hook};
 use crate::gated;
 use crate::image::features::Feature;
@@ -28,7 +28,8 @@ const MOST_CHANNELS: u32 = 1 << 20;
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
 pub(super) fn find(options: &Options) -> Result<Found> {
-    if options.live && !matches!(options.mode, Mode::Auto | Mode::Nvml) {
+    let live = options.files == Files::AtStart;
+    if live && !matches!(options.mode, Mode::Auto | Mode::Nvml) {
         let text =
             "a live specification is one of mode nvml: others have no files to find at start";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
@@ -48,7 +49,7 @@ pub(super) fn find(options: &Options) -> Result<Found> {
 }
 
 fn auto(options: &Options) -> Result<Found> {
-    if options.live {
+    if options.files == Files::AtStart {
         return nvml(options);
     }
     if Path::new("/dev/dxg").exists() {
@@ -78,9 +79,9 @@ fn nvml(options: &Options) -> Result<Found> {
     let is_none = chosen.is_none();
     let chosen = chosen.unwrap_or_default();
     let mut missing = chosen.missing;
-    let mut driver = match options.live {
-        true => DriverInfo::default(),
-        false => driver::files(options, version.as_deref())?,
+    let mut driver = match options.files {
+        Files::Listed => driver::files(options, version.as_deref())?,
+        Files::AtStart | Files::Omitted => DriverInfo::default(),
     };
     driver.devices = host_nodes::of_specification(&dev_root, &mut missing);
     let host = Host {
@@ -91,7 +92,7 @@ fn nvml(options: &Options) -> Result<Found> {
         grants: Ok(chosen.grants),
     };
     let mut request = driver::request();
-    if options.live {
+    if options.files != Files::Listed {
         request.policy.cuda_compat = CudaCompatMode::Disabled;
     }
     let content = plan::plan(&request, &host)?;
@@ -112,7 +113,7 @@ fn nvml(options: &Options) -> Result<Found> {
     });
     let is_missing = |path| format!("{path} is missing");
     let mut common = written(content.common, options);
-    if options.live {
+    if options.files == Files::AtStart {
         common.hooks.insert(0, live_hook(options));
     }
     Ok(Found {

@@ -9,7 +9,9 @@ use log::{info, warn};
 use nvc_toolkit::cdi::emit::{Format, text};
 use nvc_toolkit::cdi::{Spec, file, names, version};
 use nvc_toolkit::config;
-use nvc_toolkit::generate::{Flags, HookProgram, Hooks, Made, Mode, Naming, Options, generate};
+use nvc_toolkit::generate::{
+    Files, Flags, HookProgram, Hooks, Made, Mode, Naming, Options, generate,
+};
 
 use crate::commands::invalid;
 use crate::line::CommandLine;
@@ -33,7 +35,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let output = line.text("output");
     let target = (!output.is_empty()).then(|| file::output(Path::new(output), format));
     let most = most_recent(line)?;
-    if options.hooks.merged || options.live {
+    if options.hooks.merged || options.files == Files::AtStart {
         check_merged(&options.hooks.program.path)?;
     }
     let made = match (generate(&options), &target) {
@@ -135,9 +137,9 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
             .given("ldconfig-path")
             .filter(|path| !path.is_empty())
             .map(String::from),
-        live: match line.text("style") {
-            "files" => false,
-            "live" => true,
+        files: match line.text("style") {
+            "files" => Files::Listed,
+            "live" => Files::AtStart,
             other => return Err(invalid(format!("invalid --style value: {other}"))),
         },
         config_search: absolute(line, "config-search-path")?,
