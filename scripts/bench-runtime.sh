@@ -22,7 +22,7 @@ programs=$(dirname "$(find "$work/installed" -name nvidia-container-runtime)")
 cc -O1 -static -o "$work/run" scripts/bench/run.c
 cc -O1 -static -o "$work/peak" scripts/bench/peak.c
 for program in nvc-simdriver nvc-simruntime; do
-  [ -e "$target/release/$program" ] && from=$target/release || from=$target/debug
+  [ "$target/release/$program" -nt "$target/debug/$program" ] && from=$target/release || from=$target/debug
   install "$from/$program" "$work/$program"
 done
 ln -s nvc-simruntime "$work/sim-runc"
