@@ -35,7 +35,7 @@ fn options(merged: bool) -> Options {
             merged,
         },
         ldconfig: None,
-        live: false,
+        files: Files::Listed,
         config_search: Vec::new(),
         library_search: Vec::new(),
         csv_files: Vec::new(),
