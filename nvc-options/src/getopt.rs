@@ -17,7 +17,7 @@ pub use layout::usage;
 const COMMANDS: &str = "COMMAND [ARG...]";
 
 /// Options that argp adds to every command, in its order, which is that of getopt's candidates. Those without a help
-/// text are for debugging; they are accepted and ignored.
+/// text are for debugging: --program-name changes the name in later messages of argp, --HANG is ignored.
 static AUTOMATIC: [Opt; 5] = [
     HELP,
     USAGE,
@@ -170,11 +170,12 @@ impl Caller {
 /// Parses `words`, the command line without its first word.
 pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let typed = caller.typed.to_string_lossy();
-    let first = match Scan::new(&TABLE, Order::StopAtPositional).run(words) {
+    let mut name = caller.name.clone();
+    let first = match Scan::new(&TABLE, Order::StopAtPositional, &mut name).run(words) {
         Ok(first) => first,
         Err(Stop::Question(question)) => return Parsed::Ask(question, &TABLE),
         Err(Stop::Complaint(text)) => {
-            return Parsed::Mistake(layout::complaint(&typed, &text, &caller.name));
+            return Parsed::Mistake(layout::complaint(&typed, &text, &name));
         }
     };
 
@@ -182,9 +183,10 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let named = positionals.next();
     let command = named.and_then(|word| TABLE.commands.iter().find(|command| word == command.name));
     let Some(command) = command else {
-        return Parsed::Mistake(layout::misuse(&caller.name, COMMANDS));
+        return Parsed::Mistake(layout::misuse(&name, COMMANDS));
     };
-    let name = format!("{} {}", caller.name, command.name);
+    let typed = format!("{name} {}", command.name);
+    let mut name = typed.clone();
 
     let order = if caller.posixly_correct {
         Order::PositionalsLast
@@ -192,11 +194,11 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
         Order::Any
     };
     let words = positionals.as_slice();
-    let rest = match Scan::new(command, order).run(words) {
+    let rest = match Scan::new(command, order, &mut name).run(words) {
         Ok(rest) => rest,
         Err(Stop::Question(question)) => return Parsed::Ask(question, command),
         Err(Stop::Complaint(text)) => {
-            return Parsed::Mistake(layout::complaint(&name, &text, &name));
+            return Parsed::Mistake(layout::complaint(&typed, &text, &name));
         }
     };
 
@@ -244,16 +246,19 @@ struct Rest {
 }
 
 /// Parser state for one command's options.
-struct Scan {
+struct Scan<'n> {
     order: Order,
+    /// The name in argp's messages, which `--program-name` changes.
+    name: &'n mut String,
     given: Given,
     added_words: usize,
 }
 
-impl Scan {
-    fn new(command: &'static Command, order: Order) -> Self {
+impl<'n> Scan<'n> {
+    fn new(command: &'static Command, order: Order, name: &'n mut String) -> Self {
         Self {
             order,
+            name,
             given: Given {
                 command,
                 options: Vec::new(),
@@ -383,6 +388,12 @@ impl Scan {
             "help" => Err(Stop::Question(Question::Help)),
             "usage" => Err(Stop::Question(Question::Usage)),
             "version" => Err(Stop::Question(Question::Version)),
+            "program-name" => {
+                let bytes = value.unwrap_or_default();
+                let base = bytes.rsplit(|b| *b == b'/').next().unwrap_or(bytes);
+                *self.name = String::from_utf8_lossy(base).into_owned();
+                Ok(())
+            }
             _ => {
                 if !option.help.is_empty() {
                     let value = value.map(|bytes| OsStr::from_bytes(bytes).to_owned());

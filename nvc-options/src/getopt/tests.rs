@@ -194,3 +194,33 @@ fn bytes_that_are_not_utf8_survive() {
     };
     assert!(text.starts_with("nvidia-container-cli info: invalid option -- '\u{fffd}'\n"));
 }
+
+/// glibc's argp changes the name of its own messages, and getopt keeps the one that it was given.
+#[test]
+fn the_name_of_messages_can_be_changed() {
+    let help =
+        |name: &str| format!("Try `{name} --help' or `{name} --usage' for more information.\n");
+    for (typed, text) in [
+        (
+            "--program-name=foo -x",
+            format!("./bin/{PROGRAM}: invalid option -- 'x'\n{}", help("foo")),
+        ),
+        (
+            "--program-name=/a/foo info -x",
+            format!("foo info: invalid option -- 'x'\n{}", help("foo info")),
+        ),
+        (
+            "info --program-name=foo -x",
+            format!("{PROGRAM} info: invalid option -- 'x'\n{}", help("foo")),
+        ),
+        (
+            "info --program-name=foo x",
+            format!("foo: Too many arguments\n{}", help("foo")),
+        ),
+    ] {
+        let Parsed::Mistake(said) = read_as(&caller(), typed) else {
+            panic!("{typed}")
+        };
+        assert_eq!(said, text, "{typed}");
+    }
+}
