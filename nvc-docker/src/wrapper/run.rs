@@ -50,6 +50,9 @@ struct Invocation<'a> {
 }
 
 fn hand_over(words: &[OsString]) -> Result<()> {
+    if variable("DOCKER_HOST").is_none() && variable("NV_HOST").is_some() {
+        say("Warning: NV_HOST is set but DOCKER_HOST is not");
+    }
     let place = place(
         variable("NV_HOST").as_deref(),
         variable("DOCKER_HOST").as_deref(),
@@ -70,10 +73,6 @@ fn hand_over(words: &[OsString]) -> Result<()> {
         is_dry: is_set("NV_DRY_RUN"),
         line,
     };
-    let is_remote = invocation.place != PluginHost::Here;
-    if is_remote && variable("DOCKER_HOST").is_none() && variable("NV_HOST").is_some() {
-        say("Warning: NV_HOST is set but DOCKER_HOST is not");
-    }
     match (invocation.line.command, invocation.line.image) {
         (Command::Run, Some(image)) => invocation.start_container(image, &texts),
         (Command::Version, _) => {
