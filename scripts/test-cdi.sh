@@ -156,6 +156,44 @@ check "verify is content again" "$ctk" cdi verify
 chmod 600 "$driver/dev/nvidia0"
 check "verify notices a node's mode" says "mode 600" "$ctk" cdi verify
 chmod 666 "$driver/dev/nvidia0"
+
+# A reboot after which nvidia-uvm has another major number: before the nodes are made again, and afterwards.
+cp "$driver/proc/devices" "$work/devices"
+old=$(sed -n 's/^ *\([0-9]*\) nvidia-uvm$/\1/p' "$work/devices") new=382
+mknod_uvm() { # MAJOR
+  rm -f "$driver/dev/nvidia-uvm" "$driver/dev/nvidia-uvm-tools"
+  mknod -m 666 "$driver/dev/nvidia-uvm" c "$1" 0
+  mknod -m 666 "$driver/dev/nvidia-uvm-tools" c "$1" 1
+}
+major() { sed "s/^ *[0-9]* nvidia-uvm\$/$1 nvidia-uvm/" "$work/devices" > "$driver/proc/devices"; }
+# As upstream writes them.
+mkdir "$work/upstream"
+cat > "$work/upstream/nvidia.yaml" <<END
+cdiVersion: 0.5.0
+kind: nvidia.com/gpu
+devices:
+- name: "0"
+  containerEdits:
+    deviceNodes:
+    - {path: /dev/nvidia-uvm, hostPath: $driver/dev/nvidia-uvm, major: $old, permissions: rwm}
+    - {path: /dev/nvidiactl, hostPath: $driver/dev/nvidiactl, major: 195, minor: 255, permissions: rwm}
+END
+check "verify is content with a specification that records numbers" "$ctk" cdi verify "--spec-dir=$work/upstream"
+major $new
+check "verify notices a node of another boot" says "nvidia-uvm is $old:0, and the driver's major number is $new" "$ctk" cdi verify
+check "its exit status says so" refuses "$ctk" cdi verify
+mknod_uvm $new
+check "with new nodes our specification is right: it names them by path" "$ctk" cdi verify
+check "one that records numbers is not" says "nvidia-uvm is recorded as $old:0 and is $new:0" "$ctk" cdi verify "--spec-dir=$work/upstream"
+check "its exit status says so" refuses "$ctk" cdi verify "--spec-dir=$work/upstream"
+# A file of ours that somebody has edited.
+mkdir "$work/edited"
+sed "s|^\( *\)hostPath: .*/dev/nvidia-uvm$|&\n\1major: $old|" /etc/cdi/nvidia.yaml > "$work/edited/nvidia.yaml"
+check "in a file of ours, too" says "nvidia-uvm is recorded as $old:0 and is $new:0" "$ctk" cdi verify "--spec-dir=$work/edited"
+major "$old"
+mknod_uvm "$old"
+check "verify is content as before" "$ctk" cdi verify
+
 cp /etc/cdi/nvidia.yaml "$work/before"
 check "a driver that does not answer leaves the file" refuses "$ctk" cdi generate --driver-root=/var/empty --output=/etc/cdi/nvidia.yaml
 check "it is as it was" cmp "$work/before" /etc/cdi/nvidia.yaml

@@ -159,29 +159,92 @@ pub fn missing(spec: &Spec) -> Vec<String> {
             }
         }
         for node in &edits.device_nodes {
-            let path = if node.host_path.is_empty() {
-                &node.path
-            } else {
-                &node.host_path
-            };
-            match nodes::look_up(Path::new(path)) {
-                Err(error) => {
-                    lines.insert(error);
-                }
-                Ok(found) => {
-                    let recorded = (node.major.unsigned_abs(), node.minor.unsigned_abs());
-                    if node.major != 0 && recorded != (found.major, found.minor) {
-                        let (major, minor) = recorded;
-                        let now = format!("{}:{}", found.major, found.minor);
-                        lines.insert(format!(
-                            "{path} is recorded as {major}:{minor} and is {now}"
-                        ));
-                    }
-                }
+            if let Err(error) = nodes::look_up(Path::new(on_host(node))) {
+                lines.insert(error);
             }
         }
     }
+    lines.extend(renumbered(spec));
     lines.into_iter().collect()
+}
+
+/// Returns the nodes that are other devices than recorded: engines give containers the recorded ones.
+pub fn renumbered(spec: &Spec) -> Vec<String> {
+    let mut lines = BTreeSet::new();
+    for node in nodes_of(spec).filter(|node| node.major != 0) {
+        let path = on_host(node);
+        let (major, minor) = (node.major.unsigned_abs(), node.minor.unsigned_abs());
+        if let Ok(found) = nodes::look_up(Path::new(path))
+            && (major, minor) != (found.major, found.minor)
+        {
+            let now = format!("{}:{}", found.major, found.minor);
+            let line = format!("{path} is recorded as {major}:{minor} and is {now}");
+            lines.insert(line);
+        }
+    }
+    lines.into_iter().collect()
+}
+
+/// Returns the nodes on this host that are not of the driver's major number in `devices`, the text of /proc/devices:
+/// left over from another boot, they are other devices now, and containers get those.
+pub fn outdated(spec: &Spec, devices: &str) -> Vec<String> {
+    let mut lines = BTreeSet::new();
+    for node in nodes_of(spec) {
+        let path = on_host(node);
+        let majors = majors_of(drivers_of(&node.path), devices);
+        if let Ok(found) = nodes::look_up(Path::new(path))
+            && !majors.is_empty()
+            && !majors.contains(&found.major)
+        {
+            let (major, minor) = (found.major, found.minor);
+            let now = majors.into_iter().map(|major| major.to_string());
+            let now = now.collect::<Vec<_>>().join(" or ");
+            let line = format!("{path} is {major}:{minor}, and the driver's major number is {now}");
+            lines.insert(line);
+        }
+    }
+    lines.into_iter().collect()
+}
+
+fn nodes_of(spec: &Spec) -> impl Iterator<Item = &DeviceNode> {
+    let devices = spec.devices.iter().map(|device| &device.container_edits);
+    let edits = devices.chain([&spec.container_edits]);
+    edits.flat_map(|edits| &edits.device_nodes)
+}
+
+fn on_host(node: &DeviceNode) -> &str {
+    if node.host_path.is_empty() {
+        &node.path
+    } else {
+        &node.host_path
+    }
+}
+
+/// Returns the names in /proc/devices of the driver of a node; empty if it is not one of NVIDIA's.
+fn drivers_of(path: &str) -> &'static [&'static str] {
+    let Some(name) = path.strip_prefix("/dev/nvidia") else {
+        return &[];
+    };
+    match name {
+        "ctl" | "-modeset" => &["nvidia", "nvidia-frontend"],
+        "-uvm" | "-uvm-tools" => &["nvidia-uvm"],
+        _ if name.starts_with("-caps/") => &["nvidia-caps"],
+        _ if name.starts_with("-caps-imex-channels/") => &["nvidia-caps-imex-channels"],
+        _ if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) => {
+            &["nvidia", "nvidia-frontend"]
+        }
+        _ => &[],
+    }
+}
+
+/// Returns the major numbers of character drivers.
+fn majors_of(drivers: &[&str], devices: &str) -> BTreeSet<u64> {
+    let characters = devices
+        .lines()
+        .take_while(|line| !line.starts_with("Block"));
+    let pairs = characters.filter_map(|line| line.trim().split_once(' '));
+    let known = pairs.filter(|(_, name)| drivers.contains(&name.trim()));
+    known.filter_map(|(major, _)| major.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -219,5 +282,42 @@ mod tests {
         assert_eq!(missing(&spec(OLD)), ["/no/lib.so.1 is missing"]);
         let wrong = OLD.replace("\"/dev/null\"", "\"/dev/null\", \"major\": 7, \"minor\": 3");
         assert!(missing(&spec(&wrong))[0].contains("is recorded as 7:3 and is 1:3"));
+        assert_eq!(
+            renumbered(&spec(&wrong)),
+            ["/dev/null is recorded as 7:3 and is 1:3"]
+        );
+        let right = OLD.replace("\"/dev/null\"", "\"/dev/null\", \"major\": 1, \"minor\": 3");
+        assert!(renumbered(&spec(&right)).is_empty());
+    }
+
+    #[test]
+    fn nodes_of_another_boot_are_named() {
+        const DEVICES: &str = "Character devices:\n  1 mem\n195 nvidia-frontend\n508 nvidia-uvm\n510 nvidia-caps\n\n\
+             Block devices:\n  1 nvidia-uvm\n";
+        // The host's node of each path is /dev/null, 1:3.
+        let node = |path: &str| {
+            let node = format!(r#""path": "{path}", "hostPath": "/dev/null""#);
+            spec(&OLD.replace(r#""path": "/dev/null""#, &node))
+        };
+        let said =
+            |major: &str| format!("/dev/null is 1:3, and the driver's major number is {major}");
+        for (path, major) in [
+            ("/dev/nvidia-uvm", "508"),
+            ("/dev/nvidia12", "195"),
+            ("/dev/nvidiactl", "195"),
+            ("/dev/nvidia-caps/nvidia-cap7", "510"),
+        ] {
+            assert_eq!(outdated(&node(path), DEVICES), [said(major)], "{path}");
+            let of_null = DEVICES.replace(major, "1");
+            assert!(outdated(&node(path), &of_null).is_empty(), "{path}");
+        }
+        // Without its driver in the list, and of other drivers.
+        for path in [
+            "/dev/nvidia-caps-imex-channels/channel0",
+            "/dev/dri/card0",
+            "/dev/nvidia-fs0",
+        ] {
+            assert!(outdated(&node(path), DEVICES).is_empty(), "{path}");
+        }
     }
 }

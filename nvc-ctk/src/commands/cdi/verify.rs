@@ -4,7 +4,7 @@
 //! the existence of its entries is checked.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use libnvc::Result;
 use nvc_toolkit::cdi::registry::SpecFile;
@@ -35,7 +35,12 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<u8> {
         "json" => true,
         other => return Err(invalid(format!("invalid --format value: {other}"))),
     };
-    let findings = findings(&Registry::load(&spec_directories(line)));
+    let registry = Registry::load(&spec_directories(line));
+    let mut findings = findings(&registry);
+    // doctor looks at the nodes itself.
+    findings.extend(nodes(&registry));
+    // The text names each file once.
+    findings.sort_by(|one, other| one.file.cmp(&other.file));
     print(&match as_json {
         true => to_json(&findings),
         false => to_text(&findings),
@@ -59,6 +64,22 @@ pub(in crate::commands) fn findings(registry: &Registry) -> Vec<Finding> {
         match words {
             Some(words) => ours(found, &words, &mut findings),
             None => others(found, &mut findings),
+        }
+    }
+    findings
+}
+
+/// Returns the nodes in a registry's specifications that are left over from another boot.
+fn nodes(registry: &Registry) -> Vec<Finding> {
+    let devices = std::fs::read_to_string("/proc/devices").unwrap_or_default();
+    let mut findings = Vec::new();
+    for found in registry.files() {
+        for text in compare::outdated(&found.spec, &devices) {
+            findings.push(Finding {
+                file: found.path.clone(),
+                text,
+                repair: Some("remove these nodes, then nvidia-ctk system create-device-nodes --control-devices and nvidia-modprobe".into()),
+            });
         }
     }
     findings
@@ -99,6 +120,9 @@ fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
     for difference in compare::differences(&found.spec, fresh) {
         add(difference);
     }
+    for renumbered in compare::renumbered(&found.spec) {
+        add(renumbered);
+    }
     for missing in compare::missing(&found.spec) {
         if missing.starts_with("hook program") {
             add(missing);
@@ -119,17 +143,17 @@ fn others(found: &SpecFile, findings: &mut Vec<Finding>) {
 
 fn to_text(findings: &[Finding]) -> String {
     let mut text = String::new();
-    let mut last: Option<&Path> = None;
-    for (n, finding) in findings.iter().enumerate() {
-        if last != Some(&finding.file) {
-            text += &format!("{}:\n", finding.file.display());
-            last = Some(&finding.file);
+    for of_file in findings.chunk_by(|one, other| one.file == other.file) {
+        let mut repairs: Vec<&str> = Vec::new();
+        for (n, finding) in of_file.iter().enumerate() {
+            if n == 0 {
+                text += &format!("{}:\n", finding.file.display());
+            }
+            text += &format!("  {}\n", finding.text);
+            let repair = finding.repair.as_deref();
+            repairs.extend(repair.filter(|repair| !repairs.contains(repair)));
         }
-        text += &format!("  {}\n", finding.text);
-        let is_last = findings
-            .get(n + 1)
-            .is_none_or(|next| next.file != finding.file);
-        if let (true, Some(repair)) = (is_last, &finding.repair) {
+        for repair in repairs {
             text += &format!("  repair: {repair}\n");
         }
     }
