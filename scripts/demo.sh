@@ -1,6 +1,8 @@
 #!/bin/sh
 # Demonstrates nvidia-container-cli with a container made by hand: new namespaces, a small root, `configure`,
-# pivot_root, chroot, `nvidia-smi -L`; for GPU 0, for GPU 1 and for one MIG device. Ends with PASS or FAIL.
+# pivot_root, chroot, `nvidia-smi -L`; for GPU 0, for GPU 1 and for one MIG device. Then, with the simulated driver and
+# as root, the same under runc by nvidia-container-runtime and by a CDI specification, and under docker by nvidia-docker,
+# where these are installed. Ends with PASS or FAIL.
 #
 #   scripts/demo.sh [--simulated] [--unprivileged]
 #
@@ -89,10 +91,12 @@ has_driver() {
 
 build() {
   "$here/setup.sh"
+  # Without runc the demo is shorter.
+  [ ! "$privileged" ] || "$here/setup.sh" demo || true
   cli=${NVC_CLI:-} simdriver=${NVC_SIMDRIVER:-}
   [ "$cli" ] && [ "$simdriver" ] && return
   title "Building"
-  (cd "$repository" && cargo build -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-testkit)
+  (cd "$repository" && cargo build -p nvc-cdi-hook -p nvc-cli -p nvc-ctk -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-testkit)
   target=${CARGO_TARGET_DIR:-$repository/target}
   programs=$target/debug
   cli=${cli:-$target/debug/nvidia-container-cli}
@@ -210,23 +214,26 @@ else
   title "Left out: a container with a MIG device. This machine has none."
 fi
 
-# runtime DEVICE EXPECTED WHAT: the same with runc and our runtime
+# runtime MODE DEVICE EXPECTED WHAT: the same with runc and our runtime
 runtime() {
-  title "The same by nvidia-container-runtime and runc: $3"
+  title "The same by nvidia-container-runtime and runc: $4"
   status=0
   work=$work driver=$driver cli=$cli programs=$programs unshare --mount --pid --fork --kill-child --propagation private \
-    --mount-proc -- "$here/demo-runtime.sh" "$1" > "$work/log" 2>&1 || status=$?
+    --mount-proc -- "$here/demo-runtime.sh" "$1" "$2" > "$work/log" 2>&1 || status=$?
   sed 's/^GPU \|^  MIG /    &/' "$work/log"
   verdict $status "runc started the container (status $status)"
   found=$(sed -n 's/^\(GPU \|  MIG \).*(UUID: \([^)]*\)).*/\2/p' "$work/log" | tr '\n' ' ')
-  [ "${found% }" = "$2" ] && same=0 || same=1
-  verdict $same "nvidia-smi shows exactly $2"
+  [ "${found% }" = "$3" ] && same=0 || same=1
+  verdict $same "nvidia-smi shows exactly $3"
 }
 if [ "$privileged" ] && [ "$driver" ] && [ -x "${programs:-}/nvidia-container-runtime" ] && command -v runc >/dev/null; then
-  runtime 0 "$(uuid_of 0)" "GPU 0 alone"
-  [ ! -s "$work/mig" ] || runtime "$device" "$gpu $mig" "one MIG device"
+  runtime auto 0 "$(uuid_of 0)" "GPU 0 alone, in the default mode"
+  [ ! -s "$work/mig" ] || runtime auto "$device" "$gpu $mig" "one MIG device, in the default mode"
+  runtime legacy 0 "$(uuid_of 0)" "GPU 0 alone, in mode legacy"
+  runtime cdi nvidia.com/gpu=0 "$(uuid_of 0)" "GPU 0 alone, by a CDI specification"
+  [ ! -s "$work/mig" ] || runtime cdi "nvidia.com/gpu=$device" "$gpu $mig" "one MIG device, by a CDI specification"
 else
-  title "Left out: nvidia-container-runtime. It is shown with the simulated driver, as root, where runc is."
+  title "Left out: nvidia-container-runtime and CDI. They are shown with the simulated driver, as root, where runc is."
 fi
 
 # docker with the simulated driver, in separate namespaces; with the real driver the machine's docker is not touched.

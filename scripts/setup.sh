@@ -2,7 +2,7 @@
 # Installs the packages that building, testing and the demo need, on Debian and Ubuntu, if some are missing and we are
 # root; otherwise names them. Does nothing if all are installed.
 #
-#   scripts/setup.sh [tests|packages|old-kernel]   also for all tests, or for building and checking packages
+#   scripts/setup.sh [demo|tests|packages|old-kernel]   also for all tests, or for building and checking packages
 set -eu
 
 # program  Debian package  purpose
@@ -21,6 +21,7 @@ chroot coreutils containers
 make make make
 python3 python3 the conformance suite
 END
+  [ "$1" != demo ] || echo runc runc the containers of the demo
   [ "$1" != tests ] || cat <<'END'
 g++ g++ the C header as C++
 clang clang the C library with another compiler
