@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fchmod, fstat,
-    fstatvfs, linkat, mkdirat, open, openat, readlinkat, renameat, statx, symlinkat, unlinkat,
+    fstatvfs, linkat, mkdirat, open, openat, readlinkat, renameat, statat, statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
@@ -263,7 +263,15 @@ impl Place {
         self.put(|name| symlinkat(target, &self.directory, name))
     }
 
-    fn leads_to(&self, target: &str) -> bool {
+    /// Returns true if the name exists and is no directory.
+    pub(crate) fn is_taken(&self) -> bool {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let found = statat(&self.directory, self.name.as_os_str(), flags);
+        found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory)
+    }
+
+    /// Returns true if it is a link with this target.
+    pub(crate) fn leads_to(&self, target: &str) -> bool {
         let found = readlinkat(&self.directory, self.name.as_os_str(), Vec::new());
         found.is_ok_and(|found| found.to_bytes() == target.as_bytes())
     }

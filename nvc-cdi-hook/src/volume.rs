@@ -2,13 +2,12 @@
 //! to others.
 //!
 //! The image's links choose where a hook writes. The container's own filesystems are the root's mount, and a tmpfs that
-//! the runtime mounted at /dev, /run or /tmp for this container alone. In a user namespace the kernel decides instead:
-//! there the hook has only the privileges of the container's root.
+//! the runtime mounted at /dev, /run or /tmp for this container alone. That also holds in a user namespace: a hook has
+//! all capabilities of that namespace, the container's process may have none.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use libnvc::kmods::in_user_namespace;
 use rustix::fs::{fstat, fstatfs, major, minor};
 use rustix::io::Errno;
 
@@ -23,7 +22,7 @@ pub(crate) fn is_own(
 ) -> Result<bool, Errno> {
     let of_root = mount_id(root)?;
     let of_directory = mount_id(directory)?;
-    if of_root == of_directory || in_user_namespace() {
+    if of_root == of_directory {
         return Ok(true);
     }
     is_on_private_tmpfs(path, directory)

@@ -88,8 +88,11 @@ impl Callers {
             stat.is_ok_and(|stat| inroot::identity(&stat) != inroot::identity(&own))
         });
         let is_rootless = container.namespace.is_callers && own.st_ino != FIRST_USER_NAMESPACE;
+        // A createContainer hook has all capabilities of the namespace, the container's process may have none.
+        let is_hook = container.process.directory().is_none();
         let is_other = Some(container.process.owner().0) != Some(nix::unistd::geteuid().as_raw());
         let elsewhere = match (is_rootless, user_namespace.is_some() || is_other) {
+            (true, _) if is_hook => Elsewhere::AsOwner,
             (true, _) => Elsewhere::Everything,
             (false, true) => Elsewhere::AsOwner,
             (false, false) => Elsewhere::Nothing,

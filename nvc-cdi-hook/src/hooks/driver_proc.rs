@@ -36,6 +36,31 @@ const FIRST_CONTROL: u32 = 254;
 const DEEPEST: usize = 8;
 
 pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
+    hide(root, report).map(drop)
+}
+
+/// The tmpfs mounts over directories of the driver.
+#[derive(Debug, Default)]
+pub(super) struct Covers(Vec<OwnedFd>);
+
+impl Covers {
+    /// Unmounts them.
+    pub(super) fn detach(&self) {
+        for tmpfs in &self.0 {
+            let _ = tmpfs::detach(tmpfs);
+        }
+    }
+}
+
+/// Hides other GPUs, or changes nothing.
+pub(super) fn hide(root: &Root, report: &mut Report) -> Result<Covers> {
+    let mut covers = Covers::default();
+    let done = cover_both(root, report, &mut covers);
+    done.inspect_err(|_| covers.detach())?;
+    Ok(covers)
+}
+
+fn cover_both(root: &Root, report: &mut Report, covers: &mut Covers) -> Result<()> {
     let shown = Shown::of(root)?;
     for (path, wanted) in [
         (GPUS, shown.gpu_directories()),
@@ -53,7 +78,8 @@ pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()
         if wanted.is_all {
             continue;
         }
-        cover(root, path, target.as_fd(), &wanted.paths).map_err(failed)?;
+        let cover = cover(root, path, target.as_fd(), &wanted.paths);
+        covers.0.push(cover.map_err(failed)?);
     }
     Ok(())
 }
@@ -258,7 +284,12 @@ pub(super) fn is_the_drivers(path: &Path, target: BorrowedFd<'_>) -> Result<bool
 }
 
 /// Mounts a tmpfs over a directory, in which only some entries are visible.
-fn cover(root: &Root, path: &Path, target: BorrowedFd<'_>, wanted: &[String]) -> Result<(), Errno> {
+fn cover(
+    root: &Root,
+    path: &Path,
+    target: BorrowedFd<'_>,
+    wanted: &[String],
+) -> Result<OwnedFd, Errno> {
     let tmpfs = tmpfs::new(wanted.len() * DEEPEST + 16)?;
     let mut mounts = Vec::new();
     for name in wanted {
@@ -280,7 +311,8 @@ fn cover(root: &Root, path: &Path, target: BorrowedFd<'_>, wanted: &[String]) ->
     };
     fill().inspect_err(|_| {
         let _ = tmpfs::detach(&tmpfs);
-    })
+    })?;
+    Ok(tmpfs)
 }
 
 /// Creates a mount point in the tmpfs, with its parent directories.

@@ -111,8 +111,13 @@ impl Image {
     }
 }
 
+/// Puts the hint into the message: engines show the last line, if any.
 fn failure(error: &libnvc::Error) -> Failure {
-    Failure::new(error.message())
+    let message = error.message();
+    Failure::new(match error.advice() {
+        Some(hint) => format!("{message} (hint: {hint})"),
+        None => message,
+    })
 }
 
 /// Returns the host's ldconfig binary rather than a wrapper script.

@@ -71,12 +71,34 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     }
     let image = Image::open(given, root)?;
     let intents = intents(given, root, report)?;
-    image.apply(&intents, root, report)?;
-    // The plan's view of procfs always includes the changed parameters.
-    if filters(given) && !changes_parameters(given) {
-        driver_proc::run(given, root, report)?;
-    }
+    // The plan's view of procfs always includes the changed parameters. The filter alone comes first: its mounts can be
+    // undone, and everything after it undoes itself.
+    let covers = match filters(given) && !changes_parameters(given) {
+        true => driver_proc::hide(root, report)?,
+        false => driver_proc::Covers::default(),
+    };
+    let done = image.apply(&intents, root, report);
+    done.inspect_err(|_| covers.detach())?;
+    replace_files(&intents, root, report);
     Ok(())
+}
+
+/// Makes links in the places of existing files, as create-symlinks does: an image can have a library of another driver
+/// there. A plan only makes what is missing, so that it can be undone; from here on nothing can fail.
+fn replace_files(intents: &[Intent], root: &Root, report: &mut Report) {
+    for intent in intents {
+        let What::Link(Link {
+            at: Place::At(path),
+            target,
+        }) = &intent.what
+        else {
+            continue;
+        };
+        let replaced = symlinks::replace(root, &target.to_string_lossy(), path.as_path());
+        if let Err(failure) = replaced {
+            report.warning(&failure.to_string());
+        }
+    }
 }
 
 fn filters(given: &Given) -> bool {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::arguments::Given;
 use crate::report::Report;
-use crate::root::Root;
+use crate::root::{Place, Root};
 use crate::{Failure, Result};
 
 pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
@@ -31,6 +31,25 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// Makes a link in the place of an existing file or other link. Does nothing if there is none, or a directory.
+pub(super) fn replace(root: &Root, target: &str, path: &Path) -> Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let Some(directory) = root.find(parent)? else {
+        return Ok(());
+    };
+    let name = name.to_owned();
+    let place = Place { directory, name };
+    if !place.is_taken() || place.leads_to(target) {
+        return Ok(());
+    }
+    let Place { directory, name } = place;
+    let directory = root.own(parent, directory)?;
+    let made = Place { directory, name }.link(target);
+    made.map_err(|errno| root.failure("symlink failed", path, errno))
 }
 
 /// Returns the requested links: target and link.

@@ -53,6 +53,15 @@ fn main() -> ExitCode {
             ),
             named("a_read_only_root", runtimes::a_read_only_root),
             named("volumes_stay", runtimes::volumes_stay),
+            named(
+                "volumes_stay_in_a_user_namespace",
+                runtimes::volumes_stay_in_a_user_namespace,
+            ),
+            named("links_replace_files", runtimes::links_replace_files),
+            named(
+                "a_failing_filter_undoes_everything",
+                runtimes::a_failing_filter_undoes_everything,
+            ),
             named("device_rules_count", runtimes::device_rules_count),
             named(
                 "nodes_on_a_volume",
@@ -99,6 +108,12 @@ fn hooks() -> Vec<Vec<String>> {
         }
         words
     };
+    let filter_alone = [
+        &["--version=1".to_owned(), "--filter-driver-proc".into()],
+        &links[..],
+        &folders,
+    ]
+    .concat();
     let one = |name: &str, words: &[String]| [&[name.to_owned()], words].concat();
     let root = format!("--driver-root={}", driver.root().display());
     let modes = [
@@ -120,5 +135,7 @@ fn hooks() -> Vec<Vec<String>> {
         one("chmod", &modes.map(String::from)),
         merged(&[&links[..], &folders].concat()),
         merged(&["--discover".into(), root]),
+        // Without the parameters, the filter is not part of the plan.
+        one("merged", &filter_alone),
     ]
 }

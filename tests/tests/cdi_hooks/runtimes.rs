@@ -186,6 +186,56 @@ pub(super) fn a_failure_undoes_everything(runtime: &str) {
     assert_eq!(changes.iter().find(ours), None, "{changes:#?}");
 }
 
+/// An image can have a library of another driver in a link's place. Directories stay.
+pub(super) fn links_replace_files(runtime: &str) {
+    let links = "--link target::/usr/lib/file --link target::/usr/lib/link --link target::/usr/lib/directory";
+    for hook in [
+        format!("create-symlinks {links}"),
+        format!("merged --version=1 {links}"),
+    ] {
+        let mut bundle = Bundle::new(&[words(&hook)]);
+        let lib = bundle.root().join("usr/lib");
+        fs::write(lib.join("file"), "old").unwrap();
+        std::os::unix::fs::symlink("elsewhere", lib.join("link")).unwrap();
+        fs::create_dir(lib.join("directory")).unwrap();
+        bundle.config["process"]["args"][2] = "true".into();
+        let outcome = bundle.run(runtime);
+        // The separate hook ends at the directory, as upstream's.
+        let is_separate = hook.starts_with("create-symlinks");
+        assert_eq!(outcome.status == Some(0), !is_separate, "{outcome:#?}");
+        for name in ["file", "link"] {
+            let target = fs::read_link(lib.join(name)).unwrap();
+            assert_eq!(target, Path::new("target"), "{hook}: {name}");
+        }
+        assert!(lib.join("directory").is_dir(), "{hook}");
+    }
+}
+
+/// The filter alone is not part of the plan. If it fails, none of the plan's files exists.
+pub(super) fn a_failing_filter_undoes_everything(runtime: &str) {
+    let hook = "merged --version=1 --filter-driver-proc --link a::/etc/new-link --folder /usr/lib";
+    let mut bundle = Bundle::new(&[words(hook)]);
+    bundle.config["process"]["args"][2] = "ls /proc/driver/nvidia/gpus".into();
+    assert_eq!(bundle.succeeds(runtime), "0000:3b:00.0\n");
+    let link = bundle.root().join("etc/new-link");
+    assert!(link.is_symlink());
+    fs::remove_file(&link).unwrap();
+    // The filter needs a tmpfs, links and the loader's cache do not.
+    let hook = &mut bundle.config["hooks"]["createContainer"][0];
+    let program = hook["path"].as_str().unwrap().to_owned();
+    let own = hook["args"].as_array_mut().unwrap().split_off(1);
+    let without = ["nvc-without", "EPERM", "fsopen", "--", &program].map(Value::from);
+    hook["args"] = [without.as_slice(), &own].concat().into();
+    hook["path"] = cli::beside("nvc-without")
+        .unwrap()
+        .display()
+        .to_string()
+        .into();
+    let outcome = bundle.run(runtime);
+    assert_ne!(outcome.status, Some(0), "{outcome:#?}");
+    assert!(!link.is_symlink(), "{outcome:#?}");
+}
+
 /// crun makes the root read-only before it runs hooks. Every hook works there, and the root is read-only afterwards.
 pub(super) fn a_read_only_root(runtime: &str) {
     let mut bundle = Bundle::new(&super::hooks());
@@ -231,6 +281,61 @@ pub(super) fn volumes_stay(runtime: &str) {
     bundle.succeeds(runtime);
     let after = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
     assert_eq!(after.changes_since(&before), Vec::<String>::new());
+}
+
+/// In a user namespace hooks have all of its capabilities, the container's process has none. On a volume of another
+/// user nothing is created; on one of the container's root, only the merged hook creates what that root could.
+pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
+    const FIRST: u32 = 200_000;
+    let hooks = [
+        words("create-symlinks --link ../owned::/data/a/link --link target::/mine/separate"),
+        words("chmod --mode 777 --path /data/file"),
+        words("merged --version=1 --link ../owned::/data/b/link --link target::/mine/merged"),
+    ];
+    let mut bundle = Bundle::new(&hooks);
+    // The root of a user namespace cannot execute a file below the host root's home.
+    let program = bundle.scratch.join("nvidia-cdi-hook");
+    nvc_testkit::files::copy_program(&cli::beside("nvidia-cdi-hook").unwrap(), &program).unwrap();
+    for hook in bundle.config["hooks"]["createContainer"]
+        .as_array_mut()
+        .unwrap()
+    {
+        hook["path"] = program.display().to_string().into();
+    }
+    let (volume, mine) = (bundle.scratch.join("volume"), bundle.scratch.join("mine"));
+    fs::create_dir(&volume).unwrap();
+    fs::create_dir(&mine).unwrap();
+    fs::write(volume.join("file"), "").unwrap();
+    for place in ["data", "mine"] {
+        fs::create_dir(bundle.root().join(place)).unwrap();
+    }
+    let chown = |owner: u32, path: &Path| {
+        let owner = format!("{owner}:{owner}");
+        let run = Run::other("chown").args(["-R", "-h", &owner]).args([path]);
+        assert_eq!(run.outcome().unwrap().status, Some(0));
+    };
+    chown(FIRST, &bundle.root());
+    chown(FIRST, &mine);
+    chown(FIRST + 1000, &volume);
+    let before = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
+    let mounts = bundle.config["mounts"].as_array_mut().unwrap();
+    for (place, source) in [("/data", &volume), ("/mine", &mine)] {
+        mounts.push(
+            json!({ "destination": place, "type": "bind", "source": source, "options": ["rbind"] }),
+        );
+    }
+    let map = json!([{ "containerID": 0, "hostID": FIRST, "size": 65536 }]);
+    let linux = &mut bundle.config["linux"];
+    linux["uidMappings"] = map.clone();
+    linux["gidMappings"] = map;
+    linux["namespaces"] = json!([{ "type": "mount" }, { "type": "user" }]);
+    linux["devices"] = json!([]);
+    bundle.config["process"]["args"][2] = "true".into();
+    bundle.succeeds(runtime);
+    let after = nvc_testkit::tree::Tree::with_traces(&volume).unwrap();
+    assert_eq!(after.changes_since(&before), Vec::<String>::new());
+    assert!(mine.join("merged").is_symlink());
+    assert!(!mine.join("separate").is_symlink());
 }
 
 /// An administrator's mount over the driver's directory stays.
