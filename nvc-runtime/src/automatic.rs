@@ -49,7 +49,11 @@ pub(crate) fn modify(
     let mut given = vec![gpus];
 
     let nodes = tree_of_nodes(config);
-    for feature in features::of(&container.environment) {
+    let (asked, ignored) = features::of(container, policy);
+    if let Some(warning) = ignored {
+        log.write(Level::Warning, &warning);
+    }
+    for feature in asked {
         let mut edits = gated::edits(feature, &nodes, &nodes.root);
         edits.env.push(VOID.into());
         given.push(edits);

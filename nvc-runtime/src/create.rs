@@ -13,7 +13,7 @@ use nvc_toolkit::record::Level;
 
 use crate::arguments::{Bundle, Line};
 use crate::log::Log;
-use crate::{char_links, devices, injection, jetson, legacy};
+use crate::{char_links, crun, devices, injection, jetson, legacy};
 
 /// The reason why a container is not created.
 #[derive(Debug)]
@@ -59,8 +59,13 @@ impl Failure {
     }
 }
 
-/// Edits the command line's bundle.
-pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Error> {
+/// Edits the command line's bundle, which `runtime` will start.
+pub(crate) fn edit(
+    line: &Line,
+    config: &Config,
+    runtime: &Path,
+    log: &mut Log,
+) -> Result<(), Error> {
     let file = specification(&line.bundle).map_err(Error::Specification)?;
     let file = Path::new(&file);
     let text = bundle::read(file).map_err(|error| {
@@ -97,8 +102,12 @@ pub(crate) fn edit(line: &Line, config: &Config, log: &mut Log) -> Result<(), Er
         container: &container,
         policy: &policy,
     };
-    modify(&mut spec, &asked, config, log)
-        .map_err(|Failure { text, hint }| Error::Modification(text, hint))?;
+    let not_modified = |Failure { text, hint }| Error::Modification(text, hint);
+    modify(&mut spec, &asked, config, log).map_err(not_modified)?;
+    if asked.wish.is_some() {
+        let shown = crun::show_messages(&mut spec, runtime);
+        shown.map_err(|text| not_modified(text.into()))?;
+    }
     if spec == before {
         return Ok(());
     }
@@ -165,7 +174,7 @@ fn decide(
     policy: &Policy,
     log: &mut Log,
 ) -> Result<(Mode, Option<Wish>), String> {
-    let (wish, mut warnings) = image::devices::wish(container, policy);
+    let (mut wish, mut warnings) = image::devices::wish(container, policy);
     let setting = Setting::of(config);
     let mode = match (&setting, &wish) {
         (Setting::Unknown(word), _) => return Err(format!("invalid mode {word:?}")),
@@ -176,7 +185,6 @@ fn decide(
         // The kind of machine does not matter here.
         (Setting::Auto, None) => Mode::JitCdi,
     };
-    let mut wish = wish;
     if mode != Mode::Cdi {
         // Annotations can only request CDI devices.
         let annotation_prefixes = Vec::new();
@@ -184,7 +192,10 @@ fn decide(
             annotation_prefixes,
             ..policy.clone()
         };
-        (wish, warnings) = image::devices::wish(container, &policy);
+        let (of_others, more) = image::devices::wish(container, &policy);
+        wish = of_others;
+        warnings.retain(|warning| !more.contains(warning));
+        warnings.extend(more);
     }
     for warning in &warnings {
         log.write(Level::Warning, warning);
@@ -237,15 +248,15 @@ fn modify(
             Mode::Csv | Mode::Cdi | Mode::JitCdi => injection::remove(spec).map_err(Into::into),
         };
     };
+    let policy = asked.policy;
     match asked.mode {
-        Mode::Legacy => legacy::modify(spec, wish, container, config, log),
+        Mode::Legacy => legacy::modify(spec, wish, container, policy, config, log),
         Mode::Csv => {
             injection::remove(spec)?;
-            jetson::modify(spec, wish, container, config, log)
+            jetson::modify(spec, wish, container, policy, config, log)
         }
         Mode::Cdi | Mode::JitCdi => {
             injection::remove(spec)?;
-            let policy = asked.policy;
             devices::modify(spec, asked.mode, wish, container, policy, config, log)
         }
     }

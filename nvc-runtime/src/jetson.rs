@@ -3,17 +3,21 @@
 use std::path::Path;
 
 use nvc_toolkit::cause;
+use nvc_toolkit::cdi::Hook;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::csv::{Tree, list, requirements};
-use nvc_toolkit::image::{self, Container, Devices, Wish};
+use nvc_toolkit::image::{self, Container, Devices, Policy, Wish};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
 use crate::automatic::VOID;
 use crate::create::Failure;
 use crate::give::give;
-use crate::legacy::{hook_program, tree_of_nodes};
+use crate::legacy::{hook_of, hook_program, tree_of_nodes};
 use crate::log::Log;
+
+/// A Jetson has it if its display driver, or that of another GPU, is loaded.
+const DRIVER_PROC: &str = "/proc/driver/nvidia";
 
 /// The variable by which an image requests more lists.
 const JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
@@ -23,6 +27,7 @@ pub(crate) fn modify(
     spec: &mut Spec,
     wish: &Wish,
     container: &Container,
+    policy: &Policy,
     config: &Config,
     log: &mut Log,
 ) -> Result<(), Failure> {
@@ -45,13 +50,20 @@ pub(crate) fn modify(
             true
         }
     };
-    let mut given = crate::legacy::gated_features(container, config);
+    let mut given = crate::legacy::gated_features(container, policy, config, log);
     for edits in &mut given {
         edits.env.push(VOID.into());
     }
 
     let directory = Path::new(&config.runtime.csv_mount_spec_path);
-    let all = environment.get(JETPACK) == Some("csv-mounts=all");
+    // More lists mean more files and nodes of the host.
+    let wants_all = environment.get(JETPACK) == Some("csv-mounts=all");
+    let all = wants_all && policy.accepts_environment_of(container);
+    if wants_all && !all {
+        let text =
+            format!("Ignoring {JETPACK} of an unprivileged container: only the usual lists count");
+        log.write(Level::Warning, &text);
+    }
     let failed = |error: std::io::Error, path: &Path| {
         format!("failed to read {}: {}", path.display(), cause::text(&error))
     };
@@ -78,6 +90,16 @@ pub(crate) fn modify(
             log.write(Level::Warning, &warning);
         }
     }
+    files.hooks.extend(hides_other_gpus(config));
     given.push(files);
     give(spec, &mut given).map_err(Into::into)
+}
+
+/// Returns the hooks that isolate the container in procfs, as in the other modes.
+fn hides_other_gpus(config: &Config) -> Vec<Hook> {
+    if !Path::new(DRIVER_PROC).is_dir() {
+        return Vec::new();
+    }
+    let names = ["disable-device-node-modification", "filter-driver-proc"];
+    names.map(|name| hook_of(config, name, [])).to_vec()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::generate::{self, Files, Mode, Naming, Options};
-use nvc_toolkit::image::{Container, Devices, Wish, capabilities, features};
+use nvc_toolkit::image::{Container, Devices, Policy, Wish, capabilities, features};
 use nvc_toolkit::nodes::Nodes;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
@@ -22,10 +22,11 @@ pub(crate) fn modify(
     spec: &mut Spec,
     wish: &Wish,
     container: &Container,
+    policy: &Policy,
     config: &Config,
     log: &mut Log,
 ) -> Result<(), Failure> {
-    let mut all = gated_features(container, config);
+    let mut all = gated_features(container, policy, config, log);
     if capabilities::asks_for_graphics(&container.environment) {
         let options = automatic::options(Mode::Nvml, Vec::new(), config);
         let displays = generate::displays(&options, &wish.devices)
@@ -82,12 +83,19 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<St
 /// Returns the devices with their own variables.
 ///
 /// Unlike a specification of all devices, they do not replace the hook, which still adds the GPUs.
-pub(crate) fn gated_features(container: &Container, config: &Config) -> Vec<Edits> {
+pub(crate) fn gated_features(
+    container: &Container,
+    policy: &Policy,
+    config: &Config,
+    log: &mut Log,
+) -> Vec<Edits> {
     let nodes = tree_of_nodes(config);
-    let asked = features::of(&container.environment).into_iter();
-    asked
-        .map(|feature| gated::edits(feature, &nodes, &nodes.root))
-        .collect()
+    let (asked, ignored) = features::of(container, policy);
+    if let Some(warning) = ignored {
+        log.write(Level::Warning, &warning);
+    }
+    let edits = |feature| gated::edits(feature, &nodes, &nodes.root);
+    asked.into_iter().map(edits).collect()
 }
 
 /// Returns the hook for the image's CUDA compatibility libraries, if configured.

@@ -16,6 +16,7 @@ mod lowlevel;
 mod automatic;
 mod char_links;
 mod create;
+mod crun;
 mod demands;
 mod devices;
 mod give;
@@ -107,7 +108,7 @@ fn serve(
     )
     .map_err(|what| not_created(format!("error constructing low-level runtime: {what}")))?;
     if line.starts_container() {
-        create::edit(line, config, log).map_err(|error| match error {
+        create::edit(line, config, &runtime, log).map_err(|error| match error {
             create::Error::Specification(what) => not_created(what).into(),
             create::Error::Modification(what, hint) => Failure {
                 text: format!(

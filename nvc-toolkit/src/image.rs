@@ -24,6 +24,10 @@ pub use devices::{Devices, Origin, Wish};
 pub use environment::Environment;
 pub use mounts::Mount;
 
+/// The annotation by which podman marks its containers. It copies the image's annotations into them, and sets this one
+/// last, so that no image can change it.
+const PODMANS: (&str, &str) = ("io.container.manager", "libpod");
+
 /// The input from a container.
 #[derive(Clone, Debug, Default)]
 pub struct Container {
@@ -35,6 +39,14 @@ pub struct Container {
     pub annotations: Vec<(String, String)>,
     /// True if it is privileged.
     pub privileged: bool,
+}
+
+impl Container {
+    /// Returns true if its annotations can come from the image.
+    fn has_annotations_of_the_image(&self) -> bool {
+        let mut all = self.annotations.iter();
+        all.any(|(key, value)| (key.as_str(), value.as_str()) == PODMANS)
+    }
 }
 
 /// The administrator's policy.
@@ -75,6 +87,11 @@ impl Policy {
             supported: capabilities::supported(&config.supported_driver_capabilities)?,
             ignore_imex: config.features.ignore_imex_channel_requests,
         })
+    }
+
+    /// Returns true if requests in the environment of this container count.
+    pub fn accepts_environment_of(&self, container: &Container) -> bool {
+        container.privileged || self.accept_environment
     }
 
     /// Accepts annotations too.

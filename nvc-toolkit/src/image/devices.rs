@@ -65,8 +65,21 @@ pub struct Wish {
 
 /// Returns the granted GPUs, and a warning about an ignored request.
 pub fn wish(container: &Container, policy: &Policy) -> (Option<Wish>, Vec<String>) {
-    if let Some(wish) = from_annotations(container, policy) {
-        return (Some(wish), Vec::new());
+    let mut warnings = Vec::new();
+    match from_annotations(container, policy) {
+        Some(Wish {
+            origin: Origin::Annotations(keys),
+            ..
+        }) if container.has_annotations_of_the_image()
+            && !policy.accepts_environment_of(container) =>
+        {
+            warnings.push(format!(
+                "Ignoring devices requested by annotation(s), which can be the image's, in unprivileged container: [{}]",
+                keys.join(" ")
+            ));
+        }
+        Some(wish) => return (Some(wish), warnings),
+        None => {}
     }
     if policy.accept_mounts {
         let names = mounts::devices(&container.mounts);
@@ -75,19 +88,20 @@ pub fn wish(container: &Container, policy: &Policy) -> (Option<Wish>, Vec<String
                 devices: Devices::Names(names),
                 origin: Origin::Mounts,
             };
-            return (Some(wish), Vec::new());
+            return (Some(wish), warnings);
         }
     }
     match from_environment(&container.environment, policy) {
-        Some(wish) if container.privileged || policy.accept_environment => (Some(wish), Vec::new()),
+        Some(wish) if policy.accepts_environment_of(container) => (Some(wish), warnings),
         Some(wish) => {
             let names = match wish.origin {
                 Origin::Environment(names) => names,
                 _ => vec![VISIBLE_DEVICES.into()],
             };
-            (None, vec![ignoring(&names)])
+            warnings.push(ignoring(&names));
+            (None, warnings)
         }
-        None => (None, Vec::new()),
+        None => (None, warnings),
     }
 }
 
@@ -107,14 +121,15 @@ pub fn imex_channels(container: &Container, policy: &Policy) -> (Vec<String>, Op
     let Some(Devices::Names(channels)) = list else {
         return (Vec::new(), None);
     };
-    if container.privileged || policy.accept_environment {
+    if policy.accepts_environment_of(container) {
         (channels, None)
     } else {
         (Vec::new(), Some(ignoring(&[IMEX_CHANNELS.into()])))
     }
 }
 
-fn ignoring(variables: &[String]) -> String {
+/// Returns the warning about an ignored request.
+pub(super) fn ignoring(variables: &[String]) -> String {
     format!(
         "Ignoring devices requested by environment variable(s) in unprivileged container: [{}]",
         variables.join(" ")

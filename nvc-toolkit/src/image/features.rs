@@ -1,6 +1,6 @@
 //! Parses requests for other kinds of devices, each of which has its own variable.
 
-use super::Environment;
+use super::{Container, Environment, Policy};
 
 /// A kind of device other than GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,8 +30,18 @@ impl Feature {
     }
 }
 
-/// Returns the features that a container requests.
-pub fn of(environment: &Environment) -> Vec<Feature> {
+/// Returns the features that a container may have, and a warning about ignored requests. Like a GPU, a feature is
+/// granted by the environment only if the environment of this container counts.
+pub fn of(container: &Container, policy: &Policy) -> (Vec<Feature>, Option<String>) {
+    let asked = requested(&container.environment);
+    if asked.is_empty() || policy.accepts_environment_of(container) {
+        return (asked, None);
+    }
+    let names: Vec<_> = asked.into_iter().map(|f| f.variable().to_owned()).collect();
+    (Vec::new(), Some(super::devices::ignoring(&names)))
+}
+
+fn requested(environment: &Environment) -> Vec<Feature> {
     let asked = |feature: &Feature| environment.get(feature.variable()) == Some("enabled");
     Feature::ALL.into_iter().filter(asked).collect()
 }

@@ -423,8 +423,53 @@ fn features_are_switched_on_by_one_word() {
         "NVIDIA_MOFED=true",
         "NVIDIA_GDRCOPY=",
     ];
-    let found = features::of(&Environment::new(env).unwrap());
+    let (found, ignored) = features::of(&container(&env), &policy());
     assert_eq!(found, [Feature::Gds, Feature::Nvswitch]);
+    assert_eq!(ignored, None);
+}
+
+#[test]
+fn features_follow_the_policy_for_the_environment() {
+    let env = ["NVIDIA_GDS=enabled", "NVIDIA_MOFED=enabled"];
+    let both = [Feature::Gds, Feature::Mofed].to_vec();
+    assert_eq!(features::of(&container(&env), &policy()).0, both);
+    assert_eq!(features::of(&privileged(&env), &only_privileged()).0, both);
+    let (found, ignored) = features::of(&container(&env), &only_privileged());
+    assert!(found.is_empty());
+    assert!(ignored.unwrap().contains("[NVIDIA_GDS NVIDIA_MOFED]"));
+    // Nothing is ignored if nothing is requested.
+    assert_eq!(
+        features::of(&container(&[]), &only_privileged()),
+        (Vec::new(), None)
+    );
+}
+
+#[test]
+fn annotations_that_can_be_the_images_count_like_its_environment() {
+    let annotated = |manager: &str| Container {
+        annotations: [
+            ("cdi.k8s.io/a", "nvidia.com/gpu=all"),
+            ("io.container.manager", manager),
+        ]
+        .map(|(key, value)| (key.into(), value.into()))
+        .to_vec(),
+        ..container(&[])
+    };
+    let config = Config::default();
+    let (open, strict) = (
+        policy().with_annotations(&config),
+        only_privileged().with_annotations(&config),
+    );
+    assert!(devices::wish(&annotated("libpod"), &open).0.is_some());
+    assert!(devices::wish(&annotated("cri-o"), &strict).0.is_some());
+    let (wish, warnings) = devices::wish(&annotated("libpod"), &strict);
+    assert_eq!(wish, None);
+    assert!(warnings[0].contains("[cdi.k8s.io/a]"), "{warnings:?}");
+    let privileged = Container {
+        privileged: true,
+        ..annotated("libpod")
+    };
+    assert!(devices::wish(&privileged, &strict).0.is_some());
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Checks that a container with one GPU lacks another GPU's node, procfs entry, MIG capability and device rule, and the
-//! parameter that allows creating nodes: in every mode, as root and rootless.
+//! Checks that a container with one GPU, or with one MIG device, lacks another's node, procfs entry, MIG capability and
+//! device rule, and the parameter that allows creating nodes: in every mode, as root and rootless.
 //!
 //! Each check is a cell of the matrix. The test also removes the protection of each cell alone from the edited config.json,
 //! and the check must then find something: a check that never finds anything proves nothing.
@@ -22,6 +22,9 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("isolates_in_cdi_mode", |runtime| {
         isolates(runtime, "cdi", User::Root);
     }),
+    ("isolates_in_cdi_mode_with_merged_hooks", |runtime| {
+        isolates(runtime, "cdi-merged", User::Root);
+    }),
     ("isolates_in_jit_cdi_mode", |runtime| {
         isolates(runtime, "jit-cdi", User::Root);
     }),
@@ -37,6 +40,20 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("isolates_rootless_in_jit_cdi_mode", |runtime| {
         isolates(runtime, "jit-cdi", User::Rootless);
     }),
+    ("isolates_rootless_in_csv_mode", |runtime| {
+        isolates(runtime, "csv", User::Rootless);
+    }),
+    ("isolates_mig_devices", |runtime| {
+        // A Jetson has none.
+        for mode in ["legacy", "jit-cdi", "cdi"] {
+            isolates_mig_devices(runtime, mode, User::Root);
+        }
+    }),
+    ("isolates_mig_devices_rootless", |runtime| {
+        for mode in ["legacy", "jit-cdi", "cdi"] {
+            isolates_mig_devices(runtime, mode, User::Rootless);
+        }
+    }),
 ];
 
 /// Who runs the container.
@@ -49,90 +66,180 @@ enum User {
 
 /// A check, and its protection.
 struct Cell {
-    name: &'static str,
+    name: String,
     /// Shell commands that find what must not be there.
     look: String,
     /// Their output with protection.
     expected: &'static str,
-    /// Removes the protection from an edited config.json.
-    open: fn(&mut Value, &Driver),
-    /// The modes and users that have this protection.
-    applies: fn(&str, User) -> bool,
+    /// The protection, which the test removes.
+    guard: Guard,
+    /// The users that have this protection.
+    applies: fn(User) -> bool,
 }
 
-fn everywhere(_: &str, _: User) -> bool {
+/// A change of config.json.
+type Change = Box<dyn Fn(&mut Value, &Driver)>;
+
+/// A protection.
+enum Guard {
+    /// This change removes it from an edited config.json.
+    Config(Change),
+    /// The user namespace of a rootless container: the kernel lets nobody create nodes there.
+    UserNamespace,
+}
+
+impl Guard {
+    fn config(open: impl Fn(&mut Value, &Driver) + 'static) -> Self {
+        Self::Config(Box::new(open))
+    }
+}
+
+fn everywhere(_: User) -> bool {
     true
 }
 
-/// A rootless container has no device rules: the kernel lets nobody create nodes there.
-fn with_rules(_: &str, user: User) -> bool {
+/// A rootless container needs no device rules, and has none.
+fn with_rules(user: User) -> bool {
     user == User::Root
 }
 
-/// A Jetson's driver has no such files.
-fn with_procfs(mode: &str, _: User) -> bool {
-    mode != "csv"
+fn without_rules(user: User) -> bool {
+    user == User::Rootless
 }
 
-/// Returns the rows of the matrix.
-fn cells(driver: &Driver) -> Vec<Cell> {
-    let bus = bus_name(&driver.profile().gpus[1].bus_id);
-    let opened = |number: &str| {
-        format!(
-            "mknod /tmp/n c {number} && (exec 3</tmp/n) 2>&1 | grep -o 'No such device or address'; rm -f /tmp/n"
-        )
+/// The node of a device that was not granted, its rule, and the creation of a node in its place.
+fn device(what: &'static str, path: &str, (major, minor): (u64, u64)) -> [Cell; 3] {
+    let names = ["node of ", "rule of ", "making a node of "].map(|word| format!("{word}{what}"));
+    let [node, rule_name, making] = names;
+    let (directory, name) = path.rsplit_once('/').unwrap_or_default();
+    let number = format!("{major} {minor}");
+    let path = path.to_owned();
+    let bound = move |spec: &mut Value, driver: &Driver| {
+        let source = driver.path(&path);
+        let mount =
+            json!({"destination": path, "source": source, "type": "bind", "options": ["bind"]});
+        push(spec, "/mounts", mount);
     };
-    vec![
+    [
         Cell {
-            name: "node",
-            look: "ls /dev | grep -x nvidia1".into(),
+            name: node,
+            look: format!("ls {directory} 2>/dev/null | grep -x {name}"),
             expected: "",
-            open: |spec, driver| {
-                let node = driver.path("/dev/nvidia1");
-                let mount = json!({"destination": "/dev/nvidia1", "source": node, "type": "bind", "options": ["bind"]});
-                push(spec, "/mounts", mount);
-            },
+            guard: Guard::config(bound),
             applies: everywhere,
         },
         Cell {
-            name: "device rule",
-            look: opened("195 1"),
+            name: rule_name,
+            look: format!(
+                "mknod /tmp/n c {number} && (exec 3</tmp/n) 2>&1 | grep -o 'No such device or address'; rm -f /tmp/n"
+            ),
             expected: "",
-            open: |spec, _| push(spec, "/linux/resources/devices", rule(195, 1)),
+            guard: Guard::config(move |spec, _| {
+                push(spec, "/linux/resources/devices", rule(major, minor));
+            }),
             applies: with_rules,
         },
         Cell {
-            name: "rule of a MIG capability",
-            look: opened(&format!("{} 148", driver.majors().caps)),
+            name: making,
+            look: format!("mknod /tmp/n c {number} 2>/dev/null && echo made; rm -f /tmp/n"),
             expected: "",
-            open: |spec, driver| {
-                let rule = rule(driver.majors().caps.into(), 148);
-                push(spec, "/linux/resources/devices", rule);
-            },
-            applies: with_rules,
-        },
-        Cell {
-            name: "procfs entry",
-            look: format!("ls /proc/driver/nvidia/gpus | grep -ix '{bus}'"),
-            expected: "",
-            open: |spec, _| without_hook(spec, "filter-driver-proc"),
-            applies: with_procfs,
-        },
-        Cell {
-            name: "file of a MIG capability",
-            look: "ls /proc/driver/nvidia/capabilities/gpu1/mig 2>/dev/null | grep -c gi".into(),
-            expected: "0\n",
-            open: |spec, _| without_hook(spec, "filter-driver-proc"),
-            applies: with_procfs,
-        },
-        Cell {
-            name: "advice to make nodes",
-            look: "grep -x 'ModifyDeviceFiles: 1' /proc/driver/nvidia/params".into(),
-            expected: "",
-            open: |spec, _| without_hook(spec, "disable-device-node-modification"),
-            applies: with_procfs,
+            guard: Guard::UserNamespace,
+            applies: without_rules,
         },
     ]
+}
+
+/// What the driver's own code would create nodes by.
+fn advice() -> Cell {
+    Cell {
+        name: "advice to make nodes".into(),
+        look: "grep -x 'ModifyDeviceFiles: 1' /proc/driver/nvidia/params".into(),
+        expected: "",
+        guard: Guard::config(|spec, _| without_hook(spec, "disable-device-node-modification")),
+        applies: everywhere,
+    }
+}
+
+fn filtered(name: &str, look: String, expected: &'static str) -> Cell {
+    Cell {
+        name: name.into(),
+        look,
+        expected,
+        guard: Guard::config(|spec, _| without_hook(spec, "filter-driver-proc")),
+        applies: everywhere,
+    }
+}
+
+/// Returns the rows of the matrix for a container with GPU 0.
+fn cells(driver: &Driver) -> Vec<Cell> {
+    let bus = bus_name(&driver.profile().gpus[1].bus_id);
+    let caps = u64::from(driver.majors().caps);
+    let mut cells = Vec::new();
+    cells.extend(device("another GPU", "/dev/nvidia1", (195, 1)));
+    let path = "/dev/nvidia-caps/nvidia-cap148";
+    cells.extend(device("a MIG capability", path, (caps, 148)));
+    cells.push(filtered(
+        "procfs entry of another GPU",
+        format!("ls /proc/driver/nvidia/gpus | grep -ix '{bus}'"),
+        "",
+    ));
+    cells.push(filtered(
+        "file of a MIG capability",
+        "ls /proc/driver/nvidia/capabilities/gpu1/mig 2>/dev/null | grep -c gi".into(),
+        "0\n",
+    ));
+    cells.push(advice());
+    cells
+}
+
+/// Returns the rows for a container with the first MIG device of GPU 1.
+fn mig_cells(driver: &Driver) -> Vec<Cell> {
+    let caps = u64::from(driver.majors().caps);
+    let bus = bus_name(&driver.profile().gpus[0].bus_id);
+    let mut cells = Vec::new();
+    cells.extend(device("another GPU", "/dev/nvidia0", (195, 0)));
+    let other = other_instance(driver);
+    let path = format!("/dev/nvidia-caps/nvidia-cap{}", other.minor);
+    cells.extend(device("another MIG device", &path, (caps, other.minor)));
+    cells.push(filtered(
+        "procfs entry of another GPU",
+        format!("ls /proc/driver/nvidia/gpus | grep -ix '{bus}'"),
+        "",
+    ));
+    cells.push(filtered(
+        "file of another MIG device",
+        format!(
+            "ls /proc/driver/nvidia/capabilities/gpu1/mig | grep -x gi{}",
+            other.id
+        ),
+        "",
+    ));
+    cells.push(advice());
+    cells
+}
+
+/// A GPU instance.
+struct Instance {
+    id: u32,
+    /// Minor number of its capability.
+    minor: u64,
+}
+
+/// Returns the GPU instance of the last MIG device of GPU 1.
+fn other_instance(driver: &Driver) -> Instance {
+    let profile = driver.profile();
+    let mut devices = profile.mig_devices.iter().filter(|mig| mig.gpu == 1);
+    let ids = devices.next().zip(devices.next_back());
+    let ids = ids.map(|(first, last)| (first.gpu_instance, last.gpu_instance));
+    let Some((first, id)) = ids else {
+        panic!("GPU 1 has no two MIG devices");
+    };
+    assert_ne!(first, id, "one GPU instance has all MIG devices");
+    let minor = nvc_testkit::driver::gpu_instance_minor(profile.gpus[1].minor, id);
+    Instance {
+        id,
+        minor: minor.into(),
+    }
 }
 
 /// Returns the name of a GPU's directory, with a four-digit domain.
@@ -187,13 +294,17 @@ fn drop_prestart(spec: &mut Value, program: &str) {
 }
 
 /// Shell commands that find what a container must have: its own GPU's node, and the driver's library in the loader's cache.
-const GRANTED: &str = "(exec 3</dev/nvidia0) 2>&1 | grep -o 'No such device or address'; ldconfig -p | grep -o -m1 libcuda.so.1";
+fn granted(index: usize) -> String {
+    format!(
+        "(exec 3</dev/nvidia{index}) 2>&1 | grep -o 'No such device or address'; ldconfig -p | grep -o -m1 libcuda.so.1"
+    )
+}
 
-fn script(cells: &[Cell]) -> String {
+fn script(cells: &[Cell], index: usize) -> String {
     let parts = cells
         .iter()
         .map(|Cell { name, look, .. }| format!("echo '[{name}]'; {look}"));
-    let granted = format!("echo '[granted]'; {GRANTED}; true");
+    let granted = format!("echo '[granted]'; {}; true", granted(index));
     parts.chain([granted]).collect::<Vec<_>>().join("\n")
 }
 
@@ -207,6 +318,7 @@ fn part<'a>(output: &'a str, name: &str) -> &'a str {
 fn world(runtime: &str, mode: &str) -> World {
     match mode {
         "cdi" => World::with_specification(runtime, &[]),
+        "cdi-merged" => World::with_specification(runtime, &["--hooks=merged"]),
         "csv" => World::jetson(runtime),
         mode => World::new(runtime, mode, ""),
     }
@@ -214,12 +326,40 @@ fn world(runtime: &str, mode: &str) -> World {
 
 fn isolates(runtime: &str, mode: &str, user: User) {
     let world = world(runtime, mode);
-    let mut cells = cells(world.driver);
-    cells.retain(|cell| (cell.applies)(mode, user));
-    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=0"], &script(&cells));
-    match user {
-        User::Root => bundle.allow_mknod(),
-        User::Rootless => make_rootless(&bundle),
+    let cells = cells(world.driver);
+    check(
+        runtime,
+        world,
+        &format!("{mode} under {runtime}"),
+        user,
+        cells,
+        ("0", 0),
+    );
+}
+
+fn isolates_mig_devices(runtime: &str, mode: &str, user: User) {
+    let world = world(runtime, mode);
+    let cells = mig_cells(world.driver);
+    let place = format!("a MIG device, {mode} under {runtime}");
+    check(runtime, world, &place, user, cells, ("1:0", 1));
+}
+
+/// Checks all cells in a container with a device, which is of the GPU of this index; then each cell without its guard.
+fn check(
+    runtime: &str,
+    world: World,
+    place: &str,
+    user: User,
+    mut cells: Vec<Cell>,
+    (device, index): (&str, usize),
+) {
+    cells.retain(|cell| (cell.applies)(user));
+    let variable = format!("NVIDIA_VISIBLE_DEVICES={device}");
+    let bundle = Bundle::new(world, &[&variable], &script(&cells, index));
+    // Only the device rules, or the user namespace, protect a device from a container that can create nodes.
+    bundle.allow_mknod();
+    if user == User::Rootless {
+        make_rootless(&bundle);
     }
     let run = |program: &str| match user {
         User::Root => printed(&mut bundle.run_with(program)),
@@ -229,15 +369,11 @@ fn isolates(runtime: &str, mode: &str, user: User) {
     let seen = run("nvidia-container-runtime");
     assert!(
         part(&seen, "granted").starts_with("No such device or address\nlibcuda.so.1\n"),
-        "{mode} under {runtime}: the GPU is missing\n{seen}"
+        "{place}: the GPU is missing\n{seen}"
     );
     for cell in &cells {
-        let found = part(&seen, cell.name);
-        let name = cell.name;
-        assert_eq!(
-            found, cell.expected,
-            "{mode} under {runtime}: {name}\n{seen}"
-        );
+        let found = part(&seen, &cell.name);
+        assert_eq!(found, cell.expected, "{place}: {}\n{seen}", cell.name);
     }
 
     let mut edited = bundle.spec();
@@ -245,13 +381,21 @@ fn isolates(runtime: &str, mode: &str, user: User) {
     drop_prestart(&mut edited, &format!("/sim-{runtime}"));
     for cell in &cells {
         let mut open = edited.clone();
-        (cell.open)(&mut open, bundle.world.driver);
-        bundle.write(&open);
-        let seen = run(&format!("sim-{runtime}"));
+        let seen = match &cell.guard {
+            Guard::Config(change) => {
+                change(&mut open, bundle.world.driver);
+                bundle.write(&open);
+                run(&format!("sim-{runtime}"))
+            }
+            Guard::UserNamespace => {
+                bundle.write(&open);
+                printed(&mut bundle.run_with(&format!("sim-{runtime}")))
+            }
+        };
         assert_ne!(
-            part(&seen, cell.name),
+            part(&seen, &cell.name),
             cell.expected,
-            "{mode} under {runtime}: without its protection the check of the {} finds nothing\n{seen}",
+            "{place}: without its protection the check of the {} finds nothing\n{seen}",
             cell.name
         );
     }

@@ -10,6 +10,7 @@ use super::world::{World, archive, complaint, look, printed, sight};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("podman_gives_gpus_by_the_hook", by_the_hook),
     ("podman_gives_gpus_by_the_runtime", by_the_runtime),
+    ("podman_copies_annotations_of_images", annotations_of_images),
     (
         "podman_gives_gpus_rootless_by_the_hook",
         rootless_by_the_hook,
@@ -116,6 +117,17 @@ impl Podman {
     }
 
     fn run(&self, runtime: &str, global: &[&str], options: &[&str], script: &str) -> Command {
+        self.run_image("image", runtime, global, options, script)
+    }
+
+    fn run_image(
+        &self,
+        image: &str,
+        runtime: &str,
+        global: &[&str],
+        options: &[&str],
+        script: &str,
+    ) -> Command {
         let mut command = self.client(runtime);
         command
             .args(global)
@@ -127,7 +139,7 @@ impl Podman {
                 "--ulimit=nproc=4096:4096",
             ])
             .args(options)
-            .args(["image", "sh", "-c", script]);
+            .args([image, "sh", "-c", script]);
         command
     }
 }
@@ -160,6 +172,32 @@ fn by_the_runtime() {
         let mut command = podman.run("wrapped-runtime", &[], &["-e", &device], &look());
         assert_eq!(printed(&mut command), sight(podman.world.driver, index));
     }
+}
+
+/// An image cannot give itself a GPU by an annotation where its environment does not count.
+fn annotations_of_images() {
+    let podman = Podman::with("auto", User::Root);
+    podman.world.wrapped_runtime();
+    let file = podman.world.path("Containerfile");
+    fs::write(&file, "FROM image\n").unwrap_or_else(|error| panic!("{error}"));
+    let mut build = podman.client("sim-runc");
+    build
+        .args(["build", "--annotation=cdi.k8s.io/x=nvidia.com/gpu=1"])
+        .args(["--tag=annotated", "--pull-never", "-f"])
+        .arg(file)
+        .arg(podman.world.path("hooks.d"));
+    printed(&mut build);
+    let run = || podman.run_image("annotated", "wrapped-runtime", &[], &[], "ls /dev");
+    // There is no specification, so a request that counts is an error.
+    let said = complaint(&mut run());
+    assert!(said.contains("nvidia.com/gpu=1"), "{said}");
+    podman
+        .world
+        .set_at_top("accept-nvidia-visible-devices-envvar-when-unprivileged = false");
+    let seen = printed(&mut run());
+    assert!(!seen.contains("nvidia"), "{seen}");
+    let log = podman.world.log();
+    assert!(log.contains("which can be the image's"), "{log}");
 }
 
 fn rootless_by_the_hook() {

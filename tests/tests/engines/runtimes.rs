@@ -27,10 +27,16 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("gives_one_gpu_by_foreign_hooks", by_foreign_hooks),
     ("gives_one_gpu_by_a_specification", by_a_specification),
     ("gives_the_files_of_a_jetson", of_a_jetson),
+    (
+        "gives_links_and_directories_of_a_jetson",
+        links_and_directories_of_a_jetson,
+    ),
     ("hook_serves_cdi_names", hook_serves_cdi_names),
     ("honours_what_images_demand", honours_demands),
     ("leaves_others_alone", leaves_others_alone),
     ("says_what_is_missing", says_what_is_missing),
+    ("shows_why_a_hook_failed", shows_why_a_hook_failed),
+    ("ignores_features_of_images", ignores_features_of_images),
 ];
 
 /// A bundle whose process runs shell commands.
@@ -274,6 +280,43 @@ fn of_a_jetson(runtime: &str) {
     assert!(said.contains("no device 1"), "{said}");
 }
 
+/// `sym` lines give links, also chains of them, and the file at their end; `dir` lines give directories, read-only.
+fn links_and_directories_of_a_jetson(runtime: &str) {
+    const TREE: &str = "set -e; mkdir -p $1/usr/lib $1/lib; cp -a $0/dev $1/dev; cp -a $0$2 $1/usr/lib/; \
+                        cp -a $0/lib/firmware $1/lib/; mkdir $1$2/tegra; ln -s ../libcuda.so.1 $1$2/tegra/libcuda.so.1.1; \
+                        ln -s $2/tegra/libcuda.so.1.1 $1$2/libcuda.so";
+    let list = "dev, /dev/nvidia0\ndir, /lib/firmware/nvidia\nsym, /usr/lib/*-linux-gnu/libcuda.so\n\
+                dir, /usr/lib/no-such\nfrob, /etc\n";
+    let world = World::with_list(runtime, list);
+    let (driver, tree) = (world.driver.root().to_owned(), world.path("tree"));
+    let lib = format!("/usr/lib/{}", nvc_testkit::driver::TRIPLET);
+    let mut build = Command::new("sh");
+    build.args(["-c", TREE]).args([&driver, &tree]).arg(&lib);
+    printed(&mut build);
+    world.set_root(&tree);
+    let script = format!(
+        "(exec 3</dev/nvidia0) 2>&1 | grep -o 'No such device or address'; cd {lib}; \
+         for l in libcuda.so tegra/libcuda.so.1.1 libcuda.so.1; do [ -L $l ] && [ -s $l ] && echo $l; done; \
+         ls /lib/firmware/nvidia/*; (echo > /lib/firmware/nvidia/x) 2>/dev/null || echo read-only; \
+         ldconfig -p | grep -c -m1 libcuda.so.1"
+    );
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=all"], &script);
+    let seen = printed(&mut bundle.run());
+    let expected = [
+        "No such device or address",
+        "libcuda.so",
+        "tegra/libcuda.so.1.1",
+        "libcuda.so.1",
+        "gsp_ga10x.bin",
+        "gsp_tu10x.bin",
+        "read-only",
+        "1",
+    ];
+    assert_eq!(seen.lines().collect::<Vec<_>>(), expected);
+    let log = bundle.world.log();
+    assert!(log.contains("/usr/lib/no-such is missing"), "{log}");
+}
+
 /// The hook alone, for an engine that knows no runtime of ours.
 fn hook_serves_cdi_names(runtime: &str) {
     for mode in ["auto", "cdi", "legacy"] {
@@ -372,8 +415,91 @@ fn says_what_is_missing(runtime: &str) {
     let world = World::new(runtime, "legacy", "");
     let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=7"], "true");
     let said = complaint(&mut bundle.run());
-    assert!(
-        said.contains("7: unknown device") || runtime == "crun",
-        "{said}"
-    );
+    assert!(said.contains("7: unknown device"), "{said}");
+}
+
+/// The image's cache is a directory, so that neither we nor ldconfig can write it. crun shows a hook's exit code only,
+/// unless config.json says where the hook's messages go.
+fn shows_why_a_hook_failed(runtime: &str) {
+    let failed = |world: World| {
+        let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=0"], "true");
+        let cache = bundle.path().join("rootfs/etc/ld.so.cache");
+        let _ = fs::remove_file(&cache);
+        fs::create_dir_all(cache.join("full")).unwrap_or_else(|error| panic!("{error}"));
+        let said = complaint(&mut bundle.run());
+        (bundle, said)
+    };
+    for mode in ["jit-cdi", "cdi"] {
+        let world = match mode {
+            "cdi" => World::with_specification(runtime, &[]),
+            mode => World::new(runtime, mode, ""),
+        };
+        let (bundle, said) = failed(world);
+        let mut ours = said.lines().filter(|line| line.contains("ld.so.cache"));
+        // What is behind it is the runtime's own.
+        let last = ours.next_back().unwrap_or_else(|| panic!("{mode}: {said}"));
+        assert!(last.contains("level=error msg="), "{mode}: {said}");
+        let annotation = &bundle.spec()["annotations"]["run.oci.hooks.stderr"];
+        assert_eq!(annotation.is_string(), runtime == "crun", "{annotation}");
+    }
+    let (_, said) = failed(World::new(runtime, "legacy", ""));
+    assert!(said.contains("nvidia-container-cli: "), "{said}");
+
+    // crun cannot open a socket by its name, and would not start the container.
+    let world = World::new(runtime, "jit-cdi", "");
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=0"], "echo here");
+    for _ in 0..2 {
+        let pair = std::os::unix::net::UnixStream::pair();
+        let (socket, _other) = pair.unwrap_or_else(|error| panic!("{error}"));
+        let mut command = bundle.run();
+        command.stderr(std::os::fd::OwnedFd::from(socket));
+        let output = command.output().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "here\n");
+        // With the annotation of this run, the next one must do without it.
+        assert_eq!(printed(&mut bundle.run()), "here\n");
+    }
+}
+
+/// Where the environment of an unprivileged container does not count, it gives no other devices either.
+fn ignores_features_of_images(runtime: &str) {
+    let strict = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n\
+                  accept-nvidia-visible-devices-as-volume-mounts = true";
+    for mode in ["legacy", "jit-cdi", "csv"] {
+        for is_strict in [true, false] {
+            let world = match mode {
+                "csv" => World::jetson(runtime),
+                mode => World::new(runtime, mode, ""),
+            };
+            if is_strict {
+                world.set_at_top(strict);
+            } else {
+                world.set_at_top("accept-nvidia-visible-devices-as-volume-mounts = true");
+            }
+            let env = [
+                "NVIDIA_GDRCOPY=enabled",
+                "NVIDIA_REQUIRE_JETPACK=csv-mounts=all",
+            ];
+            let bundle = Bundle::new(world, &env, "ls /dev");
+            let mut spec = bundle.spec();
+            let mount = json!({
+                "destination": "/var/run/nvidia-container-devices/0", "source": "/dev/null",
+                "type": "bind", "options": ["bind"],
+            });
+            if let Some(mounts) = spec["mounts"].as_array_mut() {
+                mounts.push(mount);
+            }
+            bundle.write(&spec);
+            let seen = printed(&mut bundle.run());
+            assert!(seen.contains("nvidia0\n"), "{mode}: {seen}");
+            let log = bundle.world.log();
+            let ignored = "unprivileged container: [NVIDIA_GDRCOPY]";
+            assert_eq!(log.contains(ignored), is_strict, "{mode}: {log}");
+            let ignored = "Ignoring NVIDIA_REQUIRE_JETPACK";
+            assert_eq!(
+                log.contains(ignored),
+                is_strict && mode == "csv",
+                "{mode}: {log}"
+            );
+        }
+    }
 }

@@ -61,10 +61,15 @@ impl World {
 
     /// In mode csv, with the list of files that a Jetson has: one GPU and a library.
     pub(crate) fn jetson(runtime: &str) -> Self {
-        let world = Self::new(runtime, "csv", "");
-        let lists = world.path("host-files");
         let list =
             "dev, /dev/nvidia0\ndev, /dev/nvidiactl\nlib, /usr/lib/*-linux-gnu/libcuda.so.*\n";
+        Self::with_list(runtime, list)
+    }
+
+    /// In mode csv, with this list of files.
+    pub(crate) fn with_list(runtime: &str, list: &str) -> Self {
+        let world = Self::new(runtime, "csv", "");
+        let lists = world.path("host-files");
         let written = fs::create_dir(&lists).and_then(|()| fs::write(lists.join("l4t.csv"), list));
         written.unwrap_or_else(|error| panic!("{error}"));
         world.set(&format!(
@@ -119,6 +124,23 @@ impl World {
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
         let text = text.replace(TABLE, &format!("{TABLE}{line}\n"));
         fs::write(&file, text).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Sets the root of the driver.
+    pub(crate) fn set_root(&self, root: &Path) {
+        let file = self.path("config.toml");
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
+        let old = format!("root = \"{}\"", self.driver.root().display());
+        assert!(text.contains(&old), "{text}");
+        let text = text.replace(&old, &format!("root = \"{}\"", root.display()));
+        fs::write(&file, text).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Adds lines before the first table of the configuration.
+    pub(crate) fn set_at_top(&self, lines: &str) {
+        let file = self.path("config.toml");
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
+        fs::write(&file, format!("{lines}\n{text}")).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Makes our programs foreign to each other, as if they came from somewhere else.

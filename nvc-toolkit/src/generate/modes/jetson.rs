@@ -11,6 +11,9 @@ use crate::csv::{self, list};
 use crate::generate::driver::nodes;
 use crate::generate::{Found, Naming, Options, hooks, ids};
 
+/// A Jetson has it if its display driver, or that of another GPU, is loaded.
+const DRIVER_PROC: &str = "/proc/driver/nvidia";
+
 /// Directory of the lists.
 const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
@@ -31,6 +34,10 @@ pub(super) fn find(options: &Options) -> Result<Found> {
         let hook = hooks::repeated("--link", &links);
         let hook = options.hooks.program.hook("create-symlinks", hook);
         common.hooks.insert(0, hook);
+    }
+    if Path::new(DRIVER_PROC).is_dir() {
+        let hook = options.hooks.program.hook("filter-driver-proc", Vec::new());
+        common.hooks.push(hook);
     }
     common.hooks.retain(|hook| is_on(hook, options));
     Ok(Found {
