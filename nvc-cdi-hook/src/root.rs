@@ -9,7 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fchmod, fstat,
-    fstatvfs, linkat, mkdirat, open, openat, readlinkat, renameat, statat, statx, symlinkat, unlinkat,
+    fstatvfs, linkat, mkdirat, open, openat, readlinkat, renameat, statat, statx, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
