@@ -11,7 +11,7 @@
  * `info` executes itself once more; that process changes its root, loads NVML and asks what nvidia-container-cli asks,
  * for every GPU and MIG device; the answers come back over a pipe and are printed.
  *
- * `configure` does the same, then enters PID's mount namespace and carries out PLAN, which nvc-bench makes of
+ * `configure` does the same, then enters PID's mount namespace and carries out PLAN, the text of
  * `nvidia-container-cli configure --dry-run` for the same container: four system calls a mount, files in a tmpfs, links.
  * Last it executes LDCONFIG, unsandboxed, with `-r ROOTFS` and the plan's directories. Exit status 0 if all of it worked.
  */
@@ -195,28 +195,51 @@ static void make_tmpfs(struct step *step, int driver)
     }
 }
 
-/* The plan: `R SOURCE AT`, `W SOURCE AT`, `T PLACE -`, `L TARGET AT`, and `P DIRECTORY -` of ldconfig, a line each. */
+/* Reads a line of the plan: kind, source, and `->` with the place if that is another one; a link's place comes first. */
+static int read_step(const char *line, struct step *step)
+{
+    char other[512] = "";
+    const char *gpu = strstr(line, "gpus/");
+
+    if (sscanf(line + 14, "%511s -> %511s", step->from, other) < 1)
+        return 0;
+    step->kind = !strncmp(line, "device", 6) || !strncmp(line, "socket", 6) ? 'W' : 'R';
+    if (!strncmp(line, "driver proc", 11)) {
+        step->kind = gpu ? 'R' : 'T';
+        if (gpu)
+            sscanf(gpu, "%400[^, \n]", step->from + sprintf(step->from, "/proc/driver/nvidia/"));
+    } else if (!strncmp(line, "link", 4)) {
+        step->kind = 'L';
+        strcpy(step->at, step->from + 1);
+        strcpy(step->from, other);
+        return 1;
+    }
+    strcpy(step->at, (step->kind != 'T' && *other == '/' ? other : step->from) + 1);
+    return 1;
+}
+
+/* Reads what `nvidia-container-cli configure --dry-run` prints, and prepares the mounts. */
 static void read_plan(const char *file, int driver)
 {
     FILE *plan = fopen(file, "re");
-    char kind, from[512], at[512];
+    char line[4096];
 
     if (!plan)
         err(1, "%s", file);
-    while (count < 4096 && fscanf(plan, " %c %511s %511s", &kind, from, at) == 3) {
-        if (kind == 'P') {
-            if (directory_count < 60)
-                strcpy(directories[directory_count++], from);
-            continue;
+    while (count < 4096 && fgets(line, sizeof line, plan)) {
+        struct step *step = &steps[count];
+
+        if (!strncmp(line, "library path", 12)) {
+            for (char *at = strtok(line + 14, ", \n"); at && *at == '/'; at = strtok(NULL, ", \n"))
+                if (directory_count < 60)
+                    snprintf(directories[directory_count++], 512, "%s", at);
+        } else if (strlen(line) > 14 && read_step(line, step)) {
+            count++;
+            if (step->kind == 'T')
+                make_tmpfs(step, driver);
+            else if (step->kind != 'L')
+                clone_source(step, driver);
         }
-        struct step *step = &steps[count++];
-        step->kind = kind;
-        strcpy(step->from, from);
-        strcpy(step->at, (kind == 'T' ? from : at) + 1);
-        if (kind == 'T')
-            make_tmpfs(step, driver);
-        else if (kind != 'L')
-            clone_source(step, driver);
     }
     fclose(plan);
 }

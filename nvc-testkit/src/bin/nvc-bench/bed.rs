@@ -3,7 +3,6 @@
 //! If the conformance fixture exists, real files with a mock NVML, its driver is used, because upstream's recorded
 //! figures were measured with it; otherwise the simulated driver.
 
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
@@ -131,14 +130,8 @@ fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()>
     for name in ["root", "upper", "work"] {
         files::directory(&scratch.join(name))?;
     }
-    // Short names, because the mount options must fit in one page.
-    let base = scratch.path().display();
-    let mut lower = Vec::new();
-    for (number, layer) in layers.iter().enumerate() {
-        symlink(layer, scratch.join(format!("l{number}")))?;
-        lower.push(format!("{base}/l{number}"));
-    }
-    let lower = lower.join(":");
+    let layers: Vec<_> = layers.iter().map(|layer| layer.to_string_lossy()).collect();
+    let (lower, base) = (layers.join(":"), scratch.path().display());
     let data = format!("lowerdir={lower},upperdir={base}/upper,workdir={base}/work");
     let (overlay, data) = (Some("overlay"), Some(data.as_str()));
     Ok(mount(overlay, path, overlay, MsFlags::empty(), data)?)

@@ -9,7 +9,6 @@ use nvc_testkit::cli::PATH;
 use nvc_testkit::container::{Builder, Container};
 use nvc_testkit::machine::cgroup_hierarchy;
 use nvc_testkit::userland;
-use serde_json::Value;
 
 use crate::bed::{Bed, Root};
 
@@ -171,10 +170,10 @@ impl Case {
                 names.push(("PID", container.pid().to_string().into()));
             }
             if needs("PLAN") {
-                let dry = format!("{USUAL} --dry-run --format=json");
+                let dry = format!("{USUAL} --dry-run");
                 let dry = Self::configure("", HOST, &dry).command(&names).output()?;
                 let file = root.scratch.join("plan");
-                fs::write(&file, calls_of(&serde_json::from_slice(&dry.stdout)?))?;
+                fs::write(&file, dry.stdout)?;
                 names.push(("PLAN", file));
             }
         }
@@ -209,49 +208,4 @@ fn start(root: &Path, cgroup: Option<u32>) -> io::Result<Container> {
         Some(_) => container.join(DeviceCgroup::v2()?.attach(Attach::Multi, &["1:3"])?)?,
     }
     Ok(container)
-}
-
-/// Formats a plan as the baseline's input: a letter and paths per line (see `scripts/bench/baseline.c`).
-fn calls_of(plan: &Value) -> String {
-    const PROC: &str = "/proc/driver/nvidia";
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let place = |value: &Value| {
-        let kinds = ["library", "library32", "program"].into_iter();
-        let mut kinds = kinds.zip(["libs_dir", "libs32_dir", "bins_dir"]);
-        let found = kinds.find_map(|(kind, directory)| Some((directory, value[kind].as_str()?)));
-        let Some((directory, name)) = found else {
-            return text(&value["at"]);
-        };
-        let path = format!("{}/{name}", text(&plan["image"]["layout"][directory]));
-        path.trim_end_matches('/').to_owned()
-    };
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let parts = list(&plan["devices"]).into_iter();
-    let parts = parts.flat_map(|part| list(&part["intents"]));
-    let mut lines = vec![format!("T {PROC} -")];
-    for intent in list(&plan["common"]).into_iter().chain(parts) {
-        let (source, target) = (text(&intent["source"]), text(&intent["target"]));
-        match intent["intent"].as_str().unwrap_or_default() {
-            "device" => lines.push(format!("W {source} {}", text(&intent["at"]))),
-            "mount" => {
-                let access = if intent["class"] == "socket" {
-                    'W'
-                } else {
-                    'R'
-                };
-                lines.push(format!("{access} {source} {}", place(&intent["place"])));
-            }
-            "link" => lines.push(format!("L {target} {}", place(&intent["at"]))),
-            "driver-proc" => lines.extend(list(&intent["gpus"]).iter().map(|gpu| {
-                let path = format!("{PROC}/gpus/{}", text(gpu));
-                format!("R {path} {path}")
-            })),
-            "library-path" => {
-                let directories = list(&intent["directories"]).into_iter();
-                lines.extend(directories.map(|at| format!("P {} -", place(&at))));
-            }
-            _ => {}
-        }
-    }
-    lines.join("\n")
 }

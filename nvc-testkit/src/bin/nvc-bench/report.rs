@@ -52,74 +52,95 @@ pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
 /// Formats the tables of commands: the short one of the README, times relative to the start of any program and to
 /// upstream, resources, the memory of each process, and other programs relative to the first.
 pub(crate) fn commands(all: &[Figures], programs: &[Program], bed: &Bed) -> [String; 5] {
-    let own = || all.iter().filter(|figures| figures.program == 0);
-    let median_of = |name: &str| {
-        let found = own().find(|figures| figures.case.name == name);
-        found.map_or(f64::NAN, |found| found.percentile(50))
-    };
-    let start = median_of("/bin/true");
-    let cell = |figures: &Figures, head: &str| {
-        let (name, time, trace) = (&figures.case.name, figures.percentile(50), &figures.trace);
-        // On a machine of this speed.
-        let upstream = figures.case.upstream.filter(|_| bed.is_fixture);
-        let upstream =
-            upstream.map(|(time, calls, goal)| (time * start / UPSTREAM_TRUE, calls, goal));
-        match head {
-            "command" => Some(name.clone()),
-            "program" => Some(programs[figures.program].path.display().to_string()),
-            "p50" => Some(format!("{time:.2} ms")),
-            "p99" => Some(format!("{:.2} ms", figures.percentile(99))),
-            "of `/bin/true`" => Some(format!("{:.1}", time / start)),
-            "of the baseline" => {
-                let ratio = time / median_of(&format!("baseline of {name}"));
-                (!ratio.is_nan()).then(|| format!("{ratio:.2}"))
-            }
-            "upstream, scaled" => upstream.map(|(scaled, ..)| format!("{scaled:.1} ms")),
-            "of upstream" | "of upstream's time" => {
-                upstream.map(|(scaled, ..)| format!("{:.2}", time / scaled))
-            }
-            "goal" => upstream.map(|(.., goal)| format!("{goal:.2}")),
-            "upstream's" => upstream.map(|(_, calls, _)| calls.to_string()),
-            "system calls" => Some(trace.calls.to_string()),
-            "processes" => Some(trace.processes.len().to_string()),
-            "more threads" => Some(trace.threads.to_string()),
-            "largest process" => {
-                let peaks = trace.processes.iter().map(|(_, peak)| peak);
-                peaks.max().map(|peak| format!("{peak} kB"))
-            }
-            "paired ratio to the first" => {
-                let first = own().find(|first| first.case.name == *name);
-                first.map(|first| format!("{:.3}", figures.paired_ratio(first)))
-            }
-            _ => None,
-        }
-    };
-    let row = |figures, heads: &str| {
-        let cells = heads.split(" | ").map(|head| cell(figures, head));
-        cells.map(Option::unwrap_or_default).collect()
-    };
-    let of_own = |heads: &str| table(heads, 1, own().map(|figures| row(figures, heads)));
-    let memory = own()
-        .filter(|figures| figures.case.is_ours())
-        .flat_map(|figures| {
-            let processes = figures.trace.processes.iter();
-            processes.map(|(process, peak)| {
-                vec![
-                    figures.case.name.clone(),
-                    process.clone(),
-                    format!("{peak} kB"),
-                ]
-            })
-        });
-    let ratios = "command | program | p50 | paired ratio to the first | system calls";
+    let tables = Tables { all, programs, bed };
+    let own = |heads| tables.table(heads, 1, tables.own());
     let ours = all.iter().filter(|figures| figures.case.is_ours());
+    let ratios = "command | program | p50 | paired ratio to the first | system calls";
     [
-        of_own("command | p50 | of upstream's time | system calls | upstream's"),
-        of_own(
+        own("command | p50 | of upstream's time | system calls | upstream's"),
+        own(
             "command | p50 | p99 | of `/bin/true` | of the baseline | upstream, scaled | of upstream | goal",
         ),
-        of_own("command | system calls | upstream's | processes | more threads | largest process"),
-        table("command | process | peak", 2, memory),
-        table(ratios, 2, ours.map(|figures| row(figures, ratios))),
+        own("command | system calls | upstream's | processes | more threads | largest process"),
+        tables.memory(),
+        tables.table(ratios, 2, ours),
     ]
+}
+
+struct Tables<'a> {
+    all: &'a [Figures],
+    programs: &'a [Program],
+    bed: &'a Bed,
+}
+
+impl<'a> Tables<'a> {
+    /// Returns the figures of the program that the pages describe.
+    fn own(&self) -> impl Iterator<Item = &'a Figures> {
+        self.all.iter().filter(|figures| figures.program == 0)
+    }
+
+    fn named(&self, name: &str) -> Option<&'a Figures> {
+        self.own().find(|figures| figures.case.name == name)
+    }
+
+    fn median_of(&self, name: &str) -> f64 {
+        self.named(name)
+            .map_or(f64::NAN, |found| found.percentile(50))
+    }
+
+    fn table(&self, heads: &str, words: usize, rows: impl Iterator<Item = &'a Figures>) -> String {
+        let row = |figures| {
+            let cells = heads.split(" | ").map(|head| self.cell(figures, head));
+            cells.map(Option::unwrap_or_default).collect()
+        };
+        table(heads, words, rows.map(row))
+    }
+
+    /// Formats the cell of a column; None if it is unknown.
+    fn cell(&self, figures: &Figures, head: &str) -> Option<String> {
+        let (name, trace) = (&figures.case.name, &figures.trace);
+        let (time, start) = (figures.percentile(50), self.median_of("/bin/true"));
+        let upstream = figures.case.upstream.filter(|_| self.bed.is_fixture);
+        // On a machine of this speed.
+        let scaled = upstream.map(|(time, ..)| time * start / UPSTREAM_TRUE);
+        Some(match head {
+            "command" => name.clone(),
+            "program" => self.programs[figures.program].path.display().to_string(),
+            "p50" => format!("{time:.2} ms"),
+            "p99" => format!("{:.2} ms", figures.percentile(99)),
+            "of `/bin/true`" => format!("{:.1}", time / start),
+            "of the baseline" => {
+                let baseline = self.named(&format!("baseline of {name}"))?;
+                format!("{:.2}", time / baseline.percentile(50))
+            }
+            "upstream, scaled" => format!("{:.1} ms", scaled?),
+            "of upstream" | "of upstream's time" => format!("{:.2}", time / scaled?),
+            "goal" => format!("{:.2}", upstream?.2),
+            "upstream's" => upstream?.1.to_string(),
+            "system calls" => trace.calls.to_string(),
+            "processes" => trace.processes.len().to_string(),
+            "more threads" => trace.threads.to_string(),
+            "largest process" => {
+                let peaks = trace.processes.iter().map(|(_, peak)| peak);
+                format!("{} kB", peaks.max()?)
+            }
+            "paired ratio to the first" => {
+                format!("{:.3}", figures.paired_ratio(self.named(name)?))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Formats the memory of each process of our commands.
+    fn memory(&self) -> String {
+        let ours = self.own().filter(|figures| figures.case.is_ours());
+        let rows = ours.flat_map(|figures| {
+            let processes = figures.trace.processes.iter();
+            processes.map(|(process, peak)| {
+                let peak = format!("{peak} kB");
+                vec![figures.case.name.clone(), process.clone(), peak]
+            })
+        });
+        table("command | process | peak", 2, rows)
+    }
 }

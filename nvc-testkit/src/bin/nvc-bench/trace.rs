@@ -21,13 +21,11 @@ pub(crate) struct Trace {
     pub(crate) processes: Vec<(String, u64)>,
 }
 
-/// Runs a command to its end.
-pub(crate) fn trace(command: &Command) -> io::Result<Trace> {
-    // The shell waits until it is traced, and then executes the command.
+/// Starts a command that is traced from its first instruction; until it is executed, the process is a shell.
+fn start(command: &Command) -> io::Result<Pid> {
     let mut shell = Command::new("/bin/sh");
-    let variables = command
-        .get_envs()
-        .filter_map(|(key, value)| Some((key, value?)));
+    let variables = command.get_envs();
+    let variables = variables.filter_map(|(key, value)| Some((key, value?)));
     shell.env_clear().envs(variables).current_dir("/");
     shell.args([
         "-c",
@@ -49,6 +47,12 @@ pub(crate) fn trace(command: &Command) -> io::Result<Trace> {
     ptrace::interrupt(first)?;
     let mut input = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     input.write_all(b"go\n")?;
+    Ok(first)
+}
+
+/// Runs a command to its end.
+pub(crate) fn trace(command: &Command) -> io::Result<Trace> {
+    let first = start(command)?;
     let (mut tasks, mut found) = (HashSet::from([first]), Trace::default());
     // The first process may end before its children.
     while !tasks.is_empty() {
@@ -71,7 +75,7 @@ pub(crate) fn trace(command: &Command) -> io::Result<Trace> {
             }
             WaitStatus::Stopped(task, signal) => (task, Some(signal)),
             WaitStatus::Exited(task, code) if task == first && code != 0 => {
-                return Err(io::Error::other(format!("{shell:?}: exit code {code}")));
+                return Err(io::Error::other(format!("{command:?}: exit code {code}")));
             }
             WaitStatus::Exited(task, _) | WaitStatus::Signaled(task, ..) => {
                 tasks.remove(&task);
