@@ -24,7 +24,8 @@ pub(crate) mod cgroup;
 mod entrance;
 mod executor;
 mod journal;
-pub mod ldconfig;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub))]
+pub(crate) mod ldconfig;
 mod lock;
 pub(crate) mod mount;
 mod opened;

@@ -106,9 +106,10 @@ fn first_failure<'a>(alternative: &'a str, facts: &Facts<'a>) -> Result<Option<F
 }
 
 fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
-    let mut text = format!("unsatisfied condition: {first}");
+    let mut condition = first.to_owned();
     if first.starts_with("cuda>=") {
-        text += ", please update your driver to a newer version, or use an earlier cuda container";
+        condition +=
+            ", please update your driver to a newer version, or use an earlier cuda container";
     }
     let reasons: Vec<String> = failures
         .iter()
@@ -120,7 +121,8 @@ fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
             )
         })
         .collect();
-    Error::new(ErrorKind::Unsatisfied, text).hint(reasons.join("; "))
+    let error = Error::new(ErrorKind::Unsatisfied, "unsatisfied condition").of(condition);
+    error.hint(reasons.join("; "))
 }
 
 fn shown(actual: &str) -> &str {

@@ -23,6 +23,7 @@ use crate::plan::profile;
 
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
 pub use crate::apply::cgroup::{DeviceRules, allow as allow_devices};
+pub use crate::apply::ldconfig::{Prepared, Snapshot};
 pub use crate::sys::bpf::creation::{create_link, create_map};
 pub use crate::sys::bpf::{
     Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use libnvc::apply::ldconfig::Prepared;
 use libnvc::container::Ldconfig;
+use libnvc::testing::Prepared;
 use libnvc::{ContainerPath, Error, ErrorKind};
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::helper::Helper;

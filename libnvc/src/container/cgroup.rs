@@ -58,7 +58,7 @@ fn unified_group(proc_cgroup: &[u8]) -> Option<&[u8]> {
 /// Finds the mounted directory of a group.
 fn find(version: CgroupVersion, path: &[u8], mountinfo: &[u8]) -> Result<DeviceCgroup> {
     let path = absolute(path)
-        .ok_or_else(|| root_path_error(format!("relative path in cgroup entry: {}", show(path))))?;
+        .ok_or_else(|| root_path_error("relative path in cgroup entry").of(show(path)))?;
     let mut hidden = None;
     for mount in mountinfo.split(|b| *b == b'\n').filter_map(Mount::parse) {
         if !mount.holds_devices(version) {
@@ -66,8 +66,7 @@ fn find(version: CgroupVersion, path: &[u8], mountinfo: &[u8]) -> Result<DeviceC
         }
         let Some(root) = absolute(&mount.root) else {
             hidden.get_or_insert_with(|| {
-                let root = show(&mount.root);
-                mount_path_error(format!("relative path in mount prefix: {root}"))
+                mount_path_error("relative path in mount prefix").of(show(&mount.root))
             });
             continue;
         };
@@ -162,10 +161,7 @@ fn membership(proc_cgroup: &[u8]) -> Result<(CgroupVersion, &[u8])> {
         let (Some(_id), Some(controllers), Some(path)) =
             (fields.next(), fields.next(), fields.next())
         else {
-            return Err(root_path_error(format!(
-                "malformed cgroup entry: {}",
-                show(line)
-            )));
+            return Err(root_path_error("malformed cgroup entry").of(show(line)));
         };
         // Several controllers can share a hierarchy.
         if controllers

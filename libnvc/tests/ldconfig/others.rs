@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use libnvc::apply::ldconfig::Prepared;
 use libnvc::container::Ldconfig;
+use libnvc::testing::Prepared;
 
 use super::sandbox::ALLOWED;
 use super::support::{LIBRARY_DIR, Root, Run, library_directories, prepare};

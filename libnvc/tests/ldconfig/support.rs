@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use libnvc::apply::ldconfig::{Prepared, Snapshot};
 use libnvc::container::Ldconfig;
+use libnvc::testing::{Prepared, Snapshot};
 use libnvc::{ContainerPath, Error};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};

@@ -139,6 +139,7 @@ impl Prepared {
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: `open failed: <path>: <cause>` as in upstream; the program is a script or
     /// dynamically linked; the system cannot create sealed copies.
+    #[cfg(any(test, feature = "testing"))]
     pub fn new(ldconfig: &Ldconfig, directories: &[ContainerPath], no_pivot: bool) -> Result<Self> {
         Self::with(Program::open(ldconfig)?, directories, no_pivot)
     }
@@ -171,6 +172,7 @@ impl Prepared {
     ///
     /// # Errors
     /// Those of [`start`](Self::start) and `Running::finish`.
+    #[cfg(any(test, feature = "testing"))]
     pub fn run(&self, rootfs: BorrowedFd<'_>, owner_uid: u32, owner_gid: u32) -> Result<()> {
         let started = self.start(rootfs, owner_uid, owner_gid)?;
         started.map_or(Ok(()), Running::finish)
@@ -185,6 +187,7 @@ impl Prepared {
     ///
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: the process could not be started.
+    #[cfg(any(test, feature = "testing"))]
     pub fn start(
         &self,
         rootfs: BorrowedFd<'_>,

@@ -75,6 +75,7 @@ impl Snapshot {
     /// # Errors
     /// Kind [`ErrorKind::LdCache`]: an existing file cannot be read, or is a fifo, on which ldconfig would block until
     /// its deadline.
+    #[cfg(any(test, feature = "testing"))]
     pub fn take(
         rootfs: impl AsFd,
         descriptors: impl AsFd,
