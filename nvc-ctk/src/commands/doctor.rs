@@ -2,15 +2,24 @@
 
 mod driver;
 mod engines;
+mod hardware;
+mod libraries;
+mod place;
 mod settings;
 mod specifications;
+mod toolkit;
 
 use libnvc::Result;
+use nvc_toolkit::cdi::{Registry, STANDARD_DIRECTORIES};
 use serde_json::json;
 
 use super::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
+use place::Place;
+
+/// Symptom of a driver that does not work at all.
+const NO_GPU: &str = "nvidia-smi fails, and no container gets a GPU";
 
 /// A check and its findings.
 #[derive(Debug)]
@@ -47,18 +56,27 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
         "json" => true,
         other => return Err(invalid(format!("invalid --format value: {other}"))),
     };
+    let (config, mut of_config) = settings::config(line);
+    let place = Place::find(&config);
+    let registry = Registry::load(&STANDARD_DIRECTORIES);
+    of_config.extend(toolkit::settings(&config, &place, &registry));
     let checks = [
-        ("kernel module", driver::module()),
-        ("device nodes", driver::nodes()),
-        ("libraries", driver::libraries()),
-        ("management library", driver::nvml()),
-        ("persistence daemon", driver::persistence()),
-        ("config.toml", settings::config(line)),
+        ("kernel module", driver::module(&place)),
+        ("device nodes", driver::nodes(&place)),
+        ("libraries", libraries::all(&place)),
+        ("management library", driver::nvml(&place)),
+        ("fabric manager", hardware::fabric()),
+        ("persistence daemon", driver::persistence(&place)),
+        ("config.toml", of_config),
         ("SELinux", settings::selinux()),
         ("docker", engines::docker()),
         ("containerd", engines::containerd()),
         ("runc", engines::runc()),
-        ("CDI specifications", specifications::all()),
+        (
+            "engines and programs",
+            toolkit::programs(&config, &registry),
+        ),
+        ("CDI specifications", specifications::all(&registry)),
         ("hook program", specifications::hook_program()),
     ];
     let checks = checks.map(|(name, faults)| Check { name, faults });

@@ -1,48 +1,35 @@
 //! Checks the driver: module, nodes, libraries, NVML.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use libnvc::host::majors::{self, GPU_DRIVERS, major};
 use libnvc::host::{DriverConfig, DriverSession};
 
-use super::{Fault, read};
+use super::hardware;
+use super::place::{Kind, Place};
+use super::{Fault, NO_GPU, read};
 
 const VERSION: &str = "/proc/driver/nvidia/version";
-const NO_GPU: &str = "nvidia-smi fails, and no container gets a GPU";
 
-pub(super) fn module() -> Vec<Fault> {
-    if Path::new("/dev/dxg").exists() {
-        return Vec::new(); // uses the Windows driver
+pub(super) fn module(place: &Place) -> Vec<Fault> {
+    if place.kind != Kind::Usual {
+        return Vec::new();
     }
-    if Path::new(VERSION).exists() {
-        return mismatch();
+    match Path::new(VERSION).exists() {
+        true => mismatch(place),
+        false => vec![hardware::no_module()],
     }
-    let modules = read("/proc/modules").unwrap_or_default();
-    if modules.lines().any(|line| line.starts_with("nouveau ")) {
-        let repair = "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, rebuild the initial ramdisk, and reboot";
-        return vec![Fault::new(
-            "the module nouveau has the GPUs",
-            NO_GPU,
-            repair,
-        )];
-    }
-    vec![Fault::new(
-        "the module nvidia is not loaded",
-        NO_GPU,
-        "modprobe nvidia; if that fails, install the driver",
-    )]
 }
 
 /// Checks that module and libraries have the same version.
-fn mismatch() -> Vec<Fault> {
+fn mismatch(place: &Place) -> Vec<Fault> {
     let text = read(VERSION).unwrap_or_default();
     let module = text.lines().next().and_then(|line| {
         line.split_whitespace()
             .find(|word| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.'))
     });
-    let libraries = nvc_toolkit::driver_files::version(Path::new("/")).ok();
+    let libraries = nvc_toolkit::driver_files::version(&place.root).ok();
     match (module, libraries) {
         (Some(module), Some(libraries)) if module != libraries => {
             let what =
@@ -58,10 +45,12 @@ fn mismatch() -> Vec<Fault> {
     }
 }
 
-pub(super) fn nodes() -> Vec<Fault> {
-    if !Path::new(VERSION).exists() {
+pub(super) fn nodes(place: &Place) -> Vec<Fault> {
+    if place.kind != Kind::Usual || !Path::new(VERSION).exists() {
         return Vec::new(); // already reported
     }
+    let dev = place.dev();
+    let dev = dev.display();
     let devices = std::fs::read(majors::PATH).unwrap_or_default();
     let mut gpu_drivers = GPU_DRIVERS.iter();
     let nvidia = gpu_drivers.find_map(|driver| major(&devices, driver));
@@ -78,14 +67,14 @@ pub(super) fn nodes() -> Vec<Fault> {
         ("nvidia-uvm-tools", uvm, 1, "profilers fail in containers"),
     ];
     let shared = shared.map(|(name, major, minor, shows)| Node {
-        path: format!("/dev/{name}"),
+        path: format!("{dev}/{name}"),
         major,
         minor,
         shows,
         repair: make.into(),
     });
     let of_gpus = gpu_minors().into_iter().map(|minor| Node {
-        path: format!("/dev/nvidia{minor}"),
+        path: format!("{dev}/nvidia{minor}"),
         major: nvidia,
         minor,
         shows: "this GPU is missing in containers",
@@ -160,60 +149,16 @@ impl Node {
     }
 }
 
-pub(super) fn libraries() -> Vec<Fault> {
-    if Path::new("/dev/dxg").exists() {
+pub(super) fn nvml(place: &Place) -> Vec<Fault> {
+    // A Jetson need not have it.
+    if place.kind == Kind::Tegra {
         return Vec::new();
     }
-    let Ok(cache) = std::fs::read("/etc/ld.so.cache") else {
-        return vec![Fault::new(
-            "/etc/ld.so.cache cannot be read",
-            "programs do not find the driver's libraries",
-            "ldconfig",
-        )];
+    let config = DriverConfig {
+        root: place.root.clone(),
+        ..DriverConfig::default()
     };
-    let directories: BTreeSet<_> = libnvc::host::cached_directories(&cache)
-        .into_iter()
-        .collect();
-    let usual = [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib",
-        "/lib",
-    ];
-    let mut faults = Vec::new();
-    for (name, shows) in [
-        ("libcuda.so.1", "CUDA programs do not start"),
-        ("libnvidia-ml.so.1", "nvidia-smi and the toolkit fail"),
-    ] {
-        let cached = directories
-            .iter()
-            .any(|directory| directory.join(name).exists());
-        if cached {
-            continue;
-        }
-        let found = usual
-            .iter()
-            .map(|directory| Path::new(directory).join(name))
-            .find(|path| path.exists());
-        faults.push(match found {
-            Some(path) => Fault::new(
-                format!("{} is not in the loader's cache", path.display()),
-                shows,
-                "ldconfig",
-            ),
-            None => Fault::new(
-                format!("{name} is missing"),
-                shows,
-                "install the driver's libraries",
-            ),
-        });
-    }
-    faults
-}
-
-pub(super) fn nvml() -> Vec<Fault> {
-    let answer = DriverSession::open(&DriverConfig::default()).and_then(|mut session| {
+    let answer = DriverSession::open(&config).and_then(|mut session| {
         session.ready()?;
         session.devices()
     });
@@ -253,30 +198,47 @@ pub(super) fn nvml() -> Vec<Fault> {
             faults.push(Fault::new(what, "this GPU is in no specification", repair));
         }
     }
-    if info.gpus.iter().any(|gpu| !gpu.mig_devices.is_empty())
-        && read("/proc/driver/nvidia-caps/mig-minors").is_none()
-    {
-        let what = "/proc/driver/nvidia-caps/mig-minors is missing";
-        faults.push(Fault::new(
-            what,
-            "MIG devices are in no specification",
-            "load the module nvidia with its capability devices",
-        ));
+    if info.gpus.iter().any(|gpu| !gpu.mig_devices.is_empty()) {
+        faults.extend(mig(place));
     }
     faults
 }
 
-pub(super) fn persistence() -> Vec<Fault> {
+/// Checks the files and nodes of MIG devices' capabilities.
+fn mig(place: &Place) -> Option<Fault> {
+    let shows = "MIG devices are in no specification";
+    if !Path::new(VERSION).exists() {
+        return None; // already reported
+    }
+    if read("/proc/driver/nvidia-caps/mig-minors").is_none() {
+        let what = "/proc/driver/nvidia-caps/mig-minors is missing";
+        let repair = "load the module nvidia with its capability devices";
+        return Some(Fault::new(what, shows, repair));
+    }
+    let nodes = place.dev().join("nvidia-caps");
+    (!nodes.exists()).then(|| {
+        let what = format!("there are MIG devices, and {} is missing", nodes.display());
+        let repair =
+            "find /proc/driver/nvidia/capabilities -name access -exec nvidia-modprobe -f {} ';'";
+        Fault::new(what, shows, repair)
+    })
+}
+
+pub(super) fn persistence(place: &Place) -> Vec<Fault> {
     let program = [
         "/usr/bin/nvidia-persistenced",
         "/usr/sbin/nvidia-persistenced",
     ];
-    let is_installed = program.iter().any(|path| Path::new(path).exists());
+    let is_installed = program.iter().any(|path| place.path(path).exists());
     let socket = [
         "/run/nvidia-persistenced/socket",
         "/var/run/nvidia-persistenced/socket",
     ];
-    if !is_installed || socket.iter().any(|path| Path::new(path).exists()) {
+    if !is_installed
+        || socket
+            .iter()
+            .any(|path| Path::new(path).exists() || place.path(path).exists())
+    {
         return Vec::new();
     }
     let what = "nvidia-persistenced is installed and does not run";

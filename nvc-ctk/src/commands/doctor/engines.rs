@@ -12,6 +12,8 @@ use super::{Fault, version_in};
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
 const FORGETFUL: [u32; 4] = [3, 4, 5, 6];
 
+const RUNTIME: &str = "nvidia-container-runtime";
+
 const REGISTER: &str = "nvidia-ctk runtime configure --runtime=docker, and restart docker";
 
 /// Reads an engine's configuration; None if it does not exist.
@@ -117,17 +119,58 @@ pub(super) fn containerd() -> Vec<Fault> {
             repair,
         )];
     }
+    let mut faults = Vec::new();
+    let repair = "nvidia-ctk runtime configure --runtime=containerd, and restart containerd";
     let drop_in = Path::new(containerd_config::DROP_IN);
     let is_imported = text.contains("/etc/containerd/conf.d/");
     if drop_in.exists() && !is_imported {
         let what = format!("{} does not import {}", path.display(), drop_in.display());
-        return vec![Fault::new(
-            what,
-            shows,
-            "nvidia-ctk runtime configure --runtime=containerd, and restart containerd",
-        )];
+        faults.push(Fault::new(what, shows, repair));
     }
-    Vec::new()
+    let texts = [Some(text), super::read(containerd_config::DROP_IN)];
+    let texts: Vec<String> = texts.into_iter().flatten().collect();
+    if texts.iter().any(|text| text.contains(RUNTIME)) {
+        faults.extend(cri_is_disabled(path, &texts[0], shows));
+    }
+    let missing = texts.iter().flat_map(|text| runtime_programs(text));
+    let missing = missing.filter(|program| !is_program(program));
+    faults.extend(missing.map(|program| {
+        let what = format!("containerd's runtime is {program}, which is missing");
+        Fault::new(what, shows, repair)
+    }));
+    faults
+}
+
+/// Docker's package of containerd switches the plugin off that pods need.
+fn cri_is_disabled(path: &Path, text: &str, shows: &'static str) -> Option<Fault> {
+    let list = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'));
+    let list: String = list.collect::<Vec<_>>().join("\n");
+    let (_, list) = list.split_once("disabled_plugins")?;
+    let (list, _) = list.split_once(']')?;
+    let names = [
+        "\"cri\"",
+        "\"io.containerd.grpc.v1.cri\"",
+        "\"io.containerd.cri.v1.runtime\"",
+    ];
+    names.iter().any(|name| list.contains(name)).then(|| {
+        let path = path.display();
+        Fault::new(
+            format!(
+                "{path}: disabled_plugins switches the CRI plugin off, which has the runtime nvidia"
+            ),
+            shows,
+            format!("remove cri from disabled_plugins in {path}, and restart containerd"),
+        )
+    })
+}
+
+/// Returns the programs of NVIDIA's runtimes in containerd's configuration.
+fn runtime_programs(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(str::trim);
+    let values = lines.filter_map(|line| line.strip_prefix("BinaryName")?.split('"').nth(1));
+    values.filter(|program| program.contains(RUNTIME))
 }
 
 pub(super) fn runc() -> Vec<Fault> {

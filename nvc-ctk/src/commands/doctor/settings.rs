@@ -2,35 +2,32 @@
 
 use std::path::Path;
 
-use nvc_toolkit::config::lookup;
+use nvc_toolkit::config::{Config, lookup};
+use nvc_toolkit::programs;
 
 use super::{Fault, read};
 use crate::line::CommandLine;
 
-pub(super) fn config(line: &CommandLine) -> Vec<Fault> {
+/// Reads the configuration; returns the defaults if it cannot be read.
+pub(super) fn config(line: &CommandLine) -> (Config, Vec<Fault>) {
     let given = line.given("config").map(Path::new);
     let place = lookup::place(given, |name| std::env::var_os(name));
     let file = place.file.display();
     match lookup::load(&place, place.named) {
         Err(error) => {
             let shows = "every container that asks for a GPU fails";
-            vec![Fault::new(
-                format!("{file}: {error}"),
-                shows,
-                format!("correct {file}; nvidia-ctk config default shows the defaults"),
-            )]
+            let repair = format!("correct {file}; nvidia-ctk config default shows the defaults");
+            let fault = Fault::new(format!("{file}: {error}"), shows, repair);
+            (Config::default(), vec![fault])
         }
-        Ok(loaded) => loaded
-            .warnings
-            .into_iter()
-            .map(|warning| {
-                Fault::new(
-                    warning,
-                    "the setting has no effect",
-                    format!("correct the key in {file}"),
-                )
-            })
-            .collect(),
+        Ok(loaded) => {
+            let fault = |warning| {
+                let repair = format!("correct the key in {file}");
+                Fault::new(warning, "the setting has no effect", repair)
+            };
+            let faults = loaded.warnings.into_iter().map(fault).collect();
+            (loaded.config, faults)
+        }
     }
 }
 
@@ -38,8 +35,18 @@ pub(super) fn selinux() -> Vec<Fault> {
     if read("/sys/fs/selinux/enforce").as_deref().map(str::trim) != Some("1") {
         return Vec::new();
     }
-    let boolean = read("/sys/fs/selinux/booleans/container_use_devices").unwrap_or_default();
-    if boolean.trim_start().starts_with('1') {
+    let path = std::env::var_os("PATH");
+    let has_podman = programs::find("podman", &programs::directories(path.as_deref())).is_some();
+    // Docker confines containers only if its configuration says so.
+    let confines = |text: String| text.contains("\"selinux-enabled\": true");
+    if !has_podman && !read("/etc/docker/daemon.json").is_some_and(confines) {
+        return Vec::new();
+    }
+    let is_on = |name: &str| {
+        let state = read(&format!("/sys/fs/selinux/booleans/{name}")).unwrap_or_default();
+        state.trim_start().starts_with('1')
+    };
+    if is_on("container_use_devices") || is_on("container_use_xserver_devices") {
         return Vec::new();
     }
     let what = "SELinux does not let containers use devices";

@@ -9,10 +9,9 @@ use nvc_toolkit::cdi::{Registry, STANDARD_DIRECTORIES, version};
 use super::{Fault, version_in};
 use crate::commands::cdi::verify;
 
-pub(super) fn all() -> Vec<Fault> {
-    let registry = Registry::load(&STANDARD_DIRECTORIES);
-    let mut faults = Vec::new();
-    for finding in verify::findings(&registry) {
+pub(super) fn all(registry: &Registry) -> Vec<Fault> {
+    let mut faults = misnamed();
+    for finding in verify::findings(registry) {
         let what = format!("{}: {}", finding.file.display(), finding.text);
         let repair = finding
             .repair
@@ -35,8 +34,26 @@ pub(super) fn all() -> Vec<Fault> {
             ));
         }
     }
-    faults.extend(too_new(&registry));
+    faults.extend(too_new(registry));
     faults
+}
+
+/// Returns files that no engine reads because of their names.
+fn misnamed() -> Vec<Fault> {
+    let directories = STANDARD_DIRECTORIES.iter().map(std::fs::read_dir);
+    let files = directories.flatten().flatten().flatten();
+    let files = files.map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "yml"));
+    let fault = |path: std::path::PathBuf| {
+        let renamed = path.with_extension("yaml");
+        let path = path.display();
+        Fault::new(
+            format!("{path} is not read: names end with .yaml or .json"),
+            "unresolvable CDI devices",
+            format!("mv {path} {}", renamed.display()),
+        )
+    };
+    files.map(fault).collect()
 }
 
 /// Podman before version 5 supports no format after 0.5.0, and skips newer files.

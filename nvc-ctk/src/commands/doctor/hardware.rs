@@ -1,0 +1,138 @@
+//! Checks what the kernel knows of the GPUs: PCI devices and their drivers, modules, NVSwitches.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Fault, NO_GPU, read};
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+const NVIDIA: &str = "0x10de";
+/// Classes of display controllers.
+const DISPLAYS: &str = "0x03";
+
+/// A GPU on the PCI bus.
+#[derive(Debug)]
+struct Gpu {
+    bus: String,
+    /// The name of its driver; None if it has none.
+    driver: Option<String>,
+}
+
+/// Returns the reason why the module is not loaded.
+pub(super) fn no_module() -> Fault {
+    let gpus = gpus();
+    if gpus.as_ref().is_some_and(Vec::is_empty) {
+        let what =
+            "this machine has no NVIDIA GPU on its PCI bus, and the module nvidia is not loaded";
+        return Fault::new(
+            what,
+            NO_GPU,
+            "lspci -d 10de:; see the firmware's settings, or the hypervisor's passthrough",
+        );
+    }
+    let of = |gpu: &Gpu, names: &[&str]| {
+        gpu.driver
+            .as_deref()
+            .is_some_and(|own| names.contains(&own))
+    };
+    let held = |names: &[&str]| gpus.iter().flatten().find(|gpu| of(gpu, names));
+    let modules = read("/proc/modules").unwrap_or_default();
+    let is_loaded = modules.lines().any(|line| line.starts_with("nouveau "));
+    if is_loaded || held(&["nouveau"]).is_some() {
+        let repair = "echo blacklist nouveau > /etc/modprobe.d/nouveau.conf, rebuild the initial ramdisk, and reboot";
+        return Fault::new("the module nouveau has the GPUs", NO_GPU, repair);
+    }
+    if let Some(gpu) = held(&["vfio-pci", "pci-stub", "nova_core"]) {
+        let driver = gpu.driver.as_deref().unwrap_or_default();
+        let what = format!(
+            "{driver} has the GPU {}, and the module nvidia is not loaded",
+            gpu.bus
+        );
+        let repair = format!(
+            "for containers instead of virtual machines: echo {0} > {DEVICES}/{0}/driver/unbind; modprobe nvidia",
+            gpu.bus
+        );
+        return Fault::new(what, NO_GPU, repair);
+    }
+    not_loaded()
+}
+
+/// Describes a module that is not loaded, with what prevents it.
+fn not_loaded() -> Fault {
+    let kernel =
+        nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
+    let kernel = kernel.unwrap_or_default();
+    let modules = read(&format!("/lib/modules/{kernel}/modules.dep"));
+    let is_built = |text: &str| text.contains("/nvidia.ko") || text.contains("/nvidia-current.ko");
+    if modules.as_deref().is_some_and(|text| !is_built(text)) {
+        let what = format!("there is no module nvidia for this kernel, {kernel}");
+        let repair = format!(
+            "install the headers of {kernel} and run dkms autoinstall, or boot the kernel that has the module"
+        );
+        return Fault::new(what, NO_GPU, repair);
+    }
+    if is_secure_boot() {
+        let what = "the module nvidia is not loaded, and Secure Boot admits signed modules only";
+        let repair = "modprobe nvidia; if it says \"Key was rejected by service\": sign the module and enrol the key \
+                      (mokutil --import), or switch Secure Boot off";
+        return Fault::new(what, NO_GPU, repair);
+    }
+    Fault::new(
+        "the module nvidia is not loaded",
+        NO_GPU,
+        "modprobe nvidia; if that fails, install the driver",
+    )
+}
+
+fn is_secure_boot() -> bool {
+    let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    // Four bytes of attributes, and the value.
+    fs::read(variable).is_ok_and(|value| value.get(4) == Some(&1))
+}
+
+/// Returns the GPUs; None if the bus cannot be seen.
+fn gpus() -> Option<Vec<Gpu>> {
+    let is = |device: &Path, file: &str, start: &str| {
+        let text = fs::read_to_string(device.join(file)).unwrap_or_default();
+        text.starts_with(start)
+    };
+    let mut devices = fs::read_dir(DEVICES).ok()?.flatten().peekable();
+    devices.peek()?;
+    let gpus = devices.map(|entry| entry.path());
+    let gpus = gpus.filter(|path| is(path, "vendor", NVIDIA) && is(path, "class", DISPLAYS));
+    let name = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
+    Some(
+        gpus.map(|path| Gpu {
+            bus: name(&path).unwrap_or_default(),
+            driver: fs::read_link(path.join("driver"))
+                .ok()
+                .and_then(|driver| name(&driver)),
+        })
+        .collect(),
+    )
+}
+
+/// Machines with NVSwitches need the fabric manager.
+pub(super) fn fabric() -> Vec<Fault> {
+    let has_switches = Path::new("/dev/nvidia-nvswitch0").exists()
+        || fs::read_dir("/proc/driver/nvidia-nvswitch/devices")
+            .is_ok_and(|mut devices| devices.next().is_some());
+    if !has_switches || Path::new("/run/nvidia-fabricmanager/socket").exists() || is_managed() {
+        return Vec::new();
+    }
+    vec![Fault::new(
+        "this machine has NVSwitches, and nvidia-fabricmanager does not run",
+        "nvidia-smi works, and cuInit returns 802: system not yet initialized",
+        "systemctl enable --now nvidia-fabricmanager; its version must be the driver's",
+    )]
+}
+
+/// Returns true if a process is the fabric manager: without a socket for virtual machines it has only a port.
+fn is_managed() -> bool {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let name =
+        |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+    processes
+        .map(name)
+        .any(|name| name.starts_with("nv-fabric"))
+}

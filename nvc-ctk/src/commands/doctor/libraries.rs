@@ -1,0 +1,172 @@
+//! Checks the driver's libraries: they exist, and the loader finds them before others of their name.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use libnvc::library_file::{Listed, listed};
+
+use super::Fault;
+use super::place::{Kind, Place};
+
+/// The bits of an entry's flags that tell its architecture.
+const KINDS: i32 = 0xff00;
+const NATIVE: i32 = if cfg!(target_arch = "aarch64") {
+    0x0a00
+} else {
+    0x0300
+};
+
+const CACHE: &str = "/etc/ld.so.cache";
+
+/// Libraries, and the symptom without them.
+const WANTED: [(&str, &str); 2] = [
+    ("libcuda.so.1", "CUDA programs do not start"),
+    ("libnvidia-ml.so.1", "nvidia-smi and the toolkit fail"),
+];
+
+const USUAL: [&str; 5] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib",
+];
+
+pub(super) fn all(place: &Place) -> Vec<Fault> {
+    match place.kind {
+        Kind::Usual => {}
+        Kind::Wsl => return of_windows(),
+        Kind::Tegra => return Vec::new(),
+    }
+    let Ok(cache) = fs::read(place.path(CACHE)) else {
+        return vec![Fault::new(
+            format!("{} cannot be read", place.path(CACHE).display()),
+            "programs do not find the driver's libraries",
+            ldconfig(place),
+        )];
+    };
+    let entries = listed(&cache).unwrap_or_default();
+    let directories: BTreeSet<_> = libnvc::host::cached_directories(&cache)
+        .into_iter()
+        .collect();
+    let fault = |(name, shows)| match first(&entries, name) {
+        Some(path) => wrong(place, path, shows),
+        None => not_listed(place, &directories, name, shows),
+    };
+    WANTED.into_iter().filter_map(fault).collect()
+}
+
+/// Under WSL2, Windows mounts its driver.
+fn of_windows() -> Vec<Fault> {
+    const LIBRARY: &str = "/usr/lib/wsl/lib/libdxcore.so";
+    if Path::new(LIBRARY).exists() {
+        return Vec::new();
+    }
+    vec![Fault::new(
+        format!("{LIBRARY} is missing: Windows has not mounted its driver"),
+        "no adapters were found",
+        "install NVIDIA's driver for Windows; in Windows: wsl --update, then wsl --shutdown",
+    )]
+}
+
+fn ldconfig(place: &Place) -> String {
+    match place.is_host() {
+        true => "ldconfig".into(),
+        false => format!("ldconfig -r {}", place.root.display()),
+    }
+}
+
+/// Returns the path that this machine's loader takes for a name.
+fn first<'a>(entries: &'a [Listed], name: &str) -> Option<&'a Path> {
+    let is_native = |entry: &&Listed| entry.flags & KINDS == NATIVE;
+    let mut entries = entries.iter().filter(is_native);
+    let entry = entries.find(|entry| entry.name == name)?;
+    Some(&entry.path)
+}
+
+/// Checks a library that the cache names.
+fn wrong(place: &Place, listed: &Path, shows: &'static str) -> Option<Fault> {
+    let (path, shown) = (inside(place, listed), listed.display());
+    if listed.components().any(|part| part.as_os_str() == "stubs") {
+        let directory = listed.parent().unwrap_or(listed).display();
+        return Some(Fault::new(
+            format!("the loader takes {shown}, a stub to link with, for the driver's library"),
+            "CUDA: driver is a stub library (error 34); no driver files in containers",
+            format!(
+                "remove {directory} from /etc/ld.so.conf.d and LD_LIBRARY_PATH, and the link {shown}; {}",
+                ldconfig(place)
+            ),
+        ));
+    }
+    // Links of another root can be absolute.
+    if path.exists() || !place.is_host() && path.is_symlink() {
+        return None;
+    }
+    Some(match fs::read_link(&path) {
+        Ok(target) => Fault::new(
+            format!(
+                "{shown} is a link to {}, which is missing",
+                target.display()
+            ),
+            shows,
+            format!(
+                "install the driver's libraries again, then {}",
+                ldconfig(place)
+            ),
+        ),
+        Err(_) => Fault::new(
+            format!("{shown} is in the loader's cache, and is missing"),
+            shows,
+            format!(
+                "install the driver's libraries again, or {}",
+                ldconfig(place)
+            ),
+        ),
+    })
+}
+
+fn inside(place: &Place, path: &Path) -> PathBuf {
+    place.path(&path.to_string_lossy())
+}
+
+/// Returns true for a library of a 64-bit machine.
+fn is_native(path: &Path) -> bool {
+    let mut start = [0; 5];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"\x7fELF\x02"
+}
+
+/// Describes a library that the cache does not name.
+fn not_listed(
+    place: &Place,
+    directories: &BTreeSet<PathBuf>,
+    name: &str,
+    shows: &'static str,
+) -> Option<Fault> {
+    let exists = |directory: &Path| is_native(&inside(place, &directory.join(name)));
+    // The loader also searches the default directories.
+    if directories.iter().any(|directory| exists(directory)) {
+        return None;
+    }
+    let found = USUAL
+        .iter()
+        .map(Path::new)
+        .find(|directory| exists(directory));
+    Some(match found {
+        Some(directory) => Fault::new(
+            format!(
+                "{} is not in the loader's cache",
+                directory.join(name).display()
+            ),
+            shows,
+            ldconfig(place),
+        ),
+        None => Fault::new(
+            format!("{name} is missing"),
+            shows,
+            "install the driver's libraries",
+        ),
+    })
+}

@@ -1,0 +1,100 @@
+//! Determines the kind of machine and where its driver is.
+
+use std::path::{Path, PathBuf};
+
+use nvc_toolkit::config::Config;
+use nvc_toolkit::{driver_files, platform};
+
+use super::Fault;
+
+/// Where a driver container mounts its root.
+const CONTAINER: &str = "/run/nvidia/driver";
+
+/// The driver's place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) kind: Kind,
+    /// The root of its files.
+    pub(super) root: PathBuf,
+}
+
+/// The kind of machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The driver has a kernel module and libraries.
+    Usual,
+    /// The driver is that of Windows.
+    Wsl,
+    /// A Jetson's driver is part of its system.
+    Tegra,
+}
+
+impl Place {
+    /// Finds it: where the configuration says, or in the root that a driver container mounts.
+    pub(super) fn find(config: &Config) -> Self {
+        let kind = if Path::new("/dev/dxg").exists() {
+            Kind::Wsl
+        } else if platform::is_tegra() {
+            Kind::Tegra
+        } else {
+            Kind::Usual
+        };
+        let configured = configured(config);
+        let other = elsewhere(&configured).filter(|_| !has_driver(&configured));
+        Self {
+            kind,
+            root: other.unwrap_or(configured),
+        }
+    }
+
+    /// Returns a path below the root.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    pub(super) fn is_host(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Returns the directory of the device nodes: a driver container may have its own.
+    pub(super) fn dev(&self) -> PathBuf {
+        let own = self.path("/dev");
+        match own.join("nvidiactl").exists() {
+            true => own,
+            false => "/dev".into(),
+        }
+    }
+
+    /// Checks that the configuration names the place.
+    pub(super) fn faults(&self, config: &Config) -> Vec<Fault> {
+        let configured = configured(config);
+        if configured == self.root {
+            return Vec::new();
+        }
+        let (named, found) = (configured.display(), self.root.display());
+        let what = format!(
+            "nvidia-container-cli.root is {named}, which has no driver; the driver is in {found}"
+        );
+        let repair =
+            format!("nvidia-ctk config --set nvidia-container-cli.root={found} --in-place");
+        let shows = "containers: load library failed: libnvidia-ml.so.1, or no driver files";
+        vec![Fault::new(what, shows, repair)]
+    }
+}
+
+fn configured(config: &Config) -> PathBuf {
+    match config.cli.root.as_str() {
+        "" => "/".into(),
+        root => root.into(),
+    }
+}
+
+/// Returns another root that has a driver.
+fn elsewhere(configured: &Path) -> Option<PathBuf> {
+    let mut usual = ["/", CONTAINER].into_iter().map(PathBuf::from);
+    usual.find(|root| root != configured && has_driver(root))
+}
+
+fn has_driver(root: &Path) -> bool {
+    driver_files::version(root).is_ok()
+}
