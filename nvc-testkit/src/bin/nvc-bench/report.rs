@@ -55,7 +55,7 @@ pub(crate) fn commands(all: &[Figures], programs: &[Program], bed: &Bed) -> [Str
     let tables = Tables { all, programs, bed };
     let own = |heads| tables.table(heads, 1, tables.own());
     let ours = all.iter().filter(|figures| figures.case.is_ours());
-    let ratios = "command | program | p50 | paired ratio to the first | system calls";
+    let ratios = "command | program | p50 | the first of it, paired | quartiles | system calls";
     [
         own("command | p50 | of upstream's time | system calls | upstream's"),
         own(
@@ -124,8 +124,13 @@ impl<'a> Tables<'a> {
                 let peaks = trace.processes.iter().map(|(_, peak)| peak);
                 format!("{} kB", peaks.max()?)
             }
-            "paired ratio to the first" => {
-                format!("{:.3}", figures.paired_ratio(self.named(name)?))
+            "the first of it, paired" => {
+                let [_, median, _] = self.named(name)?.paired_ratios(figures);
+                format!("{median:.3}")
+            }
+            "quartiles" => {
+                let [low, _, high] = self.named(name)?.paired_ratios(figures);
+                format!("{low:.2} to {high:.2}")
             }
             _ => return None,
         })

@@ -28,10 +28,11 @@ impl Figures {
         percentile(self.times.clone(), share)
     }
 
-    /// Returns the median of the ratios of runs in the same round: load that lasts for some rounds cancels out.
-    pub(crate) fn paired_ratio(&self, other: &Self) -> f64 {
+    /// Returns the quartiles of the ratios of runs in the same round: load that lasts for some rounds cancels out.
+    pub(crate) fn paired_ratios(&self, other: &Self) -> [f64; 3] {
         let pairs = self.times.iter().zip(&other.times);
-        percentile(pairs.map(|(own, other)| own / other).collect(), 50)
+        let ratios: Vec<_> = pairs.map(|(own, other)| own / other).collect();
+        [25, 50, 75].map(|share| percentile(ratios.clone(), share))
     }
 }
 
