@@ -42,7 +42,11 @@ pub(crate) fn percentile(mut values: Vec<f64>, share: usize) -> f64 {
     values.get(rank).copied().unwrap_or(f64::NAN)
 }
 
-/// Measures each case with each program that supports it: once in every round, odd rounds in reverse order.
+/// Measures each case with each program that supports it: once in every round, in a new order each time, because a
+/// command's time depends on the one before it.
+///
+/// # Errors
+/// A command fails.
 pub(crate) fn measure(
     cases: &[Case],
     programs: &[Program],
@@ -64,11 +68,10 @@ pub(crate) fn measure(
             });
         }
     }
+    let mut seed = 1;
     for round in 0..runs + WARM_UP {
         let mut turn: Vec<_> = all.iter_mut().collect();
-        if round % 2 == 1 {
-            turn.reverse();
-        }
+        shuffle(&mut turn, &mut seed);
         for figures in turn {
             let mut ready = figures.case.prepare(&programs[figures.program], bed)?;
             let time = time([&mut ready.command])?;
@@ -76,6 +79,15 @@ pub(crate) fn measure(
         }
     }
     Ok(all)
+}
+
+/// Shuffles a list by a linear congruential generator, whose upper bits are random enough.
+fn shuffle<T>(list: &mut [T], seed: &mut u64) {
+    for end in (1..list.len()).rev() {
+        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let random = usize::try_from(*seed >> 33).unwrap_or_default();
+        list.swap(end, random % (end + 1));
+    }
 }
 
 /// Returns the wall-clock time from starting the first command until all are reaped, ms.
