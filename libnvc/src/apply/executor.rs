@@ -119,11 +119,15 @@ fn all_steps(
     for task in work.tasks {
         attempts.make(task, &mut tree, journal)?;
     }
+    // A builtin update cannot replace a mount point: rename(2) refuses in the namespace of the mount.
+    let other_namespace = matches!(work.cache, Some(CacheUpdate::Run(..)));
     let update = start_update(work.cache, &tree, container, descriptors, journal)?;
     let mut meanwhile = Vec::new();
     for task in work.after_cache {
         let mounted = match &task.deed {
-            Deed::Bind { source, at } => Some((task.intent, *at, source.identity)),
+            Deed::Bind { source, at } if other_namespace => {
+                Some((task.intent, *at, source.identity))
+            }
             _ => None,
         };
         if attempts.make(task, &mut tree, journal)? {
