@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export DESTDIR PREFIX LIBDIR LIBEXECDIR
 
-.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-engines test-units test-old-kernel fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
+.PHONY: help setup demo build lib header install uninstall deb rpm test test-long test-fresh test-engines test-units test-old-kernel test-arm64 fuzz miri asan test-packages reproducible bench conformance fmt lint doc clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-units: ## Run the systemd units with systemd as PID 1: boot, refresh, daemo
 
 test-old-kernel: ## Run end-to-end tests on a real Linux 5.10 in an emulator (x86_64, root, slow).
 	@scripts/test-old-kernel.sh
+
+test-arm64: ## Cross-build the arm64 packages; run them and the pure unit tests under qemu-user (x86_64, root once).
+	@scripts/test-arm64.sh
 
 fuzz: ## Run each fuzz target for 20 s; `scripts/fuzz.sh SECONDS TARGET...` for more.
 	@scripts/fuzz.sh

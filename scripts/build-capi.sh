@@ -26,7 +26,8 @@ profile=release
 : "${CC:=cc}" "${OBJCOPY:=objcopy}" "${STRIP:=strip}"
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 soname=libnvidia-container.so.${version%%.*}
-out=${CARGO_TARGET_DIR:-target}/$profile
+. scripts/cross.sh
+out=${CARGO_TARGET_DIR:-target}/${triple:+$triple/}$profile
 
 # ---- Rust ------------------------------------------------------------------------------------------------------------
 
@@ -86,13 +87,13 @@ done
 "$OBJCOPY" $keep --strip-debug --remove-section=.interp --remove-section=.llvmbc \
   --remove-section=.llvmcmd "$work/libnvidia-container.o"
 rm -f "$work/a"
-ar rcsD "$work/a" "$work/libnvidia-container.o"
+"${AR:-ar}" rcsD "$work/a" "$work/libnvidia-container.o"
 
 # ---- together --------------------------------------------------------------------------------------------------------
 
 sed -e "s|@PREFIX@|$PREFIX|; s|@LIBDIR@|$LIBDIR|; s|@INCLUDEDIR@|$INCLUDEDIR|; s|@VERSION@|$version|" \
   -e "s|@LIBEXECDIR@|$LIBEXECDIR|; s|@LIBS_PRIVATE@|$system|" pkg/libnvidia-container.pc.in > "$work/pc"
-scripts/check-elf.sh "$work/so" "$version"
+RUN=$run scripts/check-elf.sh "$work/so" "$version"
 # A rename, so that a program with the old file open keeps it.
 place() { mv "$1" "$out/$2.new" && mv "$out/$2.new" "$out/$2"; }
 place "$work/so" "libnvidia-container.so.$version"

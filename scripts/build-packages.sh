@@ -4,17 +4,23 @@
 #
 #   scripts/build-packages.sh [deb] [rpm]     default: both
 #
+# NVC_MACHINE=aarch64 builds those of another machine, into target/packages-aarch64 (see scripts/cross.sh).
+#
 # Needs the programs that `scripts/setup.sh packages` installs.
 set -euo pipefail
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
 # shellcheck source=scripts/release.sh
 . scripts/release.sh
+# shellcheck source=scripts/cross.sh
+. scripts/cross.sh
+machine=${NVC_MACHINE:-$(uname -m)}
 
 target=$(readlink -m "${CARGO_TARGET_DIR:-target}")
-packages=$target/packages
+packages=$target/packages${triple:+-$machine}
 # Separate from the developer's own build, which has another prefix.
 export CARGO_TARGET_DIR=$target/package
+built=$CARGO_TARGET_DIR/${triple:+$triple/}release
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -22,11 +28,11 @@ trap 'rm -rf "$work"' EXIT
 stage() {
   local stage=$1 file
   shift
-  env DESTDIR="$stage" BUILD="$CARGO_TARGET_DIR/release" PREFIX=/usr "$@" scripts/install.sh
+  env DESTDIR="$stage" BUILD="$built" PREFIX=/usr "$@" scripts/install.sh
   while read -r file; do
-    strip --strip-unneeded --remove-section=.comment "$file"
+    "${STRIP:-strip}" --strip-unneeded --remove-section=.comment "$file"
   done < <(find "$stage" -type f \( -name '*.so.*' -o -name nvc-query -o -path '*/bin/*' \))
-  find "$stage" -name '*.a' -exec strip --strip-debug --enable-deterministic-archives {} +
+  find "$stage" -name '*.a' -exec "${STRIP:-strip}" --strip-debug --remove-section=.comment --enable-deterministic-archives {} +
   find "$stage/usr/share/man" -type f -exec gzip -9n {} +
 }
 
@@ -65,7 +71,7 @@ deb_documents() {
   sed "s/@MAINTAINER@/$maintainer/" pkg/debian/copyright > "$doc/copyright"
   cp "$work/debian/changelog" "$doc/changelog.Debian"
   cp CHANGELOG.md "$doc/changelog"
-  cp "$CARGO_TARGET_DIR/release/share/doc/THIRD-PARTY" "$doc/"
+  cp "$built/share/doc/THIRD-PARTY" "$doc/"
   gzip -9n "$doc/changelog.Debian" "$doc/changelog" "$doc/THIRD-PARTY"
 }
 
@@ -82,7 +88,7 @@ deb_package() {
   done
   deb_documents "$root/usr/share/doc/$package"
   install -d "$root/DEBIAN"
-  for script in postinst prerm postrm; do
+  for script in preinst postinst prerm postrm; do
     [ ! -e "pkg/debian/$package.$script" ] || install -m 755 "pkg/debian/$package.$script" "$root/DEBIAN/$script"
   done
 
@@ -112,6 +118,9 @@ deb_package() {
 }
 
 build_deb() {
+  case $machine in
+    aarch64) eval "$(dpkg-architecture -s -a arm64 2>/dev/null)" ;;
+  esac
   libdir=/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
   mkdir -p "$work/debian"
   sed "s/@MAINTAINER@/$maintainer/" pkg/debian/control > "$work/debian/control"
@@ -149,7 +158,7 @@ build_rpm() {
   mkdir -p "$work/rpm"
   rm -f "$packages"/*.rpm
   # Explicit settings, so that the packages do not depend on the build machine's rpm configuration.
-  rpmbuild -bb --quiet --dbpath "$work/rpmdb" --target "$(uname -m)" \
+  rpmbuild -bb --quiet --dbpath "$work/rpmdb" --target "$machine" \
     --define "_topdir $work/rpm" --define "_rpmdir $packages" \
     --define "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" \
     --define "nvc_version $version" --define "nvc_release $revision" --define "nvc_stage $work/stage" \

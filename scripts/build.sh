@@ -1,13 +1,15 @@
 #!/bin/sh
 # Builds everything that is shipped: programs, the C library, man pages and completions, below target/release
-# (CARGO_TARGET_DIR/release). PREFIX and LIBEXECDIR name the place of installation; only programs that link the static
-# library depend on it.
+# (CARGO_TARGET_DIR/release); for another machine, NVC_MACHINE=aarch64, below target/TRIPLE/release (scripts/cross.sh).
+# PREFIX and LIBEXECDIR name the place of installation; only programs that link the static library depend on it.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
 . scripts/release.sh
+. scripts/cross.sh
 
 target=${CARGO_TARGET_DIR:-target}
+out=$target/${triple:+$triple/}release
 
 # Reproducible: the same bytes for any place of crates, sources and target directory; the last match counts. Encoded,
 # since the paths may contain spaces.
@@ -19,19 +21,19 @@ unset RUSTFLAGS
 
 cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-ctk
 # A static program: it runs as root in containers' namespaces and must not load anything there.
-machine=$(rustc -vV | sed -n 's/^host: //p')
+static=${triple:-$(rustc -vV | sed -n 's/^host: //p')}
 CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037-Ctarget-feature=+crt-static' "$CARGO_ENCODED_RUSTFLAGS") \
-  cargo build --release --locked -p nvc-cdi-hook --bin nvidia-cdi-hook --target "$machine"
-cp "$target/$machine/release/nvidia-cdi-hook" "$target/release/nvidia-cdi-hook"
+  cargo build --release --locked -p nvc-cdi-hook --bin nvidia-cdi-hook --target "$static"
+[ "$triple" ] || cp "$target/$static/release/nvidia-cdi-hook" "$out/nvidia-cdi-hook"
 scripts/build-capi.sh
 
 # It needs no optimisation, but another profile would compile clap again.
-cargo build --release --locked -p nvc-generate
-share=$target/release/share
+env -u CARGO_BUILD_TARGET cargo build --release --locked -p nvc-generate
+share=$out/share
 rm -rf "$share"
 "$target/release/nvc-generate" "$share" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)"
 mkdir -p "$share/man/man3" "$share/doc" "$share/nvidia-container-toolkit"
-scripts/build-ids.sh "$target/release" > "$share/nvidia-container-toolkit/build-ids"
+scripts/build-ids.sh "$out" > "$share/nvidia-container-toolkit/build-ids"
 sed "s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)/; s/@VERSION@/$version/" pkg/man/nvc.3 > "$share/man/man3/nvc.3"
 mkdir -p "$share/man/man8"
 for page in nvidia-cdi-hook.8 nvidia-docker.1 nvidia-docker-plugin.8 nvidia-container-runtime.8 nvidia-container-runtime-hook.8; do

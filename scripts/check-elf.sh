@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks a built libnvidia-container.so against upstream's ABI and the rules of packagers.
 #
-#   scripts/check-elf.sh FILE VERSION
+#   [RUN=EMULATOR] scripts/check-elf.sh FILE VERSION
 set -eu
 
 file=$1 version=$2
@@ -44,7 +44,8 @@ has "$headers" GNU_STACK || fail "does not say that its stack is not executable"
 ! has "$sections" ' \.debug_\| \.symtab ' || fail "is not stripped"
 
 # Executed directly, it prints its version.
-lines=$("$file") || fail "cannot be run"
+# shellcheck disable=SC2086 # several words
+lines=$(${RUN:-} "$file") || fail "cannot be run"
 expected="version build_date build_revision build_compiler build_platform build_flags"
 found=$(printf '%s\n' "$lines" | sed -n 's/^\([a-z ]*\): .*/\1/p' | tr ' ' '_' | tr '\n' ' ')
 [ "${found% }" = "$expected" ] || fail "says '$lines' when run"

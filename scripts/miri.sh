@@ -14,10 +14,7 @@ if ! cargo +nightly miri --version >/dev/null 2>&1; then
   echo "miri.sh: no Miri here: rustup toolchain install nightly -c miri -c rust-src" >&2
   exit 1
 fi
-modules=(options:: require:: select:: path:: error:: plan:: container::cgroup:: host::arch:: host::catalogue:: host::device::
-  elf:: ldcache:: host::nvcaps:: host::procfs:: host::query::client:: host::query::protocol:: apply::mount::attach::
-  apply::cgroup::v1:: apply::cgroup::v2:: apply::cgroup::program:: apply::ldconfig::output::
-  apply::ldconfig::explain:: apply::ldconfig::filter:: sys::bpf::)
+. scripts/pure-modules.sh
 [ $# -eq 0 ] || modules=("$@")
 # Tests with files, with rbpf (not our code), or with millions of steps.
 skipped=(a_file_leads_to_its_device copies_for_containers a_gpu_has_either_name reads_a_real_program

@@ -2,7 +2,7 @@
 # Installs the packages that building, testing and the demo need, on Debian and Ubuntu, if some are missing and we are
 # root; otherwise names them. Does nothing if all are installed.
 #
-#   scripts/setup.sh [demo|tests|packages|old-kernel]   also for all tests, or for building and checking packages
+#   scripts/setup.sh [demo|tests|packages|arm64|old-kernel]   also for all tests, for building and checking packages, ...
 set -eu
 
 # program  Debian package  purpose
@@ -53,6 +53,10 @@ lintian lintian the check of packages
 rpmlint rpmlint the check of packages
 man man-db the check of manual pages
 groff groff the check of manual pages
+END
+  [ "$1" != arm64 ] || cat <<'END'
+aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu packages for arm64
+qemu-aarch64-static qemu-user-static programs for arm64
 END
 }
 
@@ -109,6 +113,9 @@ fi
 cdi=golang-github-container-orchestrated-devices-container-device-interface-dev
 if [ "${1:-}" = tests ] && [ ! -d /usr/share/gocode/src/github.com/container-orchestrated-devices ]; then
   install " $cdi"
+fi
+if [ "${1:-}" = arm64 ] && [ ! -e /usr/aarch64-linux-gnu/lib/libc.a ]; then
+  install " libc6-dev-arm64-cross"
 fi
 # The sanitizers' libraries must match the compiler's version.
 if [ "${1:-}" = tests ] && ! ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1; then
