@@ -5,7 +5,8 @@
 #
 #   scripts/test-units.sh [trixie]
 #
-# Uses the roots of scripts/test-engines.sh. Needs root. NVC_PROFILE=debug tries unoptimised programs; NVC_UNITS_SHELL=1
+# Uses the roots of scripts/test-engines.sh. Needs root. NVC_PACKAGES=1 installs the packages of target/packages instead
+# of programs and units (scripts/build-packages.sh builds them). NVC_PROFILE=debug tries unoptimised programs; NVC_UNITS_SHELL=1
 # opens a shell in the machine at the end.
 set -euo pipefail
 

@@ -1,5 +1,6 @@
 # To be sourced by scripts/test-engines.sh and scripts/test-units.sh in the repository's root: makes a Debian root with
-# engines, our programs and a simulated driver, and runs a command in it, in namespaces of its own.
+# engines, our programs and a simulated driver, and runs a command in it, in namespaces of its own. With NVC_PACKAGES=1,
+# our programs are those of the packages in target/packages, which the command must install from /srv/packages.
 # shellcheck shell=bash disable=SC2154 # here: the directory of scripts
 
 PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
@@ -23,11 +24,12 @@ base() { # SUITE: a minimal system with the engines
   touch "$cache/$1.complete"
 }
 
+[ -z "${NVC_PACKAGES:-}" ] || profile=debug
 if [ -z "${NVC_NO_BUILD:-}" ]; then
   options=()
-[ "$profile" != release ] || options=(--release)
-cargo build -q "${options[@]}" -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker
-cargo build -q "${options[@]}" -p nvc-testkit -p nvc-tests --bins
+  [ "$profile" != release ] || options=(--release)
+  [ "${NVC_PACKAGES:-}" ] || cargo build -q "${options[@]}" -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker
+  cargo build -q "${options[@]}" -p nvc-testkit -p nvc-tests --bins
 fi
 bin=$(readlink -f "${CARGO_TARGET_DIR:-target}/$profile")
 
@@ -48,8 +50,14 @@ cleanup() {
 trap cleanup EXIT
 # What engines keep needs a file system that overlayfs can be mounted on.
 mkdir "$work/programs" "$cgroup"
-for program in nvidia-container-cli nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk \
-  nvidia-docker nvidia-docker-plugin nvc-simruntime nvc-cri; do
+programs="nvidia-container-cli nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk
+  nvidia-docker nvidia-docker-plugin"
+mkdir "$work/packages"
+if [ "${NVC_PACKAGES:-}" ]; then
+  cp "${CARGO_TARGET_DIR:-target}"/packages/*.deb "$work/packages/"
+  programs=
+fi
+for program in $programs nvc-simruntime nvc-cri; do
   install -m 755 "$bin/$program" "$work/programs/"
 done
 "$bin/nvc-simdriver" build "$work/driver" > /dev/null
@@ -68,7 +76,7 @@ cd "$work/root"
 cp -a "$work/driver/usr/." usr/
 cp -a "$work/driver/etc/nvidia-sim" etc/
 cp -a "$work/programs/." usr/bin/
-cp -a "$work/image" "$work/test-engines" "$work/pkg" srv/
+cp -a "$work/image" "$work/test-engines" "$work/pkg" "$work/packages" srv/
 mkdir -p usr/lib/nvc-sim srv/sim
 cp -a "$work/driver/proc" srv/sim/
 # A kernel with the modules shows /proc/driver/nvidia in every procfs; here these runtimes do.
