@@ -12,7 +12,7 @@ use nvc_toolkit::image::{Container, Policy, devices, features};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
-use crate::create::Failure;
+use crate::create::EditError;
 use crate::demands;
 use crate::give::give;
 use crate::legacy::{hook_program, tree_of_nodes};
@@ -33,7 +33,7 @@ pub(crate) fn modify(
     policy: &Policy,
     config: &Config,
     log: &mut Log,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     // A mount's name can equal a word of the variable, but is not a device.
     let ids: Vec<String> = match ids.contains(&"none") {
         true => vec!["none".into()],
@@ -76,7 +76,7 @@ fn made(
     with_nodes: bool,
     config: &Config,
     log: &mut Log,
-) -> Result<(Edits, Option<Driver>), Failure> {
+) -> Result<(Edits, Option<Driver>), EditError> {
     let name = match mode {
         Mode::Imex => "imex",
         _ => "auto",
@@ -84,7 +84,7 @@ fn made(
     let failed = |error: &libnvc::Error| {
         let what =
             "failed to create the automatic CDI modifier: failed to generate CDI spec for mode";
-        Failure::of(&format!("{what} {name:?}: "), error)
+        EditError::of(&format!("{what} {name:?}: "), error)
     };
     let Made {
         spec,
@@ -108,7 +108,7 @@ fn made(
                 .iter()
                 .any(|node| CONTROL.contains(&node.path.as_str()));
         if !has_control {
-            return Err(Failure::with_hint(
+            return Err(EditError::with_hint(
                 format!("the driver's node {} is missing", CONTROL[0]),
                 "nvidia-modprobe or nvidia-ctk system create-device-nodes --control-devices makes it",
             ));
@@ -128,7 +128,7 @@ fn has(edits: &Edits, paths: &[&str]) -> bool {
 }
 
 /// Rejects a container that would get the driver's libraries but no device.
-fn check_node(device: &Device, warnings: &[String]) -> Result<(), Failure> {
+fn check_node(device: &Device, warnings: &[String]) -> Result<(), EditError> {
     let is_gpu = |path: &str| {
         path == "/dev/dxg"
             || path.strip_prefix("/dev/nvidia").is_some_and(|rest| {
@@ -142,7 +142,7 @@ fn check_node(device: &Device, warnings: &[String]) -> Result<(), Failure> {
     let name = &device.name;
     let text = format!("GPU {name} has no node in /dev: {}", warnings.join("; "));
     let hint = "nvidia-modprobe or nvidia-ctk system create-device-nodes makes it";
-    Err(Failure::with_hint(text, hint))
+    Err(EditError::with_hint(text, hint))
 }
 
 /// Returns the options of the generated specifications.

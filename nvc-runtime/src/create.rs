@@ -17,7 +17,7 @@ use crate::{char_links, crun, devices, injection, jetson, legacy};
 
 /// The reason why a container is not created.
 #[derive(Debug)]
-pub(crate) enum Error {
+pub(crate) enum CreateError {
     /// config.json cannot be read, or it or the mode is invalid.
     Specification(String),
     /// The request cannot be granted; with a hint if there is one.
@@ -26,24 +26,24 @@ pub(crate) enum Error {
 
 /// The reason why a specification cannot be changed.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct EditError {
     text: String,
     hint: Option<String>,
 }
 
-impl From<String> for Failure {
+impl From<String> for EditError {
     fn from(text: String) -> Self {
         Self { text, hint: None }
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for EditError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(&self.text)
     }
 }
 
-impl Failure {
+impl EditError {
     /// Creates a failure with a hint.
     pub(crate) fn with_hint(text: String, hint: &str) -> Self {
         let hint = Some(hint.to_owned());
@@ -65,23 +65,23 @@ pub(crate) fn edit(
     config: &Config,
     runtime: &Path,
     log: &mut Log,
-) -> Result<(), Error> {
-    let file = specification(&line.bundle).map_err(Error::Specification)?;
+) -> Result<(), CreateError> {
+    let file = specification(&line.bundle).map_err(CreateError::Specification)?;
     let file = Path::new(&file);
     let text = bundle::read(file).map_err(|error| {
         let (file, cause) = (file.display(), cause::text(&error));
-        Error::Specification(format!(
+        CreateError::Specification(format!(
             "failed to construct OCI spec modifier: failed to load OCI spec: error opening OCI specification file: open \
              {file}: {cause}"
         ))
     })?;
-    let policy = policy(config).map_err(Error::Specification)?;
+    let policy = policy(config).map_err(CreateError::Specification)?;
     let (value, facts) = match understand(&text) {
         Ok(understood) => understood,
         // The real runtime reports this.
         Err(_) if !mentions_gpus(&text, &policy) => return Ok(()),
         Err(what) => {
-            return Err(Error::Specification(format!(
+            return Err(CreateError::Specification(format!(
                 "failed to construct OCI spec modifier: failed to load OCI spec: error loading OCI specification from \
                  file: error reading OCI specification: {what}"
             )));
@@ -89,7 +89,7 @@ pub(crate) fn edit(
     };
     drop(text);
     let not_constructed =
-        |what| Error::Specification(format!("failed to construct OCI spec modifier: {what}"));
+        |what| CreateError::Specification(format!("failed to construct OCI spec modifier: {what}"));
     let container = facts
         .container()
         .map_err(|error| not_constructed(error.to_string()))?;
@@ -102,7 +102,7 @@ pub(crate) fn edit(
         container: &container,
         policy: &policy,
     };
-    let not_modified = |Failure { text, hint }| Error::Modification(text, hint);
+    let not_modified = |EditError { text, hint }| CreateError::Modification(text, hint);
     modify(&mut spec, &asked, config, log).map_err(not_modified)?;
     if asked.wish.is_some() {
         let shown = crun::show_messages(&mut spec, runtime);
@@ -115,7 +115,7 @@ pub(crate) fn edit(
     let written = bundle::replace(file, &spec.text());
     written.map_err(|error| {
         let (file, cause) = (file.display(), cause::text(&error));
-        Error::Modification(format!("error writing {file}: {cause}"), None)
+        CreateError::Modification(format!("error writing {file}: {cause}"), None)
     })
 }
 
@@ -239,7 +239,7 @@ fn modify(
     asked: &Asked<'_>,
     config: &Config,
     log: &mut Log,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     let container = asked.container;
     let Some(wish) = asked.wish else {
         // An engine may have added the hook even if no GPU is requested.

@@ -14,23 +14,23 @@ use nvc_toolkit::generate::Driver;
 use nvc_toolkit::image::{Container, Policy, capabilities, requirements};
 use nvc_toolkit::record::Level;
 
-use crate::create::Failure;
+use crate::create::EditError;
 use crate::log::Log;
 
 const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
 const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
 
 /// Describes an unknown word of a key.
-fn unknown(config: &Config, key: &str, word: &str, known: &str) -> Failure {
+fn unknown(config: &Config, key: &str, word: &str, known: &str) -> EditError {
     let origin = config.origin(key);
-    Failure::from(format!("{key} ({origin}): {word:?} is none of {known}"))
+    EditError::from(format!("{key} ({origin}): {word:?} is none of {known}"))
 }
 
 /// Returns the parts of the driver that the container is limited to; None if it gets all of them.
 pub(crate) fn limit(
     container: &Container,
     config: &Config,
-) -> Result<Option<Capabilities>, Failure> {
+) -> Result<Option<Capabilities>, EditError> {
     match config.runtime.jit_driver_capabilities.as_str() {
         "ignore" => return Ok(None),
         "honour" => {}
@@ -127,7 +127,7 @@ pub(crate) fn check(
     driver: Option<&Driver>,
     edits: &Edits,
     log: &mut Log,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     let is_error = match config.runtime.jit_requirements.as_str() {
         "ignore" => return Ok(()),
         "warn" => false,
@@ -153,7 +153,7 @@ fn evaluate(
     config: &Config,
     driver: Option<&Driver>,
     edits: &Edits,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     let demands = requirements::of(&container.environment, config.disable_require)
         .map_err(|error| error.to_string())?;
     // Only NVML provides the values to compare: Jetson and WSL have their own checks.
@@ -175,7 +175,7 @@ fn evaluate(
         })
         .collect();
     require::check(&demands, &driver.versions, &targets)
-        .map_err(|error| Failure::of("requirement error: ", &error))
+        .map_err(|error| EditError::of("requirement error: ", &error))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
 use crate::automatic;
-use crate::create::Failure;
+use crate::create::EditError;
 use crate::give::give;
 use crate::log::Log;
 
@@ -24,7 +24,7 @@ pub(crate) fn modify(
     policy: &Policy,
     config: &Config,
     log: &mut Log,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     let default_kind = match mode {
         Mode::JitCdi => AUTOMATIC,
         _ => &config.runtime.cdi_default_kind,
@@ -70,14 +70,14 @@ fn from_files(
     names: &[String],
     config: &Config,
     log: &mut Log,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     let registry = Registry::load(&config.runtime.cdi_spec_dirs);
     let edits = registry.edits(names).map_err(|error| {
         for problem in registry.problems() {
             let (file, what) = (problem.path.display(), problem.error.message());
             log.write(Level::Warning, &format!("{file}: {what}"));
         }
-        Failure::of("failed to inject CDI devices: ", &error)
+        EditError::of("failed to inject CDI devices: ", &error)
     })?;
     give(spec, &mut [edits]).map_err(|what| format!("failed to inject CDI devices: {what}").into())
 }

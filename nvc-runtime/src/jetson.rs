@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use nvc_toolkit::cause;
-use nvc_toolkit::cdi::Hook;
+use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::csv::{Tree, list, requirements};
 use nvc_toolkit::image::{self, Container, Devices, Policy, Wish};
@@ -11,7 +11,7 @@ use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
 use crate::automatic::VOID;
-use crate::create::Failure;
+use crate::create::EditError;
 use crate::give::give;
 use crate::legacy::{hook_of, hook_program, tree_of_nodes};
 use crate::log::Log;
@@ -30,32 +30,16 @@ pub(crate) fn modify(
     policy: &Policy,
     config: &Config,
     log: &mut Log,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     let environment = &container.environment;
     let demands = image::requirements::of(environment, config.disable_require)
         .map_err(|error| error.to_string())?;
     requirements::check(&demands, &requirements::Facts::default())?;
-    let with_devices = match &wish.devices {
-        Devices::None => false,
-        Devices::All => true,
-        Devices::Names(names) => {
-            if let Some(other) = names.iter().find(|name| *name != "0" && *name != "all") {
-                let text =
-                    format!("failed to generate CDI spec for mode \"csv\": no device {other}");
-                return Err(Failure::with_hint(
-                    text,
-                    "the GPU of this machine is 0, or all",
-                ));
-            }
-            true
-        }
-    };
+    let with_devices = asks_for_the_gpu(&wish.devices)?;
     let mut given = crate::legacy::gated_features(container, policy, config, log);
     for edits in &mut given {
         edits.env.push(VOID.into());
     }
-
-    let directory = Path::new(&config.runtime.csv_mount_spec_path);
     // More lists mean more files and nodes of the host.
     let wants_all = environment.get(JETPACK) == Some("csv-mounts=all");
     let all = wants_all && policy.accepts_environment_of(container);
@@ -64,35 +48,62 @@ pub(crate) fn modify(
             format!("Ignoring {JETPACK} of an unprivileged container: only the usual lists count");
         log.write(Level::Warning, &text);
     }
+    let mut files = files(config, all, with_devices, log)?;
+    files.hooks.extend(hides_other_gpus(config));
+    given.push(files);
+    give(spec, &mut given).map_err(Into::into)
+}
+
+/// Returns false if no device was requested; fails for any but the one that there is.
+fn asks_for_the_gpu(devices: &Devices) -> Result<bool, EditError> {
+    let names = match devices {
+        Devices::None => return Ok(false),
+        Devices::All => return Ok(true),
+        Devices::Names(names) => names,
+    };
+    let Some(other) = names.iter().find(|name| *name != "0" && *name != "all") else {
+        return Ok(true);
+    };
+    Err(EditError::with_hint(
+        format!("failed to generate CDI spec for mode \"csv\": no device {other}"),
+        "the GPU of this machine is 0, or all",
+    ))
+}
+
+/// Returns the edits for the files in the lists.
+fn files(
+    config: &Config,
+    all: bool,
+    with_devices: bool,
+    log: &mut Log,
+) -> Result<Edits, EditError> {
+    let directory = Path::new(&config.runtime.csv_mount_spec_path);
     let failed = |error: std::io::Error, path: &Path| {
         format!("failed to read {}: {}", path.display(), cause::text(&error))
     };
     let lists = list::in_directory(directory, all).map_err(|error| failed(error, directory))?;
+    if lists.is_empty() {
+        return Ok(Edits {
+            env: vec![VOID.into()],
+            ..Edits::default()
+        });
+    }
     let mut entries = Vec::new();
     for file in &lists {
         let text = std::fs::read(file).map_err(|error| failed(error, file))?;
         entries.extend(list::parse(&String::from_utf8_lossy(&text)));
     }
-    let mut files = nvc_toolkit::cdi::Edits {
-        env: vec![VOID.into()],
-        ..Default::default()
+    let nodes = tree_of_nodes(config);
+    let tree = Tree {
+        root: nodes.root.clone(),
+        nodes,
+        hook: hook_program(config),
     };
-    if !lists.is_empty() {
-        let nodes = tree_of_nodes(config);
-        let tree = Tree {
-            root: nodes.root.clone(),
-            nodes,
-            hook: hook_program(config),
-        };
-        let warnings;
-        (files, warnings) = tree.edits(&entries, with_devices);
-        for warning in warnings {
-            log.write(Level::Warning, &warning);
-        }
+    let (files, warnings) = tree.edits(&entries, with_devices);
+    for warning in warnings {
+        log.write(Level::Warning, &warning);
     }
-    files.hooks.extend(hides_other_gpus(config));
-    given.push(files);
-    give(spec, &mut given).map_err(Into::into)
+    Ok(files)
 }
 
 /// Returns the hooks that isolate the container in procfs, as in the other modes.

@@ -12,7 +12,7 @@ use nvc_toolkit::record::Level;
 use nvc_toolkit::{driver_files, gated, programs};
 
 use crate::automatic;
-use crate::create::Failure;
+use crate::create::EditError;
 use crate::give::give;
 use crate::injection;
 use crate::log::Log;
@@ -25,12 +25,12 @@ pub(crate) fn modify(
     policy: &Policy,
     config: &Config,
     log: &mut Log,
-) -> Result<(), Failure> {
+) -> Result<(), EditError> {
     let mut all = gated_features(container, policy, config, log);
     if capabilities::asks_for_graphics(&container.environment) {
         let options = automatic::options(Mode::Nvml, Vec::new(), config);
         let displays = generate::displays(&options, &wish.devices)
-            .map_err(|error| Failure::of("failed to create mounts discoverer: ", &error))?;
+            .map_err(|error| EditError::of("failed to create mounts discoverer: ", &error))?;
         all.push(displays);
     }
     all.extend(cuda_compat(config)?);
@@ -99,7 +99,7 @@ pub(crate) fn gated_features(
 }
 
 /// Returns the hook for the image's CUDA compatibility libraries, if configured.
-fn cuda_compat(config: &Config) -> Result<Option<Edits>, Failure> {
+fn cuda_compat(config: &Config) -> Result<Option<Edits>, EditError> {
     let is_wanted = config.runtime.legacy_cuda_compat_mode == "hook"
         && !config.features.disable_cuda_compat_lib_hook;
     if !is_wanted {

@@ -51,7 +51,7 @@ fn main_with_status() -> u8 {
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     let words: Vec<OsString> = words.collect();
-    let Err(Failure { text, hint }) = run(&name, &words);
+    let Err(StartError { text, hint }) = run(&name, &words);
     eprint!("{}", line(Format::Text, Level::Error, &text));
     if let Some(hint) = hint {
         eprintln!("hint: {hint}");
@@ -60,19 +60,19 @@ fn main_with_status() -> u8 {
 }
 
 /// The reason why the real runtime was not executed.
-struct Failure {
+struct StartError {
     text: String,
     hint: Option<String>,
 }
 
-impl From<String> for Failure {
+impl From<String> for StartError {
     fn from(text: String) -> Self {
         Self { text, hint: None }
     }
 }
 
 /// Does everything; returns only on failure.
-fn run(name: &OsString, words: &[OsString]) -> Result<Infallible, Failure> {
+fn run(name: &OsString, words: &[OsString]) -> Result<Infallible, StartError> {
     let line = arguments::read(words);
     if line.version {
         print_version();
@@ -100,7 +100,7 @@ fn serve(
     words: &[OsString],
     config: &Config,
     log: &mut Log,
-) -> Result<Infallible, Failure> {
+) -> Result<Infallible, StartError> {
     let not_created = |what| format!("failed to create NVIDIA Container Runtime: {what}");
     let runtime = lowlevel::find(
         &config.runtime.runtimes,
@@ -109,8 +109,8 @@ fn serve(
     .map_err(|what| not_created(format!("error constructing low-level runtime: {what}")))?;
     if line.starts_container() {
         create::edit(line, config, &runtime, log).map_err(|error| match error {
-            create::Error::Specification(what) => not_created(what).into(),
-            create::Error::Modification(what, hint) => Failure {
+            create::CreateError::Specification(what) => not_created(what).into(),
+            create::CreateError::Modification(what, hint) => StartError {
                 text: format!(
                     "could not apply required modification to OCI specification: error modifying OCI spec: {what}"
                 ),

@@ -13,71 +13,71 @@ use nvc_testkit::harness::Need::{Command, Root};
 use nvc_testkit::harness::{self, Test, test};
 use nvc_testkit::machine;
 
+/// Name and body of each test.
+const TESTS: &[(&str, fn())] = &[
+    ("hostile_trees", hostile::trees),
+    ("races", hostile::races),
+    ("failing_calls", faults::failing_calls),
+    ("many_directories", bounded::many_directories),
+    ("a_large_library", bounded::a_large_library),
+    (
+        "files_of_the_kernel_are_not_read",
+        bounded::files_of_the_kernel_are_not_read,
+    ),
+    ("a_volume_that_changes", bounded::a_volume_that_changes),
+    (
+        "a_root_that_stays_writable",
+        faults::a_root_that_stays_writable,
+    ),
+];
+
+/// The same for tests with a runtime.
+const WITH_RUNTIMES: &[(&str, fn(&str))] = &[
+    ("a_live_specification", runtimes::a_live_specification),
+    ("a_driver_update", runtimes::a_driver_update),
+    (
+        "a_failure_undoes_everything",
+        runtimes::a_failure_undoes_everything,
+    ),
+    ("a_read_only_root", runtimes::a_read_only_root),
+    ("volumes_stay", runtimes::volumes_stay),
+    (
+        "volumes_stay_in_a_user_namespace",
+        runtimes::volumes_stay_in_a_user_namespace,
+    ),
+    ("links_replace_files", runtimes::links_replace_files),
+    (
+        "a_failing_filter_undoes_everything",
+        runtimes::a_failing_filter_undoes_everything,
+    ),
+    ("device_rules_count", runtimes::device_rules_count),
+    (
+        "nodes_on_a_volume",
+        runtimes::nodes_on_a_volume_count_by_device_rules,
+    ),
+    ("a_shared_volume_stays", runtimes::a_shared_volume_stays),
+    ("a_shared_procfs", runtimes::a_shared_procfs),
+    (
+        "made_directories",
+        runtimes::made_directories_are_not_writable_by_all,
+    ),
+    (
+        "a_masked_directory_stays",
+        runtimes::a_masked_directory_stays,
+    ),
+];
+
 fn main() -> ExitCode {
-    let mut tests: Vec<Test> = vec![
-        test("hostile_trees", &[Root], hostile::trees),
-        test("races", &[Root], hostile::races),
-        test("failing_calls", &[Root], faults::failing_calls),
-        test("many_directories", &[Root], bounded::many_directories),
-        test("a_large_library", &[Root], bounded::a_large_library),
-        test(
-            "files_of_the_kernel_are_not_read",
-            &[Root],
-            bounded::files_of_the_kernel_are_not_read,
-        ),
-        test(
-            "a_volume_that_changes",
-            &[Root],
-            bounded::a_volume_that_changes,
-        ),
-        test(
-            "a_root_that_stays_writable",
-            &[Root],
-            faults::a_root_that_stays_writable,
-        ),
-    ];
+    let tests = TESTS.iter();
+    let mut tests: Vec<Test> = tests
+        .map(|(name, run)| test(*name, &[Root], *run))
+        .collect();
     for runtime in ["runc", "crun"] {
-        let named = |name: &str, run: fn(&str)| {
-            test(
-                format!("{name}_{runtime}"),
-                &[Root, Command(runtime)],
-                move || run(runtime),
-            )
+        let named = |(name, run): &(&str, fn(&str))| {
+            let (name, needs, run) = (format!("{name}_{runtime}"), [Root, Command(runtime)], *run);
+            test(name, &needs, move || run(runtime))
         };
-        tests.extend([
-            named("a_live_specification", runtimes::a_live_specification),
-            named("a_driver_update", runtimes::a_driver_update),
-            named(
-                "a_failure_undoes_everything",
-                runtimes::a_failure_undoes_everything,
-            ),
-            named("a_read_only_root", runtimes::a_read_only_root),
-            named("volumes_stay", runtimes::volumes_stay),
-            named(
-                "volumes_stay_in_a_user_namespace",
-                runtimes::volumes_stay_in_a_user_namespace,
-            ),
-            named("links_replace_files", runtimes::links_replace_files),
-            named(
-                "a_failing_filter_undoes_everything",
-                runtimes::a_failing_filter_undoes_everything,
-            ),
-            named("device_rules_count", runtimes::device_rules_count),
-            named(
-                "nodes_on_a_volume",
-                runtimes::nodes_on_a_volume_count_by_device_rules,
-            ),
-            named("a_shared_volume_stays", runtimes::a_shared_volume_stays),
-            named("a_shared_procfs", runtimes::a_shared_procfs),
-            named(
-                "made_directories",
-                runtimes::made_directories_are_not_writable_by_all,
-            ),
-            named(
-                "a_masked_directory_stays",
-                runtimes::a_masked_directory_stays,
-            ),
-        ]);
+        tests.extend(WITH_RUNTIMES.iter().map(named));
     }
     harness::main(tests)
 }
