@@ -1,7 +1,8 @@
 //! Replaces std's `main` in programs where start-up latency matters.
 //!
 //! std's `main` reads /proc/self/maps, allocates a signal stack and installs handlers, in order to report a stack
-//! overflow. That takes a tenth of a millisecond, twice if a program executes itself for its NVML query. Without it an
+//! overflow. That takes a tenth of a millisecond, twice if a program executes itself for its NVML query: 7% of an `info`,
+//! 3% of a `configure`. Without it an
 //! overflow is a plain SIGSEGV at the guard page. The other duties of that `main` are done here.
 
 use std::ffi::c_int;
