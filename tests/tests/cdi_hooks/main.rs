@@ -32,7 +32,9 @@ const TESTS: &[(&str, fn())] = &[
 ];
 
 /// The same for tests with a runtime.
-const WITH_RUNTIMES: &[(&str, fn(&str))] = &[
+type OfRuntime = (&'static str, fn(&str));
+
+const WITH_RUNTIMES: &[OfRuntime] = &[
     ("a_live_specification", runtimes::a_live_specification),
     ("a_driver_update", runtimes::a_driver_update),
     (
@@ -73,7 +75,7 @@ fn main() -> ExitCode {
         .map(|(name, run)| test(*name, &[Root], *run))
         .collect();
     for runtime in ["runc", "crun"] {
-        let named = |(name, run): &(&str, fn(&str))| {
+        let named = |(name, run): &OfRuntime| {
             let (name, needs, run) = (format!("{name}_{runtime}"), [Root, Command(runtime)], *run);
             test(name, &needs, move || run(runtime))
         };
