@@ -26,7 +26,8 @@ dnf_() {
   rm "$log"
   return $status
 }
-install_ours() { dnf_ --enablerepo=ours install $ours; }
+# `dnf install` leaves an older one alone if nothing requires the new one.
+install_ours() { dnf_ --enablerepo=ours upgrade; dnf_ --enablerepo=ours install $ours; }
 release_of() { rpm -q --qf '%{VERSION}-%{RELEASE}\n' "$1"; }
 
 # All files except the package managers' own.
