@@ -107,7 +107,8 @@ deb_package() {
   (
     cd "$work"
     shift
-    [ ${#programs[@]} = 0 ] || dpkg-shlibdeps -Tdebian/substvars "-S$work/libnvidia-container1" "${programs[@]}"
+    [ ${#programs[@]} = 0 ] || dpkg-shlibdeps -Tdebian/substvars "-S$work/libnvidia-container1" \
+      ${triple:+"-l/usr/$machine-linux-gnu/lib"} "${programs[@]}"
     # NVIDIA's last nvidia-docker2 is 2.14.0-1; ours must be above it.
     [ "$package" != nvidia-docker2 ] || set -- "-v2.14.0+$version-$revision"
     dpkg-gencontrol "$@" "-p$package" "-P$root" -ldebian/changelog -Tdebian/substvars -fdebian/files "-O$root/DEBIAN/control"
@@ -115,6 +116,15 @@ deb_package() {
   (cd "$root" && find usr -type f | sort | xargs md5sum > DEBIAN/md5sums)
   find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
   dpkg-deb --root-owner-group -Zxz --build "$root" "$packages" | sed "s|$packages/||"
+}
+
+# Debian's libraries for cross compilers demand their own version, however old the functions that a program needs.
+local_shlibs() {
+  local libc
+  libc=$(find "$1" -type f \( -name '*.so.*' -o -name nvc-query -o -path '*/bin/*' \) -exec readelf -WV {} + 2>/dev/null |
+    grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+  printf '%s libc6 (>= '"${libc#GLIBC_}"')\n' 'libc 6' 'libm 6' "ld-linux-$machine 1"
+  echo 'libgcc_s 1 libgcc-s1 (>= 4.2)'
 }
 
 build_deb() {
@@ -133,6 +143,7 @@ libnvidia-container ($version-$revision) unstable; urgency=medium
 END
   stage "$work/stage" LIBDIR="$libdir" ZSHDIR=/usr/share/zsh/vendor-completions DOCDIR=/usr/share/doc/libnvidia-container
   rm -r "$work/stage/usr/share/doc"
+  [ ! "$triple" ] || local_shlibs "$work/stage" > "$work/debian/shlibs.local"
   rm -f "$packages"/*.deb
   local package
   # The first takes its files before the other packages' patterns match.

@@ -60,7 +60,17 @@ runtime_answers() {
   chmod 755 "$work/runc"
   PATH=$work:$PATH answers "$1" low-level --version
 }
-library_answers() { under_qemu "$work/root/usr/lib/aarch64-linux-gnu/libnvidia-container.so.$version" | grep -x 'build platform: aarch64'; }
+library_answers() {
+  # Debian's libraries are not executable.
+  install -m 755 "$work/root/usr/lib/aarch64-linux-gnu/libnvidia-container.so.$version" "$work/library"
+  under_qemu "$work/library" | grep -x 'build platform: aarch64'
+}
+# Docker's answer is not the question.
+wrapper_answers() {
+  printf '#!/bin/sh\necho "docker $*"\n' > "$work/docker"
+  chmod 755 "$work/docker"
+  PATH=$work:$PATH answers nvidia-docker "NVIDIA Docker: $version" version
+}
 c_program() {
   aarch64-linux-gnu-gcc -std=c99 -Wall -Werror -o "$work/devices" pkg/check/devices.c "-I$work/root/usr/include" \
     "-L$work/root/usr/lib/aarch64-linux-gnu" -lnvidia-container
@@ -89,7 +99,7 @@ for part; do
         check "$program --version" runtime_answers $program
       done
       check "nvidia-docker-plugin -v" answers nvidia-docker-plugin "NVIDIA Docker plugin: $version" -v
-      check "nvidia-docker version" answers nvidia-docker "NVIDIA Docker: $version" version
+      check "nvidia-docker version" wrapper_answers
       check "the C library says its version" library_answers
       check "a C program calls it" c_program
       ;;
