@@ -258,9 +258,12 @@ fn an_unprivileged_user_with_one_capability_is_enough() {
 /// A container in the host's pid namespace, with docker's default capabilities or as the plugin's user. Threads without
 /// capabilities would give it the host's files and the memory of the thread that mounts.
 fn containers_cannot_trace_it() {
-    let tracer = nvc_tests::capi::repository().join("tests/c/tracer.c");
+    // By its text: the world may not see the repository, whose directory may be below /tmp.
+    let tracer = include_str!("../../c/tracer.c");
     let script = r#"
-        cc -O1 -o /run/tracer TRACER
+        cc -O1 -o /run/tracer -x c - <<'END_OF_SOURCE'
+TRACER
+END_OF_SOURCE
         traced() {
           /run/tracer "$@" > /run/traced 2> /run/plugin.log &
           until_true 20 curl -fsS http://localhost:3476/healthz || { cat /run/plugin.log; exit 1; }
@@ -281,7 +284,7 @@ fn containers_cannot_trace_it() {
         traced 65534 setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all,+sys_admin \
           --ambient-caps=-all,+sys_admin --bounding-set=-all,+sys_admin --no-new-privs nvidia-docker-plugin -no-modprobe
         "#;
-    with_ask(&script.replace("TRACER", &tracer.display().to_string()));
+    with_ask(&script.replace("TRACER", tracer));
 }
 
 fn systemd_may_open_the_sockets() {
