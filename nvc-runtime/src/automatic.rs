@@ -4,18 +4,17 @@ use std::collections::BTreeSet;
 
 use nvc_toolkit::cdi::{Device, Edits};
 use nvc_toolkit::config::Config;
-use nvc_toolkit::gated;
 use nvc_toolkit::generate::{
     self, Driver, Files, Flags, HookProgram, Hooks, Made, Mode, Naming, Options,
 };
-use nvc_toolkit::image::{Container, Policy, devices, features};
+use nvc_toolkit::image::{Container, Policy, devices};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
 use crate::create::EditError;
 use crate::demands;
 use crate::give::give;
-use crate::legacy::{hook_program, tree_of_nodes};
+use crate::legacy::{gated_features, hook_program, tree_of_nodes};
 use crate::log::Log;
 use crate::merged;
 
@@ -48,13 +47,7 @@ pub(crate) fn modify(
     }
     let mut given = vec![gpus];
 
-    let nodes = tree_of_nodes(config);
-    let (asked, ignored) = features::of(container, policy);
-    if let Some(warning) = ignored {
-        log.write(Level::Warning, &warning);
-    }
-    for feature in asked {
-        let mut edits = gated::edits(feature, &nodes, &nodes.root);
+    for mut edits in gated_features(container, policy, config, log) {
         edits.env.push(VOID.into());
         given.push(edits);
     }

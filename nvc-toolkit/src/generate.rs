@@ -156,6 +156,13 @@ pub struct Options {
     pub data_dirs: String,
 }
 
+impl Options {
+    /// Returns whether one merged hook replaces the separate ones; only that hook can find the driver's files.
+    pub fn has_one_hook(&self) -> bool {
+        self.hooks.merged || self.files == Files::AtStart
+    }
+}
+
 /// Generated specifications.
 #[derive(Debug)]
 pub struct Made {
@@ -227,7 +234,7 @@ fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> 
     if !options.gids {
         simplify::without_groups(&mut spec);
     }
-    if options.hooks.merged || options.files == Files::AtStart {
+    if options.has_one_hook() {
         simplify::merge_hooks(&mut spec, &options.hooks);
     }
     let is_nothing = |device: &Device| device.name == "all" && device.container_edits.is_empty();

@@ -35,7 +35,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let output = line.text("output");
     let target = (!output.is_empty()).then(|| file::output(Path::new(output), format));
     let most = most_recent(line)?;
-    if options.hooks.merged || options.files == Files::AtStart {
+    if options.has_one_hook() {
         check_merged(&options.hooks.program.path)?;
     }
     let made = match (generate(&options), &target) {

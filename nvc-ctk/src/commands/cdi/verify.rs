@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use libnvc::Result;
 use nvc_toolkit::cdi::registry::SpecFile;
 use nvc_toolkit::cdi::{Registry, compare, file};
-use nvc_toolkit::generate::{Files, generate};
+use nvc_toolkit::generate::generate;
 use serde_json::json;
 
 use super::{generate as command, spec_directories};
@@ -100,7 +100,7 @@ fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
         return add("the command line in its comment is not understood".into());
     };
     let options = command::options(&line).inspect(|options| {
-        if (options.hooks.merged || options.files == Files::AtStart)
+        if options.has_one_hook()
             && let Err(error) = command::check_merged(&options.hooks.program.path)
         {
             add(error.message());
