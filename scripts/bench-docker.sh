@@ -19,7 +19,7 @@ simdriver=$target/release/nvc-simdriver
 "$simdriver" rootfs "$work/image" > /dev/null
 mkdir "$work/world"
 cat > "$work/replay.c" <<'END'
-/* Writes the recorded answer to its arguments, of which FNV-1a is the file's name, and returns the recorded status. */
+/* Writes the recorded answer and returns the recorded status. The file's name is the FNV-1a hash of the arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 int main(int argc, char **argv) {

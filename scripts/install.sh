@@ -109,7 +109,7 @@ put 644 pkg/systemd/90-nvidia-cdi-refresh.preset "${UNITDIR%/*}/system-preset/90
 put 644 pkg/udev/99-nvidia-cdi-refresh.rules "$PREFIX/lib/udev/rules.d/99-nvidia-cdi-refresh.rules"
 
 put 755 "$BUILD/nvidia-docker" "$BINDIR/nvidia-docker"
-# Not readable for its own user: then the kernel lets nobody trace the program that it executes to ask NVML.
+# Not readable for its own user: the kernel then makes the copy that asks NVML undumpable, so it cannot be traced.
 put 711 "$BUILD/nvidia-docker-plugin" "$BINDIR/nvidia-docker-plugin"
 put 644 "$BUILD/share/man/man1/nvidia-docker.1" "$MANDIR/man1/nvidia-docker.1"
 put 644 "$BUILD/share/man/man8/nvidia-docker-plugin.8" "$MANDIR/man8/nvidia-docker-plugin.8"

@@ -186,7 +186,7 @@ mknod_uvm $new
 check "with new nodes our specification is right: it names them by path" "$ctk" cdi verify
 check "one that records numbers is not" says "nvidia-uvm is recorded as $old:0 and is $new:0" "$ctk" cdi verify "--spec-dir=$work/upstream"
 check "its exit status says so" refuses "$ctk" cdi verify "--spec-dir=$work/upstream"
-# A file of ours that somebody has edited.
+# A file of ours, edited by hand.
 mkdir "$work/edited"
 sed "s|^\( *\)hostPath: .*/dev/nvidia-uvm$|&\n\1major: $old|" /etc/cdi/nvidia.yaml > "$work/edited/nvidia.yaml"
 check "in a file of ours, too" says "nvidia-uvm is recorded as $old:0 and is $new:0" "$ctk" cdi verify "--spec-dir=$work/edited"

@@ -16,7 +16,7 @@ const ANNOTATION: &str = "run.oci.hooks.stderr";
 /// crun opens it in the host's /proc, before it starts the container.
 const OWN: &str = "/proc/self/fd/2";
 
-/// Adds the annotation to a container that `runtime` starts, or removes it, unless somebody else has set it.
+/// Adds the annotation to a container that `runtime` starts, or removes it, unless it was set by another program.
 pub(crate) fn show_messages(spec: &mut Spec, runtime: &Path) -> Result<(), String> {
     let name = runtime.file_name().unwrap_or_default().to_string_lossy();
     let can_be_opened = name.ends_with("crun") && can_be_opened();

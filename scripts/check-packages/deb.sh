@@ -176,7 +176,7 @@ over_theirs() { # VERSION PACKAGE...
 
 # And back to NVIDIA's, and to ours again.
 there_and_back() { # VERSION
-  # Debug symbols cannot be unpacked beside our library, and nobody needs them to go back.
+  # Debug symbols cannot be unpacked beside our library, and the way back does not need them.
   local packages=${all/libnvidia-container1-dbg /}
   # shellcheck disable=SC2086 # several words
   install_theirs "$1" $packages

@@ -84,7 +84,7 @@ type Change = Box<dyn Fn(&mut Value, &Driver)>;
 enum Guard {
     /// This change removes it from an edited config.json.
     Config(Change),
-    /// The user namespace of a rootless container: the kernel lets nobody create nodes there.
+    /// The user namespace of a rootless container: the kernel refuses to create nodes there.
     UserNamespace,
 }
 
