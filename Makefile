@@ -72,6 +72,7 @@ conformance: ## Compare the release binary with recorded results of upstream (ro
 	@scripts/conformance.sh
 
 test-packages: ## Build the packages and check them: in a fresh Debian, with lintian and with rpmlint (as root).
+	@scripts/setup.sh packages
 	@scripts/build-packages.sh
 	@scripts/check-packages.sh
 

@@ -10,8 +10,8 @@ use libnvc::Result;
 
 use crate::memory::{slice, text, value};
 
-/// A pointer that is NULL, or points to a `T` that lives and does not change for `'a`; so do the strings and arrays that
-/// its fields point to.
+/// A pointer that is NULL, or points to a `T` that lives and does not change for `'a`; so do the strings and arrays
+/// that its fields point to.
 #[derive(Debug)]
 pub(crate) struct Arg<'a, T>(*const T, PhantomData<&'a T>);
 
@@ -51,7 +51,7 @@ impl<'a, T> Arg<'a, T> {
         self.0.is_null()
     }
 
-    /// A part of the value.
+    /// Borrows a part of the value.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -59,7 +59,7 @@ impl<'a, T> Arg<'a, T> {
         Ok(Arg(part(self.get()?), PhantomData))
     }
 
-    /// The string that a field points to; None for NULL.
+    /// Borrows the string that a field points to; None for NULL.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -70,10 +70,10 @@ impl<'a, T> Arg<'a, T> {
         Ok(Arg::<c_char>(*field(self.get()?), PhantomData).text())
     }
 
-    /// The elements of the array that a field points to; the other field, which follows it, has their number.
+    /// Borrows the elements of the array that the first field points to; the second field is their number.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get); `invalid argument` for an array that cannot be.
+    /// Those of [`get`](Self::get); `invalid argument` for an array that cannot exist.
     pub(crate) fn array<E: 'a>(
         self,
         fields: for<'x> fn(&'x T) -> (&'x *mut E, &'x usize),

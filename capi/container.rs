@@ -351,7 +351,7 @@ pub unsafe extern "C" fn nvc_container_new(
     cfg: *const nvc_container_config,
     opts: *const c_char,
 ) -> *mut nvc_container {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cfg, opts) = unsafe { args((ctx, cfg, opts)) };
     let body = |state: &mut State| {
         state.driver()?;
@@ -385,7 +385,7 @@ pub unsafe extern "C" fn nvc_ldcache_update(
     ctx: *mut nvc_context,
     cnt: *const nvc_container,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt) = unsafe { args((ctx, cnt)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;

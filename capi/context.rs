@@ -88,7 +88,7 @@ pub unsafe extern "C" fn nvc_init(
     cfg: *const nvc_config,
     opts: *const c_char,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cfg, opts) = unsafe { args((ctx, cfg, opts)) };
     call(ctx, |state| {
         state.init(|| driver_config(cfg), &opts.words(""))
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn nvc_init(
 /// Returns 0, or -1 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_shutdown(ctx: *mut nvc_context) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let ctx = unsafe { args(ctx) };
     let Some(context) = Context::of(ctx) else {
         return -1;
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn nvc_shutdown(ctx: *mut nvc_context) -> c_int {
 /// context. It is valid until the next call on the context that fails, and until nvc_context_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_error(ctx: *mut nvc_context) -> *const c_char {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let ctx = unsafe { args(ctx) };
     let Some(context) = Context::of(ctx) else {
         return ptr::null();

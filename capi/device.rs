@@ -121,7 +121,7 @@ pub unsafe extern "C" fn nvc_device_info_new(
     opts: *const c_char,
 ) -> *mut nvc_device_info {
     let _ = opts;
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let ctx = unsafe { args(ctx) };
     let body = |state: &mut State| {
         let info = state.driver()?.ask(Question::Devices)?.devices()?;
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn nvc_device_mount(
     cnt: *const nvc_container,
     dev: *const nvc_device,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt, dev) = unsafe { args((ctx, cnt, dev)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nvc_device_mig_caps_mount(
     cnt: *const nvc_container,
     dev: *const nvc_device,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt, dev) = unsafe { args((ctx, cnt, dev)) };
     let body = |state: &mut State| {
         let capabilities = state.driver()?.session.capabilities();

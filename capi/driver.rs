@@ -177,7 +177,7 @@ fn of_class(paths: Vec<HostPath>, class: FileClass) -> Vec<DriverFile> {
     paths.into_iter().map(file).collect()
 }
 
-/// The daemons' sockets belong to utility; the rest, which is the MPS directory, to compute.
+/// Describes sockets: the daemons' belong to utility, the others (MPS's directory) to compute.
 fn socket(paths: Vec<HostPath>) -> Vec<DriverFile> {
     let daemons = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
     let file = |path: HostPath| {
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn nvc_driver_info_new(
     ctx: *mut nvc_context,
     opts: *const c_char,
 ) -> *mut nvc_driver_info {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, opts) = unsafe { args((ctx, opts)) };
     let body = |state: &mut State| {
         let driver = state.driver()?;
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn nvc_driver_mount(
     cnt: *const nvc_container,
     info: *const nvc_driver_info,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt, info) = unsafe { args((ctx, cnt, info)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;

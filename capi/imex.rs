@@ -19,7 +19,7 @@ pub unsafe extern "C" fn nvc_imex_channel_mount(
     cnt: *const nvc_container,
     chan: *const nvc_imex_channel,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt, chan) = unsafe { args((ctx, cnt, chan)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;

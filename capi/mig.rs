@@ -106,7 +106,7 @@ pub unsafe extern "C" fn nvc_mig_device_access_caps_mount(
     cnt: *const nvc_container,
     dev: *const nvc_mig_device,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt, dev) = unsafe { args((ctx, cnt, dev)) };
     let body = |state: &mut State| {
         let session = &mut state.driver()?.session;
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn nvc_mig_config_global_caps_mount(
     ctx: *mut nvc_context,
     cnt: *const nvc_container,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt) = unsafe { args((ctx, cnt)) };
     call(ctx, |state| mount_global(state, cnt, "config"))
 }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn nvc_mig_monitor_global_caps_mount(
     ctx: *mut nvc_context,
     cnt: *const nvc_container,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt) = unsafe { args((ctx, cnt)) };
     call(ctx, |state| mount_global(state, cnt, "monitor"))
 }

@@ -47,7 +47,7 @@ pub unsafe extern "C" fn nvc_nvcaps_device_from_proc_path(
     cap_path: *const c_char,
     node: *mut nvc_device_node,
 ) -> c_int {
-    // SAFETY: nvc.h demands of the caller what `args` does.
+    // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cap_path) = unsafe { args((ctx, cap_path)) };
     let body = |state: &mut State| {
         let file = cap_path

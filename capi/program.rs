@@ -33,7 +33,7 @@ const NEARBY: [&str; 4] = [
 /// Returns the program's path.
 ///
 /// # Errors
-/// `process creation failed: nvc-query is in none of <directories>`; the library's own path cannot be determined.
+/// `process creation failed: nvc-query: in none of <directories>`; the library's own path cannot be determined.
 pub(crate) fn find() -> Result<PathBuf> {
     let directories = directories(&own_file()?);
     let mut paths = directories.iter().map(|directory| directory.join(NAME));
@@ -43,12 +43,13 @@ pub(crate) fn find() -> Result<PathBuf> {
             .iter()
             .map(|dir| dir.display().to_string())
             .collect();
-        let text = format!(
-            "process creation failed: {NAME} is in none of {}",
-            names.join(", ")
-        );
-        Error::new(ErrorKind::DriverUnavailable, text)
+        not_created(format!("in none of {}", names.join(", ")))
     })
+}
+
+fn not_created(cause: impl Into<String>) -> Error {
+    let error = Error::new(ErrorKind::DriverUnavailable, "process creation failed");
+    error.of(NAME).with_cause(cause)
 }
 
 fn directories(own_file: &Path) -> Vec<PathBuf> {
@@ -78,8 +79,7 @@ fn own_file() -> Result<PathBuf> {
     let mapped = mapped_file(&maps, address.addr());
     let own = mapped.or_else(|| loaders_name(address).filter(|name| name.is_absolute()));
     own.ok_or_else(|| {
-        let text = "process creation failed: cannot tell where the library was loaded from";
-        Error::new(ErrorKind::DriverUnavailable, text)
+        not_created("cannot tell where the library was loaded from")
             .hint("mount /proc, or load the library by an absolute path")
     })
 }

@@ -17,8 +17,9 @@ if [ "${1:-}" != --inside ]; then
 fi
 work=$2 target=$3 runs=$4
 ctk=$target/release/nvidia-ctk hook=$target/release/nvidia-cdi-hook
-simdriver=$target/release/nvc-simdriver
-[ "$simdriver" -nt "$target/debug/nvc-simdriver" ] || simdriver=$target/debug/nvc-simdriver
+# shellcheck source=scripts/bench/programs.sh
+. scripts/bench/programs.sh
+simdriver=$(newer nvc-simdriver)
 
 show() { # DRIVER: /proc shows it
   mount --bind "$1/proc/devices" /proc/devices
@@ -31,20 +32,23 @@ state="{\"root\": \"$work/null\"}"
 echo "$state" > "$work/state"
 mount -t tmpfs tmpfs "$work/null"
 
-cc -O1 -static -o "$work/run" scripts/bench/run.c
-# Medians of the runs, each next to one of /bin/true; CPU time and the most memory include the query process.
+compile run
+# Medians of the runs, each next to one of /bin/true, with real-time priority because of other programs of the machine.
+# The time, the whole CPU time and the most memory include the query process, which works beside the program; "its own" is
+# the CPU time of the program without it.
 measure() { # NAME COMMAND...
   python3 - "$work/run" "$runs" "$@" <<'END'
 import statistics, subprocess, sys
 run, runs, name, command = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
 def once(command):
-    done = subprocess.run([run, *command], capture_output=True, text=True, check=True)
+    done = subprocess.run(['chrt', '-f', '50', run, *command], capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
 pairs = [(once(command), once(['/bin/true'])) for _ in range(runs)]
 median = lambda which, what: statistics.median(pair[which][what] for pair in pairs)
 memory = max(ours[2] for ours, _ in pairs)
 print(f'{name}: {median(0, 0):.2f} ms, /bin/true {median(1, 0):.2f} ms, {median(0, 0) / median(1, 0):.1f} times; '
-      f'CPU {median(0, 1):.1f} ms, /bin/true {median(1, 1):.1f} ms; {memory:.1f} MiB')
+      f'CPU {median(0, 1):.2f} ms, its own {median(0, 3):.2f} ms, /bin/true {median(1, 3):.2f} ms, '
+      f'{median(0, 3) / median(1, 3):.1f} times; {memory:.1f} MiB')
 END
 }
 calls() { # NAME COMMAND...: calls of the first process with its threads, and of the query process

@@ -12,8 +12,9 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 target=$(readlink -f "${CARGO_TARGET_DIR:-target}")
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
-simdriver=$target/release/nvc-simdriver
-[ "$simdriver" -nt "$target/debug/nvc-simdriver" ] || simdriver=$target/debug/nvc-simdriver
+# shellcheck source=scripts/bench/programs.sh
+. scripts/bench/programs.sh
+simdriver=$(newer nvc-simdriver)
 "$simdriver" build "$work/two" > /dev/null
 "$simdriver" build "$work/sixteen" --size 16 0 > /dev/null
 "$simdriver" rootfs "$work/image" > /dev/null
@@ -41,7 +42,7 @@ int main(int argc, char **argv) {
 }
 END
 cc -O1 -static -o "$work/replay" "$work/replay.c"
-cc -O1 -static -o "$work/run" scripts/bench/run.c
+compile run
 
 in_world() { # GPUS WORDS...: runs docker.py in a world with this driver
   local bench=$work/$1-image/bench

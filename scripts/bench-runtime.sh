@@ -19,12 +19,13 @@ fi
 work=$2 target=$3 runs=$4
 BUILD=$target/release DESTDIR=$work/installed scripts/install.sh > "$work/log"
 programs=$(dirname "$(find "$work/installed" -name nvidia-container-runtime)")
-cc -O1 -static -o "$work/run" scripts/bench/run.c
-cc -O1 -static -o "$work/peak" scripts/bench/peak.c
-for program in nvc-simdriver nvc-simruntime; do
-  [ "$target/release/$program" -nt "$target/debug/$program" ] && from=$target/release || from=$target/debug
-  install "$from/$program" "$work/$program"
-done
+# shellcheck source=scripts/bench/programs.sh
+. scripts/bench/programs.sh
+# shellcheck source=scripts/runtime-config.sh
+. scripts/runtime-config.sh
+compile run
+cc -O1 -o "$work/trace" nvc-testkit/c/trace.c
+for program in nvc-simdriver nvc-simruntime; do install "$(newer $program)" "$work/$program"; done
 ln -s nvc-simruntime "$work/sim-runc"
 
 driver=$work/driver
@@ -36,18 +37,7 @@ mkdir "$work/bundle"
 (cd "$work/bundle" && runc spec)
 
 config() { # NAME RUNTIME MODE: a configuration file
-  cat > "$work/$1.toml" <<END
-[nvidia-container-cli]
-root = "$driver"
-path = "$programs/nvidia-container-cli"
-[nvidia-container-runtime]
-mode = "$3"
-runtimes = ["$2"]
-[nvidia-container-runtime.modes.cdi]
-spec-dirs = ["$work/$1"]
-[nvidia-container-runtime-hook]
-path = "$programs/nvidia-container-runtime-hook"
-END
+  runtime_config "$driver" "$programs" "$3" "$2" "$work/$1" > "$work/$1.toml"
 }
 config without "$(command -v runc)" auto
 config version /bin/true auto

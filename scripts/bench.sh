@@ -15,14 +15,8 @@ target=${CARGO_TARGET_DIR:-target}
 program=$target/release/nvidia-container-cli
 cargo build --release -p nvc-cli
 cargo build -p nvc-testkit --bin nvc-bench
-if [ -x ../shared/conformance/fixture.sh ]; then
-  ../shared/conformance/fixture.sh
-fi
+[ ! -x ../shared/conformance/fixture.sh ] || ../shared/conformance/fixture.sh
 
-options=(--runs "${NVC_BENCH_RUNS:-200}" --docs docs --readme README.md)
+options=(--runs "${NVC_BENCH_RUNS:-200}" --write .)
 [ -z "${BENCH_AGAINST:-}" ] || options+=(--against "$BENCH_AGAINST")
-if [ -e scripts/bench/baseline.c ]; then
-  cc -O2 -o "$target/nvc-baseline" scripts/bench/baseline.c
-  options+=(--baseline "$target/nvc-baseline")
-fi
 exec "$target/debug/nvc-bench" "${options[@]}" "$@" "$program"

@@ -27,17 +27,9 @@ install -m 755 "$cli" "$work/bin/nvidia-container-cli"
 "$here/build-ids.sh" "$work/bin" > "$work/share/nvidia-container-toolkit/build-ids"
 install -m 755 "$programs/nvc-simruntime" "$work/bin/sim-runc"
 "$programs/nvc-simdriver" rootfs "$bundle/rootfs"
-cat > "$work/config.toml" <<END
-[nvidia-container-cli]
-root = "$driver"
-path = "$work/bin/nvidia-container-cli"
-[nvidia-container-runtime]
-mode = "$mode"
-modes.cdi.spec-dirs = ["$work/cdi"]
-runtimes = ["$work/bin/sim-runc"]
-[nvidia-container-runtime-hook]
-path = "$work/bin/nvidia-container-runtime-hook"
-END
+# shellcheck source=scripts/runtime-config.sh
+. "$here/runtime-config.sh"
+runtime_config "$driver" "$work/bin" "$mode" "$work/bin/sim-runc" "$work/cdi" > "$work/config.toml"
 export NVIDIA_CTK_CONFIG_FILE_PATH="$work/config.toml"
 
 if [ "$mode" = cdi ]; then

@@ -25,7 +25,7 @@ machine('no-uvm-node', ['nvidia-uvm is missing'], 'rm dev/nvidia-uvm')
 machine('old-uvm-node', ['is device 511:0'], 'rm dev/nvidia-uvm; mknod -m 666 dev/nvidia-uvm c 511 0')
 machine('no-gpu-node', ['/dev/nvidia1 is missing'], 'rm dev/nvidia1')
 machine('node-for-root', ['only root may use /dev/nvidiactl'], 'chmod 600 dev/nvidiactl')
-machine('node-is-file', ['/dev/nvidiactl is no device'], 'rm dev/nvidiactl; touch dev/nvidiactl')
+machine('node-is-file', ['/dev/nvidiactl is not a device'], 'rm dev/nvidiactl; touch dev/nvidiactl')
 machine('mismatch', ['of driver 550.1.2'], 'sed -i s/535.261.03/550.1.2/ $PROC/nvidia/version')
 machine('nvml', ['driver not loaded'], mock='init=9')
 machine('config-syntax', ['config.toml'], files={CONFIG_TOML: 'a = \n'})
@@ -110,7 +110,7 @@ machine('root-left-over', ['the driver is in /'], files=toml(CLI, 'root = "/run/
 machine('root-not-set', ['the driver is in /run/nvidia/driver'], machine='driver-container')
 machine('no-cgroups', ['no-cgroups is true'], files={**WITH_DOCKER, **toml(CLI, 'no-cgroups = true')})
 machine('ldconfig', ['/opt/ldconfig is missing'], files=toml(CLI, 'ldconfig = "@/opt/ldconfig"'))
-machine('csv-on-a-pc', ['no Jetson'], files=toml('nvidia-container-runtime', 'mode = "csv"'))
+machine('csv-on-a-pc', ['not a Jetson'], files=toml('nvidia-container-runtime', 'mode = "csv"'))
 machine('cdi-without', ['no specification has devices of nvidia.com/gpu'], files=toml('nvidia-container-runtime', 'mode = "cdi"'))
 machine('mode', ['the modes are auto'], files=toml('nvidia-container-runtime', 'mode = "legcay"'))
 machine('yml', ['/etc/cdi/nvidia.yml is not read'], files={'/etc/cdi/nvidia.yml': spec('nvidia.com/gpu', '0')})
@@ -120,7 +120,7 @@ machine('not-installed', ['docker is installed, and neither'], files=DOCKER)
 machine('snap', ['docker is a snap'], 'mkdir -p snap/bin; ln -s /usr/bin/snap snap/bin/docker')
 machine('old-hook', ['hooks.d/oci-nvidia-hook.json runs /usr/bin/nvidia-container-toolkit'],
         files={'/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json': OLD_HOOK})
-machine('cri-disabled', ['switches the CRI plugin off'],
+machine('cri-disabled', ['disables the CRI plugin'],
         files={**TOOLKIT, **RUNC, **containerd('/usr/bin/nvidia-container-runtime', 'disabled_plugins = ["cri"]\n')})
 machine('containerd-program', ['containerd\'s runtime is /usr/local/nvidia/toolkit/nvidia-container-runtime'],
         files=containerd('/usr/local/nvidia/toolkit/nvidia-container-runtime'))

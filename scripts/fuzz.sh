@@ -46,7 +46,7 @@ run() {
     local slice=$((seconds - ${used%.*}))
     [ "$slice" -gt 1 ] || slice=1
     TIMEFORMAT='%U'
-    # The last lines have the error.
+    # The last lines contain the error.
     { time "$binary" "${options[@]}" -max_total_time=$slice "$dir/new" "fuzz/corpus/$target" > "$dir/log" 2>&1 || status=$?; } 2> "$dir/time"
     used=$(awk -v a="$used" -v b="$(tail -1 "$dir/time")" 'BEGIN { print a + b }')
     times=$(sed -n 's/^stat::number_of_executed_units: *//p' "$dir/log")

@@ -54,7 +54,7 @@ answers() { # PROGRAM EXPECTED-LINE OPTIONS...
   under_qemu "$work/root/usr/bin/$1" "${@:3}" > "$work/answer" 2>&1 || { cat "$work/answer"; return 1; }
   grep -E "$2" "$work/answer" || { cat "$work/answer"; return 1; }
 }
-# It asks the low-level runtime too.
+# It also calls the low-level runtime.
 runtime_answers() {
   printf '#!/bin/sh\necho low-level\n' > "$work/runc"
   chmod 755 "$work/runc"
@@ -65,7 +65,7 @@ library_answers() {
   install -m 755 "$work/root/usr/lib/aarch64-linux-gnu/libnvidia-container.so.$version" "$work/library"
   under_qemu "$work/library" | grep -x 'build platform: aarch64'
 }
-# Docker's answer is not the question.
+# Docker's answer does not matter here.
 wrapper_answers() {
   printf '#!/bin/sh\necho "docker $*"\n' > "$work/docker"
   chmod 755 "$work/docker"
@@ -74,7 +74,7 @@ wrapper_answers() {
 c_program() {
   aarch64-linux-gnu-gcc -std=c99 -Wall -Werror -o "$work/devices" pkg/check/devices.c "-I$work/root/usr/include" \
     "-L$work/root/usr/lib/aarch64-linux-gnu" -lnvidia-container
-  # Without a driver it says so, which is more than loading and calling the library.
+  # Its error for a missing driver proves that the library was loaded and called.
   local status=0
   under_qemu -E "LD_LIBRARY_PATH=$work/root/usr/lib/aarch64-linux-gnu" "$work/devices" / > "$work/answer" 2>&1 || status=$?
   cat "$work/answer"

@@ -153,6 +153,11 @@ check "verify notices a library that is gone" says "no longer mount" "$ctk" cdi 
 check "its exit status says so" refuses "$ctk" cdi verify
 mv "$work/libcuda" "$library"
 check "verify is content again" "$ctk" cdi verify
+# The files are searched for while NVML is busy, by the version in the first name.
+: > "${library%/*}/libcuda.so.111.22"
+check "an older driver's library is not the driver" generate --hooks=merged "--output=$work/two-drivers.yaml"
+check "the file is that without it" diff <(grep -v '^#' /etc/cdi/nvidia.yaml) <(grep -v '^#' "$work/two-drivers.yaml")
+rm "${library%/*}/libcuda.so.111.22" "$work/two-drivers.yaml"
 chmod 600 "$driver/dev/nvidia0"
 check "verify notices a node's mode" says "mode 600" "$ctk" cdi verify
 chmod 666 "$driver/dev/nvidia0"

@@ -19,6 +19,8 @@ cd "$here/.."
 failed=()
 for suite; do
   echo "== Debian $suite"
+  reference "$suite"
+  install -m 755 "$cache/$suite.cdi-check" "$work/programs/cdi-check"
   play "$suite" NVC_ENGINES_ONLY="${NVC_ENGINES_ONLY:-}" NVC_ENGINES_SHELL="${NVC_ENGINES_SHELL:-}" \
     bash /srv/test-engines/inside.sh || failed+=("$suite")
 done

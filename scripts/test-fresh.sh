@@ -87,6 +87,9 @@ exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/toolchain/bin:/usr/local/sbi
 SCRIPT
 )
 
+# Inside a root, cargo is offline.
+cargo fetch --quiet --locked
+
 failed=()
 for name in "${roots[@]}"; do
   case $name in bookworm | trixie | trixie-script) ;; *) die "unknown root $name" ;; esac

@@ -26,7 +26,7 @@ play "${1:-trixie}" container=nvc bash /srv/test-engines/boot.sh > "$work/consol
 play_pid=$!
 systemd=
 cleanup_machine() {
-  # The end of its first process is that of the machine.
+  # The machine ends with its first process.
   [ -z "$systemd" ] || kill -KILL "$systemd" 2> /dev/null || true
   [ -n "$systemd" ] || kill "$play_pid" 2> /dev/null || true
   wait "$play_pid" 2> /dev/null || true

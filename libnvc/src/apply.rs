@@ -35,7 +35,7 @@ mod saved_file;
 mod steps;
 
 use executor::Executor;
-use prepare::{GivenUp, Order, Preparation, PreparedPlan};
+use prepare::{GivenUp, NamespaceRequest, Preparation, PreparedPlan};
 use steps::Step;
 
 /// Descriptors in addition to those of the steps: the caller's, the sandbox's, directories.
@@ -48,8 +48,8 @@ pub struct ApplyOptions<'a> {
     pub no_pivot: bool,
     /// The process will exit after reporting the result. If it has a single thread, that thread then enters the
     /// container itself and **stays there**, with the container's root as its root and working directory, and with
-    /// umask 0. (If files of the image are mounted, a second thread is needed anyway.) Without it a `configure` takes 1.2
-    /// to 1.4 times as long, because it starts a thread and waits for it (docs/performance.md).
+    /// umask 0. (If files of the image are mounted, a second thread is needed anyway.) Without it a `configure` takes
+    /// 1.2 to 1.4 times as long, because it starts a thread and waits for it (docs/performance.md).
     pub stay: bool,
     /// The image's CUDA compatibility libraries, if they differ from the discovered ones.
     pub compat_libraries: Option<&'a [ContainerPath]>,
@@ -143,8 +143,8 @@ pub fn apply_prepared(
         let work = preparation.prepare(&mut ahead, None)?;
         Executor::enter(container)?.carry_out(work, root)?
     } else {
-        in_a_thread(steps.len(), root, container, |orders| {
-            preparation.prepare(&mut ahead, Some(orders))
+        in_a_thread(steps.len(), root, container, |requests| {
+            preparation.prepare(&mut ahead, Some(requests))
         })?
     };
     let done = |step: &&Step| !given_up.has(step.intent);
@@ -159,7 +159,7 @@ fn in_a_thread<'a>(
     steps: usize,
     root: &DriverRoot,
     container: &'a Container,
-    prepare: impl FnOnce(&Sender<Order<'a>>) -> Result<PreparedPlan<'a>>,
+    prepare: impl FnOnce(&Sender<NamespaceRequest<'a>>) -> Result<PreparedPlan<'a>>,
 ) -> Result<GivenUp> {
     // Each step keeps one or two descriptors until the end. If they do not fit, the first failing lookup reports it.
     // Threads wait for each other when their descriptor table grows.
@@ -173,22 +173,22 @@ fn in_a_thread<'a>(
     // Entering a mount namespace needs unshared filesystem state (CLONE_FS), which only a new thread can have without
     // affecting the caller.
     std::thread::scope(|scope| {
-        let (orders, inbox) = mpsc::channel();
+        let (requests, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("nvc:[container]".into())
             .spawn_scoped(scope, move || {
                 Executor::enter(container)?.obey(&inbox, root)
             })
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
-        let failed = match prepare(&orders) {
+        let failed = match prepare(&requests) {
             // The thread may have ended; its result has the reason.
             Ok(work) => {
-                let order = Order::CarryOut(Box::new(work));
-                orders.send(order).err().and(None)
+                let request = NamespaceRequest::CarryOut(Box::new(work));
+                requests.send(request).err().and(None)
             }
             Err(error) => Some(error),
         };
-        drop(orders);
+        drop(requests);
         let result = thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));

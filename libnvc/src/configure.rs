@@ -130,8 +130,8 @@ const INTERRUPTIONS: [Signal; 4] = [
 impl Prepared<'_> {
     /// Carries the plan out as the last work of a program, which will only report the result and exit.
     ///
-    /// An interrupted configuration is all or nothing too: the signal arrives when the work is done or undone. That takes
-    /// a limited time, ldconfig's deadline above all.
+    /// An interrupted configuration is all or nothing too: the signal arrives when the work is done or undone. That
+    /// takes a limited time, ldconfig's deadline above all.
     ///
     /// # Errors
     /// Those of [`apply`](Self::apply).

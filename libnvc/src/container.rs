@@ -25,7 +25,7 @@ mod layout;
 mod process;
 
 pub use cgroup::DeviceCgroup;
-pub(crate) use process::{MountNamespace, Process};
+pub(crate) use process::{ContainerProcess, MountNamespace};
 
 /// Identifies the container and the way to reach it.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub struct Container {
     pub image: ImageFacts,
     /// Its root directory as named by the caller.
     pub(crate) rootfs: PathBuf,
-    pub(crate) process: Process,
+    pub(crate) process: ContainerProcess,
     pub(crate) namespace: MountNamespace,
     device_cgroup: Option<DeviceCgroup>,
     /// How the image finds libraries; None if a program updates its cache.
@@ -144,7 +144,7 @@ impl Container {
     pub fn discover(config: ContainerConfig) -> Result<Self> {
         config.check()?;
         let is_here = matches!(config.target, Target::Here { .. });
-        let (rootfs, process) = Process::find(config.target)?;
+        let (rootfs, process) = ContainerProcess::find(config.target)?;
         let namespace = process.mount_namespace()?;
         let layout = layout::detect(&config.image, process.root())?;
         let compat_libraries = match config.compat {
@@ -202,7 +202,7 @@ impl Container {
     }
 }
 
-fn find_device_cgroup(process: &Process) -> Result<DeviceCgroup> {
+fn find_device_cgroup(process: &ContainerProcess) -> Result<DeviceCgroup> {
     // The cgroup's mount point depends on which side opens it: us, or the container.
     let mountinfo = if process.is_standalone() {
         process.read("mountinfo")?

@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use log::{Level, Record};
 use nix::unistd::gettid;
 
+use crate::utc::Utc;
+
 /// First lines of a log.
 pub const BANNER: &[u8] =
     b"\n-- WARNING, the following logs are for debugging purposes only --\n\n";
@@ -45,52 +47,23 @@ fn prefix(record: &Record<'_>, now: Duration) -> String {
     };
     let file = record.file().unwrap_or("unknown");
     let file = file.rsplit('/').next().unwrap_or(file);
-    let seconds = now.as_secs();
-    let (month, day) = month_and_day(seconds / 86400);
+    let at = Utc::from_seconds(now.as_secs());
     format!(
-        "{level}{month:02}{day:02} {:02}:{:02}:{:02}.{:06} {} {file}:{}]",
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
+        "{level}{:02}{:02} {:02}:{:02}:{:02}.{:06} {} {file}:{}]",
+        at.month,
+        at.day,
+        at.hour,
+        at.minute,
+        at.second,
         now.subsec_micros(),
         gettid(),
         record.line().unwrap_or_default(),
     )
 }
 
-/// Returns month and day of the month for a number of days after 1970-01-01.
-///
-/// Counts years from March, so that the leap day is the last of the year and months have a regular pattern.
-fn month_and_day(days: u64) -> (u64, u64) {
-    let days = days + 719_468; // since 0000-03-01
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    ((month + 2) % 12 + 1, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates() {
-        for (days, date) in [
-            (0, (1, 1)),
-            (58, (2, 28)),
-            (59, (3, 1)),
-            (364, (12, 31)),
-            (11_016, (2, 29)), // 2000
-            (11_017, (3, 1)),
-            (19_782, (2, 29)), // 2024
-            (20_423, (12, 1)), // 2025
-        ] {
-            assert_eq!(month_and_day(days), date, "{days}");
-        }
-    }
 
     #[test]
     fn names_of_files_cannot_forge_lines() {

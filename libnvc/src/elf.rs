@@ -32,7 +32,7 @@ pub(crate) enum Malformed {
     Unreadable(#[from] io::Error),
     #[error("it is not an ELF file: {0}")]
     NotElf(#[from] goblin::error::Error),
-    #[error("its ELF headers make no sense")]
+    #[error("its ELF headers are invalid")]
     Nonsense,
     #[error("it has no dynamic section")]
     NoDynamicSection,
@@ -280,7 +280,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A native little-endian library with an ABI note and needed libraries, far apart as in real ones.
+    /// Builds a native little-endian library with an ABI note and needed libraries, far apart as in real ones.
     pub(crate) fn build(abi: Option<[u32; 4]>, needed: Option<&[&str]>) -> Vec<u8> {
         const AT: u64 = 4096;
         let mut strings = vec![0];

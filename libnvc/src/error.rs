@@ -61,7 +61,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Upstream's words for a failure in this phase; runtimes and people search logs for them.
+    /// Returns upstream's words for a failure in this phase; runtimes and people search logs for them.
     pub fn category(self) -> &'static str {
         match self {
             Self::Initialization => "initialization error",
@@ -123,8 +123,7 @@ impl Error {
     pub fn fault(kind: ErrorKind, object: impl fmt::Display, cause: impl Into<String>) -> Self {
         let mut error = Self::new(kind, String::new()).of(object);
         error.0.operation = None;
-        error.0.cause = Some(Cause::Text(cause.into()));
-        error
+        error.with_cause(cause)
     }
 
     /// Describes a failed system call: `<operation>: <cause>`.
@@ -167,6 +166,13 @@ impl Error {
     #[must_use]
     pub fn because(mut self, cause: impl fmt::Display) -> Self {
         self.0.cause = Some(Cause::Text(cause.to_string().to_lowercase()));
+        self
+    }
+
+    /// Adds a cause as it stands, for one that contains names.
+    #[must_use]
+    pub fn with_cause(mut self, cause: impl Into<String>) -> Self {
+        self.0.cause = Some(Cause::Text(cause.into()));
         self
     }
 
@@ -287,6 +293,9 @@ mod tests {
         assert_eq!(error.message(), "x: too many levels of symbolic links");
         let error = Error::new(ErrorKind::DriverFailed, "nvml error").because("GPU is lost");
         assert_eq!(error.message(), "nvml error: gpu is lost");
+        let error = Error::new(ErrorKind::System, "x failed").with_cause("/A is B");
+        assert_eq!(error.message(), "x failed: /A is B");
+        assert_eq!(error.to_string(), "x failed");
         let error = Error::fault(ErrorKind::NotFound, 7, "unknown device");
         assert_eq!(error.message(), "7: unknown device");
     }

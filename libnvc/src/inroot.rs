@@ -1,8 +1,8 @@
 //! Resolves paths inside a root directory, so that no link, `..` or magic link leads out of it.
 //!
-//! Used for the driver root, where absolute links are relative to that root, and for container roots, where every byte is
-//! hostile. Each lookup is one openat2(2); if the kernel or a sandbox refuses that call, `pathrs` walks the path in user
-//! space with the same guarantees. `..` at the root stays at the root, as with chroot.
+//! Used for the driver root, where absolute links are relative to that root, and for container roots, where every byte
+//! is hostile. Each lookup is one openat2(2); if the kernel or a sandbox refuses that call, `pathrs` walks the path in
+//! user space with the same guarantees. `..` at the root stays at the root, as with chroot.
 
 #![forbid(unsafe_code)]
 

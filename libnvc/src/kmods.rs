@@ -53,7 +53,7 @@ pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
     } else {
         imex_channels
     };
-    let mut loader = Loader {
+    let mut loader = ModuleLoader {
         root,
         nodes: Nodes::new(root),
         gpus_on_pci: pci::count_gpus().unwrap_or(0),
@@ -67,14 +67,14 @@ pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
     }
 }
 
-struct Loader<'r> {
+struct ModuleLoader<'r> {
     root: &'r DriverRoot,
     nodes: Nodes<'r>,
     gpus_on_pci: u32,
     problems: Vec<String>,
 }
 
-impl Loader<'_> {
+impl ModuleLoader<'_> {
     fn run(&mut self, imex_channels: &[u32]) {
         let mut modules = Modules::read(self.root);
         if !self.loaded(&mut modules, "nvidia") {
@@ -216,7 +216,7 @@ impl Loader<'_> {
         if let Err(errno) = result {
             let path = self.root.join(&HostPath::new("/dev").join(name));
             self.problem(format!(
-                "cannot make {what} {}: {}",
+                "cannot create {what} {}: {}",
                 path.display(),
                 errno_text(errno)
             ));
@@ -244,7 +244,7 @@ pub fn in_user_namespace() -> bool {
     )
 }
 
-/// The same for the contents of the relevant files; they are missing if the kernel lacks user namespaces.
+/// Does the same with the contents of the relevant files, which are missing if the kernel lacks user namespaces.
 fn is_user_namespace(
     uid_map: Option<&str>,
     gid_map: Option<&str>,

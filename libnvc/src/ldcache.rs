@@ -28,7 +28,7 @@ pub(crate) const FOR_FEATURES_BEFORE: [&str; 7] = [
     "avx512_1", "haswell", "sse2", "tls", "x86_64", "xeon_phi", "atomics",
 ];
 
-/// All directories that ldconfig searches by default: [`BUILT_IN`], and Debian's for this architecture.
+/// Returns all directories that ldconfig searches by default: [`BUILT_IN`], and Debian's for this architecture.
 pub(crate) fn built_in() -> impl Iterator<Item = std::path::PathBuf> {
     let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
     let debian = ["/lib", "/usr/lib"].map(|path| std::path::Path::new(path).join(&triplet));

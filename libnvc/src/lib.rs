@@ -42,9 +42,9 @@
 //!
 //! # Data flow
 //!
-//! [`request`] holds the request; [`host`] and [`container`] discover, reading only; [`survey`] collects of the host the
-//! facts that the request needs; [`plan`], a pure function, turns them into intents; [`apply`] executes them by descriptor and undoes everything on failure, or [`render`] writes them
-//! down.
+//! [`request`] holds the request; [`host`] and [`container`] discover, reading only; [`survey`] collects of the host
+//! the facts that the request needs; [`plan`], a pure function, turns them into intents; [`apply`] executes them by
+//! descriptor and undoes everything on failure, or [`render`] writes them down.
 
 #![deny(unsafe_code)]
 
@@ -79,6 +79,7 @@ pub mod apply;
 pub mod debuglog;
 pub mod library_file;
 pub mod privileges;
+pub mod utc;
 
 // for tests outside of the crate
 #[cfg(any(test, feature = "testing"))]
@@ -92,6 +93,7 @@ mod error;
 mod inroot;
 mod ldcache;
 mod mount_id;
+mod mountinfo;
 mod path;
 mod read_file;
 mod sys;
@@ -109,6 +111,14 @@ pub use sys::start::start;
 /// messages away from others. For programs that read an image's files themselves.
 pub fn is_kernel_file(fd: std::os::fd::BorrowedFd<'_>) -> bool {
     inroot::is_kernel_file(fd)
+}
+
+/// Reads a file that the kernel generates, such as a mount table, with few system calls.
+///
+/// # Errors
+/// The system's.
+pub fn read_kernel_file(path: impl AsRef<std::path::Path>) -> std::io::Result<Vec<u8>> {
+    Ok(read_file::read_path(path)?)
 }
 
 /// Lets this process wait for the children that the library starts, even if it inherited an ignored SIGCHLD.

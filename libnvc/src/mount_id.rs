@@ -38,7 +38,7 @@ pub(crate) fn open_sibling(descriptors: BorrowedFd<'_>, name: &str) -> Result<Ow
     openat(descriptors, name.as_str(), flags, Mode::empty())
 }
 
-/// For kernels before Linux 5.8, whose statx(2) does not report it.
+/// Reads the id from `fdinfo`: before Linux 5.8, statx(2) does not report it.
 fn from_fdinfo(fd: BorrowedFd<'_>, descriptors: BorrowedFd<'_>) -> Result<u64, Errno> {
     let info = open_sibling(descriptors, &format!("fdinfo/{}", fd.as_raw_fd()))?;
     let info = read_file::read(File::from(info), u64::MAX)?;

@@ -84,7 +84,7 @@ fn set(set: CapSet, value: &CapsHashSet) -> Result<()> {
     caps::set(None, set, value).map_err(|_| refused())
 }
 
-/// The kernel has no other reason to refuse a change of capabilities.
+/// Returns the error for a refused change of capabilities; the kernel has no other reason to refuse one.
 fn refused() -> Error {
     Error::system("capability change failed", Errno::EPERM)
 }

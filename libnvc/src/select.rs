@@ -65,7 +65,7 @@ pub enum MigCapability {
 }
 
 impl MigCapability {
-    /// Name of the capability's file and of the option.
+    /// Returns the name of the capability's file and of the option.
     pub fn name(self) -> &'static str {
         match self {
             Self::Config => "config",
@@ -308,16 +308,14 @@ fn is_blank(c: char) -> bool {
 }
 
 fn lost_error(item: &str, gpu: &FailedGpu) -> Error {
-    let mut text = format!("{item}: gpu {} ", gpu.index);
+    let mut text = format!("gpu {} ", gpu.index);
     if let Some(busid) = &gpu.busid {
         let _ = write!(text, "at {busid} ");
     }
-    text += "is not usable";
-    Error::new(ErrorKind::DriverFailed, text)
-        .because(gpu.error.message())
-        .hint(
-            "the kernel's log (dmesg, NVRM and Xid lines) says why; the other GPUs can still be used",
-        )
+    text += &format!("is not usable: {}", gpu.error.message().to_lowercase());
+    Error::fault(ErrorKind::DriverFailed, item, text).hint(
+        "the kernel's log (dmesg, NVRM and Xid lines) says why; the other GPUs can still be used",
+    )
 }
 
 /// Lists the available devices for a hint.

@@ -1,7 +1,8 @@
-//! Exposes internals to tests outside the crate: parsers to fuzz targets, bpf(2) to the device cgroup tests.
+//! Exposes internals to tests outside the crate: parsers to fuzz targets, bpf(2) to the device cgroup tests; makes
+//! intents for plans of golden tests.
 //!
-//! Not part of the library's interface. Each function passes its arguments on and converts the result to plain data;
-//! the callers (`fuzz/fuzz_targets`) state the invariants.
+//! Not part of the library's interface. Each function of a parser passes its arguments on and converts the result to
+//! plain data; the callers (`fuzz/fuzz_targets`) state the invariants.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -10,16 +11,20 @@ use std::path::PathBuf;
 
 use crate::apply::cgroup::{program, v1};
 use crate::apply::ldconfig;
-use crate::apply::mount::attach;
 use crate::container::{self, DeviceCgroup};
 use crate::elf;
 use crate::error::Result;
 use crate::host::query::protocol::{self, Message};
-use crate::host::{DeviceInfo, DeviceNumber, DriverVersions, device, nvcaps, procfs};
+use crate::host::{
+    DeviceInfo, DeviceNode, DeviceNumber, DriverVersions, FileClass, device as devices, nvcaps,
+    procfs,
+};
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, Fate, FoundLibrary, Searched};
 use crate::ldcache::{conf, format};
-use crate::plan::profile;
+use crate::mountinfo;
+use crate::path::{ContainerPath, HostPath};
+use crate::plan::{CapabilityFiles, Device, DriverProc, Intent, Place, What, profile};
 
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
 pub use crate::apply::cgroup::{DeviceRules, allow as allow_devices};
@@ -29,6 +34,34 @@ pub use crate::sys::bpf::{
     Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,
     attach, load_program, program_by_id, program_info, query,
 };
+
+/// Returns the intent of a device at the same path in host and container.
+pub fn device(path: &str, major: u32, minor: u32) -> Intent {
+    let node = DeviceNode::new(path, major, minor);
+    Intent::required(What::Device(Device {
+        at: ContainerPath::from(&node.path),
+        source: node.path,
+        number: node.number,
+        owner: None,
+        bind: true,
+        allow: true,
+    }))
+}
+
+/// Returns the intent of a file at the same path in host and container.
+pub fn mount(path: &str, class: FileClass) -> Intent {
+    let path = HostPath::new(path);
+    let place = Place::same(&path);
+    Intent::mount(path, place, class)
+}
+
+/// Returns the intent of the driver's procfs directory with these GPUs.
+pub fn proc_of(gpus: &[&str]) -> Intent {
+    Intent::required(What::DriverProc(DriverProc {
+        gpus: gpus.iter().map(ToString::to_string).collect(),
+        capabilities: CapabilityFiles::None,
+    }))
+}
 
 /// Flags, name and path of an entry of a loader cache.
 pub type CacheEntry<'a> = (i32, &'a [u8], &'a [u8]);
@@ -133,7 +166,7 @@ pub fn device_cgroup(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgrou
 
 /// Returns the ids of the shared mounts in a mountinfo.
 pub fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
-    attach::shared_mounts(mountinfo)
+    mountinfo::shared_mounts(mountinfo)
 }
 
 /// Returns the line to write to devices.allow for reading and writing a device, given a devices.list.
@@ -193,7 +226,7 @@ pub fn reply(bytes: &[u8]) -> Reply {
             Ok(Some(message)) => {
                 reply.messages.extend(protocol::encode(&message));
                 match message {
-                    Message::Ready(versions) => reply.versions = Some(device::versions(&versions)),
+                    Message::Ready(versions) => reply.versions = Some(devices::versions(&versions)),
                     Message::Gpus(Ok(gpus)) => {
                         reply.devices = Some(DeviceInfo::from_reports(&gpus));
                     }

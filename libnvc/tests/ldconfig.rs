@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         redirected_links_come_back,
         a_cache_of_unusual_kind_comes_back,
         notes_come_back,
+        directories_of_notes_go,
         others_links_stay,
         obstacles_stay,
         unfinished_files_come_back,

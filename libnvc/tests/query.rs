@@ -274,7 +274,7 @@ fn floods_end() -> Outcome {
     for (flood, text, hint) in [
         (1, "driver rpc error: timed out", "asked about GPU 1"),
         (2, "driver rpc error: timed out", "asked about GPU 0"),
-        (3, RPC_FAILED, "answered nonsense"),
+        (3, RPC_FAILED, "returned invalid data"),
     ] {
         let root = Root::with(PROFILE.as_bytes(), &[format!("-DFLOOD={flood}")]);
         let request = QueryRequest {

@@ -72,7 +72,8 @@ impl Words {
         matches!(self.peek(), Some("--help" | "-help" | "-h"))
     }
 
-    /// Returns the value of one of the program's flags if the next word is one: `--NAME`, `--NAME=true`, also with one dash.
+    /// Returns the value of one of the program's flags if the next word is one: `--NAME`, `--NAME=true`, also with one
+    /// dash.
     pub(crate) fn program_flag(&self, names: &[&str]) -> Option<Result<bool>> {
         let word = self.peek()?;
         let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;

@@ -75,14 +75,14 @@ const HOOKS: &[Hook] = &[
             text(
                 "cuda-compat-container-root",
                 "DIR",
-                "Where the image keeps the libraries",
+                "The image's directory of the libraries",
             ),
         ],
         run: Some(cuda_compat::run),
     },
     Hook {
         name: "disable-device-node-modification",
-        about: "Tell programs in the container not to make device nodes",
+        about: "Tell programs in the container not to create device nodes",
         options: &[],
         run: Some(device_node_modification::run),
     },
@@ -114,7 +114,7 @@ const HOOKS: &[Hook] = &[
             text(
                 "ldconfig-path",
                 "FILE",
-                "The host's ldconfig; by default none runs where that is safe",
+                "The host's ldconfig; by default none runs if that is safe",
             ),
             list("folder", "DIR", "A directory with libraries"),
         ],
@@ -127,7 +127,7 @@ const HOOKS: &[Hook] = &[
             text(
                 "ldconfig-path",
                 "FILE",
-                "The host's ldconfig; by default none runs where that is safe",
+                "The host's ldconfig; by default none runs if that is safe",
             ),
             list("folder", "DIR", "A directory with libraries"),
         ],

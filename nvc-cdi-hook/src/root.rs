@@ -159,7 +159,10 @@ impl Root {
         let (Some(Component::Normal(name)), false) =
             (last, path.as_os_str().as_bytes().ends_with(b"/"))
         else {
-            return Err(Failure::new(format!("{} is no file name", path.display())));
+            return Err(Failure::new(format!(
+                "{} is not a file name",
+                path.display()
+            )));
         };
         let parent = path.parent().unwrap_or(Path::new("/"));
         Ok(Place {

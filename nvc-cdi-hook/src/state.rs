@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::root::Root;
@@ -65,7 +66,7 @@ fn parse(text: &[u8]) -> Result<State> {
     };
     // Upstream's decoder takes null for an empty state.
     if !value.is_object() && !value.is_null() {
-        return Err(Failure::new("the container's state is no object"));
+        return Err(Failure::new("the container's state is not an object"));
     }
     let path = |key: &str| {
         let text = value
@@ -102,21 +103,33 @@ impl State {
     }
 }
 
+/// The one key that is wanted of a config.json. Storing all of the others took most of a hook's own time.
+#[derive(Deserialize)]
+struct Config {
+    root: Option<ConfigRoot>,
+}
+
+#[derive(Deserialize)]
+struct ConfigRoot {
+    path: Option<Value>,
+}
+
 /// Returns `root.path` of a config.json.
 fn root_path(file: File) -> std::result::Result<PathBuf, String> {
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err("not a regular file".into());
     }
-    let mut text = Vec::new();
+    let size = usize::try_from(metadata.len().min(LARGEST)).unwrap_or(0);
+    let mut text = Vec::with_capacity(size);
     file.take(LARGEST)
         .read_to_end(&mut text)
         .map_err(|error| error.to_string())?;
-    let value: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    match value.get("root").and_then(|root| root.get("path")) {
-        None | Some(Value::Null) => Ok(PathBuf::new()),
+    let config: Config = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    match config.root.and_then(|root| root.path) {
+        None => Ok(PathBuf::new()),
         Some(Value::String(path)) => Ok(path.into()),
-        Some(_) => Err("root.path is no text".into()),
+        Some(_) => Err("root.path is not a string".into()),
     }
 }
 
@@ -139,6 +152,32 @@ mod tests {
         assert_eq!(parse(b"{}").unwrap(), empty);
         for text in ["", "[]", "{", "7"] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_roots_path_is_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path_in = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            root_path(File::open(file.path()).unwrap())
+        };
+        let usual = r#"{"hooks": {"root": [1.5e3, {"path": "no"}]}, "root": {"readonly": true, "path": "r"}}"#;
+        assert_eq!(path_in(usual), Ok("r".into()));
+        for none in ["{}", r#"{"root": null}"#, r#"{"root": {"path": null}}"#] {
+            assert_eq!(path_in(none), Ok(PathBuf::new()), "{none}");
+        }
+        let odd = r#"{"root": {"path": 7}}"#;
+        assert_eq!(path_in(odd), Err("root.path is not a string".into()));
+        // Of two roots a runtime may take the other one.
+        for text in [
+            "",
+            "[]",
+            "{",
+            r#"{"root": 7}"#,
+            r#"{"root": {}, "root": {}}"#,
+        ] {
+            assert!(path_in(text).is_err(), "{text}");
         }
     }
 }

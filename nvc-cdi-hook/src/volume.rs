@@ -11,6 +11,9 @@ use std::path::Path;
 use rustix::fs::{fstat, fstatfs, major, minor};
 use rustix::io::Errno;
 
+/// The mount table.
+pub(crate) const MOUNTS: &str = "/proc/self/mountinfo";
+
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const OWN: [&str; 3] = ["dev", "run", "tmp"];
 
@@ -36,7 +39,7 @@ pub(crate) fn is_on_private_tmpfs(root: &Path, directory: BorrowedFd<'_>) -> Res
     }
     let device = fstat(directory)?.st_dev;
     let device = format!("{}:{}", major(device), minor(device));
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let table = libnvc::read_kernel_file(MOUNTS).unwrap_or_default();
     Ok(is_private(
         &String::from_utf8_lossy(&table),
         root,

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::request::Format;
 
-    /// A smaller version of the machine on which upstream was recorded.
+    /// Returns a smaller version of the machine on which upstream was recorded.
     fn machine() -> (DriverInfo, DeviceInfo) {
         let shared = |role: DeviceRole, minor| {
             SharedDevice::new(DeviceNode::new(role.path(), 195, minor), role)
@@ -222,7 +222,7 @@ mod tests {
         (driver, devices)
     }
 
-    /// Two GPUs; the second has two MIG devices.
+    /// Returns two GPUs; the second has two MIG devices.
     fn gpus() -> Vec<Gpu> {
         let gpu = |index: u32| Gpu {
             index,

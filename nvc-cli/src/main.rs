@@ -1,7 +1,7 @@
 //! `nvidia-container-cli`: injects NVIDIA GPUs and their driver into Linux containers.
 //!
-//! nvc-options parses the command line like argp ([`getopt`]), according to the table in [`args`], which [`help`] renders;
-//! [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
+//! nvc-options parses the command line like argp ([`getopt`]), according to the table in [`args`], which [`help`]
+//! renders; [`request`] converts it to a typed request, [`commands`] runs it with libnvc, [`output`] prints.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 
-use crate::table::{self, Node, Opt, Takes};
+use crate::table::{self, CommandNode, Opt, Takes};
 
 /// The result of parsing.
 #[derive(Debug)]
@@ -81,32 +81,32 @@ impl CommandLine {
 /// may be repeated, an outer command's options are known to the inner ones, and each command has a command `help`.
 pub(crate) fn read(words: &[OsString], variable: &dyn Fn(&str) -> Option<OsString>) -> Read {
     let words = words.iter().skip(1).map(|word| word.to_string_lossy());
-    let mut reader = Reader {
+    let mut parser = LineParser {
         words: words.map(|word| word.into_owned()).collect(),
         levels: vec![&table::ROOT],
         values: HashMap::new(),
     };
-    reader.read(variable).unwrap_or_else(|error| Read::Mistake {
-        text: help(&reader.path()),
+    parser.read(variable).unwrap_or_else(|error| Read::Mistake {
+        text: help(&parser.path()),
         error,
     })
 }
 
 /// The state of the parser.
-struct Reader {
+struct LineParser {
     words: VecDeque<String>,
     /// The program and the commands below it, the innermost last.
-    levels: Vec<&'static Node>,
+    levels: Vec<&'static CommandNode>,
     /// The values of an option, by the level of the command that has it and its long name.
     values: HashMap<(usize, &'static str), Vec<String>>,
 }
 
-impl Reader {
+impl LineParser {
     fn path(&self) -> Vec<&'static str> {
         self.levels.iter().skip(1).map(|node| node.name).collect()
     }
 
-    fn node(&self) -> &'static Node {
+    fn node(&self) -> &'static CommandNode {
         self.levels.last().copied().unwrap_or(&table::ROOT)
     }
 
@@ -155,7 +155,7 @@ impl Reader {
 
     /// Returns true if a word is a command here; every command has a command `help`.
     fn is_command(&self, word: &str) -> bool {
-        let is_it = |node: &Node| node.name == word || node.aliases.contains(&word);
+        let is_it = |node: &CommandNode| node.name == word || node.aliases.contains(&word);
         matches!(word, "help" | "h") || self.node().commands.iter().any(is_it)
     }
 

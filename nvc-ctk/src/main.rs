@@ -5,6 +5,7 @@
 //! work with nvc-toolkit and libnvc, [`logging`] reports the result.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
 
 // the command line
 mod line;
@@ -15,13 +16,14 @@ mod commands;
 // messages
 mod logging;
 
-use std::process::ExitCode;
-
 use libnvc::host::query::serve_if_asked;
 use line::Read;
 use nvc_options::ctk as table;
 
-fn main() -> ExitCode {
+libnvc::main!(run);
+
+/// Runs the program; returns its exit code.
+fn run() -> u8 {
     // The NVML query is this program, executed again.
     serve_if_asked();
     libnvc::await_children();
@@ -34,24 +36,21 @@ fn main() -> ExitCode {
         }
         Read::Unknown { word } => {
             eprintln!("No help topic for '{word}'");
-            return ExitCode::from(3);
+            return 3;
         }
         Read::Mistake { text, error } => {
             let _ = logging::print(&text);
             eprintln!("{error}");
-            return ExitCode::FAILURE;
+            return 1;
         }
     };
     logging::start(&line);
     code(commands::run(&line))
 }
 
-fn code(done: libnvc::Result<u8>) -> ExitCode {
-    match done {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            logging::failure(&error);
-            ExitCode::FAILURE
-        }
-    }
+fn code(done: libnvc::Result<u8>) -> u8 {
+    done.unwrap_or_else(|error| {
+        logging::failure(&error);
+        1
+    })
 }

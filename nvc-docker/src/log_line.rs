@@ -1,22 +1,19 @@
 //! Writes lines to standard error in nvidia-docker 1's format: `PROGRAM | DATE TIME TEXT`, in UTC.
 
 use std::io::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use libnvc::debuglog::printable;
+use libnvc::utc::Utc;
 
 use crate::failure::Failure;
 
 /// Writes one line. Ignores a standard error that is closed or full.
 pub fn say(text: &str) {
     let program = std::env::args_os().next().unwrap_or_default();
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
     let line = format!(
         "{} | {} {}\n",
         printable(&program.to_string_lossy()),
-        moment(seconds),
+        moment(Utc::now()),
         printable(text)
     );
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -49,38 +46,17 @@ pub fn take_warnings() {
     log::set_max_level(log::LevelFilter::Warn);
 }
 
-/// Formats `YYYY/MM/DD HH:MM:SS` for a number of seconds after 1970.
-fn moment(seconds: u64) -> String {
-    let (mut days, time) = (seconds / 86400, seconds % 86400);
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(is_leap(year)) {
-        days -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
+/// Formats `YYYY/MM/DD HH:MM:SS`.
+fn moment(at: Utc) -> String {
     format!(
-        "{year:04}/{month:02}/{:02} {:02}:{:02}:{:02}",
-        days + 1,
-        time / 3600,
-        time / 60 % 60,
-        time % 60
+        "{:04}/{:02}/{:02} {:02}:{:02}:{:02}",
+        at.year, at.month, at.day, at.hour, at.minute, at.second
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::moment;
+    use super::{Utc, moment};
 
     #[test]
     fn moments() {
@@ -91,7 +67,7 @@ mod tests {
             (1_735_689_599, "2024/12/31 23:59:59"),
             (1_795_351_301, "2026/11/22 12:41:41"),
         ] {
-            assert_eq!(moment(seconds), text);
+            assert_eq!(moment(Utc::from_seconds(seconds)), text);
         }
     }
 }

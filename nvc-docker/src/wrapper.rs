@@ -1,11 +1,14 @@
 //! `nvidia-docker`: translates one docker command so that its container gets GPUs, and executes docker.
 //!
-//! [`line`] finds the command and the image in the command line, according to docker's [`options`]; [`docker`] queries
-//! the engine and the image ([`image`]); [`backend`] decides how to add GPUs; [`local`] or [`remote`] find the devices
-//! if the back end needs them; [`arguments`] formats the result. [`host`] locates the plugin.
+//! [`line`] finds the command and the image in the command line, according to docker's [`options`]. For a new
+//! [`container`], [`docker`] queries the engine and the image ([`image`]), [`backend`] decides how to add GPUs, and
+//! [`local`] or [`remote`] find the devices if the back end needs them ([`ahead`] of docker's answers if the image's
+//! labels tell). [`arguments`] formats the result. [`host`] locates the plugin.
 
+mod ahead;
 mod arguments;
 mod backend;
+mod container;
 mod docker;
 mod help;
 mod host;

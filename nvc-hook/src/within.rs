@@ -44,7 +44,7 @@ pub(crate) fn configure(
     program: &Program,
 ) -> Result<(), HookError> {
     let devices = devices(config, request)?;
-    let pid = i32::try_from(input.pid).map_err(|_| format!("{} is no process id", input.pid))?;
+    let pid = i32::try_from(input.pid).map_err(|_| format!("{} is not a process id", input.pid))?;
     // Before dropping capabilities, which the query needs.
     let query = QueryProcess::start(&QueryProgram::ThisProcess);
     give_up_capabilities().map_err(|error| HookError::of_cli("permission error", &error))?;

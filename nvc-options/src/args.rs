@@ -178,35 +178,12 @@ const LIST: Command = Command {
             None,
             "With --libraries, list the 32-bit ones too",
         ),
-        option(
-            "mig-config",
-            None,
-            Takes::Values("ID"),
-            "List what is needed to configure MIG on these devices; only `all'",
-        ),
-        option(
-            "mig-monitor",
-            None,
-            Takes::Values("ID"),
-            "List what is needed to monitor MIG on these devices; only `all'",
-        ),
-        option(
-            "imex-channel",
-            None,
-            Takes::Values("CHANNEL"),
-            "List the nodes of these IMEX channels",
-        ),
-        flag(
-            "no-persistenced",
-            None,
-            "Leave out nvidia-persistenced's socket",
-        ),
-        flag(
-            "no-fabricmanager",
-            None,
-            "Leave out nvidia-fabricmanager's socket",
-        ),
-        flag("no-gsp-firmware", None, "Leave out the GSP firmware"),
+        mig_config("List what is needed to configure MIG on these devices; only `all'"),
+        mig_monitor("List what is needed to monitor MIG on these devices; only `all'"),
+        imex_channel("List the nodes of these IMEX channels"),
+        NO_PERSISTENCED,
+        NO_FABRICMANAGER,
+        NO_GSP_FIRMWARE,
         // Upstream accepted and ignored it for a few releases.
         hidden(flag("no-cntlibs", None, "Ignored, for compatibility")),
         format_option("Print text or JSON [default: text]"),
@@ -265,41 +242,18 @@ const CONFIGURE: Command = Command {
         flag("display", Some('D'), "Put in what X11 displays need"),
         flag("ngx", Some('n'), "Put in NGX (DLSS and the like)"),
         flag("compat32", None, "Put in 32-bit libraries too"),
-        option(
-            "mig-config",
-            None,
-            Takes::Values("ID"),
-            "Let the container configure MIG on these devices; only `all'",
-        ),
-        option(
-            "mig-monitor",
-            None,
-            Takes::Values("ID"),
-            "Let the container monitor MIG on these devices; only `all'",
-        ),
+        mig_config("Let the container configure MIG on these devices; only `all'"),
+        mig_monitor("Let the container monitor MIG on these devices; only `all'"),
         flag(
             "no-cgroups",
             None,
             "Leave the container's device cgroup alone",
         ),
         flag("no-devbind", None, "Put in no device nodes"),
-        flag(
-            "no-persistenced",
-            None,
-            "Leave out nvidia-persistenced's socket",
-        ),
-        flag(
-            "no-fabricmanager",
-            None,
-            "Leave out nvidia-fabricmanager's socket",
-        ),
-        flag("no-gsp-firmware", None, "Leave out the GSP firmware"),
-        option(
-            "imex-channel",
-            None,
-            Takes::Values("CHANNEL"),
-            "IMEX channels to put in",
-        ),
+        NO_PERSISTENCED,
+        NO_FABRICMANAGER,
+        NO_GSP_FIRMWARE,
+        imex_channel("IMEX channels to put in"),
         addition(flag(
             "no-cntlibs",
             None,
@@ -333,6 +287,31 @@ const CONFIGURE: Command = Command {
 
 const fn flag(long: &'static str, short: Option<char>, help: &'static str) -> Opt {
     option(long, short, Takes::Nothing, help)
+}
+
+/// Options of `list` and `configure`: the files that either leaves out, and the devices, whose help names the action.
+const NO_PERSISTENCED: Opt = flag(
+    "no-persistenced",
+    None,
+    "Leave out nvidia-persistenced's socket",
+);
+const NO_FABRICMANAGER: Opt = flag(
+    "no-fabricmanager",
+    None,
+    "Leave out nvidia-fabricmanager's socket",
+);
+const NO_GSP_FIRMWARE: Opt = flag("no-gsp-firmware", None, "Leave out the GSP firmware");
+
+const fn mig_config(help: &'static str) -> Opt {
+    option("mig-config", None, Takes::Values("ID"), help)
+}
+
+const fn mig_monitor(help: &'static str) -> Opt {
+    option("mig-monitor", None, Takes::Values("ID"), help)
+}
+
+const fn imex_channel(help: &'static str) -> Opt {
+    option("imex-channel", None, Takes::Values("CHANNEL"), help)
 }
 
 const fn format_option(help: &'static str) -> Opt {

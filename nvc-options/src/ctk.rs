@@ -33,12 +33,12 @@ pub enum Takes {
 
 /// A command, or a group of commands.
 #[derive(Debug)]
-pub struct Node {
+pub struct CommandNode {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
     pub about: &'static str,
     pub options: &'static [Opt],
-    pub commands: &'static [Node],
+    pub commands: &'static [CommandNode],
 }
 
 const fn opt(long: &'static str, takes: Takes, help: &'static str) -> Opt {
@@ -80,8 +80,8 @@ impl Opt {
     }
 }
 
-const fn command(name: &'static str, about: &'static str, options: &'static [Opt]) -> Node {
-    Node {
+const fn command(name: &'static str, about: &'static str, options: &'static [Opt]) -> CommandNode {
+    CommandNode {
         name,
         aliases: &[],
         about,
@@ -90,8 +90,12 @@ const fn command(name: &'static str, about: &'static str, options: &'static [Opt
     }
 }
 
-const fn group(name: &'static str, about: &'static str, commands: &'static [Node]) -> Node {
-    Node {
+const fn group(
+    name: &'static str,
+    about: &'static str,
+    commands: &'static [CommandNode],
+) -> CommandNode {
+    CommandNode {
         name,
         aliases: &[],
         about,
@@ -107,20 +111,25 @@ pub const GLOBAL: &[Opt] = &[
     opt("debug", Flag, "Log every step")
         .short('d')
         .env(&["NVIDIA_CTK_DEBUG"]),
-    opt("quiet", Flag, "Log errors only; wins over --debug").env(&["NVIDIA_CTK_QUIET"]),
+    opt(
+        "quiet",
+        Flag,
+        "Log errors only; takes precedence over --debug",
+    )
+    .env(&["NVIDIA_CTK_QUIET"]),
     opt("config", Text("FILE"), "The toolkit's config.toml").env(&["NVIDIA_CTK_CONFIG"]),
 ];
 
 /// The whole program.
-pub const ROOT: Node = Node {
+pub const ROOT: CommandNode = CommandNode {
     name: PROGRAM,
     aliases: &[],
-    about: "Makes CDI specifications, configures container engines for NVIDIA GPUs, and says what is wrong",
+    about: "Generates CDI specifications, configures container engines for NVIDIA GPUs, and diagnoses problems",
     options: &[],
     commands: &[
         group(
             "cdi",
-            "Makes, lists, checks and changes CDI specifications",
+            "Generates, lists, checks and changes CDI specifications",
             &[
                 command(
                     "generate",
@@ -144,12 +153,12 @@ pub const ROOT: Node = Node {
                 ),
             ],
         ),
-        Node {
+        CommandNode {
             name: "config",
             aliases: &[],
             about: "Print or change the toolkit's config.toml",
             options: CONFIG,
-            commands: &[Node {
+            commands: &[CommandNode {
                 name: "default",
                 aliases: &["create-default", "generate-default"],
                 about: "Print the default configuration",
@@ -166,24 +175,28 @@ pub const ROOT: Node = Node {
                 CONFIGURE,
             )],
         ),
-        command("info", "Print what is known of this machine", &[]),
+        command(
+            "info",
+            "Print this machine's driver, specifications and engines",
+            &[],
+        ),
         command(
             "doctor",
-            "Look for what is wrong, and say how to repair it",
+            "Find problems, and say how to repair them",
             DOCTOR,
         ),
         group(
             "system",
-            "Makes device nodes and links to them",
+            "Creates device nodes and links to them",
             &[
                 command(
                     "create-dev-char-symlinks",
-                    "Make the links /dev/char/MAJOR:MINOR",
+                    "Create the links /dev/char/MAJOR:MINOR",
                     LINKS,
                 ),
                 command(
                     "create-device-nodes",
-                    "Make the driver's control nodes",
+                    "Create the driver's control nodes",
                     NODES,
                 ),
             ],
@@ -283,7 +296,7 @@ const GENERATE: &[Opt] = &[
     opt(
         "csv.compat-container-root",
         Text("DIR"),
-        "Mode csv: where images keep CUDA's compatibility libraries",
+        "Mode csv: directory of images' CUDA compatibility libraries for Orin [default: /usr/local/cuda/compat_orin]",
     )
     .env(&["NVIDIA_CTK_CDI_GENERATE_CSV_CONTAINER_COMPAT_ROOT"]),
     opt("disable-hook", List("NAME"), "Leave out this hook, or all")
@@ -292,7 +305,7 @@ const GENERATE: &[Opt] = &[
     opt(
         "enable-hook",
         List("NAME"),
-        "Put in this hook even if it is disabled",
+        "Add this hook even if it is disabled by default",
     )
     .aliases(&["enable-hooks"])
     .env(&["NVIDIA_CTK_CDI_GENERATE_ENABLED_HOOKS"]),
@@ -308,7 +321,7 @@ const GENERATE: &[Opt] = &[
     opt(
         "style",
         Text("STYLE"),
-        "files, or live: the hook finds the driver's files when a container starts",
+        "files, or live: a hook finds the driver's files when a container starts",
     )
     .default("files"),
     opt(
@@ -366,12 +379,7 @@ const CONFIG: &[Opt] = &[
         List("KEY[=VALUE]"),
         "Set a key; lists are separated by colons",
     ),
-    opt(
-        "set-list-separator",
-        Text("C"),
-        "What separates the items of lists",
-    )
-    .default(":"),
+    opt("set-list-separator", Text("C"), "Separator of list items").default(":"),
     opt("in-place", Flag, "Change the file").short('i'),
     opt("output", Text("FILE"), "Write to this file").short('o'),
 ];
@@ -421,7 +429,7 @@ const CONFIGURE: &[Opt] = &[
     opt(
         "remove",
         Flag,
-        "Undo an earlier call, to the byte where nobody changed the file since",
+        "Undo an earlier call, to the byte if the file has not changed since",
     ),
     opt("dry-run", Flag, "Print the result instead of writing it"),
 ];
@@ -450,7 +458,7 @@ const LINKS: &[Opt] = &[
     opt(
         "create-device-nodes",
         Flag,
-        "Make the control nodes too; needs --create-all",
+        "Create the control nodes too; needs --create-all",
     )
     .env(&["CREATE_DEVICE_NODES"]),
     opt("dry-run", Flag, "Log what would be done").env(&["DRY_RUN"]),
@@ -477,7 +485,7 @@ const NODES: &[Opt] = &[
 ];
 
 /// Returns the options of a command, including the global ones.
-pub fn options(node: &Node) -> impl Iterator<Item = &'static Opt> {
+pub fn options(node: &CommandNode) -> impl Iterator<Item = &'static Opt> {
     let own = node.options;
     let is_free = move |global: &&Opt| {
         !own.iter()
@@ -500,7 +508,7 @@ pub fn clap() -> Command {
         )
 }
 
-fn describe(node: &'static Node) -> Command {
+fn describe(node: &'static CommandNode) -> Command {
     let mut command = Command::new(node.name)
         .about(node.about)
         .aliases(node.aliases)

@@ -171,7 +171,7 @@ impl Caller {
 pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let typed = caller.typed.to_string_lossy();
     let mut name = caller.name.clone();
-    let first = match Scan::new(&TABLE, Order::StopAtPositional, &mut name).run(words) {
+    let first = match Scan::new(&TABLE, OptionOrder::StopAtPositional, &mut name).run(words) {
         Ok(first) => first,
         Err(Stop::Question(question)) => return Parsed::Ask(question, &TABLE),
         Err(Stop::Complaint(text)) => {
@@ -189,9 +189,9 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let mut name = typed.clone();
 
     let order = if caller.posixly_correct {
-        Order::PositionalsLast
+        OptionOrder::PositionalsLast
     } else {
-        Order::Any
+        OptionOrder::Any
     };
     let words = positionals.as_slice();
     let rest = match Scan::new(command, order, &mut name).run(words) {
@@ -222,7 +222,7 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
 
 /// The allowed positions of options.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum OptionOrder {
     /// Anywhere.
     Any,
     /// Before the first positional; everything after it is positional.
@@ -247,7 +247,7 @@ struct Rest {
 
 /// Parser state for one command's options.
 struct Scan<'n> {
-    order: Order,
+    order: OptionOrder,
     /// The name in argp's messages, which `--program-name` changes.
     name: &'n mut String,
     given: Given,
@@ -255,7 +255,7 @@ struct Scan<'n> {
 }
 
 impl<'n> Scan<'n> {
-    fn new(command: &'static Command, order: Order, name: &'n mut String) -> Self {
+    fn new(command: &'static Command, order: OptionOrder, name: &'n mut String) -> Self {
         Self {
             order,
             name,
@@ -280,7 +280,7 @@ impl<'n> Scan<'n> {
                 self.short(letters, &mut words)?;
             } else {
                 positionals.push(word.clone());
-                if self.order != Order::Any {
+                if self.order != OptionOrder::Any {
                     break;
                 }
             }

@@ -1,12 +1,8 @@
 //! Adds GPUs by a CDI specification that is generated for the container and never written to a file.
 
-use std::collections::BTreeSet;
-
 use nvc_toolkit::cdi::{Device, Edits};
 use nvc_toolkit::config::Config;
-use nvc_toolkit::generate::{
-    self, Driver, Files, Flags, HookProgram, Hooks, Made, Mode, Naming, Options,
-};
+use nvc_toolkit::generate::{self, Driver, Flags, Made, Mode, Naming, Options};
 use nvc_toolkit::image::{Container, Policy, devices};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
@@ -62,7 +58,8 @@ pub(crate) fn modify(
     give(spec, &mut given).map_err(|what| format!("failed to inject CDI devices: {what}").into())
 }
 
-/// The edits for devices of one mode: each device's own, then those of all. And what NVML said of the driver, if asked.
+/// Returns the edits for devices of one mode, each device's own before the common ones, and NVML's facts about the
+/// driver, if it was queried.
 fn made(
     mode: Mode,
     ids: Vec<String>,
@@ -147,30 +144,14 @@ pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options 
         let value = std::env::var_os(name).unwrap_or_default();
         value.to_string_lossy().into_owned()
     };
-    Options {
-        mode,
+    let program = hook_program(config).to_string_lossy().into_owned();
+    let mut options = Options {
         driver_root: nodes.root.clone(),
-        dev_root: nodes.root.clone(),
+        dev_root: nodes.root,
         naming: vec![Naming::Index],
         ids,
         no_all: true,
         vendor: "runtime.nvidia.com".into(),
-        class: "gpu".into(),
-        hooks: Hooks {
-            program: HookProgram {
-                path: hook_program(config).to_string_lossy().into_owned(),
-            },
-            disabled: runtime.jit_disable_hooks.iter().cloned().collect(),
-            enabled: BTreeSet::new(),
-            // Merged later, with those of features and channels.
-            merged: false,
-        },
-        ldconfig: None,
-        files: Files::Listed,
-        config_search: Vec::new(),
-        library_search: Vec::new(),
-        csv_files: Vec::new(),
-        csv_ignore: Vec::new(),
         gids: true,
         flags: Flags {
             explicit_driver_libraries: flag("enable-explicit-driver-libraries"),
@@ -180,5 +161,9 @@ pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options 
         },
         path: variable("PATH"),
         data_dirs: variable("XDG_DATA_DIRS"),
-    }
+        // Its hooks are merged later, with those of features and channels.
+        ..Options::new(mode, program)
+    };
+    options.hooks.disabled = runtime.jit_disable_hooks.iter().cloned().collect();
+    options
 }

@@ -219,7 +219,7 @@ fn decide(
                 mode::KEY
             )
         }
-        None => "no GPU is asked for".into(),
+        None => "no GPU is requested".into(),
     };
     log.write(Level::Info, &said);
     Ok((mode, wish))

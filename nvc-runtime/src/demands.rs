@@ -140,7 +140,7 @@ pub(crate) fn check(
         Err(failure) => {
             log.write(
                 Level::Warning,
-                &format!("{failure}; the container starts all the same ({REQUIREMENTS})"),
+                &format!("{failure}; the container starts anyway ({REQUIREMENTS})"),
             );
             Ok(())
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use nvc_toolkit::cause;
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
-use nvc_toolkit::csv::{Tree, list, requirements};
+use nvc_toolkit::csv::{Tree, compat, list, requirements};
 use nvc_toolkit::image::{self, Container, Devices, Policy, Wish};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
@@ -54,7 +54,7 @@ pub(crate) fn modify(
     give(spec, &mut given).map_err(Into::into)
 }
 
-/// Returns false if no device was requested; fails for any but the one that there is.
+/// Returns false if no device was requested; fails for a device other than the only GPU.
 fn asks_for_the_gpu(devices: &Devices) -> Result<bool, EditError> {
     let names = match devices {
         Devices::None => return Ok(false),
@@ -94,10 +94,15 @@ fn files(
         entries.extend(list::parse(&String::from_utf8_lossy(&text)));
     }
     let nodes = tree_of_nodes(config);
+    let compat = match with_devices && !config.features.disable_cuda_compat_lib_hook {
+        true => compat::arguments(&nodes.root, &config.runtime.csv_compat_container_root),
+        false => Vec::new(),
+    };
     let tree = Tree {
         root: nodes.root.clone(),
         nodes,
         hook: hook_program(config),
+        compat,
     };
     let (files, warnings) = tree.edits(&entries, with_devices);
     for warning in warnings {

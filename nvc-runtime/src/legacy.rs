@@ -41,8 +41,9 @@ pub(crate) fn modify(
     Ok(())
 }
 
-/// The nodes of the chosen devices, and their UUIDs. The hook gives the nodes too, but what is not in config.json is
-/// forgotten when systemd reloads, or when the container is updated. If the driver cannot be asked, all is left to the hook.
+/// Returns the nodes of the chosen devices, and their UUIDs. The hook adds the nodes too, but the container loses
+/// device rules that are not in config.json when systemd reloads, or when the container is updated. Returns None if the
+/// driver cannot be queried; then the hook does everything.
 fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<String>)> {
     let ids: Vec<String> = match &wish.devices {
         Devices::None => vec!["none".into()],
@@ -66,7 +67,7 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<St
     let mut uuids = Vec::new();
     let mut add = |part: Edits| {
         let nodes = part.device_nodes.into_iter();
-        // Displays are for those who ask for graphics.
+        // DRM nodes are only for containers that request graphics.
         let nodes = nodes.filter(|node| node.path.starts_with("/dev/nvidia"));
         edits.device_nodes.extend(nodes);
     };

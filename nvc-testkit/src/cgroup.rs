@@ -38,7 +38,7 @@ pub struct DeviceCgroup {
 }
 
 impl DeviceCgroup {
-    /// A version 1 cgroup that allows nothing but /dev/null.
+    /// Creates a version 1 cgroup that allows nothing but /dev/null.
     ///
     /// # Errors
     /// The hierarchy is missing or cannot be changed.
@@ -49,7 +49,7 @@ impl DeviceCgroup {
         Ok(cgroup)
     }
 
-    /// A version 1 cgroup that allows everything.
+    /// Creates a version 1 cgroup that allows everything.
     ///
     /// # Errors
     /// The hierarchy is missing or cannot be changed.
@@ -57,7 +57,7 @@ impl DeviceCgroup {
         Self::new(1)
     }
 
-    /// A version 2 cgroup without a device program.
+    /// Creates a version 2 cgroup without a device program.
     ///
     /// # Errors
     /// The hierarchy is missing or cannot be changed.

@@ -25,6 +25,10 @@ pub enum Source {
     WithPid,
     /// Mounts a directory with shifted owners (idmapped).
     IdMap,
+    /// The minimum of an `info` or a `configure`, which nvc-bench compares with.
+    Baseline,
+    /// Counts the system calls of a command and reports the memory of its processes.
+    Trace,
 }
 
 impl Source {
@@ -37,6 +41,8 @@ impl Source {
             Self::DeviceProbe => include_str!("../c/device-probe.c"),
             Self::WithPid => include_str!("../c/with-pid.c"),
             Self::IdMap => include_str!("../c/idmap.c"),
+            Self::Baseline => include_str!("../c/baseline.c"),
+            Self::Trace => include_str!("../c/trace.c"),
         }
     }
 
@@ -45,10 +51,10 @@ impl Source {
             Self::Nvml => &["-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"],
             Self::Cuda => &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"],
             // glibc before 2.34 has dlopen in a separate library.
-            Self::NvidiaSmi => &["-Wl,--as-needed", "-ldl"],
+            Self::NvidiaSmi | Self::Baseline => &["-Wl,--as-needed", "-ldl"],
             Self::Failure => &["-static"],
             Self::DeviceProbe => &["-pthread"],
-            Self::WithPid | Self::IdMap => &[],
+            Self::WithPid | Self::IdMap | Self::Trace => &[],
         }
     }
 }

@@ -394,7 +394,7 @@ impl Driver {
         &self.profile
     }
 
-    /// Major numbers of its devices.
+    /// Returns the major numbers of its devices.
     pub fn majors(&self) -> Majors {
         self.majors
     }

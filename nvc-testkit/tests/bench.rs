@@ -17,13 +17,13 @@ fn main() -> ExitCode {
     ])
 }
 
-fn bench(docs: &Path, options: &[&str]) -> std::process::Output {
+fn bench(pages: &Path, options: &[&str]) -> std::process::Output {
     // Without the fixture and the images: on the simulated driver, which is always available.
     Command::new(env!("CARGO_BIN_EXE_nvc-bench"))
-        .env("NVC_FIXTURE", docs)
-        .env("NVC_BENCH_CACHE", docs)
-        .args(["--runs", "1", "--docs"])
-        .arg(docs)
+        .env("NVC_FIXTURE", pages)
+        .env("NVC_BENCH_CACHE", pages)
+        .args(["--runs", "1", "--write"])
+        .arg(pages)
         .args(options)
         .arg(cli::program().unwrap())
         .output()
@@ -38,23 +38,30 @@ fn section<'a>(page: &'a str, mark: &str) -> &'a str {
 }
 
 fn the_page_gets_tables() {
-    let docs = Scratch::new().unwrap();
-    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance.md");
-    fs::copy(own, docs.join("performance.md")).unwrap();
-    let commands = bench(docs.path(), &["--only", "commands"]);
+    let pages = Scratch::new().unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fs::create_dir(pages.join("docs")).unwrap();
+    for page in ["README.md", "docs/performance.md"] {
+        fs::copy(repository.join(page), pages.join(page)).unwrap();
+    }
+    let commands = bench(pages.path(), &["--only", "commands"]);
     assert!(commands.status.success(), "{commands:?}");
-    let scaling = bench(docs.path(), &["--only", "scaling", "--up-to", "1"]);
+    let scaling = bench(pages.path(), &["--only", "scaling", "--up-to", "1"]);
     assert!(scaling.status.success(), "{scaling:?}");
 
-    let page = fs::read_to_string(docs.join("performance.md")).unwrap();
+    let readme = fs::read_to_string(pages.join("README.md")).unwrap();
+    assert!(section(&readme, "summary").contains("\n| everything | "));
+    let page = fs::read_to_string(pages.join("docs/performance.md")).unwrap();
     assert!(
         section(&page, "machine")
-            .contains("1 runs of each command, in turn, on the simulated driver")
+            .contains("1 runs of each command,\nin turn, on the simulated driver")
     );
     for mark in ["times", "resources"] {
         for command in [
             "/bin/true",
             "ldconfig alone",
+            "baseline of info",
+            "baseline of configure",
             "info",
             "list",
             "configure",
@@ -83,8 +90,8 @@ fn the_page_gets_tables() {
 }
 
 fn an_unknown_option_is_refused() {
-    let docs = Scratch::new().unwrap();
-    let refused = bench(docs.path(), &["--frob"]);
+    let pages = Scratch::new().unwrap();
+    let refused = bench(pages.path(), &["--frob"]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("'--frob'"));
 }

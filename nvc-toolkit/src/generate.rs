@@ -13,6 +13,7 @@ mod ids;
 mod modes;
 mod simplify;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use libnvc::host::{DriverVersions, Gpu};
@@ -94,9 +95,9 @@ impl Naming {
 pub enum Files {
     /// It lists them.
     Listed,
-    /// It has a hook that finds them when a container starts.
+    /// A hook of the specification finds them when a container starts.
     AtStart,
-    /// It does not: the caller wants the devices only, and another program gives the files.
+    /// It does not name them: the caller only needs the devices, and another program adds the files.
     Omitted,
 }
 
@@ -146,6 +147,8 @@ pub struct Options {
     pub csv_files: Vec<PathBuf>,
     /// Links to omit from those lists.
     pub csv_ignore: Vec<String>,
+    /// The directory of images' CUDA compatibility libraries on an Orin; empty for the default.
+    pub csv_compat_root: String,
     /// Add the nodes' groups.
     pub gids: bool,
     /// Optional features.
@@ -157,6 +160,37 @@ pub struct Options {
 }
 
 impl Options {
+    /// Describes all devices of this machine, as `nvidia-ctk cdi generate` does by default.
+    pub fn new(mode: Mode, hook_program: String) -> Self {
+        Self {
+            mode,
+            driver_root: "/".into(),
+            dev_root: "/".into(),
+            naming: vec![Naming::Index, Naming::Uuid],
+            ids: Vec::new(),
+            no_all: false,
+            vendor: "nvidia.com".into(),
+            class: "gpu".into(),
+            hooks: Hooks {
+                program: HookProgram { path: hook_program },
+                disabled: BTreeSet::new(),
+                enabled: BTreeSet::new(),
+                merged: false,
+            },
+            ldconfig: None,
+            files: Files::Listed,
+            config_search: Vec::new(),
+            library_search: Vec::new(),
+            csv_files: Vec::new(),
+            csv_ignore: Vec::new(),
+            csv_compat_root: String::new(),
+            gids: false,
+            flags: Flags::default(),
+            path: String::new(),
+            data_dirs: String::new(),
+        }
+    }
+
     /// Returns whether one merged hook replaces the separate ones; only that hook can find the driver's files.
     pub fn has_one_hook(&self) -> bool {
         self.hooks.merged || self.files == Files::AtStart
@@ -181,7 +215,7 @@ pub struct Made {
 pub struct Driver {
     /// Its versions.
     pub versions: DriverVersions,
-    /// All GPUs, also those that were not asked for.
+    /// All GPUs, including those that were not requested.
     pub gpus: Vec<Gpu>,
 }
 

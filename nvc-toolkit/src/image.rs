@@ -1,8 +1,8 @@
 //! Decides whether a container gets GPUs, and which: the only place in the toolkit that does.
 //!
 //! Everything here is pure. It takes plain values (environment, mounts, annotations, privilege) and a [`Policy`], and
-//! returns a [`ContainerRequest`] or an [`Error`]; anything not requested by these is not granted. The hook and the runtime call
-//! the same functions, so they cannot disagree.
+//! returns a [`ContainerRequest`] or an [`Error`]; anything not requested by these is not granted. The hook and the
+//! runtime call the same functions, so they cannot disagree.
 
 pub mod capabilities;
 pub mod devices;

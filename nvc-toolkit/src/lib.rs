@@ -17,6 +17,7 @@ pub mod driver_files;
 pub mod gated;
 pub mod mode;
 pub mod platform;
+mod session;
 
 // files read and edited
 pub mod cdi;

@@ -1,7 +1,6 @@
 //! Formats log records in the two forms that container engines parse: key=value text and JSON lines.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use libnvc::utc::Utc;
 use serde_json::json;
 
 /// Severity of a record.
@@ -56,12 +55,12 @@ pub enum Format {
 
 /// Formats one record with its newline.
 pub fn line(format: Format, level: Level, message: &str) -> String {
-    let (time, level) = (now(), level.name());
+    let (time, level) = (Utc::now(), level.name());
     match format {
         Format::Text => format!("time=\"{time}\" level={level} msg={}\n", quoted(message)),
         Format::Json => format!(
             "{}\n",
-            json!({"level": level, "msg": message, "time": time})
+            json!({"level": level, "msg": message, "time": time.to_string()})
         ),
     }
 }
@@ -92,42 +91,9 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Formats the current time, in UTC, to the second.
-fn now() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    utc(since.map_or(0, |since| since.as_secs()))
-}
-
-fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March have the leap day last.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_dates() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(utc(1_795_350_000), "2026-11-22T12:20:00Z");
-    }
 
     #[test]
     fn texts_are_quoted_where_they_must_be() {

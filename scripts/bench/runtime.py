@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -84,8 +85,12 @@ def create(name, turn, measure="run"):
     write(spec)
     # One id for each container: the kernel may still be removing the last one's cgroups.
     container = f"bench-{os.getpid()}-{turn}-{list(creates).index(name)}"
-    text = once([program, "--root", state, "create", "--bundle", bundle, container], config, measure)
-    subprocess.run([runc, "--root", state, "delete", "-f", container], check=True, stderr=subprocess.DEVNULL)
+    command = [program, "--root", state, "create", "--bundle", bundle, container]
+    delete = [runc, "--root", state, "delete", "-f", container]
+    if measure == "trace":  # it waits for the container's process too
+        return once(["/bin/sh", "-c", f'"$@" && exec {shlex.join(delete)} 2> /dev/null', "sh", *command], config, measure)
+    text = once(command, config, measure)
+    subprocess.run(delete, check=True, stderr=subprocess.DEVNULL)
     return text
 
 
@@ -125,8 +130,8 @@ for name, other, target in (
 print("# peak memory of each process, MB; target 6, but for NVML's")
 for name in ("through the runtime, no GPU", "legacy", "jit-cdi", "CDI edits, separate hooks", "CDI edits, merged hook"):
     peaks = {}
-    for line in create(name, "peak", "peak").splitlines():
-        program, size = line.rsplit(" ", 1)
+    for line in create(name, "trace", "trace").splitlines():
+        size, *_, program = line.split()
         program = os.path.basename(program)
         if program.startswith("nvidia"):
             peaks.setdefault(program, []).append(int(size) * 1024 / 1e6)

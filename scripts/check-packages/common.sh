@@ -25,6 +25,11 @@ check() {
 
 # ---- in a root of its own ----------------------------------------------------------------------------------------------
 
+# The sourcing script has the functions `files`, which lists the root's files, and `clean`, which restores the root.
+# A failed clean-up leaves files, which the next check reports.
+try() { check "$@"; clean > /dev/null 2>&1 || true; }
+nothing_left() { files > /tmp/after && diff /tmp/before /tmp/after; }
+
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 config=/etc/nvidia-container-runtime/config.toml
 unit_state=/tmp/systemctl
@@ -88,7 +93,7 @@ build_ids_fit() {
   [ $count = 3 ] || { echo "$count build ids are recorded"; return 1; }
 }
 
-# No file of a package that stands for NVIDIA's: each says "old".
+# No file of a stand-in for NVIDIA's packages is left: each contains "old".
 nothing_old() {
   local found
   found=$(find /usr /etc -xdev -type f -size -5c -exec grep -lx old {} + 2>/dev/null || true)

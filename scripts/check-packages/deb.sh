@@ -26,7 +26,6 @@ files() {
     -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache -o -path '/etc/*-' -o -path /etc/.pwd.lock \
     -o -path ${config%/*} \) -prune -o -print | sort
 }
-nothing_left() { files > /tmp/after && diff /tmp/before /tmp/after; }
 
 # ---- stand-ins ---------------------------------------------------------------------------------------------------------
 
@@ -96,7 +95,7 @@ nvidia_packages() {
     'Breaks: nvidia-container-runtime (<= 3.5.0-1), nvidia-container-runtime-hook' \
     'Replaces: nvidia-container-runtime (<= 3.5.0-1), nvidia-container-runtime-hook'
   files_of usr/bin/nvidia-container-runtime-hook
-  # The link is no package's.
+  # No package owns the link.
   script postinst <<< '[ -e /usr/bin/nvidia-container-toolkit ] ||
     ln -s /usr/bin/nvidia-container-runtime-hook /usr/bin/nvidia-container-toolkit'
   script postrm <<< 'if [ "$1" = purge ] && [ -L /usr/bin/nvidia-container-toolkit ]; then
@@ -385,7 +384,6 @@ clean() {
   remove_systemctl
   mkdir -p ${config%/*}
 }
-try() { check "$@"; clean > /dev/null 2>&1 || true; }
 
 # ---- all of it ---------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,6 @@ files() {
     -o -path /var/lib/dnf -o -path /var/cache -o -path /var/log -o -path /etc/ld.so.cache -o -path '/etc/*-' \
     -o -path /etc/.pwd.lock -o -path ${config%/*} -o -name '*.pyc' -o -name __pycache__ \) -prune -o -print | sort
 }
-nothing_left() { files > /tmp/after && diff /tmp/before /tmp/after; }
 
 # ---- stand-ins ---------------------------------------------------------------------------------------------------------
 
@@ -167,7 +166,7 @@ older() {
   finish
 }
 
-# What ours require of the system.
+# The libraries and programs that our packages require of the system.
 system() {
   local provides
   mapfile -t provides < <(rpm -qp --requires /packages/*.rpm | grep -v '^rpmlib\|^libnvidia\|^nvidia' | sed 's/ [<>=].*//' |
@@ -294,7 +293,7 @@ in_parts() {
   cmp /tmp/daemon.json /etc/docker/daemon.json
   dnf_ --enablerepo=ours install nvidia-docker2
   has_runtime
-  # Takes nvidia-docker2 along, whose script still needs nvidia-ctk.
+  # This also removes nvidia-docker2, whose script still needs nvidia-ctk.
   dnf_ remove --noautoremove nvidia-container-toolkit-base
   if rpm -q nvidia-docker2; then return 1; fi
   cmp /tmp/daemon.json /etc/docker/daemon.json
@@ -372,7 +371,6 @@ clean() {
   remove_systemctl
   mkdir -p ${config%/*}
 }
-try() { check "$@"; clean > /dev/null 2>&1 || true; }
 
 # ---- all of it ---------------------------------------------------------------------------------------------------------
 

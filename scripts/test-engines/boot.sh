@@ -39,6 +39,6 @@ systemctl --root=/ disable containerd.service podman.service podman-restart.serv
 mkdir -p /etc/systemd/system/docker.service.d
 printf '[Unit]\nWants=\nAfter=network.target\n[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd -H unix:///run/docker.sock\nLimitNOFILE=\nLimitNPROC=\nLimitCORE=\nOOMScoreAdjust=0\n' \
   > /etc/systemd/system/docker.service.d/plain.conf
-# Without it, and with a /dev that is no devtmpfs, systemd takes udev for absent.
+# Without it, and with a /dev that is not a devtmpfs, systemd assumes that udev is absent.
 mkdir -p /run/udev && : > /run/udev/control
 exec /usr/lib/systemd/systemd --system --show-status=no --log-target=console --log-level=info

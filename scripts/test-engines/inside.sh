@@ -49,7 +49,7 @@ test_docker() {
   check "daemon.json is what it was" cmp /tmp/daemon.json /etc/docker/daemon.json
 }
 
-# A running engine takes a file that changed.
+# A running engine notices a changed file.
 refresh() { # COMMAND...
   generate --device-id=1:0
   sleep 1
@@ -89,6 +89,31 @@ by_volume() {
 not_mounted() { ! grep nvidia_driver/ /proc/self/mountinfo; }
 status_7() { nvidia-docker run --rm --net=none image sh -c 'exit 7'; [ $? = 7 ]; }
 
+# ---- the Go reference library ----------------------------------------------------------------------------------------
+
+# Groups of nodes need CDI 0.7.0, which Debian 12's library does not know.
+grouped() { # OPTIONS...: generates with nodes of a group
+  chgrp video /dev/nvidia0 /dev/nvidiactl /dev/nvidia-uvm && chmod 660 /dev/nvidia0 /dev/nvidiactl /dev/nvidia-uvm || return
+  nvidia-ctk --quiet cdi generate --gids "$@"
+}
+ungrouped() { chgrp root /dev/nvidia0 /dev/nvidiactl /dev/nvidia-uvm && chmod 666 /dev/nvidia0 /dev/nvidiactl /dev/nvidia-uvm; }
+
+test_reference() {
+  title "the reference library"
+  local options n=0 ending
+  for options in "" --hooks=merged --style=live --mode=management --format=json; do
+    n=$((n + 1)) ending=yaml
+    case $options in *json*) ending=json ;; esac
+    # shellcheck disable=SC2086 # words
+    check "generate --gids $options" grouped $options "--output=/tmp/reference$n/s.$ending"
+    check "it has groups" grep -q additionalGids "/tmp/reference$n/s.$ending"
+    check "the library takes it" cdi-check "/tmp/reference$n/s.$ending"
+  done
+  sed 's/^cdiVersion: .*/cdiVersion: "0.5.0"/' /tmp/reference1/s.yaml > /tmp/reference1/old.yaml
+  check "not as version 0.5.0" says old.yaml cdi-check /tmp/reference1/old.yaml
+  ungrouped
+}
+
 # ---- podman and buildah ----------------------------------------------------------------------------------------------
 
 podman_run() { # RUNTIME OPTIONS...
@@ -120,6 +145,9 @@ test_podman() {
   podman_run crun -d --name kept --cap-add=MKNOD --device nvidia.com/gpu=0 image sleep 1000 > /dev/null
   check "exec" sees 0 mknod -- podman --cgroup-manager=cgroupfs exec kept
   podman --cgroup-manager=cgroupfs rm -f -t 0 kept > /dev/null
+  check "cdi generate --gids" grouped --output=/var/run/cdi/nvidia.yaml
+  check "a user gets the nodes' group" grep -qw 44 <(podman_run crun --user 1000:1000 --device nvidia.com/gpu=0 image id -G)
+  ungrouped
   generate --hooks=merged
   check "merged hooks (crun)" sees 0 mknod -- podman_run crun --cap-add=MKNOD --device nvidia.com/gpu=0 image
   check "merged hooks (runc)" sees 0 mknod -- podman_run runc --cap-add=MKNOD --device nvidia.com/gpu=0 image
@@ -128,8 +156,8 @@ test_podman() {
 
 test_buildah() {
   title "buildah $(buildah --version | awk '{ print $3 }')"
-  # With runc it fails for every specification without permissions: buildah 1.39 leaves a device rule without access.
-  # Of its own accord it looks in /etc/cdi alone.
+  # With runc it fails for every specification without permissions: buildah 1.39 leaves a device rule without access. By
+  # default it only reads /etc/cdi.
   check "cdi generate" nvidia-ctk --quiet cdi generate --output=/etc/cdi/nvidia.yaml
   rm -f /var/run/cdi/nvidia.yaml
   check "from" buildah from --ulimit nofile=20000:20000 --ulimit nproc=4096:4096 --name work scratch
@@ -197,7 +225,7 @@ test_containerd() {
   check "no drop-in is left" test ! -e /etc/containerd/conf.d/99-nvidia.toml
 }
 
-for group in docker podman buildah containerd; do
+for group in reference docker podman buildah containerd; do
   if wanted $group; then "test_$group"; fi
 done
 [ -z "${NVC_ENGINES_SHELL:-}" ] || bash <&3

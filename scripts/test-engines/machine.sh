@@ -24,6 +24,36 @@ base() { # SUITE: a minimal system with the engines
   touch "$cache/$1.complete"
 }
 
+# The reference library of CDI, newer than this machine's: its program is compiled in a changed copy of the root, once.
+# shellcheck disable=SC2016 # expanded by that shell
+compile='
+set -e
+lower=$1 layer=$2 check=$3
+mkdir -p "$layer/changes" "$layer/overlay" "$layer/root"
+mount -t overlay -o "lowerdir=$lower,upperdir=$layer/changes,workdir=$layer/overlay" overlay "$layer/root"
+cd "$layer/root"
+mount -t proc proc proc
+mount --bind /dev dev
+cp /etc/resolv.conf etc/
+mkdir -p srv/go/src/check
+sed "s,github.com/container-orchestrated-devices,tags.cncf.io," "$check" > srv/go/src/check/main.go
+# As debootstrap, which checks the signature and not the date: a mirror may be older than the machine says.
+chroot . apt-get -qq -o Acquire::Check-Valid-Until=false update
+DEBIAN_FRONTEND=noninteractive chroot . apt-get -qq install -y --no-install-recommends golang-go \
+  golang-tags.cncf-container-device-interface-dev
+chroot . env GO111MODULE=off CGO_ENABLED=0 GOPATH=/srv/go:/usr/share/gocode GOCACHE=/tmp/go HOME=/root go build -o /srv/cdi-check check
+'
+reference() { # SUITE: makes $cache/SUITE.cdi-check
+  base "$1"
+  local checker=$cache/$1.cdi-check layer=$work/reference
+  [ ! "$checker" -nt tests/go/cdi-check.go ] || return 0
+  echo "${0##*/}: making $checker" >&2
+  unshare --mount --propagation private bash -c "$compile" bash "$cache/$1" "$layer" "$PWD/tests/go/cdi-check.go" > "$checker.log" 2>&1 ||
+    die "compilation failed: $checker.log"
+  install -m 755 "$layer/changes/srv/cdi-check" "$checker"
+  rm -rf --one-file-system "$layer"
+}
+
 [ -z "${NVC_PACKAGES:-}" ] || profile=debug
 if [ -z "${NVC_NO_BUILD:-}" ]; then
   options=()
@@ -48,7 +78,7 @@ cleanup() {
   done
 }
 trap cleanup EXIT
-# What engines keep needs a file system that overlayfs can be mounted on.
+# Engines keep their storage in $work, which must be on a filesystem that supports overlayfs.
 mkdir "$work/programs" "$cgroup"
 programs="nvidia-container-cli nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk
   nvidia-docker nvidia-docker-plugin"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Looks at the units in a machine that scripts/test-units.sh has booted.
+# Checks the units in a machine that scripts/test-units.sh has booted.
 set -uo pipefail
 exec 3<&0 < /dev/null
 . /srv/test-engines/look.sh
@@ -109,7 +109,7 @@ check "the MIG devices are gone" lacks 'name: 1:0'
 check "verify is content" nvidia-ctk --quiet cdi verify
 sleep 1
 check "the running docker gives the whole GPU" runs 1 --device nvidia.com/gpu=1
-# In procfs alone, of which the kernel sends no event.
+# The change is in procfs only, for which the kernel sends no event.
 sed -i 's/mig=off/mig=on/; $a mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030 name=3g.40gb' /etc/nvidia-sim/profile
 for number in 147 148; do mknod -m 444 /dev/other$number c 511 $number; mv /dev/other$number /dev/nvidia-caps/nvidia-cap$number; done
 check "the timer's service repairs the rest" systemctl start nvidia-cdi-verify.service
@@ -119,7 +119,7 @@ check "verify is content" nvidia-ctk --quiet cdi verify
 title "a boot with other major numbers"
 sed 's/^509 nvidia-uvm$/507 nvidia-uvm/; s/^511 nvidia-caps$/506 nvidia-caps/' /proc/devices > /tmp/devices
 mount --bind /tmp/devices /proc/devices
-# A boot begins without nodes; specifications name them by path and stay true.
+# A boot begins without nodes; specifications name them by path and stay valid.
 cp $spec /tmp/spec
 rm /dev/nvidia-uvm /dev/nvidia-uvm-tools
 check "verify reports the missing nodes" says nvidia-uvm nvidia-ctk cdi verify

@@ -8,7 +8,7 @@ use std::{env, fs};
 use nvc_testkit::cli::Run;
 use nvc_testkit::machine::Scratch;
 
-/// The directory with the built library: `$NVC_LIB_DIR`, or that of the running test's profile.
+/// Returns the directory with the built library: `$NVC_LIB_DIR`, or that of the running test's profile.
 ///
 /// # Panics
 /// The library is not there.

@@ -258,7 +258,7 @@ pub fn lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Fails, line by line, unless both are equal.
+/// Compares line by line; fails unless both are equal.
 ///
 /// # Panics
 /// They differ.

@@ -432,7 +432,7 @@ fn the_archive_works() {
         assert_eq!(outcome.stdout, seen, "{outcome:#?}");
         return;
     }
-    let text = format!("process creation failed: nvc-query is in none of {built_for}\n");
+    let text = format!("process creation failed: nvc-query: in none of {built_for}\n");
     assert_eq!(outcome.stderr, text);
     // Mounted only in a copy of this namespace.
     let script = format!(

@@ -79,7 +79,7 @@ fn a_missing_program_is_a_clear_error() {
     let run = run.args([machine::driver().root().as_os_str()]);
     let message = run.args(["wide", "2"]).fails();
     assert!(
-        message.starts_with("process creation failed: nvc-query is in none of "),
+        message.starts_with("process creation failed: nvc-query: in none of "),
         "{message}"
     );
     assert!(

@@ -45,7 +45,7 @@ struct Forgery<'a> {
     other: Mutex<Option<Helper>>,
 }
 
-/// Forgeries, and the end of each one's error message.
+/// Forgeries, each with the end of its error message.
 const FORGERIES: &[(&str, Forge, &str)] = &[
     (
         "proc_is_missing",

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use nvc_testkit::harness::Need::Root;
 use nvc_testkit::harness::{self, test};
-use nvc_testkit::hostile::roots;
+use nvc_testkit::hostile::{self, Layout, Link, Mounted, Spot, Thing, roots};
 use nvc_tests::arena::{Arena, Ending, Mode};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -21,10 +21,59 @@ const WORDS: &[&[&str]] = &[
 ];
 
 fn main() -> ExitCode {
-    harness::main(vec![
+    let mut tests = vec![
         test("supervised", &[Root], || trees(Mode::Supervised, 1)),
         test("standalone", &[Root], || trees(Mode::Standalone, 2)),
-    ])
+    ];
+    tests.extend(nvc_testkit::tests![&[Root];
+        mount_points_that_are_ldconfigs_own_files,
+        links_that_a_mount_would_hide,
+    ]);
+    harness::main(tests)
+}
+
+/// A tree that the long form found: ldconfig replaces a mount point, in directories that only `configure` creates.
+fn mount_points_that_are_ldconfigs_own_files() {
+    let arena = Arena::new().unwrap();
+    let at = |path, thing| Spot { path, thing };
+    let own = Link::Relative("var/cache/ldconfig/aux-cache");
+    let root = hostile::Root {
+        layout: Layout::Bare,
+        mounted: Mounted::Overlay,
+        spots: vec![
+            at("etc", Thing::Socket),
+            at("proc/driver", Thing::Overlay),
+            at("var/run/nvidia-persistenced/socket", Thing::Link(own)),
+            at("usr/local", Thing::Link(Link::Descriptor(8))),
+            at("dev/nvidia-uvm", Thing::Device(true, 1, 5)),
+        ],
+    };
+    for mode in [Mode::Supervised, Mode::Standalone] {
+        // Whether ldconfig writes its file before or after the mount depends on the machine.
+        for _ in 0..harness::cases(20, 200) {
+            arena.try_root(mode, &root, WORDS[2]).unwrap();
+        }
+    }
+}
+
+/// Another one: the mount would cover the directory of the link that leads to it.
+fn links_that_a_mount_would_hide() {
+    let arena = Arena::new().unwrap();
+    let profiles = "etc/nvidia/nvidia-application-profiles-rc.d";
+    for above in ["etc/nvidia", "etc"] {
+        let link = Thing::Link(Link::Relative(above));
+        let root = hostile::Root {
+            layout: Layout::Debian,
+            mounted: Mounted::Bind,
+            spots: vec![Spot {
+                path: profiles,
+                thing: link,
+            }],
+        };
+        for mode in [Mode::Supervised, Mode::Standalone] {
+            arena.try_root(mode, &root, WORDS[2]).unwrap();
+        }
+    }
 }
 
 /// Tests half of all trees. Another seed generates other trees: `NVC_TEST_SEED=7`.

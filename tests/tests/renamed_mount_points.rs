@@ -22,7 +22,7 @@ use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
 /// Linux 4.18, of RHEL 8, and 5.10, of Debian 11: the first lacks the newer mount calls, the second one of them.
 const KERNELS: [&str; 2] = ["linux-4.18", "linux-5.10"];
 
-const REPLACED: &str = "its mount point was replaced meanwhile";
+const REPLACED: &str = "its mount point has been replaced";
 
 fn main() -> ExitCode {
     harness::main(nvc_testkit::tests![&[Root, Tracing];

@@ -138,7 +138,7 @@ fn a_library_directory_on_a_volume() {
     assert_eq!(line.status, Some(1), "{line:?}");
     let volume = "/usr/lib/x86_64-linux-gnu is a volume, which may not be changed";
     assert!(line.stderr.contains(volume), "{line:?}");
-    assert!(line.stderr.contains("hint: on a volume"), "{line:?}");
+    assert!(line.stderr.contains("hint: files on a volume"), "{line:?}");
     shared.refused(&USUAL, volume);
 }
 

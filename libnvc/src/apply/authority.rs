@@ -18,13 +18,13 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{fstatat, major, minor};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
-use crate::apply::mount::table;
 use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir};
 use crate::mount_id::{mount_id_by, open_sibling};
+use crate::mountinfo;
 use crate::read_file;
 use crate::sys::mount::{self, Described, MountAttributes};
 use crate::sys::{namespace, sandbox};
@@ -125,7 +125,7 @@ impl Callers {
         }
         let text = self.text.get().ok_or(Errno::EIO)?;
         let device = (major(device), minor(device));
-        Ok(table::shows(text, device, self.root.as_deref()))
+        Ok(mountinfo::shows(text, device, self.root.as_deref()))
     }
 }
 
@@ -158,7 +158,7 @@ impl Authority {
 
     /// Builds the authority if only the container's root is known.
     pub(super) fn of_root_alone(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Self> {
-        let failed = |errno| Error::system("looking at the container's root failed", errno);
+        let failed = |errno| Error::system("stat of the container's root failed", errno);
         let copy = |fd: BorrowedFd<'_>| {
             let copied = fd.try_clone_to_owned();
             copied.map_err(|e| failed(errno_of(&e)))
@@ -300,7 +300,7 @@ impl Authority {
             return Ok(of(&kind, &root));
         }
         let (id, text) = (self.mount_id(directory)?, self.table()?);
-        Ok(table::find(&text, id).is_some_and(|line| of(line.kind, line.root)))
+        Ok(mountinfo::find(&text, id).is_some_and(|line| of(line.kind, line.root)))
     }
 
     fn mount_id(&self, fd: BorrowedFd<'_>) -> Result<u64, Errno> {
@@ -330,7 +330,7 @@ impl Authority {
     fn mount_point(&self, directory: BorrowedFd<'_>) -> Option<PathBuf> {
         let id = self.mount_id(directory).ok()?;
         let text = self.table().ok()?;
-        let point = table::find(&text, id)?.point();
+        let point = mountinfo::find(&text, id)?.point();
         let point = PathBuf::from(std::ffi::OsString::from_vec(point));
         let below = point.strip_prefix(&self.rootfs).unwrap_or(&point);
         Some(Path::new("/").join(below))
@@ -338,8 +338,8 @@ impl Authority {
 }
 
 /// The hint if a volume prevents a file from being created.
-const HINT: &str = "on a volume nothing is made with more rights than the container's own root has there: \
-     mount the volume elsewhere, or put onto it what is missing";
+const HINT: &str = "files on a volume are created only with the rights of the container's own root: \
+     mount the volume elsewhere, or create the missing files on it";
 
 /// Drops the calling thread's supplementary groups, which could have permissions that the container's owner lacks.
 /// Returns false if the thread has groups but may not drop them.

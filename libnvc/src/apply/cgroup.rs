@@ -23,7 +23,7 @@ use message::list;
 
 /// The rules added to a device cgroup; they stay when this is dropped.
 #[derive(Debug)]
-#[must_use = "the rules cannot be taken back without it"]
+#[must_use = "the rules cannot be undone without it"]
 pub struct DeviceRules(Added);
 
 #[derive(Debug)]

@@ -44,10 +44,7 @@ pub(super) fn enter(container: &Container) -> Result<(RootDir, u32)> {
     let root = root.map_err(failed)?;
     let identity = |fd| inroot::stat(fd).map(|stat| inroot::identity(&stat));
     if identity(root.as_fd()) != identity(container.process.root().as_fd()) {
-        let text = format!(
-            "{} is not the directory that it was a moment ago",
-            rootfs.display()
-        );
+        let text = format!("{} was replaced by another directory", rootfs.display());
         return Err(Error::new(ErrorKind::NotFound, "namespace association failed").because(text));
     }
     Ok((root, umask))

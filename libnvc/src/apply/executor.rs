@@ -21,7 +21,9 @@ use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::{Leaf, Target, Tree, replaced};
-use crate::apply::prepare::{CacheUpdate, Deed, GivenUp, Order, PreparedPlan, RulesToAdd, Task};
+use crate::apply::prepare::{
+    CacheUpdate, Deed, GivenUp, NamespaceRequest, PreparedPlan, RulesToAdd, Task,
+};
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
@@ -52,21 +54,21 @@ impl<'a> Executor<'a> {
         })
     }
 
-    /// Processes orders until the work is done or the channel closes.
+    /// Processes requests until the work is done or the channel closes.
     pub(super) fn obey(
         self,
-        orders: &Receiver<Order<'_>>,
+        requests: &Receiver<NamespaceRequest<'_>>,
         driver_root: &DriverRoot,
     ) -> Result<GivenUp> {
-        for order in orders {
-            match order {
-                Order::CloneFromImage { path, kind, reply } => {
+        for request in requests {
+            match request {
+                NamespaceRequest::CloneFromImage { path, kind, reply } => {
                     let root = &self.tree.root;
                     let source = ReadySource::in_image(root, self.container.rootfs(), path, kind);
                     // The receiver is gone if another source has failed.
                     let _ = reply.send(source);
                 }
-                Order::CarryOut(work) => return self.carry_out(*work, driver_root),
+                NamespaceRequest::CarryOut(work) => return self.carry_out(*work, driver_root),
             }
         }
         Ok(GivenUp::default())

@@ -182,7 +182,7 @@ impl Effect {
                     }
                     done => done,
                 }
-                .map_err(|errno| Error::system("sharing a mount again failed", errno))
+                .map_err(|errno| Error::system("making a mount shared again failed", errno))
             }
             Self::Other(undo) | Self::Temporary(undo) => undo(),
         }

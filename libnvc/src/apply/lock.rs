@@ -14,7 +14,7 @@ use nix::sys::stat::Mode;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::container::Process;
+use crate::container::ContainerProcess;
 use crate::error::{Error, ErrorKind, Result};
 
 mod holder;
@@ -37,7 +37,7 @@ pub(super) struct ContainerLock {
 
 impl ContainerLock {
     /// Waits for the lock. If the file cannot be opened, in a container that restricts tracing, continues unlocked.
-    pub(super) fn take(process: &Process) -> Result<Self> {
+    pub(super) fn take(process: &ContainerProcess) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let (name, found) = match process.directory() {
             Some(directory) => (
@@ -88,7 +88,7 @@ impl ContainerLock {
                 }
             }
             if begin.elapsed() > LONGEST {
-                let text = "another configuration of the container has not ended";
+                let text = "another process is still configuring the container";
                 return Err(Error::new(ErrorKind::TimedOut, text).hint(format!(
                     "lslocks says which process holds {}",
                     name.display()

@@ -6,6 +6,5 @@ pub(crate) mod attach;
 pub(super) mod by_name;
 pub(super) mod legacy;
 pub(super) mod source;
-pub(super) mod table;
 pub(super) mod target;
 pub(super) mod tmpfs;

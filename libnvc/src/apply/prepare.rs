@@ -21,7 +21,7 @@ use crate::path::ContainerPath;
 use crate::plan::Need;
 
 /// Requests to the namespace thread.
-pub(super) enum Order<'a> {
+pub(super) enum NamespaceRequest<'a> {
     /// Open and clone a file of the image, which only a thread in the container's namespace can do.
     CloneFromImage {
         path: &'a ContainerPath,
@@ -134,7 +134,7 @@ impl<'a> Preparation<'a, '_> {
     pub(super) fn prepare(
         &self,
         ahead: &mut Ahead,
-        orders: Option<&Sender<Order<'a>>>,
+        requests: Option<&Sender<NamespaceRequest<'a>>>,
     ) -> Result<PreparedPlan<'a>> {
         let mut work = PreparedPlan {
             tasks: Vec::with_capacity(self.steps.len()),
@@ -160,7 +160,7 @@ impl<'a> Preparation<'a, '_> {
                     work.cache = Some(self.cache_update(directories, ahead)?);
                     continue;
                 }
-                action => self.deed(action, &mut sources, orders),
+                action => self.deed(action, &mut sources, requests),
             };
             match deed {
                 Ok(deed) => work.tasks.push(Task { intent, need, deed }),
@@ -192,7 +192,7 @@ impl<'a> Preparation<'a, '_> {
         &self,
         action: &'a Action,
         sources: &mut HostSources<'_>,
-        orders: Option<&Sender<Order<'a>>>,
+        requests: Option<&Sender<NamespaceRequest<'a>>>,
     ) -> Result<Deed<'a>> {
         let mount_failed = |at: &ContainerPath, errno| {
             let place = at.below(self.container.rootfs());
@@ -202,7 +202,7 @@ impl<'a> Preparation<'a, '_> {
             Action::Bind { source, at, kind } => Deed::Bind {
                 source: match source {
                     Source::Host(path) => sources.open(path, Expected::Kind(*kind))?,
-                    Source::Image(path) => clone_from_image(path, *kind, orders)?,
+                    Source::Image(path) => clone_from_image(path, *kind, requests)?,
                 },
                 at,
             },
@@ -250,12 +250,12 @@ impl<'a> Preparation<'a, '_> {
 fn clone_from_image<'a>(
     path: &'a ContainerPath,
     kind: BindKind,
-    orders: Option<&Sender<Order<'a>>>,
+    requests: Option<&Sender<NamespaceRequest<'a>>>,
 ) -> Result<ReadySource> {
     let gone = || Error::system("namespace association failed", Errno::ESRCH);
     let (reply, answer) = mpsc::channel();
-    let order = Order::CloneFromImage { path, kind, reply };
-    let sent = orders.and_then(|orders| orders.send(order).ok());
+    let request = NamespaceRequest::CloneFromImage { path, kind, reply };
+    let sent = requests.and_then(|requests| requests.send(request).ok());
     sent.ok_or_else(gone)?;
     answer.recv().map_err(|_| gone())?
 }

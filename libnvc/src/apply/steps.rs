@@ -194,7 +194,10 @@ impl Expansion<'_> {
                 minors: shown.minors.clone(),
             }],
             What::Env(variable) => {
-                log::debug!("{} is for whoever starts the container", variable.name);
+                log::debug!(
+                    "{} is set by the program that starts the container",
+                    variable.name
+                );
                 Vec::new()
             }
         }

@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::CgroupVersion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::RootDir;
+use crate::mountinfo::unescape;
 
 /// The device cgroup of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,7 +49,7 @@ pub(crate) fn locate(proc_cgroup: &[u8], mountinfo: &[u8]) -> Result<DeviceCgrou
     }
 }
 
-/// The path of the process's group of version 2, if it is in one below the root.
+/// Returns the path of the process's version 2 group, unless that is the root.
 fn unified_group(proc_cgroup: &[u8]) -> Option<&[u8]> {
     let mut lines = proc_cgroup.split(|b| *b == b'\n');
     let path = lines.find_map(|line| line.strip_prefix(b"0::"))?;
@@ -228,33 +229,6 @@ impl<'a> Mount<'a> {
             CgroupVersion::V2 => self.kind == b"cgroup2",
         }
     }
-}
-
-/// Decodes the kernel's escapes, `\` and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, tail)) = rest.split_first() {
-        match (first, tail) {
-            (
-                b'\\',
-                [
-                    a @ b'0'..=b'3',
-                    b @ b'0'..=b'7',
-                    c @ b'0'..=b'7',
-                    after @ ..,
-                ],
-            ) => {
-                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                out.push(first);
-                rest = tail;
-            }
-        }
-    }
-    out
 }
 
 /// Returns the path if it is absolute without `..`: a cgroup outside the reader's cgroup namespace starts with `/..`.

@@ -25,7 +25,7 @@ const PROC_ROOT_INODE: u64 = 1;
 
 /// The container's process. The descriptor refers to this process even if its pid is reused.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ContainerProcess {
     /// `/proc/<pid>` for messages.
     path: PathBuf,
     /// None for the container that the caller is in.
@@ -46,7 +46,7 @@ pub(crate) struct MountNamespace {
     pub(crate) is_containers: bool,
 }
 
-impl Process {
+impl ContainerProcess {
     /// Finds the process and opens the container's root as the process sees it.
     pub(super) fn find(target: Target) -> Result<(PathBuf, Self)> {
         match target {
@@ -190,7 +190,7 @@ impl Process {
         match nix::fcntl::readlinkat(directory, "ns/mnt") {
             Err(Errno::ENOENT | Errno::ESRCH) => {
                 let error = Error::file("stat failed", &self.path, Errno::ESRCH);
-                Err(error.hint("the container's process ended meanwhile"))
+                Err(error.hint("the container's process has ended"))
             }
             // Any other error: the process still exists.
             _ => Ok(()),

@@ -236,14 +236,10 @@ fn printable(text: &str) -> String {
 
 fn malformed(what: &str, text: &str) -> Error {
     let text: String = text.chars().take(LONGEST_TEXT).collect();
-    Error::new(
-        ErrorKind::DriverFailed,
-        format!(
-            "nvml error: malformed {what}: \"{}\"",
-            text.escape_default()
-        ),
-    )
-    .hint("the NVML library may be damaged; compare it with the driver package's")
+    Error::new(ErrorKind::DriverFailed, "nvml error")
+        .of(format_args!("malformed {what}"))
+        .with_cause(format!("\"{}\"", text.escape_default()))
+        .hint("the NVML library may be damaged; compare it with the driver package's")
 }
 
 /// Converts a failure of the query process to an error of the kind for its phase.
@@ -266,7 +262,7 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
             }
         }
         Fault::Nonsense { function, text } => Error::new(kind, printable(text)).hint(format!(
-            "{} answered nonsense; the NVML library may be damaged",
+            "{} returned invalid data; the NVML library may be damaged",
             printable(function)
         )),
     }

@@ -14,15 +14,15 @@ const NODES: &str = "/dev/dri";
 /// A GPU's nodes for displays and rendering.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Displays {
-    /// The nodes that are there.
+    /// Existing nodes.
     pub nodes: Vec<DeviceNode>,
     /// Links to those by the GPU's address.
     pub links: Vec<HostLink>,
-    /// Nodes that the kernel knows and that are not there.
+    /// Nodes that the kernel lists but that do not exist.
     pub missing: Vec<HostPath>,
 }
 
-/// The nodes of the GPU at a PCI address.
+/// Returns the nodes of the GPU at a PCI address.
 pub fn displays(busid: &str, dev_root: &DriverRoot) -> Displays {
     let address = address(busid);
     let mut found = Displays::default();
@@ -46,7 +46,7 @@ pub fn displays(busid: &str, dev_root: &DriverRoot) -> Displays {
     found
 }
 
-/// A GPU's PCI address as the kernel names it: the domain has four digits unless it needs more.
+/// Returns a GPU's PCI address in the kernel's form: the domain has four digits unless it needs more.
 fn address(busid: &str) -> String {
     let short = busid.strip_prefix("0000").filter(|rest| rest.len() == 12);
     short.unwrap_or(busid).to_ascii_lowercase()

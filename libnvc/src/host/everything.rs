@@ -3,8 +3,8 @@
 //!
 //! `configure` gives containers the files that the catalogue names. A specification serves unknown images, so it lists
 //! every library of the driver's version, with the host's links to it, and the files for graphics. That search takes
-//! longer, so it runs only on request. It uses neither NVML nor the environment: the caller provides the version and
-//! the directories.
+//! longer, so it runs only on request. It uses neither NVML nor the environment: the caller provides the directories and,
+//! if known, the version.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ mod graphics;
 mod others;
 mod search;
 
-use search::Search;
+use search::{Search, without_duplicates};
 
 /// Directories to search, below the driver root, and files to omit.
 #[derive(Clone, Debug, Default)]
@@ -37,21 +37,30 @@ pub struct FileSearch {
     pub no_sockets: bool,
 }
 
-/// Returns all files of a driver version. The caller adds devices and other versions.
+/// Returns all files of a driver version, or of the [`version`] in the names of its libraries. The caller adds devices and
+/// other versions.
 ///
 /// # Errors
-/// There is no library of that version.
-pub fn find(root: &DriverRoot, version: &str, wanted: &FileSearch) -> Result<DriverInfo> {
+/// There is no library of that version, or without one, none with a version.
+pub fn find(root: &DriverRoot, version: Option<&str>, wanted: &FileSearch) -> Result<DriverInfo> {
+    let mut search = Search::new(root, &wanted.libraries);
+    let version = match version {
+        Some(version) => version.to_owned(),
+        None => version_in(&mut search).ok_or_else(|| {
+            let text = "the driver's version is unknown: no libcuda.so and no libnvidia-ml.so";
+            Error::new(ErrorKind::NotFound, text)
+        })?,
+    };
     let mut all = Everything {
-        search: Search::new(root, &wanted.libraries),
-        version,
+        search,
+        version: &version,
         directories: Vec::new(),
     };
     all.find_directories()?;
     let (graphics, graphics_links) = all.graphics(wanted);
     let mut files = all.libraries(wanted.explicit);
     files.extend(others::programs(&mut all.search, &wanted.programs));
-    files.extend(others::firmware(&mut all.search, version));
+    files.extend(others::firmware(&mut all.search, &version));
     if !wanted.no_sockets {
         files.extend(others::sockets(&mut all.search));
     }
@@ -62,7 +71,7 @@ pub fn find(root: &DriverRoot, version: &str, wanted: &FileSearch) -> Result<Dri
         directories: all.directories,
         ..DriverInfo::default()
     };
-    info.versions.driver = version.to_owned();
+    info.versions.driver = version;
     Ok(info)
 }
 
@@ -109,7 +118,16 @@ pub fn of_store(root: &DriverRoot, wsl: &WslDriver) -> DriverInfo {
 
 /// Returns the version in the file name of the CUDA library, or else of the management library.
 pub fn version(root: &DriverRoot, directories: &[HostPath]) -> Option<String> {
-    let mut search = Search::new(root, directories);
+    version_in(&mut Search::new(root, directories))
+}
+
+/// Returns true if the driver has a management library, NVML.
+pub fn has_management_library(root: &DriverRoot) -> bool {
+    let mut search = Search::new(root, &[]);
+    !search.locate(|name| name == "libnvidia-ml.so.1").is_empty()
+}
+
+fn version_in(search: &mut Search<'_>) -> Option<String> {
     ["libcuda.so.", "libnvidia-ml.so."]
         .iter()
         .find_map(|prefix| {
@@ -177,16 +195,19 @@ impl Everything<'_> {
                     .take(1),
             );
         }
-        let (mut seen, mut linked) = (HashSet::new(), HashSet::new());
-        paths.retain(|path| seen.insert(path.clone()));
-        let libraries = paths
-            .into_iter()
-            .map(|path| self.library(path, &mut linked));
-        libraries.collect()
+        let mut linked = HashSet::new();
+        let libraries = without_duplicates(paths).into_iter();
+        libraries
+            .map(|path| self.library(path, &mut linked))
+            .collect()
     }
 
     /// Returns a library with the links beside it, except those of other libraries.
-    fn library(&self, path: HostPath, linked: &mut HashSet<(HostPath, FileLink)>) -> DriverFile {
+    fn library(
+        &mut self,
+        path: HostPath,
+        linked: &mut HashSet<(HostPath, FileLink)>,
+    ) -> DriverFile {
         let mut file = match catalogue::library_of(path.file_name()) {
             Some(pattern) if ends_with(&path.file_name().to_string_lossy(), self.version) => {
                 pattern.file(path)
@@ -203,13 +224,13 @@ impl Everything<'_> {
     }
 
     /// Returns the links for the SONAME and for the unversioned name, if the host has them.
-    fn soname_links(&self, path: &HostPath) -> Vec<FileLink> {
+    fn soname_links(&mut self, path: &HostPath) -> Vec<FileLink> {
         let Some(soname) = soname(self.search.root, path) else {
             return Vec::new();
         };
         let directory = path.parent();
         let name = path.file_name().to_string_lossy();
-        let is_link = |name: &str| self.search.link_text(&directory.join(name)).is_some();
+        let mut is_link = |name: &str| self.search.has_link(&directory, name);
         let mut links = Vec::new();
         if soname != *name && is_link(&soname) {
             links.push(link(&soname, &name));

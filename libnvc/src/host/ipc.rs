@@ -80,7 +80,10 @@ fn usable(
         Ok((real, _)) => skip(&real, "it is not a socket"),
         // Another user's daemon is of no use, so treat it as absent.
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => info!("missing ipc {path}"),
-        Err(Errno::ELOOP) => skip(path, "a link that other users can make leads to it"),
+        Err(Errno::ELOOP) => skip(
+            path,
+            "a link that other users could have created leads to it",
+        ),
         Err(errno) => skip(path, &errno_text(errno)),
     }
     None

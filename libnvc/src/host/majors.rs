@@ -1,7 +1,7 @@
 //! Looks up the major numbers of character devices in /proc/devices.
 //!
-//! The kernel writes a line `major name` for each driver, in a section with a headline for each kind of device. Names of
-//! block devices are a different set, so the section matters.
+//! The kernel writes a line `major name` for each driver, in a section with a headline for each kind of device. Names
+//! of block devices are a different set, so the section matters.
 
 /// The kernel's file.
 pub const PATH: &str = "/proc/devices";

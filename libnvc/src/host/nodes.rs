@@ -100,8 +100,8 @@ pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
     [control].into_iter().chain(others).collect()
 }
 
-/// The same as specifications list them: at their paths themselves, with permissions, in upstream's order. Those that are
-/// not there go to `missing`.
+/// Returns the same devices for a specification: without following links, with permissions, in upstream's order. Adds
+/// the paths of missing nodes to `missing`.
 pub fn of_specification(root: &DriverRoot, missing: &mut Vec<HostPath>) -> Vec<SharedDevice> {
     let mut found = Vec::new();
     for role in [
@@ -119,13 +119,13 @@ pub fn of_specification(root: &DriverRoot, missing: &mut Vec<HostPath>) -> Vec<S
     found
 }
 
-/// The character device at a path itself: a link is none, since engines do not follow it.
+/// Returns the character device at a path; None for a link, because engines do not follow it.
 pub fn at(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
     let stat = inroot::stat(root.resolve_nofollow(path).ok()?.as_fd()).ok()?;
     node_of(path, &stat).ok()
 }
 
-/// The device of a WSL2 host, which is the caller's whatever the driver root is.
+/// Returns the device of a WSL2 host. It belongs to the caller's root, even if the driver root is another.
 ///
 /// # Errors
 /// `stat failed: /dev/dxg: <cause>`.

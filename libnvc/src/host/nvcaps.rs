@@ -139,11 +139,11 @@ impl MigMinors {
         Ok(Self(pairs.collect()))
     }
 
-    /// The nodes that give access to a MIG device: its GPU instance's, then its compute instance's. Those that are not
-    /// below the root go to `missing`.
+    /// Returns the nodes that give access to a MIG device: its GPU instance's, then its compute instance's. Adds the
+    /// paths of missing nodes to `missing`.
     ///
     /// # Errors
-    /// The table does not have the device.
+    /// The table does not list the device.
     pub fn access(
         &self,
         gpu: u32,
@@ -172,21 +172,12 @@ impl MigMinors {
     }
 }
 
-/// The device of a capability's file; for callers that need only one.
+/// Returns the device of a capability's file, for callers that need only one.
 ///
 /// # Errors
 /// As [`Capabilities::device`].
 pub fn device_from_proc_path(root: &DriverRoot, file: &HostPath) -> Result<DeviceNode> {
     Capabilities::discover().device(root, file)
-}
-
-/// Returns the devices of all capabilities that a GPU can have, for callers that need only one GPU's.
-///
-/// # Errors
-/// As [`Capabilities::of_gpus`].
-pub fn gpu_caps(minor: u32) -> Result<Vec<DeviceNode>> {
-    let nodes = Capabilities::discover().of_gpus(&[minor])?;
-    Ok(nodes.into_iter().flatten().collect())
 }
 
 /// Parses names and minor numbers from the text of mig-minors, e.g. `gpu0/gi0/ci0/access` and 4.

@@ -33,6 +33,9 @@ pub(crate) use protocol::{
     Fault, GpuFault, GpuReport, Message, MigReport, PciReport, Question, Versions,
 };
 
+/// The operation of errors about starting a query process.
+const CREATION: &str = "process creation failed";
+
 /// File name of NVML; the loader finds it by the rules of the driver root.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 

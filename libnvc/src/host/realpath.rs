@@ -2,7 +2,7 @@
 //!
 //! Libraries and programs are reported with all links resolved. Most lie in one directory and are files, or links to a
 //! neighbour: one readlinkat(2) on the directory's descriptor, resolved once inside the driver root, is enough. Other
-//! cases take the general path.
+//! cases take the general path. Results are cached by path.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,11 +17,12 @@ use crate::host::DriverRoot;
 use crate::inroot;
 use crate::path::HostPath;
 
-/// Resolver with a cache of directories.
+/// Resolver with a cache.
 #[derive(Debug)]
 pub(super) struct RealPaths<'r> {
     root: &'r DriverRoot,
     directories: HashMap<HostPath, Result<(OwnedFd, HostPath), Errno>>,
+    files: HashMap<HostPath, Result<(HostPath, SFlag), Errno>>,
 }
 
 impl<'r> RealPaths<'r> {
@@ -29,28 +30,38 @@ impl<'r> RealPaths<'r> {
         Self {
             root,
             directories: HashMap::new(),
+            files: HashMap::new(),
         }
     }
 
-    /// Returns a real path inside the root, and the current type of the file.
+    /// Returns a real path inside the root, and the type of the file.
     pub(super) fn resolve_with_kind(
         &mut self,
         path: &HostPath,
     ) -> Result<(HostPath, SFlag), Errno> {
+        if let Some(found) = self.files.get(path) {
+            return found.clone();
+        }
+        let found = self.look_up(path);
+        self.files.insert(path.clone(), found.clone());
+        found
+    }
+
+    fn look_up(&mut self, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
         let name = path.file_name();
         if !is_plain(name) {
-            return self.resolve_uncached(path);
+            return self.look_up_alone(path);
         }
         let (fd, real) = self.directory(path.parent())?;
         let name = match readlinkat(fd, name) {
             Err(Errno::EINVAL) => name.to_owned(),
             Err(errno) => return Err(errno),
             Ok(target) if is_plain(&target) => target,
-            Ok(_) => return self.resolve_uncached(path),
+            Ok(_) => return self.look_up_alone(path),
         };
         match fstatat(fd, &*name, AtFlags::AT_SYMLINK_NOFOLLOW).map(|stat| inroot::kind(&stat)) {
             // A link to a link, or to another directory, is rare.
-            Ok(SFlag::S_IFLNK) => self.resolve_uncached(path),
+            Ok(SFlag::S_IFLNK) => self.look_up_alone(path),
             Ok(kind) => Ok((real.join(name), kind)),
             Err(errno) => Err(errno),
         }
@@ -70,7 +81,8 @@ impl<'r> RealPaths<'r> {
         }
     }
 
-    fn resolve_uncached(&self, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
+    /// Looks a path up from the root.
+    fn look_up_alone(&self, path: &HostPath) -> Result<(HostPath, SFlag), Errno> {
         let (fd, real) = self.root.real_path(path)?;
         Ok((real, inroot::kind(&inroot::stat(fd.as_fd())?)))
     }

@@ -207,7 +207,8 @@ impl DriverSession {
     pub fn ready(&mut self) -> Result<()> {
         let result = self.query.ready();
         if result.is_err() && self.found.is_none() {
-            // For its warning if module and libraries differ: the most likely reason, which NVML words badly.
+            // The most likely reason is that module and libraries differ. This search warns of it; NVML's message is
+            // unclear.
             let _ = self.look_for_libraries(DriverOptions::empty());
         }
         result
@@ -248,6 +249,14 @@ impl DriverSession {
     /// Those of [`Query::versions`].
     pub fn driver_version(&mut self) -> Result<String> {
         Ok(self.query.versions()?.driver)
+    }
+
+    /// Waits for the CUDA version that the driver supports, without requiring any of its files.
+    ///
+    /// # Errors
+    /// Those of [`Query::versions`].
+    pub fn cuda_version(&mut self) -> Result<String> {
+        Ok(self.query.versions()?.cuda)
     }
 
     /// Waits for the driver's versions and finds its files.
@@ -291,7 +300,7 @@ impl DriverSession {
         self.wsl.first()
     }
 
-    /// The driver root.
+    /// Returns the driver root.
     pub fn root(&self) -> &DriverRoot {
         &self.root
     }

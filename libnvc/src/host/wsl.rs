@@ -68,7 +68,7 @@ fn driver(adapter: &Adapter) -> Option<WslDriver> {
         .map(|&name| name.to_owned())
         .collect();
     if components.is_empty() {
-        debug!("skipping {}: nothing of NVIDIA's", store.display());
+        debug!("skipping {}: no files of NVIDIA's", store.display());
         return None;
     }
     Some(WslDriver {

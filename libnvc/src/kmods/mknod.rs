@@ -100,7 +100,7 @@ impl<'r> Nodes<'r> {
         permissions: Permissions,
     ) -> Result<(), Errno> {
         if !permissions.allowed {
-            debug!("/dev/{name} is not ours to make");
+            debug!("the driver's parameters forbid creating /dev/{name}");
             return Ok(());
         }
         let path = HostPath::new("/dev").join(name);
@@ -139,7 +139,7 @@ fn ensure_node(
         Err(Errno::ENOENT) => {}
         Err(errno) => return Err(errno),
     }
-    info!("making device node {path}");
+    info!("creating device node {path}");
     let device = makedev(number.major.into(), number.minor.into());
     match stat::mknodat(directory, name, SFlag::S_IFCHR, Mode::empty(), device) {
         Ok(()) => own(directory, path, number, permissions),

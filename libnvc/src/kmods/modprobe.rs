@@ -32,7 +32,7 @@ pub(super) enum NotLoaded {
     NoProgram(PathBuf),
     #[error("{}: {}", .0.display(), .1)]
     Run(PathBuf, io::Error),
-    #[error("{}: it did nothing", .0.display())]
+    #[error("{}: it had no effect", .0.display())]
     NoEffect(PathBuf),
     #[error("{}: {}", .0.display(), .1)]
     Failed(PathBuf, ExitStatus),

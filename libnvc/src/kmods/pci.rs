@@ -5,7 +5,7 @@ use std::path::Path;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// Returns their number; None if sysfs is unavailable.
+/// Returns the number of NVIDIA GPUs; None if sysfs is unavailable.
 pub(super) fn count_gpus() -> Option<u32> {
     count(Path::new(DEVICES))
 }

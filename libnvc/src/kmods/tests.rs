@@ -72,7 +72,7 @@ fn tree() -> tempfile::TempDir {
 
 fn run(dir: &Path, channels: &[u32]) -> Vec<String> {
     let root = DriverRoot::open(dir).unwrap();
-    let mut loader = Loader {
+    let mut loader = ModuleLoader {
         root: &root,
         nodes: Nodes::new(&root),
         gpus_on_pci: 1,

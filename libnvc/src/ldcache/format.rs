@@ -109,7 +109,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A cache of the new layout with these flags, names and paths.
+    /// Builds a cache of the new layout with these flags, names and paths.
     pub(crate) fn build(entries: &[(i32, &str, &str)]) -> Vec<u8> {
         let mut strings = Vec::new();
         let mut table = Vec::new();

@@ -46,7 +46,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) enum Loader {
     /// By glibc's cache.
-    Glibc(Cache),
+    Glibc(SoundCache),
     /// By musl's list of directories; there is no cache.
     Musl,
     /// By default directories alone: the image has no /etc, like images built from scratch.
@@ -55,7 +55,7 @@ pub(crate) enum Loader {
 
 /// A cache that is up to date.
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct SoundCache {
     pub(crate) bytes: Vec<u8>,
     /// Version of the file it was read from.
     pub(crate) file: Version,
@@ -135,7 +135,7 @@ pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Load
     for directory in &mut listed {
         directory.is_configured = found.contains(&directory.identity);
     }
-    Ok(Loader::Glibc(Cache {
+    Ok(Loader::Glibc(SoundCache {
         bytes,
         file,
         directories: listed,

@@ -23,8 +23,8 @@ fn is_temporary(name: &[u8]) -> bool {
     name.ends_with(MARK) || stem.is_some_and(|stem| stem.ends_with(MARK))
 }
 
-/// Returns the cache flags of a library, or None if it is for another machine. `needs_libc` tells if it needs one of
-/// [`C_LIBRARY`]; it is only called for machines where that matters.
+/// Returns the cache flags of a library, or None if it is for another machine. `needs_libc` returns whether it needs
+/// one of [`C_LIBRARY`]; it is only called for machines where that matters.
 pub(crate) fn flags<E>(
     identity: Identity,
     needs_libc: impl FnOnce() -> Result<bool, E>,
@@ -50,8 +50,8 @@ pub(crate) fn flags<E>(
     })
 }
 
-/// Returns true if a link of this name to a library with this SONAME is no library of its own: its name is the SONAME, or
-/// it is the development link. ldconfig treats any other link like a copy of the library.
+/// Returns true if a link of this name to a library with this SONAME is no library of its own: its name is the SONAME,
+/// or it is the development link. ldconfig treats any other link like a copy of the library.
 pub(crate) fn is_proper_link(name: &[u8], soname: &[u8]) -> bool {
     name == soname || name.ends_with(b".so") && soname.starts_with(name)
 }

@@ -1,7 +1,7 @@
 //! Reads a loader cache completely, so that it can be written again with changes.
 //!
-//! Stricter than [`Cache::parse`](super::format::Cache::parse): anything that cannot be preserved or is invalid is a reason
-//! not to touch the cache, not something to leave out.
+//! Stricter than [`Cache::parse`](super::format::Cache::parse): anything that cannot be preserved or is invalid is a
+//! reason not to touch the cache, not something to leave out.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ pub(crate) struct Directory<'a> {
 }
 
 impl Directory<'_> {
-    /// True if it was passed to ldconfig itself.
+    /// Returns true if it was itself passed to ldconfig.
     pub(crate) fn is_base(&self) -> bool {
         self.path == self.base
     }
@@ -52,13 +52,12 @@ impl<'a> Listing<'a> {
         if !BYTE_ORDERS.contains(&byte_order) {
             return Err("it is for another byte order");
         }
-        let (generator, subdirectories) =
-            extensions(cache).ok_or("its extensions make no sense")?;
+        let (generator, subdirectories) = extensions(cache).ok_or("its extensions are invalid")?;
         if combined && !subdirectories.is_empty() {
             // glibc's writer and reader disagree on the string offsets here.
-            return Err("its old layout cannot have what it has for some processors");
+            return Err("its old layout cannot represent its entries for certain CPUs");
         }
-        let nonsense = "its entries make no sense";
+        let nonsense = "its entries are invalid";
         let lines = cache.whole_entries().map(|entry| {
             let entry = entry?;
             let slash = entry.value.iter().rposition(|&byte| byte == b'/')?;

@@ -1,7 +1,7 @@
 //! Updates the entries of a loader cache as ldconfig would after searching some directories again.
 //!
-//! Among libraries of one name, those directories come first, in their order, under the names that ldconfig's command line
-//! uses. All others keep their order, since ld.so.conf has not changed.
+//! Among libraries of one name, those directories come first, in their order, under the names that ldconfig's command
+//! line uses. All others keep their order, since ld.so.conf has not changed.
 
 use std::collections::{HashMap, HashSet};
 

@@ -5,7 +5,7 @@
 
 /// A musl loader and the file that names its directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loader {
+pub(crate) struct MuslLoader {
     pub(crate) path: &'static str,
     /// Name of the file in /etc.
     pub(crate) list: &'static str,
@@ -13,26 +13,26 @@ pub(crate) struct Loader {
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
-    use super::Loader;
+    use super::MuslLoader;
 
-    pub(crate) const NATIVE: Loader = Loader {
+    pub(crate) const NATIVE: MuslLoader = MuslLoader {
         path: "/lib/ld-musl-x86_64.so.1",
         list: "ld-musl-x86_64.path",
     };
-    pub(crate) const COMPAT32: Loader = Loader {
+    pub(crate) const COMPAT32: MuslLoader = MuslLoader {
         path: "/lib/ld-musl-i386.so.1",
         list: "ld-musl-i386.path",
     };
 }
 #[cfg(target_arch = "aarch64")]
 mod arch {
-    use super::Loader;
+    use super::MuslLoader;
 
-    pub(crate) const NATIVE: Loader = Loader {
+    pub(crate) const NATIVE: MuslLoader = MuslLoader {
         path: "/lib/ld-musl-aarch64.so.1",
         list: "ld-musl-aarch64.path",
     };
-    pub(crate) const COMPAT32: Loader = Loader {
+    pub(crate) const COMPAT32: MuslLoader = MuslLoader {
         path: "/lib/ld-musl-armhf.so.1",
         list: "ld-musl-armhf.path",
     };
@@ -43,7 +43,8 @@ pub(crate) use arch::{COMPAT32, NATIVE};
 /// The directories that musl searches without a list.
 const DEFAULT: &[u8] = b"/lib\n/usr/local/lib\n/usr/lib\n";
 
-/// Returns the list with these directories added, or None if it has them already. `list` is None if the file is missing.
+/// Returns the list with these directories added, or None if it has them already. `list` is None if the file is
+/// missing.
 ///
 /// `first` go before all others, `last` after them.
 pub(crate) fn extended(list: Option<&[u8]>, first: &[&[u8]], last: &[&[u8]]) -> Option<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Sorts the loader cache's entries as glibc's binary search expects them.
 //!
-//! Names descend, and digits in them compare as numbers. Entries of one name and kind are sorted from the most specific to
-//! the least. The rest follows the order in which ldconfig visits directories, which the entries do not record.
+//! Names descend, and digits in them compare as numbers. Entries of one name and kind are sorted from the most specific
+//! to the least. The rest follows the order in which ldconfig visits directories, which the entries do not record.
 
 use std::cmp::Ordering;
 use std::ffi::c_char;

@@ -122,8 +122,8 @@ fn nonsense_is_refused() {
         with(28, 3 - u8::from(cfg!(target_endian = "big"))),
         "it is for another byte order"
     );
-    assert_eq!(with(33, 0xff), "its extensions make no sense");
-    assert_eq!(with(55, 0xff), "its entries make no sense"); // the key's offset
+    assert_eq!(with(33, 0xff), "its extensions are invalid");
+    assert_eq!(with(55, 0xff), "its entries are invalid"); // the key's offset
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn unknown_subdirectories_are_invalid() {
     let bytes = form(false, &["v3"]).write(&[unknown]).unwrap();
     assert_eq!(
         Listing::parse(&bytes).unwrap_err(),
-        "its entries make no sense"
+        "its entries are invalid"
     );
     let relative = form(false, &[]).write(&[line("a", "lib", "/a")]).unwrap();
     assert_eq!(
         Listing::parse(&relative).unwrap_err(),
-        "its entries make no sense"
+        "its entries are invalid"
     );
     let combined = form(true, &["v3"]).write(&[]).unwrap();
     assert!(Listing::parse(&combined).is_err());

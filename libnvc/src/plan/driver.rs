@@ -79,7 +79,7 @@ pub(super) fn library_directories(driver: &DriverInfo, request: &Request) -> Opt
 
 /// Returns the directories of the planned libraries, sorted, without duplicates.
 fn host_directories(driver: &DriverInfo, request: &Request) -> Vec<Place> {
-    // A driver store has other files too, and the loader finds no library of another name.
+    // A driver store also contains other files; the loader only finds libraries with such names.
     let is_library = |path: &ContainerPath| {
         let name = path.file_name().to_string_lossy();
         name.starts_with("lib") && (name.ends_with(".so") || name.contains(".so."))

@@ -141,16 +141,16 @@ fn add(entries: &mut Vec<Value>, entry: Value) {
 /// Returns a list in the configuration; creates it if it is missing or null.
 fn list<'v>(value: &'v mut Value, path: &[&str]) -> Result<&'v mut Vec<Value>> {
     let wrong = |kind: &str| {
-        let cause = format!("{} is no {kind}", path.join("."));
+        let cause = format!("{} is not {kind}", path.join("."));
         Error::fault(ErrorKind::Malformed, "config.json", cause)
     };
-    let (last, objects) = path.split_last().ok_or_else(|| wrong("list"))?;
+    let (last, objects) = path.split_last().ok_or_else(|| wrong("a list"))?;
     let mut at = value;
     for name in objects {
-        at = member(at, name, || Value::Object(Map::new())).ok_or_else(|| wrong("object"))?;
+        at = member(at, name, || Value::Object(Map::new())).ok_or_else(|| wrong("an object"))?;
     }
-    let found = member(at, last, || Value::Array(Vec::new())).ok_or_else(|| wrong("object"))?;
-    found.as_array_mut().ok_or_else(|| wrong("list"))
+    let found = member(at, last, || Value::Array(Vec::new())).ok_or_else(|| wrong("an object"))?;
+    found.as_array_mut().ok_or_else(|| wrong("a list"))
 }
 
 fn member<'v>(

@@ -342,8 +342,8 @@ pub(crate) fn update_link(
 /// `A` must have no padding, and the addresses in `attr` must be valid for what `command` reads and writes there.
 unsafe fn bpf<A>(command: libc::c_long, attr: &mut A) -> Result<RawFd, Errno> {
     let size = size_of::<A>();
-    // SAFETY: the call reads `size` bytes at `attr`, all initialised as the caller promises that there is no padding, and
-    // writes results into them (every field is a plain number); addresses within are the caller's promise.
+    // SAFETY: the call reads `size` bytes at `attr`, all initialised as the caller promises that there is no padding,
+    // and writes results into them (every field is a plain number); addresses within are the caller's promise.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size) };
     Errno::result(result).and_then(|value| RawFd::try_from(value).map_err(|_| Errno::EOVERFLOW))
 }

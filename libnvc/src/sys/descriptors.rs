@@ -21,8 +21,8 @@ pub(crate) fn reserve(any: BorrowedFd<'_>, count: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns a duplicate if a file has the descriptor of a standard stream, which a new file gets if the caller has closed
-/// its own: setting up a child's streams would overwrite it.
+/// Returns a duplicate if a file has the descriptor of a standard stream, which a new file gets if the caller has
+/// closed its own: setting up a child's streams would overwrite it.
 pub(crate) fn above_streams(fd: OwnedFd) -> Result<OwnedFd, Errno> {
     if fd.as_raw_fd() > 2 {
         return Ok(fd);

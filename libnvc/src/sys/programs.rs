@@ -1,8 +1,8 @@
 //! Prevents a process and its children from executing programs; builds the instructions of system-call filters.
 //!
 //! Of seccompiler, only the instruction type, the actions and the installation are used. Its compiler lets x86_64's x32
-//! calls pass, does not support powerpc64le, and compares the call with one number after another, which takes the kernel
-//! a third of a millisecond when it installs ldconfig's filter.
+//! calls pass, does not support powerpc64le, and compares the call with one number after another, which takes the
+//! kernel a third of a millisecond when it installs ldconfig's filter.
 
 use nix::errno::Errno;
 use seccompiler::{SeccompAction, apply_filter, sock_filter};

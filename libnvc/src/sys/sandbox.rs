@@ -34,8 +34,8 @@ pub(crate) struct Sandbox<'a> {
     pub(crate) output: BorrowedFd<'a>,
     /// Write end of the pipe for a [`SandboxFailure`] before the exec.
     pub(crate) report: BorrowedFd<'a>,
-    /// Read end of that pipe: open only in the caller, so that the child notices when the caller has died.
-    pub(crate) report_reader: BorrowedFd<'a>,
+    /// The calling thread's `/proc/PID/task/TID/stat`, by which the child notices that the caller has died.
+    pub(crate) caller: BorrowedFd<'a>,
     /// Filter of the system calls it may make.
     pub(crate) filter: BpfProgramRef<'a>,
     /// Leave the old root by pivot_root(2) instead of only covering it.
@@ -54,7 +54,7 @@ pub(crate) struct Sandbox<'a> {
 
 /// A child process.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct SandboxedProcess {
     /// Its pid; valid until it has been waited for.
     pub(crate) pid: Pid,
     /// A pidfd, readable once the child has ended; None before Linux 5.2.
@@ -62,7 +62,7 @@ pub(crate) struct Process {
 }
 
 /// Starts the program in its sandbox; the child reports failures on `sandbox.report`.
-pub(crate) fn spawn(sandbox: &Sandbox<'_>) -> Result<Process, Errno> {
+pub(crate) fn spawn(sandbox: &Sandbox<'_>) -> Result<SandboxedProcess, Errno> {
     let mut arguments: Vec<*const libc::c_char> =
         sandbox.arguments.iter().map(|text| text.as_ptr()).collect();
     arguments.push(ptr::null());
@@ -75,7 +75,7 @@ pub(crate) fn spawn(sandbox: &Sandbox<'_>) -> Result<Process, Errno> {
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     let pid = fork(sandbox, &arguments, flags, &mut pidfd);
     mask.thread_set_mask()?;
-    Ok(Process {
+    Ok(SandboxedProcess {
         pid: Pid::from_raw(pid?),
         // Kernels that do not know CLONE_PIDFD ignore it.
         fd: owned(pidfd),
@@ -200,13 +200,6 @@ fn close_on_execution() -> Result<(), Errno> {
         )
     };
     Errno::result(done).map(drop)
-}
-
-/// Closes the child's copy of a descriptor.
-fn close_copy(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    // SAFETY: close takes no pointers. The owner is in the parent, with its own descriptor table; the child executes or
-    // ends without dropping anything.
-    Errno::result(unsafe { libc::close(fd.as_raw_fd()) }).map(drop)
 }
 
 /// Sets the supplementary groups of the calling thread alone.

@@ -3,9 +3,9 @@
 //! Works like posix_spawn(3): the new process borrows the caller's memory, and the calling thread is suspended until
 //! the program runs. In between only dup2(2) and execve(2) are called.
 //!
-//! nix and rustix have no such function. The C library's, which the standard library's `Command` calls, first resets the
-//! disposition of every signal, some 130 system calls. Here all signals stay blocked into the program instead, so that no
-//! handler of the caller can run on the borrowed memory.
+//! nix and rustix have no such function. The C library's, which the standard library's `Command` calls, first resets
+//! the disposition of every signal, some 130 system calls. Here all signals stay blocked into the program instead, so
+//! that no handler of the caller can run on the borrowed memory.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -68,8 +68,8 @@ pub(crate) fn spawn(
 
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     // SAFETY: `execute` does only what is allowed in a process that borrows another process's memory. Its stack is not
-    // used by anything else, aligned, and large enough for two library calls. The stack, the execution and everything it
-    // points to outlive the call, which returns when the process has executed the program or ended (CLONE_VFORK).
+    // used by anything else, aligned, and large enough for two library calls. The stack, the execution and everything
+    // it points to outlive the call, which returns when the process has executed the program or ended (CLONE_VFORK).
     // Signals are blocked, so nothing else runs in the process.
     let pid = unsafe {
         libc::clone(

@@ -160,18 +160,27 @@ fn deny(run: Run, no_pivot: bool) {
     let tried = tried(&root);
     result.unwrap_or_else(|error| panic!("{error:?}: {tried:#?}"));
 
-    // All its statements about its environment are true, and it ran to the end.
     let (statements, tried): (BTreeMap<_, _>, BTreeMap<_, _>) = tried
         .into_iter()
         .partition(|(what, _)| what.starts_with("is "));
+    all_are_true(statements);
+    let (numbers, tried): (BTreeMap<_, _>, BTreeMap<_, _>) = tried
+        .into_iter()
+        .partition(|(what, _)| what.starts_with("number "));
+    only_listed_calls_succeed(numbers);
+    only_writing_directories_succeeds(run, &tried);
+}
+
+/// Checks the program's statements about its environment, and that it ran to the end.
+fn all_are_true(statements: BTreeMap<String, i32>) {
     assert!(statements.contains_key("is at the end"));
     for (what, errno) in statements {
         assert_eq!(errno, 0, "it is not {}", &what[3..]);
     }
+}
 
-    let (numbers, tried): (BTreeMap<_, _>, BTreeMap<_, _>) = tried
-        .into_iter()
-        .partition(|(what, _)| what.starts_with("number "));
+/// Checks the system calls by number.
+fn only_listed_calls_succeed(numbers: BTreeMap<String, i32>) {
     assert!(numbers.len() > 1000, "{}", numbers.len());
     #[cfg(target_arch = "x86_64")]
     for (what, errno) in numbers {
@@ -182,8 +191,10 @@ fn deny(run: Run, no_pivot: bool) {
             "system call {number} is let through: error {errno}"
         );
     }
+}
 
-    // Of all other attempts only this one succeeds: ldconfig must write directories that their owner cannot.
+/// Checks all other attempts: ldconfig must write directories that their owner cannot, and nothing else succeeds.
+fn only_writing_directories_succeeds(run: Run, tried: &BTreeMap<String, i32>) {
     let allowed: Vec<_> = tried.iter().filter(|(_, errno)| **errno == 0).collect();
     let names: Vec<_> = allowed.into_iter().map(|(what, _)| what.as_str()).collect();
     assert_eq!(
@@ -252,7 +263,7 @@ pub(crate) fn a_replaced_program_is_not_run() {
     let prepared = for_mode("/exit");
     fs::remove_file(&path).unwrap();
     ends_with_7(run(prepared));
-    // New content in the same file, which no package manager does: runs the copy, or fails.
+    // The same file gets new content, which no package manager does: the copy runs, or the start fails.
     fs::copy(probe(), &path).unwrap();
     let prepared = for_mode("/exit");
     fs::write(&path, vec![0xcc; 1 << 20]).unwrap();
@@ -295,7 +306,6 @@ pub(crate) fn view_from_outside() {
 }
 
 fn look_at(run: Run) {
-    let owner = run.owner;
     let root = Root::new();
     let host = File::open("/etc/hostname")
         .or_else(|_| File::open("/etc/passwd"))
@@ -308,8 +318,36 @@ fn look_at(run: Run) {
     std::thread::scope(|scope| {
         let sandboxed = scope.spawn(|| run.prepared(&root, &prepared));
         let pid = spinning("self", mark);
-        let of = |what: &str| format!("/proc/{pid}/{what}");
-        let status = fs::read_to_string(of("status")).unwrap();
+        let seen = Seen(format!("/proc/{pid}"));
+        seen.has_few_privileges(run.owner);
+        seen.has_no_foreign_descriptor(&leaked);
+        seen.has_own_namespaces();
+        seen.has_limits();
+        seen.has_only_the_roots_mounts();
+        seen.cannot_change_its_program();
+
+        end(pid);
+        let error = sandboxed.join().unwrap().unwrap_err();
+        let text = format!("process {} terminated with signal 9", probe().display());
+        assert_eq!(error.message(), text);
+        assert!(!std::path::Path::new(&seen.file("")).exists());
+    });
+}
+
+/// The directory of a sandboxed process in /proc.
+struct Seen(String);
+
+impl Seen {
+    fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.file(name)).unwrap()
+    }
+
+    fn has_few_privileges(&self, owner: u32) {
+        let status = self.text("status");
         let field = |name: &str| {
             let line = status.lines().find(|line| line.starts_with(name));
             line.unwrap_or_else(|| panic!("{name}"))
@@ -321,10 +359,9 @@ fn look_at(run: Run) {
         };
         // CAP_DAC_OVERRIDE to write with, and CAP_WAKE_ALARM against tracers.
         let kept = format!("{:016x}", 1u64 << 1 | 1 << 35);
-        assert_eq!(field("CapEff"), kept);
-        assert_eq!(field("CapPrm"), kept);
-        assert_eq!(field("CapBnd"), kept);
-        assert_eq!(field("CapInh"), kept);
+        for set in ["CapEff", "CapPrm", "CapBnd", "CapInh"] {
+            assert_eq!(field(set), kept, "{set}");
+        }
         let none = format!("{:016x}", 0);
         let ambient = if owner != 0 { kept } else { none };
         assert_eq!(field("CapAmb"), ambient);
@@ -336,8 +373,10 @@ fn look_at(run: Run) {
         if owner != 0 {
             assert_eq!(field("Groups"), owner.to_string());
         }
+    }
 
-        let mut descriptors: Vec<String> = fs::read_dir(of("fd"))
+    fn has_no_foreign_descriptor(&self, leaked: &File) {
+        let mut descriptors: Vec<String> = fs::read_dir(self.file("fd"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -350,22 +389,26 @@ fn look_at(run: Run) {
         );
         for descriptor in descriptors {
             // Not a file of the host, because a process with a descriptor of it could change its mode.
-            let target = fs::read_link(of(&format!("fd/{descriptor}"))).unwrap();
+            let target = fs::read_link(self.file(&format!("fd/{descriptor}"))).unwrap();
             assert!(
                 target.to_str().unwrap().starts_with("pipe:"),
                 "{descriptor}: {}",
                 target.display()
             );
         }
-        assert_eq!(fs::read(of("environ")).unwrap(), b"");
+        assert_eq!(fs::read(self.file("environ")).unwrap(), b"");
+    }
+
+    fn has_own_namespaces(&self) {
         for kind in ["mnt", "pid", "ipc", "uts"] {
-            let theirs = fs::read_link(of(&format!("ns/{kind}"))).unwrap();
-            assert_ne!(
-                theirs,
-                fs::read_link(format!("/proc/self/ns/{kind}")).unwrap()
-            );
+            let theirs = fs::read_link(self.file(&format!("ns/{kind}"))).unwrap();
+            let ours = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
+            assert_ne!(theirs, ours);
         }
-        let limits = fs::read_to_string(of("limits")).unwrap();
+    }
+
+    fn has_limits(&self) {
+        let limits = self.text("limits");
         for (name, limit) in [
             ("Max cpu time", "10"),
             ("Max address space", "2147483648"),
@@ -377,9 +420,11 @@ fn look_at(run: Run) {
             let values = line.strip_prefix(name).unwrap().split_whitespace();
             assert_eq!(values.take(2).collect::<Vec<_>>(), [limit, limit], "{line}");
         }
+    }
 
-        // The root with its mounts, and the three masks: no mount of the host.
-        let mounts = fs::read_to_string(of("mountinfo")).unwrap();
+    /// Checks for the root with its mounts, the three masks, and no mount of the host.
+    fn has_only_the_roots_mounts(&self) {
+        let mounts = self.text("mountinfo");
         let fields = mounts
             .lines()
             .map(|line| line.split(' ').collect::<Vec<_>>());
@@ -404,7 +449,7 @@ fn look_at(run: Run) {
             );
             // /dev contains the program's own name, which TOMOYO looks up.
             let names = usize::from(mask == "/dev");
-            let masked = of(&format!("root{mask}"));
+            let masked = self.file(&format!("root{mask}"));
             assert_eq!(fs::read_dir(&masked).unwrap().count(), names);
             if mask == "/dev" {
                 let names = fs::read_dir(format!("{masked}/fd")).unwrap();
@@ -414,11 +459,13 @@ fn look_at(run: Run) {
                 assert_eq!(files.count(), 1);
             }
         }
+    }
 
-        // CVE-2024-0135: the program's file, as the container finds it, is not the host's, and cannot be written.
-        let name = fs::read_link(of("exe")).unwrap();
+    /// CVE-2024-0135: the program's file, as the container finds it, is not the host's, and cannot be written.
+    fn cannot_change_its_program(&self) {
+        let name = fs::read_link(self.file("exe")).unwrap();
         let name = name.to_str().unwrap();
-        let program = OpenOptions::new().write(true).open(of("exe"));
+        let program = OpenOptions::new().write(true).open(self.file("exe"));
         if name.starts_with("/memfd:") {
             use std::os::unix::fs::FileExt;
             let error = program.unwrap().write_at(b"x", 0).unwrap_err();
@@ -427,13 +474,7 @@ fn look_at(run: Run) {
             assert_eq!(name, "/probe"); // of an overlay that is attached nowhere
             assert_eq!(program.unwrap_err().raw_os_error(), Some(libc::EROFS));
         }
-
-        end(pid);
-        let error = sandboxed.join().unwrap().unwrap_err();
-        let text = format!("process {} terminated with signal 9", probe().display());
-        assert_eq!(error.message(), text);
-        assert!(!std::path::Path::new(&of("")).exists());
-    });
+    }
 }
 
 /// Runs this test program again in the role `what` (see `other_lives` in the main file).

@@ -78,6 +78,32 @@ pub(crate) fn notes_come_back() {
     comes_back(&root);
 }
 
+/// Directories that `configure` created while ldconfig ran, and could not remove because of ldconfig's file.
+pub(crate) fn directories_of_notes_go() {
+    for missing in ["/var", "/var/cache"] {
+        for kept in [None, Some("/var/cache/kept")] {
+            let root = Root::new();
+            fs::remove_dir_all(root.join(missing)).unwrap_or_default();
+            fs::create_dir_all(root.join(missing).parent().unwrap()).unwrap();
+            let before = Tree::of(&root.path).unwrap();
+            let change = || {
+                fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
+                for name in ["aux-cache", "aux-cache~"] {
+                    fs::write(root.join("/var/cache/ldconfig").join(name), "new").unwrap();
+                }
+                if let Some(kept) = kept {
+                    fs::write(root.join(kept), "").unwrap();
+                }
+            };
+            Run::default().restoring(&root, change).unwrap();
+            let after = Tree::of(&root.path).unwrap();
+            assert!(!root.join("/var/cache/ldconfig").exists());
+            assert_eq!(kept.is_none(), after.changes_since(&before).is_empty());
+            assert!(kept.is_none_or(|kept| root.join(kept).exists()));
+        }
+    }
+}
+
 /// A file with the name of ldconfig's new file makes ldconfig fail, so it was not ldconfig's.
 pub(crate) fn obstacles_stay() {
     for obstacle in ["directory", "link"] {

@@ -154,7 +154,7 @@ pub(crate) fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T 
         }
         assert!(
             start.elapsed() < Duration::from_secs(10),
-            "waited in vain for {what}"
+            "timed out waiting for {what}"
         );
         std::thread::sleep(Duration::from_millis(5));
     }

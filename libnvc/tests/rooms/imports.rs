@@ -38,7 +38,7 @@ impl Modules {
             .collect()
     }
 
-    /// Returns the names that modules export from others, as (module, name), with the other's path.
+    /// Returns the re-exported names of modules, as (module, name), with the path of the original.
     fn exported(&self) -> BTreeMap<(String, String), Vec<String>> {
         let mut exported = BTreeMap::new();
         for (name, code) in &self.0 {

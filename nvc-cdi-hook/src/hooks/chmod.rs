@@ -42,7 +42,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
         match rustix::fs::chmod(own_name(found.as_fd()), Mode::from_raw_mode(mode)) {
             Ok(()) => {}
             Err(Errno::PERM | Errno::ACCESS) => {
-                report.step(&format!("{} is not ours", path.display()));
+                report.step(&format!("{} belongs to another user", path.display()));
             }
             Err(errno) => return Err(failed(errno)),
         }

@@ -22,7 +22,7 @@ const LARGEST: u64 = 1 << 20;
 
 pub(super) fn run(_given: &Given, root: &Root, report: &mut Report) -> Result<()> {
     let Some(text) = wanted()? else {
-        report.step("the driver does not have programs make device nodes");
+        report.step("the driver does not let programs create device nodes");
         return Ok(());
     };
     let path = Path::new(PARAMS);

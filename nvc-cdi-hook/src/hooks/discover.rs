@@ -44,7 +44,7 @@ pub(super) fn find(given: &Given) -> Result<DriverFiles> {
         ..FileSearch::default()
     };
     let root = DriverRoot::open(top).map_err(failed)?;
-    let driver = everything::find(&root, &version, &search).map_err(failed)?;
+    let driver = everything::find(&root, Some(&version), &search).map_err(failed)?;
     let mut found = DriverFiles {
         version,
         ..DriverFiles::default()

@@ -162,13 +162,12 @@ impl Shown {
             paths: Vec::new(),
             is_all: true,
         };
-        for entry in fs::read_dir(GPUS).into_iter().flatten().flatten() {
-            let text = fs::read_to_string(entry.path().join("information")).unwrap_or_default();
-            let is_shown =
-                number(&text, "Device Minor").is_some_and(|minor| self.has(&self.gpus, minor));
-            match entry.file_name().into_string() {
-                Ok(name) if is_shown => wanted.paths.push(name),
-                _ => wanted.is_all = false,
+        for (name, _) in entries(Path::new(GPUS)) {
+            let text = fs::read_to_string(format!("{GPUS}/{name}/information"));
+            let minor = number(&text.unwrap_or_default(), "Device Minor");
+            match minor.is_some_and(|minor| self.has(&self.gpus, minor)) {
+                true => wanted.paths.push(name),
+                false => wanted.is_all = false,
             }
         }
         wanted
@@ -189,16 +188,14 @@ impl Shown {
             wanted.is_all = false;
             return;
         }
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
-            };
+        for (name, kind) in entries(directory) {
             let path = format!("{below}{name}");
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                self.collect(&entry.path(), &format!("{path}/"), depth + 1, wanted);
+            let entry = directory.join(name);
+            if kind == FileType::Directory {
+                self.collect(&entry, &format!("{path}/"), depth + 1, wanted);
                 continue;
             }
-            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            let text = fs::read_to_string(entry).unwrap_or_default();
             let minor = number(&text, "DeviceFileMinor");
             match minor.is_some_and(|minor| self.has(&self.capabilities, minor)) {
                 true => wanted.paths.push(path),
@@ -206,6 +203,20 @@ impl Shown {
             }
         }
     }
+}
+
+/// Returns the names and types in one of the driver's directories in the host's procfs; none if it does not exist. The
+/// standard library's iterator would panic if close(2) failed.
+fn entries(directory: &Path) -> Vec<(String, FileType)> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = open(directory, flags, Mode::empty()).and_then(Dir::new);
+    let entries = opened.into_iter().flatten().flatten().map(|entry| {
+        let name = entry.file_name().to_string_lossy();
+        (name.into_owned(), entry.file_type())
+    });
+    entries
+        .filter(|(name, _)| name != "." && name != "..")
+        .collect()
 }
 
 /// Returns the number after a name in one of the driver's texts.

@@ -19,9 +19,10 @@ use rustix::fs::Dir;
 use crate::arguments::Given;
 use crate::report::Report;
 use crate::root::{MOST_NAMES, Root, read};
+use crate::volume::MOUNTS;
 use crate::{Failure, Result};
 
-/// Limits of what enable-cuda-compat may have left: it makes one file with one line. The image can hold any number.
+/// Limits for the files of enable-cuda-compat: it writes one file with one line, but the image can contain any number.
 const LARGEST_CONF: u64 = 1 << 14;
 const MOST_CONFS: usize = 16;
 const MOST_COMPAT: usize = 64;
@@ -99,6 +100,8 @@ impl Image {
         }
         let placed = placed(root, &folders);
         let options = ApplyOptions {
+            // Only links are made later, and no path is relative: umask and directory do not matter.
+            stay: true,
             placed: &placed,
             ..ApplyOptions::default()
         };
@@ -166,7 +169,7 @@ fn compat_directories(root: &Root) -> Vec<String> {
 
 /// Returns the files that the engine has mounted in the folders.
 fn placed(root: &Root, folders: &[&ContainerPath]) -> Vec<ContainerPath> {
-    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let text = libnvc::read_kernel_file(MOUNTS).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let points = text
         .lines()
@@ -217,6 +220,37 @@ fn unescaped(text: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::Words;
+
+    /// Returns the directories that the arguments of update-ldcache name, or the error.
+    fn requested(words: &[&str]) -> Result<Vec<String>, String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let hook = super::super::find("update-ldcache");
+        let known = hook.map_or(&[][..], |hook| hook.options);
+        let given = Words::new(&words).and_then(|mut words| words.options(known));
+        let folders = given.and_then(|given| folders(&given));
+        let text = |folder: &ContainerPath| folder.to_string();
+        folders
+            .map(|folders| folders.iter().map(text).collect())
+            .map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn folders_are_absolute() {
+        let expected = |folders: &[&str]| Ok(folders.iter().map(ToString::to_string).collect());
+        assert_eq!(
+            requested(&["--folder=/a,/b", "--folder", "/a", "--folder="]),
+            expected(&["/a", "/b"])
+        );
+        assert_eq!(requested(&["--folder", "/-x"]), expected(&["/-x"]));
+        // ldconfig would take the first for an option; its configuration has one folder on a line.
+        for folder in ["-x", "--help", "-C/etc/passwd", "x", "/a\n/b", "../x"] {
+            let refused = Err(format!("invalid --folder {folder:?}"));
+            assert_eq!(requested(&[&format!("--folder={folder}")]), refused);
+            assert_eq!(requested(&["--folder", folder]), refused);
+            assert_eq!(requested(&["--folder=/a", "--folder", folder]), refused);
+        }
+    }
 
     #[test]
     fn paths_of_mountinfo_are_read() {

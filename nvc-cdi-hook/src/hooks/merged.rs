@@ -30,7 +30,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     flag("filter-driver-proc"),
     flag("update-application-profile"),
     switch("discover", "Find the driver's files now, and mount them"),
-    text("driver-root", "DIR", "Where they are found"),
+    text("driver-root", "DIR", "The driver root"),
     list(
         "library-search-path",
         "DIR",
@@ -44,13 +44,13 @@ pub(super) const OPTIONS: &[Opt] = &[
     switch("no-ipc", "Find no sockets of daemons"),
     switch(
         "explicit-driver-libraries",
-        "Find libraries too that images usually contain themselves",
+        "Also find libraries that images usually contain",
     ),
     list("without", "HOOK", "Leave out this hook's part of the files"),
 ];
 
 const fn flag(name: &'static str) -> Opt {
-    switch(name, "As the hook of this name")
+    switch(name, "Like the hook of this name")
 }
 
 const fn switch(name: &'static str, help: &'static str) -> Opt {
@@ -71,8 +71,8 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     }
     let image = Image::open(given, root)?;
     let intents = intents(given, root, report)?;
-    // The plan's view of procfs always includes the changed parameters. The filter alone comes first: its mounts can be
-    // undone, and everything after it undoes itself.
+    // The plan's view of procfs always includes the changed parameters. A filter without the parameters is not part of
+    // the plan, so it comes first: its mounts are detached if the plan fails.
     let covers = match filters(given) && !changes_parameters(given) {
         true => driver_proc::hide(root, report)?,
         false => driver_proc::Covers::default(),
@@ -83,8 +83,8 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// Makes links in the places of existing files, as create-symlinks does: an image can have a library of another driver
-/// there. A plan only makes what is missing, so that it can be undone; from here on nothing can fail.
+/// Replaces existing files by links, as create-symlinks does: an image can have a library of another driver there. A
+/// plan only creates missing links, so that it can be undone. This step comes last, because no later step can fail.
 fn replace_files(intents: &[Intent], root: &Root, report: &mut Report) {
     for intent in intents {
         let What::Link(Link {

@@ -33,7 +33,7 @@ pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// Makes a link in the place of an existing file or other link. Does nothing if there is none, or a directory.
+/// Replaces an existing file or another link by a link. Does nothing if nothing exists there, or a directory.
 pub(super) fn replace(root: &Root, target: &str, path: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());

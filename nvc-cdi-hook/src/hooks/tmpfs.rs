@@ -11,7 +11,7 @@ use rustix::mount::{
 };
 
 use crate::root::own_name;
-use crate::volume::mount_id;
+use crate::volume::{MOUNTS, mount_id};
 
 /// Makes a detached tmpfs.
 pub(super) fn new(inodes: usize) -> Result<OwnedFd, Errno> {
@@ -39,7 +39,7 @@ pub(super) fn attach(mount: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<()
 /// made a slave of its peers.
 pub(super) fn confine(target: BorrowedFd<'_>) -> Result<(), Errno> {
     let id = mount_id(target)?;
-    let table = std::fs::read("/proc/self/mountinfo").map_err(|_| Errno::IO)?;
+    let table = libnvc::read_kernel_file(MOUNTS).map_err(|_| Errno::IO)?;
     if !is_shared(&String::from_utf8_lossy(&table), id) {
         return Ok(());
     }

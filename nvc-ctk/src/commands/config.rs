@@ -10,7 +10,7 @@ use nvc_toolkit::engine::change::{read, write};
 use crate::line::CommandLine;
 use crate::logging::print;
 
-/// `nvidia-ctk config`.
+/// Runs `nvidia-ctk config`.
 pub(super) fn run(line: &CommandLine) -> Result<()> {
     let given = line.given("config-file").map(Path::new);
     let file = lookup::place(given, |name| std::env::var_os(name)).file;
@@ -28,7 +28,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     write(&target, &changed)
 }
 
-/// `nvidia-ctk config default`.
+/// Runs `nvidia-ctk config default`.
 pub(super) fn default(line: &CommandLine) -> Result<()> {
     let text = edit::change(&edit::default_text(host()), &[], ":")
         .map_err(|refusal| Error::new(ErrorKind::Malformed, refusal.to_string()))?;

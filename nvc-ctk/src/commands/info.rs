@@ -1,4 +1,4 @@
-//! Prints the toolkit's paths and whether they exist.
+//! Prints this machine's driver, CDI specifications and engines.
 
 use std::path::Path;
 

@@ -231,7 +231,7 @@ impl Gpus {
 }
 
 impl Failure {
-    /// Monitoring already uses nvidia-docker's words.
+    /// Converts an error of libnvc's monitoring, which already uses nvidia-docker's words.
     fn from_monitor(error: &libnvc::Error) -> Self {
         Self {
             text: error.message(),

@@ -72,9 +72,7 @@ fn tcp(listen: &str) -> Result<TcpListener> {
     let failed = |address: &dyn std::fmt::Display, error: io::Error| {
         let failure = Failure::new(format!("listen tcp {address}: {error}"));
         match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                failure.hint("does another nvidia-docker-plugin run already?")
-            }
+            io::ErrorKind::AddrInUse => failure.hint("is another nvidia-docker-plugin running?"),
             _ => failure,
         }
     };

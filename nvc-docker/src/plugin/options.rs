@@ -19,7 +19,7 @@ pub(super) struct Options {
 
 /// The action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum Invocation {
     Serve(Options),
     /// Print a text and exit successfully.
     Print(String),
@@ -42,13 +42,13 @@ const USAGE: &str = "\
 ";
 
 /// Parses the words after the program's name.
-pub(super) fn read(program: &str, words: &[String]) -> Wish {
+pub(super) fn read(program: &str, words: &[String]) -> Invocation {
     let usage = format!("Usage of {program}:\n{USAGE}");
     match parse(words) {
-        Ok(Parsed::Options(options)) => Wish::Serve(options),
-        Ok(Parsed::Version) => Wish::Print(format!("NVIDIA Docker plugin: {VERSION}\n")),
-        Ok(Parsed::Help) => Wish::Print(usage),
-        Err(mistake) => Wish::Complain(format!("{mistake}\n{usage}")),
+        Ok(Parsed::Options(options)) => Invocation::Serve(options),
+        Ok(Parsed::Version) => Invocation::Print(format!("NVIDIA Docker plugin: {VERSION}\n")),
+        Ok(Parsed::Help) => Invocation::Print(usage),
+        Err(mistake) => Invocation::Complain(format!("{mistake}\n{usage}")),
     }
 }
 
@@ -136,15 +136,15 @@ fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
 mod tests {
     use super::*;
 
-    fn wish(text: &str) -> Wish {
+    fn invocation(text: &str) -> Invocation {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         read("p", &words)
     }
 
     fn listen(text: &str) -> String {
-        match wish(text) {
-            Wish::Serve(options) => options.listen,
-            Wish::Print(text) | Wish::Complain(text) => text,
+        match invocation(text) {
+            Invocation::Serve(options) => options.listen,
+            Invocation::Print(text) | Invocation::Complain(text) => text,
         }
     }
 
@@ -174,15 +174,17 @@ mod tests {
             ("---l", "bad flag syntax: ---l\n"),
             ("-=l", "bad flag syntax: -=l\n"),
         ] {
-            let Wish::Complain(complaint) = wish(text) else {
+            let Invocation::Complain(complaint) = invocation(text) else {
                 panic!("{text}")
             };
             assert!(complaint.starts_with(expected), "{complaint}");
             assert!(complaint.contains("\nUsage of p:\n"));
         }
         assert!(
-            matches!(wish("-v"), Wish::Print(text) if text.starts_with("NVIDIA Docker plugin: "))
+            matches!(invocation("-v"), Invocation::Print(text) if text.starts_with("NVIDIA Docker plugin: "))
         );
-        assert!(matches!(wish("-h"), Wish::Print(text) if text.starts_with("Usage of p:\n")));
+        assert!(
+            matches!(invocation("-h"), Invocation::Print(text) if text.starts_with("Usage of p:\n"))
+        );
     }
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::gpus::Gpus;
 use super::listeners::{Listeners, notify};
-use super::options::{Options, Wish, read};
+use super::options::{Invocation, Options, read};
 use super::rest::Rest;
 use super::server::{Service, serve};
 use super::volume::{Keeper, Volumes, give_up_capabilities};
@@ -34,15 +34,15 @@ pub fn run() -> u8 {
         None => ("nvidia-docker-plugin", &[][..]),
     };
     match read(program, words) {
-        Wish::Serve(options) => match work(&options) {
+        Invocation::Serve(options) => match work(&options) {
             Ok(()) => 0,
             Err(failure) => {
                 complain(&failure);
                 1
             }
         },
-        Wish::Print(text) => u8::from(std::io::stdout().write_all(text.as_bytes()).is_err()),
-        Wish::Complain(text) => {
+        Invocation::Print(text) => u8::from(std::io::stdout().write_all(text.as_bytes()).is_err()),
+        Invocation::Complain(text) => {
             // A failure to write cannot be reported.
             let _ = std::io::stderr().write_all(text.as_bytes());
             2

@@ -122,9 +122,9 @@ pub(super) fn choose(
     }
     let reason = match wants_volume && engine.api >= GPUS_SINCE {
         true => format!(
-            "the image asks for the volume {VOLUME}, and the engine has neither CDI devices nor a runtime {RUNTIME}"
+            "the image requests the volume {VOLUME}, and the engine has neither CDI devices nor a runtime {RUNTIME}"
         ),
-        false => format!("the engine's interface is {major}.{minor}, which has no other way"),
+        false => format!("the engine's interface is {major}.{minor}, which offers no other way"),
     };
     choice(Backend::Volume, reason)
 }
@@ -227,7 +227,7 @@ mod tests {
             (&["all"], "runtime"),
         ] {
             assert_eq!(backend(&["nvidia"], wanted), expected, "{wanted:?}");
-            // Its words for a device that is not there are clearer than those of --gpus without a hook.
+            // Its error for a missing device is clearer than that of --gpus without a hook.
             assert_eq!(backend(&[], wanted), "cdi");
         }
     }

@@ -42,9 +42,9 @@ pub(super) struct Configuration {
     pub(super) env: Option<Vec<String>>,
 }
 
-/// A call of docker that runs.
+/// A call of docker that runs. Dropping it ends it, because this process becomes docker, which would not reap it.
 #[derive(Debug)]
-pub(super) struct DockerCall(Child);
+pub(super) struct DockerCall(Option<Child>);
 
 #[derive(Deserialize)]
 struct Versions {
@@ -124,7 +124,7 @@ impl Docker {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map(DockerCall)
+            .map(DockerCall::of)
             .map_err(|error| not_run(&self.program, &error))
     }
 
@@ -142,7 +142,7 @@ impl Docker {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| not_run(&self.program, &error))?;
-        DockerCall(child).answer().map(drop)
+        DockerCall::of(child).answer().map(drop)
     }
 
     /// Executes docker; returns only on failure.
@@ -156,16 +156,21 @@ impl Docker {
 }
 
 impl DockerCall {
+    fn of(child: Child) -> Self {
+        Self(Some(child))
+    }
+
     /// Waits for the answer.
     ///
     /// # Errors
     /// Docker's own message.
-    pub(super) fn answer(self) -> Result<Vec<u8>> {
+    pub(super) fn answer(mut self) -> Result<Vec<u8>> {
+        let child = self.0.take().expect("only this function takes it");
         let Output {
             status,
             stdout,
             stderr,
-        } = self.0.wait_with_output().map_err(|error| {
+        } = child.wait_with_output().map_err(|error| {
             Failure::new("failed to run docker command").hint(error.to_string())
         })?;
         if status.success() {
@@ -181,6 +186,16 @@ impl DockerCall {
     }
 }
 
+impl Drop for DockerCall {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // Fails if it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 fn not_run(program: &OsString, error: &std::io::Error) -> Failure {
     Failure::new("failed to run docker command")
         .hint(format!("{}: {error}", program.to_string_lossy()))
@@ -189,7 +204,7 @@ fn not_run(program: &OsString, error: &std::io::Error) -> Failure {
 /// Parses an engine from `docker version` and `docker info` as JSON; without the latter it is an old one.
 pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
     let versions: Versions = serde_json::from_slice(version).map_err(|error| {
-        Failure::new("docker's version is not understood").hint(error.to_string())
+        Failure::new("docker's version cannot be parsed").hint(error.to_string())
     })?;
     let api = |one: Option<OneVersion>| one.and_then(|one| api_version(&one.api?));
     let (client, server) = (api(versions.client), api(versions.server));
@@ -216,7 +231,7 @@ pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
 /// Parses the configuration of the only image in an answer of `docker inspect`.
 pub(super) fn configuration(inspected: &[u8]) -> Result<Configuration> {
     let images: Vec<Inspected> = serde_json::from_slice(inspected).map_err(|error| {
-        Failure::new("docker's answer about the image is not understood").hint(error.to_string())
+        Failure::new("docker's answer about the image cannot be parsed").hint(error.to_string())
     })?;
     let first = images.into_iter().next();
     Ok(first

@@ -33,7 +33,7 @@ pub(super) fn place(nv_host: Option<&str>, docker_host: Option<&str>) -> Result<
         (Some(text), _) => parse(&text, false).ok_or_else(|| invalid("NV_HOST", &text)),
         (None, Some(text)) => parse(&text, true).ok_or_else(|| {
             invalid("DOCKER_HOST", &text).hint(format!(
-                "DOCKER_HOST is \"{text}\"; where docker takes it and this program does not, set NV_HOST to \
+                "DOCKER_HOST is \"{text}\"; if docker accepts it, set NV_HOST to \
                  http://HOST:PORT or ssh://USER@HOST:SSH_PORT:PORT of the plugin"
             ))
         }),

@@ -39,7 +39,7 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
         Ok(httparse::Status::Complete(start)) => start,
         _ => {
             return Err(Failure::new("the answer is not HTTP")
-                .hint("is it nvidia-docker-plugin that listens there?"));
+                .hint("does nvidia-docker-plugin listen there?"));
         }
     };
     let rest = answer.get(start..).unwrap_or_default();

@@ -23,12 +23,30 @@ pub(super) struct Local {
     devices: DeviceInfo,
 }
 
-impl Local {
-    /// Queries NVML as an unprivileged user.
+/// A query of the driver that runs. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct LocalQuery(Query);
+
+impl LocalQuery {
+    /// Waits for the answer.
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`.
-    pub(super) fn ask() -> Result<Self> {
+    pub(super) fn finish(self) -> Result<Local> {
+        let reply = self.0.finish()?;
+        Ok(Local {
+            versions: reply.versions,
+            devices: reply.devices,
+        })
+    }
+}
+
+impl Local {
+    /// Starts to query NVML as an unprivileged user.
+    ///
+    /// # Errors
+    /// `process creation failed: …`.
+    pub(super) fn start() -> Result<LocalQuery> {
         let who = match nix::unistd::geteuid().is_root() {
             true => Identity::overflow()?,
             false => Identity::caller(),
@@ -40,11 +58,8 @@ impl Local {
             wsl_library: None,
             deadline: DEADLINE,
         };
-        let reply = Query::start(&QueryProgram::ThisProcess, &request)?.finish()?;
-        Ok(Self {
-            versions: reply.versions,
-            devices: reply.devices,
-        })
+        let query = Query::start(&QueryProgram::ThisProcess, &request)?;
+        Ok(LocalQuery(query))
     }
 
     /// Returns the GPUs that can be selected.

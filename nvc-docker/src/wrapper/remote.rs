@@ -97,7 +97,7 @@ impl Remote<'_> {
         serde_json::from_slice(&body).map_err(|error| {
             failed(
                 Failure::new(format!("the answer is not the plugin's: {error}"))
-                    .hint("is it nvidia-docker-plugin that listens there?"),
+                    .hint("does nvidia-docker-plugin listen there?"),
             )
         })
     }
@@ -127,7 +127,7 @@ fn vetted(line: CommandLine) -> Result<Classic> {
             "the plugin at the remote host asks for {}, which is refused",
             shortened(what)
         ))
-        .hint("only NVIDIA's device nodes and the driver's volume are taken from it")
+        .hint("only NVIDIA's device nodes and the driver's volume are accepted")
     };
     if line.volume_driver != VOLUME_DRIVER {
         return Err(refused(&format!("--volume-driver={}", line.volume_driver)));

@@ -99,7 +99,7 @@ fn make_rootfs(directory: &str, layout: &str) -> Result<(), String> {
     made.map(drop).map_err(|error| error.to_string())
 }
 
-/// A mistyped directory must not be filled with a root.
+/// Checks that a directory is empty or missing: a mistyped one must not be filled with a root.
 fn empty(directory: &str) -> Result<&Path, String> {
     if directory.starts_with('-') {
         return Err(USAGE.to_owned());

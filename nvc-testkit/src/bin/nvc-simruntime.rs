@@ -1,8 +1,8 @@
 //! `nvc-simruntime`: wraps a real OCI runtime, as if the simulated driver's modules were loaded.
 //!
 //! With real modules every procfs has /proc/driver/nvidia; here a prestart hook that runs first mounts it. Called as
-//! `sim-NAME` it adds that hook to the bundle's config.json and executes NAME; called as NAME it executes the NAME that was
-//! moved to /usr/lib/nvc-sim. `NVC_SIM_PROC` in the hook's arguments is the directory to mount.
+//! `sim-NAME` it adds that hook to the bundle's config.json and executes NAME; called as NAME it executes the NAME that
+//! was moved to /usr/lib/nvc-sim. `NVC_SIM_PROC` in the hook's arguments is the directory to mount.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;

@@ -278,7 +278,7 @@ impl Builder<'_> {
 struct At {
     parent: OwnedFd,
     name: OsString,
-    /// Makes the new name of an object unique that is in the way.
+    /// Gives an existing object in the way a unique new name.
     number: usize,
 }
 
@@ -287,14 +287,14 @@ impl At {
         by_descriptor(&self.parent).join(&self.name)
     }
 
-    /// Opens the object that is there.
+    /// Opens the existing object.
     fn old(&self) -> io::Result<OwnedFd> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let name = self.name.as_os_str();
         Ok(openat(&self.parent, name, flags, Mode::empty())?)
     }
 
-    /// Renames the object that is there.
+    /// Renames the existing object.
     fn aside(&self) -> io::Result<()> {
         let here = self.here();
         let other = here.with_file_name(format!(".old-{}", self.number));
@@ -304,7 +304,7 @@ impl At {
         }
     }
 
-    /// Renames the object that is there; returns the path for a new one.
+    /// Renames the existing object; returns the path for a new one.
     fn aside_for(&self) -> io::Result<PathBuf> {
         self.aside()?;
         Ok(self.here())

@@ -110,7 +110,7 @@ pub fn replace(path: &Path, text: &[u8], mode: u32) -> Result<()> {
     let name = path.file_name().ok_or_else(|| {
         Error::new(
             ErrorKind::InvalidArgument,
-            format!("{} is no file name", path.display()),
+            format!("{} is not a file name", path.display()),
         )
     })?;
     let mut temporary = std::ffi::OsString::from(".");

@@ -205,7 +205,7 @@ pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
         .map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        let text = format!("{} is no regular file", path.display());
+        let text = format!("{} is not a regular file", path.display());
         return Err(Error::new(ErrorKind::Malformed, text));
     }
     let mut bytes = Vec::new();

@@ -54,7 +54,7 @@ fn rejects_the_same_as_the_reference_library() {
         ("{\"path\": \"/dev/null\"}", "", "no edits"),
         ("{\"path\": \"/dev/null\"}", "null", "null"),
         ("/dev/null", "", "without path"),
-        ("\"kind\"", "\"cdiVersion\"", "twice"),
+        ("\"kind\"", "\"cdiVersion\"", "duplicate key"),
         ("[\"A=b\"]", "{}", "not a list"),
     ] {
         let message = replaced(from, to);

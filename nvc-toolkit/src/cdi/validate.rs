@@ -40,7 +40,7 @@ pub fn spec(spec: &Spec) -> Result<(), String> {
         }
         edits(&device.container_edits).map_err(of_device)?;
         if !seen.insert(device.name.as_str()) {
-            return Err(of_device("it is there twice".into()));
+            return Err(of_device("it is defined twice".into()));
         }
     }
     Ok(())
@@ -171,7 +171,7 @@ fn annotation_key(key: &str) -> Result<(), String> {
                 .all(|label| alphanumeric_ends(label) && all(label, "-"))
         };
         if prefix.is_empty() || prefix.len() > 253 || !labels(prefix) {
-            return Err("the part before the slash is no domain name".into());
+            return Err("the part before the slash is not a domain name".into());
         }
     }
     if name.is_empty() || name.len() > 63 {

@@ -18,22 +18,22 @@ const MOST_REPEATED: usize = 200_000;
 
 /// Parses the first document; an empty text is null.
 pub(super) fn parse(text: &str) -> Result<Node, String> {
-    let mut reader = Reader {
+    let mut composer = Composer {
         events: Parser::new_from_str(text),
         anchors: HashMap::new(),
         nodes: 0,
         repeated: 0,
     };
     loop {
-        match reader.next()? {
+        match composer.next()? {
             Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
             Event::StreamEnd | Event::DocumentEnd => return Ok(Node::Null),
-            event => return reader.node(event, 0),
+            event => return composer.node(event, 0),
         }
     }
 }
 
-struct Reader<'a> {
+struct Composer<'a> {
     events: Parser<'a, StrInput<'a>>,
     /// Complete values by anchor, with the number of values in each.
     anchors: HashMap<usize, (Node, usize)>,
@@ -41,7 +41,7 @@ struct Reader<'a> {
     repeated: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Composer<'a> {
     fn next(&mut self) -> Result<Event<'a>, String> {
         match self.events.next_event() {
             Some(Ok((event, _))) => Ok(event),
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
                 .into_text()
                 .map_err(|key| format!("a key is {}", key.kind()))?;
             if !seen.insert(key.clone()) {
-                return Err(format!("key {key:?} is there twice"));
+                return Err(format!("duplicate key {key:?}"));
             }
             members.push((key, value));
         }
@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
             };
             for source in sources {
                 let Node::Map(source) = source else {
-                    return Err("<< merges something that is no mapping".into());
+                    return Err("<< merges something that is not a mapping".into());
                 };
                 for (key, value) in source {
                     if seen.insert(key.clone()) {

@@ -231,7 +231,7 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(),
         });
         table = item
             .as_table_like_mut()
-            .ok_or_else(|| format!("{word} is no table"))?;
+            .ok_or_else(|| format!("{word} is not a table"))?;
     }
     if value == Some("nil") && key.name.starts_with("features.") {
         table.remove(last);

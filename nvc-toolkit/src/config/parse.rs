@@ -18,25 +18,25 @@ pub fn parse(text: &str) -> Result<Loaded, Error> {
         Error::Syntax(format!("{place}{message}"))
     })?;
 
-    let mut reader = Reader {
+    let mut parser = ConfigParser {
         text,
         loaded: Loaded {
             config: Config::default(),
             warnings: Vec::new(),
         },
     };
-    reader.table("", document.as_table())?;
-    let loaded = reader.loaded;
+    parser.table("", document.as_table())?;
+    let loaded = parser.loaded;
     super::ldconfig::check(&loaded.config)?;
     Ok(loaded)
 }
 
-struct Reader<'a> {
+struct ConfigParser<'a> {
     text: &'a str,
     loaded: Loaded,
 }
 
-impl Reader<'_> {
+impl ConfigParser<'_> {
     /// Parses a table and its subtables.
     fn table(&mut self, prefix: &str, table: &dyn TableLike) -> Result<(), Error> {
         for (name, item) in table.iter() {

@@ -19,7 +19,7 @@ impl Kind {
         match self {
             Self::Bool => "true or false",
             Self::Text => "a text",
-            Self::List => "a list of texts",
+            Self::List => "a list of strings",
         }
     }
 }

@@ -62,7 +62,7 @@ fn wrong_types_are_refused_with_their_place() {
     );
     assert_eq!(
         failure("[nvidia-container-cli]\nenvironment = [\"A=1\", 2]"),
-        "failed to unmarshal config: line 2, column 15: nvidia-container-cli.environment: expected a list of texts, \
+        "failed to unmarshal config: line 2, column 15: nvidia-container-cli.environment: expected a list of strings, \
          found a list of something else"
     );
     assert!(failure("features = 1").contains("features: expected a table, found a number"));

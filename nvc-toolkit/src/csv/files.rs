@@ -20,6 +20,8 @@ pub struct Tree {
     pub nodes: Nodes,
     /// nvidia-ctk or nvidia-cdi-hook.
     pub hook: PathBuf,
+    /// Arguments of enable-cuda-compat; empty for no such hook.
+    pub compat: Vec<String>,
 }
 
 /// Limit of followed links.
@@ -69,6 +71,12 @@ impl Tree {
                 .hooks
                 .push(self.hook("create-symlinks", pairs("--link", links)));
         }
+        // Before the cache is updated, because it adds a directory.
+        if !self.compat.is_empty() {
+            edits
+                .hooks
+                .push(self.hook("enable-cuda-compat", self.compat.clone()));
+        }
         if !folders.is_empty() {
             edits
                 .hooks
@@ -92,7 +100,7 @@ impl Tree {
                 if self.on_host(path).is_dir() {
                     self.mount(path, found);
                 } else {
-                    found.warnings.push(format!("{path} is no directory"));
+                    found.warnings.push(format!("{path} is not a directory"));
                 }
             }
             Kind::Library => match self.resolve(path).0 {
@@ -237,7 +245,7 @@ mod tests {
     use super::super::list::parse;
     use super::*;
 
-    /// A tree with libraries, links and firmware.
+    /// Creates a tree with libraries, links and firmware.
     fn tree(dir: &Path) -> Tree {
         let at = |path: &str| dir.join(path);
         fs::create_dir_all(at("usr/lib/tegra/firmware")).unwrap();
@@ -254,6 +262,7 @@ mod tests {
                 groups: true,
             },
             hook: "/usr/bin/nvidia-cdi-hook".into(),
+            compat: vec!["--host-cuda-version=12.6".into()],
         }
     }
 
@@ -293,6 +302,14 @@ mod tests {
         );
         assert_eq!(
             edits.hooks[1].args,
+            [
+                "nvidia-cdi-hook",
+                "enable-cuda-compat",
+                "--host-cuda-version=12.6"
+            ]
+        );
+        assert_eq!(
+            edits.hooks[2].args,
             [
                 "nvidia-cdi-hook",
                 "update-ldcache",

@@ -101,7 +101,7 @@ fn write_with(path: &Path, text: &str, attribute: Option<&str>) -> Result<bool> 
     fs::create_dir_all(directory).map_err(|e| system("mkdir failed", directory, &e))?;
     let old = fs::metadata(&path).ok();
     let name = path.file_name().ok_or_else(|| {
-        let text = format!("{} is no file name", path.display());
+        let text = format!("{} is not a file name", path.display());
         Error::new(ErrorKind::InvalidArgument, text)
     })?;
     let mut temporary = std::ffi::OsString::from(".");

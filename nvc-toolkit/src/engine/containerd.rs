@@ -128,7 +128,7 @@ fn version_of(document: &DocumentMut) -> Result<i64> {
         Some(item) => item.as_integer().ok_or_else(|| {
             Error::new(
                 ErrorKind::Malformed,
-                "version of containerd's configuration is no number",
+                "version of containerd's configuration is not a number",
             )
         }),
     }
@@ -268,7 +268,7 @@ fn options_of_default(root: &Table, section: &[&str], own: &str) -> Option<Item>
         .map(tables::clean)
 }
 
-/// The options where there is no runtime to take them from.
+/// Returns the options for a configuration without a runtime to copy them from.
 fn own_options() -> Item {
     let mut table = Table::new();
     table.insert("runtime_type", value("io.containerd.runc.v2"));

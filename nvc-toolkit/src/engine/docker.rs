@@ -150,14 +150,14 @@ fn string(object: &CstObject, key: &str) -> Option<String> {
 /// Returns an object member; creates it if missing.
 fn object(path: &Path, root: &CstObject, key: &str) -> Result<CstObject> {
     root.object_value_or_create(key).ok_or_else(|| {
-        let text = format!("{}: {key} is no object", path.display());
+        let text = format!("{}: {key} is not an object", path.display());
         Error::new(ErrorKind::Malformed, text)
     })
 }
 
 fn root_object(path: &Path, document: &CstRootNode) -> Result<CstObject> {
     document.object_value().ok_or_else(|| {
-        let text = format!("{} does not hold an object", path.display());
+        let text = format!("{} does not contain an object", path.display());
         Error::new(ErrorKind::Malformed, text)
     })
 }

@@ -55,7 +55,7 @@ pub(super) fn table<'a>(
         Item::Table(table)
     });
     let inner = item.as_table_like_mut().ok_or_else(|| {
-        let text = format!("{}: {key} is no table", path.display());
+        let text = format!("{}: {key} is not a table", path.display());
         Error::new(ErrorKind::Malformed, text)
     })?;
     table(path, inner, rest)

@@ -197,7 +197,7 @@ fn new_files_obey_the_umask_and_old_ones_keep_their_mode() {
     let directory = std::env::temp_dir().join(format!("nvc-modes-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    // The umask is the process's, so it is seen by a file that is made here.
+    // The umask belongs to the whole process; a file created here reveals it.
     let plain = directory.join("plain");
     let mut options = std::fs::OpenOptions::new();
     options

@@ -77,7 +77,7 @@ pub fn undo(
 /// Returns the record that a change needs; None if the text suffices for undo.
 ///
 /// The original text is that of an earlier record, if there is one, so that configuring twice is undone once. Without
-/// one, `is_ours` tells if a text is our version of another.
+/// one, `is_ours` returns whether a text is our version of another.
 pub fn record_for(
     change: &Change,
     earlier: Option<&Record>,

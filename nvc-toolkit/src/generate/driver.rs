@@ -7,7 +7,7 @@ use libnvc::options::CudaCompatMode;
 use libnvc::plan::Intent;
 use libnvc::render::cdi as rendered;
 use libnvc::request::{Capabilities, Placement, Policy, Request};
-use libnvc::{Error, ErrorKind, HostPath, Result};
+use libnvc::{Error, HostPath, Result};
 
 use super::Options;
 use crate::cdi::{DeviceNode, Edits, Mount};
@@ -36,18 +36,10 @@ pub(super) fn dev_root(options: &Options) -> Result<DriverRoot> {
     })
 }
 
-/// Returns all files of the driver. `version` is the kernel driver's, if known.
+/// Returns all files of the driver. `version` is the kernel driver's; if it is unknown, that of the libraries.
 pub(super) fn files(options: &Options, version: Option<&str>) -> Result<DriverInfo> {
     let root = DriverRoot::open(&root(options))?;
-    let search = search(options);
-    let version = match version {
-        Some(version) => version.to_owned(),
-        None => everything::version(&root, &search.libraries).ok_or_else(|| {
-            let text = "the driver's version is unknown: no libcuda.so and no libnvidia-ml.so";
-            Error::new(ErrorKind::NotFound, text)
-        })?,
-    };
-    everything::find(&root, &version, &search)
+    everything::find(&root, version, &search(options))
 }
 
 /// Returns the directories to search.

@@ -4,9 +4,7 @@ mod jetson;
 
 use std::path::Path;
 
-use libnvc::host::{
-    DeviceInfo, DriverConfig, DriverInfo, DriverSession, everything, nodes as host_nodes,
-};
+use libnvc::host::{DeviceInfo, DriverInfo, everything, nodes as host_nodes};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Intent, Link, Place, What};
 use libnvc::render::cdi as rendered;
@@ -20,6 +18,7 @@ use crate::gated;
 use crate::image::features::Feature;
 use crate::mode::has_tegra_files;
 use crate::nodes::Nodes;
+use crate::session;
 
 const IMEX: &str = "/dev/nvidia-caps-imex-channels";
 const MOST_CHANNELS: u32 = 1 << 20;
@@ -61,27 +60,24 @@ fn auto(options: &Options) -> Result<Found> {
     nvml(options)
 }
 
-fn open(options: &Options) -> Result<DriverSession> {
-    DriverSession::open(&DriverConfig {
-        root: driver::root(options),
-        ..DriverConfig::default()
-    })
-}
-
 fn nvml(options: &Options) -> Result<Found> {
-    let mut session = open(options)?;
+    let mut session = session::open(driver::root(options))?;
+    // While NVML is busy: its version is almost always that of the libraries.
+    let files = (options.files == Files::Listed).then(|| driver::files(options, None));
     session.ready()?;
     let info = session.devices()?;
-    // If the driver does not report its version, it is derived from file names.
     let version = session.driver_version().ok();
     let dev_root = driver::dev_root(options)?;
     let chosen = devices::choose(options, &info, &dev_root)?;
     let is_none = chosen.is_none();
     let chosen = chosen.unwrap_or_default();
     let mut missing = chosen.missing;
-    let mut driver = match options.files {
-        Files::Listed => driver::files(options, version.as_deref())?,
-        Files::AtStart | Files::Omitted => DriverInfo::default(),
+    let mut driver = match (files, version) {
+        (None, _) => DriverInfo::default(),
+        (Some(Ok(files)), Some(version)) if files.versions.driver == version => files,
+        (Some(_), Some(version)) => driver::files(options, Some(&version))?,
+        // The driver does not say its version.
+        (Some(files), None) => files?,
     };
     driver.devices = host_nodes::of_specification(&dev_root, &mut missing);
     let host = Host {
@@ -106,7 +102,7 @@ fn nvml(options: &Options) -> Result<Found> {
         true => by_coherence(options, &info, &devices),
         false => Vec::new(),
     };
-    // Images that demand something are checked against it; a driver that does not say it cannot be.
+    // An image's requirements are checked against these facts, if the driver reports its versions.
     let driver = session.versions().ok().map(|versions| Driver {
         versions,
         gpus: info.gpus,
@@ -187,7 +183,7 @@ fn management(options: &Options) -> Result<Found> {
         return Err(error
             .hint("nvidia-ctk system create-device-nodes --control-devices makes the driver's"));
     }
-    let version = open(options).and_then(|mut session| {
+    let version = session::open(driver::root(options)).and_then(|mut session| {
         session.ready()?;
         session.driver_version()
     });
@@ -255,7 +251,7 @@ fn channel(options: &Options, name: &str) -> Result<Device> {
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let is_channel = number.parse::<u32>().is_ok_and(|n| n < MOST_CHANNELS);
     if !is_number || !is_channel {
-        return Err(refused(format!("{name:?} is no IMEX channel")));
+        return Err(refused(format!("{name:?} is not an IMEX channel")));
     }
     let path = format!("{IMEX}/channel{number}");
     let host_path = options.dev_root.join(path.trim_start_matches('/'));
@@ -279,11 +275,11 @@ fn channel(options: &Options, name: &str) -> Result<Device> {
 }
 
 fn wsl(options: &Options) -> Result<Found> {
-    let session = open(options)?;
+    let session = session::open(driver::root(options))?;
     let missing = || {
         Error::new(
             ErrorKind::NotFound,
-            "no Windows driver: this is no WSL machine",
+            "no Windows driver: this is not a WSL2 machine",
         )
     };
     let wsl = session.wsl().ok_or_else(missing)?;

@@ -1,75 +1,26 @@
-//! Compares specifications of a fixed plan with golden files, which `scripts/test-cdi.sh` gives to the reference library.
+//! Compares specifications of a fixed plan with golden files, which `scripts/test-cdi.sh` gives to the reference
+//! library.
 
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::Path;
 
+use libnvc::ContainerPath;
 use libnvc::host::{DeviceRole, FileClass};
 use libnvc::plan::{
-    CapabilityFiles, CompatUse, CudaCompat, DriverProc, EglProfile, Intent, LibraryPath, Link,
-    Part, PartKind, Place, Plan, What,
+    CompatUse, CudaCompat, EglProfile, Intent, LibraryPath, Link, Part, PartKind, Place, Plan, What,
 };
 use libnvc::render::cdi as rendered;
-use libnvc::{ContainerPath, HostPath};
+use libnvc::testing::{device, mount, proc_of};
 
 use super::*;
 use crate::cdi::emit::{self, Format};
 
-fn options(merged: bool) -> Options {
-    Options {
-        mode: Mode::Nvml,
-        driver_root: "/".into(),
-        dev_root: "/".into(),
-        naming: vec![Naming::Index, Naming::Uuid],
-        ids: Vec::new(),
-        no_all: false,
-        vendor: "nvidia.com".into(),
-        class: "gpu".into(),
-        hooks: Hooks {
-            program: HookProgram {
-                path: "/usr/bin/nvidia-cdi-hook".into(),
-            },
-            disabled: Default::default(),
-            enabled: Default::default(),
-            merged,
-        },
-        ldconfig: None,
-        files: Files::Listed,
-        config_search: Vec::new(),
-        library_search: Vec::new(),
-        csv_files: Vec::new(),
-        csv_ignore: Vec::new(),
-        gids: false,
-        flags: Flags::default(),
-        path: String::new(),
-        data_dirs: String::new(),
-    }
-}
-
-fn node(path: &str, minor: u32) -> Intent {
-    let node = libnvc::host::DeviceNode::new(path, 195, minor);
-    Intent::required(What::Device(libnvc::plan::Device {
-        at: ContainerPath::from(&node.path),
-        source: node.path,
-        number: node.number,
-        owner: None,
-        bind: true,
-        allow: true,
-    }))
-}
-
-fn file(path: &str, class: FileClass) -> Intent {
-    let path = HostPath::new(path);
-    let place = Place::same(&path);
-    Intent::mount(path, place, class)
-}
-
-fn proc_of(gpus: &[&str]) -> Intent {
-    Intent::required(What::DriverProc(DriverProc {
-        gpus: gpus.iter().map(ToString::to_string).collect(),
-        capabilities: CapabilityFiles::None,
-    }))
+pub(in crate::generate) fn options(merged: bool) -> Options {
+    let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
+    options.hooks.merged = merged;
+    options
 }
 
 fn gpu(index: u32) -> Part {
@@ -77,7 +28,7 @@ fn gpu(index: u32) -> Part {
         kind: PartKind::Gpu,
         names: vec![index.to_string(), format!("GPU-{index}")],
         intents: vec![
-            node(&format!("/dev/nvidia{index}"), index),
+            device(&format!("/dev/nvidia{index}"), 195, index),
             proc_of(&[&format!("0000:0{index}:00.0")]),
         ],
     }
@@ -89,8 +40,8 @@ fn plan() -> Plan {
         common: vec![
             proc_of(&[]),
             Intent::best_effort(What::EglProfile(EglProfile { minors: vec![] })),
-            file("/usr/bin/nvidia-smi", FileClass::Program),
-            file("/usr/lib64/libcuda.so.535.1", FileClass::Library),
+            mount("/usr/bin/nvidia-smi", FileClass::Program),
+            mount("/usr/lib64/libcuda.so.535.1", FileClass::Library),
             Intent::best_effort(What::Link(Link {
                 at: Place::At(ContainerPath::new("/usr/lib64/libcuda.so.1")),
                 target: "libcuda.so.535.1".into(),
@@ -102,8 +53,8 @@ fn plan() -> Plan {
                 how: CompatUse::Search,
                 capabilities: libnvc::request::Capabilities::all(),
             })),
-            file("/run/nvidia-persistenced/socket", FileClass::Socket),
-            node(DeviceRole::Control.path(), 255),
+            mount("/run/nvidia-persistenced/socket", FileClass::Socket),
+            device(DeviceRole::Control.path(), 195, 255),
             Intent::required(What::LibraryPath(LibraryPath {
                 directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
             })),
@@ -112,7 +63,7 @@ fn plan() -> Plan {
     }
 }
 
-/// With `NVC_WRITE_GOLDEN` set, writes the file instead.
+/// Compares a specification with its golden file; writes that file instead if `NVC_WRITE_GOLDEN` is set.
 fn compare(name: &str, merged: bool) {
     let options = options(merged);
     let content = rendered::content(&plan(), &rendered::Options::default());

@@ -127,7 +127,7 @@ fn annotations(spec: &Map<String, Value>) -> Result<Vec<(String, String)>, Misma
                 Value::Null => Some(""),
                 value => value.as_str(),
             };
-            let text = text.ok_or_else(|| mismatch("annotations", "an object of texts"))?;
+            let text = text.ok_or_else(|| mismatch("annotations", "an object of strings"))?;
             Ok((key.clone(), text.to_owned()))
         })
         .collect()
@@ -150,7 +150,7 @@ fn capabilities(
             }
             texts(sets, "bounding").map(|names| LinuxCapabilities::Bounding(owned(names)))
         }
-        (Some(_), true) => Err(format!("expected a list of texts in version {version}")),
+        (Some(_), true) => Err(format!("expected a list of strings in version {version}")),
         (Some(_), false) => Err(format!("expected an object in version {version:?}")),
     }
 }

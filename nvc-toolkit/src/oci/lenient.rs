@@ -87,7 +87,7 @@ pub fn as_texts<'a>(values: &'a [Value], name: &str) -> Result<Vec<&'a str>, Mis
         .iter()
         .map(text)
         .collect::<Option<_>>()
-        .ok_or_else(|| mismatch(name, "a list of texts"))
+        .ok_or_else(|| mismatch(name, "a list of strings"))
 }
 
 /// Formats the error for a member of the wrong type.

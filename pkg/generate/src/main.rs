@@ -1,4 +1,5 @@
-//! Writes the manual pages and shell completions of nvidia-container-cli and nvidia-ctk, laid out as below `<prefix>/share`.
+//! Writes the manual pages and shell completions of nvidia-container-cli and nvidia-ctk, laid out as below
+//! `<prefix>/share`.
 //!
 //!     nvc-generate DIRECTORY [DATE]
 //!

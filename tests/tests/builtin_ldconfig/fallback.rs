@@ -87,7 +87,7 @@ fn stale_caches() {
             list_libraries(root);
             fs::remove_dir_all(root.join("opt/x")).unwrap();
         },
-        "lists /opt/x, which is not there",
+        "lists /opt/x, which does not exist",
     );
     falls_back(
         |root| {

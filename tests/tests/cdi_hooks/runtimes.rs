@@ -512,7 +512,7 @@ pub(super) fn a_shared_procfs(runtime: &str) {
     }
 }
 
-/// What hooks make in the container can be written by its root only, whatever umask the runtime starts them with.
+/// Only the container's root can write to files that hooks create, whatever umask the runtime starts them with.
 pub(super) fn made_directories_are_not_writable_by_all(runtime: &str) {
     for hook in [
         live(&machine::driver().root().display().to_string()),

@@ -69,7 +69,7 @@ fn by_the_runtime() {
     }
 }
 
-/// As docker saves an image: one layer, its configuration, and a list of both.
+/// Writes an image in docker's format: one layer, its configuration, and a list of both.
 fn save_image(world: &World) {
     archive(&world.rootfs("image"), &world.path("layer.tar"));
     let sum = printed(Command::new("sha256sum").arg(world.path("layer.tar")));
@@ -100,7 +100,7 @@ fn save_image(world: &World) {
     printed(tar.args(["manifest.json", "config.json", "layer.tar"]));
 }
 
-/// By the CRI, as a kubelet does it. Debian's own section names no runtime: the built-in one must survive ours.
+/// Uses the CRI, like a kubelet. Debian's own section names no runtime: ours must not replace the built-in one.
 fn to_pods() {
     let section = format!(
         "[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"{IMAGE}\"\nrestrict_oom_score_adj = true\n"

@@ -69,7 +69,7 @@ fn loads_nothing() {
     }
 }
 
-/// A world whose low-level runtime does nothing, and some bundles with one config.json.
+/// Creates a world whose low-level runtime does nothing, and some bundles with one config.json.
 fn bundles(count: usize) -> (World, Value, Vec<PathBuf>) {
     let world = World::new("runc", "jit-cdi", "");
     let runc = world.bin().join("sim-runc");

@@ -1,8 +1,8 @@
 //! Checks that a container with one GPU, or with one MIG device, lacks another's node, procfs entry, MIG capability and
 //! device rule, and the parameter that allows creating nodes: in every mode, as root and rootless.
 //!
-//! Each check is a cell of the matrix. The test also removes the protection of each cell alone from the edited config.json,
-//! and the check must then find something: a check that never finds anything proves nothing.
+//! Each check is a cell of the matrix. The test also removes the protection of each cell alone from the edited
+//! config.json, and the check must then find something: a check that never finds anything proves nothing.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     }),
 ];
 
-/// Who runs the container.
+/// The user that runs the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
     Root,
@@ -107,7 +107,7 @@ fn without_rules(user: User) -> bool {
     user == User::Rootless
 }
 
-/// The node of a device that was not granted, its rule, and the creation of a node in its place.
+/// Checks a device that was not granted: its node, its rule, and the creation of a node by the container.
 fn device(what: &'static str, path: &str, (major, minor): (u64, u64)) -> [Cell; 3] {
     let names = ["node of ", "rule of ", "making a node of "].map(|word| format!("{word}{what}"));
     let [node, rule_name, making] = names;
@@ -149,7 +149,7 @@ fn device(what: &'static str, path: &str, (major, minor): (u64, u64)) -> [Cell; 
     ]
 }
 
-/// What the driver's own code would create nodes by.
+/// Checks the parameter by which the driver's own code creates nodes.
 fn advice() -> Cell {
     Cell {
         name: "advice to make nodes".into(),
@@ -259,7 +259,8 @@ fn push(spec: &mut Value, list: &str, item: Value) {
     }
 }
 
-/// Removes one of our hooks: an entry of its own, a part of the merged hook, or the prestart hook, which does everything.
+/// Removes one of our hooks: an entry of its own, a part of the merged hook, or the prestart hook, which does
+/// everything.
 fn without_hook(spec: &mut Value, name: &str) {
     let before = spec["hooks"].clone();
     let flag = json!(format!("--{name}"));
@@ -293,7 +294,8 @@ fn drop_prestart(spec: &mut Value, program: &str) {
     }
 }
 
-/// Shell commands that find what a container must have: its own GPU's node, and the driver's library in the loader's cache.
+/// Returns shell commands that check what a container must have: its own GPU's node, and the driver's library in the
+/// loader's cache.
 fn granted(index: usize) -> String {
     format!(
         "(exec 3</dev/nvidia{index}) 2>&1 | grep -o 'No such device or address'; ldconfig -p | grep -o -m1 libcuda.so.1"
@@ -344,7 +346,7 @@ fn isolates_mig_devices(runtime: &str, mode: &str, user: User) {
     check(runtime, world, &place, user, cells, ("1:0", 1));
 }
 
-/// Checks all cells in a container with a device, which is of the GPU of this index; then each cell without its guard.
+/// Checks all cells in a container with a device of the GPU with this index; then each cell without its protection.
 fn check(
     runtime: &str,
     world: World,
@@ -404,8 +406,8 @@ fn check(
 /// The user that runs rootless containers.
 pub(crate) const USER: &str = "1000:1000";
 
-/// Runs a command as the user, who can become root in a user namespace. The second procfs is one without mounts on it: the
-/// kernel lets a user namespace mount its own only if it sees such a one. Arguments: where that is, the command.
+/// Runs a command as the user, who can become root in a user namespace. The kernel lets a user namespace mount a procfs
+/// only if one without mounts on it is visible, so there is a second one. Arguments: its path, the command.
 pub(crate) const AS_USER: &str = r#"
 proc=$1; shift
 umount -l /sys/fs/cgroup/unified 2>/dev/null

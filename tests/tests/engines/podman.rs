@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ),
 ];
 
-/// Who calls podman.
+/// The user that calls podman.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum User {
     Root,

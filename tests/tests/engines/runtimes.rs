@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::world::{World, both, complaint, look, printed, sight};
 
-/// The script of [`look`], and one more line: what the container shows of the driver's procfs.
+/// Returns the script of [`look`] with one more line: the container's view of the driver's procfs.
 fn look_at_all() -> String {
     format!(
         "{}; ls /proc/driver/nvidia/gpus | grep -c :; echo /usr/lib/*/libcuda.so",
@@ -138,7 +138,7 @@ fn gives_one_gpu(runtime: &str) {
         log.contains("devices 1 by NVIDIA_VISIBLE_DEVICES; mode legacy"),
         "{log}"
     );
-    // Our hook gets what was resolved, where no image can write it.
+    // Our hook gets the resolved devices in an argument, which no image can set.
     let uuid = &bundle.world.driver.profile().gpus[1].uuid;
     let words = hook_words(&spec);
     assert_eq!(
@@ -147,7 +147,7 @@ fn gives_one_gpu(runtime: &str) {
     );
 }
 
-/// The arguments of our prestart hook.
+/// Returns the arguments of our prestart hook.
 fn hook_words(spec: &Value) -> Vec<String> {
     let entries = spec["hooks"]["prestart"]
         .as_array()
@@ -162,7 +162,7 @@ fn hook_words(spec: &Value) -> Vec<String> {
     words.map(String::from).collect()
 }
 
-/// The commands of our createContainer hooks.
+/// Returns the commands of our createContainer hooks.
 fn commands(spec: &Value) -> Vec<String> {
     let entries = spec["hooks"]["createContainer"]
         .as_array()
@@ -174,7 +174,7 @@ fn commands(spec: &Value) -> Vec<String> {
     words.map(String::from).collect()
 }
 
-/// Replaces a program of the world by one that notes its arguments and becomes the original.
+/// Replaces a program by one that records its arguments and executes the original.
 fn noting(world: &World, name: &str) -> PathBuf {
     let (program, notes) = (world.bin().join(name), world.path(&format!("{name}.notes")));
     let real = world.path(&format!("real-{name}"));
@@ -269,13 +269,19 @@ fn of_a_jetson(runtime: &str) {
         let devices = format!("NVIDIA_VISIBLE_DEVICES={devices}");
         Bundle::new(World::jetson(runtime), &[&devices], script)
     };
-    let (seen, said) = both(&mut bundle("all").run());
+    let all = bundle("all");
+    let (seen, said) = both(&mut all.run());
+    // NVML says which CUDA version the image's compatibility libraries are compared with.
+    let hooks = all.spec()["hooks"]["createContainer"].to_string();
+    let at = |name: &str| hooks.find(name);
+    let compat = at("\"enable-cuda-compat\",\"--host-cuda-version=1");
+    assert!(compat.is_some() && compat < at("update-ldcache"), "{hooks}");
     // In the loader's cache is the library of each word size.
     let nodes = "/dev/nvidia0: No such device or address\n/dev/nvidia1: No such file\n/dev/nvidiactl: No such device or address\n";
     assert_eq!(seen, format!("{nodes}2\n"), "{said}");
     let (seen, _) = both(&mut bundle("none").run());
     assert!(seen.starts_with("/dev/nvidia0: No such file\n"), "{seen}");
-    // Another GPU than the one that there is.
+    // A GPU that the machine does not have.
     let said = complaint(&mut bundle("1").run());
     assert!(said.contains("no device 1"), "{said}");
 }
@@ -317,7 +323,7 @@ fn links_and_directories_of_a_jetson(runtime: &str) {
     assert!(log.contains("/usr/lib/no-such is missing"), "{log}");
 }
 
-/// The hook alone, for an engine that knows no runtime of ours.
+/// Tests the hook alone, for an engine without our runtime.
 fn hook_serves_cdi_names(runtime: &str) {
     for mode in ["auto", "cdi", "legacy"] {
         let world = World::new(runtime, mode, "");
@@ -343,7 +349,7 @@ fn hook_serves_cdi_names(runtime: &str) {
     }
 }
 
-/// The keys of jit-cdi for what upstream ignores.
+/// Tests the keys of jit-cdi for capabilities and requirements, which upstream ignores.
 fn honours_demands(runtime: &str) {
     let run = |key: &str, env: &[&str], script: &str| {
         let world = World::new(runtime, "jit-cdi", "");
@@ -436,7 +442,7 @@ fn shows_why_a_hook_failed(runtime: &str) {
         };
         let (bundle, said) = failed(world);
         let mut ours = said.lines().filter(|line| line.contains("ld.so.cache"));
-        // What is behind it is the runtime's own.
+        // The rest of the text is the runtime's own.
         let last = ours.next_back().unwrap_or_else(|| panic!("{mode}: {said}"));
         assert!(last.contains("level=error msg="), "{mode}: {said}");
         let annotation = &bundle.spec()["annotations"]["run.oci.hooks.stderr"];

@@ -40,7 +40,7 @@ impl World {
         world
     }
 
-    /// In mode cdi, with a specification that `nvidia-ctk` makes with these options.
+    /// Creates it in mode cdi, with a specification that `nvidia-ctk` generates with these options.
     pub(crate) fn with_specification(runtime: &str, options: &[&str]) -> Self {
         let world = Self::new(runtime, "cdi", "");
         let specifications = world.path("cdi");
@@ -59,14 +59,14 @@ impl World {
         world
     }
 
-    /// In mode csv, with the list of files that a Jetson has: one GPU and a library.
+    /// Creates it in mode csv, with a Jetson's list of files: one GPU and a library.
     pub(crate) fn jetson(runtime: &str) -> Self {
         let list =
             "dev, /dev/nvidia0\ndev, /dev/nvidiactl\nlib, /usr/lib/*-linux-gnu/libcuda.so.*\n";
         Self::with_list(runtime, list)
     }
 
-    /// In mode csv, with this list of files.
+    /// Creates it in mode csv, with this list of files.
     pub(crate) fn with_list(runtime: &str, list: &str) -> Self {
         let world = Self::new(runtime, "csv", "");
         let lists = world.path("host-files");
@@ -143,7 +143,7 @@ impl World {
         fs::write(&file, format!("{lines}\n{text}")).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Makes our programs foreign to each other, as if they came from somewhere else.
+    /// Removes the record of build ids, so that our programs take each other for foreign.
     pub(crate) fn forget(&self) {
         let share = self.path("share");
         fs::remove_dir_all(share).unwrap_or_else(|error| panic!("{error}"));

@@ -62,7 +62,7 @@ fn it_ends_while_nvml_is_asked() {
     );
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
     assert_eq!(outcome.message(), text);
-    assert!(outcome.stderr.contains("ended meanwhile"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("has ended"), "{outcome:#?}");
     let changes = Tree::of(container.root()).unwrap().changes_since(&files);
     assert_eq!(changes, [""; 0]);
     assert_eq!(on_host(&container), host);
@@ -128,7 +128,7 @@ fn its_number_is_used_again() {
     let before = mounts::of(pid).unwrap();
     let outcome = paused.resume(&Profile::default());
     assert_eq!(outcome.status, Some(1), "{outcome:#?}");
-    assert!(outcome.stderr.contains("ended meanwhile"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("has ended"), "{outcome:#?}");
     let (new, gone) = mounts::delta(&before, &mounts::of(pid).unwrap());
     assert!(new.is_empty() && gone.is_empty(), "{new:#?} {gone:#?}");
     let changes = Tree::of(container.root()).unwrap().changes_since(&files);

@@ -99,7 +99,7 @@ fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T {
         }
         assert!(
             start.elapsed() < Duration::from_secs(30),
-            "waited in vain for {what}"
+            "timed out waiting for {what}"
         );
         thread::sleep(Duration::from_millis(2));
     }

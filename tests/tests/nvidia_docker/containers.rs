@@ -11,6 +11,8 @@ pub(crate) fn tests() -> Vec<Test> {
         the_volume_is_read_only_and_goes_with_the_last_container,
         a_remote_plugin_is_asked,
         an_engine_with_the_runtime_gets_no_volume,
+        questions_that_were_not_needed_end,
+        the_unified_memory_driver_is_loaded_if_necessary,
         a_dry_run_explains_itself]
 }
 
@@ -70,6 +72,8 @@ fn the_volume_is_read_only_and_goes_with_the_last_container() {
         docker rm -f two > /dev/null
         same unmounted 0 "$(mounts)"
         has listed nvidia_driver_570.124.06 "$(docker volume ls -q)"
+        same 'the volume exists' "docker run --device=/dev/nvidiactl --device=/dev/nvidia-uvm --device=/dev/nvidia-uvm-tools --device=/dev/nvidia0 --volume=nvidia_driver_570.124.06:/usr/local/nvidia:ro cuda" \
+          "$(NV_DRY_RUN=1 NV_GPU=0 nvidia-docker run cuda 2> /dev/null)"
         docker volume rm nvidia_driver_570.124.06 > /dev/null
         [ ! -e $volume ]
     "#);
@@ -123,13 +127,53 @@ fn an_engine_with_the_runtime_gets_no_volume() {
     "#);
 }
 
+/// The image's labels make the wrapper ask for the volume before it knows that the engine has a runtime.
+fn questions_that_were_not_needed_end() {
+    run(r#"
+        start_docker --add-runtime nvidia=/usr/sbin/runc; import_images
+        cat > /tmp/slow <<'END'
+#!/bin/bash
+case $1 in
+  volume) echo $$ > /tmp/asked; exec sleep 1000 ;;
+  create) read -r children < /proc/$$/task/$$/children; echo "children: $children" > /tmp/children ;;
+esac
+exec docker "$@"
+END
+        chmod +x /tmp/slow
+        NV_DOCKER=/tmp/slow timeout 60 nvidia-docker create --name c1 cuda true > /dev/null
+        same runtime nvidia "$(docker inspect -f '{{.HostConfig.Runtime}}' c1)"
+        [ ! -e /tmp/asked ] || [ ! -e "/proc/$(cat /tmp/asked)" ]
+        same 'of docker' 'children: ' "$(cat /tmp/children)"
+    "#);
+}
+
+fn the_unified_memory_driver_is_loaded_if_necessary() {
+    run(r#"
+        start_docker; import_images
+        export NV_DRY_RUN=1
+        printf '#!/bin/sh\necho "$@" >> /tmp/modprobe\n' > /usr/bin/nvidia-modprobe
+        chmod +x /usr/bin/nvidia-modprobe
+        has loaded nvidia_driver "$(nvidia-docker run cuda 2> /dev/null)"
+        [ ! -e /tmp/modprobe ]
+        rm /dev/nvidia-uvm-tools
+        has 'no node' nvidia_driver "$(nvidia-docker run cuda 2> /dev/null)"
+        same called '-u -c=0' "$(cat /tmp/modprobe)"
+        mknod /dev/nvidia-uvm-tools c 1 3
+        has 'another node' nvidia_driver "$(nvidia-docker run cuda 2> /dev/null)"
+        same 'called again' 2 "$(wc -l < /tmp/modprobe)"
+        rm /usr/bin/nvidia-modprobe
+        refused=$(nvidia-docker run cuda 2>&1) && exit 1
+        has refused 'Could not load UVM kernel module' "$refused"
+    "#);
+}
+
 fn a_dry_run_explains_itself() {
     run(r#"
         start_docker; import_images
         export NV_DRY_RUN=1
         same volume "docker run --rm --device=/dev/nvidiactl --device=/dev/nvidia-uvm --device=/dev/nvidia-uvm-tools --device=/dev/nvidia0 --volume-driver=nvidia-docker --volume=nvidia_driver_570.124.06:/usr/local/nvidia:ro cuda 'a b'" \
           "$(NV_GPU=0 nvidia-docker run --rm cuda 'a b' 2> /tmp/why)"
-        has why 'back end volume: the image asks for the volume nvidia_driver' "$(cat /tmp/why)"
+        has why 'back end volume: the image requests the volume nvidia_driver' "$(cat /tmp/why)"
         same gpus 'docker run --gpus=all modern' "$(nvidia-docker run modern 2> /tmp/why)"
         has why "back end gpus: the engine's interface is 1." "$(cat /tmp/why)"
         same device "docker run '--gpus=\"device=1\"' modern" "$(NV_GPU=1 nvidia-docker run modern 2> /dev/null)"
@@ -144,6 +188,11 @@ fn a_dry_run_explains_itself() {
         has why 'unchanged: NV_GPU is not set' "$(cat /tmp/why)"
         same dashes 'docker run --gpus=all -- modern -x' "$(nvidia-docker run -- modern -x 2> /dev/null)"
         same other 'docker ps -a' "$(nvidia-docker ps -a 2> /dev/null)"
+        same 'with NV_HOST' 'docker ps' "$(NV_HOST=: nvidia-docker ps 2> /tmp/why)"
+        has warning 'nvidia-docker | ' "$(cat /tmp/why)"
+        has warning ' Warning: NV_HOST is set but DOCKER_HOST is not' "$(cat /tmp/why)"
+        same 'with both' 'docker ps' "$(DOCKER_HOST=unix:///run/docker.sock NV_HOST=: nvidia-docker ps 2> /tmp/why)"
+        same 'no warning' 0 "$(grep -c Warning /tmp/why)"
         same attached 'docker run -p80:80 --gpus=all modern x' "$(nvidia-docker run -p80:80 modern x 2> /dev/null)"
         same "the user's own" 'docker run --gpus 1 modern' "$(nvidia-docker run --gpus 1 modern 2> /dev/null)"
     "#);

@@ -258,7 +258,7 @@ fn an_unprivileged_user_with_one_capability_is_enough() {
 /// A container in the host's pid namespace, with docker's default capabilities or as the plugin's user. Threads without
 /// capabilities would give it the host's files and the memory of the thread that mounts.
 fn containers_cannot_trace_it() {
-    // By its text: the world may not see the repository, whose directory may be below /tmp.
+    // The script contains the source, because it may not see the repository: /tmp is hidden there.
     let tracer = include_str!("../../c/tracer.c");
     let script = r#"
         cc -O1 -o /run/tracer -x c - <<'END_OF_SOURCE'

@@ -127,7 +127,7 @@ impl Added {
             match way.go_back(cgroup, new.as_fd(), old.as_fd()) {
                 Ok(()) => {}
                 Err(Errno::ENOENT) => debug!(
-                    "another device filter has taken the place of ours in cgroup {}",
+                    "another device filter has replaced ours in cgroup {}",
                     self.name.display()
                 ),
                 Err(errno) => failures.push(attach_failure(way, errno)),

@@ -24,7 +24,7 @@ use crate::directory;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, Image, RootDir, identity};
 use crate::ldcache::configured::Time;
-use crate::ldcache::judge::{self, Cache, Loader, Version};
+use crate::ldcache::judge::{self, Loader, SoundCache, Version};
 use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, Fate, FoundLibrary, Searched};
@@ -187,7 +187,7 @@ fn names(fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
 fn update_cache(
     image: Image<'_>,
     authority: &Authority,
-    cache: &Cache,
+    cache: &SoundCache,
     directories: &[Directory<'_>],
     searched: &[Searched],
     newest: Option<Time>,
@@ -245,7 +245,7 @@ fn save(image: Image<'_>, authority: &Authority, name: &'static str) -> Result<S
 }
 
 /// Decides what happens to the entries of a directory that the cache lists.
-fn fate(root: &RootDir, cache: &Cache, directories: &[Directory<'_>], base: &[u8]) -> Fate {
+fn fate(root: &RootDir, cache: &SoundCache, directories: &[Directory<'_>], base: &[u8]) -> Fate {
     let known = cache.directories.iter().find(|known| known.path == base);
     let found = known.map(|known| known.identity).or_else(|| {
         let path = Path::new(OsStr::from_bytes(base));

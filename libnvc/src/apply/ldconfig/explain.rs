@@ -109,7 +109,7 @@ fn reason(said: &str) -> Option<&'static str> {
         ),
         (
             "file too large",
-            "a cache can have 64 MiB, or what the caller's limit is (ulimit -f)",
+            "the cache is limited to 64 MiB, and by the caller's limit (ulimit -f)",
         ),
         (
             "permission denied",
@@ -131,7 +131,7 @@ fn reason(said: &str) -> Option<&'static str> {
 
 fn signal_reason(signal: i32) -> Option<&'static str> {
     match signal {
-        libc::SIGXFSZ => Some("a cache can have 64 MiB"),
+        libc::SIGXFSZ => Some("the cache is limited to 64 MiB"),
         libc::SIGXCPU => Some("it used more than 10 s of processor time"),
         // The filter's answer to calls of an architecture other than this program's.
         libc::SIGSYS => Some("it is a program for another architecture, which cannot run confined"),

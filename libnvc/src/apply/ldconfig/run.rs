@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
-use nix::sys::stat::SFlag;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::{pipe2, read};
 use seccompiler::BpfProgram;
 
@@ -26,7 +26,7 @@ use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::sys::capabilities::shield;
 use crate::sys::descriptors::above_streams;
-use crate::sys::sandbox::{self, Process, Sandbox, SandboxFailure};
+use crate::sys::sandbox::{self, Sandbox, SandboxFailure, SandboxedProcess};
 
 /// Default wall-clock limit of ldconfig; its CPU time is limited to ten seconds.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -58,7 +58,7 @@ pub(in crate::apply) struct Bounds<'a> {
 /// A started program, killed on drop.
 #[derive(Debug)]
 pub struct Running {
-    process: Process,
+    process: SandboxedProcess,
     output: Option<OwnedFd>,
     report: OwnedFd,
     /// The program's path for messages.
@@ -223,6 +223,7 @@ impl Prepared {
         let input = nothing().map_err(cannot_start)?;
         let (output, output_end) = pipe().map_err(cannot_start)?;
         let (report, report_end) = pipe().map_err(cannot_start)?;
+        let caller = stat_of_caller(bounds.descriptors).map_err(cannot_start)?;
         let moved_root = is_stream(rootfs).then(|| rootfs.try_clone_to_owned());
         let moved_root = moved_root.transpose();
         let moved_root = moved_root.map_err(|e| cannot_start(errno_of(&e)))?;
@@ -234,7 +235,7 @@ impl Prepared {
             input: input.as_fd(),
             output: output_end.as_fd(),
             report: report_end.as_fd(),
-            report_reader: report.as_fd(),
+            caller: caller.as_fd(),
             filter: &self.filter,
             pivot: self.pivot,
             image_programs: from_image,
@@ -360,6 +361,12 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// be changed through any descriptor of it.
 fn nothing() -> Result<OwnedFd, Errno> {
     above_streams(pipe2(OFlag::O_CLOEXEC)?.0)
+}
+
+/// Opens the calling thread's `stat`, which lies beside its `fd` directory.
+fn stat_of_caller(descriptors: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    above_streams(openat(descriptors, "../stat", flags, Mode::empty())?)
 }
 
 fn is_stream(fd: BorrowedFd<'_>) -> bool {

@@ -6,6 +6,8 @@
 //! ones. Taking a snapshot only reads and opens; file contents are read only to be restored. Links that ldconfig
 //! changed are restored as new links, owned by the user who restores them.
 
+mod notes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, Whence, lseek, unlinkat};
 
+use self::notes::MissingDirectory;
 use crate::apply::authority::Authority;
 use crate::apply::reach::Reach;
 use crate::apply::saved_file::{self, SavedFile};
@@ -27,7 +30,6 @@ use crate::inroot::{self, Identity, Image, RootDir};
 use crate::ldcache::configured::{Blocks, Configuration, FIFO, LEASE};
 use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library};
 use crate::path::ContainerPath;
-use crate::sys::mount;
 
 /// Limits on what an image can make this store.
 const MOST_DIRECTORIES: usize = 256;
@@ -46,8 +48,8 @@ pub struct Snapshot {
     cache: Option<SavedFile>,
     /// ldconfig's auxiliary cache; None if its directory did not exist.
     notes: Option<SavedFile>,
-    /// The directory in which ldconfig creates one for the auxiliary cache, and the privileges for undoing that.
-    notes_parent: Option<(OwnedFd, Reach)>,
+    /// That directory, if ldconfig can create it.
+    missing: Option<MissingDirectory>,
     directories: Vec<Directory>,
     /// True if everything that ldconfig may change is included.
     is_complete: bool,
@@ -63,8 +65,7 @@ struct Directory {
     links: BTreeMap<OsString, OsString>,
 }
 
-const NOTES_PARENT: &str = "/var/cache";
-const NOTES_DIRECTORY: &str = "ldconfig";
+const NOTES_DIRECTORY: &str = "/var/cache/ldconfig";
 const NOTES: &str = "aux-cache";
 
 impl Snapshot {
@@ -111,18 +112,24 @@ impl Snapshot {
             let error = authority.refusal("file creation failed", place, cache.parent().as_fd());
             return Err(error.with_kind(ErrorKind::LdCache));
         }
-        let notes = files.save("/var/cache/ldconfig", NOTES)?;
+        let notes = files.save(NOTES_DIRECTORY, NOTES)?;
         check_obstacles(cache.as_ref(), notes.as_ref())?;
         let can_come_back = |saved: &Option<SavedFile>| {
             let saved = saved.as_ref();
             saved.is_none_or(SavedFile::can_come_back)
         };
         let is_complete = can_come_back(&cache) && can_come_back(&notes);
+        let directory = Path::new(NOTES_DIRECTORY);
+        let missing = match &notes {
+            Some(_) => None,
+            None => MissingDirectory::find(&root, directory, authority)
+                .map_err(|errno| failed("saving", directory, errno))?,
+        };
         let mut snapshot = Self {
-            notes_parent: notes_parent(&root, authority)?,
             root,
             cache,
             notes,
+            missing,
             directories: Vec::new(),
             is_complete,
         };
@@ -182,7 +189,7 @@ impl Snapshot {
             match taken {
                 Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
                 Err(Errno::ENOBUFS) => {
-                    log::warn!("the image has too many files: not all links would be put back");
+                    log::warn!("the image has too many files: not all links could be restored");
                     self.is_complete = false;
                     break;
                 }
@@ -249,14 +256,12 @@ impl Snapshot {
         if let Some(cache) = &self.cache {
             done(cache.put_back(), Path::new("/etc/ld.so.cache"));
         }
-        let notes = Path::new(NOTES_PARENT).join(NOTES_DIRECTORY);
-        match &self.notes {
-            Some(kept) => done(kept.put_back(), &notes.join(NOTES)),
-            None => {
-                if let Some((parent, reach)) = &self.notes_parent {
-                    done(reach.act(|| remove_notes(parent)), &notes);
-                }
-            }
+        let notes = Path::new(NOTES_DIRECTORY);
+        if let Some(kept) = &self.notes {
+            done(kept.put_back(), &notes.join(NOTES));
+        }
+        if let Some(directory) = &self.missing {
+            done(directory.remove(), notes);
         }
         for directory in &self.directories {
             done(
@@ -321,43 +326,12 @@ fn copy_of_root(root: BorrowedFd<'_>) -> Result<RootDir> {
     Ok(RootDir::from_fd(fd))
 }
 
-/// Returns the directory in which ldconfig's own is created, if that may be undone.
-fn notes_parent(root: &RootDir, authority: &Authority) -> Result<Option<(OwnedFd, Reach)>> {
-    let look = || match root.resolve_directory(Path::new(NOTES_PARENT)) {
-        Ok(parent) => {
-            let reach = authority.reach_of_ldconfig(parent.as_fd())?;
-            Ok((reach != Reach::Nothing).then_some((parent, reach)))
-        }
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
-        Err(errno) => Err(errno),
-    };
-    look().map_err(|errno| failed("saving", Path::new(NOTES_PARENT), errno))
-}
-
-/// Removes ldconfig's auxiliary cache and the directory that ldconfig created for it.
-fn remove_notes(parent: &OwnedFd) -> Result<(), Errno> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let directory = match openat(parent, NOTES_DIRECTORY, flags, Mode::empty()) {
-        Ok(directory) => directory,
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
-    // A filesystem mounted there since is not ldconfig's directory.
-    let mount = |fd: &OwnedFd| Ok((mount::place(fd.as_fd())?.id, fstat(fd)?.st_dev));
-    if mount(&directory)? != mount(parent)? {
-        return Ok(());
-    }
-    saved_file::remove(&directory, &format!("{NOTES}~"))?;
-    saved_file::remove(&directory, NOTES)?;
-    unlinkat(parent, NOTES_DIRECTORY, UnlinkatFlags::RemoveDir)
-}
-
 /// Returns the directories of /etc/ld.so.conf and its includes.
 fn configured(root: &RootDir, descriptors: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
     let configuration = Configuration::read(Image { root, descriptors });
     let configuration = configuration.map_err(|Blocks { path, why }| would_wait(&path, why))?;
     if configuration.too_large {
-        log::warn!("the image's /etc/ld.so.conf is too large: not all links would be put back");
+        log::warn!("the image's /etc/ld.so.conf is too large: not all links could be restored");
     }
     Ok(configuration.directories)
 }
@@ -497,7 +471,7 @@ fn would_wait(path: &Path, why: &str) -> Error {
 fn too_large(path: &Path) -> Error {
     let error = Error::new(ErrorKind::LdCache, "saving failed").of(path.display());
     let error = error.because(format!("it has more than {} bytes", saved_file::LARGEST));
-    error.hint("it is no loader cache: remove it from the image")
+    error.hint("it is not a loader cache: remove it from the image")
 }
 
 /// Returns true if ldconfig searches a subdirectory too.

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::output::Output;
-use crate::sys::sandbox::Process;
+use crate::sys::sandbox::SandboxedProcess;
 
 /// The end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ const REST: usize = 2 << 20;
 
 /// Waits for the end of a process; kills it at the deadline.
 pub(super) fn watch(
-    process: &Process,
+    process: &SandboxedProcess,
     output: Option<OwnedFd>,
     mut until: Instant,
 ) -> (Ended, Output) {
@@ -73,12 +73,12 @@ pub(super) fn watch(
 }
 
 /// Kills a process.
-pub(super) fn end(process: &Process) {
+pub(super) fn end(process: &SandboxedProcess) {
     watch(process, None, Instant::now());
 }
 
 /// Waits until the process prints or ends, or for a timeout; returns true if there is output, or its end.
-fn wait_for_news(process: &Process, pipe: Option<&File>, longest: Duration) -> bool {
+fn wait_for_news(process: &SandboxedProcess, pipe: Option<&File>, longest: Duration) -> bool {
     let longest = match process.fd {
         Some(_) => longest,
         None => longest.min(INTERVAL),
@@ -105,7 +105,7 @@ fn feed(pipe: &mut Option<File>, said: &mut Output) -> usize {
     length
 }
 
-fn has_ended(process: &Process) -> Option<Ended> {
+fn has_ended(process: &SandboxedProcess) -> Option<Ended> {
     let options = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
     match waitpid(process.pid, Some(options)) {
         Ok(WaitStatus::Exited(_, code)) => Some(Ended::Exited(code)),

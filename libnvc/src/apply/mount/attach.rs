@@ -17,6 +17,7 @@ use crate::apply::mount::target::Target;
 use crate::error::{Error, Result};
 use crate::inroot;
 use crate::mount_id::{mount_id_by, open_sibling};
+use crate::mountinfo;
 use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
@@ -144,7 +145,7 @@ impl<'a> Attacher<'a> {
             let text = text.map_err(|errno| {
                 Error::file("read failed", "/proc/thread-self/mountinfo", errno)
             })?;
-            self.shared = Some(shared_mounts(&text));
+            self.shared = Some(mountinfo::shared_mounts(&text));
         }
         Ok(self
             .shared
@@ -182,7 +183,7 @@ impl<'a> Attacher<'a> {
     ///
     /// The kernel reuses ids immediately. The mount point does not identify a mount, because it can be renamed.
     pub(in crate::apply) fn mounts(&self) -> Result<HashMap<u64, String>, Errno> {
-        Ok(marks(&self.read_sibling("mountinfo")?))
+        Ok(mountinfo::marks(&self.read_sibling("mountinfo")?))
     }
 
     /// Returns the id of the mount that a descriptor is on.
@@ -202,54 +203,3 @@ impl<'a> Attacher<'a> {
 const DIRECTORY: OFlag = OFlag::O_PATH
     .union(OFlag::O_DIRECTORY)
     .union(OFlag::O_CLOEXEC);
-
-/// Returns for each mount in a mountinfo: its parent, the filesystem, its root directory, and its own options.
-fn marks(mountinfo: &str) -> HashMap<u64, String> {
-    let mark = |line: &str| {
-        let (id, rest) = line.split_once(' ')?;
-        let mut fields = rest.splitn(6, ' ');
-        let [above, device, root, _, options] = std::array::from_fn(|_| fields.next());
-        let mark = [above?, device?, root?, options?].join(" ");
-        Some((id.parse().ok()?, mark))
-    };
-    mountinfo.lines().filter_map(mark).collect()
-}
-
-/// Returns the ids of the shared mounts in a mountinfo: those with an optional field `shared:N`.
-pub(crate) fn shared_mounts(mountinfo: &str) -> HashSet<u64> {
-    let id = |line: &str| {
-        let mut fields = line.split(' ');
-        let id = fields.next()?.parse().ok()?;
-        let mut optional = fields.skip(5).take_while(|field| *field != "-");
-        optional
-            .any(|field| field.starts_with("shared:"))
-            .then_some(id)
-    };
-    mountinfo.lines().filter_map(id).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shared_mounts_are_found() {
-        let text = "21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
-                    22 21 0:5 / /a\\040shared:7 rw master:3 - tmpfs tmpfs rw,shared:9\n\
-                    23 21 0:6 / /b rw master:3 shared:4 - tmpfs tmpfs rw\n\
-                    garbage\n24\n";
-        assert_eq!(shared_mounts(text), HashSet::from([21, 23]));
-    }
-
-    #[test]
-    fn mounts_are_told_apart_without_their_places() {
-        let of = |place: &str, options: &str| {
-            let line = format!("21 1 254:0 /a {place} {options} shared:1 - ext4 /dev/vda rw\n");
-            marks(&line).remove(&21)
-        };
-        assert_eq!(of("/x", "ro"), Some("1 254:0 /a ro".to_owned()));
-        assert_eq!(of("/x", "ro"), of("/y", "ro"));
-        assert_ne!(of("/x", "ro"), of("/x", "rw"));
-        assert!(marks("garbage\n24\n24 1 254:0 /\n").is_empty());
-    }
-}

@@ -128,8 +128,8 @@ impl<'r> HostSources<'r> {
     ) -> Result<(OwnedFd, FileStat), Errno> {
         let name = CString::new(path.file_name().as_bytes()).map_err(|_| Errno::EINVAL)?;
         let directory = self.directory(path.parent())?;
-        // The attributes of a directory for clients depend on its owner, and its path may have no links. Found out before
-        // cloning: the kernel unmounts a discarded clone, which takes it as long as a hundred other calls.
+        // The attributes of a directory for clients depend on its owner, and its path may have no links. Check both
+        // before cloning: unmounting a discarded clone takes the kernel as long as a hundred other calls.
         if matches!(expected, Expected::Kind(BindKind::Ipc)) {
             let found = fstatat(directory, &*name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
             if inroot::kind(&found) != SFlag::S_IFSOCK {

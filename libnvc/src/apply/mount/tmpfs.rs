@@ -58,7 +58,7 @@ impl<'a> NewProfile<'a> {
         Ok(Self { tmpfs, minors })
     }
 
-    /// Permission bits of its root.
+    /// Returns the permission bits of its root.
     pub(in crate::apply) fn mode(&self) -> u32 {
         self.tmpfs.mode
     }

@@ -1,8 +1,7 @@
 //! Looks up files in the driver root, reading each directory once.
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 
 use log::{debug, warn};
 use nix::dir::Dir;
@@ -71,14 +70,10 @@ impl<'r> Search<'r> {
                 self.grow();
                 continue;
             };
-            let mut found: Vec<HostPath> = Vec::new();
-            for directory in &group {
-                for file in self.files(directory, &fits) {
-                    if !found.contains(&file) {
-                        found.push(file);
-                    }
-                }
-            }
+            let found = group
+                .iter()
+                .flat_map(|directory| self.files(directory, &fits));
+            let found = without_duplicates(found.collect());
             if !found.is_empty() {
                 return found;
             }
@@ -105,15 +100,8 @@ impl<'r> Search<'r> {
     ) -> Vec<HostPath> {
         let names = self.names(directory).iter().filter(|name| fits(name));
         let wanted: Vec<HostPath> = names.map(|name| directory.join(name)).collect();
-        let mut found: Vec<HostPath> = Vec::new();
-        for path in wanted {
-            if let Some(real) = self.file(&path)
-                && !found.contains(&real)
-            {
-                found.push(real);
-            }
-        }
-        found
+        let found = wanted.iter().filter_map(|path| self.file(path));
+        without_duplicates(found.collect())
     }
 
     /// Returns the sorted names in a directory; empty if it cannot be read. Omits names that a specification cannot
@@ -163,12 +151,18 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// Returns a symlink's target.
-    pub(super) fn link_text(&self, path: &HostPath) -> Option<PathBuf> {
-        let directory = self.root.resolve_directory(&path.parent()).ok()?;
-        let text = nix::fcntl::readlinkat(directory.as_fd(), path.file_name()).ok()?;
-        Some(PathBuf::from(text))
+    /// Returns true if a directory has a symlink of this name.
+    pub(super) fn has_link(&mut self, directory: &HostPath, name: &str) -> bool {
+        let found = self.paths.directory(directory.clone());
+        found.is_ok_and(|(fd, _)| nix::fcntl::readlinkat(fd, name).is_ok())
     }
+}
+
+/// Keeps the first of equal paths.
+pub(super) fn without_duplicates(mut paths: Vec<HostPath>) -> Vec<HostPath> {
+    let mut seen = HashSet::new();
+    paths.retain(|path| seen.insert(path.clone()));
+    paths
 }
 
 fn list(root: &DriverRoot, directory: &HostPath) -> Result<Vec<String>, Errno> {

@@ -35,7 +35,7 @@ impl Tree {
             programs: vec![HostPath::new("/opt/bin")],
             ..FileSearch::default()
         };
-        find(&root, "535.1", &wanted).unwrap()
+        find(&root, Some("535.1"), &wanted).unwrap()
     }
 }
 
@@ -144,4 +144,26 @@ fn programs_firmware_and_sockets() {
         lines(info.of_class(FileClass::Socket)),
         ["/var/run/nvidia-persistenced/socket"]
     );
+}
+
+#[test]
+fn an_unknown_version_is_that_of_the_libraries() {
+    let tree = Tree(tempfile::tempdir().unwrap());
+    std::fs::create_dir_all(tree.0.path().join("usr/lib64")).unwrap();
+    let root = DriverRoot::open(tree.0.path()).unwrap();
+    let wanted = FileSearch::default();
+    let error = find(&root, None, &wanted).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains("version is unknown"), "{error:?}");
+    tree.file("/usr/lib64/libcuda.so.535.1", "");
+    tree.file("/usr/lib64/libnvidia-new.so.535.1", "");
+    let guessed = find(&root, None, &wanted).unwrap();
+    assert_eq!(guessed.versions.driver, "535.1");
+    let known = find(&root, Some("535.1"), &wanted).unwrap();
+    assert_eq!(
+        lines(guessed.files.iter()),
+        lines(known.files.iter()),
+        "whoever knows the version"
+    );
+    assert!(find(&root, Some("470.2"), &wanted).is_err());
 }

@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::LIBRARY;
+use super::{CREATION, LIBRARY};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::capabilities::{Capabilities, SYS_ADMIN, Set, is_ambient, is_bounding, only};
 use crate::sys::nvml::is_loaded;
@@ -71,8 +71,8 @@ fn copy(nvml_is_loaded: bool) -> Result<Start<'static>> {
     if !nvml_is_loaded {
         return Ok(Start::Copy);
     }
-    let text = format!("process creation failed: this process has loaded {LIBRARY} itself");
-    let error = Error::new(ErrorKind::DriverUnavailable, text);
+    let error = Error::new(ErrorKind::DriverUnavailable, CREATION);
+    let error = error.with_cause(format!("this process has loaded {LIBRARY} itself"));
     Err(error.hint(
         "initialise the library before loading NVML; or install nvc-query, and initialise it before narrowing the \
          bounding set",
@@ -137,13 +137,12 @@ fn narrowed(lost: Set) -> Error {
         .filter(|&(capability, _)| lost & only(capability) != 0)
         .map(|(_, name)| name)
         .collect();
-    // The message contains the way out, because C callers see nothing else.
-    let text = format!(
-        "process creation failed: the bounding set lacks {}: initialise the library before narrowing it, or before \
-         starting threads",
+    // The cause contains the way out, because C callers see nothing else.
+    let cause = format!(
+        "the bounding set lacks {}: initialise the library before narrowing it, or before starting threads",
         names.join(", ")
     );
-    Error::new(ErrorKind::DriverUnavailable, text)
+    Error::new(ErrorKind::DriverUnavailable, CREATION).with_cause(cause)
 }
 
 #[cfg(test)]

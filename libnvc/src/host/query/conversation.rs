@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::process::{Process, QueryProcess, not_created};
+use super::process::{Child, QueryProcess, not_created};
 use super::protocol::{Garbled, Message, Question, WireRequest, encode, take};
 use super::{LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
@@ -41,7 +41,7 @@ pub struct QueryRequest {
 pub(crate) struct Conversation {
     // Declared first, so that it is closed before the wait: closing it ends the process.
     socket: UnixStream,
-    pub(super) process: Process,
+    pub(super) process: Child,
     received: Vec<u8>,
     started: Instant,
     pub(super) deadline: Duration,
@@ -117,17 +117,14 @@ impl Conversation {
         let message = self.receive(&mut None::<fn(Duration)>);
         message.map_err(|silence| match silence {
             Silence::Garbled => garbled(),
-            Silence::Died(how) => Error::new(
-                ErrorKind::DriverFailed,
-                format!("nvml: the process that loads it died, {how}"),
-            ),
-            Silence::TimedOut => Error::new(
-                ErrorKind::TimedOut,
-                format!(
-                    "nvml: no answer within {:.1} s",
-                    self.deadline.as_secs_f32()
-                ),
-            ),
+            Silence::Died(how) => {
+                let cause = format!("the process that loads it died, {how}");
+                Error::fault(ErrorKind::DriverFailed, "nvml", cause)
+            }
+            Silence::TimedOut => {
+                let cause = format!("no answer within {:.1} s", self.deadline.as_secs_f32());
+                Error::fault(ErrorKind::TimedOut, "nvml", cause)
+            }
             Silence::Failed(errno) => Error::system("poll failed", errno),
         })
     }
@@ -188,6 +185,7 @@ impl Conversation {
 }
 
 pub(super) fn garbled() -> Error {
-    Error::new(ErrorKind::DriverFailed, RPC_FAILED)
-        .hint("the process that loads NVML answered nonsense; its memory may have been corrupted")
+    Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(
+        "the process that loads NVML returned invalid data; its memory may have been corrupted",
+    )
 }

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use super::choice::{Start, Wanted, choose};
 use super::server::serve;
-use super::{MARKER, PROGRAM_NAME};
+use super::{CREATION, MARKER, PROGRAM_NAME};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::sys::descriptors::above_streams;
 use crate::sys::fork::copy_of_this_process;
@@ -51,7 +51,7 @@ pub enum QueryProgram {
 pub struct QueryProcess {
     // Declared first, so that it is closed before the wait: closing it ends the process.
     socket: UnixStream,
-    process: Process,
+    process: Child,
 }
 
 impl QueryProcess {
@@ -84,7 +84,7 @@ impl QueryProcess {
         };
         let (socket, theirs) = UnixStream::pair().map_err(|e| not_created(errno_of(&e)))?;
         let theirs = above_streams(theirs.into()).map_err(not_created)?;
-        let process = Process::start(&way, theirs.as_fd()).map_err(|errno| match way {
+        let process = Child::start(&way, theirs.as_fd()).map_err(|errno| match way {
             Start::Execute(path) => {
                 not_created(errno).hint(format!("the query program is {}", path.display()))
             }
@@ -94,16 +94,16 @@ impl QueryProcess {
     }
 
     /// Returns our end of the socket, and the process.
-    pub(super) fn into_parts(self) -> (UnixStream, Process) {
+    pub(super) fn into_parts(self) -> (UnixStream, Child) {
         (self.socket, self.process)
     }
 }
 
 /// A started process; killed and reaped when dropped.
 #[derive(Debug)]
-pub(super) struct Process(Option<Pid>);
+pub(super) struct Child(Option<Pid>);
 
-impl Process {
+impl Child {
     /// Executes a program or forks this process, with a socket as its standard input.
     ///
     /// # Errors
@@ -191,14 +191,14 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for Child {
     fn drop(&mut self) {
         self.dismiss();
     }
 }
 
 pub(super) fn not_created(errno: Errno) -> Error {
-    Error::system("process creation failed", errno).with_kind(ErrorKind::DriverUnavailable)
+    Error::system(CREATION, errno).with_kind(ErrorKind::DriverUnavailable)
 }
 
 /// Returns true if a fork is equivalent to executing the program: the loader's environment variables, which a fork
@@ -207,7 +207,7 @@ fn may_copy() -> bool {
     !std::env::vars_os().any(|(name, _)| is_for_loader(&name)) && is_alone()
 }
 
-/// Returns true if NVML gets to see an environment variable. Never for the loader's.
+/// Returns true if a variable is passed to NVML. Variables of the loader are never passed.
 fn is_for_nvml(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let nvml = name.windows(4).any(|part| part == b"NVML") && !name.starts_with(b"LD_");

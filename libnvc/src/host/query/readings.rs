@@ -90,7 +90,7 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
             };
         }
     };
-    let mut read = Reader::new(nvml);
+    let mut read = GpuReader::new(nvml);
     facts.model = read.of(nvml.name(device)).map(|name| plain(&name));
     facts.power_limit = read.of(nvml.power_limit(device));
     facts.bar1 = read.of(nvml.bar1(device)).map(|memory| sane(memory.total));
@@ -202,7 +202,7 @@ fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [Known]) {
                     continue;
                 }
             }
-            let mut read = Reader::new(nvml);
+            let mut read = GpuReader::new(nvml);
             let level = read.of(nvml.common_ancestor(other_device, device));
             one.problems.append(&mut read.problems);
             let (to_one, to_other) = (one.busid.clone(), other.busid.clone());
@@ -316,12 +316,12 @@ fn mig_status(nvml: &Nvml, device: Device) -> Vec<MigStatus> {
 }
 
 /// Reads values of a GPU and collects the errors of unexpected failures.
-struct Reader<'a> {
+struct GpuReader<'a> {
     nvml: &'a Nvml,
     problems: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> GpuReader<'a> {
     fn new(nvml: &'a Nvml) -> Self {
         Self {
             nvml,

@@ -23,7 +23,7 @@ pub(crate) enum Unusable {
     OlderThanConfiguration,
     #[error("/etc/ld.so.cache is older than {}", .0.display())]
     OlderThan(PathBuf),
-    #[error("/etc/ld.so.cache lists {}, which is not there", .0.display())]
+    #[error("/etc/ld.so.cache lists {}, which does not exist", .0.display())]
     MissingDirectory(PathBuf),
     #[error("/etc/ld.so.cache lists libraries that are not in {}", .0.display())]
     MissingLibraries(PathBuf),
@@ -33,11 +33,11 @@ pub(crate) enum Unusable {
     UnlistedDirectory(PathBuf),
     #[error("{} has too many libraries that /etc/ld.so.cache does not list", .0.display())]
     ManyUnlisted(PathBuf),
-    #[error("{} has libraries for some processors only", .0.display())]
+    #[error("{} has libraries for certain CPUs only", .0.display())]
     ForSomeProcessors(PathBuf),
     #[error("{} has too many directories", .0.display())]
     ManyDirectories(PathBuf),
-    #[error("looking at the image's directories takes too long")]
+    #[error("examining the image's directories takes too long")]
     Slow,
 }
 

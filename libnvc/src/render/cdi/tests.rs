@@ -3,39 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::host::{self, DeviceRole, FileClass};
-use crate::path::HostPath;
-use crate::plan::{CapabilityFiles, DriverProc, EglProfile, Need, Part};
-
-fn device(path: &str, major: u32, minor: u32) -> Intent {
-    let node = host::DeviceNode::new(path, major, minor);
-    Intent::required(What::Device(Device {
-        at: ContainerPath::from(&node.path),
-        source: node.path,
-        number: node.number,
-        owner: None,
-        bind: true,
-        allow: true,
-    }))
-}
-
-fn mount(path: &str, class: FileClass) -> Intent {
-    let path = HostPath::new(path);
-    let place = Place::same(&path);
-    Intent::mount(path, place, class)
-}
+use crate::host::{DeviceRole, FileClass};
+use crate::plan::{EglProfile, Need, Part};
+use crate::testing::{device, mount, proc_of};
 
 fn link(at: &str, target: &str) -> Intent {
     Intent::best_effort(What::Link(Link {
         at: Place::At(ContainerPath::new(at)),
         target: target.into(),
-    }))
-}
-
-fn proc_of(gpus: &[&str]) -> Intent {
-    Intent::required(What::DriverProc(DriverProc {
-        gpus: gpus.iter().map(ToString::to_string).collect(),
-        capabilities: CapabilityFiles::None,
     }))
 }
 

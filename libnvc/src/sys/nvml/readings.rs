@@ -51,7 +51,7 @@ pub(crate) struct Memory {
 
 /// A process that uses a GPU.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Process {
+pub(crate) struct GpuProcess {
     pub(crate) pid: u32,
     /// Bytes used, if the driver knows.
     pub(crate) memory: Option<u64>,
@@ -177,7 +177,7 @@ impl Nvml {
     }
 
     /// Returns the processes with a compute context.
-    pub(crate) fn processes(&self, device: Device) -> Result<Vec<Process>, NvmlFailure> {
+    pub(crate) fn processes(&self, device: Device) -> Result<Vec<GpuProcess>, NvmlFailure> {
         let newer = [
             c"nvmlDeviceGetComputeRunningProcesses_v3",
             c"nvmlDeviceGetComputeRunningProcesses_v2",
@@ -262,9 +262,9 @@ impl Nvml {
     }
 }
 
-fn process(pid: u32, memory: u64) -> Process {
+fn process(pid: u32, memory: u64) -> GpuProcess {
     let memory = Some(memory).filter(|bytes| *bytes != BYTES_UNKNOWN);
-    Process { pid, memory }
+    GpuProcess { pid, memory }
 }
 
 /// Calls a function that fills a list; retries with a larger buffer while NVML asks for one.

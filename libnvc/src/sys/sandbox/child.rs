@@ -5,18 +5,19 @@
 //! exec.
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, write};
+use nix::unistd::{
+    chdir, chroot, dup2_stderr, dup2_stdin, dup2_stdout, fchdir, pivot_root, read, write,
+};
 
 use super::{NAME, Sandbox, volumes};
 use crate::sys::capabilities::{
@@ -163,17 +164,37 @@ fn wall_in(
     Err(errno).at(Step::Execute)
 }
 
-/// Ends this process if the caller died before the death signal was set: the report pipe then has no reader. getppid(2)
-/// does not help, because in a new pid namespace it returns 0.
+/// Ends this process if the calling thread died before the death signal was set.
+///
+/// getppid(2) does not help: in a new pid namespace it returns 0. Nor does a pipe whose other end the caller holds:
+/// another thread of a killed caller can hold it for a while after the calling thread has sent its death signals.
 fn end_if_alone(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
-    super::close_copy(sandbox.report_reader).at(Step::DeathSignal)?;
-    // No events requested: POLLERR for a missing reader is always reported.
-    let mut end = [PollFd::new(sandbox.report, PollFlags::empty())];
-    match poll(&mut end, PollTimeout::ZERO) {
-        Ok(0) => Ok(()),
-        Ok(_) => super::end(1),
-        Err(errno) => Err(errno).at(Step::DeathSignal),
+    if is_alive(sandbox.caller).at(Step::DeathSignal)? {
+        return Ok(());
     }
+    super::end(1)
+}
+
+/// Returns true if a thread, given by its `stat` file, has not yet sent death signals: its flags lack PF_EXITING, which
+/// the kernel sets long before (proc_pid_stat(5), include/linux/sched.h).
+fn is_alive(stat: BorrowedFd<'_>) -> Result<bool, Errno> {
+    const PF_EXITING: u64 = 4;
+    let mut text = [0; 256];
+    let text = match read(stat, &mut text) {
+        Ok(length) => text.get(..length).unwrap_or_default(),
+        Err(Errno::ESRCH) => return Ok(false),
+        Err(errno) => return Err(errno),
+    };
+    Ok(flags(text).ok_or(Errno::EBADMSG)? & PF_EXITING == 0)
+}
+
+/// Returns the kernel's flags in the text of a `stat`.
+fn flags(stat: &[u8]) -> Option<u64> {
+    // The name, in parentheses, may contain anything. After it: state, parent, group, session, terminal, its group,
+    // flags.
+    let after_name = stat.rsplit(|&byte| byte == b')').next()?;
+    let word = after_name.split(|&byte| byte == b' ').nth(7)?;
+    str::from_utf8(word).ok()?.parse().ok()
 }
 
 fn mount_at(
@@ -470,12 +491,40 @@ fn forbid_calls(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::Seek;
+
     use super::*;
 
     #[test]
     fn numbers_are_written() {
         for (number, text) in [(0, c"0"), (7, c"7"), (10, c"10"), (i32::MAX, c"2147483647")] {
             assert_eq!(decimal(number, &mut [0; 12]), text);
+        }
+    }
+
+    #[test]
+    fn a_caller_that_is_gone_is_noticed() {
+        let (opened, stat) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let stat = std::fs::File::open("/proc/thread-self/stat").unwrap();
+            opened.send(stat.try_clone().unwrap()).unwrap();
+            ended.recv().unwrap();
+        });
+        let stat = stat.recv().unwrap();
+        assert_eq!(is_alive(stat.as_fd()), Ok(true));
+        (&stat).rewind().unwrap();
+        end.send(()).unwrap();
+        thread.join().unwrap();
+        assert_eq!(is_alive(stat.as_fd()), Ok(false));
+    }
+
+    #[test]
+    fn flags_of_a_thread_are_found() {
+        let stat = |flags: &str| format!("12 (a) b (c) X 4 4) S 1 12 12 0 -1 {flags} 101 0\n");
+        assert_eq!(flags(stat("4194564").as_bytes()), Some(4_194_564));
+        for broken in ["", "12 (a) S 1 12", &stat("x")] {
+            assert_eq!(flags(broken.as_bytes()), None, "{broken:?}");
         }
     }
 

@@ -146,6 +146,7 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
         library_search: absolute(line, "library-search-path")?,
         csv_files: line.list("csv.file").iter().map(PathBuf::from).collect(),
         csv_ignore: line.list("csv.ignore-pattern").to_vec(),
+        csv_compat_root: line.text("csv.compat-container-root").into(),
         gids: line.flag("gids"),
         flags: flags(line)?,
         path: std::env::var("PATH").unwrap_or_default(),

@@ -97,7 +97,7 @@ fn ours(found: &SpecFile, words: &[String], findings: &mut Vec<Finding>) {
     };
     let line: Vec<OsString> = words.iter().map(OsString::from).collect();
     let Read::CommandLine(line) = line::read(&line, &|_| None) else {
-        return add("the command line in its comment is not understood".into());
+        return add("the command line in its comment cannot be parsed".into());
     };
     let options = command::options(&line).inspect(|options| {
         if options.has_one_hook()

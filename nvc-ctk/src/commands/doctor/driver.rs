@@ -66,14 +66,14 @@ pub(super) fn nodes(place: &Place) -> Vec<Fault> {
         ),
         ("nvidia-uvm-tools", uvm, 1, "profilers fail in containers"),
     ];
-    let shared = shared.map(|(name, major, minor, shows)| Node {
+    let shared = shared.map(|(name, major, minor, shows)| RequiredNode {
         path: format!("{dev}/{name}"),
         major,
         minor,
         shows,
         repair: make.into(),
     });
-    let of_gpus = gpu_minors().into_iter().map(|minor| Node {
+    let of_gpus = gpu_minors().into_iter().map(|minor| RequiredNode {
         path: format!("{dev}/nvidia{minor}"),
         major: nvidia,
         minor,
@@ -97,7 +97,7 @@ fn gpu_minors() -> Vec<u32> {
 }
 
 /// A device node that the driver needs.
-struct Node {
+struct RequiredNode {
     path: String,
     /// None if no driver has it in /proc/devices.
     major: Option<u32>,
@@ -108,7 +108,7 @@ struct Node {
     repair: String,
 }
 
-impl Node {
+impl RequiredNode {
     fn fault(&self) -> Option<Fault> {
         let Self {
             path,
@@ -126,7 +126,7 @@ impl Node {
             return Some(Fault::new(what, shows, repair));
         };
         if !facts.file_type().is_char_device() {
-            let what = format!("{path} is no device");
+            let what = format!("{path} is not a device");
             return Some(Fault::new(what, shows, format!("rm -r {path}; {repair}")));
         }
         let number = facts.rdev();

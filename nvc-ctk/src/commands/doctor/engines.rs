@@ -141,7 +141,7 @@ pub(super) fn containerd() -> Vec<Fault> {
     faults
 }
 
-/// Docker's package of containerd switches the plugin off that pods need.
+/// Checks for a disabled CRI plugin, which pods need: Docker's package of containerd disables it.
 fn cri_is_disabled(path: &Path, text: &str, shows: &'static str) -> Option<Fault> {
     let list = text
         .lines()
@@ -158,7 +158,7 @@ fn cri_is_disabled(path: &Path, text: &str, shows: &'static str) -> Option<Fault
         let path = path.display();
         Fault::new(
             format!(
-                "{path}: disabled_plugins switches the CRI plugin off, which has the runtime nvidia"
+                "{path}: disabled_plugins disables the CRI plugin, which provides the runtime nvidia"
             ),
             shows,
             format!("remove cri from disabled_plugins in {path}, and restart containerd"),

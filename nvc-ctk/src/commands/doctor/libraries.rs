@@ -10,7 +10,7 @@ use libnvc::library_file::{Listed, listed};
 use super::Fault;
 use super::place::{Kind, Place};
 
-/// The bits of an entry's flags that tell its architecture.
+/// Bits of an entry's flags for its architecture.
 const KINDS: i32 = 0xff00;
 const NATIVE: i32 = if cfg!(target_arch = "aarch64") {
     0x0a00
@@ -58,7 +58,7 @@ pub(super) fn all(place: &Place) -> Vec<Fault> {
     WANTED.into_iter().filter_map(fault).collect()
 }
 
-/// Under WSL2, Windows mounts its driver.
+/// Checks the libraries under WSL2, where Windows mounts its driver.
 fn of_windows() -> Vec<Fault> {
     const LIBRARY: &str = "/usr/lib/wsl/lib/libdxcore.so";
     if Path::new(LIBRARY).exists() {

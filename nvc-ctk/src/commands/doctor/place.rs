@@ -30,7 +30,7 @@ pub(super) enum Kind {
 }
 
 impl Place {
-    /// Finds it: where the configuration says, or in the root that a driver container mounts.
+    /// Finds the driver in the configured root, or in the root that a driver container mounts.
     pub(super) fn find(config: &Config) -> Self {
         let kind = if Path::new("/dev/dxg").exists() {
             Kind::Wsl

@@ -15,7 +15,7 @@ pub(super) fn config(line: &CommandLine) -> (Config, Vec<Fault>) {
     let file = place.file.display();
     match lookup::load(&place, place.named) {
         Err(error) => {
-            let shows = "every container that asks for a GPU fails";
+            let shows = "every container that requests a GPU fails";
             let repair = format!("correct {file}; nvidia-ctk config default shows the defaults");
             let fault = Fault::new(format!("{file}: {error}"), shows, repair);
             (Config::default(), vec![fault])

@@ -56,7 +56,7 @@ fn misnamed() -> Vec<Fault> {
     files.map(fault).collect()
 }
 
-/// Podman before version 5 supports no format after 0.5.0, and skips newer files.
+/// Finds files that podman skips: before version 5 it supports no format after 0.5.0.
 fn too_new(registry: &Registry) -> Vec<Fault> {
     let Ok(output) = Command::new("podman").arg("--version").output() else {
         return Vec::new();

@@ -49,7 +49,7 @@ fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Fault> {
             &automatic,
         ),
         Setting::Fixed(Mode::Csv) if place.kind != Kind::Tegra => {
-            fault("this machine is no Jetson", fails, &automatic)
+            fault("this machine is not a Jetson", fails, &automatic)
         }
         Setting::Fixed(Mode::Cdi) => {
             let kind = &config.runtime.cdi_default_kind;
@@ -63,7 +63,7 @@ fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Fault> {
     }
 }
 
-/// A setting for rootless engines only, which is global.
+/// Checks `no-cgroups`: the setting is global, but meant for rootless engines.
 fn no_cgroups(config: &Config) -> Option<Fault> {
     let has_daemon = Path::new(DAEMON).exists() || Path::new("/run/docker.sock").exists();
     (config.cli.no_cgroups && has_daemon).then(|| {
@@ -134,7 +134,7 @@ fn not_installed(registry: &Registry) -> Option<Fault> {
     })
 }
 
-/// The runtime executes another one.
+/// Checks that the runtime finds one of the low-level runtimes that it executes.
 fn no_low_level(config: &Config) -> Option<Fault> {
     let names = &config.runtime.runtimes;
     let exists = |name: &String| match name.contains('/') {

@@ -15,7 +15,7 @@ use crate::line::CommandLine;
 const LEFT_OUT: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
 /// A node and its number.
-type Node = (PathBuf, u64, u64);
+type NumberedNode = (PathBuf, u64, u64);
 
 pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let (all, dry_run) = (line.flag("create-all"), line.flag("dry-run"));
@@ -54,13 +54,13 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
 }
 
 /// Returns the nodes in /dev.
-fn existing() -> Result<Vec<Node>> {
+fn existing() -> Result<Vec<NumberedNode>> {
     let mut nodes = in_directory(Path::new("/dev"), "nvidia")?;
     nodes.extend(in_directory(Path::new("/dev/nvidia-caps"), "nvidia-")?);
     Ok(nodes)
 }
 
-fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Node>> {
+fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<NumberedNode>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| system("open failed", directory, &error))?,
@@ -87,7 +87,7 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<Node>> {
 }
 
 /// Returns all possible nodes of this machine's GPUs.
-fn possible() -> Result<Vec<Node>> {
+fn possible() -> Result<Vec<NumberedNode>> {
     let majors = Majors::read()?;
     let minors = fs::read_to_string("/proc/driver/nvidia-caps/mig-minors").ok();
     // The drivers that must be loaded, even if there is nothing to do for them.

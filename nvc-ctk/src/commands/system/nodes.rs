@@ -37,7 +37,7 @@ pub(super) fn control_nodes(root: &Path, dry_run: bool) -> Result<()> {
         }
         match mknod(&path, SFlag::S_IFCHR, Mode::empty(), makedev(major, minor)) {
             Ok(()) => {}
-            // A link that leads nowhere is in the way, and no node.
+            // A dangling link is not a node, and prevents its creation.
             Err(Errno::EEXIST) if path.exists() => continue,
             Err(errno) => return Err(Error::file("mknod failed", &path, errno)),
         }

@@ -32,25 +32,25 @@ const METRICS: &[(&str, &str, &str, Reading)] = &[
     ),
     (
         "nvidia_gpu_utilization_ratio",
-        "How busy the GPU is.",
+        "Utilisation of the GPU.",
         "gauge",
         |_, s| ratio(s.busy),
     ),
     (
         "nvidia_gpu_memory_utilization_ratio",
-        "How busy the memory is.",
+        "Utilisation of the memory.",
         "gauge",
         |_, s| ratio(s.memory_busy),
     ),
     (
         "nvidia_gpu_encoder_utilization_ratio",
-        "How busy the video encoder is.",
+        "Utilisation of the video encoder.",
         "gauge",
         |_, s| ratio(s.encoder),
     ),
     (
         "nvidia_gpu_decoder_utilization_ratio",
-        "How busy the video decoder is.",
+        "Utilisation of the video decoder.",
         "gauge",
         |_, s| ratio(s.decoder),
     ),
@@ -169,7 +169,7 @@ fn ratio(percent: Option<u32>) -> Option<f64> {
     percent.map(|percent| f64::from(percent) / 100.0)
 }
 
-/// Exact up to 2^53, which is more bytes than any GPU has.
+/// Converts a number; exact up to 2^53, which is more bytes than any GPU has.
 #[allow(clippy::cast_precision_loss)]
 fn number(value: u64) -> f64 {
     value as f64

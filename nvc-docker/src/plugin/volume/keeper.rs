@@ -1,4 +1,4 @@
-//! Manages the volumes in one thread, the only one that may mount, which executes orders one by one.
+//! Manages the volumes in one thread, the only one that may mount, which executes requests one by one.
 //!
 //! The rest of the program has no capabilities. Network requests are never handled by a thread with capabilities.
 
@@ -13,9 +13,9 @@ use super::store::Store;
 use crate::failure::{Failure, Result};
 use crate::log_line::say;
 
-/// An order for the volume of a driver version.
+/// A request for the volume of a driver version.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum StoreRequest {
     Create(String),
     Remove(String),
     Find(String),
@@ -25,7 +25,7 @@ pub(crate) enum Order {
     List,
 }
 
-/// The result of an order.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
@@ -35,12 +35,12 @@ pub(crate) enum Outcome {
     Versions(Vec<(String, String)>),
 }
 
-type Job = (Order, oneshot::Sender<Result<Outcome>>);
+type Job = (StoreRequest, oneshot::Sender<Result<Outcome>>);
 
-/// The other end of the thread's channel.
+/// Sends requests to the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeper {
-    orders: Sender<Job>,
+    requests: Sender<Job>,
 }
 
 impl Keeper {
@@ -50,7 +50,7 @@ impl Keeper {
     /// If no thread can be created, or another plugin uses the same directory.
     pub(crate) fn start(root: &Path) -> Result<Self> {
         let mut store = Store::open(root)?;
-        let (orders, inbox) = channel();
+        let (requests, inbox) = channel();
         thread::Builder::new()
             .name("volumes".into())
             .stack_size(512 << 10)
@@ -59,30 +59,32 @@ impl Keeper {
                 work(&mut store, &inbox);
             })
             .map_err(|error| Failure::new(format!("thread creation failed: {error}")))?;
-        Ok(Self { orders })
+        Ok(Self { requests })
     }
 
-    /// Passes an order to the thread and waits for the result.
+    /// Passes a request to the thread and waits for the result.
     ///
     /// # Errors
     /// A failure on this machine.
-    pub(crate) async fn carry_out(&self, order: Order) -> Result<Outcome> {
+    pub(crate) async fn carry_out(&self, request: StoreRequest) -> Result<Outcome> {
         let gone = || Failure::new("the thread that keeps the volumes has ended");
         let (reply, answer) = oneshot::channel();
-        self.orders.send((order, reply)).map_err(|_| gone())?;
+        self.requests.send((request, reply)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
 
 fn work(store: &mut Store, inbox: &Receiver<Job>) {
-    for (order, reply) in inbox {
-        let outcome = match order {
-            Order::Create(version) => store.create(&version).map(|()| Outcome::Done),
-            Order::Remove(version) => store.remove(&version).map(|()| Outcome::Done),
-            Order::Find(version) => Ok(Outcome::Path(store.find(&version))),
-            Order::Mount(version, user) => store.mount(&version, &user).map(Outcome::Path),
-            Order::Unmount(version, user) => store.unmount(&version, &user).map(|()| Outcome::Done),
-            Order::List => store.list().map(Outcome::Versions),
+    for (request, reply) in inbox {
+        let outcome = match request {
+            StoreRequest::Create(version) => store.create(&version).map(|()| Outcome::Done),
+            StoreRequest::Remove(version) => store.remove(&version).map(|()| Outcome::Done),
+            StoreRequest::Find(version) => Ok(Outcome::Path(store.find(&version))),
+            StoreRequest::Mount(version, user) => store.mount(&version, &user).map(Outcome::Path),
+            StoreRequest::Unmount(version, user) => {
+                store.unmount(&version, &user).map(|()| Outcome::Done)
+            }
+            StoreRequest::List => store.list().map(Outcome::Versions),
         };
         // The client may be gone.
         let _ = reply.send(outcome);
@@ -107,7 +109,7 @@ fn keep_only_mounting() {
     });
     if let Err(error) = reduced {
         say(&format!(
-            "Warning: capabilities could not be given up: {error}"
+            "Warning: capabilities could not be dropped: {error}"
         ));
     }
 }
@@ -121,7 +123,7 @@ pub(crate) fn give_up_capabilities() {
         .and_then(|()| caps::clear(None, CapSet::Inheritable));
     if let Err(error) = cleared {
         say(&format!(
-            "Warning: capabilities could not be given up: {error}"
+            "Warning: capabilities could not be dropped: {error}"
         ));
     }
 }

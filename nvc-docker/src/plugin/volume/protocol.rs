@@ -8,7 +8,7 @@ use hyper::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::keeper::{Keeper, Order, Outcome};
+use super::keeper::{Keeper, Outcome, StoreRequest};
 use crate::driver_volume::{self, BadName};
 use crate::failure::{Failure, Result};
 use crate::log_line::{complain, say};
@@ -197,33 +197,35 @@ impl Volumes {
             });
         }
         let version = version.to_owned();
-        let order = match call {
+        let wanted = match call {
             "Create" => {
                 let running = self.running_driver().await?;
                 if version != running {
                     return Ok(Err(format!("invalid volume version: {name}")));
                 }
-                Order::Create(version)
+                StoreRequest::Create(version)
             }
-            "Remove" => Order::Remove(version),
+            "Remove" => StoreRequest::Remove(version),
             "Mount" => {
-                let Outcome::Path(Some(_)) =
-                    self.keeper.carry_out(Order::Find(version.clone())).await?
+                let Outcome::Path(Some(_)) = self
+                    .keeper
+                    .carry_out(StoreRequest::Find(version.clone()))
+                    .await?
                 else {
                     return Ok(missing());
                 };
                 let running = self.running_driver().await?;
                 if version != running {
                     return Ok(Err(format!(
-                        "{name}: the driver is {running} now; make the container again, so that it gets its volume"
+                        "{name}: the driver is {running} now; create the container again, so that it gets that driver's volume"
                     )));
                 }
-                Order::Mount(version, request.id.clone())
+                StoreRequest::Mount(version, request.id.clone())
             }
-            "Unmount" => Order::Unmount(version, request.id.clone()),
-            _ => Order::Find(version),
+            "Unmount" => StoreRequest::Unmount(version, request.id.clone()),
+            _ => StoreRequest::Find(version),
         };
-        Ok(match self.keeper.carry_out(order).await? {
+        Ok(match self.keeper.carry_out(wanted).await? {
             Outcome::Path(None) => missing(),
             Outcome::Path(path) => Ok(path),
             Outcome::Done | Outcome::Versions(_) => Ok(None),
@@ -236,7 +238,7 @@ impl Volumes {
     }
 
     async fn list(&self) -> Result<String> {
-        let versions = match self.keeper.carry_out(Order::List).await? {
+        let versions = match self.keeper.carry_out(StoreRequest::List).await? {
             Outcome::Versions(versions) => versions,
             _ => Vec::new(),
         };
@@ -287,7 +289,7 @@ impl VolumeRequest {
         let members = match value {
             Value::Null => Map::new(),
             Value::Object(members) => members,
-            _ => return Err(malformed("it is no object".into())),
+            _ => return Err(malformed("it is not an object".into())),
         };
         let mut request = Self::default();
         for (key, value) in members {
@@ -305,7 +307,7 @@ impl VolumeRequest {
             match value {
                 Value::Null => {}
                 Value::String(text) => *place = text,
-                _ => return Err(malformed("the name is no text".into())),
+                _ => return Err(malformed("the name is not a string".into())),
             }
         }
         Ok(request)

@@ -3,11 +3,12 @@
 //! If the conformance fixture exists, real files with a mock NVML, its driver is used, because upstream's recorded
 //! figures were measured with it; otherwise the simulated driver.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::{env, fs, io};
+use std::{env, io};
 
 use nix::mount::{MsFlags, mount};
+use nvc_testkit::compile::{Source, compiled};
 use nvc_testkit::driver::Builder;
 use nvc_testkit::files;
 use nvc_testkit::machine::{self, Scratch};
@@ -15,15 +16,12 @@ use nvc_testkit::rootfs::{self, Layout};
 
 /// A loaded driver, and a container root to copy.
 pub(crate) struct Bed {
-    pub(crate) name: &'static str,
     /// True if upstream's figures were measured with it.
     pub(crate) is_fixture: bool,
     /// The driver root.
     pub(crate) driver: PathBuf,
-    /// The program that makes the minimum of calls; empty if there is none.
-    pub(crate) baseline: PathBuf,
     roots: Roots,
-    _scratch: Option<Scratch>,
+    scratch: Scratch,
 }
 
 /// Source of a container's root.
@@ -32,13 +30,6 @@ enum Roots {
     Copy(PathBuf),
     /// An overlay of directories, topmost first, under an empty one in memory.
     Overlay(Vec<PathBuf>),
-}
-
-/// A container's root, removed on drop.
-pub(crate) struct Root {
-    pub(crate) path: PathBuf,
-    /// The directory that contains it.
-    pub(crate) scratch: Scratch,
 }
 
 /// Returns the directory named by `variable`, or one in the user's cache.
@@ -51,45 +42,23 @@ pub(crate) fn cached(variable: &str, name: &str) -> Option<PathBuf> {
 
 impl Bed {
     /// Uses the conformance fixture, or else the simulated driver.
-    pub(crate) fn find(baseline: Option<&Path>) -> io::Result<Self> {
-        // It runs in the root directory.
-        let baseline = baseline.map(fs::canonicalize).transpose()?;
-        let mut bed = Self::driver()?;
-        bed.baseline = baseline.unwrap_or_default();
-        Ok(bed)
-    }
-
-    fn driver() -> io::Result<Self> {
+    pub(crate) fn usual() -> io::Result<Self> {
         let fixture = cached("NVC_FIXTURE", "nvc-conformance");
-        let Some(fixture) = fixture.filter(|fixture| fixture.join(".stamp").exists()) else {
-            return Self::simulated(&Builder::default());
-        };
-        let driver = fixture.join("droot");
-        machine::show(&driver)?;
-        Ok(Self {
-            name: "the conformance fixture: files of a real 535 driver, a mock NVML with two GPUs",
-            is_fixture: true,
-            driver,
-            baseline: PathBuf::new(),
-            roots: Roots::Copy(fixture.join("rootfs/debian")),
-            _scratch: None,
-        })
+        match fixture.filter(|fixture| fixture.join(".stamp").exists()) {
+            None => Self::simulated(&Builder::default()),
+            Some(fixture) => {
+                let roots = Roots::Copy(fixture.join("rootfs/debian"));
+                Self::load(true, fixture.join("droot"), roots, Scratch::new()?)
+            }
+        }
     }
 
     /// Loads a simulated driver.
     pub(crate) fn simulated(builder: &Builder) -> io::Result<Self> {
         let scratch = Scratch::new()?;
-        let driver = builder.build(scratch.join("driver"))?;
-        machine::show(driver.root())?;
+        let driver = builder.build(scratch.join("driver"))?.root().to_owned();
         let template = rootfs::Builder::new(Layout::Debian).build(scratch.join("template"))?;
-        Ok(Self {
-            name: "the simulated driver",
-            is_fixture: false,
-            driver: driver.root().to_owned(),
-            baseline: PathBuf::new(),
-            roots: Roots::Copy(template),
-            _scratch: Some(scratch),
-        })
+        Self::load(false, driver, Roots::Copy(template), scratch)
     }
 
     /// Loads the simulated driver, with containers whose roots are overlays of these directories.
@@ -99,8 +68,26 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Creates a container root.
-    pub(crate) fn root(&self) -> io::Result<Root> {
+    fn load(is_fixture: bool, driver: PathBuf, roots: Roots, scratch: Scratch) -> io::Result<Self> {
+        for (name, source) in [("baseline", Source::Baseline), ("trace", Source::Trace)] {
+            files::program(&scratch.join(name), &compiled(source, &[])?)?;
+        }
+        machine::show(&driver)?;
+        Ok(Self {
+            is_fixture,
+            driver,
+            roots,
+            scratch,
+        })
+    }
+
+    /// Returns the path of a program of the kit: `baseline` or `trace`.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.scratch.join(name)
+    }
+
+    /// Creates a container root, named `root` in its own directory.
+    pub(crate) fn root(&self) -> io::Result<Scratch> {
         let scratch = Scratch::new()?;
         let path = scratch.join("root");
         match &self.roots {
@@ -111,9 +98,19 @@ impl Bed {
                     return Err(io::Error::other(format!("{copy:?}: {status}")));
                 }
             }
-            Roots::Overlay(layers) => overlay(layers, &scratch, &path)?,
+            // With a writable layer in memory on top, as a runtime does.
+            Roots::Overlay(layers) => {
+                for name in ["root", "upper", "work"] {
+                    files::directory(&scratch.join(name))?;
+                }
+                let layers: Vec<_> = layers.iter().map(|layer| layer.to_string_lossy()).collect();
+                let (lower, base) = (layers.join(":"), scratch.path().display());
+                let data = format!("lowerdir={lower},upperdir={base}/upper,workdir={base}/work");
+                let overlay = Some("overlay");
+                mount(overlay, &path, overlay, MsFlags::empty(), Some(&*data))?;
+            }
         }
-        Ok(Root { path, scratch })
+        Ok(scratch)
     }
 }
 
@@ -123,16 +120,4 @@ impl Drop for Bed {
             eprintln!("nvc-bench: the driver stays loaded: {error}");
         }
     }
-}
-
-/// Mounts layers with a writable one in memory on top, as a runtime does.
-fn overlay(layers: &[PathBuf], scratch: &Scratch, path: &Path) -> io::Result<()> {
-    for name in ["root", "upper", "work"] {
-        files::directory(&scratch.join(name))?;
-    }
-    let layers: Vec<_> = layers.iter().map(|layer| layer.to_string_lossy()).collect();
-    let (lower, base) = (layers.join(":"), scratch.path().display());
-    let data = format!("lowerdir={lower},upperdir={base}/upper,workdir={base}/work");
-    let (overlay, data) = (Some("overlay"), Some(data.as_str()));
-    Ok(mount(overlay, path, overlay, MsFlags::empty(), data)?)
 }

@@ -7,10 +7,10 @@ use std::{fs, io};
 use nvc_testkit::cgroup::{Attach, DeviceCgroup};
 use nvc_testkit::cli::PATH;
 use nvc_testkit::container::{Builder, Container};
-use nvc_testkit::machine::cgroup_hierarchy;
+use nvc_testkit::machine::{Scratch, cgroup_hierarchy};
 use nvc_testkit::userland;
 
-use crate::bed::{Bed, Root};
+use crate::bed::Bed;
 
 /// Time of `/bin/true` when upstream's figures were recorded, ms.
 pub(crate) const UPSTREAM_TRUE: f64 = 0.54;
@@ -62,7 +62,7 @@ pub(crate) struct Ready {
     pub(crate) command: Command,
     // Dropped in this order: the process, then its root.
     _container: Option<Container>,
-    _root: Option<Root>,
+    _root: Option<Scratch>,
 }
 
 impl Case {
@@ -75,6 +75,11 @@ impl Case {
         }
     }
 
+    fn upstream(mut self, time: f64, calls: u32, goal: f64) -> Self {
+        self.upstream = Some((time, calls, goal));
+        self
+    }
+
     /// Runs the host's ldconfig alone on the same root, without a sandbox.
     pub(crate) fn bare_ldconfig() -> Self {
         Self::new("ldconfig alone", "LDCONFIG -r ROOT")
@@ -82,20 +87,19 @@ impl Case {
 
     /// Runs `info` and `list`.
     pub(crate) fn shows() -> Vec<Self> {
-        let all = [("info", 2450), ("list", 2500)];
-        let case = |(word, calls)| Self {
-            upstream: Some((6.5, calls, 0.25)),
-            ..Self::new(word, &format!("CLI --root=DRIVER {word}"))
-        };
-        all.map(case).into()
+        vec![
+            Self::new("info", "CLI --root=DRIVER info").upstream(6.5, 2450, 0.25),
+            Self::new("list", "CLI --root=DRIVER list").upstream(6.5, 2500, 0.25),
+        ]
     }
 
     /// Runs `configure` without a device cgroup.
     pub(crate) fn configure(name: &str, ldconfig: &str, options: &str) -> Self {
-        let line = format!(
-            "CLI --root=DRIVER configure --pid=PID --ldconfig={ldconfig} --no-cgroups {options} ROOT"
-        );
-        Self::new(name, &line)
+        let line = format!("--ldconfig={ldconfig} --no-cgroups {options} ROOT");
+        Self::new(
+            name,
+            &format!("CLI --root=DRIVER configure --pid=PID {line}"),
+        )
     }
 
     /// Runs `configure` in each kind of device cgroup on this machine.
@@ -107,37 +111,29 @@ impl Case {
             Self {
                 line: case.line.replace("--no-cgroups ", ""),
                 cgroup: Some(version),
-                upstream: Some((time, calls, 0.35)),
-                ..case
+                ..case.upstream(time, calls, 0.35)
             }
         })
     }
 
     /// Returns the commands of the main table; the baselines make the minimum of calls for `info` and `configure`.
-    pub(crate) fn all(has_baseline: bool) -> Vec<Self> {
-        let mut cases = vec![Self::new("/bin/true", "/bin/true"), Self::bare_ldconfig()];
-        if has_baseline {
-            let configure = "BASELINE configure DRIVER PID ROOT LDCONFIG PLAN";
-            cases.push(Self::new("baseline of info", "BASELINE info DRIVER"));
-            cases.push(Self::new("baseline of configure", configure));
-        }
+    pub(crate) fn all() -> Vec<Self> {
+        let configure = |name, ldconfig| Self::configure(name, ldconfig, USUAL);
+        let everything = |name, ldconfig| Self::configure(name, ldconfig, EVERYTHING);
+        let baseline = "BASELINE configure DRIVER PID ROOT LDCONFIG PLAN";
+        let mut cases = vec![
+            Self::new("/bin/true", "/bin/true"),
+            Self::bare_ldconfig(),
+            Self::new("baseline of info", "BASELINE info DRIVER"),
+            Self::new("baseline of configure", baseline),
+        ];
         cases.extend(Self::shows());
-        for (name, ldconfig, options, upstream) in [
-            ("configure", HOST, USUAL, (9.3, 3970, 0.38)),
-            ("configure, builtin", BUILTIN, USUAL, (9.3, 3970, 0.30)),
-            ("everything", HOST, EVERYTHING, (12.6, 6480, 0.40)),
-            (
-                "everything, builtin",
-                BUILTIN,
-                EVERYTHING,
-                (12.6, 6480, 0.33),
-            ),
-        ] {
-            cases.push(Self {
-                upstream: Some(upstream),
-                ..Self::configure(name, ldconfig, options)
-            });
-        }
+        cases.extend([
+            configure("configure", HOST).upstream(9.3, 3970, 0.38),
+            configure("configure, builtin", BUILTIN).upstream(9.3, 3970, 0.30),
+            everything("everything", HOST).upstream(12.6, 6480, 0.40),
+            everything("everything, builtin", BUILTIN).upstream(12.6, 6480, 0.33),
+        ]);
         cases.extend(Self::cgroups());
         cases
     }
@@ -156,25 +152,29 @@ impl Case {
     pub(crate) fn prepare(&self, program: &Program, bed: &Bed) -> io::Result<Ready> {
         let mut names = vec![
             ("CLI", program.path.clone()),
-            ("BASELINE", bed.baseline.clone()),
+            ("BASELINE", bed.program("baseline")),
             ("DRIVER", bed.driver.clone()),
             ("LDCONFIG", userland::host_ldconfig()),
         ];
         let needs = |name| self.line.contains(name);
         let root = needs("ROOT").then(|| bed.root()).transpose()?;
         let mut container = None;
-        if let Some(root) = &root {
-            names.push(("ROOT", root.path.clone()));
+        if let Some(scratch) = &root {
+            let root = scratch.join("root");
+            names.push(("ROOT", root.clone()));
             if needs("PID") {
-                let container = container.insert(start(&root.path, self.cgroup)?);
+                let container = container.insert(start(&root, self.cgroup)?);
                 names.push(("PID", container.pid().to_string().into()));
             }
             if needs("PLAN") {
                 let dry = format!("{USUAL} --dry-run");
                 let dry = Self::configure("", HOST, &dry).command(&names).output()?;
-                let file = root.scratch.join("plan");
-                fs::write(&file, dry.stdout)?;
-                names.push(("PLAN", file));
+                let plan = scratch.join("plan");
+                fs::write(
+                    &plan,
+                    steps(&String::from_utf8_lossy(&dry.stdout), &bed.driver),
+                )?;
+                names.push(("PLAN", plan));
             }
         }
         Ok(Ready {
@@ -197,6 +197,35 @@ impl Case {
         command.env_clear().env("PATH", PATH).env("LANG", "C");
         command
     }
+}
+
+/// Converts the text of a dry run into steps of the baseline, which c/baseline.c describes.
+fn steps(plan: &str, driver: &Path) -> String {
+    let step = |line: &str| {
+        let (kind, rest) = line.split_at_checked(14)?;
+        let words = rest.split([' ', ',']).filter(|word| !word.is_empty());
+        let words: Vec<_> = words.map(|word| word.trim_start_matches('/')).collect();
+        let (source, place) = match words[..] {
+            [source, "->", place, ..] => (source.to_owned(), place.to_owned()),
+            [source, "with", gpu, ..] => (format!("{source}/{gpu}"), format!("{source}/{gpu}")),
+            [source, ..] => (source.to_owned(), source.to_owned()),
+            [] => return None,
+        };
+        let kind = match (kind.trim_end(), driver.join(&source).is_dir()) {
+            ("library path", _) => {
+                let directories = words.iter().take_while(|word| **word != "by");
+                return Some(directories.map(|at| format!("D - /{at}\n")).collect());
+            }
+            ("link", _) => return Some(format!("L {place} {source}\n")),
+            ("driver proc", _) if words.len() == 1 => 't',
+            ("device" | "socket", true) => 'w',
+            ("device" | "socket", false) => 'W',
+            (_, true) => 'r',
+            (_, false) => 'R',
+        };
+        Some(format!("{kind} {source} {place}\n"))
+    };
+    plan.lines().filter_map(step).collect()
 }
 
 /// Starts a container on a root, in a device cgroup of this version.

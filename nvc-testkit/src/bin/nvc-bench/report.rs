@@ -8,14 +8,20 @@ use crate::bed::Bed;
 use crate::cases::{Program, UPSTREAM_TRUE};
 use crate::timing::Figures;
 
-/// Replaces the text between `<!-- bench: MARK -->` and `<!-- end -->` in a page by tables.
-pub(crate) fn put(page: &Path, mark: &str, tables: &str) -> io::Result<()> {
-    let text = fs::read_to_string(page)?;
+/// Replaces the text between `<!-- bench: MARK -->` and `<!-- end -->` in one of the pages by tables.
+pub(crate) fn put(directory: &Path, mark: &str, tables: &str) -> io::Result<()> {
     let start = format!("<!-- bench: {mark} -->\n");
-    let missing = || io::Error::other(format!("{}: no {start}", page.display()));
-    let (before, rest) = text.split_once(&start).ok_or_else(missing)?;
-    let (_, after) = rest.split_once("<!-- end -->").ok_or_else(missing)?;
-    fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"))
+    for page in ["README.md", "docs/performance.md"] {
+        let page = directory.join(page);
+        let text = fs::read_to_string(&page)?;
+        let rest = text.split_once(&start);
+        let rest =
+            rest.and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)));
+        if let Some((before, after)) = rest {
+            return fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"));
+        }
+    }
+    Err(io::Error::other(format!("no page has {start}")))
 }
 
 /// Formats a table; the first `words` columns are text, the others numbers.
@@ -33,44 +39,69 @@ pub(crate) fn table(
 }
 
 /// Describes machine, date and number of runs.
-pub(crate) fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
+fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name"));
-    let cpu = cpu.unwrap_or("an unknown processor");
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let date = Command::new("date").args(["-u", "+%F %R UTC"]).output()?;
     Ok(format!(
-        "{} of {} cores, Linux {}, {}; {runs} runs of each command, in turn, on {}.\n",
-        cpu.trim_start_matches([' ', '\t', ':']),
+        "{} of {} cores, Linux {}, {}; {runs} runs of each command,\nin turn, on {}.\n",
+        cpu.map_or("an unknown processor", |cpu| cpu
+            .trim_start_matches([' ', '\t', ':'])),
         thread::available_parallelism()?,
-        kernel.trim(),
+        fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
         String::from_utf8_lossy(&date.stdout).trim(),
-        bed.name
+        match bed.is_fixture {
+            true =>
+                "the conformance fixture: files of a real 535 driver, a mock NVML with two GPUs",
+            false => "the simulated driver",
+        }
     ))
 }
 
-/// Formats the tables of commands: the short one of the README, times relative to the start of any program and to
-/// upstream, resources, the memory of each process, and other programs relative to the first.
-pub(crate) fn commands(all: &[Figures], programs: &[Program], bed: &Bed) -> [String; 5] {
-    let tables = Tables { all, programs, bed };
+/// Formats the tables of commands, with their marks: the short one of the README, the machine, times relative to the
+/// start of any program and to upstream, resources, and the memory of each process.
+pub(crate) fn commands(
+    all: &[Figures],
+    bed: &Bed,
+    runs: usize,
+) -> io::Result<[(&'static str, String); 5]> {
+    let tables = Tables {
+        all,
+        programs: &[],
+        upstream: bed.is_fixture,
+    };
     let own = |heads| tables.table(heads, 1, tables.own());
+    let machine = machine(bed, runs)?;
+    let summary = own("command | p50 | of upstream's time | system calls | upstream's");
+    let times = "command | p50 | p99 | of `/bin/true` | of the baseline | upstream, scaled | of upstream | goal";
+    let resources =
+        "command | system calls | upstream's | processes | more threads | largest process";
+    Ok([
+        ("summary", format!("{machine}\n{summary}")),
+        ("machine", machine),
+        ("times", own(times)),
+        ("resources", own(resources)),
+        ("memory", tables.memory()),
+    ])
+}
+
+/// Formats a table of our commands that compares other programs with the first.
+pub(crate) fn ratios(all: &[Figures], programs: &[Program]) -> String {
+    let tables = Tables {
+        all,
+        programs,
+        upstream: false,
+    };
     let ours = all.iter().filter(|figures| figures.case.is_ours());
-    let ratios = "command | program | p50 | the first of it, paired | quartiles | system calls";
-    [
-        own("command | p50 | of upstream's time | system calls | upstream's"),
-        own(
-            "command | p50 | p99 | of `/bin/true` | of the baseline | upstream, scaled | of upstream | goal",
-        ),
-        own("command | system calls | upstream's | processes | more threads | largest process"),
-        tables.memory(),
-        tables.table(ratios, 2, ours),
-    ]
+    let heads = "command | program | p50 | the first of it, paired | quartiles | system calls";
+    tables.table(heads, 2, ours)
 }
 
 struct Tables<'a> {
     all: &'a [Figures],
     programs: &'a [Program],
-    bed: &'a Bed,
+    /// Whether upstream's figures were measured with the same driver.
+    upstream: bool,
 }
 
 impl<'a> Tables<'a> {
@@ -81,11 +112,6 @@ impl<'a> Tables<'a> {
 
     fn named(&self, name: &str) -> Option<&'a Figures> {
         self.own().find(|figures| figures.case.name == name)
-    }
-
-    fn median_of(&self, name: &str) -> f64 {
-        self.named(name)
-            .map_or(f64::NAN, |found| found.percentile(50))
     }
 
     fn table(&self, heads: &str, words: usize, rows: impl Iterator<Item = &'a Figures>) -> String {
@@ -99,10 +125,14 @@ impl<'a> Tables<'a> {
     /// Formats the cell of a column; None if it is unknown.
     fn cell(&self, figures: &Figures, head: &str) -> Option<String> {
         let (name, trace) = (&figures.case.name, &figures.trace);
-        let (time, start) = (figures.percentile(50), self.median_of("/bin/true"));
-        let upstream = figures.case.upstream.filter(|_| self.bed.is_fixture);
+        let (time, start) = (
+            figures.percentile(50),
+            self.named("/bin/true")?.percentile(50),
+        );
+        let upstream = figures.case.upstream.filter(|_| self.upstream);
         // On a machine of this speed.
         let scaled = upstream.map(|(time, ..)| time * start / UPSTREAM_TRUE);
+        let paired = || Some(self.named(name)?.paired_ratios(figures));
         Some(match head {
             "command" => name.clone(),
             "program" => self.programs[figures.program].path.display().to_string(),
@@ -124,14 +154,8 @@ impl<'a> Tables<'a> {
                 let peaks = trace.processes.iter().map(|(_, peak)| peak);
                 format!("{} kB", peaks.max()?)
             }
-            "the first of it, paired" => {
-                let [_, median, _] = self.named(name)?.paired_ratios(figures);
-                format!("{median:.3}")
-            }
-            "quartiles" => {
-                let [low, _, high] = self.named(name)?.paired_ratios(figures);
-                format!("{low:.2} to {high:.2}")
-            }
+            "the first of it, paired" => format!("{:.3}", paired()?[1]),
+            "quartiles" => paired().map(|[low, _, high]| format!("{low:.2} to {high:.2}"))?,
             _ => return None,
         })
     }
@@ -140,11 +164,14 @@ impl<'a> Tables<'a> {
     fn memory(&self) -> String {
         let ours = self.own().filter(|figures| figures.case.is_ours());
         let rows = ours.flat_map(|figures| {
-            let processes = figures.trace.processes.iter();
-            processes.map(|(process, peak)| {
-                let peak = format!("{peak} kB");
-                vec![figures.case.name.clone(), process.clone(), peak]
-            })
+            let row = |(process, peak): &(String, usize)| {
+                vec![
+                    figures.case.name.clone(),
+                    process.clone(),
+                    format!("{peak} kB"),
+                ]
+            };
+            figures.trace.processes.iter().map(row)
         });
         table("command | process | peak", 2, rows)
     }

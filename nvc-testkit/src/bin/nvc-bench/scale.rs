@@ -19,75 +19,10 @@ use crate::timing::{measure, percentile, time};
 /// The setup for one size, the commands, and files that must stay until the end.
 type Made = (Bed, Vec<Case>, Option<Scratch>);
 
-/// Title, variable, sizes, setup.
-type Series = (
-    &'static str,
-    &'static str,
-    &'static [u32],
-    fn(u32) -> io::Result<Made>,
-);
-
-const SERIES: [Series; 6] = [
-    (
-        "GPUs of the machine",
-        "GPUs, MIG devices included",
-        &[1, 8, 16, 64, WITH_MIGS],
-        with_gpus,
-    ),
-    (
-        "Libraries of the host",
-        "libraries in the host's ld.so.cache",
-        &[100, 1000, 5000, 20_000],
-        with_host_libraries,
-    ),
-    // With 20,000 libraries, ldconfig exceeds its deadline.
-    (
-        "Libraries of the image",
-        "libraries in the image's ld.so.cache",
-        &[100, 1000, 5000],
-        |size| on_generated(Layout::Debian, size, 1),
-    ),
-    (
-        "Layers of the image",
-        "overlay layers, 1,000 libraries in all",
-        &[1, 5, 10, 20, 40],
-        |size| on_generated(Layout::Debian, 1000, size),
-    ),
-    (
-        "Files of the image",
-        "files that are no libraries",
-        &[1000, 10_000, 100_000],
-        with_files,
-    ),
-    (
-        "Mounts of the container's namespace",
-        "mounts before configure",
-        &[10, 100, 1000, 10_000],
-        with_mounts,
-    ),
-];
-
-/// The images of `scripts/bench-image.sh`: name, directory, layout, layers.
-const IMAGES: [(&str, &str, Layout, u32); 3] = [
-    ("Debian 12", "debian", Layout::Debian, 1),
-    (
-        "the same libraries in Fedora's layout",
-        "usr-lib64",
-        Layout::Rhel,
-        1,
-    ),
-    (
-        "the Debian in 20 overlay layers",
-        "layers",
-        Layout::Debian,
-        20,
-    ),
-];
-
 /// Measures all series up to a size; returns their tables.
 pub(crate) fn all(program: &Program, runs: usize, up_to: u32) -> io::Result<String> {
     let mut tables = String::new();
-    for (title, axis, sizes, make) in SERIES {
+    let mut series = |axis, sizes: &[u32], make: fn(u32) -> io::Result<Made>| {
         let mut rows = Vec::new();
         for size in sizes.iter().filter(|size| **size <= up_to) {
             let name = match *size {
@@ -96,35 +31,85 @@ pub(crate) fn all(program: &Program, runs: usize, up_to: u32) -> io::Result<Stri
             };
             rows.push((name, of_size(program, runs, make(*size)?)?));
         }
-        tables += &titled(title, axis, rows);
-    }
+        tables += &titled(axis, &rows);
+        io::Result::Ok(())
+    };
+    let gpus = [1, 8, 16, 64, WITH_MIGS];
+    series(
+        "GPUs of the machine, MIG devices included",
+        &gpus,
+        with_gpus,
+    )?;
+    let libraries = [100, 1000, 5000, 20_000];
+    series(
+        "libraries in the host's ld.so.cache",
+        &libraries,
+        with_host_libraries,
+    )?;
+    // With 20,000 libraries, ldconfig exceeds its deadline.
+    series(
+        "libraries in the image's ld.so.cache",
+        &libraries[..3],
+        |size| on_generated(Layout::Debian, size, 1),
+    )?;
+    series(
+        "overlay layers, 1,000 libraries in all",
+        &[1, 5, 10, 20, 40],
+        |size| on_generated(Layout::Debian, 1000, size),
+    )?;
+    let files = [1000, 10_000, 100_000];
+    series(
+        "files of the image that are no libraries",
+        &files,
+        with_files,
+    )?;
+    let mounts = [10, 100, 1000, 10_000];
+    series(
+        "mounts of the namespace before configure",
+        &mounts,
+        with_mounts,
+    )?;
     Ok(tables + &parallel(program, runs, up_to)?)
 }
 
-/// Measures the real images, or generated ones of the same shape: there ldconfig takes longer than everything else
-/// together.
+/// Measures the images of `scripts/bench-image.sh`, or generated ones of the same shape: there ldconfig takes longer
+/// than everything else together.
 pub(crate) fn images(program: &Program, runs: usize) -> io::Result<String> {
     let cache = cached("NVC_BENCH_CACHE", "nvc-bench");
     let cache = cache.filter(|cache| cache.join("complete").exists());
     let mut rows = Vec::new();
-    for (name, directory, layout, layers) in IMAGES {
-        let (name, made) = match &cache {
-            None => (
-                format!("{name}, 2000 generated libraries"),
-                on_generated(layout, 2000, layers),
-            ),
-            Some(cache) => {
-                let numbered = |n| cache.join(format!("{directory}/{n:02}"));
-                let layers = match layers {
-                    1 => vec![cache.join(directory)],
-                    _ => (0..layers).rev().map(numbered).collect(),
-                };
-                (name.to_owned(), on_image(layers, None))
-            }
+    for (name, directory, layout, layers) in [
+        ("Debian 12", "debian", Layout::Debian, 1),
+        (
+            "the same libraries in Fedora's layout",
+            "usr-lib64",
+            Layout::Rhel,
+            1,
+        ),
+        (
+            "the Debian in 20 overlay layers",
+            "layers",
+            Layout::Debian,
+            20,
+        ),
+    ] {
+        let Some(cache) = &cache else {
+            let made = on_generated(layout, 2000, layers)?;
+            let name = format!("{name}, 2000 generated libraries");
+            rows.push((name, of_size(program, runs, made)?));
+            continue;
         };
-        rows.push((name, of_size(program, runs, made?)?));
+        let numbered = |n| cache.join(format!("{directory}/{n:02}"));
+        let layers = match layers {
+            1 => vec![cache.join(directory)],
+            _ => (0..layers).rev().map(numbered).collect(),
+        };
+        rows.push((
+            name.to_owned(),
+            of_size(program, runs, on_image(layers, None)?)?,
+        ));
     }
-    Ok(titled("Images of a real size", "image", rows))
+    Ok(titled("image", &rows))
 }
 
 /// A command with its result.
@@ -140,18 +125,17 @@ fn of_size(program: &Program, runs: usize, (bed, cases, _scratch): Made) -> io::
 }
 
 /// Formats a series: a row for each size, a column for each command.
-fn titled(title: &str, axis: &str, rows: Vec<(String, Vec<Cell>)>) -> String {
+fn titled(axis: &str, rows: &[(String, Vec<Cell>)]) -> String {
     let Some((_, first)) = rows.first() else {
         return String::new();
     };
     let names = first.iter().map(|(name, _)| name.as_str());
     let heads: Vec<_> = [axis].into_iter().chain(names).collect();
-    let heads = heads.join(" | ");
-    let rows = rows.into_iter().map(|(size, cells)| {
-        let cells = cells.into_iter().map(|(_, cell)| cell);
-        [size].into_iter().chain(cells).collect()
+    let rows = rows.iter().map(|(size, cells)| {
+        let cells = cells.iter().map(|(_, cell)| cell);
+        [size].into_iter().chain(cells).cloned().collect()
     });
-    format!("**{title}**\n\n{}\n", table(&heads, 1, rows))
+    format!("{}\n", table(&heads.join(" | "), 1, rows))
 }
 
 /// Configures containers in parallel: the time until the last is done.
@@ -167,14 +151,14 @@ fn parallel(program: &Program, runs: usize, up_to: u32) -> io::Result<String> {
             times.push(time(ready.iter_mut().map(|ready| &mut ready.command))?);
         }
         let all = percentile(times, 50);
-        let cells = [
-            ("all of them", all),
-            ("per container", all / f64::from(size)),
-        ];
-        let cells = cells.map(|(name, time)| (name.to_owned(), format!("{time:.2} ms")));
-        rows.push((size.to_string(), cells.to_vec()));
+        let cells = [all, all / f64::from(size)].map(|time| format!("{time:.2} ms"));
+        rows.push([vec![size.to_string()], cells.into()].concat());
     }
-    Ok(titled("Containers at the same time", "containers", rows))
+    Ok(table(
+        "containers at the same time | all of them | per container",
+        1,
+        rows,
+    ))
 }
 
 /// Stands for 64 GPUs with seven MIG devices each.
@@ -225,11 +209,8 @@ fn with_mounts(size: u32) -> io::Result<Made> {
     }
     let mut cases = on_ldconfig();
     cases.extend(Case::cgroups());
-    Ok((
-        Bed::simulated(&driver::Builder::default())?,
-        cases,
-        Some(scratch),
-    ))
+    let bed = Bed::simulated(&driver::Builder::default())?;
+    Ok((bed, cases, Some(scratch)))
 }
 
 fn on_generated(layout: Layout, size: u32, layers: u32) -> io::Result<Made> {

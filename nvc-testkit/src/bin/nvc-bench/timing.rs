@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use crate::bed::Bed;
 use crate::cases::{Case, Program};
-use crate::trace::{Trace, trace};
 
 /// Uncounted runs at the start: caches fill, and the CPU clocks up.
 const WARM_UP: usize = 2;
@@ -18,8 +17,19 @@ pub(crate) struct Figures {
     pub(crate) program: usize,
     /// In the order of the runs, ms.
     times: Vec<f64>,
-    /// Counts from separate runs.
+    /// Counts from a separate run.
     pub(crate) trace: Trace,
+}
+
+/// The costs of a command that do not depend on load.
+#[derive(Default)]
+pub(crate) struct Trace {
+    /// System calls of all its processes.
+    pub(crate) calls: usize,
+    /// Threads beyond the first of each process.
+    pub(crate) threads: usize,
+    /// Its processes in the order in which they ended: name, and peak resident memory in kB.
+    pub(crate) processes: Vec<(String, usize)>,
 }
 
 impl Figures {
@@ -56,22 +66,21 @@ pub(crate) fn measure(
     let mut all = Vec::new();
     for case in cases {
         for (number, program) in programs.iter().enumerate() {
-            if !case.suits(program) || (number > 0 && !case.is_ours()) {
-                continue;
+            if case.suits(program) && (number == 0 || case.is_ours()) {
+                let ready = case.prepare(program, bed)?;
+                all.push(Figures {
+                    case: case.clone(),
+                    program: number,
+                    times: Vec::with_capacity(runs),
+                    trace: trace(&ready.command, bed)?,
+                });
             }
-            let ready = case.prepare(program, bed)?;
-            all.push(Figures {
-                case: case.clone(),
-                program: number,
-                times: Vec::with_capacity(runs),
-                trace: trace(&ready.command)?,
-            });
         }
     }
-    let mut seed = 1;
+    let mut random = fastrand::Rng::with_seed(1);
     for round in 0..runs + WARM_UP {
         let mut turn: Vec<_> = all.iter_mut().collect();
-        shuffle(&mut turn, &mut seed);
+        random.shuffle(&mut turn);
         for figures in turn {
             let mut ready = figures.case.prepare(&programs[figures.program], bed)?;
             let time = time([&mut ready.command])?;
@@ -81,33 +90,46 @@ pub(crate) fn measure(
     Ok(all)
 }
 
-/// Shuffles a list by a linear congruential generator, whose upper bits are random enough.
-fn shuffle<T>(list: &mut [T], seed: &mut u64) {
-    for end in (1..list.len()).rev() {
-        *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let random = usize::try_from(*seed >> 33).unwrap_or_default();
-        list.swap(end, random % (end + 1));
-    }
-}
-
 /// Returns the wall-clock time from starting the first command until all are reaped, ms.
 pub(crate) fn time<'c>(commands: impl IntoIterator<Item = &'c mut Command>) -> io::Result<f64> {
-    let commands = commands.into_iter().map(|command| {
+    let silent = |command: &'c mut Command| {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::null())
-    });
-    let commands: Vec<_> = commands.collect();
+    };
+    let commands: Vec<_> = commands.into_iter().map(silent).collect();
     let start = Instant::now();
     let started = commands.into_iter().map(Command::spawn);
     let started = started.collect::<io::Result<Vec<_>>>()?;
-    let mut failed = None;
-    for mut child in started {
-        let status = child.wait()?;
-        failed = failed.or((!status.success()).then_some(status));
-    }
+    let ended = started.into_iter().map(|mut child| child.wait());
+    let ended = ended.collect::<io::Result<Vec<_>>>()?;
     let time = start.elapsed().as_secs_f64() * 1e3;
-    match failed {
+    match ended.into_iter().find(|status| !status.success()) {
         None => Ok(time),
         Some(status) => Err(io::Error::other(format!("a measured run: {status}"))),
     }
+}
+
+/// Runs a command under the kit's tracer.
+fn trace(command: &Command, bed: &Bed) -> io::Result<Trace> {
+    let mut tracer = Command::new(bed.program("trace"));
+    let variables = command.get_envs();
+    let variables = variables.filter_map(|(key, value)| Some((key, value?)));
+    tracer.env_clear().envs(variables).current_dir("/");
+    tracer.arg(command.get_program()).args(command.get_args());
+    let output = tracer.output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("{command:?}: {output:?}")));
+    }
+    let mut trace = Trace::default();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        let number = |word: &str| word.parse().map_err(io::Error::other);
+        match words[..] {
+            ["calls", calls] => trace.calls = number(calls)?,
+            ["threads", threads] => trace.threads = number(threads)?,
+            [peak, name, ..] => trace.processes.push((name.into(), number(peak)?)),
+            _ => {}
+        }
+    }
+    Ok(trace)
 }

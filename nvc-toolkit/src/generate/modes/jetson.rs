@@ -24,6 +24,10 @@ pub(super) fn find(options: &Options) -> Result<Found> {
         root: options.driver_root.clone(),
         nodes: nodes(options),
         hook: options.hooks.program.path.clone().into(),
+        compat: match is_enabled("enable-cuda-compat", options) {
+            true => csv::compat::arguments(&options.driver_root, &options.csv_compat_root),
+            false => Vec::new(),
+        },
     };
     let (mut common, warnings) = tree.edits(&entries(options)?, with_devices);
     common
@@ -48,7 +52,7 @@ pub(super) fn find(options: &Options) -> Result<Found> {
     })
 }
 
-/// Returns false if no device was requested; fails for any but the one that there is.
+/// Returns false if no device was requested; fails for a device other than the only GPU.
 fn asks_for_the_gpu(options: &Options) -> Result<bool> {
     let refused = |text| Err(Error::new(ErrorKind::InvalidArgument, text));
     if options.naming == [Naming::Uuid] {
@@ -86,16 +90,18 @@ fn entries(options: &Options) -> Result<Vec<csv::Entry>> {
     Ok(entries)
 }
 
-/// Returns true unless the options disable a hook.
 fn is_on(hook: &Hook, options: &Options) -> bool {
     let programs = ["nvidia-ctk", "hook", "nvidia-cdi-hook"];
     let mut words = hook.args.iter();
     let name = words.find(|word| !programs.contains(&word.as_str()));
+    name.is_none_or(|name| is_enabled(name, options))
+}
+
+/// Returns true unless the options disable a hook.
+fn is_enabled(name: &str, options: &Options) -> bool {
     let hooks = &options.hooks;
-    name.is_none_or(|name| {
-        let is_off = hooks.disabled.contains(name) || hooks.disabled.contains("all");
-        !is_off || hooks.enabled.contains(name)
-    })
+    let is_off = hooks.disabled.contains(name) || hooks.disabled.contains("all");
+    !is_off || hooks.enabled.contains(name)
 }
 
 /// Moves nodes and groups from the common edits to the device, under each of its names.
@@ -146,4 +152,77 @@ fn is_ignored(patterns: &[String], path: &str) -> bool {
             Some(pattern) => crate::programs::matches(pattern, name),
             None => crate::programs::matches(pattern, path),
         })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::generate::tests::options;
+    use crate::generate::{Mode, generate};
+
+    /// Returns what a specification of a tree with two lists mounts and links.
+    fn content(files: &[&str], ignored: &[&str]) -> Result<(Vec<String>, Vec<String>)> {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("usr/lib/tegra")).unwrap();
+        for name in ["liba.so.1", "libb.so.1"] {
+            fs::write(at("usr/lib/tegra").join(name), "").unwrap();
+            symlink(name, at("usr/lib/tegra").join(&name[..7])).unwrap();
+        }
+        for name in ["a", "b"] {
+            let list = format!(
+                "dev, /dev/null\nlib, /usr/lib/tegra/lib{name}.so.1\nsym, /usr/lib/tegra/lib{name}.so\n"
+            );
+            fs::write(at(&format!("{name}.csv")), list).unwrap();
+        }
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let made = generate(&Options {
+            mode: Mode::Csv,
+            naming: vec![Naming::Index],
+            driver_root: dir.path().into(),
+            csv_files: files.iter().map(|name| at(name)).collect(),
+            csv_ignore: words(ignored),
+            ..options(false)
+        })?;
+        let edits = made.spec.container_edits;
+        let mounts = edits.mounts.into_iter().map(|mount| mount.container_path);
+        let arguments = edits.hooks.into_iter().flat_map(|hook| hook.args);
+        let links = arguments.filter(|word| word.contains("::"));
+        Ok((mounts.collect(), links.collect()))
+    }
+
+    #[test]
+    fn the_lists_can_be_chosen() {
+        let (a, b) = ("/usr/lib/tegra/liba.so.1", "/usr/lib/tegra/libb.so.1");
+        for (files, expected) in [
+            (&["a.csv"][..], &[a][..]),
+            (&["b.csv"], &[b]),
+            (&["a.csv", "b.csv"], &[a, b]),
+        ] {
+            assert_eq!(content(files, &[]).unwrap().0, expected, "{files:?}");
+        }
+        let missing = content(&["c.csv"], &[]).unwrap_err().message();
+        assert!(missing.starts_with("open failed: "), "{missing}");
+    }
+
+    #[test]
+    fn links_can_be_left_out() {
+        let a = "liba.so.1::/usr/lib/tegra/liba.so";
+        let b = "libb.so.1::/usr/lib/tegra/libb.so";
+        for (ignored, expected) in [
+            (&[][..], &[a, b][..]),
+            (&["**/liba.so"], &[b]),
+            (&["/usr/lib/tegra/libb.so"], &[a]),
+            (&["**/lib?.so"], &[]),
+            (&["liba.so", "**/liba", "**/liba.so.1"], &[a, b]),
+        ] {
+            let (mounts, links) = content(&["a.csv", "b.csv"], ignored).unwrap();
+            assert_eq!(links, expected, "{ignored:?}");
+            assert_eq!(mounts.len(), 2, "{ignored:?}");
+        }
+    }
 }

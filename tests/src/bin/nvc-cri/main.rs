@@ -89,7 +89,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.into(), value.into()))
 }
 
-/// PodSandboxConfig.
+/// Builds a PodSandboxConfig.
 fn pod(annotations: &[(String, String)]) -> Message {
     let name = format!("nvc-{}", std::process::id());
     let metadata = Message::new().text(1, &name).text(2, &name).text(3, "nvc");
@@ -102,7 +102,7 @@ fn pod(annotations: &[(String, String)]) -> Message {
         .message(8, &linux)
 }
 
-/// ContainerConfig: a container that sleeps.
+/// Builds a ContainerConfig: a container that sleeps.
 fn sleeper(container: &Container) -> Message {
     let mut config = Message::new()
         .message(1, &Message::new().text(1, "one"))

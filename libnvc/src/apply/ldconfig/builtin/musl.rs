@@ -11,7 +11,7 @@ use crate::apply::journal::Journal;
 use crate::container::Layout;
 use crate::error::Result;
 use crate::inroot::Image;
-use crate::ldcache::musl::{COMPAT32, Loader, NATIVE, extended};
+use crate::ldcache::musl::{COMPAT32, MuslLoader, NATIVE, extended};
 use crate::path::ContainerPath;
 use crate::read_file;
 
@@ -48,7 +48,7 @@ pub(super) fn update(
 fn add(
     image: Image<'_>,
     authority: &Authority,
-    loader: &Loader,
+    loader: &MuslLoader,
     first: &[&[u8]],
     last: &ContainerPath,
     journal: &mut Journal<'_>,

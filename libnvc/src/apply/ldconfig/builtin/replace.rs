@@ -71,9 +71,7 @@ fn explained(error: Error, errno: Errno) -> Error {
         Errno::ENOSPC | Errno::EDQUOT => {
             error.hint("the file system of the container's root is full")
         }
-        Errno::EEXIST => error.hint(
-            "something of the image has the name that the new file needs until it is complete",
-        ),
+        Errno::EEXIST => error.hint("the image has an object with the new file's temporary name"),
         _ => error,
     }
 }

@@ -67,29 +67,29 @@ pub(super) fn look_at(
     let place = || directory.path.join(name);
     match found {
         Ok(found) => found,
-        Err(Failure::System(errno)) => {
+        Err(ReadError::System(errno)) => {
             log::debug!("not a library: {}: {errno}", place());
             None
         }
-        Err(Failure::Elf(oddity)) => {
+        Err(ReadError::Elf(oddity)) => {
             log::debug!("not a library: {}: {oddity}", place());
             None
         }
     }
 }
 
-enum Failure {
+enum ReadError {
     System(Errno),
     Elf(Malformed),
 }
 
-impl From<Errno> for Failure {
+impl From<Errno> for ReadError {
     fn from(errno: Errno) -> Self {
         Self::System(errno)
     }
 }
 
-impl From<Malformed> for Failure {
+impl From<Malformed> for ReadError {
     fn from(oddity: Malformed) -> Self {
         Self::Elf(oddity)
     }
@@ -99,7 +99,7 @@ fn read(
     image: Image<'_>,
     directory: &Directory<'_>,
     name: &OsStr,
-) -> Result<Option<Library>, Failure> {
+) -> Result<Option<Library>, ReadError> {
     // By reference first and then reopened, because opening a device can have side effects.
     let mut found = open_child(directory.fd.as_fd(), name)?;
     let mut stat = inroot::stat(found.as_fd())?;

@@ -1,21 +1,20 @@
 /*
- * Does what the kernel and NVML ask of an `info` or a `configure` at the least, and nothing else: the measure of how much
- * of our time is ours. It checks nothing, parses next to nothing, undoes nothing, and is not safe to use on anything but
- * a test's container.
- *
- *     cc -O2 -Wall -Wextra -o baseline scripts/bench/baseline.c
+ * Does the minimum that the kernel and NVML require of an `info` or a `configure`: any time above it is ours. Checks
+ * nothing, undoes nothing, and is safe for a test's container only.
  *
  *     baseline info DRIVER_ROOT
  *     baseline configure DRIVER_ROOT PID ROOTFS LDCONFIG PLAN
  *
- * `info` executes itself once more; that process changes its root, loads NVML and asks what nvidia-container-cli asks,
- * for every GPU and MIG device; the answers come back over a pipe and are printed.
+ * `info` executes itself once more; that process changes its root, loads NVML, asks what nvidia-container-cli asks about
+ * each GPU and MIG device, and sends the answers over a pipe.
  *
- * `configure` does the same, then enters PID's mount namespace and carries out PLAN, the text of
- * `nvidia-container-cli configure --dry-run` for the same container: four system calls a mount, files in a tmpfs, links.
- * Last it executes LDCONFIG, unsandboxed, with `-r ROOTFS` and the plan's directories. Exit status 0 if all of it worked.
+ * `configure` does the same, then enters PID's mount namespace and executes PLAN, with four system calls for each mount.
+ * At the end it runs LDCONFIG without a sandbox. Each line of PLAN is a letter, a source and a place, relative to the
+ * roots: R and W mount a file, read-only or not, r and w a directory, t a tmpfs with the files of /proc/driver/nvidia; L
+ * makes a link to the source; D names a directory for ldconfig.
  */
 #define _GNU_SOURCE
+#include <ctype.h>
 #include <dlfcn.h>
 #include <err.h>
 #include <errno.h>
@@ -40,33 +39,27 @@ static void *nvml;
 /* Calls an NVML function whose arguments are words; lacking ones count as failed. */
 #define CALL(name, ...) (dlsym(nvml, name) ? ((unsigned (*)())dlsym(nvml, name))(__VA_ARGS__) : 13u)
 
-/* Asks functions that answer with a number or a text, and prints the answers. */
+/* Prints the answers of functions that fill one buffer; those that need no length ignore it. */
 static void print_each(void *device, const char *const *names)
 {
-    union { unsigned number; char text[96]; } answer;
+    char answer[96] = "";
 
     for (; *names; names++)
-        if (!strncmp(*names, "nvmlDeviceGetName", 17) || !strncmp(*names, "nvmlDeviceGetUUID", 17)) {
-            if (!CALL(*names, device, answer.text, 96u))
-                printf(" %s", answer.text);
-        } else if (!CALL(*names, device, &answer.number)) {
-            printf(" %u", answer.number);
-        }
+        if (!CALL(*names, device, answer, 96u))
+            fwrite(answer, sizeof answer, 1, stdout);
 }
 
 static void describe(void *device)
 {
     static const char *const of_gpu[] = {"nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetBrand",
-                                         "nvmlDeviceGetMinorNumber", NULL};
+                                         "nvmlDeviceGetMinorNumber", "nvmlDeviceGetPciInfo_v3", NULL};
     static const char *const of_mig[] = {"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
                                          "nvmlDeviceGetUUID", NULL};
-    unsigned pci[64], current, pending, slots = 0;
+    unsigned current, pending, slots = 0;
     int major, minor;
     void *mig;
 
     print_each(device, of_gpu);
-    if (!CALL("nvmlDeviceGetPciInfo_v3", device, pci))
-        printf(" %x:%x:%x", pci[4], pci[5], pci[6]);
     if (!CALL("nvmlDeviceGetCudaComputeCapability", device, &major, &minor))
         printf(" %d.%d", major, minor);
     if (!CALL("nvmlDeviceGetMigMode", device, &current, &pending) && current == 1)
@@ -74,10 +67,9 @@ static void describe(void *device)
     for (unsigned slot = 0; slot < slots; slot++)
         if (!CALL("nvmlDeviceGetMigDeviceHandleByIndex", device, slot, &mig))
             print_each(mig, of_mig);
-    putchar('\n');
 }
 
-/* The second process: asks NVML below `root` and prints what it says to standard output. */
+/* The second process: asks NVML below `root` and prints the answers. */
 static int query(const char *root)
 {
     char version[96];
@@ -138,36 +130,31 @@ static void ask(char *root)
 /* ---- the container --------------------------------------------------------------------------------------------- */
 
 static struct step {
-    char kind; /* R and W: a file, read-only or not; T: a tmpfs; L: a link */
+    char kind; /* a letter of the plan */
     char from[512], at[512];
     int mount;
-    mode_t mode;
 } steps[4096];
-static char directories[60][512]; /* of ldconfig */
-static size_t count, directory_count;
+static size_t count;
 static int container; /* its root directory */
 
 static int make(struct step *step)
 {
     if (step->kind == 'L')
         return symlinkat(step->from, container, step->at);
-    if (S_ISDIR(step->mode))
+    if (islower(step->kind))
         return mkdirat(container, step->at, 0755);
     return mknodat(container, step->at, S_IFREG | 0644, 0);
 }
 
-/* A clone of a file of the driver root; those of procfs and of MPS may be directories. */
+/* Clones a file or directory of the driver root. */
 static void clone_source(struct step *step, int driver)
 {
-    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOSUID | (step->kind == 'W' ? 0 : MOUNT_ATTR_RDONLY)};
-    struct stat stat = {.st_mode = S_IFREG};
+    int is_writable = toupper(step->kind) == 'W';
+    struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOSUID | (is_writable ? 0 : MOUNT_ATTR_RDONLY)};
 
-    step->mount = (int)syscall(SYS_open_tree, driver, step->from + 1, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    step->mount = (int)syscall(SYS_open_tree, driver, step->from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (step->mount < 0 || syscall(SYS_mount_setattr, step->mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes))
         err(1, "%s", step->from);
-    if (!strncmp(step->from, "/proc", 5) || !strncmp(step->from, "/tmp", 4))
-        fstat(step->mount, &stat);
-    step->mode = stat.st_mode;
 }
 
 /* A tmpfs with the files of /proc/driver/nvidia that every container sees. */
@@ -184,7 +171,7 @@ static void make_tmpfs(struct step *step, int driver)
     close(fs);
     for (int i = 0; i < 3; i++) {
         char from[600], text[65536];
-        snprintf(from, sizeof from, "%s/%s", step->from + 1, names[i]);
+        snprintf(from, sizeof from, "%s/%s", step->from, names[i]);
         int source = openat(driver, from, O_RDONLY | O_CLOEXEC);
         int target = openat(step->mount, names[i], O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
         ssize_t length = read(source, text, sizeof text);
@@ -195,58 +182,27 @@ static void make_tmpfs(struct step *step, int driver)
     }
 }
 
-/* Reads a line of the plan: kind, source, and `->` with the place if that is another one; a link's place comes first. */
-static int read_step(const char *line, struct step *step)
-{
-    char other[512] = "";
-    const char *gpu = strstr(line, "gpus/");
-
-    if (sscanf(line + 14, "%511s -> %511s", step->from, other) < 1)
-        return 0;
-    step->kind = !strncmp(line, "device", 6) || !strncmp(line, "socket", 6) ? 'W' : 'R';
-    if (!strncmp(line, "driver proc", 11)) {
-        step->kind = gpu ? 'R' : 'T';
-        if (gpu)
-            sscanf(gpu, "%400[^, \n]", step->from + sprintf(step->from, "/proc/driver/nvidia/"));
-    } else if (!strncmp(line, "link", 4)) {
-        step->kind = 'L';
-        strcpy(step->at, step->from + 1);
-        strcpy(step->from, other);
-        return 1;
-    }
-    strcpy(step->at, (step->kind != 'T' && *other == '/' ? other : step->from) + 1);
-    return 1;
-}
-
-/* Reads what `nvidia-container-cli configure --dry-run` prints, and prepares the mounts. */
+/* Reads the plan and prepares the mounts. */
 static void read_plan(const char *file, int driver)
 {
     FILE *plan = fopen(file, "re");
-    char line[4096];
 
     if (!plan)
         err(1, "%s", file);
-    while (count < 4096 && fgets(line, sizeof line, plan)) {
-        struct step *step = &steps[count];
-
-        if (!strncmp(line, "library path", 12)) {
-            for (char *at = strtok(line + 14, ", \n"); at && *at == '/'; at = strtok(NULL, ", \n"))
-                if (directory_count < 60)
-                    snprintf(directories[directory_count++], 512, "%s", at);
-        } else if (strlen(line) > 14 && read_step(line, step)) {
-            count++;
-            if (step->kind == 'T')
-                make_tmpfs(step, driver);
-            else if (step->kind != 'L')
-                clone_source(step, driver);
-        }
+    for (struct step *step = steps; count < 4096; count++, step++) {
+        if (fscanf(plan, " %c %511s %511s", &step->kind, step->from, step->at) != 3)
+            break;
+        if (step->kind == 't')
+            make_tmpfs(step, driver);
+        else if (strchr("RrWw", step->kind))
+            clone_source(step, driver);
     }
     fclose(plan);
 }
 
-static void carry_out(struct step *step)
+static void execute(struct step *step)
 {
-    if (step->kind != 'T' && make(step) && errno == ENOENT) {
+    if (step->kind != 't' && make(step) && errno == ENOENT) {
         for (char *slash = strchr(step->at, '/'); slash; slash = strchr(slash + 1, '/')) {
             *slash = 0;
             mkdirat(container, step->at, 0755);
@@ -261,8 +217,10 @@ static void carry_out(struct step *step)
 
 static void configure(char *root, const char *pid, char *rootfs, const char *program, const char *plan)
 {
-    char path[64], *arguments[70] = {"/sbin/ldconfig", "-r", rootfs}, *none[] = {NULL};
+    static char *arguments[4100] = {"/sbin/ldconfig", "-r"};
+    char path[64], **next = arguments + 3, *none[] = {NULL};
 
+    arguments[2] = rootfs;
     snprintf(path, sizeof path, "/proc/%s/ns/mnt", pid);
     int namespace = open(path, O_RDONLY | O_CLOEXEC);
     int ldconfig = open(program, O_PATH | O_CLOEXEC);
@@ -273,9 +231,10 @@ static void configure(char *root, const char *pid, char *rootfs, const char *pro
         err(1, "setns");
     container = open(rootfs, O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; i < count; i++)
-        carry_out(&steps[i]);
-    for (size_t i = 0; i < directory_count; i++)
-        arguments[3 + i] = directories[i];
+        if (steps[i].kind == 'D')
+            *next++ = steps[i].at;
+        else
+            execute(&steps[i]);
     pid_t child = vfork();
     if (child == 0) {
         syscall(SYS_execveat, ldconfig, "", arguments, none, AT_EMPTY_PATH);

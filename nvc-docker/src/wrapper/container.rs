@@ -1,0 +1,357 @@
+//! Decides how a new container gets GPUs: asks docker and the driver, and returns docker's additional arguments.
+
+use libnvc::host::DriverVersions;
+
+use super::ahead::Ahead;
+use super::arguments::{Classic, Mounting, of_engine, of_other_machine, of_this_machine};
+use super::backend::{Backend, CDI_KIND, Choice, choose, names_of, users_own};
+use super::docker::{DockerCall, Engine, configuration, engine};
+use super::host::PluginHost;
+use super::image::Image;
+use super::local::{Local, control_devices};
+use super::remote::Remote;
+use super::run::{Invocation, variable};
+use super::selection::Selection;
+use crate::cuda_version::{self, CudaVersion};
+use crate::device_id::{choose as choose_devices, items};
+use crate::driver_volume::VOLUME;
+use crate::failure::{Failure, Result};
+use crate::log_line::say;
+use crate::modprobe;
+
+/// The first version of the engine's API that accepts a volume's driver in `--mount`.
+const MOUNT_SINCE: (u32, u32) = (1, 30);
+
+/// What becomes of a command that starts a container.
+pub(super) enum Translated {
+    /// Nothing, for this reason.
+    Unchanged(String),
+    /// It gets these arguments.
+    With(Vec<String>, Choice),
+}
+
+impl Invocation<'_> {
+    /// Decides about a container of the image.
+    pub(super) fn translated(&self, name: &str) -> Result<Translated> {
+        let unchanged = |reason: String| Ok(Translated::Unchanged(reason));
+        if let Some(option) = users_own(&self.line) {
+            return unchanged(format!("{option} decides about GPUs"));
+        }
+        if name.starts_with('-') {
+            return unchanged("there is no image".into());
+        }
+        let forced = match variable("NV_BACKEND") {
+            Some(text) => Some(Backend::parse(&text)?),
+            None => None,
+        };
+        // In parallel, because most of each call's time is docker's start; the image first, because its labels tell
+        // what else to ask.
+        let inspection = match self.pulls() {
+            Some("always") => None,
+            _ => Some(self.inspect(name)?),
+        };
+        let info = self.docker.ask(&["info", "--format", "{{json .}}"])?;
+        let version = self.docker.ask(&["version", "--format", "{{json .}}"])?;
+        let inspected = inspection.and_then(|call| call.answer().ok());
+        let image = inspected.map(|bytes| self.read_image(&bytes)).transpose()?;
+        let mut ahead = image
+            .as_ref()
+            .map(|image| self.ask_ahead(image, forced))
+            .unwrap_or_default();
+        let version = version.answer()?;
+        let engine = engine(&version, info.answer().ok().as_deref())?;
+        let Some(image) = image.map_or_else(|| self.pulled(name), |image| Ok(Some(image)))? else {
+            return unchanged("the image is not there".into());
+        };
+        let is_local = self.is_local(&engine);
+        let nv_gpu = variable("NV_GPU").unwrap_or_default();
+        let choice = match forced {
+            Some(backend) => Choice {
+                backend,
+                reason: "NV_BACKEND says so".into(),
+            },
+            None => automatic(&engine, &image, &nv_gpu, is_local),
+        };
+        if let Some(reason) = needs_nothing(&image, &nv_gpu, &choice, forced.is_some()) {
+            return unchanged(reason.into());
+        }
+        let arguments = match choice.backend {
+            Backend::Volume => self.classic(&engine, &image, &nv_gpu, &mut ahead)?,
+            backend => self.modern(backend, &image, &nv_gpu, is_local, &mut ahead)?,
+        };
+        Ok(Translated::With(arguments, choice))
+    }
+
+    /// Asks what an image's labels will make necessary, unless another machine's driver counts or this one's must be
+    /// loaded first.
+    fn ask_ahead(&self, image: &Image, forced: Option<Backend>) -> Ahead {
+        let mut ahead = Ahead::default();
+        let may_be_classic = forced.is_none_or(|backend| backend == Backend::Volume);
+        let wants_volume = may_be_classic && image.volumes.iter().any(|name| name == VOLUME);
+        let is_wanted = wants_volume || !image.cuda.is_empty();
+        let is_here = self.place == PluginHost::Here && self.names_this_machine();
+        if is_wanted && is_here && modprobe::is_loaded() {
+            ahead.ask_driver();
+            if wants_volume {
+                ahead.ask_for_volume(&self.docker);
+            }
+        }
+        ahead
+    }
+
+    /// Returns the value of `--pull`.
+    fn pulls(&self) -> Option<&str> {
+        self.line.values("pull").last()
+    }
+
+    fn inspect(&self, image: &str) -> Result<DockerCall> {
+        self.docker.ask(&["inspect", "--type=image", image])
+    }
+
+    /// Pulls the image and returns its description; None if it must not be pulled.
+    fn pulled(&self, name: &str) -> Result<Option<Image>> {
+        if self.pulls() == Some("never") {
+            return Ok(None);
+        }
+        if self.is_dry {
+            return Err(Failure::new(format!("the image {name} is not there"))
+                .hint("pull it first: what it wants is in its labels and environment"));
+        }
+        let platform = self.line.values("platform").last();
+        self.docker.pull(name, platform)?;
+        let bytes = self.inspect(name)?.answer()?;
+        self.read_image(&bytes).map(Some)
+    }
+
+    fn read_image(&self, inspected: &[u8]) -> Result<Image> {
+        let configuration = configuration(inspected)?;
+        Ok(Image::new(
+            &configuration,
+            self.line.values("env"),
+            variable,
+        ))
+    }
+
+    /// Returns true if the engine is this machine's, so that this machine's driver counts.
+    fn is_local(&self, engine: &Engine) -> bool {
+        let context = engine.context.as_deref().unwrap_or("default");
+        self.names_this_machine() && (context == "default" || self.host().is_some())
+    }
+
+    /// Returns true if the command line, NV_DOCKER and DOCKER_HOST name no other machine's engine.
+    fn names_this_machine(&self) -> bool {
+        let words = variable("NV_DOCKER").unwrap_or_default();
+        let has_other = words.split_whitespace().skip(1).any(|word| {
+            word.starts_with("-H")
+                || word.starts_with("--host")
+                || word.starts_with("--context")
+                || word == "-c"
+        });
+        let is_here = |host: &str| host.is_empty() || host.starts_with("unix://");
+        !has_other && self.host().as_deref().is_none_or(is_here)
+    }
+
+    /// Returns the engine's address, if the command line or DOCKER_HOST has one.
+    fn host(&self) -> Option<String> {
+        let options = &self.line.global_options;
+        let mut hosts = options.iter().filter(|given| given.name == "host");
+        let named = hosts.next_back().and_then(|given| given.value.clone());
+        named.or_else(|| variable("DOCKER_HOST"))
+    }
+
+    /// Returns the arguments for an engine that finds GPUs itself.
+    fn modern(
+        &self,
+        backend: Backend,
+        image: &Image,
+        nv_gpu: &str,
+        is_local: bool,
+        ahead: &mut Ahead,
+    ) -> Result<Vec<String>> {
+        let mut selection = Selection::new(nv_gpu, image)?;
+        // The runtime and `--gpus` check requirements when the container starts.
+        let requirements = match backend {
+            Backend::Cdi => image.requirements(),
+            _ => Vec::new(),
+        };
+        let is_checked = !image.cuda.is_empty() || !requirements.is_empty();
+        let asks = is_checked || selection.has_prefixes();
+        if is_local && selection != Selection::Nothing && asks {
+            match ahead.local() {
+                Ok(local) => selection = checked(&local, selection, image, &requirements)?,
+                Err(failure) if selection.has_prefixes() => return Err(failure),
+                // The engine may find a driver in directories that this program does not search.
+                Err(failure) => say(&format!(
+                    "Warning: the image's requirements are not checked: {failure}"
+                )),
+            }
+        }
+        // A setting of the user or the image need not be repeated.
+        let sets_visible = !items(nv_gpu).is_empty()
+            || (image.visible().is_none() && image.visible_on_line.is_none());
+        Ok(of_engine(backend, &selection, sets_visible))
+    }
+
+    /// Returns the arguments of the classic back end: devices, and the volume if the image requests it.
+    fn classic(
+        &self,
+        engine: &Engine,
+        image: &Image,
+        nv_gpu: &str,
+        ahead: &mut Ahead,
+    ) -> Result<Vec<String>> {
+        let ids = items(nv_gpu);
+        let has_driver = self
+            .line
+            .options
+            .iter()
+            .any(|given| given.name == "volume-driver");
+        let mounting = match has_driver && engine.api >= MOUNT_SINCE {
+            true => Mounting::Apart,
+            false => Mounting::WithDriver,
+        };
+        // NV_BACKEND=volume, for an image that does not request a volume.
+        let volumes = match image.volumes.is_empty() {
+            true => vec![VOLUME.to_owned()],
+            false => image.volumes.clone(),
+        };
+        if self.place != PluginHost::Here {
+            return self.classic_elsewhere(image, &ids, &volumes, mounting);
+        }
+        modprobe::load_unified_memory()?;
+        let local = ahead.local()?;
+        check_cuda(local.cuda()?, image)?;
+        let gpus = local.candidates();
+        let chosen = choose_devices(&ids, &gpus).map_err(|failure| {
+            failure.hint(format!(
+                "there are {} GPUs; NV_GPU takes indices and beginnings of UUIDs, separated by spaces or commas",
+                gpus.len()
+            ))
+        })?;
+        local.require(&image.requirements(), |index| {
+            chosen.iter().any(|gpu| gpu.index == index)
+        })?;
+        let mut devices = control_devices()?;
+        devices.extend(chosen.iter().map(|gpu| format!("/dev/nvidia{}", gpu.minor)));
+        let known = volumes.iter().filter(|name| name.as_str() == VOLUME);
+        let classic = Classic {
+            devices,
+            volumes: known.map(|_| local.versions.driver.clone()).collect(),
+        };
+        let mounting = match classic.volumes.first() {
+            Some(version) if ahead.has_volume(&self.docker, version)? => Mounting::Existing,
+            _ => mounting,
+        };
+        Ok(of_this_machine(&classic, mounting))
+    }
+
+    fn classic_elsewhere(
+        &self,
+        image: &Image,
+        ids: &[&str],
+        volumes: &[String],
+        mounting: Mounting,
+    ) -> Result<Vec<String>> {
+        let remote = Remote(&self.place);
+        let versions = remote.versions()?;
+        if !image.cuda.is_empty() {
+            let cuda = CudaVersion::parse(&versions.cuda)
+                .map_err(|failure| failure.hint("the plugin's CUDA version is invalid"))?;
+            check_cuda(cuda, image)?;
+        }
+        let requirements = image.requirements();
+        if !requirements.is_empty() {
+            let requirements: Vec<_> = requirements
+                .into_iter()
+                .map(libnvc::require::Requirement::new)
+                .collect();
+            let versions = DriverVersions {
+                driver: versions.driver,
+                cuda: versions.cuda,
+            };
+            libnvc::require::check(&requirements, &versions, &[])?;
+        }
+        Ok(of_other_machine(&remote.classic(ids, volumes)?, mounting))
+    }
+}
+
+/// Chooses the back end for an engine and an image.
+fn automatic(engine: &Engine, image: &Image, nv_gpu: &str, is_local: bool) -> Choice {
+    // The classic back end parses NV_GPU by other rules, and reports its own errors.
+    let wanted = Selection::new(nv_gpu, image).unwrap_or(Selection::Nothing);
+    choose(engine, image, &wanted, |directories| match is_local {
+        true => names_in(directories),
+        false => Vec::new(),
+    })
+}
+
+/// Returns why the command is passed on unchanged: image and user request neither volume nor GPU.
+fn needs_nothing(
+    image: &Image,
+    nv_gpu: &str,
+    choice: &Choice,
+    is_forced: bool,
+) -> Option<&'static str> {
+    if !image.volumes.is_empty() {
+        return None;
+    }
+    if choice.backend == Backend::Volume && !is_forced {
+        return Some("the image has no label com.nvidia.volumes.needed");
+    }
+    (nv_gpu.is_empty() && !image.uses_gpus()).then_some(
+        "NV_GPU is not set, and the image has neither com.nvidia.volumes.needed, nor NVIDIA_VISIBLE_DEVICES, nor \
+         CUDA_VERSION",
+    )
+}
+
+/// Completes a selection and checks an image's requirements on it.
+fn checked(
+    local: &Local,
+    selection: Selection,
+    image: &Image,
+    requirements: &[&str],
+) -> Result<Selection> {
+    let gpus = local.candidates();
+    let selection = selection.complete(&gpus)?;
+    check_cuda(CudaVersion::parse(&local.versions.cuda)?, image)?;
+    local.require(requirements, |index| match &selection {
+        Selection::These(names) => gpus.iter().any(|gpu| {
+            gpu.index == index && (names.contains(&gpu.uuid) || names.contains(&index.to_string()))
+        }),
+        _ => true,
+    })?;
+    Ok(selection)
+}
+
+/// Checks an image's CUDA label; only warns if the image disables requirements.
+fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
+    match cuda_version::check(driver, &image.cuda) {
+        Err(failure) if image.ignores_requirements() => {
+            say(&format!("Warning: {failure}"));
+            Ok(())
+        }
+        checked => checked,
+    }
+}
+
+/// Returns the names of the GPUs in the CDI specifications of these directories.
+fn names_in(directories: &[String]) -> Vec<String> {
+    let mut names = Vec::new();
+    for directory in directories {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let is_spec = path
+                .extension()
+                .is_some_and(|extension| extension == "json" || extension == "yaml");
+            let text = match is_spec {
+                true => std::fs::read(path).unwrap_or_default(),
+                false => continue,
+            };
+            let text = String::from_utf8_lossy(&text);
+            if text.contains(CDI_KIND) {
+                names.extend(names_of(&text));
+            }
+        }
+    }
+    names
+}
