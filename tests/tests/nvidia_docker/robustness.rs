@@ -183,10 +183,14 @@ fn many_clients_are_served() {
           'http://localhost:3476/gpu/status/json?[1-500]' > /tmp/codes
         same count 500 "$(wc -l < /tmp/codes)"
         same answers 500 "$(grep -c '^200$' /tmp/codes)"
-        # Too many get 503, and docker is not kept out.
-        for i in $(seq 700); do exec {fd}<>/dev/tcp/localhost/3476; done
+        # Too many get 503, and docker is not kept out. The plugin closes idle connections after five seconds, so a
+        # slow machine may need another try.
+        refused() {
+          for i in $(seq 700); do exec {fd}<>/dev/tcp/localhost/3476; done
+          [ "$(curl -s -m 4 -o /dev/null -w '%{http_code}' http://localhost:3476/gpu/info)" = 503 ]
+        }
+        refused || refused || refused || refused || { echo 'world: 700 idle connections are not refused' >&2; exit 1; }
         has docker '"Err":null' "$(ask Create)"
-        has refused 503 "$(curl -s -m 4 -o /dev/null -w '%{http_code}' http://localhost:3476/gpu/info || true)"
         sleep 6
         same 'again there' 200 "$(curl -s -o /dev/null -w '%{http_code}' http://localhost:3476/gpu/info)"
         "#,
