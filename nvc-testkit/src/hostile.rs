@@ -114,6 +114,8 @@ pub enum Link {
     Absolute(&'static str),
     /// A path inside the root, through many `..`.
     Relative(&'static str),
+    /// A path inside the root, through a directory that a mount below the link's path would hide, and back by `..`.
+    Detour(&'static str),
 }
 
 /// The paths that `configure` touches, with every path to them.
@@ -217,6 +219,16 @@ pub fn is_file(path: &Path) -> bool {
         || name == "ldconfig" && path.parent().is_some_and(|parent| parent.ends_with("sbin"))
 }
 
+/// Returns the deepest directory of [`PATHS`] below one of them, relative to it.
+pub(crate) fn deepest_below(path: &Path) -> &'static Path {
+    let below = |known: &'static &str| Path::new(*known).strip_prefix(path).ok();
+    let directories = PATHS.iter().filter(|known| !is_file(Path::new(known)));
+    let deepest = directories
+        .filter_map(below)
+        .max_by_key(|below| below.components().count());
+    deepest.unwrap_or(Path::new(""))
+}
+
 /// Generates roots with up to six traps.
 pub fn roots() -> impl Strategy<Value = Root> {
     let layout = select(&[Layout::Debian, Layout::Debian, Layout::Rhel, Layout::Bare][..]);
@@ -286,5 +298,6 @@ fn link() -> impl Strategy<Value = Link> {
         1 => Just(Link::Dangling),
         2 => select(PATHS).prop_map(Link::Absolute),
         2 => select(PATHS).prop_map(Link::Relative),
+        2 => select(PATHS).prop_map(Link::Detour),
     ]
 }

@@ -28,6 +28,8 @@ fn main() -> ExitCode {
     tests.extend(nvc_testkit::tests![&[Root];
         mount_points_that_are_ldconfigs_own_files,
         links_that_a_mount_would_hide,
+        directories_that_a_mount_would_hide,
+        a_mount_would_hide_the_way_to_another,
     ]);
     harness::main(tests)
 }
@@ -56,24 +58,73 @@ fn mount_points_that_are_ldconfigs_own_files() {
     }
 }
 
+const PROFILES: &str = "etc/nvidia/nvidia-application-profiles-rc.d";
+
+/// Tries a root in both modes. The mount at `at` must be missing, with an error or a warning that gives the reason.
+fn missing(arena: &Arena, at: &str, why: &str, spots: Vec<Spot>) {
+    let root = hostile::Root {
+        layout: Layout::Debian,
+        mounted: Mounted::Bind,
+        spots,
+    };
+    for mode in [Mode::Supervised, Mode::Standalone] {
+        let ending = arena.try_root(mode, &root, WORDS[2]).unwrap();
+        let is_best_effort = at == PROFILES;
+        assert_eq!(
+            ending == Ending::Done,
+            is_best_effort,
+            "{ending:?} {root:?}"
+        );
+        let path = arena.build(&root).unwrap();
+        let outcome = arena.configure(mode, &path, WORDS[2]).unwrap();
+        arena.clear().unwrap();
+        let text = format!("mount operation failed: {}/{at}: {why}", path.display());
+        assert!(outcome.stderr.contains(&text), "{}", outcome.stderr);
+    }
+}
+
+const ITSELF: &str = "the image's links lead to it through the directory that it would hide";
+
 /// Another one: the mount would cover the directory of the link that leads to it.
 fn links_that_a_mount_would_hide() {
     let arena = Arena::new().unwrap();
-    let profiles = "etc/nvidia/nvidia-application-profiles-rc.d";
+    let link = |path, target| Spot {
+        path,
+        thing: Thing::Link(Link::Relative(target)),
+    };
     for above in ["etc/nvidia", "etc"] {
-        let link = Thing::Link(Link::Relative(above));
-        let root = hostile::Root {
-            layout: Layout::Debian,
-            mounted: Mounted::Bind,
-            spots: vec![Spot {
-                path: profiles,
-                thing: link,
-            }],
-        };
-        for mode in [Mode::Supervised, Mode::Standalone] {
-            arena.try_root(mode, &root, WORDS[2]).unwrap();
-        }
+        missing(&arena, PROFILES, ITSELF, vec![link(PROFILES, above)]);
     }
+    let (proc, above) = ("proc/driver/nvidia", "proc/driver");
+    missing(&arena, proc, ITSELF, vec![link(proc, above)]);
+}
+
+/// A link in any part of the path leads through the directory that the mount would cover.
+fn directories_that_a_mount_would_hide() {
+    let arena = Arena::new().unwrap();
+    let proc = "proc/driver/nvidia";
+    for (at, path) in [(PROFILES, "etc/nvidia"), (PROFILES, PROFILES), (proc, proc)] {
+        let thing = Thing::Link(Link::Detour("var/cache"));
+        missing(&arena, at, ITSELF, vec![Spot { path, thing }]);
+    }
+}
+
+fn a_mount_would_hide_the_way_to_another() {
+    let link = |path, target| Spot {
+        path,
+        thing: Thing::Link(Link::Absolute(target)),
+    };
+    let proc = "proc/driver/nvidia";
+    let spots = vec![
+        Spot {
+            path: "opt",
+            thing: Thing::Directory(0o755),
+        },
+        link("etc/nvidia/nvidia-application-profiles-rc.d/there", "opt"),
+        link(proc, "etc/nvidia/nvidia-application-profiles-rc.d/there"),
+    ];
+    let why = "its mount point has been replaced";
+    missing(&Arena::new().unwrap(), proc, why, spots);
 }
 
 /// Tests half of all trees. Another seed generates other trees: `NVC_TEST_SEED=7`.

@@ -20,14 +20,15 @@ use crate::apply::ldconfig::{Bounds, Prepared, Running, Snapshot};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
-use crate::apply::mount::target::{Leaf, Target, Tree, replaced};
+use crate::apply::mount::target::{Leaf, Target, Tree};
+use crate::apply::mount::visible::{Hidden, Mounted, all_visible};
 use crate::apply::prepare::{
     CacheUpdate, Deed, GivenUp, NamespaceRequest, PreparedPlan, RulesToAdd, Task,
 };
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
-use crate::inroot::{self, Identity, Image};
+use crate::inroot::Image;
 use crate::path::ContainerPath;
 use crate::sys::mount::{self, MountAttributes};
 
@@ -117,6 +118,8 @@ fn all_steps(
         driver_root,
         marks: Marks::default(),
         given_up: work.given_up,
+        mounted: Vec::new(),
+        hid_images: false,
     };
     for task in work.tasks {
         attempts.make(task, &mut tree, journal)?;
@@ -124,19 +127,16 @@ fn all_steps(
     // A builtin update cannot replace a mount point: rename(2) refuses in the namespace of the mount.
     let other_namespace = matches!(work.cache, Some(CacheUpdate::Run(..)));
     let update = start_update(work.cache, &tree, container, descriptors, journal)?;
-    let mut meanwhile = Vec::new();
+    let before_update = attempts.mounted.len();
     for task in work.after_cache {
-        let mounted = match &task.deed {
-            Deed::Bind { source, at } if other_namespace => {
-                Some((task.intent, *at, source.identity))
-            }
-            _ => None,
-        };
-        if attempts.make(task, &mut tree, journal)? {
-            meanwhile.extend(mounted);
-        }
+        attempts.make(task, &mut tree, journal)?;
     }
-    let mut given_up = attempts.given_up;
+    let Attempts {
+        mut given_up,
+        mounted,
+        hid_images,
+        ..
+    } = attempts;
     if let Some(rules) = work.devices {
         allow(&rules, &given_up, journal)?;
     }
@@ -145,11 +145,14 @@ fn all_steps(
         Err(error) if is_read_only => given_up.reasons.push(error),
         done => done?,
     }
-    for (intent, at, identity) in meanwhile {
-        if !given_up.has(intent) {
-            still_there(at, identity, &tree)?;
-        }
-    }
+    let kept = |(intent, mount)| (!given_up.has(intent)).then_some(mount);
+    let mounted: Vec<_> = mounted.into_iter().map(kept).collect();
+    let first_doubtful = match (hid_images, other_namespace) {
+        (true, _) => 0,
+        (false, true) => before_update,
+        (false, false) => mounted.len(),
+    };
+    all_visible(&mounted, first_doubtful, &tree)?;
     // The namespace outlives its processes while it is held open here, so check explicitly.
     container.process.check_alive()?;
     Ok(given_up)
@@ -161,33 +164,43 @@ struct Attempts<'a> {
     driver_root: &'a DriverRoot,
     marks: Marks,
     given_up: GivenUp,
+    /// The mounts so far, with their intents.
+    mounted: Vec<(usize, Mounted<'a>)>,
+    /// True if a mount hides a directory of the image.
+    hid_images: bool,
 }
 
-impl Attempts<'_> {
-    /// Executes a task; returns true if it succeeded.
+impl<'a> Attempts<'a> {
+    /// Executes a task.
     ///
     /// # Errors
     /// The task failed, and it is required.
     fn make(
         &mut self,
-        task: Task<'_>,
+        task: Task<'a>,
         tree: &mut Tree<'_>,
         journal: &mut Journal<'_>,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let (intent, need) = (task.intent, task.need);
         if self.given_up.has(intent) {
-            return Ok(false);
+            return Ok(());
         }
         let mark = self.marks.of(intent, journal);
         let done = carry_out_task(task, tree, &mut self.attacher, self.driver_root, journal);
-        let Err(error) = done else {
-            return Ok(true);
+        let error = match done {
+            Ok(mounted) => {
+                self.hid_images |= mounted.as_ref().is_some_and(Mounted::hides_images);
+                self.mounted
+                    .extend(mounted.map(|mounted| (intent, mounted)));
+                return Ok(());
+            }
+            Err(error) => error,
         };
         self.given_up.add(intent, need, error)?;
         self.given_up.reasons.extend(journal.undo_to(mark));
         tree.forget();
         self.attacher.forget();
-        Ok(false)
+        Ok(())
     }
 }
 
@@ -334,35 +347,33 @@ fn log_update(container: &Container) {
     log::info!("updating the ld.so.cache in {rootfs}");
 }
 
-/// Checks that a mount made while ldconfig ran still exists: a file that ldconfig replaces loses its mounts, and an
-/// image's links can make its cache a mount point.
-fn still_there(at: &ContainerPath, identity: Identity, tree: &Tree<'_>) -> Result<()> {
-    let found = tree.root.resolve(at.as_path());
-    let found = found.and_then(|fd| inroot::stat(fd.as_fd()));
-    if found.is_ok_and(|stat| inroot::identity(&stat) == identity) {
-        return Ok(());
-    }
-    Err(replaced(&at.below(tree.rootfs)))
-}
-
-fn carry_out_task(
-    task: Task<'_>,
+/// Executes a task; returns its mount.
+fn carry_out_task<'a>(
+    task: Task<'a>,
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,
     driver_root: &DriverRoot,
     journal: &mut Journal<'_>,
-) -> Result<()> {
+) -> Result<Option<Mounted<'a>>> {
     match task.deed {
-        Deed::Bind { source, at } => bind(source, at, tree, attacher, driver_root, journal),
+        Deed::Bind { source, at } => {
+            let identity = source.identity;
+            let hidden = bind(source, at, tree, attacher, driver_root, journal)?;
+            Mounted::new(at, identity, hidden, tree).map(Some)
+        }
         Deed::MountTmpfs { tmpfs, at } => {
             let place = at.below(tree.rootfs);
             let target = existing_directory(tree, at, &place)?;
-            tmpfs.mount(&target, &place, tree, attacher, journal)
+            let (hidden, mark) = (Hidden::below(&target), journal.mark());
+            tmpfs.mount(&target, &place, tree, attacher, journal)?;
+            Mounted::since(mark, at, hidden, tree, journal)
         }
         Deed::MountProfile { profile, at } => {
             let place = at.below(tree.rootfs);
             let target = tree.mount_point(at, Leaf::Directory(profile.mode()), journal)?;
-            profile.mount(&target, &place, tree, attacher, journal)
+            let (hidden, mark) = (Hidden::below(&target), journal.mark());
+            profile.mount(&target, &place, tree, attacher, journal)?;
+            Mounted::since(mark, at, hidden, tree, journal)
         }
         Deed::Symlink { at, target } => {
             if tree.symlink(at, target, journal)? {
@@ -372,11 +383,12 @@ fn carry_out_task(
                     target.display()
                 );
             }
-            Ok(())
+            Ok(None)
         }
     }
 }
 
+/// Binds a source, unless it is mounted already; returns what it hides.
 fn bind(
     mut source: ReadySource,
     at: &ContainerPath,
@@ -384,7 +396,7 @@ fn bind(
     attacher: &mut Attacher<'_>,
     driver_root: &DriverRoot,
     journal: &mut Journal<'_>,
-) -> Result<()> {
+) -> Result<Hidden> {
     let is_directory = SFlag::from_bits_truncate(source.mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
     let leaf = if is_directory {
         Leaf::Directory(source.mode)
@@ -394,15 +406,16 @@ fn bind(
     let target = tree.mount_point(at, leaf, journal)?;
     if attacher.is_mounted(&source, &target) {
         log::debug!("{source} is mounted at {at} already");
-        return Ok(());
+        return Ok(Hidden::Nothing);
     }
+    let hidden = Hidden::below(&target);
     let place = at.below(tree.rootfs);
     log::info!("mounting {source} at {}", place.display());
     if let Some(mount) = source.mount.take() {
         match attacher.attach(mount, &target, &place, journal) {
             // A sandbox that allows cloning mounts, but not attaching them.
             Err(error) if error.errno() == Some(Errno::ENOSYS) => {}
-            done => return done,
+            done => return done.map(|()| hidden),
         }
     }
     legacy::bind(
@@ -413,7 +426,8 @@ fn bind(
         attacher,
         &place,
         journal,
-    )
+    )?;
+    Ok(hidden)
 }
 
 /// Finds a directory that must exist: the kernel creates /proc/driver/nvidia.

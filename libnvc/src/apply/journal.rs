@@ -104,6 +104,15 @@ impl<'a> Journal<'a> {
         Mark(self.effects.len())
     }
 
+    /// Returns the root of the mount that was attached since a mark.
+    pub(super) fn mount_since(&self, mark: Mark) -> Option<&OwnedFd> {
+        let effects = self.effects.iter().skip(mark.0);
+        effects.rev().find_map(|effect| match effect {
+            Effect::Mounted(root) => Some(root),
+            _ => None,
+        })
+    }
+
     /// Undoes the effects since a mark, the latest first; returns the failures.
     pub(super) fn undo_to(&mut self, mark: Mark) -> Vec<Error> {
         self.take_back(mark)

@@ -8,3 +8,4 @@ pub(super) mod legacy;
 pub(super) mod source;
 pub(super) mod target;
 pub(super) mod tmpfs;
+pub(super) mod visible;

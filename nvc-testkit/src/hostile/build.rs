@@ -14,7 +14,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, fstatat, makedev, mkdirat, mknodat};
 use rustix::fs::IFlags;
 
-use super::{Layout, Link, Mounted, Root, Spot, Thing, is_file};
+use super::{Layout, Link, Mounted, Root, Spot, Thing, deepest_below, is_file};
 use crate::driver::{Driver, NATIVE};
 use crate::elf::SharedObject;
 use crate::files;
@@ -237,6 +237,13 @@ impl Builder<'_> {
             Link::Dangling => "/nowhere/at/all".into(),
             Link::Absolute(path) => inside(path),
             Link::Relative(path) => relative(&inside(path)),
+            Link::Detour(to) => {
+                let to = PathBuf::from(self.place.driver.fill(to));
+                let detour = deepest_below(path).join("detour");
+                self.directory(&to.join(&detour))?;
+                let back = "../".repeat(detour.components().count());
+                Path::new("/").join(to).join(detour).join(back)
+            }
         })
     }
 

@@ -23,7 +23,7 @@ use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
 use crate::container::Container;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inroot::{self, Identity, RootDir, kind};
+use crate::inroot::{self, RootDir, kind};
 use crate::path::ContainerPath;
 
 /// The kernel's limit of links in one path.
@@ -118,11 +118,9 @@ impl<'a> Tree<'a> {
         let fd = open_child(directory.as_fd(), at.file_name()).map_err(failed)?;
         let stat = inroot::stat(fd.as_fd()).map_err(failed)?;
         if kind(&stat) == SFlag::S_IFLNK {
-            let mut searched = Vec::new();
             return self
-                .walk(at.as_path(), leaf, &mut searched, journal)
+                .walk(at.as_path(), leaf, journal)
                 .and_then(|target| suits(target, leaf))
-                .and_then(|target| stays_visible(target, &searched))
                 .map_err(|errno| {
                     if errno == Errno::ELOOP {
                         self.path_error(at, errno)
@@ -243,7 +241,7 @@ impl<'a> Tree<'a> {
                 let made = match self.make(&above, path.file_name(), leaf, journal) {
                     // A dangling link, or another process has just created it.
                     Err(Errno::EEXIST) => {
-                        let walked = self.walk(path.as_path(), leaf, &mut Vec::new(), journal);
+                        let walked = self.walk(path.as_path(), leaf, journal);
                         walked
                             .and_then(|target| suits(target, leaf))
                             .map(|target| target.fd)
@@ -324,14 +322,8 @@ impl<'a> Tree<'a> {
         open_child(dir.as_fd(), name)
     }
 
-    /// Walks a path from the root; creates missing components. Notes the directories in which it looks for one.
-    fn walk(
-        &self,
-        path: &Path,
-        leaf: Leaf,
-        searched: &mut Vec<Identity>,
-        journal: &mut Journal<'_>,
-    ) -> Result<Target, Errno> {
+    /// Walks a path from the root; creates missing components.
+    fn walk(&self, path: &Path, leaf: Leaf, journal: &mut Journal<'_>) -> Result<Target, Errno> {
         let top = self.root.resolve_directory(Path::new("/"))?;
         let mut walk = Walk {
             stack: vec![Rc::new(OpenDirectory::from(top))],
@@ -346,7 +338,6 @@ impl<'a> Tree<'a> {
                 walk.leave();
                 continue;
             }
-            searched.push(inroot::identity(&inroot::stat(directory.as_fd())?));
             let (fd, found) = match open_child(directory.as_fd(), &name) {
                 Ok(fd) => {
                     let stat = inroot::stat(fd.as_fd())?;
@@ -456,7 +447,7 @@ impl Walk {
     }
 }
 
-fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
+pub(super) fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fstatfs(fd)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
@@ -488,15 +479,6 @@ fn suits(target: Target, leaf: Leaf) -> Result<Target, Errno> {
         (Leaf::File(_), true) => Err(Errno::EISDIR),
         (Leaf::Directory(_) | Leaf::Parent, false) => Err(Errno::ENOTDIR),
         _ => Ok(target),
-    }
-}
-
-/// Checks that a mount on a target would not hide the way to it: a link can lead to its own directory, or above.
-fn stays_visible(target: Target, searched: &[Identity]) -> Result<Target, Errno> {
-    let found = target.found.as_ref().map(inroot::identity);
-    match found.is_some_and(|found| searched.contains(&found)) {
-        true => Err(Errno::ELOOP),
-        false => Ok(target),
     }
 }
 
