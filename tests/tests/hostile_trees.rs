@@ -38,22 +38,32 @@ fn main() -> ExitCode {
 fn mount_points_that_are_ldconfigs_own_files() {
     let arena = Arena::new().unwrap();
     let at = |path, thing| Spot { path, thing };
-    let own = Link::Relative("var/cache/ldconfig/aux-cache");
-    let root = hostile::Root {
-        layout: Layout::Bare,
-        mounted: Mounted::Overlay,
-        spots: vec![
+    let own = || Thing::Link(Link::Relative("var/cache/ldconfig/aux-cache"));
+    let traps = [
+        vec![
             at("etc", Thing::Socket),
             at("proc/driver", Thing::Overlay),
-            at("var/run/nvidia-persistenced/socket", Thing::Link(own)),
+            at("var/run/nvidia-persistenced/socket", own()),
             at("usr/local", Thing::Link(Link::Descriptor(8))),
             at("dev/nvidia-uvm", Thing::Device(true, 1, 5)),
         ],
-    };
-    for mode in [Mode::Supervised, Mode::Standalone] {
-        // Whether ldconfig writes its file before or after the mount depends on the machine.
-        for _ in 0..harness::cases(20, 200) {
-            arena.try_root(mode, &root, WORDS[2]).unwrap();
+        // A link without a target, until `configure` creates that.
+        vec![
+            at("var", Thing::Link(Link::Dangling)),
+            at("dev/nvidiactl", own()),
+        ],
+    ];
+    for spots in traps {
+        let root = hostile::Root {
+            layout: Layout::Bare,
+            mounted: Mounted::Overlay,
+            spots,
+        };
+        for mode in [Mode::Supervised, Mode::Standalone] {
+            // Whether ldconfig writes its file before or after the mount depends on the machine.
+            for _ in 0..harness::cases(20, 200) {
+                arena.try_root(mode, &root, WORDS[2]).unwrap();
+            }
         }
     }
 }

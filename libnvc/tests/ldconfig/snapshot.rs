@@ -78,28 +78,41 @@ pub(crate) fn notes_come_back() {
     comes_back(&root);
 }
 
-/// Directories that `configure` created while ldconfig ran, and could not remove because of ldconfig's file.
+/// ldconfig's directory goes, so that `configure` can remove those above it, which it created while ldconfig ran. One of
+/// them may be the target of a link of the image.
 pub(crate) fn directories_of_notes_go() {
-    for missing in ["/var", "/var/cache"] {
-        for kept in [None, Some("/var/cache/kept")] {
+    let notes = "/var/cache/ldconfig";
+    for (missing, target) in [
+        ("/var", None),
+        ("/var/cache", None),
+        ("/var", Some("elsewhere")),
+        ("/var/cache", Some("../elsewhere/cache")),
+        (notes, Some("../../elsewhere")),
+    ] {
+        for kept in [None, Some("kept")] {
             let root = Root::new();
-            fs::remove_dir_all(root.join(missing)).unwrap_or_default();
-            fs::create_dir_all(root.join(missing).parent().unwrap()).unwrap();
-            let before = Tree::of(&root.path).unwrap();
+            let (at, notes) = (root.join(missing), root.join(notes));
+            fs::remove_dir_all(&at).unwrap_or_default();
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
             let change = || {
-                fs::create_dir_all(root.join("/var/cache/ldconfig")).unwrap();
-                for name in ["aux-cache", "aux-cache~"] {
-                    fs::write(root.join("/var/cache/ldconfig").join(name), "new").unwrap();
+                if let Some(target) = target {
+                    fs::create_dir_all(at.parent().unwrap().join(target)).unwrap();
                 }
-                if let Some(kept) = kept {
-                    fs::write(root.join(kept), "").unwrap();
+                fs::create_dir_all(&notes).unwrap();
+                for name in ["aux-cache", "aux-cache~"].into_iter().chain(kept) {
+                    fs::write(notes.join(name), "new").unwrap();
                 }
             };
+            if let Some(target) = target {
+                symlink(target, &at).unwrap();
+            }
             Run::default().restoring(&root, change).unwrap();
-            let after = Tree::of(&root.path).unwrap();
-            assert!(!root.join("/var/cache/ldconfig").exists());
-            assert_eq!(kept.is_none(), after.changes_since(&before).is_empty());
-            assert!(kept.is_none_or(|kept| root.join(kept).exists()));
+            let left = fs::read_dir(&notes).into_iter().flatten();
+            let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, Vec::from_iter(kept), "{missing} -> {target:?}");
+            let is_gone = kept.is_none() && at != notes;
+            assert_eq!(!notes.exists(), is_gone, "{missing} -> {target:?}");
+            assert!(notes.parent().unwrap().exists(), "another's is gone");
         }
     }
 }

@@ -119,11 +119,10 @@ impl Snapshot {
             saved.is_none_or(SavedFile::can_come_back)
         };
         let is_complete = can_come_back(&cache) && can_come_back(&notes);
-        let directory = Path::new(NOTES_DIRECTORY);
         let missing = match &notes {
             Some(_) => None,
-            None => MissingDirectory::find(&root, directory, authority)
-                .map_err(|errno| failed("saving", directory, errno))?,
+            None => MissingDirectory::find(&root, authority)
+                .map_err(|errno| failed("saving", Path::new(NOTES_DIRECTORY), errno))?,
         };
         let mut snapshot = Self {
             root,
@@ -261,7 +260,7 @@ impl Snapshot {
             done(kept.put_back(), &notes.join(NOTES));
         }
         if let Some(directory) = &self.missing {
-            done(directory.remove(), notes);
+            done(directory.remove(&self.root), notes);
         }
         for directory in &self.directories {
             done(

@@ -1,53 +1,40 @@
 //! Removes ldconfig's auxiliary cache from a root that had no directory for it.
 //!
 //! ldconfig creates /var/cache/ldconfig, but nothing above it. An image's links can make a mount point of its file: then
-//! `configure` creates /var/cache and /var while ldconfig runs, and cannot remove them while ldconfig's file is there.
+//! `configure` creates /var/cache and /var while ldconfig runs, or the missing target of a link in their place, and
+//! cannot remove them while ldconfig's file is there.
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, fstat};
+use nix::sys::stat::fstat;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::NOTES;
+use super::{NOTES, NOTES_DIRECTORY};
 use crate::apply::authority::Authority;
 use crate::apply::reach::Reach;
 use crate::apply::saved_file;
 use crate::inroot::RootDir;
 use crate::sys::mount;
 
-/// Where ldconfig would create its directory.
+/// The places in which ldconfig may create its directory.
 #[derive(Debug)]
 pub(super) struct MissingDirectory {
-    /// The deepest directory that exists.
+    /// The deepest directory above it that exists.
     above: OwnedFd,
-    /// The names below it that lead to ldconfig's directory, including its own.
-    names: Vec<OsString>,
-    /// The privileges for changing it.
+    /// The privileges for changing what is on that directory's mount.
     reach: Reach,
 }
 
 impl MissingDirectory {
-    /// Looks for a directory that does not exist. Returns None if ldconfig cannot create it, or nothing may be removed
-    /// there.
-    pub(super) fn find(
-        root: &RootDir,
-        directory: &Path,
-        authority: &Authority,
-    ) -> Result<Option<Self>, Errno> {
-        for above in directory.ancestors().skip(1) {
+    /// Looks for the place of ldconfig's directory, which does not exist. Returns None if ldconfig cannot create it.
+    pub(super) fn find(root: &RootDir, authority: &Authority) -> Result<Option<Self>, Errno> {
+        for above in Path::new(NOTES_DIRECTORY).ancestors().skip(1) {
             match root.resolve_directory(above) {
-                Ok(fd) => {
-                    let reach = authority.reach_of_ldconfig(fd.as_fd())?;
-                    let below = directory.strip_prefix(above).into_iter().flatten();
-                    return Ok((reach != Reach::Nothing).then_some(Self {
-                        above: fd,
-                        names: below.map(OsStr::to_owned).collect(),
-                        reach,
-                    }));
+                Ok(above) => {
+                    let reach = authority.reach_of_ldconfig(above.as_fd())?;
+                    return Ok(Some(Self { above, reach }));
                 }
                 Err(Errno::ENOENT) => {}
                 Err(Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
@@ -57,32 +44,49 @@ impl MissingDirectory {
         Ok(None)
     }
 
-    /// Removes ldconfig's files, and the directories on the way to them unless they contain something else.
-    pub(super) fn remove(&self) -> Result<(), Errno> {
-        self.reach
-            .act(|| remove_below(self.above.as_fd(), &self.names))
+    /// Removes ldconfig's files and its directory, unless that contains something else. Looks for them by their path,
+    /// because a link on the way may have had no target before.
+    pub(super) fn remove(&self, root: &RootDir) -> Result<(), Errno> {
+        let path = Path::new(NOTES_DIRECTORY);
+        if let Some((directory, reach)) = self.resolve(root, path)? {
+            reach.act(|| {
+                saved_file::remove(directory.as_fd(), &format!("{NOTES}~"))?;
+                saved_file::remove(directory.as_fd(), NOTES)
+            })?;
+        }
+        let (parent, name) = (path.parent(), path.file_name());
+        let (Some(parent), Some(name)) = (parent, name) else {
+            return Ok(());
+        };
+        let Some((parent, reach)) = self.resolve(root, parent)? else {
+            return Ok(());
+        };
+        match reach.act(|| unlinkat(&parent, name, UnlinkatFlags::RemoveDir)) {
+            // Something else is in it or in its place, or mounted there.
+            Err(
+                Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR | Errno::EBUSY,
+            ) => Ok(()),
+            removed => removed,
+        }
     }
-}
 
-fn remove_below(above: BorrowedFd<'_>, names: &[OsString]) -> Result<(), Errno> {
-    let Some((name, below)) = names.split_first() else {
-        saved_file::remove(above, &format!("{NOTES}~"))?;
-        return saved_file::remove(above, NOTES);
-    };
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let directory = match openat(above, name.as_os_str(), flags, Mode::empty()) {
-        Ok(directory) => directory,
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
-    // Another filesystem has been mounted here meanwhile: leave its files alone.
-    if mount_of(directory.as_fd())? != mount_of(above)? {
-        return Ok(());
-    }
-    remove_below(directory.as_fd(), below)?;
-    match unlinkat(above, name.as_os_str(), UnlinkatFlags::RemoveDir) {
-        Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(()),
-        removed => removed,
+    /// Opens a directory, if it exists now, and may be changed: another filesystem may have been mounted there
+    /// meanwhile, whose files are not ldconfig's.
+    fn resolve(&self, root: &RootDir, path: &Path) -> Result<Option<(OwnedFd, Reach)>, Errno> {
+        let directory = match root.resolve_directory(path) {
+            Ok(directory) => directory,
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let mount = mount_of(directory.as_fd())?;
+        let reach = if mount == mount_of(self.above.as_fd())? {
+            self.reach
+        } else if mount == mount_of(root.as_fd())? {
+            Reach::Full
+        } else {
+            Reach::Nothing
+        };
+        Ok((reach != Reach::Nothing).then_some((directory, reach)))
     }
 }
 
