@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::io::ioctl_fionread;
 
 use super::process::{Child, QueryProcess, not_created};
 use super::protocol::{Garbled, Message, Question, WireRequest, encode, take};
@@ -17,6 +18,9 @@ use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
+
+/// Size of one read.
+const MOST_BYTES: usize = 16 << 10;
 
 /// First line of every error about a process that died or sent garbage: upstream's words, which tools look for.
 pub(super) const RPC_FAILED: &str = "driver rpc error: failed to process request";
@@ -45,6 +49,8 @@ pub(crate) struct Conversation {
     received: Vec<u8>,
     started: Instant,
     pub(super) deadline: Duration,
+    /// Number of reads for the bytes that had arrived by the deadline; None before it.
+    late_reads: Option<usize>,
 }
 
 /// The reason why no message arrived.
@@ -106,6 +112,7 @@ impl Conversation {
             received: Vec::new(),
             started,
             deadline: request.deadline,
+            late_reads: None,
         })
     }
 
@@ -134,7 +141,7 @@ impl Conversation {
         &mut self,
         notice: &mut Option<impl FnOnce(Duration)>,
     ) -> Result<Message, Silence> {
-        let mut buffer = [0; 16 << 10];
+        let mut buffer = [0; MOST_BYTES];
         loop {
             match take(&mut self.received) {
                 Ok(Some(message)) => return Ok(message),
@@ -156,31 +163,45 @@ impl Conversation {
     ) -> Result<(), Silence> {
         loop {
             let elapsed = self.started.elapsed();
-            // Checked here too, because more data may always be available.
-            if elapsed >= self.deadline {
-                self.process.kill();
-                return Err(Silence::TimedOut);
-            }
-            if elapsed >= SLOW
-                && let Some(notice) = notice.take()
-            {
-                notice(elapsed);
-            }
             let end = match notice {
                 Some(_) => self.deadline.min(SLOW),
                 None => self.deadline,
             };
             let rest = end.saturating_sub(elapsed);
-            // Rounded up, to avoid waking just before the deadline.
+            // Rounded up, to avoid waking just before the deadline. Zero if that has passed.
             let millis = rest.as_micros().div_ceil(1000);
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            let is_late = elapsed >= self.deadline;
             match poll(&mut ends, timeout) {
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(()),
+                // More data may always be available: what arrives after the deadline does not count.
+                Ok(1..) if !is_late || self.is_in_time()? => return Ok(()),
+                Ok(0) if !is_late => {}
+                Ok(_) => {
+                    self.process.kill();
+                    return Err(Silence::TimedOut);
+                }
+                Err(Errno::EINTR) => {}
                 Err(errno) => return Err(Silence::Failed(errno)),
             }
+            if self.started.elapsed() >= SLOW
+                && let Some(notice) = notice.take()
+            {
+                notice(self.started.elapsed());
+            }
         }
+    }
+
+    /// Returns true if the socket's bytes were there when it was first looked at after the deadline: the caller may have
+    /// been busy meanwhile. Also if there are none, because the process has ended.
+    fn is_in_time(&mut self) -> Result<bool, Silence> {
+        let queued =
+            ioctl_fionread(&self.socket).map_err(|e| Silence::Failed(errno_of(&e.into())))?;
+        let queued = usize::try_from(queued).unwrap_or(usize::MAX);
+        let late_reads = self.late_reads.get_or_insert(queued.div_ceil(MOST_BYTES));
+        let is_in_time = queued == 0 || *late_reads > 0;
+        *late_reads = late_reads.saturating_sub(1);
+        Ok(is_in_time)
     }
 }
 
@@ -188,4 +209,66 @@ pub(super) fn garbled() -> Error {
     Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(
         "the process that loads NVML returned invalid data; its memory may have been corrupted",
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Returns a conversation whose deadline has passed, and the other end of its socket.
+    fn late() -> (Conversation, UnixStream) {
+        let (socket, other) = UnixStream::pair().unwrap();
+        let conversation = Conversation {
+            socket,
+            process: Child::none(),
+            received: Vec::new(),
+            started: Instant::now(),
+            deadline: Duration::ZERO,
+            late_reads: None,
+        };
+        (conversation, other)
+    }
+
+    fn receive(conversation: &mut Conversation) -> Result<Message, Silence> {
+        conversation.receive(&mut None::<fn(Duration)>)
+    }
+
+    #[test]
+    fn an_answer_that_waited_counts() {
+        let (mut conversation, mut other) = late();
+        // More than one read takes.
+        let count = 3000;
+        let messages = (0..count).flat_map(|number| encode(&Message::Asking(number)).unwrap());
+        let messages: Vec<u8> = messages.collect();
+        assert!(messages.len() > 2 * MOST_BYTES);
+        other.write_all(&messages).unwrap();
+        for number in 0..count {
+            assert_eq!(receive(&mut conversation).unwrap(), Message::Asking(number));
+        }
+        assert!(matches!(receive(&mut conversation), Err(Silence::TimedOut)));
+        let (mut conversation, _other) = late();
+        assert!(matches!(receive(&mut conversation), Err(Silence::TimedOut)));
+    }
+
+    #[test]
+    fn a_process_that_ended_did_not_time_out() {
+        let (mut conversation, other) = late();
+        drop(other);
+        assert!(matches!(receive(&mut conversation), Err(Silence::Died(_))));
+    }
+
+    #[test]
+    fn a_flood_ends_after_the_deadline() {
+        let (mut conversation, mut other) = late();
+        let flood = std::thread::spawn(move || {
+            let asking = encode(&Message::Asking(1)).unwrap().repeat(4096);
+            while other.write_all(&asking).is_ok() {}
+        });
+        let mut messages = std::iter::repeat_with(|| receive(&mut conversation));
+        let silence = messages.find_map(Result::err);
+        assert!(matches!(silence, Some(Silence::TimedOut)), "{silence:?}");
+        drop(conversation);
+        flood.join().unwrap();
+    }
 }

@@ -134,6 +134,12 @@ impl Child {
         Ok(Self(Some(pid)))
     }
 
+    /// Stands for a process that has ended.
+    #[cfg(test)]
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
     /// Describes how the process ended. Kills it if necessary.
     pub(super) fn end(&mut self) -> String {
         // Wait briefly first: a process that ended by itself should not be reported as killed.
