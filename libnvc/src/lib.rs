@@ -77,6 +77,7 @@ pub mod apply;
 
 // for programs
 pub mod debuglog;
+pub mod json;
 pub mod library_file;
 pub mod privileges;
 pub mod utc;

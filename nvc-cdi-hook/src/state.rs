@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use libnvc::json::Object;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -106,7 +107,7 @@ impl State {
 /// The one key that is wanted of a config.json. Storing all of the others took most of a hook's own time.
 #[derive(Deserialize)]
 struct Config {
-    root: Option<ConfigRoot>,
+    root: Option<Object<ConfigRoot>>,
 }
 
 #[derive(Deserialize)]
@@ -125,8 +126,9 @@ fn root_path(file: File) -> std::result::Result<PathBuf, String> {
     file.take(LARGEST)
         .read_to_end(&mut text)
         .map_err(|error| error.to_string())?;
-    let config: Config = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    match config.root.and_then(|root| root.path) {
+    let config: Object<Config> =
+        serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    match config.0.root.and_then(|root| root.0.path) {
         None => Ok(PathBuf::new()),
         Some(Value::String(path)) => Ok(path.into()),
         Some(_) => Err("root.path is not a string".into()),
@@ -175,6 +177,9 @@ mod tests {
             "[]",
             "{",
             r#"{"root": 7}"#,
+            // No runtime takes an array for an object.
+            r#"[{"path": "r"}]"#,
+            r#"{"root": ["r"]}"#,
             r#"{"root": {}, "root": {}}"#,
         ] {
             assert!(path_in(text).is_err(), "{text}");

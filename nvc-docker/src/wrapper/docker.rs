@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
+use libnvc::json::Object;
 use serde::Deserialize;
 
 use crate::failure::{Failure, Result};
@@ -49,9 +50,9 @@ pub(super) struct DockerCall(Option<Child>);
 #[derive(Deserialize)]
 struct Versions {
     #[serde(rename = "Client")]
-    client: Option<OneVersion>,
+    client: Option<Object<OneVersion>>,
     #[serde(rename = "Server")]
-    server: Option<OneVersion>,
+    server: Option<Object<OneVersion>>,
 }
 
 #[derive(Deserialize)]
@@ -66,11 +67,11 @@ struct EngineInfo {
     #[serde(rename = "Runtimes")]
     runtimes: Option<BTreeMap<String, serde_json::Value>>,
     #[serde(rename = "DiscoveredDevices")]
-    devices: Option<Vec<Discovered>>,
+    devices: Option<Vec<Object<Discovered>>>,
     #[serde(rename = "CDISpecDirs")]
     cdi_directories: Option<Vec<String>>,
     #[serde(rename = "ClientInfo")]
-    client: Option<ClientInfo>,
+    client: Option<Object<ClientInfo>>,
 }
 
 #[derive(Deserialize)]
@@ -90,7 +91,7 @@ struct ClientInfo {
 #[derive(Deserialize)]
 struct Inspected {
     #[serde(rename = "Config")]
-    configuration: Option<Configuration>,
+    configuration: Option<Object<Configuration>>,
 }
 
 impl Docker {
@@ -203,12 +204,12 @@ fn not_run(program: &OsString, error: &std::io::Error) -> Failure {
 
 /// Parses an engine from `docker version` and `docker info` as JSON; without the latter it is an old one.
 pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
-    let versions: Versions = serde_json::from_slice(version).map_err(|error| {
+    let Object(versions): Object<Versions> = serde_json::from_slice(version).map_err(|error| {
         Failure::new("docker's version cannot be parsed").hint(error.to_string())
     })?;
-    let api = |one: Option<OneVersion>| one.and_then(|one| api_version(&one.api?));
+    let api = |one: Option<Object<OneVersion>>| one.and_then(|one| api_version(&one.0.api?));
     let (client, server) = (api(versions.client), api(versions.server));
-    let info: EngineInfo = info
+    let Object(info): Object<EngineInfo> = info
         .and_then(|info| serde_json::from_slice(info).ok())
         .unwrap_or_default();
     let devices = info.devices.unwrap_or_default();
@@ -220,23 +221,24 @@ pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
         runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),
         cdi_devices: devices
             .into_iter()
-            .filter(|device| device.source == "cdi")
-            .map(|device| device.id)
+            .filter(|Object(device)| device.source == "cdi")
+            .map(|Object(device)| device.id)
             .collect(),
         cdi_directories: info.cdi_directories.unwrap_or_default(),
-        context: info.client.and_then(|client| client.context),
+        context: info.client.and_then(|client| client.0.context),
     })
 }
 
 /// Parses the configuration of the only image in an answer of `docker inspect`.
 pub(super) fn configuration(inspected: &[u8]) -> Result<Configuration> {
-    let images: Vec<Inspected> = serde_json::from_slice(inspected).map_err(|error| {
+    let images: Vec<Object<Inspected>> = serde_json::from_slice(inspected).map_err(|error| {
         Failure::new("docker's answer about the image cannot be parsed").hint(error.to_string())
     })?;
     let first = images.into_iter().next();
     Ok(first
-        .and_then(|image| image.configuration)
-        .unwrap_or_default())
+        .and_then(|image| image.0.configuration)
+        .unwrap_or_default()
+        .0)
 }
 
 fn api_version(text: &str) -> Option<(u32, u32)> {
@@ -271,7 +273,12 @@ mod tests {
         assert_eq!(engine(b"{}", Some(b"?")).unwrap(), Engine::default());
         let nulls = br#"{"Runtimes":null,"DiscoveredDevices":null,"CDISpecDirs":null}"#;
         assert_eq!(engine(b"{}", Some(nulls)).unwrap(), Engine::default());
-        assert!(configuration(b"x").is_err());
+        for text in [&b"x"[..], b"[[null]]", br#"[{"Config":[null,[]]}]"#] {
+            assert!(configuration(text).is_err());
+        }
+        for text in [&b"[null,null]"[..], br#"{"Client":["1.50"]}"#] {
+            assert!(engine(text, None).is_err());
+        }
         for text in [
             &b"[]"[..],
             br#"[{"Config":null}]"#,

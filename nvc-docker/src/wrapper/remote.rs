@@ -8,6 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use libnvc::json::Object;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -38,7 +39,7 @@ pub(super) struct Versions {
 #[serde(rename_all = "PascalCase")]
 struct PluginInfo {
     #[serde(default)]
-    version: InfoVersion,
+    version: Object<InfoVersion>,
 }
 
 #[derive(Default, Deserialize)]
@@ -60,7 +61,8 @@ struct CommandLine {
 impl Remote<'_> {
     /// Returns the driver's versions.
     pub(super) fn versions(&self) -> Result<Versions> {
-        let PluginInfo { version } = self.get("/gpu/info/json")?;
+        let info: PluginInfo = self.get("/gpu/info/json")?;
+        let version = info.version.0;
         Ok(Versions {
             driver: version.driver,
             cuda: version.cuda,
@@ -94,13 +96,18 @@ impl Remote<'_> {
             PluginHost::Here => Err(Failure::new("no remote host")),
         };
         let body = answer.and_then(|answer| body(&answer)).map_err(failed)?;
-        serde_json::from_slice(&body).map_err(|error| {
+        self::answer(&body).map_err(|error| {
             failed(
                 Failure::new(format!("the answer is not the plugin's: {error}"))
                     .hint("does nvidia-docker-plugin listen there?"),
             )
         })
     }
+}
+
+/// Parses an answer, which is an object.
+fn answer<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(body).map(|Object(answer)| answer)
 }
 
 /// Joins names for a query by the separator that the plugin decodes as spaces.
@@ -271,7 +278,7 @@ pub(super) fn parse(bytes: &[u8]) {
     let _ = is_whole(bytes);
     let body = body(bytes);
     for body in [body.as_deref().unwrap_or(bytes), bytes] {
-        let line = serde_json::from_slice(body).map_err(|error| Failure::new(error.to_string()));
+        let line = answer(body).map_err(|error| Failure::new(error.to_string()));
         if let Ok(classic) = line.and_then(vetted) {
             assert!(classic.devices.iter().all(|path| is_device(path)));
             assert!(classic.volumes.iter().all(|v| driver_volume::is_version(v)));
@@ -293,6 +300,16 @@ mod tests {
     }
 
     const VOLUME: &str = "nvidia_driver_375.66:/usr/local/nvidia:ro";
+
+    #[test]
+    fn answers_are_objects() {
+        let line = br#"{"VolumeDriver": "d", "Volumes": null, "Devices": [], "New": 1}"#;
+        assert_eq!(answer::<CommandLine>(line).unwrap().volume_driver, "d");
+        assert!(answer::<CommandLine>(br#"["d", null, []]"#).is_err());
+        let info = answer::<PluginInfo>(br#"{"Version": {"Driver": "1"}}"#);
+        assert_eq!(info.unwrap().version.0.driver, "1");
+        assert!(answer::<PluginInfo>(br#"{"Version": ["1", "2"]}"#).is_err());
+    }
 
     #[test]
     fn known_arguments_are_accepted() {
