@@ -37,8 +37,11 @@ pub mod procfs;
 pub mod wsl;
 
 // its GPUs
+mod cuda;
 pub(crate) mod device;
 pub mod drm;
+mod integrated;
+mod listing;
 pub mod monitor;
 pub mod query;
 
@@ -47,11 +50,13 @@ mod driver;
 mod session;
 
 pub use arch::Abi;
+pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
 pub use driver::{DriverEnvironment, Unversioned, check};
 pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
+pub use listing::ListedGpu;
 pub use nodes::{DeviceRole, SharedDevice};
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};

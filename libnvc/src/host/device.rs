@@ -7,8 +7,8 @@ use std::fmt::Write;
 use nix::errno::Errno;
 use serde::Serialize;
 
-use super::query::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
-use super::{DeviceNode, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR};
+use super::query::{Fault, GpuAnswer, GpuFault, GpuReport, MigReport, PciReport, Versions};
+use super::{DeviceNode, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated};
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::HostPath;
 
@@ -53,7 +53,7 @@ impl DeviceInfo {
     ///
     /// # Errors
     /// The first GPU's error, if none works.
-    pub(crate) fn from_reports(reports: &[Result<GpuReport, GpuFault>]) -> Result<Self> {
+    pub(crate) fn from_reports(reports: &[GpuAnswer]) -> Result<Self> {
         let mut info = Self::default();
         for (index, report) in (0..).zip(reports) {
             if let Ok(report) = report {
@@ -62,11 +62,7 @@ impl DeviceInfo {
             }
             let (uuid, pci, result) = match report {
                 Ok(report) => (Some(&report.uuid), Some(report.pci), gpu(index, report)),
-                Err(failed) => (
-                    failed.uuid.as_ref(),
-                    failed.pci,
-                    Err(error(&failed.fault, ErrorKind::DriverFailed)),
-                ),
+                Err(failed) => (failed.uuid.as_ref(), failed.pci, Err(failure(failed))),
             };
             match result {
                 Ok(gpu) => info.gpus.push(gpu),
@@ -87,6 +83,15 @@ impl DeviceInfo {
             log::warn!("skipping {failed}: {}", failed.error.message());
         }
         Ok(info)
+    }
+}
+
+/// Returns NVML's failure; for the GPU of a Tegra SoC, with the way to use it.
+fn failure(failed: &GpuFault) -> Error {
+    let error = error(&failed.fault, ErrorKind::DriverFailed);
+    match failed.pci.is_none() && integrated::is_integrated(failed) == Some(true) {
+        true => error.hint("containers get this GPU by the file lists of a Jetson: mode csv"),
+        false => error,
     }
 }
 
@@ -119,14 +124,13 @@ pub(crate) fn versions(versions: &Versions) -> Result<DriverVersions> {
     {
         return Err(malformed("driver version", driver));
     }
-    let cuda = u32::try_from(cuda).map_err(|_| malformed("cuda version", &cuda.to_string()))?;
     Ok(DriverVersions {
         driver: driver.clone(),
-        cuda: format!("{}.{}", cuda / 1000, cuda % 1000 / 10),
+        cuda: cuda_version(cuda)?,
     })
 }
 
-fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
+pub(super) fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
     if let Some(minor) = report.minor.filter(|minor| *minor >= MINORS) {
         return Err(malformed("minor number", &minor.to_string()));
     }
@@ -145,13 +149,7 @@ fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
         model: printable(&report.name),
         uuid: checked_uuid(&report.uuid)?,
         busid: busid(report.pci),
-        arch: match report.compute_capability {
-            (major, minor) if major >= 0 && minor >= 0 => format!("{major}.{minor}"),
-            (major, minor) => {
-                let text = format!("{major}.{minor}");
-                return Err(malformed("compute capability", &text));
-            }
-        },
+        arch: arch(report.compute_capability)?,
         brand: brand(report.brand).into(),
         minor: report.minor.unwrap_or(0),
         node: report
@@ -165,6 +163,21 @@ fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
         mig_caps_path: capabilities,
         mig_devices,
     })
+}
+
+/// Formats a compute capability.
+pub(super) fn arch((major, minor): (i32, i32)) -> Result<String> {
+    let text = format!("{major}.{minor}");
+    match major >= 0 && minor >= 0 {
+        true => Ok(text),
+        false => Err(malformed("compute capability", &text)),
+    }
+}
+
+/// Formats a CUDA version in NVML's form: 12020 is 12.2.
+pub(super) fn cuda_version(number: i32) -> Result<String> {
+    let cuda = u32::try_from(number).map_err(|_| malformed("cuda version", &number.to_string()))?;
+    Ok(format!("{}.{}", cuda / 1000, cuda % 1000 / 10))
 }
 
 fn mig_device(gpu: &HostPath, report: &MigReport) -> Result<MigDevice> {
@@ -208,7 +221,7 @@ fn busid(pci: PciReport) -> String {
     format!("{:08x}:{:02x}:{:02x}.0", pci.domain, pci.bus, pci.device)
 }
 
-fn is_uuid(text: &str) -> bool {
+pub(super) fn is_uuid(text: &str) -> bool {
     // Old drivers write MIG UUIDs as MIG-GPU-<uuid>/<gi>/<ci>.
     (1..=LONGEST_TEXT).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic())
 }
@@ -221,7 +234,7 @@ fn checked_uuid(text: &str) -> Result<String> {
 }
 
 /// Escapes a product name for terminals.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars().take(LONGEST_TEXT) {
         if c.is_control() {
@@ -341,16 +354,19 @@ mod tests {
         }
     }
 
-    fn lost() -> GpuFault {
-        GpuFault {
+    fn lost() -> Box<GpuFault> {
+        Box::new(GpuFault {
+            name: None,
             uuid: None,
             pci: Some(report(None).pci),
+            no_pci: false,
+            compute_capability: None,
             fault: Fault::Nvml {
                 function: "nvmlDeviceGetUUID".into(),
                 code: 15,
                 text: "GPU is lost".into(),
             },
-        }
+        })
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub use server::serve_if_asked;
 pub(crate) use choice::Wanted;
 pub(crate) use conversation::Conversation;
 pub(crate) use protocol::{
-    Fault, GpuFault, GpuReport, Message, MigReport, PciReport, Question, Versions,
+    CudaReport, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, PciReport, Question,
+    Versions,
 };
 
 /// The operation of errors about starting a query process.
@@ -38,6 +39,9 @@ const CREATION: &str = "process creation failed";
 
 /// File name of NVML; the loader finds it by the rules of the driver root.
 const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// File name of CUDA's driver library.
+const CUDA: &str = "libcuda.so.1";
 
 /// First argument of the query program, which `ps` shows.
 const PROGRAM_NAME: &CStr = c"nvc:[driver]";

@@ -15,8 +15,8 @@ use super::driver::discover;
 use super::nvcaps::Capabilities;
 use super::query::{Query, QueryProcess, QueryProgram, QueryRequest, Wanted};
 use super::{
-    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, MigAccess,
-    MigDevice, Unversioned, WslDriver, procfs, wsl,
+    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, ListedGpu,
+    MigAccess, MigDevice, Unversioned, WslDriver, procfs, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
@@ -126,6 +126,20 @@ impl DriverSession {
         Self::open_with(config, QueryProcess::start_for(&config.program, &wanted))
     }
 
+    /// Starts the NVML query for a driver root that is already open; `config` has its path.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_in(root: DriverRoot, config: &DriverConfig) -> Result<Self> {
+        let wanted = Wanted {
+            root: &config.root,
+            uid: config.uid,
+            gid: config.gid,
+        };
+        let process = QueryProcess::start_for(&config.program, &wanted)?;
+        Self::ask(config, process, root, wsl::detect()?)
+    }
+
     /// Opens the driver root with a query process that was started before the request was known.
     ///
     /// # Errors
@@ -140,6 +154,15 @@ impl DriverSession {
         }
         let wsl = wsl::detect()?;
         let root = DriverRoot::open(&config.root)?;
+        Self::ask(config, process?, root, wsl)
+    }
+
+    fn ask(
+        config: &DriverConfig,
+        process: QueryProcess,
+        root: DriverRoot,
+        wsl: Vec<WslDriver>,
+    ) -> Result<Self> {
         let store = wsl
             .first()
             .map(|driver| driver.store.join("libnvidia-ml.so.1"));
@@ -150,7 +173,7 @@ impl DriverSession {
             wsl_library: store.map(|library| library.as_path().to_owned()),
             deadline: config.deadline,
         };
-        let query = Query::ask(process?, &request)?;
+        let query = Query::ask(process, &request)?;
         let mut environment = DriverEnvironment::of_process();
         if config.path.is_some() {
             environment.path.clone_from(&config.path);
@@ -293,6 +316,14 @@ impl DriverSession {
             }
         }
         Ok(info)
+    }
+
+    /// Waits for the GPUs, and returns all of them with NVML's facts about each, however much is missing.
+    ///
+    /// # Errors
+    /// Those of [`Query::listed`].
+    pub fn listed(&mut self) -> Result<Vec<ListedGpu>> {
+        self.query.listed()
     }
 
     /// Returns the driver store that replaces the driver's files under WSL2.

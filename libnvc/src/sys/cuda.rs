@@ -41,6 +41,7 @@ pub(crate) struct Gpu(c_int);
 
 type Init = unsafe extern "C" fn(u32) -> c_int;
 type Number = unsafe extern "C" fn(*mut c_int) -> c_int;
+type ByNumber = unsafe extern "C" fn(*mut c_int, c_int) -> c_int;
 type ByBusId = unsafe extern "C" fn(*mut c_int, *const c_char) -> c_int;
 type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
 type TotalMemory = unsafe extern "C" fn(*mut usize, c_int) -> c_int;
@@ -105,6 +106,16 @@ impl Cuda {
             NO_DEVICE => Ok(false),
             code => self.check(code).map(|()| true),
         }
+    }
+
+    /// Returns the GPU with a number of CUDA's.
+    pub(crate) fn numbered(&self, number: c_int) -> Result<Gpu, CudaError> {
+        // SAFETY: the name has this type in CUDA's interface.
+        let get = unsafe { self.find::<ByNumber>(c"cuDeviceGet") }?;
+        let mut gpu = 0;
+        // SAFETY: takes any number, writes one integer.
+        self.check(unsafe { get(&raw mut gpu, number) })
+            .map(|()| Gpu(gpu))
     }
 
     /// Returns the GPU at a PCI address such as `0000:05:00.0`.

@@ -2,7 +2,7 @@
 //!
 //! A failing GPU does not fail the query: a GPU that fell off the bus must not stop containers that use the others.
 
-use super::protocol::{Fault, GpuFault, GpuReport, MigReport, PciReport, Versions};
+use super::protocol::{Fault, GpuAnswer, GpuFault, GpuReport, MigReport, PciReport, Versions};
 use crate::sys::nvml::{
     Device, FUNCTION_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED, Nvml, NvmlFailure, Reason,
 };
@@ -32,7 +32,7 @@ pub(super) fn gpus(
     nvml: &Nvml,
     wsl: bool,
     mut asking: impl FnMut(u32),
-) -> Result<Vec<Result<GpuReport, GpuFault>>, Fault> {
+) -> Result<Vec<GpuAnswer>, Fault> {
     let count = gpu_count(nvml)?;
     let mut gpus = Vec::new();
     for index in 0..count {
@@ -54,14 +54,19 @@ pub(super) fn gpu_count(nvml: &Nvml) -> Result<u32, Fault> {
     Ok(count)
 }
 
-fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
-    let device = nvml.gpu(index).map_err(|f| GpuFault {
-        uuid: None,
-        pci: None,
-        fault: fault(nvml, f),
+fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> GpuAnswer {
+    let device = nvml.gpu(index).map_err(|f| {
+        Box::new(GpuFault {
+            name: None,
+            uuid: None,
+            pci: None,
+            no_pci: false,
+            compute_capability: None,
+            fault: fault(nvml, f),
+        })
     })?;
-    // Name, UUID and PCI address are all read even if one of them fails, so that a broken GPU can be recognised by the
-    // others.
+    // These are all read even if one of them fails, so that a broken GPU, or one that is no PCI device, can be
+    // recognised by the others.
     let name = nvml.name(device);
     let uuid = nvml.uuid(device);
     let pci = nvml.pci(device).map(|pci| PciReport {
@@ -69,15 +74,21 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
         bus: pci.bus,
         device: pci.device,
     });
-    let known = (uuid.as_ref().ok().cloned(), pci.ok());
+    let compute_capability = nvml.compute_capability(device);
+    let failed = |fault| GpuFault {
+        name: name.as_ref().ok().cloned(),
+        uuid: uuid.as_ref().ok().cloned(),
+        pci: pci.ok(),
+        no_pci: pci.is_err_and(|failure| failure.reason == Reason::Code(NOT_SUPPORTED)),
+        compute_capability: compute_capability.ok(),
+        fault,
+    };
     let rest = || -> Result<GpuReport, Fault> {
         let of_nvml = |f| fault(nvml, f);
-        let (name, uuid, pci) = (
-            name.map_err(of_nvml)?,
-            uuid.map_err(of_nvml)?,
-            pci.map_err(of_nvml)?,
-        );
-        let compute_capability = nvml.compute_capability(device).map_err(of_nvml)?;
+        let name = name.as_ref().map_err(|f| of_nvml(*f))?.clone();
+        let uuid = uuid.as_ref().map_err(|f| of_nvml(*f))?.clone();
+        let pci = pci.map_err(of_nvml)?;
+        let compute_capability = compute_capability.map_err(of_nvml)?;
         let brand = nvml.brand(device).map_err(of_nvml)?;
         let mut report = GpuReport {
             name,
@@ -99,11 +110,7 @@ fn gpu(nvml: &Nvml, index: u32, wsl: bool) -> Result<GpuReport, GpuFault> {
         }
         Ok(report)
     };
-    rest().map_err(|fault| GpuFault {
-        uuid: known.0,
-        pci: known.1,
-        fault,
-    })
+    rest().map_err(|fault| Box::new(failed(fault)))
 }
 
 /// Returns true if a GPU addresses the host's memory coherently, false if it has no addressing modes.

@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::choice::Wanted;
 use super::conversation::{Conversation, QueryRequest, RPC_FAILED, Silence, garbled};
 use super::process::{QueryProcess, QueryProgram};
-use super::protocol::{GpuFault, GpuReport, Message, Question, Versions};
+use super::protocol::{GpuAnswer, Message, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 use crate::host::device::{self, DeviceInfo};
+use crate::host::listing::{self, ListedGpu};
 
 /// All answers.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub struct Query {
 #[derive(Debug, Default)]
 struct Answers {
     ready: Option<Result<Versions>>,
-    gpus: Option<Result<Vec<Result<GpuReport, GpuFault>>>>,
+    gpus: Option<Result<Vec<GpuAnswer>>>,
     /// The GPU that NVML is currently asked about.
     asking: Option<u32>,
 }
@@ -103,15 +104,15 @@ impl Query {
     /// Those of [`ready`](Self::ready); `nvml error: …`, also if NVML fails on every GPU there is; `driver rpc error:
     /// …` if NVML crashes, hangs or sends garbage.
     pub fn devices(&mut self) -> Result<DeviceInfo> {
-        self.ready()?;
-        while self.answers.gpus.is_none() {
-            self.step();
-        }
-        match self.answers.gpus.as_ref() {
-            Some(Ok(gpus)) => DeviceInfo::from_reports(gpus),
-            Some(Err(error)) => Err(error.clone()),
-            None => Err(garbled()),
-        }
+        DeviceInfo::from_reports(self.reports()?)
+    }
+
+    /// Waits for the GPUs, and returns all of them with NVML's facts about each, however much is missing.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready), and those of [`devices`](Self::devices) that concern the whole list.
+    pub fn listed(&mut self) -> Result<Vec<ListedGpu>> {
+        Ok(listing::of_reports(self.reports()?))
     }
 
     /// Waits for all answers and for the process to end.
@@ -131,6 +132,18 @@ impl Query {
             self.step();
         }
         self.conversation.process.dismiss();
+    }
+
+    fn reports(&mut self) -> Result<&[GpuAnswer]> {
+        self.ready()?;
+        while self.answers.gpus.is_none() {
+            self.step();
+        }
+        match self.answers.gpus.as_ref() {
+            Some(Ok(gpus)) => Ok(gpus),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(garbled()),
+        }
     }
 
     fn raw_versions(&mut self) -> Result<&Versions> {

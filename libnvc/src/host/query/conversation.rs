@@ -13,7 +13,7 @@ use rustix::io::ioctl_fionread;
 
 use super::process::{Child, QueryProcess, not_created};
 use super::protocol::{Garbled, Message, Question, WireRequest, encode, take};
-use super::{LIBRARY, needs};
+use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// Delay after which a waiting caller is told that NVML is slow.
@@ -81,9 +81,12 @@ impl Conversation {
         let library = request.wsl_library.as_deref();
         let host_libraries = match request.root == Path::new("/") {
             true => Vec::new(),
-            false => needs::of_nvml(
+            false => needs::of_library(
                 &request.root,
-                library.map_or(LIBRARY.as_ref(), Path::as_os_str),
+                match question {
+                    Question::Cuda => CUDA.as_ref(),
+                    _ => library.map_or(LIBRARY.as_ref(), Path::as_os_str),
+                },
             ),
         };
         let bytes = encode(&WireRequest {

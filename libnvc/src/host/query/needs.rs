@@ -30,8 +30,9 @@ const ALWAYS_THERE: [&[u8]; 3] = [b"libc.so.6", b"ld-linux", b"ld64.so"];
 /// A bit more than the longest name in [`HOST_LIBRARIES`]: reading this much of a name suffices to compare it.
 const LONGEST: usize = 20;
 
-/// Returns the [`HOST_LIBRARIES`] that NVML needs, in that order. `nvml` is its name for the loader, or a path.
-pub(super) fn of_nvml(root: &Path, nvml: &OsStr) -> Vec<&'static str> {
+/// Returns the [`HOST_LIBRARIES`] that NVML, or another library of the driver, needs, in that order. `library` is its
+/// name for the loader, or a path.
+pub(super) fn of_library(root: &Path, nvml: &OsStr) -> Vec<&'static str> {
     find(root, nvml).unwrap_or_else(|| HOST_LIBRARIES.to_vec())
 }
 
@@ -120,11 +121,15 @@ mod tests {
             (&real, &[], all),
         ] {
             let root = root(needed, cache);
-            assert_eq!(of_nvml(root.path(), name.as_ref()), expected, "{needed:?}");
+            assert_eq!(
+                of_library(root.path(), name.as_ref()),
+                expected,
+                "{needed:?}"
+            );
         }
         let root = root(&real, &[]);
-        let by_path = of_nvml(root.path(), "/nvml".as_ref());
+        let by_path = of_library(root.path(), "/nvml".as_ref());
         assert_eq!(by_path, ["libm.so.6", "libdl.so.2"]);
-        assert_eq!(of_nvml(root.path(), "/etc/ld.so.cache".as_ref()), all);
+        assert_eq!(of_library(root.path(), "/etc/ld.so.cache".as_ref()), all);
     }
 }

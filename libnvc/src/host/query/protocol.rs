@@ -47,6 +47,8 @@ pub(crate) enum Question {
     Facts,
     /// Current state of these GPUs.
     Status(Vec<u32>),
+    /// CUDA's version and the architecture of its first GPU, without NVML.
+    Cuda,
 }
 
 /// A piece of the reply, in this order.
@@ -59,9 +61,11 @@ pub(crate) enum Message {
     /// This GPU is next; a crash or hang can then be attributed to it.
     Asking(u32),
     /// The GPUs in NVML's order, or the reason why there is no list. Last message.
-    Gpus(Result<Vec<Result<GpuReport, GpuFault>>, Fault>),
+    Gpus(Result<Vec<GpuAnswer>, Fault>),
     /// The facts. Last message.
     Facts(Result<Facts, Fault>),
+    /// CUDA's facts. Last message.
+    Cuda(CudaReport),
     /// State of one GPU; the GPUs may come in any order.
     Status(u32, Result<GpuStatus, Fault>),
     /// The end of a status.
@@ -110,12 +114,26 @@ pub(crate) struct MigReport {
     pub(crate) ci: u32,
 }
 
+/// NVML's answers about one GPU.
+pub(crate) type GpuAnswer = Result<GpuReport, Box<GpuFault>>;
+
 /// A GPU that NVML lists but fails on, with its known properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuFault {
+    pub(crate) name: Option<String>,
     pub(crate) uuid: Option<String>,
     pub(crate) pci: Option<PciReport>,
+    /// NVML does not support the question for its PCI address.
+    pub(crate) no_pci: bool,
+    pub(crate) compute_capability: Option<(i32, i32)>,
     pub(crate) fault: Fault,
+}
+
+/// The facts of CUDA, or its error messages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CudaReport {
+    pub(crate) version: Result<i32, String>,
+    pub(crate) compute_capability: Result<(i32, i32), String>,
 }
 
 /// A failure in the query process.
@@ -191,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn gpu(minor: u32) -> Result<GpuReport, GpuFault> {
+    fn gpu(minor: u32) -> GpuAnswer {
         Ok(GpuReport {
             name: "NVIDIA A100-SXM4-40GB".into(),
             uuid: format!("GPU-00000000-0000-4000-8000-{minor:012}"),
@@ -224,11 +242,14 @@ mod tests {
             code: 15,
             text: "GPU is lost".into(),
         };
-        let lost = Err(GpuFault {
+        let lost = Err(Box::new(GpuFault {
+            name: Some("Orin (nvgpu)".into()),
             uuid: None,
             pci: None,
+            no_pci: true,
+            compute_capability: Some((8, 7)),
             fault: fault.clone(),
-        });
+        }));
         let messages = [
             Message::Unavailable(Fault::Load("x: y".into())),
             Message::Ready(Versions {
@@ -238,6 +259,10 @@ mod tests {
             Message::Asking(3),
             Message::Gpus(Err(fault)),
             Message::Gpus(Ok((0..4096).map(gpu).chain([lost]).collect())),
+            Message::Cuda(CudaReport {
+                version: Ok(12060),
+                compute_capability: Err("invalid device ordinal".into()),
+            }),
         ];
         let mut stream = Vec::new();
         for message in &messages {

@@ -8,7 +8,7 @@ use std::thread;
 
 use super::ask::{fault, gpu_count, mig};
 use super::facts::{Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus};
-use super::protocol::Fault;
+use super::protocol::{CudaReport, Fault};
 use crate::sys::cuda::{Attribute, Cuda, CudaError, Gpu};
 use crate::sys::nvml::{
     Clock, Device, Direction, FUNCTION_NOT_FOUND, Location, NOT_SUPPORTED, Nvml, NvmlFailure,
@@ -57,6 +57,30 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts
     })
 }
 
+/// Reads what containers may require of CUDA.
+pub(super) fn cuda(cuda: &Result<Cuda, CudaError>) -> CudaReport {
+    let cuda = match cuda {
+        Ok(cuda) => cuda,
+        Err(error) => {
+            let text = not_loaded(error);
+            return CudaReport {
+                version: Err(text.clone()),
+                compute_capability: Err(text),
+            };
+        }
+    };
+    let first = || -> Result<(i32, i32), CudaError> {
+        cuda.init()?;
+        let gpu = cuda.numbered(0)?;
+        let major = cuda.attribute(gpu, Attribute::CapabilityMajor)?;
+        Ok((major, cuda.attribute(gpu, Attribute::CapabilityMinor)?))
+    };
+    CudaReport {
+        version: cuda.version().map_err(|error| of_call(&error)),
+        compute_capability: first().map_err(|error| of_call(&error)),
+    }
+}
+
 /// Reads the versions of the driver and of CUDA, or the reasons why they are unknown.
 fn versions(
     nvml: &Nvml,
@@ -66,12 +90,14 @@ fn versions(
     let driver = driver.map_err(|f| fault(nvml, f).to_string());
     let cuda = match cuda {
         Ok(cuda) => cuda.version().map_err(|error| of_call(&error)),
-        Err(error) => Err(format!(
-            "could not load the CUDA driver library: {}",
-            plain(&error.to_string())
-        )),
+        Err(error) => Err(not_loaded(error)),
     };
     (driver, cuda)
+}
+
+fn not_loaded(error: &CudaError) -> String {
+    let text = plain(&error.to_string());
+    format!("could not load the CUDA driver library: {text}")
 }
 
 /// A GPU and its handles.

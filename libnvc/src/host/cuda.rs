@@ -1,0 +1,85 @@
+//! Asks libcuda for its version and its first GPU, on a machine whose driver has no NVML.
+//!
+//! libcuda is the driver's code like NVML, and is loaded by the same kind of process ([`query`](super::query)), which
+//! has no privileges and lives for one question.
+
+use super::device::{arch, cuda_version};
+use super::query::{
+    Conversation, CudaReport, Message, QueryProcess, QueryProgram, QueryRequest, Question, Wanted,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The facts of libcuda; None for one that it does not know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaFacts {
+    /// Newest CUDA version that the driver supports, e.g. `12.2`.
+    pub version: Option<String>,
+    /// Compute capability of CUDA's first GPU, e.g. `8.7`.
+    pub arch: Option<String>,
+}
+
+/// Asks libcuda, without NVML.
+///
+/// # Errors
+/// The process cannot be started, dies, or does not answer in time.
+pub fn cuda_facts(program: &QueryProgram, request: &QueryRequest) -> Result<CudaFacts> {
+    let wanted = Wanted {
+        root: &request.root,
+        uid: request.uid,
+        gid: request.gid,
+    };
+    let process = QueryProcess::start_for(program, &wanted)?;
+    let mut conversation = Conversation::start(process, request, Question::Cuda)?;
+    match conversation.next()? {
+        Message::Cuda(report) => Ok(checked(&report)),
+        Message::Unavailable(fault) => {
+            Err(super::device::error(&fault, ErrorKind::DriverUnavailable))
+        }
+        _ => Err(Error::fault(
+            ErrorKind::DriverFailed,
+            "cuda",
+            "an answer to another question",
+        )),
+    }
+}
+
+fn checked(report: &CudaReport) -> CudaFacts {
+    let version = report.version.as_ref().err();
+    if let Some(text) = version.or(report.compute_capability.as_ref().err()) {
+        log::info!("{}", super::device::printable(text));
+    }
+    let of = |text: Result<String>| text.ok();
+    CudaFacts {
+        version: report
+            .version
+            .as_ref()
+            .ok()
+            .and_then(|v| of(cuda_version(*v))),
+        arch: report
+            .compute_capability
+            .as_ref()
+            .ok()
+            .and_then(|c| of(arch(*c))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sane_facts_are_taken() {
+        let facts = |version, compute_capability| {
+            checked(&CudaReport {
+                version,
+                compute_capability,
+            })
+        };
+        let orin = facts(Ok(12060), Ok((8, 7)));
+        assert_eq!(orin.version.as_deref(), Some("12.6"));
+        assert_eq!(orin.arch.as_deref(), Some("8.7"));
+        let none = CudaFacts::default();
+        assert_eq!(facts(Ok(-1), Ok((-1, 0))), none);
+        assert_eq!(facts(Err("x".into()), Err("y".into())), none);
+    }
+}

@@ -1,0 +1,69 @@
+//! Recognises a GPU that is part of a Tegra SoC, by upstream's rules: it is no PCI device, or has Thor's address.
+
+use super::query::{GpuFault, PciReport};
+
+/// Names of integrated GPUs that have no PCI address.
+const INTEGRATED: [&str; 2] = ["(nvgpu)", "NVIDIA Thor"];
+
+/// The PCI address of Thor's integrated GPU.
+pub(super) const THOR: PciReport = PciReport {
+    domain: 0,
+    bus: 1,
+    device: 0,
+};
+
+/// Returns whether a GPU that NVML fails on is part of a SoC, if NVML says so.
+pub(super) fn is_integrated(failed: &GpuFault) -> Option<bool> {
+    match (failed.pci, &failed.name) {
+        (Some(pci), _) => Some(pci == THOR),
+        (None, Some(name)) if failed.no_pci => {
+            Some(INTEGRATED.iter().any(|part| name.contains(part)))
+        }
+        (None, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::query::Fault;
+
+    fn nobody() -> GpuFault {
+        GpuFault {
+            name: None,
+            uuid: None,
+            pci: None,
+            no_pci: true,
+            compute_capability: None,
+            fault: Fault::Load(String::new()),
+        }
+    }
+
+    #[test]
+    fn names_and_addresses_decide() {
+        let named = |name: &str, no_pci| GpuFault {
+            name: Some(name.into()),
+            no_pci,
+            ..nobody()
+        };
+        for (name, no_pci, expected) in [
+            ("Orin (nvgpu)", true, Some(true)),
+            ("NVIDIA Thor", true, Some(true)),
+            ("NVIDIA RTX A6000", true, Some(false)),
+            // The address is unknown for another reason.
+            ("Orin (nvgpu)", false, None),
+        ] {
+            assert_eq!(is_integrated(&named(name, no_pci)), expected, "{name}");
+        }
+        let nameless = GpuFault {
+            name: None,
+            ..nobody()
+        };
+        assert_eq!(is_integrated(&nameless), None);
+        let thor = GpuFault {
+            pci: Some(THOR),
+            ..named("NVIDIA Thor", false)
+        };
+        assert_eq!(is_integrated(&thor), Some(true));
+    }
+}
