@@ -53,6 +53,12 @@ int cuDriverGetVersion(int *out)
     return OK;
 }
 
+int cuDeviceGet(int *device, int number)
+{
+    *device = number;
+    return number < 0 || number >= gpu_count ? INVALID_DEVICE : OK;
+}
+
 int cuDeviceGetByPCIBusId(int *device, const char *id)
 {
     unsigned domain, bus, slot;

@@ -6,6 +6,7 @@
  *
  *   driver=535.261.03          cuda=12020
  *   gpu minor=0 bus=0000:3b:00.0 cc=8.6 brand=14 mig=unsupported|off|on uuid=GPU-... name=TO THE END OF THE LINE
+ *                              bus=none and minor=none: a GPU that is no PCI device
  *   mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-... name=TO THE END OF THE LINE       gpu counts `gpu` lines from 0
  *   fail=SYMBOL:CODE[:GPU]     the entry point returns CODE, for every GPU or for that one
  *   crash-at=SYMBOL[:GPU]      it aborts the process      hang-at=SYMBOL[:GPU]   it never returns
@@ -42,6 +43,7 @@ struct device {
     int is_mig;
     char name[96], uuid[96];
     unsigned minor, domain, bus, slot_on_bus; /* of a GPU */
+    int no_minor, no_pci;
     int major_capability, minor_capability;
     unsigned brand;
     enum mode mig;
@@ -98,8 +100,9 @@ static void add_gpu(const char *line)
     word(line, "name", d->name, sizeof d->name);
     word(line, "uuid", d->uuid, sizeof d->uuid);
     d->minor = number(line, "minor");
+    d->no_minor = word(line, "minor", value, sizeof value) && !strcmp(value, "none");
     d->brand = number(line, "brand");
-    if (word(line, "bus", value, sizeof value))
+    if (word(line, "bus", value, sizeof value) && !(d->no_pci = !strcmp(value, "none")))
         sscanf(value, "%x:%x:%x", &d->domain, &d->bus, &d->slot_on_bus);
     if (word(line, "cc", value, sizeof value))
         sscanf(value, "%d.%d", &d->major_capability, &d->minor_capability);
@@ -307,7 +310,7 @@ Result nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *d)
 Result nvmlDeviceGetMinorNumber(Device d, unsigned *minor)
 {
     ENTER_DEVICE(d);
-    if (d->is_mig)
+    if (d->is_mig || d->no_minor)
         return NOT_SUPPORTED;
     *minor = GARBAGE(d->gpu) ? 0xffffffffu : d->minor;
     return OK;
@@ -322,7 +325,7 @@ struct pci {
 Result nvmlDeviceGetPciInfo(Device d, struct pci *p)
 {
     ENTER_DEVICE(d);
-    if (d->is_mig)
+    if (d->is_mig || d->no_pci)
         return NOT_SUPPORTED;
     memset(p, GARBAGE(d->gpu) ? 0xfe : 0, sizeof *p);
     if (GARBAGE(d->gpu))

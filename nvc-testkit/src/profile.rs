@@ -20,6 +20,9 @@ pub struct Profile {
     pub faults: Vec<Fault>,
 }
 
+/// The PCI address of a GPU that has none.
+pub const NONE: &str = "none";
+
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
@@ -27,10 +30,12 @@ pub struct Gpu {
     pub model: String,
     /// `GPU-…`.
     pub uuid: String,
-    /// `0000:3b:00.0`: domain, bus, device, function.
+    /// `0000:3b:00.0`: domain, bus, device, function; [`NONE`] for a GPU that is no PCI device.
     pub bus_id: String,
     /// Minor number of its device node.
     pub minor: u32,
+    /// NVML knows the minor number.
+    pub has_minor: bool,
     /// Compute capability.
     pub compute_capability: (u32, u32),
     /// NVML's number of the brand.
@@ -109,6 +114,7 @@ impl Default for Profile {
                     uuid: "GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10".into(),
                     bus_id: "0000:3b:00.0".into(),
                     minor: 0,
+                    has_minor: true,
                     compute_capability: (8, 9),
                     brand: 14,
                     mig: MigMode::Unsupported,
@@ -118,6 +124,7 @@ impl Default for Profile {
                     uuid: "GPU-9e0b7d54-2c3f-4b18-a6d9-7f1e8c4a5b21".into(),
                     bus_id: "0000:af:00.0".into(),
                     minor: 1,
+                    has_minor: true,
                     compute_capability: (9, 0),
                     brand: 14,
                     mig: MigMode::On,
@@ -142,6 +149,56 @@ impl Profile {
         }
     }
 
+    /// Describes a Jetson Orin with a discrete GPU.
+    pub fn orin_pair() -> Self {
+        let discrete = Gpu {
+            model: "NVIDIA RTX A6000 (simulated)".into(),
+            uuid: "GPU-7d21c3aa-93b5-4e8e-b7f6-10e4c59a2f33".into(),
+            bus_id: "0005:09:00.0".into(),
+            minor: 1,
+            has_minor: true,
+            compute_capability: (8, 6),
+            brand: 13,
+            mig: MigMode::Unsupported,
+        };
+        Self {
+            cuda: 12060,
+            gpus: vec![Self::orin(), discrete],
+            mig_devices: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// Describes a Jetson Thor with a discrete GPU: its integrated GPU looks like a PCI device.
+    pub fn thor_pair() -> Self {
+        let mut profile = Self::orin_pair();
+        if let Some(first) = profile.gpus.first_mut() {
+            *first = Gpu {
+                model: "NVIDIA Thor (simulated)".into(),
+                uuid: "GPU-0b9f6e1c-3a58-4c47-9d20-6f2b7c81d5e4".into(),
+                bus_id: "0000:01:00.0".into(),
+                has_minor: true,
+                compute_capability: (11, 0),
+                ..first.clone()
+            };
+        }
+        profile
+    }
+
+    /// Returns the GPU of an Orin. NVML knows neither a PCI address nor a minor number of it, and its UUID has no prefix.
+    fn orin() -> Gpu {
+        Gpu {
+            model: "Orin (nvgpu)".into(),
+            uuid: "3f6c5d0e-52b1-5f9a-8e47-c2d90a7b1846".into(),
+            bus_id: NONE.into(),
+            minor: 0,
+            has_minor: false,
+            compute_capability: (8, 7),
+            brand: 0,
+            mig: MigMode::Unsupported,
+        }
+    }
+
     /// Describes a machine with many GPUs of one model, each with many MIG devices.
     pub fn of_size(gpus: u32, migs_each: u32) -> Self {
         let gpu = |n| Gpu {
@@ -149,6 +206,7 @@ impl Profile {
             uuid: format!("GPU-9e0b7d54-2c3f-4b18-a6d9-{n:012x}"),
             bus_id: format!("{:04x}:{:02x}:00.0", n / 128, 2 * (n % 128)),
             minor: n,
+            has_minor: true,
             compute_capability: (9, 0),
             brand: 14,
             mig: if migs_each > 0 {
@@ -245,7 +303,11 @@ fn parse_gpu(words: &str) -> Option<Gpu> {
         model: word(words, "name")?.into(),
         uuid: word(words, "uuid")?.into(),
         bus_id: word(words, "bus")?.into(),
-        minor: word(words, "minor")?.parse().ok()?,
+        minor: match word(words, "minor")? {
+            NONE => 0,
+            minor => minor.parse().ok()?,
+        },
+        has_minor: word(words, "minor")? != NONE,
         compute_capability: (major.parse().ok()?, minor.parse().ok()?),
         brand: word(words, "brand")?.parse().ok()?,
         mig: match word(words, "mig")? {
@@ -299,7 +361,11 @@ impl fmt::Display for Profile {
                 MigMode::Off => "off",
                 MigMode::On => "on",
             };
-            write!(f, "gpu minor={} bus={} ", gpu.minor, gpu.bus_id)?;
+            match gpu.has_minor {
+                true => write!(f, "gpu minor={} ", gpu.minor)?,
+                false => write!(f, "gpu minor={NONE} ")?,
+            }
+            write!(f, "bus={} ", gpu.bus_id)?;
             write!(f, "cc={major}.{minor} brand={} mig={mig} ", gpu.brand)?;
             writeln!(f, "uuid={} name={}", gpu.uuid, gpu.model)?;
         }
@@ -343,7 +409,9 @@ mod tests {
             .fault(Fault::HangAt("nvmlInit_v2".into()))
             .fault(Fault::Garbage("nvmlDeviceGetUUID".into()))
             .fault(Fault::Missing("nvmlDeviceGetMigMode".into()));
-        assert_eq!(Profile::parse(&profile.to_string()), Ok(profile));
+        for profile in [profile, Profile::orin_pair(), Profile::thor_pair()] {
+            assert_eq!(Profile::parse(&profile.to_string()), Ok(profile));
+        }
     }
 
     #[test]

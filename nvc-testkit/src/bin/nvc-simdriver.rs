@@ -12,7 +12,7 @@ const USAGE: &str = "\
 usage: nvc-simdriver build DIR [--profile FILE] [--size GPUS MIGS] [--no-nodes]   make a simulated driver root
        nvc-simdriver rootfs DIR [LAYOUT]                       make a container root: debian (default), rhel, arch,
                                                                alpine, empty
-       nvc-simdriver profile                                   print the built-in profile, to be changed
+       nvc-simdriver profile [orin-pair|thor-pair]             print a built-in profile, to be changed
 
 DIR must be missing or empty. Then, for example:
        nvidia-container-cli --root=DRIVER list
@@ -28,10 +28,9 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             Ok(())
         }
-        ["profile"] => {
-            print!("{}", Profile::default());
-            Ok(())
-        }
+        ["profile"] => shown(&Profile::default()),
+        ["profile", "orin-pair"] => shown(&Profile::orin_pair()),
+        ["profile", "thor-pair"] => shown(&Profile::thor_pair()),
         ["build", directory, options @ ..] => build(directory, options),
         ["rootfs", directory] => make_rootfs(directory, "debian"),
         ["rootfs", directory, layout] => make_rootfs(directory, layout),
@@ -44,6 +43,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn shown(profile: &Profile) -> Result<(), String> {
+    print!("{profile}");
+    Ok(())
 }
 
 fn build(directory: &str, options: &[&str]) -> Result<(), String> {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crate::files;
-use crate::profile::Profile;
+use crate::profile::{NONE, Profile};
 
 /// Major numbers of the driver's devices other than the fixed 195.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) fn write(proc: &Path, profile: &Profile) -> io::Result<()> {
     )?;
     file("registry", "Binary: \"\"\n")?;
     files::directory(&proc.join("gpus"))?;
-    for gpu in &profile.gpus {
+    for gpu in profile.gpus.iter().filter(|gpu| gpu.bus_id != NONE) {
         let text = format!(
             "Model: \t\t {}\nIRQ:   \t\t 0\nGPU UUID: \t {}\nVideo BIOS: \t ??.??.??.??.??\n\
              Bus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n\
