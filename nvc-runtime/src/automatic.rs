@@ -17,6 +17,9 @@ use crate::merged;
 /// Tells other programs not to touch the container; every specification contains it.
 pub(crate) const VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
 
+/// The feature flag for one GPU in mode csv.
+pub(crate) const SINGLE_CSV_DEVICE: &str = "disable-multiple-csv-devices";
+
 /// The node without which no GPU can be used; /dev/dxg under WSL2.
 const CONTROL: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
@@ -158,6 +161,7 @@ pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options 
             coherent_annotations: false,
             no_additional_gids: !nodes.groups || flag("no-additional-gids-for-device-nodes"),
             no_ipc: flag("disable-ipc-discoverer"),
+            single_csv_device: flag(SINGLE_CSV_DEVICE),
         },
         path: variable("PATH"),
         data_dirs: variable("XDG_DATA_DIRS"),

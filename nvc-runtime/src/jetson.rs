@@ -1,28 +1,28 @@
-//! Adds a Jetson's GPU to a container, by the file lists of its operating system.
+//! Adds a Jetson's GPUs to a container, by the file lists of its operating system.
 
 use std::path::Path;
 
 use nvc_toolkit::cause;
-use nvc_toolkit::cdi::{Edits, Hook};
+use nvc_toolkit::cdi::Edits;
 use nvc_toolkit::config::Config;
-use nvc_toolkit::csv::{Tree, compat, list, requirements};
-use nvc_toolkit::image::{self, Container, Devices, Policy, Wish};
+use nvc_toolkit::csv::{self, Choice, Driver, Tree, Wanted, list, requirements};
+use nvc_toolkit::image::{self, Container, Policy, Wish};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
 
-use crate::automatic::VOID;
+use crate::automatic::{SINGLE_CSV_DEVICE, VOID};
 use crate::create::EditError;
 use crate::give::give;
-use crate::legacy::{hook_of, hook_program, tree_of_nodes};
+use crate::legacy::{hook_program, tree_of_nodes};
 use crate::log::Log;
 
-/// A Jetson has it if its display driver, or that of another GPU, is loaded.
-const DRIVER_PROC: &str = "/proc/driver/nvidia";
+/// The start of an error about devices.
+const WHAT: &str = "failed to generate CDI spec for mode \"csv\": ";
 
 /// The variable by which an image requests more lists.
 const JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
 
-/// Adds the files in the lists.
+/// Adds the files in the lists, and the nodes of the requested GPUs.
 pub(crate) fn modify(
     spec: &mut Spec,
     wish: &Wish,
@@ -34,8 +34,22 @@ pub(crate) fn modify(
     let environment = &container.environment;
     let demands = image::requirements::of(environment, config.disable_require)
         .map_err(|error| error.to_string())?;
-    requirements::check(&demands, &requirements::Facts::default())?;
-    let with_devices = asks_for_the_gpu(&wish.devices)?;
+    let wanted = Wanted::of_devices(&wish.devices);
+    let root = tree_of_nodes(config).root;
+    let driver = match wanted == Wanted::None && demands.is_empty() {
+        true => Driver::unasked(&root),
+        false => Driver::ask(&root),
+    };
+    let choice = choose(&wanted, &driver, config);
+    if !demands.is_empty() {
+        for facts in driver.facts(choice.as_ref().ok()) {
+            requirements::check(&demands, &facts)?;
+        }
+    }
+    let choice = choice?;
+    if let Some(warning) = &choice.warning {
+        log.write(Level::Warning, warning);
+    }
     let mut given = crate::legacy::gated_features(container, policy, config, log);
     for edits in &mut given {
         edits.env.push(VOID.into());
@@ -48,33 +62,24 @@ pub(crate) fn modify(
             format!("Ignoring {JETPACK} of an unprivileged container: only the usual lists count");
         log.write(Level::Warning, &text);
     }
-    let mut files = files(config, all, with_devices, log)?;
-    files.hooks.extend(hides_other_gpus(config));
-    given.push(files);
+    given.push(files(config, all, &choice, &driver, log)?);
     give(spec, &mut given).map_err(Into::into)
 }
 
-/// Returns false if no device was requested; fails for a device other than the only GPU.
-fn asks_for_the_gpu(devices: &Devices) -> Result<bool, EditError> {
-    let names = match devices {
-        Devices::None => return Ok(false),
-        Devices::All => return Ok(true),
-        Devices::Names(names) => names,
-    };
-    let Some(other) = names.iter().find(|name| *name != "0" && *name != "all") else {
-        return Ok(true);
-    };
-    Err(EditError::with_hint(
-        format!("failed to generate CDI spec for mode \"csv\": no device {other}"),
-        "the GPU of this machine is 0, or all",
-    ))
+fn choose(wanted: &Wanted, driver: &Driver, config: &Config) -> Result<Choice, EditError> {
+    let flags = &config.runtime.jit_feature_flags;
+    let several = !flags.iter().any(|flag| flag == SINGLE_CSV_DEVICE);
+    csv::choose(wanted, driver.listing(), several).map_err(|refusal| {
+        EditError::with_hint(format!("{WHAT}no device {}", refusal.id), &refusal.hint)
+    })
 }
 
-/// Returns the edits for the files in the lists.
+/// Returns the edits for the files in the lists, and for the chosen GPUs.
 fn files(
     config: &Config,
     all: bool,
-    with_devices: bool,
+    choice: &Choice,
+    driver: &Driver,
     log: &mut Log,
 ) -> Result<Edits, EditError> {
     let directory = Path::new(&config.runtime.csv_mount_spec_path);
@@ -90,32 +95,35 @@ fn files(
     }
     let mut entries = Vec::new();
     for file in &lists {
-        let text = std::fs::read(file).map_err(|error| failed(error, file))?;
-        entries.extend(list::parse(&String::from_utf8_lossy(&text)));
+        entries.extend(list::read(file).map_err(|error| failed(error, file))?);
     }
     let nodes = tree_of_nodes(config);
-    let compat = match with_devices && !config.features.disable_cuda_compat_lib_hook {
-        true => compat::arguments(&nodes.root, &config.runtime.csv_compat_container_root),
-        false => Vec::new(),
-    };
+    let has_compat = !choice.devices.is_empty() && !config.features.disable_cuda_compat_lib_hook;
     let tree = Tree {
         root: nodes.root.clone(),
         nodes,
         hook: hook_program(config),
-        compat,
+        compat: match has_compat {
+            true => driver.compat(&config.runtime.csv_compat_container_root),
+            false => Vec::new(),
+        },
     };
-    let (files, warnings) = tree.edits(&entries, with_devices);
+    let mut edits = Edits::default();
+    let mut warnings = Vec::new();
+    for chosen in &choice.devices {
+        let found = tree.device(&entries, chosen, driver.gpus());
+        let (device, more) = found.map_err(|error| EditError::of(WHAT, &error))?;
+        edits.append(&device);
+        warnings.extend(more);
+    }
+    let (common, more) = tree.common(&entries);
+    edits.append(&common);
+    warnings.extend(more);
+    // Two GPUs share the nodes of the SoC.
+    csv::once(&mut edits.device_nodes, |node| node.path.clone());
+    csv::once(&mut warnings, String::clone);
     for warning in warnings {
         log.write(Level::Warning, &warning);
     }
-    Ok(files)
-}
-
-/// Returns the hooks that isolate the container in procfs, as in the other modes.
-fn hides_other_gpus(config: &Config) -> Vec<Hook> {
-    if !Path::new(DRIVER_PROC).is_dir() {
-        return Vec::new();
-    }
-    let names = ["disable-device-node-modification", "filter-driver-proc"];
-    names.map(|name| hook_of(config, name, [])).to_vec()
+    Ok(edits)
 }

@@ -61,6 +61,14 @@ impl Nodes {
         found
     }
 
+    /// Describes the node at a path of the tree; a symlink is an error.
+    ///
+    /// # Errors
+    /// There is no node.
+    pub fn look_up(&self, path: &str) -> Result<HostNode, String> {
+        look_up(&self.on_host(path))
+    }
+
     /// Adds a node of the tree to edits.
     ///
     /// # Errors

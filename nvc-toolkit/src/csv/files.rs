@@ -8,6 +8,7 @@ use super::list::{Entry, Kind};
 use crate::cdi::{Edits, Hook, Mount};
 use crate::gated::READ_ONLY;
 use crate::nodes::Nodes;
+use crate::oci::edits::HostNode;
 use crate::oci::paths::clean;
 use crate::programs::matches;
 
@@ -24,24 +25,24 @@ pub struct Tree {
     pub compat: Vec<String>,
 }
 
+/// A Jetson has it if its display driver, or that of another GPU, is loaded.
+const DRIVER_PROC: &str = "/proc/driver/nvidia";
+
 /// Limit of followed links.
 const LONGEST_CHAIN: usize = 40;
 
 impl Tree {
-    /// Returns the edits for all entries, with or without the GPU's nodes. Warns about files missing on the host.
-    pub fn edits(&self, entries: &[Entry], with_devices: bool) -> (Edits, Vec<String>) {
+    /// Returns the edits for all entries but nodes, with the hooks that isolate the container in procfs. Warns about
+    /// files missing on the host.
+    pub fn common(&self, entries: &[Entry]) -> (Edits, Vec<String>) {
         let mut found = Collected::default();
-        for entry in entries {
-            let root = match entry.kind {
-                Kind::Device => &self.nodes.root,
-                Kind::Directory | Kind::Library | Kind::Link => &self.root,
-            };
-            let paths = expand(root, &entry.path);
+        for entry in entries.iter().filter(|entry| entry.kind != Kind::Device) {
+            let paths = expand(&self.root, &entry.path);
             if paths.is_empty() {
                 found.warnings.push(format!("{} is missing", entry.path));
             }
             for path in paths {
-                self.add(entry.kind, &path, with_devices, &mut found);
+                self.add(entry.kind, &path, &mut found);
             }
         }
         if self.on_host("/etc/nv_tegra_release").is_file() {
@@ -57,20 +58,8 @@ impl Tree {
             let depth = |mount: &Mount| mount.container_path.matches('/').count();
             (depth(one), &one.container_path).cmp(&(depth(other), &other.container_path))
         });
-        edits.device_nodes.sort_by(|one, other| {
-            let depth = |path: &str| path.matches('/').count();
-            (depth(&one.path), &one.path).cmp(&(depth(&other.path), &other.path))
-        });
         let folders = library_directories(&edits.mounts);
-        let pairs = |option: &str, values: Vec<String>| -> Vec<String> {
-            let pair = |value| [option.to_owned(), value];
-            values.into_iter().flat_map(pair).collect()
-        };
-        if !links.is_empty() {
-            edits
-                .hooks
-                .push(self.hook("create-symlinks", pairs("--link", links)));
-        }
+        self.add_links(links, &mut edits);
         // Before the cache is updated, because it adds a directory.
         if !self.compat.is_empty() {
             edits
@@ -82,20 +71,53 @@ impl Tree {
                 .hooks
                 .push(self.hook("update-ldcache", pairs("--folder", folders)));
         }
+        if Path::new(DRIVER_PROC).is_dir() {
+            let names = ["disable-device-node-modification", "filter-driver-proc"];
+            let hooks = names.map(|name| self.hook(name, Vec::new()));
+            edits.hooks.extend(hooks);
+        }
         edits.env.push("NVIDIA_VISIBLE_DEVICES=void".into());
         (edits, warnings)
     }
 
-    fn add(&self, kind: Kind, path: &str, with_devices: bool, found: &mut Collected) {
-        match kind {
-            Kind::Device if !with_devices => {}
-            Kind::Device => {
-                if let Err(error) = self.nodes.add(path, &mut found.edits) {
-                    found
-                        .warnings
-                        .push(format!("{path}: {}", crate::cause::text(&error)));
+    /// Returns the nodes in the entries that are wanted. Warns about those missing on the host.
+    pub(super) fn listed_nodes(
+        &self,
+        entries: &[Entry],
+        is_wanted: &dyn Fn(&str, &HostNode) -> bool,
+    ) -> (Edits, Vec<String>) {
+        let mut edits = Edits::default();
+        let mut warnings = Vec::new();
+        for entry in entries.iter().filter(|entry| entry.kind == Kind::Device) {
+            let paths = expand(&self.nodes.root, &entry.path);
+            if paths.is_empty() {
+                warnings.push(format!("{} is missing", entry.path));
+            }
+            for path in paths {
+                let added = match self.nodes.look_up(&path) {
+                    Ok(node) if !is_wanted(&path, &node) => Ok(()),
+                    _ => self.nodes.add(&path, &mut edits),
+                };
+                if let Err(error) = added {
+                    warnings.push(format!("{path}: {}", crate::cause::text(&error)));
                 }
             }
+        }
+        super::devices::sort(&mut edits);
+        (edits, warnings)
+    }
+
+    /// Adds a hook for links, given as `TARGET::LINK`, if there are any.
+    pub(super) fn add_links(&self, links: Vec<String>, edits: &mut Edits) {
+        if !links.is_empty() {
+            let hook = self.hook("create-symlinks", pairs("--link", links));
+            edits.hooks.push(hook);
+        }
+    }
+
+    fn add(&self, kind: Kind, path: &str, found: &mut Collected) {
+        match kind {
+            Kind::Device => {}
             Kind::Directory => {
                 if self.on_host(path).is_dir() {
                     self.mount(path, found);
@@ -221,6 +243,12 @@ struct Collected {
     warnings: Vec<String>,
 }
 
+/// Puts an option before each value.
+fn pairs(option: &str, values: Vec<String>) -> Vec<String> {
+    let pair = |value| [option.to_owned(), value];
+    values.into_iter().flat_map(pair).collect()
+}
+
 /// Returns the library directories of mounts, without duplicates.
 fn library_directories(mounts: &[Mount]) -> Vec<String> {
     let mut directories = Vec::new();
@@ -274,7 +302,7 @@ mod tests {
             "sym, /usr/lib/tegra/liba.so\nlib, /usr/lib/tegra/libb*.so\ndir, /usr/lib/tegra/firmware\n\
              lib, /usr/lib/tegra/loop\nlib, /missing\ndev, /dev/null\n",
         );
-        let (edits, warnings) = tree.edits(&entries, true);
+        let (edits, warnings) = tree.common(&entries);
         let places: Vec<&str> = edits
             .mounts
             .iter()
@@ -317,11 +345,14 @@ mod tests {
                 "/usr/lib/tegra"
             ]
         );
-        assert_eq!(edits.device_nodes.len(), 1);
         assert_eq!(
             warnings,
             ["/usr/lib/tegra/loop leads nowhere", "/missing is missing"]
         );
-        assert!(tree.edits(&entries, false).0.device_nodes.is_empty());
+        assert!(edits.device_nodes.is_empty());
+        let (edits, warnings) = tree.listed_nodes(&entries, &|_, _| true);
+        assert_eq!((edits.device_nodes.len(), warnings.len()), (1, 0));
+        let (edits, _) = tree.listed_nodes(&entries, &|path, _| path != "/dev/null");
+        assert!(edits.device_nodes.is_empty());
     }
 }

@@ -34,6 +34,15 @@ pub fn parse(text: &str) -> Vec<Entry> {
     text.lines().filter_map(entry).collect()
 }
 
+/// Reads the entries of a list.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn read(file: &Path) -> io::Result<Vec<Entry>> {
+    let text = fs::read(file)?;
+    Ok(parse(&String::from_utf8_lossy(&text)))
+}
+
 fn entry(line: &str) -> Option<Entry> {
     let (kind, path) = line.split_once(',')?;
     let kind = match kind.trim() {

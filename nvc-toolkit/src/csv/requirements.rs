@@ -1,13 +1,13 @@
-//! Checks an image's requirements on a Jetson: alternatives separated by blanks, tests separated by commas.
+//! Checks an image's requirements on each GPU of a Jetson: alternatives separated by blanks, tests separated by commas.
 
 use std::cmp::Ordering;
 
-/// Properties of a Jetson.
+/// Properties of a Jetson's GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The CUDA version of its driver, if available.
+    /// The CUDA version of the driver, if known.
     pub cuda: Option<String>,
-    /// The architecture of its GPU, if available.
+    /// The GPU's architecture, if known.
     pub arch: Option<String>,
 }
 

@@ -8,9 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use nvc_testkit::driver::Driver;
+use nvc_testkit::driver::{Builder, Driver};
+use nvc_testkit::profile::Profile;
 use serde_json::{Value, json};
 
+use super::jetsons;
 use super::runtimes::{Body, Bundle};
 use super::world::{World, printed};
 
@@ -42,6 +44,12 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     }),
     ("isolates_rootless_in_csv_mode", |runtime| {
         isolates(runtime, "csv", User::Rootless);
+    }),
+    ("isolates_the_gpus_of_a_jetson", |runtime| {
+        isolates_a_pair(runtime, User::Root);
+    }),
+    ("isolates_the_gpus_of_a_jetson_rootless", |runtime| {
+        isolates_a_pair(runtime, User::Rootless);
     }),
     ("isolates_mig_devices", |runtime| {
         // A Jetson has none.
@@ -218,6 +226,28 @@ fn mig_cells(driver: &Driver) -> Vec<Cell> {
     cells
 }
 
+/// Returns the rows for a container with one of a Jetson's two GPUs.
+fn pair_cells(driver: &Driver, index: usize) -> Vec<Cell> {
+    let imex = u64::from(driver.majors().imex);
+    let mut cells = Vec::new();
+    if index == 0 {
+        cells.extend(device("the discrete GPU", "/dev/nvidia1", (195, 1)));
+    } else {
+        cells.extend(device("the integrated GPU", "/dev/nvidia0", (195, 0)));
+        cells.extend(device("its display", "/dev/nvidia2", (195, 2)));
+        let number = (imex, jetsons::IGPU_MINOR);
+        cells.extend(device("its own driver", jetsons::IGPU, number));
+    }
+    let bus = bus_name(&driver.profile().gpus[1 - index].bus_id);
+    cells.push(filtered(
+        "procfs entry of the other GPU",
+        format!("ls /proc/driver/nvidia/gpus | grep -ix '{bus}'"),
+        "",
+    ));
+    cells.push(advice());
+    cells
+}
+
 /// A GPU instance.
 struct Instance {
     id: u32,
@@ -344,6 +374,16 @@ fn isolates_mig_devices(runtime: &str, mode: &str, user: User) {
     let cells = mig_cells(world.driver);
     let place = format!("a MIG device, {mode} under {runtime}");
     check(runtime, world, &place, user, cells, ("1:0", 1));
+}
+
+/// Checks both GPUs of a Jetson whose integrated GPU has an entry in procfs.
+fn isolates_a_pair(runtime: &str, user: User) {
+    for (name, index) in [("0", 0), ("1", 1)] {
+        let world = jetsons::world(runtime, Builder::new(Profile::thor_pair()));
+        let cells = pair_cells(world.driver, index);
+        let place = format!("GPU {index} of a Jetson under {runtime}");
+        check(runtime, world, &place, user, cells, (name, index));
+    }
 }
 
 /// Checks all cells in a container with a device of the GPU with this index; then each cell without its protection.

@@ -8,6 +8,7 @@ mod daemon;
 mod docker;
 mod hostile;
 mod isolation;
+mod jetsons;
 mod podman;
 mod runtimes;
 mod world;
@@ -20,7 +21,8 @@ fn main() -> ExitCode {
     let mut tests = Vec::new();
     for runtime in ["runc", "crun"] {
         let needs = [Need::Root, Need::CgroupV1, Need::Command(runtime)];
-        for (name, run) in runtimes::TESTS.iter().chain(isolation::TESTS) {
+        let all = [runtimes::TESTS, jetsons::TESTS, isolation::TESTS];
+        for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {
                 run(runtime);
             }));

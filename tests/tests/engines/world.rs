@@ -181,7 +181,11 @@ impl World {
     /// Prepares a program of ours, or of the machine, with the configuration in its environment.
     pub(crate) fn command(&self, program: &str) -> Command {
         let own = self.bin().join(program);
-        let mut command = Command::new(if own.exists() { own } else { program.into() });
+        let program = if own.exists() { own } else { program.into() };
+        let mut command = match std::ptr::eq(self.driver, machine::driver()) {
+            true => Command::new(program),
+            false => self.showing_own_driver(&program),
+        };
         let path = format!("{}:{}", self.bin().display(), cli::PATH);
         command
             .env_clear()
@@ -189,6 +193,17 @@ impl World {
             .env("HOME", self.scratch.path())
             .env("NVC_SIM_PROC", self.driver.path("/proc/driver"))
             .env("NVIDIA_CTK_CONFIG_FILE_PATH", self.path("config.toml"));
+        command
+    }
+
+    /// Prepares a program in a mount namespace whose /proc/driver is that of this environment's own driver.
+    fn showing_own_driver(&self, program: &Path) -> Command {
+        let mut command = Command::new("unshare");
+        let script = "mount --bind \"$0\" /proc/driver && exec \"$@\"";
+        command
+            .args(["--mount", "sh", "-c", script])
+            .arg(self.driver.path("/proc/driver"))
+            .arg(program);
         command
     }
 

@@ -237,10 +237,9 @@ fn flags(line: &CommandLine) -> Result<Flags> {
     let mut flags = Flags::default();
     for name in line.list("feature-flag") {
         match name.as_str() {
-            // Our query never uses that library, and each Jetson has a single GPU layout.
-            "disable-nvsandboxutils"
-            | "disable-nvsandbox-utils"
-            | "disable-multiple-csv-devices" => {}
+            // Our query never uses that library.
+            "disable-nvsandboxutils" | "disable-nvsandbox-utils" => {}
+            "disable-multiple-csv-devices" => flags.single_csv_device = true,
             "enable-explicit-driver-libraries" => flags.explicit_driver_libraries = true,
             "enable-coherent-annotations" => flags.coherent_annotations = true,
             "no-additional-gids-for-device-nodes" => flags.no_additional_gids = true,

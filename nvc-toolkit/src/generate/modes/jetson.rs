@@ -1,4 +1,4 @@
-//! Collects the GPU of a Jetson from the file lists of its operating system.
+//! Collects the GPUs of a Jetson from the file lists of its operating system, and a discrete one from the driver.
 
 use std::path::{Path, PathBuf};
 
@@ -7,29 +7,66 @@ use libnvc::{Error, ErrorKind, HostPath, Result};
 use nix::errno::Errno;
 
 use crate::cdi::{Device, Edits, Hook, Mount};
-use crate::csv::{self, list};
+use crate::csv::{self, Chosen, Driver, Wanted, list};
+use crate::generate::devices::empty_device;
 use crate::generate::driver::nodes;
-use crate::generate::{Found, Naming, Options, hooks, ids};
-
-/// A Jetson has it if its display driver, or that of another GPU, is loaded.
-const DRIVER_PROC: &str = "/proc/driver/nvidia";
+use crate::generate::{Found, Naming, Options, hooks};
 
 /// Directory of the lists.
 const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
 pub(super) fn find(options: &Options) -> Result<Found> {
-    let with_devices = asks_for_the_gpu(options)?;
+    let wants_compat = is_enabled("enable-cuda-compat", options);
+    let several = !options.flags.single_csv_device;
+    let driver = match wants_compat || several {
+        true => Driver::ask(&options.driver_root),
+        false => Driver::unasked(&options.driver_root),
+    };
+    let wanted = Wanted::of(&options.ids);
+    let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
+        let text = format!("there is no device {}", refusal.id);
+        Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)
+    })?;
+    let has_uuids = choice.devices.iter().any(|gpu| gpu.uuid().is_some());
+    if options.naming == [Naming::Uuid] && !has_uuids && wanted != Wanted::None {
+        let text = "the GPU of a Jetson has no UUID: name it by index";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
     let tree = csv::Tree {
         root: options.driver_root.clone(),
         nodes: nodes(options),
         hook: options.hooks.program.path.clone().into(),
-        compat: match is_enabled("enable-cuda-compat", options) {
-            true => csv::compat::arguments(&options.driver_root, &options.csv_compat_root),
+        compat: match wants_compat {
+            true => driver.compat(&options.csv_compat_root),
             false => Vec::new(),
         },
     };
-    let (mut common, warnings) = tree.edits(&entries(options)?, with_devices);
+    let entries = entries(options)?;
+    let mut warnings: Vec<String> = choice.warning.into_iter().collect();
+    let mut devices = Vec::new();
+    for chosen in &choice.devices {
+        let (edits, more) = tree.device(&entries, chosen, driver.gpus())?;
+        warnings.extend(more);
+        devices.extend(named(chosen, edits, options));
+    }
+    if wanted == Wanted::None {
+        devices.push(empty_device());
+    }
+    let (common, more) = common(&tree, &entries, options);
+    warnings.extend(more);
+    csv::once(&mut warnings, String::clone);
+    Ok(Found {
+        devices,
+        common,
+        warnings,
+        ..Found::default()
+    })
+}
+
+/// Returns the edits for every container, with the links that libraries usually have.
+fn common(tree: &csv::Tree, entries: &[csv::Entry], options: &Options) -> (Edits, Vec<String>) {
+    let (mut common, warnings) = tree.common(entries);
     common
         .env
         .retain(|variable| !variable.starts_with("NVIDIA_VISIBLE_DEVICES="));
@@ -39,31 +76,8 @@ pub(super) fn find(options: &Options) -> Result<Found> {
         let hook = options.hooks.program.hook("create-symlinks", hook);
         common.hooks.insert(0, hook);
     }
-    if Path::new(DRIVER_PROC).is_dir() {
-        let hook = options.hooks.program.hook("filter-driver-proc", Vec::new());
-        common.hooks.push(hook);
-    }
     common.hooks.retain(|hook| is_on(hook, options));
-    Ok(Found {
-        devices: named(&mut common, options),
-        common,
-        warnings,
-        ..Found::default()
-    })
-}
-
-/// Returns false if no device was requested; fails for a device other than the only GPU.
-fn asks_for_the_gpu(options: &Options) -> Result<bool> {
-    let refused = |text| Err(Error::new(ErrorKind::InvalidArgument, text));
-    if options.naming == [Naming::Uuid] {
-        return refused("the GPU of a Jetson has no UUID: name it by index");
-    }
-    let wanted = ids::parse(&options.ids)?;
-    let is_other = |ids: &Vec<ids::Id>| ids.iter().any(|id| *id != ids::Id::Gpu(0));
-    if matches!(&wanted, ids::IdList::These(ids) if is_other(ids)) {
-        return refused("the GPU of a Jetson is 0, or all");
-    }
-    Ok(wanted != ids::IdList::None)
+    (common, warnings)
 }
 
 /// Reads the lists, without the links to ignore.
@@ -78,11 +92,11 @@ fn entries(options: &Options) -> Result<Vec<csv::Entry>> {
     };
     let mut entries = Vec::new();
     for file in files {
-        let text = std::fs::read(&file).map_err(|error| {
+        let read = list::read(&file).map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
             Error::file("open failed", &file, errno)
         })?;
-        entries.extend(list::parse(&String::from_utf8_lossy(&text)));
+        entries.extend(read);
     }
     entries.retain(|entry| {
         !(entry.kind == csv::Kind::Link && is_ignored(&options.csv_ignore, &entry.path))
@@ -104,22 +118,19 @@ fn is_enabled(name: &str, options: &Options) -> bool {
     !is_off || hooks.enabled.contains(name)
 }
 
-/// Moves nodes and groups from the common edits to the device, under each of its names.
-fn named(common: &mut Edits, options: &Options) -> Vec<Device> {
-    let container_edits = Edits {
-        device_nodes: std::mem::take(&mut common.device_nodes),
-        additional_gids: std::mem::take(&mut common.additional_gids),
-        ..Edits::default()
-    };
+/// Returns a GPU under each of its names.
+fn named(chosen: &Chosen, mut edits: Edits, options: &Options) -> Vec<Device> {
+    edits.hooks.retain(|hook| is_on(hook, options));
+    let index = chosen.index();
     let name = |naming: &Naming| match naming {
-        Naming::Index => Some("0"),
-        Naming::TypeIndex => Some("gpu0"),
-        Naming::Uuid => None,
+        Naming::Index => Some(index.to_string()),
+        Naming::TypeIndex => Some(format!("gpu{index}")),
+        Naming::Uuid => chosen.uuid().map(String::from),
     };
     let names = options.naming.iter().filter_map(name);
-    let device = |name: &str| Device {
-        name: name.into(),
-        container_edits: container_edits.clone(),
+    let device = |name| Device {
+        name,
+        container_edits: edits.clone(),
         ..Device::default()
     };
     names.map(device).collect()
