@@ -5,6 +5,8 @@
 
 #[path = "query/driver_root.rs"]
 mod driver_root;
+#[path = "query/jetson.rs"]
+mod jetson;
 #[path = "query/process.rs"]
 mod process;
 
@@ -108,6 +110,14 @@ fn with_root() -> Vec<(&'static str, Test)> {
             killing_the_caller_ends_the_process,
         ),
         ("many_threads_ask", many_threads_ask),
+        (
+            "an_integrated_gpu_is_listed",
+            jetson::an_integrated_gpu_is_listed,
+        ),
+        (
+            "cuda_answers_without_nvml",
+            jetson::cuda_answers_without_nvml,
+        ),
     ]
 }
 
