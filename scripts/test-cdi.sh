@@ -80,6 +80,21 @@ for options in "" --hooks=merged --style=live "--style=live --disable-hook=creat
   check "the reference library takes it" "$work/cdi-check" "$work/spec$n/s.$ending"
 done
 
+# A Jetson with an integrated and a discrete GPU.
+printf 'dev, /dev/nvidia[01]\ndev, /dev/nvidiactl\nlib, /usr/lib/*-linux-gnu/libcuda.so.*\n' > "$work/l4t.csv"
+for machine in orin-pair thor-pair; do
+  "$bin/nvc-simdriver" profile "$machine" > "$work/profile"
+  "$bin/nvc-simdriver" build "$work/$machine" --profile "$work/profile" > "$work/log"
+  for options in "" --hooks=merged --feature-flag=disable-multiple-csv-devices "--device-id=1 --device-name-strategy=uuid"; do
+    n=$((n + 1))
+    mkdir "$work/spec$n"
+    # shellcheck disable=SC2086 # words
+    check "generate $machine $options" generate --mode=csv "--csv.file=$work/l4t.csv" "--driver-root=$work/$machine" \
+      $options "--output=$work/spec$n/s.yaml"
+    check "the reference library takes it" "$work/cdi-check" "$work/spec$n/s.yaml"
+  done
+done
+
 # ---- golden files ------------------------------------------------------------------------------------------------------
 
 # The unit tests compare them with what is rendered. cdi-check validates like the reference library's own program
