@@ -30,7 +30,7 @@ const LARGEST: u64 = 64 << 20;
 
 /// A directory to resolve paths in.
 #[derive(Debug)]
-pub(crate) struct RootDir(OwnedFd);
+pub struct RootDir(OwnedFd);
 
 impl RootDir {
     /// Opens a directory by an ordinary path.
@@ -46,17 +46,23 @@ impl RootDir {
     }
 
     /// Wraps an open directory.
-    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
+    pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
     /// Opens a path by reference only; follows symlinks, including the last.
-    pub(crate) fn resolve(&self, path: &Path) -> Result<OwnedFd, Errno> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn resolve(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open_with(path, OFlag::O_PATH)
     }
 
     /// Opens a directory by reference only.
-    pub(crate) fn resolve_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn resolve_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         self.open_with(path, OFlag::O_PATH | OFlag::O_DIRECTORY)
     }
 

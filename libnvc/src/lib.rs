@@ -103,6 +103,8 @@ pub use apply::Report;
 pub use configure::{Configuration, Prepared, configure};
 pub use container::Target;
 pub use error::{Error, ErrorKind, Phase, Result};
+#[doc(hidden)]
+pub use inroot::RootDir;
 pub use mount_id::mount_id;
 pub use path::{ContainerPath, HostPath};
 #[doc(hidden)]

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use pathrs::flags::OpenFlags;
+use libnvc::RootDir;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fchmod, fstat,
     fstatvfs, linkat, mkdirat, open, openat, readlinkat, renameat, statat, statx, symlinkat,
@@ -26,7 +26,7 @@ const TRIES: u32 = 100;
 /// A container's root.
 #[derive(Debug)]
 pub(crate) struct Root {
-    root: pathrs::Root,
+    root: RootDir,
     /// Its path on the host, for messages.
     path: PathBuf,
 }
@@ -74,7 +74,7 @@ impl Root {
             |name| PathBuf::from(OsStr::from_bytes(name.to_bytes())),
         );
         Ok(Self {
-            root: pathrs::Root::from_fd(fd),
+            root: RootDir::from_fd(fd),
             path,
         })
     }
@@ -121,24 +121,26 @@ impl Root {
 
     /// Opens a path by reference only. None if it does not exist.
     pub(crate) fn find(&self, path: &Path) -> Result<Option<OwnedFd>> {
-        match self.root.resolve(path) {
-            Ok(handle) => Ok(Some(handle.into())),
-            Err(error) => match errno(&error) {
-                Errno::NOENT | Errno::NOTDIR => Ok(None),
-                errno => Err(self.failure("open failed", path, errno)),
-            },
-        }
+        self.unless_missing(path, self.root.resolve(path).map_err(errno))
     }
 
     /// Opens a directory for listing. None if it does not exist.
     pub(crate) fn directory(&self, path: &Path) -> Result<Option<OwnedFd>> {
-        let flags = OpenFlags::O_RDONLY | OpenFlags::O_DIRECTORY | OpenFlags::O_CLOEXEC;
-        match self.root.open_subpath(path, flags) {
-            Ok(file) => Ok(Some(file.into())),
-            Err(error) => match errno(&error) {
-                Errno::NOENT | Errno::NOTDIR => Ok(None),
-                errno => Err(self.failure("open failed", path, errno)),
-            },
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let found = self.root.resolve_directory(path).map_err(errno);
+        let open = |found| openat(&found, ".", flags, Mode::empty());
+        self.unless_missing(path, found.and_then(open))
+    }
+
+    fn unless_missing(
+        &self,
+        path: &Path,
+        found: Result<OwnedFd, Errno>,
+    ) -> Result<Option<OwnedFd>> {
+        match found {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(self.failure("open failed", path, errno)),
         }
     }
 
@@ -179,7 +181,7 @@ impl Root {
         let failed = |errno| self.failure("mkdir failed", path, errno);
         let found = path.ancestors().find_map(|above| {
             let handle = self.root.resolve(above).ok()?;
-            Some((OwnedFd::from(handle), path.strip_prefix(above).ok()?))
+            Some((handle, path.strip_prefix(above).ok()?))
         });
         let (found, missing) = found.ok_or_else(|| failed(Errno::NOENT))?;
         let mut directory = self.own(path, found)?;
@@ -374,12 +376,6 @@ pub(crate) fn read(fd: BorrowedFd<'_>, limit: u64) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-fn errno(error: &pathrs::error::Error) -> Errno {
-    use pathrs::error::ErrorKind;
-    match error.kind() {
-        ErrorKind::OsError(Some(errno)) => Errno::from_raw_os_error(errno),
-        ErrorKind::SafetyViolation => Errno::XDEV,
-        ErrorKind::NotImplemented | ErrorKind::NotSupported => Errno::NOSYS,
-        _ => Errno::IO,
-    }
+fn errno(errno: impl Into<std::io::Error>) -> Errno {
+    Errno::from_io_error(&errno.into()).unwrap_or(Errno::IO)
 }
