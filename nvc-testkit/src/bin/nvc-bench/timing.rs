@@ -1,6 +1,7 @@
 //! Times commands in turn, so that other load on the machine affects all of them alike.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -91,22 +92,42 @@ pub(crate) fn measure(
 }
 
 /// Returns the wall-clock time from starting the first command until all are reaped, ms.
+///
+/// # Errors
+/// One fails: its command line, status and first messages.
 pub(crate) fn time<'c>(commands: impl IntoIterator<Item = &'c mut Command>) -> io::Result<f64> {
-    let silent = |command: &'c mut Command| {
+    let mut commands: Vec<_> = commands.into_iter().collect();
+    let mut messages = Vec::with_capacity(commands.len());
+    for command in &mut commands {
+        // A file, because nothing reads a pipe meanwhile.
+        let file = tempfile::tempfile()?;
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(Stdio::null())
-    };
-    let commands: Vec<_> = commands.into_iter().map(silent).collect();
+        command.stderr(file.try_clone()?);
+        messages.push(file);
+    }
     let start = Instant::now();
-    let started = commands.into_iter().map(Command::spawn);
+    let started = commands.iter_mut().map(|command| command.spawn());
     let started = started.collect::<io::Result<Vec<_>>>()?;
     let ended = started.into_iter().map(|mut child| child.wait());
     let ended = ended.collect::<io::Result<Vec<_>>>()?;
     let time = start.elapsed().as_secs_f64() * 1e3;
-    match ended.into_iter().find(|status| !status.success()) {
-        None => Ok(time),
-        Some(status) => Err(io::Error::other(format!("a measured run: {status}"))),
+    for ((command, status), messages) in commands.iter().zip(ended).zip(messages) {
+        if !status.success() {
+            let text = beginning(messages)?;
+            let text = format!("a measured run: {status}: {command:?}\n{text}");
+            return Err(io::Error::other(text));
+        }
     }
+    Ok(time)
+}
+
+/// Returns the first lines of a file.
+fn beginning(mut file: File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(1 << 16).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.lines().take(20).collect::<Vec<_>>().join("\n"))
 }
 
 /// Runs a command under the kit's tracer.
@@ -132,4 +153,27 @@ fn trace(command: &Command, bed: &Bed) -> io::Result<Trace> {
         }
     }
     Ok(trace)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_run_explains_itself() {
+        let shell = |script| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]);
+            shell
+        };
+        let mut good = shell("echo noise >&2");
+        let mut bad = shell("echo the cause >&2; exit 3");
+        assert!(time([&mut good]).unwrap() > 0.0);
+        let error = time([&mut good, &mut bad]).unwrap_err().to_string();
+        for part in ["exit status: 3", "exit 3\"", "the cause"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(!error.contains("noise"), "{error}");
+    }
 }
