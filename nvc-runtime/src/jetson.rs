@@ -42,7 +42,11 @@ pub(crate) fn modify(
     };
     let choice = choose(&wanted, &driver, config);
     if !demands.is_empty() {
-        for facts in driver.facts(choice.as_ref().ok()) {
+        let (all, problem) = driver.facts(choice.as_ref().ok());
+        if let Some(problem) = problem {
+            log.write(Level::Warning, &problem);
+        }
+        for facts in all {
             requirements::check(&demands, &facts)?;
         }
     }

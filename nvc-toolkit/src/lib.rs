@@ -33,3 +33,4 @@ pub mod nodes;
 pub mod ours;
 pub mod programs;
 pub mod record;
+mod uuid;

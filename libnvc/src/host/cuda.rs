@@ -3,7 +3,7 @@
 //! libcuda is the driver's code like NVML, and is loaded by the same kind of process ([`query`](super::query)), which
 //! has no privileges and lives for one question.
 
-use super::device::{arch, cuda_version};
+use super::device::{arch, cuda_version, printable};
 use super::query::{
     Conversation, CudaReport, Message, QueryProcess, QueryProgram, QueryRequest, Question, Wanted,
 };
@@ -16,6 +16,8 @@ pub struct CudaFacts {
     pub version: Option<String>,
     /// Compute capability of CUDA's first GPU, e.g. `8.7`.
     pub arch: Option<String>,
+    /// The first error message of libcuda, or of the loader.
+    pub problem: Option<String>,
 }
 
 /// Asks libcuda, without NVML.
@@ -44,22 +46,12 @@ pub fn cuda_facts(program: &QueryProgram, request: &QueryRequest) -> Result<Cuda
 }
 
 fn checked(report: &CudaReport) -> CudaFacts {
-    let version = report.version.as_ref().err();
-    if let Some(text) = version.or(report.compute_capability.as_ref().err()) {
-        log::info!("{}", super::device::printable(text));
-    }
-    let of = |text: Result<String>| text.ok();
+    let (version, capability) = (&report.version, &report.compute_capability);
+    let problem = version.as_ref().err().or(capability.as_ref().err());
     CudaFacts {
-        version: report
-            .version
-            .as_ref()
-            .ok()
-            .and_then(|v| of(cuda_version(*v))),
-        arch: report
-            .compute_capability
-            .as_ref()
-            .ok()
-            .and_then(|c| of(arch(*c))),
+        version: version.as_ref().ok().and_then(|v| cuda_version(*v).ok()),
+        arch: capability.as_ref().ok().and_then(|c| arch(*c).ok()),
+        problem: problem.map(|text| printable(text)),
     }
 }
 
@@ -80,6 +72,8 @@ mod tests {
         assert_eq!(orin.arch.as_deref(), Some("8.7"));
         let none = CudaFacts::default();
         assert_eq!(facts(Ok(-1), Ok((-1, 0))), none);
-        assert_eq!(facts(Err("x".into()), Err("y".into())), none);
+        let failed = facts(Err("cuda: a\nb".into()), Err("y".into()));
+        assert_eq!(failed.problem.as_deref(), Some("cuda: a\\nb"));
+        assert_eq!((failed.version, failed.arch), (None, None));
     }
 }

@@ -8,6 +8,7 @@ use libnvc::host::{Gpu, ListedGpu};
 
 use super::driver::Listing;
 use crate::image::Devices;
+use crate::uuid::is_uuid;
 
 /// The requested GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,16 +177,6 @@ fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu, String> {
         return Err(format!("{id:?} is neither an index nor a UUID"));
     };
     found.ok_or_else(|| format!("NVML lists no GPU {id}"))
-}
-
-/// Returns true for a UUID of five hexadecimal groups.
-fn is_uuid(text: &str) -> bool {
-    let lengths = [8, 4, 4, 4, 12];
-    let parts: Vec<&str> = text.split('-').collect();
-    parts.len() == lengths.len()
-        && parts.iter().zip(lengths).all(|(part, length)| {
-            part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
 }
 
 /// Checks that a GPU is one of the pair.

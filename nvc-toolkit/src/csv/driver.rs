@@ -108,8 +108,8 @@ impl Driver {
     }
 
     /// Returns the facts for requirements: those of each chosen GPU, or of the first if none is chosen. Asks libcuda for
-    /// those that NVML does not know.
-    pub fn facts(&self, choice: Option<&Choice>) -> Vec<Facts> {
+    /// those that NVML does not know, and returns its problem, if any: what stays unknown meets no requirement.
+    pub fn facts(&self, choice: Option<&Choice>) -> (Vec<Facts>, Option<String>) {
         let chosen = choice.map_or(&[][..], |choice| &choice.devices);
         let arch = |index: u32| {
             let gpu = self.gpus().iter().find(|gpu| gpu.index == index)?;
@@ -127,21 +127,25 @@ impl Driver {
         // CUDA's order of several GPUs is not NVML's.
         let is_alone = self.gpus().len() < 2;
         let misses = |facts: &Facts| facts.cuda.is_none() || facts.arch.is_none() && is_alone;
+        let mut problem = None;
         if all.iter().any(misses) {
-            let CudaFacts { version, arch } = self.ask_cuda();
+            let cuda = self.ask_cuda();
+            problem = cuda.problem;
             for facts in &mut all {
-                facts.cuda = facts.cuda.take().or(version.clone());
+                facts.cuda = facts.cuda.take().or(cuda.version.clone());
                 if is_alone {
-                    facts.arch = facts.arch.take().or(arch.clone());
+                    facts.arch = facts.arch.take().or(cuda.arch.clone());
                 }
             }
         }
-        all
+        (all, problem)
     }
 
-    /// Asks libcuda; what it does not say stays unknown, and requirements of it fail.
     fn ask_cuda(&self) -> CudaFacts {
-        session::ask_cuda(self.root.clone()).unwrap_or_default()
+        session::ask_cuda(self.root.clone()).unwrap_or_else(|error| CudaFacts {
+            problem: Some(error.message()),
+            ..CudaFacts::default()
+        })
     }
 }
 

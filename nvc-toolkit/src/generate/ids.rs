@@ -2,6 +2,8 @@
 
 use libnvc::{Error, ErrorKind, Result};
 
+use crate::uuid::is_uuid;
+
 /// A parsed id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Id {
@@ -63,15 +65,6 @@ fn one(id: &str) -> Result<Id> {
         let text = format!("{id:?} is neither an index nor a UUID");
         Error::new(ErrorKind::InvalidArgument, text).hint("nvidia-smi -L lists what there is")
     })
-}
-
-fn is_uuid(text: &str) -> bool {
-    let lengths = [8, 4, 4, 4, 12];
-    let parts: Vec<&str> = text.split('-').collect();
-    parts.len() == lengths.len()
-        && parts.iter().zip(lengths).all(|(part, length)| {
-            part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
 }
 
 #[cfg(test)]

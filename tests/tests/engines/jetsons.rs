@@ -299,8 +299,10 @@ fn asks_cuda_without_nvml(runtime: &str) {
     ] {
         let demand = format!("NVIDIA_REQUIRE_X={demand}");
         let world = world(runtime, driver);
-        let (seen, said, _) = run(world, &[&request("all"), &demand], "echo here");
+        let (seen, said, log) = run(world, &[&request("all"), &demand], "echo here");
         assert_eq!(seen == "here", is_met, "{demand}: {said}");
+        let has_problem = log.contains("cuda: ") || log.contains("CUDA driver library");
+        assert_eq!(has_problem, demand.ends_with(">=1"), "{demand}: {log}");
     }
     let (seen, said, log) = run(world(runtime, old()), &[&request("0")], LOOK);
     assert_eq!(seen, LISTED.replace(" nvidia1", ""), "{said}");

@@ -46,6 +46,8 @@ pub(crate) struct Conversation {
     // Declared first, so that it is closed before the wait: closing it ends the process.
     socket: UnixStream,
     pub(super) process: Child,
+    /// The library that it loads, for errors.
+    library: &'static str,
     received: Vec<u8>,
     started: Instant,
     pub(super) deadline: Duration,
@@ -78,6 +80,10 @@ impl Conversation {
     ) -> Result<Self> {
         let (mut socket, process) = process.into_parts();
         let started = Instant::now();
+        let name = match question {
+            Question::Cuda => "cuda",
+            _ => "nvml",
+        };
         let library = request.wsl_library.as_deref();
         let host_libraries = match request.root == Path::new("/") {
             true => Vec::new(),
@@ -112,6 +118,7 @@ impl Conversation {
         Ok(Self {
             socket,
             process,
+            library: name,
             received: Vec::new(),
             started,
             deadline: request.deadline,
@@ -129,11 +136,11 @@ impl Conversation {
             Silence::Garbled => garbled(),
             Silence::Died(how) => {
                 let cause = format!("the process that loads it died, {how}");
-                Error::fault(ErrorKind::DriverFailed, "nvml", cause)
+                Error::fault(ErrorKind::DriverFailed, self.library, cause)
             }
             Silence::TimedOut => {
                 let cause = format!("no answer within {:.1} s", self.deadline.as_secs_f32());
-                Error::fault(ErrorKind::TimedOut, "nvml", cause)
+                Error::fault(ErrorKind::TimedOut, self.library, cause)
             }
             Silence::Failed(errno) => Error::system("poll failed", errno),
         })
@@ -225,6 +232,7 @@ mod tests {
         let conversation = Conversation {
             socket,
             process: Child::none(),
+            library: "nvml",
             received: Vec::new(),
             started: Instant::now(),
             deadline: Duration::ZERO,
