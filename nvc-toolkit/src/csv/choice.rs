@@ -345,6 +345,11 @@ pub(super) mod tests {
                 "only warning",
             ),
             (
+                Listing::Gpus(vec![integrated(0), integrated(1)]),
+                true,
+                "only warning",
+            ),
+            (
                 Listing::Gpus(vec![nameless(), discrete(1, 1)]),
                 true,
                 "only warning",

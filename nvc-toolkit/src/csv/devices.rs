@@ -258,7 +258,7 @@ mod tests {
     fn the_drivers_numbers_decide_over_names() {
         let dir = tempfile::tempdir().unwrap();
         let Some(tree) = tree(dir.path()) else { return };
-        let list = "dev, /dev/nvidia0\ndev, /dev/nvmap\n";
+        let list = "dev, /dev/nvidia0\ndev, /dev/nvidia1\ndev, /dev/nvmap\n";
         for (minor, integrated_gets) in [
             (0, "nvidia2 nvmap"),
             (1, "nvidia0 nvidia2 nvmap"),
