@@ -22,6 +22,7 @@ use crate::host::{
 };
 use crate::kmods::mknod::{Nodes, Permissions};
 use crate::kmods::modprobe::Modules;
+use crate::kmods::pci::GpuCount;
 use crate::options::LibraryOptions;
 use crate::path::HostPath;
 
@@ -56,7 +57,7 @@ pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
     let mut loader = ModuleLoader {
         root,
         nodes: Nodes::new(root),
-        gpus_on_pci: pci::count_gpus().unwrap_or(0),
+        gpus_on_pci: GpuCount::default(),
         problems: Vec::new(),
     };
     loader.run(imex_channels);
@@ -70,13 +71,13 @@ pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
 struct ModuleLoader<'r> {
     root: &'r DriverRoot,
     nodes: Nodes<'r>,
-    gpus_on_pci: u32,
+    gpus_on_pci: GpuCount,
     problems: Vec<String>,
 }
 
 impl ModuleLoader<'_> {
     fn run(&mut self, imex_channels: &[u32]) {
-        let mut modules = Modules::read(self.root);
+        let mut modules = Modules::default();
         if !self.loaded(&mut modules, "nvidia") {
             return; // the other modules need it
         }
@@ -113,7 +114,7 @@ impl ModuleLoader<'_> {
     }
 
     fn loaded(&mut self, modules: &mut Modules, name: &str) -> bool {
-        match modules.ensure(self.root, name) {
+        match modules.ensure(self.root, name, &self.gpus_on_pci) {
             Ok(()) => true,
             Err(why) => {
                 self.problem(format!("cannot load kernel module {name}: {why}"));
@@ -124,11 +125,13 @@ impl ModuleLoader<'_> {
 
     /// Returns the minor numbers of the GPUs.
     fn gpu_minors(&mut self) -> Vec<u32> {
-        if self.gpus_on_pci == 0 {
-            return Vec::new();
-        }
         let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
         let names = mknod::directory_names(self.root, &gpus).unwrap_or_default();
+        // Looking for these GPUs is faster than looking at all devices on PCI.
+        let all_exist = !names.is_empty() && names.iter().all(|name| pci::has(name));
+        if !all_exist && self.gpus_on_pci.get().unwrap_or(0) == 0 {
+            return Vec::new();
+        }
         let informations = names
             .iter()
             .filter_map(|name| self.read(gpus.join(name).join("information").as_path()));
@@ -136,7 +139,7 @@ impl ModuleLoader<'_> {
             .filter_map(|text| procfs::number(&text, "Device Minor"))
             .collect();
         if minors.is_empty() {
-            (0..self.gpus_on_pci).collect()
+            (0..self.gpus_on_pci.get().unwrap_or(0)).collect()
         } else {
             minors
         }

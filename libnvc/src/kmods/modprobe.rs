@@ -1,5 +1,6 @@
 //! Loads a kernel module with the driver root's modprobe, unless it is loaded.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use nix::sys::stat::{Mode, SFlag};
 use crate::error::errno_text;
 use crate::host::DriverRoot;
 use crate::inroot;
-use crate::kmods::pci;
+use crate::kmods::pci::GpuCount;
 use crate::path::HostPath;
 use crate::sys;
 
@@ -38,21 +39,18 @@ pub(super) enum NotLoaded {
     Failed(PathBuf, ExitStatus),
 }
 
-/// The kernel's loaded modules.
-#[derive(Debug)]
-pub(super) struct Modules(String);
+/// The kernel's list of loaded modules, read when /sys/module does not have one.
+#[derive(Debug, Default)]
+pub(super) struct Modules(OnceCell<String>);
 
 impl Modules {
-    /// Reads the list from the kernel.
-    pub(super) fn read(root: &DriverRoot) -> Self {
-        let bytes = root
-            .read(&HostPath::new("/proc/modules"))
-            .unwrap_or_default();
-        Self(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
     /// Ensures that a module is loaded; returns the reason if it cannot be.
-    pub(super) fn ensure(&mut self, root: &DriverRoot, name: &str) -> Result<(), NotLoaded> {
+    pub(super) fn ensure(
+        &mut self,
+        root: &DriverRoot,
+        name: &str,
+        gpus: &GpuCount,
+    ) -> Result<(), NotLoaded> {
         if self.has(root, name) {
             return Ok(());
         }
@@ -60,7 +58,7 @@ impl Modules {
             return Err(NotLoaded::NotRoot);
         }
         // None means that sysfs is missing; then modprobe will report.
-        if pci::count_gpus() == Some(0) {
+        if gpus.get() == Some(0) {
             return Err(NotLoaded::NoGpu);
         }
         let program = program(root)?;
@@ -75,7 +73,7 @@ impl Modules {
         let other = other.as_ref().map(AsFd::as_fd);
         let status = sys::modprobe::run(other, &program, name);
         let status = status.map_err(|error| NotLoaded::Run(place.clone(), error))?;
-        *self = Self::read(root);
+        *self = Self::default();
         // modprobe succeeds for a blacklisted module, and fails if another process was faster.
         if self.has(root, name) {
             Ok(())
@@ -88,11 +86,16 @@ impl Modules {
 
     fn has(&self, root: &DriverRoot, name: &str) -> bool {
         let name = name.replace('-', "_");
-        self.lists(&name) || root.exists(&HostPath::new("/sys/module").join(name)) == Ok(true)
+        let directory = HostPath::new("/sys/module").join(&name);
+        root.exists(&directory) == Ok(true) || self.lists(root, &name)
     }
 
-    fn lists(&self, name: &str) -> bool {
-        let mut names = self.0.lines().map(|line| line.split(' ').next());
+    fn lists(&self, root: &DriverRoot, name: &str) -> bool {
+        let text = self.0.get_or_init(|| {
+            let bytes = root.read(&HostPath::new("/proc/modules"));
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        });
+        let mut names = text.lines().map(|line| line.split(' ').next());
         names.any(|listed| listed == Some(name))
     }
 }
@@ -124,10 +127,17 @@ mod tests {
 
     #[test]
     fn modules_by_whole_name() {
-        let modules = Modules("nvidia_uvm 1 0 - Live 0x0\nnvidiafb 1 0 - Live 0x0\n".to_owned());
-        assert!(modules.lists("nvidia_uvm"));
-        assert!(!modules.lists("nvidia"));
-        assert!(!Modules(String::new()).lists(""));
+        let dir = tempfile::tempdir().unwrap();
+        let root = DriverRoot::open(dir.path()).unwrap();
+        assert!(!Modules::default().lists(&root, ""));
+        let text = "nvidia_uvm 1 0 - Live 0x0\nnvidiafb 1 0 - Live 0x0\n";
+        std::fs::create_dir_all(dir.path().join("proc")).unwrap();
+        std::fs::write(dir.path().join("proc/modules"), text).unwrap();
+        let modules = Modules::default();
+        assert!(modules.lists(&root, "nvidia_uvm") && modules.has(&root, "nvidia-uvm"));
+        assert!(!modules.lists(&root, "nvidia"));
+        std::fs::create_dir_all(dir.path().join("sys/module/nvidia")).unwrap();
+        assert!(modules.has(&root, "nvidia"));
     }
 
     #[test]

@@ -1,13 +1,32 @@
 //! Counts the NVIDIA GPUs on the PCI bus, from sysfs.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::Path;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// Returns the number of NVIDIA GPUs; None if sysfs is unavailable.
-pub(super) fn count_gpus() -> Option<u32> {
-    count(Path::new(DEVICES))
+/// The number of NVIDIA GPUs. They are counted on first use, because a server has hundreds of devices on its buses.
+#[derive(Debug, Default)]
+pub(super) struct GpuCount(OnceCell<Option<u32>>);
+
+impl GpuCount {
+    /// Returns the number; None if sysfs is unavailable.
+    pub(super) fn get(&self) -> Option<u32> {
+        *self.0.get_or_init(|| count(Path::new(DEVICES)))
+    }
+}
+
+#[cfg(test)]
+impl From<Option<u32>> for GpuCount {
+    fn from(number: Option<u32>) -> Self {
+        Self(OnceCell::from(number))
+    }
+}
+
+/// Returns true if a device exists, by its name in sysfs.
+pub(super) fn has(name: &str) -> bool {
+    Path::new(DEVICES).join(name).exists()
 }
 
 fn count(devices: &Path) -> Option<u32> {
@@ -47,5 +66,13 @@ mod tests {
         fs::create_dir(dir.path().join("empty")).unwrap();
         assert_eq!(count(dir.path()), Some(2));
         assert_eq!(count(&dir.path().join("nowhere")), None);
+    }
+
+    #[test]
+    fn devices_are_found_by_name() {
+        let all = fs::read_dir(DEVICES).into_iter().flatten().flatten();
+        let mut names = all.filter_map(|entry| entry.file_name().into_string().ok());
+        assert!(names.all(|name| has(&name)));
+        assert!(!has("0000:ff:1f.9"));
     }
 }

@@ -75,7 +75,7 @@ fn run(dir: &Path, channels: &[u32]) -> Vec<String> {
     let mut loader = ModuleLoader {
         root: &root,
         nodes: Nodes::new(&root),
-        gpus_on_pci: 1,
+        gpus_on_pci: Some(1).into(),
         problems: Vec::new(),
     };
     loader.run(channels);
