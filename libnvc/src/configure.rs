@@ -11,8 +11,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use crate::apply::{Ahead, ApplyOptions, Report, apply_prepared};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::host::DriverSession;
 use crate::host::query::QueryProcess;
+use crate::host::{DriverSession, Inventory};
 use crate::kmods;
 use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
@@ -54,6 +54,21 @@ impl<'r> Configuration<'r> {
     pub fn begin(request: &'r Request, query: Result<QueryProcess>) -> Result<Self> {
         kmods::prepare(&request.policy.driver);
         let session = DriverSession::open_with(&request.policy.driver, query);
+        let session = session.map_err(|error| error.during(Phase::Initialization))?;
+        Ok(Self { request, session })
+    }
+
+    /// As [`begin`](Self::begin), with NVML's answers from another process's query.
+    ///
+    /// # Errors
+    /// Those of [`DriverSession::open_known`], or there is no GPU in it for a request that names some: NVML must be
+    /// queried, by [`begin`](Self::begin).
+    pub fn begin_known(request: &'r Request, inventory: Inventory) -> Result<Self> {
+        let policy = &request.policy;
+        // No list of devices is wrong on a machine without GPUs.
+        inventory.demand_gpus(!request.devices.ids.is_empty())?;
+        kmods::prepare(&policy.driver);
+        let session = DriverSession::open_known(&policy.driver, inventory, policy.leave_out);
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
         Ok(Self { request, session })
     }

@@ -41,11 +41,13 @@ mod cuda;
 pub(crate) mod device;
 pub mod drm;
 mod integrated;
+mod inventory;
 mod listing;
 pub mod monitor;
 pub mod query;
 
 // all of it
+mod answers;
 mod driver;
 mod session;
 
@@ -55,6 +57,7 @@ pub use device::{DeviceInfo, FailedGpu};
 pub use driver::{DriverEnvironment, Unversioned, check};
 pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
+pub use inventory::{Inventory, MAX_AGE};
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use listing::ListedGpu;
 pub use nodes::{DeviceRole, SharedDevice};

@@ -27,6 +27,8 @@
 //! ```
 //!
 //! * A **prestart hook** uses [`Target::Process`] with the state's pid.
+//! * An OCI runtime and its prestart hook can **share one query** of NVML: the runtime passes a [`host::Inventory`] in the
+//!   hook's arguments, and the hook begins with [`Configuration::begin_known`].
 //! * A **createContainer hook** already runs in the container: [`Target::Here`] with the root's descriptor. It must
 //!   never use a pid. A caller that has intents instead of a request (one of the CDI hooks) applies those:
 //!   [`Container::discover`](container::Container::discover), then [`apply::apply`] of a few [`plan::Intent`]s.

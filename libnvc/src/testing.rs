@@ -16,8 +16,8 @@ use crate::elf;
 use crate::error::Result;
 use crate::host::query::protocol::{self, Message};
 use crate::host::{
-    DeviceInfo, DeviceNode, DeviceNumber, DriverVersions, FileClass, device as devices, nvcaps,
-    procfs,
+    DeviceInfo, DeviceNode, DeviceNumber, DriverVersions, FileClass, Gpu, Inventory,
+    device as devices, nvcaps, procfs,
 };
 use crate::ldcache::listing::Listing;
 use crate::ldcache::merge::{self, Fate, FoundLibrary, Searched};
@@ -242,6 +242,11 @@ pub fn reply(bytes: &[u8]) -> Reply {
     }
     reply.rest = bytes.len();
     reply
+}
+
+/// Returns the GPUs of an inventory.
+pub fn inventory_gpus(inventory: &Inventory) -> Vec<Gpu> {
+    inventory.devices().gpus
 }
 
 /// Returns the application profile for the GPUs with these minor numbers.

@@ -52,6 +52,7 @@ pub struct Builder {
     nodes: bool,
     capability_nodes: bool,
     imex_channels: Vec<u32>,
+    majors: Option<Majors>,
     libc: bool,
     cuda: bool,
     edits: Vec<Edit>,
@@ -93,6 +94,7 @@ impl Builder {
             nodes: true,
             capability_nodes: true,
             imex_channels: vec![0, 1, 2047],
+            majors: None,
             libc: true,
             cuda: false,
             edits: Vec::new(),
@@ -104,6 +106,13 @@ impl Builder {
     pub fn library_dirs(mut self, native: &str, narrow: Option<&str>) -> Self {
         self.library_dir = native.into();
         self.library_dir_32 = narrow.map(str::to_owned);
+        self
+    }
+
+    /// Sets the majors, for a driver that takes another one's place.
+    #[must_use]
+    pub fn majors(mut self, majors: Majors) -> Self {
+        self.majors = Some(majors);
         self
     }
 
@@ -180,7 +189,7 @@ impl Builder {
         let mut driver = Driver {
             root: fs::canonicalize(root)?,
             profile: self.profile.clone(),
-            majors: free_majors(),
+            majors: self.majors.unwrap_or_else(free_majors),
             left_out: Vec::new(),
         };
         files::file(

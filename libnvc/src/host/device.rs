@@ -14,8 +14,10 @@ use crate::path::HostPath;
 
 /// Longest version, UUID or name that fits NVML's buffers.
 const LONGEST_TEXT: usize = 96;
+/// The highest known number of a brand.
+const BRANDS: u32 = 16;
 /// Number of minor numbers in Linux.
-const MINORS: u32 = 1 << 20;
+pub(super) const MINORS: u32 = 1 << 20;
 
 /// The GPUs of the host.
 #[derive(Clone, Debug, Default)]
@@ -130,6 +132,7 @@ pub(crate) fn versions(versions: &Versions) -> Result<DriverVersions> {
     })
 }
 
+/// Converts NVML's report of one GPU.
 pub(super) fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
     if let Some(minor) = report.minor.filter(|minor| *minor >= MINORS) {
         return Err(malformed("minor number", &minor.to_string()));
@@ -215,6 +218,11 @@ fn brand(number: u32) -> &'static str {
         16 => "TitanRTX",
         _ => "Unknown",
     }
+}
+
+/// Returns NVML's number of a brand's name.
+pub(super) fn brand_number(name: &str) -> Option<u32> {
+    (0..=BRANDS).find(|number| brand(*number) == name)
 }
 
 fn busid(pci: PciReport) -> String {
@@ -474,6 +482,10 @@ mod tests {
              GeForceRTX TitanRTX Unknown"
         );
         assert_eq!(brand(u32::MAX), "Unknown");
+        for (number, name) in (0..).zip(names).take(17) {
+            assert_eq!(brand_number(name), Some(number));
+        }
+        assert_eq!(brand_number("nvidia"), None);
     }
 
     #[test]

@@ -83,17 +83,13 @@ pub fn module_version(root: &DriverRoot) -> Option<String> {
     parse_version(&String::from_utf8_lossy(&bytes)).map(str::to_owned)
 }
 
-/// Returns the module's version and the libraries', if there are libraries and none has the module's version.
+/// Returns the libraries' version, if there are libraries and none has the module's version.
 ///
 /// NVML reports only that they differ; a caller that has both can name them.
-pub fn version_mismatch(
-    root: &DriverRoot,
-    candidates: &LibraryCandidates,
-) -> Option<(String, String)> {
-    let module = module_version(root)?;
-    let libraries = candidates.versions().next()?.to_owned();
+pub fn version_mismatch<'a>(module: &str, candidates: &'a LibraryCandidates) -> Option<&'a str> {
+    let libraries = candidates.versions().next()?;
     let fits = candidates.versions().any(|version| version == module);
-    (!fits).then_some((module, libraries))
+    (!fits).then_some(libraries)
 }
 
 /// Extracts the version from a line such as `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Mon May 12 …`.

@@ -9,14 +9,15 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use super::answers::Answers;
 use super::driver::discover;
 use super::nvcaps::Capabilities;
-use super::query::{Query, QueryProcess, QueryProgram, QueryRequest, Wanted};
+use super::query::{QueryProcess, QueryProgram, QueryRequest, Wanted};
 use super::{
-    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, ListedGpu,
-    MigAccess, MigDevice, Unversioned, WslDriver, procfs, wsl,
+    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Inventory, LibraryCandidates,
+    ListedGpu, MigAccess, MigDevice, Unversioned, WslDriver, inventory, procfs, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
@@ -88,7 +89,7 @@ impl DriverConfig {
     }
 }
 
-/// An open driver root with its NVML query running.
+/// An open driver root with NVML's answers, or the query for them.
 #[derive(Debug)]
 pub struct DriverSession {
     root: DriverRoot,
@@ -97,7 +98,7 @@ pub struct DriverSession {
     wsl: Vec<WslDriver>,
     program: QueryProgram,
     request: QueryRequest,
-    query: Query,
+    answers: Answers,
     found: Option<LookedAhead>,
     /// Read on first use: by a container with MIG devices, or a list of nodes.
     capabilities: OnceLock<Capabilities>,
@@ -107,8 +108,30 @@ pub struct DriverSession {
 #[derive(Debug)]
 struct LookedAhead {
     options: DriverOptions,
+    /// The kernel module's version, if it is known.
+    module: Option<String>,
     libraries: Result<LibraryCandidates>,
     rest: Unversioned,
+}
+
+impl LookedAhead {
+    /// Checks that this is the driver version of the kernel module and of its libraries.
+    fn check_version(&self, version: &str) -> Result<()> {
+        let libraries = self.libraries.as_ref().map_err(Clone::clone)?;
+        let other = |what: &str, found: &str| {
+            inventory::refused(format!("it is of driver {version}, {what} of {found}"))
+        };
+        if let Some(module) = self.module.as_deref().filter(|module| *module != version) {
+            return Err(other("the kernel module", module));
+        }
+        match libraries.versions().any(|found| found == version) {
+            true => Ok(()),
+            false => {
+                let found = libraries.versions().next().unwrap_or("none");
+                Err(other("the libraries", found))
+            }
+        }
+    }
 }
 
 impl DriverSession {
@@ -137,7 +160,8 @@ impl DriverSession {
             gid: config.gid,
         };
         let process = QueryProcess::start_for(&config.program, &wanted)?;
-        Self::ask(config, process, root, wsl::detect()?)
+        let ask = |request: &QueryRequest| Answers::ask(process, request);
+        Self::of_root(config, root, wsl::detect()?, ask)
     }
 
     /// Opens the driver root with a query process that was started before the request was known.
@@ -145,6 +169,36 @@ impl DriverSession {
     /// # Errors
     /// Those of [`open`](Self::open), including the failure to start the process, in the same order.
     pub fn open_with(config: &DriverConfig, process: Result<QueryProcess>) -> Result<Self> {
+        let (root, wsl) = Self::open_root(config)?;
+        let process = process?;
+        Self::of_root(config, root, wsl, |request| Answers::ask(process, request))
+    }
+
+    /// Opens the driver root with answers that another process has handed over, looks ahead, and checks that they are
+    /// about the driver found here. NVML is not queried.
+    ///
+    /// # Errors
+    /// Those of opening the root; the inventory is too old, or about another driver. Query NVML then.
+    pub fn open_known(
+        config: &DriverConfig,
+        inventory: Inventory,
+        options: DriverOptions,
+    ) -> Result<Self> {
+        inventory.check_age(SystemTime::now())?;
+        let version = inventory.versions().driver.clone();
+        let (root, wsl) = Self::open_root(config)?;
+        if !wsl.is_empty() {
+            return Err(inventory::refused("this is WSL2"));
+        }
+        let answers = |_: &QueryRequest| Ok(Answers::HandedOver(inventory));
+        let mut session = Self::of_root(config, root, wsl, answers)?;
+        let found = session.look(options);
+        found.check_version(&version)?;
+        session.found = Some(found);
+        Ok(session)
+    }
+
+    fn open_root(config: &DriverConfig) -> Result<(DriverRoot, Vec<WslDriver>)> {
         let empty_cache = config
             .ldcache
             .as_ref()
@@ -153,15 +207,14 @@ impl DriverSession {
             return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
         }
         let wsl = wsl::detect()?;
-        let root = DriverRoot::open(&config.root)?;
-        Self::ask(config, process?, root, wsl)
+        Ok((DriverRoot::open(&config.root)?, wsl))
     }
 
-    fn ask(
+    fn of_root(
         config: &DriverConfig,
-        process: QueryProcess,
         root: DriverRoot,
         wsl: Vec<WslDriver>,
+        answers: impl FnOnce(&QueryRequest) -> Result<Answers>,
     ) -> Result<Self> {
         let store = wsl
             .first()
@@ -173,7 +226,7 @@ impl DriverSession {
             wsl_library: store.map(|library| library.as_path().to_owned()),
             deadline: config.deadline,
         };
-        let query = Query::ask(process, &request)?;
+        let answers = answers(&request)?;
         let mut environment = DriverEnvironment::of_process();
         if config.path.is_some() {
             environment.path.clone_from(&config.path);
@@ -185,7 +238,7 @@ impl DriverSession {
             wsl,
             program: config.program.clone(),
             request,
-            query,
+            answers,
             found: None,
             capabilities: OnceLock::new(),
         })
@@ -193,29 +246,46 @@ impl DriverSession {
 
     /// Calls `notice` once if the query takes longer than three seconds.
     pub fn when_slow(&mut self, notice: impl FnOnce(Duration) + Send + 'static) {
-        self.query.when_slow(notice);
+        self.answers.when_slow(notice);
     }
 
-    /// Reads everything that does not depend on NVML's answers; errors are kept until they are due.
+    /// Reads everything that does not depend on NVML's answers, unless that was done; errors are kept until they are
+    /// due.
     pub fn look_ahead(&mut self, options: DriverOptions) {
-        self.found = Some(self.look(options));
+        if !self.has_looked(options) {
+            self.found = Some(self.look(options));
+        }
+    }
+
+    fn has_looked(&self, options: DriverOptions) -> bool {
+        self.found
+            .as_ref()
+            .is_some_and(|found| found.options == options)
     }
 
     fn look(&self, options: DriverOptions) -> LookedAhead {
-        let libraries = self.look_for_libraries(options);
+        let module = procfs::module_version(&self.root);
+        let libraries = self.look_for_libraries(options, module.as_deref());
         let rest = Unversioned::find(&self.root, options, &self.environment, &self.wsl);
         LookedAhead {
             options,
+            module,
             libraries,
             rest,
         }
     }
 
     /// Finds the candidates, and warns if their version differs from the kernel module's.
-    fn look_for_libraries(&self, options: DriverOptions) -> Result<LibraryCandidates> {
+    fn look_for_libraries(
+        &self,
+        options: DriverOptions,
+        module: Option<&str>,
+    ) -> Result<LibraryCandidates> {
         let wsl = !self.wsl.is_empty();
         let found = LibraryCandidates::collect(&self.root, self.ldcache.as_ref(), options, wsl)?;
-        if let Some((module, libraries)) = procfs::version_mismatch(&self.root, &found) {
+        if let Some(module) = module
+            && let Some(libraries) = procfs::version_mismatch(module, &found)
+        {
             log::warn!(
                 "the kernel module is of driver {module}, the libraries are of {libraries}: load the new module, or reboot"
             );
@@ -228,11 +298,12 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::ready`].
     pub fn ready(&mut self) -> Result<()> {
-        let result = self.query.ready();
+        let result = self.answers.ready();
         if result.is_err() && self.found.is_none() {
             // The most likely reason is that module and libraries differ. This search warns of it; NVML's message is
             // unclear.
-            let _ = self.look_for_libraries(DriverOptions::empty());
+            let module = procfs::module_version(&self.root);
+            let _ = self.look_for_libraries(DriverOptions::empty(), module.as_deref());
         }
         result
     }
@@ -241,7 +312,7 @@ impl DriverSession {
     ///
     /// For callers with short-lived threads: the process ends with the thread that started it. The answers are kept.
     pub fn settle(&mut self) {
-        self.query.settle();
+        self.answers.settle();
     }
 
     /// Restarts the query and reads the environment again, so that later answers are current.
@@ -249,7 +320,7 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::start`]; the old answers stay.
     pub fn renew(&mut self) -> Result<()> {
-        self.query = Query::start(&self.program, &self.request)?;
+        self.answers = Answers::start(&self.program, &self.request)?;
         self.environment = DriverEnvironment::of_process();
         self.found = None;
         self.capabilities = OnceLock::new();
@@ -261,7 +332,7 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::versions`] and [`check`](super::check).
     pub fn versions(&mut self) -> Result<DriverVersions> {
-        let versions = self.query.versions()?;
+        let versions = self.answers.versions()?;
         super::check(&self.root, self.ldcache.as_ref(), &self.environment)?;
         Ok(versions)
     }
@@ -271,7 +342,7 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::versions`].
     pub fn driver_version(&mut self) -> Result<String> {
-        Ok(self.query.versions()?.driver)
+        Ok(self.answers.versions()?.driver)
     }
 
     /// Waits for the CUDA version that the driver supports, without requiring any of its files.
@@ -279,7 +350,7 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::versions`].
     pub fn cuda_version(&mut self) -> Result<String> {
-        Ok(self.query.versions()?.cuda)
+        Ok(self.answers.versions()?.cuda)
     }
 
     /// Waits for the driver's versions and finds its files.
@@ -292,7 +363,7 @@ impl DriverSession {
             _ => self.look(options),
         };
         let found = self.found.insert(found);
-        let versions = self.query.versions()?;
+        let versions = self.answers.versions()?;
         let libraries = found.libraries.as_ref().map_err(Clone::clone)?;
         discover(
             &self.root,
@@ -309,7 +380,7 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::devices`].
     pub fn devices(&mut self) -> Result<DeviceInfo> {
-        let mut info = self.query.devices()?;
+        let mut info = self.answers.devices()?;
         if self.wsl.is_empty() {
             for gpu in &mut info.gpus {
                 gpu.proc_dir = procfs::gpu_directory(&self.root, &gpu.busid);
@@ -323,7 +394,7 @@ impl DriverSession {
     /// # Errors
     /// Those of [`Query::listed`].
     pub fn listed(&mut self) -> Result<Vec<ListedGpu>> {
-        self.query.listed()
+        self.answers.listed()
     }
 
     /// Returns the driver store that replaces the driver's files under WSL2.
