@@ -12,10 +12,14 @@ pub(crate) struct Options {
     pub debug: bool,
     /// The devices that our runtime resolved; None if it has not.
     pub devices: Option<Vec<String>>,
+    /// NVML's answers about them, as the runtime wrote them; None if it has not.
+    pub inventory: Option<String>,
 }
 
-/// Our runtime appends this option: UUIDs, separated by commas. No image can set it.
+/// Our runtime appends these options: UUIDs, separated by commas, and [`libnvc::host::Inventory`]'s text. No image can
+/// set them.
 const DEVICES: &str = "--devices=";
+const INVENTORY: &str = "--nvml=";
 
 /// The action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +81,17 @@ pub(crate) fn read(words: &[String]) -> Result<CommandLine, Mistake> {
             _ => return Err(mistake(format!("flag provided but not defined: -{name}"))),
         }
     };
-    let resolved = words.rev().find_map(|word| word.strip_prefix(DEVICES));
-    options.devices = resolved.map(|list| {
+    let last = |option: &str| {
+        words
+            .clone()
+            .rev()
+            .find_map(|word| word.strip_prefix(option))
+    };
+    options.devices = last(DEVICES).map(|list| {
         let names = list.split(',').filter(|name| !name.is_empty());
         names.map(str::to_owned).collect()
     });
+    options.inventory = last(INVENTORY).map(str::to_owned);
     let command = match command {
         _ if version => Command::Version,
         Some("prestart") => Command::Prestart,
@@ -124,7 +134,7 @@ mod tests {
         let options = Options {
             config: Some("/a".into()),
             debug: true,
-            devices: None,
+            ..Options::default()
         };
         let command = Command::Prestart;
         assert_eq!(line, Some(CommandLine { command, options }));
@@ -147,6 +157,15 @@ mod tests {
         assert_eq!(devices("prestart devices=GPU-1"), None);
         // Before the command it is an unknown option, as in upstream.
         assert!(of("--devices=GPU-1 prestart").is_err());
+    }
+
+    #[test]
+    fn inventories_come_after_the_command() {
+        let inventory = |line: &str| of(line).ok().and_then(|line| line.options.inventory);
+        let line = "prestart --nvml={1} --devices=GPU-1 --nvml={\"=2\"}";
+        assert_eq!(inventory(line).as_deref(), Some("{\"=2\"}"));
+        assert_eq!(inventory("prestart nvml={}"), None);
+        assert!(of("--nvml={} prestart").is_err());
     }
 
     #[test]

@@ -32,7 +32,14 @@ pub(crate) fn run(options: &Options) -> Result<(), HookError> {
     let Some(mut request) = answer.request else {
         return Ok(());
     };
-    if let Some(devices) = &options.devices {
+    // The runtime resolves devices that a container can use. Whoever partitions GPUs needs those without MIG devices too,
+    // and must name `all`, not each MIG device.
+    let partitions = request.mig_config.is_some() || request.mig_monitor.is_some();
+    let resolved = match partitions && request.devices == Devices::All {
+        true => &Options::default(),
+        false => options,
+    };
+    if let Some(devices) = &resolved.devices {
         request.devices = Devices::Names(devices.clone());
     }
     let program = call::find(&config, std::env::var_os("PATH").as_deref());
@@ -41,7 +48,8 @@ pub(crate) fn run(options: &Options) -> Result<(), HookError> {
         && is_ours(program)
     {
         say_mode(&config, &request)?;
-        return within::configure(&config, &input, &request, program);
+        let inventory = resolved.inventory.as_deref();
+        return within::configure(&config, &input, &request, program, inventory);
     }
     if !config.hook.skip_mode_detection {
         check_mode(&config, &request)?;

@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use libnvc::debuglog::printable;
 use libnvc::host::query::{QueryProcess, QueryProgram};
-use libnvc::host::{DriverConfig, Identity};
+use libnvc::host::{DriverConfig, Identity, Inventory};
 use libnvc::options::{CudaCompatMode, LibraryOptions};
 use libnvc::privileges::Privileges;
 use libnvc::request::{self, DeviceRequest, ImageOptions};
@@ -36,17 +37,19 @@ pub(crate) fn is_possible(config: &Config, debug: bool, os_release: &str) -> boo
 }
 
 /// Configures the container according to the request, or leaves it unchanged. `program` is the one that would be
-/// executed otherwise.
+/// executed otherwise, `inventory` the text of NVML's answers that the runtime has handed over.
 pub(crate) fn configure(
     config: &Config,
     input: &Input,
     request: &ContainerRequest,
     program: &Program,
+    inventory: Option<&str>,
 ) -> Result<(), HookError> {
     let devices = devices(config, request)?;
     let pid = i32::try_from(input.pid).map_err(|_| format!("{} is not a process id", input.pid))?;
-    // Before dropping capabilities, which the query needs.
-    let query = QueryProcess::start(&QueryProgram::ThisProcess);
+    let start = || QueryProcess::start(&QueryProgram::ThisProcess);
+    // As early as possible, because NVML takes longest.
+    let query = inventory.is_none().then(start);
     give_up_capabilities().map_err(|error| HookError::of_cli("permission error", &error))?;
     let driver = driver(config, &devices, program)
         .map_err(|error| HookError::of_cli(Phase::Initialization.category(), &error))?;
@@ -61,7 +64,11 @@ pub(crate) fn configure(
     };
     let rootfs = input.root.clone();
     let carry_out = || {
-        let mut configuration = Configuration::begin(&request, query)?;
+        let handed_over = inventory.and_then(|text| begin_known(&request, text));
+        let mut configuration = match handed_over {
+            Some(configuration) => configuration,
+            None => Configuration::begin(&request, query.unwrap_or_else(start))?,
+        };
         let prepared = configuration.prepare(Target::Process { pid, rootfs })?;
         prepared.carry_out()
     };
@@ -73,6 +80,18 @@ pub(crate) fn configure(
         eprintln!("warning: going on without it: {}", reason.message());
     }
     Ok(())
+}
+
+/// Begins with the runtime's answers; None if they cannot be used, and NVML must be queried.
+fn begin_known<'r>(request: &'r request::Request, text: &str) -> Option<Configuration<'r>> {
+    let inventory = text.parse::<Inventory>();
+    let known = inventory.and_then(|inventory| Configuration::begin_known(request, inventory));
+    known
+        .inspect_err(|error| {
+            let reason = error.message();
+            eprintln!("{}: querying NVML: {}", crate::NAME, printable(&reason));
+        })
+        .ok()
 }
 
 fn give_up_capabilities() -> libnvc::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use libnvc::host::Inventory;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::{ours, programs};
@@ -10,12 +11,22 @@ use serde_json::{Value, json};
 /// The hook's current and former name.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
 
-/// Option by which our hook receives the devices that the runtime has resolved; see nvc-hook's arguments.
+/// Options by which our hook receives what the runtime has resolved; see nvc-hook's arguments.
 const DEVICES: &str = "--devices=";
+const INVENTORY: &str = "--nvml=";
 
-/// Appends the hook, unless it is already there. Our own hook gets the devices' UUIDs as an argument, which an image
-/// cannot set; a foreign one reads the container's environment.
-pub(crate) fn add(spec: &mut Spec, hook: &Path, devices: &[String]) -> Result<(), String> {
+/// What the runtime has resolved; empty if it could not query the driver.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    /// UUIDs of the devices.
+    pub devices: Vec<String>,
+    /// NVML's answers about them.
+    pub inventory: Option<Inventory>,
+}
+
+/// Appends the hook, unless it is already there. Our own hook gets what was resolved in arguments, which an image cannot
+/// set; a foreign one reads the container's environment.
+pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &Resolved) -> Result<(), String> {
     let hooks = spec.list(&["hooks", "prestart"])?;
     let path = hook.to_string_lossy();
     // A configured hook can have any name.
@@ -30,18 +41,29 @@ pub(crate) fn add(spec: &mut Spec, hook: &Path, devices: &[String]) -> Result<()
     let own = std::env::current_exe().unwrap_or_default();
     for entry in hooks.iter_mut().filter(|entry| is_there(entry)) {
         let program = Path::new(entry["path"].as_str().unwrap_or_default());
-        if !devices.is_empty() && ours::is_ours(program, NAMES[0], &own) {
-            hand_over(entry, devices);
+        if ours::is_ours(program, NAMES[0], &own) {
+            hand_over(entry, resolved);
         }
     }
     Ok(())
 }
 
-/// Appends the devices to the hook's arguments, replacing those of an earlier run.
-fn hand_over(entry: &mut Value, devices: &[String]) {
-    if let Some(words) = entry.get_mut("args").and_then(Value::as_array_mut) {
-        words.retain(|word| !word.as_str().is_some_and(|word| word.starts_with(DEVICES)));
-        words.push(json!(format!("{DEVICES}{}", devices.join(","))));
+/// Appends the hook's options to its arguments. Those of an earlier run are removed in any case: they may be outdated.
+fn hand_over(entry: &mut Value, resolved: &Resolved) {
+    let Some(words) = entry.get_mut("args").and_then(Value::as_array_mut) else {
+        return;
+    };
+    let is_option = |word: &str| {
+        [DEVICES, INVENTORY]
+            .iter()
+            .any(|name| word.starts_with(name))
+    };
+    words.retain(|word| !word.as_str().is_some_and(is_option));
+    if !resolved.devices.is_empty() {
+        words.push(json!(format!("{DEVICES}{}", resolved.devices.join(","))));
+    }
+    if let Some(inventory) = &resolved.inventory {
+        words.push(json!(format!("{INVENTORY}{inventory}")));
     }
 }
 
@@ -81,19 +103,30 @@ pub(crate) fn resolve(path: &str, otherwise: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
+    use libnvc::host::DriverVersions;
+
     use super::*;
 
     #[test]
     fn devices_are_handed_over_once() {
-        let mut entry = json!({"path": "/h", "args": ["h", "prestart", "--devices=GPU-1", "x"]});
-        let devices = ["GPU-2".to_owned(), "MIG-3".to_owned()];
+        let mut entry =
+            json!({"path": "/h", "args": ["h", "prestart", "--devices=GPU-1", "x", "--nvml={}"]});
+        let resolved = Resolved {
+            devices: vec!["GPU-2".to_owned(), "MIG-3".to_owned()],
+            inventory: Inventory::new(DriverVersions::default(), &[], SystemTime::UNIX_EPOCH),
+        };
+        let inventory = r#"--nvml={"version":1,"time":0,"driver":"","cuda":"","gpus":[]}"#;
         for _ in 0..2 {
-            hand_over(&mut entry, &devices);
-            let expected = json!(["h", "prestart", "x", "--devices=GPU-2,MIG-3"]);
+            hand_over(&mut entry, &resolved);
+            let expected = json!(["h", "prestart", "x", "--devices=GPU-2,MIG-3", inventory]);
             assert_eq!(entry["args"], expected);
         }
+        hand_over(&mut entry, &Resolved::default());
+        assert_eq!(entry["args"], json!(["h", "prestart", "x"]));
         let mut odd = json!({"path": "/h"});
-        hand_over(&mut odd, &devices);
+        hand_over(&mut odd, &resolved);
         assert_eq!(odd, json!({"path": "/h"}));
     }
 }

@@ -1,10 +1,12 @@
 //! Adds the prestart hook, and everything that the hook cannot add.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
+use libnvc::host::{Gpu, Inventory};
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
-use nvc_toolkit::generate::{self, Files, Mode, Naming, Options};
+use nvc_toolkit::generate::{self, Driver, Files, Mode, Naming, Options};
 use nvc_toolkit::image::{Container, Devices, Policy, Wish, capabilities, features};
 use nvc_toolkit::nodes::Nodes;
 use nvc_toolkit::oci::spec::Spec;
@@ -14,7 +16,7 @@ use nvc_toolkit::{driver_files, gated, programs};
 use crate::automatic;
 use crate::create::EditError;
 use crate::give::give;
-use crate::injection;
+use crate::injection::{self, Resolved};
 use crate::log::Log;
 
 /// Edits the specification of a GPU container.
@@ -34,17 +36,17 @@ pub(crate) fn modify(
         all.push(displays);
     }
     all.extend(cuda_compat(config)?);
-    let (nodes, devices) = resolve(wish, config, log).unwrap_or_default();
+    let (nodes, resolved) = resolve(wish, config, log).unwrap_or_default();
     all.push(nodes);
     give(spec, &mut all)?;
-    injection::add(spec, &injection::hook_path(config), &devices)?;
+    injection::add(spec, &injection::hook_path(config), &resolved)?;
     Ok(())
 }
 
-/// Returns the nodes of the chosen devices, and their UUIDs. The hook adds the nodes too, but the container loses
-/// device rules that are not in config.json when systemd reloads, or when the container is updated. Returns None if the
-/// driver cannot be queried; then the hook does everything.
-fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<String>)> {
+/// Returns the nodes of the chosen devices, and what the hook needs to know of them. The hook adds the nodes too, but
+/// the container loses device rules that are not in config.json when systemd reloads, or when the container is updated.
+/// Returns None if the driver cannot be queried; then the hook does everything.
+fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Resolved)> {
     let ids: Vec<String> = match &wish.devices {
         Devices::None => vec!["none".into()],
         some => some.names().into_iter().map(str::to_owned).collect(),
@@ -54,6 +56,7 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<St
         files: Files::Omitted,
         ..automatic::options(Mode::Nvml, ids, config)
     };
+    let time = SystemTime::now();
     let made = match generate::generate(&options) {
         Ok(made) => made,
         Err(error) => {
@@ -64,7 +67,7 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<St
         }
     };
     let mut edits = Edits::default();
-    let mut uuids = Vec::new();
+    let mut devices = Vec::new();
     let mut add = |part: Edits| {
         let nodes = part.device_nodes.into_iter();
         // DRM nodes are only for containers that request graphics.
@@ -73,12 +76,27 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Vec<St
     };
     for device in made.spec.devices {
         if device.name.starts_with("GPU-") || device.name.starts_with("MIG-") {
-            uuids.push(device.name);
+            devices.push(device.name);
         }
         add(device.container_edits);
     }
     add(made.spec.container_edits);
-    Some((edits, uuids))
+    let driver = made.driver;
+    let resolved = Resolved {
+        inventory: driver.and_then(|driver| inventory(driver, &devices, time)),
+        devices,
+    };
+    Some((edits, resolved))
+}
+
+/// Returns NVML's answers about the chosen devices, and about the GPUs of which they are part.
+fn inventory(driver: Driver, chosen: &[String], time: SystemTime) -> Option<Inventory> {
+    let mut gpus: Vec<Gpu> = driver.gpus;
+    for gpu in &mut gpus {
+        gpu.mig_devices.retain(|mig| chosen.contains(&mig.uuid));
+    }
+    gpus.retain(|gpu| chosen.contains(&gpu.uuid) || !gpu.mig_devices.is_empty());
+    Inventory::new(driver.versions, &gpus, time)
 }
 
 /// Returns the devices with their own variables.

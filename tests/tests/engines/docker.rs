@@ -5,6 +5,7 @@ use std::process::Command;
 use std::thread;
 
 use super::daemon::Daemon;
+use super::handover;
 use super::world::{World, archive, both, complaint, look, printed, sight};
 
 /// Name and body of each test.
@@ -13,6 +14,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("docker_gives_gpus_by_the_runtime", by_the_runtime),
     ("docker_shows_what_is_wrong", shows_the_problem),
     ("docker_keeps_gpus", keeps_gpus),
+    (
+        "docker_restarts_with_a_new_driver",
+        restarts_with_a_new_driver,
+    ),
     ("docker_starts_thirty_at_once", thirty_at_once),
     ("docker_gives_gpus_by_nvidia_docker", by_nvidia_docker),
 ];
@@ -199,6 +204,35 @@ fn keeps_gpus() {
             .client(&["update", "--cpu-shares", "512", "kept"]),
     );
     assert_eq!(look_again(), expected);
+}
+
+/// A restart gives the driver that is there then, and queries it once.
+fn restarts_with_a_new_driver() {
+    let docker = Docker::start();
+    let world = &docker.daemon.world;
+    let before = handover::install(world, "before", "570.124.06");
+    let options = [
+        "-d",
+        "--name=kept",
+        "--runtime=nvidia",
+        "-e",
+        "NVIDIA_VISIBLE_DEVICES=1",
+    ];
+    printed(&mut docker.run(&options, "exec sleep 1000"));
+    let look = ["exec", "kept", "sh", "-c", handover::SCRIPT];
+    let sight = |driver| {
+        format!(
+            "/dev/nvidia1 /dev/nvidia-caps/* {}\n",
+            handover::libcuda(driver)
+        )
+    };
+    let look = || printed(&mut docker.daemon.client(&look));
+    assert_eq!(look(), sight(&before));
+    let after = handover::replace(world, &before, "after", "570.133.20");
+    let queries = handover::Queries::of(world, &after);
+    printed(&mut docker.daemon.client(&["restart", "-t", "0", "kept"]));
+    assert_eq!(look(), sight(&after));
+    assert_eq!(queries.count(), 1);
 }
 
 fn thirty_at_once() {

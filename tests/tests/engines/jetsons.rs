@@ -49,7 +49,7 @@ pub(crate) fn world(runtime: &str, driver: Builder) -> World {
     let mut world = World::with_list(runtime, LIST);
     let built = driver.edit(nodes_of_a_soc).build(world.path("driver"));
     let driver = Box::leak(Box::new(built.unwrap_or_else(|error| panic!("{error}"))));
-    world.set_root(driver.root());
+    world.set_root(world.driver.root(), driver.root());
     world.driver = driver;
     world
 }

@@ -6,6 +6,7 @@
 mod containerd;
 mod daemon;
 mod docker;
+mod handover;
 mod hostile;
 mod isolation;
 mod jetsons;
@@ -21,7 +22,12 @@ fn main() -> ExitCode {
     let mut tests = Vec::new();
     for runtime in ["runc", "crun"] {
         let needs = [Need::Root, Need::CgroupV1, Need::Command(runtime)];
-        let all = [runtimes::TESTS, jetsons::TESTS, isolation::TESTS];
+        let all = [
+            runtimes::TESTS,
+            jetsons::TESTS,
+            isolation::TESTS,
+            handover::TESTS,
+        ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {
                 run(runtime);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use super::handover;
 use super::isolation::{AS_USER, USER};
 use super::world::{World, archive, complaint, look, printed, sight};
 
@@ -10,6 +11,10 @@ use super::world::{World, archive, complaint, look, printed, sight};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("podman_gives_gpus_by_the_hook", by_the_hook),
     ("podman_gives_gpus_by_the_runtime", by_the_runtime),
+    (
+        "podman_restarts_with_a_new_driver",
+        restarts_with_a_new_driver,
+    ),
     ("podman_copies_annotations_of_images", annotations_of_images),
     (
         "podman_gives_gpus_rootless_by_the_hook",
@@ -172,6 +177,42 @@ fn by_the_runtime() {
         let mut command = podman.run("wrapped-runtime", &[], &["-e", &device], &look());
         assert_eq!(printed(&mut command), sight(podman.world.driver, index));
     }
+}
+
+/// A restart gives the driver that is there then, and queries it once.
+fn restarts_with_a_new_driver() {
+    let podman = Podman::new();
+    podman.world.wrapped_runtime();
+    let before = handover::install(&podman.world, "before", "570.124.06");
+    let podman_with = |words: &[&str]| {
+        let mut command = podman.client("wrapped-runtime");
+        command.args(words);
+        command
+    };
+    printed(&mut podman_with(&[
+        "create",
+        "--name=kept",
+        "--net=none",
+        "--ulimit=nofile=20000:20000",
+        "--ulimit=nproc=4096:4096",
+        "--env=NVIDIA_VISIBLE_DEVICES=1",
+        "image",
+        "sh",
+        "-c",
+        handover::SCRIPT,
+    ]));
+    let sight = |driver| {
+        format!(
+            "/dev/nvidia1 /dev/nvidia-caps/* {}\n",
+            handover::libcuda(driver)
+        )
+    };
+    let start = || printed(&mut podman_with(&["start", "--attach", "kept"]));
+    assert_eq!(start(), sight(&before));
+    let after = handover::replace(&podman.world, &before, "after", "570.133.20");
+    let queries = handover::Queries::of(&podman.world, &after);
+    assert_eq!(start(), sight(&after));
+    assert_eq!(queries.count(), 1);
 }
 
 /// An image cannot give itself a GPU by an annotation where its environment does not count.

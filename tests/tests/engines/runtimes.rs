@@ -142,13 +142,15 @@ fn gives_one_gpu(runtime: &str) {
     let uuid = &bundle.world.driver.profile().gpus[1].uuid;
     let words = hook_words(&spec);
     assert_eq!(
-        words[1..],
+        words[1..3],
         ["prestart".to_owned(), format!("--devices={uuid}")]
     );
+    assert!(words[3].starts_with("--nvml={"), "{words:?}");
+    assert_eq!(words.len(), 4);
 }
 
 /// Returns the arguments of our prestart hook.
-fn hook_words(spec: &Value) -> Vec<String> {
+pub(crate) fn hook_words(spec: &Value) -> Vec<String> {
     let entries = spec["hooks"]["prestart"]
         .as_array()
         .cloned()
@@ -299,7 +301,7 @@ fn links_and_directories_of_a_jetson(runtime: &str) {
     let mut build = Command::new("sh");
     build.args(["-c", TREE]).args([&driver, &tree]).arg(&lib);
     printed(&mut build);
-    world.set_root(&tree);
+    world.set_root(world.driver.root(), &tree);
     let script = format!(
         "(exec 3</dev/nvidia0) 2>&1 | grep -o 'No such device or address'; cd {lib}; \
          for l in libcuda.so tegra/libcuda.so.1.1 libcuda.so.1; do [ -L $l ] && [ -s $l ] && echo $l; done; \

@@ -126,11 +126,11 @@ impl World {
         fs::write(&file, text).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Sets the root of the driver.
-    pub(crate) fn set_root(&self, root: &Path) {
+    /// Replaces the root of the driver.
+    pub(crate) fn set_root(&self, old: &Path, root: &Path) {
         let file = self.path("config.toml");
         let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}"));
-        let old = format!("root = \"{}\"", self.driver.root().display());
+        let old = format!("root = \"{}\"", old.display());
         assert!(text.contains(&old), "{text}");
         let text = text.replace(&old, &format!("root = \"{}\"", root.display()));
         fs::write(&file, text).unwrap_or_else(|error| panic!("{error}"));
