@@ -57,6 +57,7 @@ pub use device::{DeviceInfo, FailedGpu};
 pub use driver::{DriverEnvironment, Unversioned, check};
 pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
+pub use integrated::discrete_gpus;
 pub use inventory::{Inventory, MAX_AGE};
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use listing::ListedGpu;

@@ -1,5 +1,7 @@
 //! Recognises a GPU that is part of a Tegra SoC, by upstream's rules: it is no PCI device, or has Thor's address.
 
+use super::DriverRoot;
+use super::procfs::{self, ModuleGpu};
 use super::query::{GpuFault, PciReport};
 
 /// Names of integrated GPUs that have no PCI address.
@@ -11,6 +13,19 @@ pub(super) const THOR: PciReport = PciReport {
     bus: 1,
     device: 0,
 };
+
+/// Returns the GPUs that the kernel module lists, except an integrated one: for a driver whose NVML does not answer.
+pub fn discrete_gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
+    let PciReport {
+        domain,
+        bus,
+        device,
+    } = THOR;
+    let thor = format!("{domain:04x}:{bus:02x}:{device:02x}.0");
+    let mut gpus = procfs::gpus(root);
+    gpus.retain(|gpu| gpu.busid != thor);
+    gpus
+}
 
 /// Returns whether a GPU that NVML fails on is part of a SoC, if NVML says so.
 pub(super) fn is_integrated(failed: &GpuFault) -> Option<bool> {

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use log::{info, warn};
 use nix::errno::Errno;
 
+use crate::directory;
 use crate::error::errno_text;
 use crate::host::libraries::LibraryCandidates;
 use crate::host::{DriverRoot, ProcFile};
@@ -17,6 +18,9 @@ pub const DIRECTORY: &str = "/proc/driver/nvidia";
 
 /// Size limit: the files have a few hundred bytes, unless something else is in their place.
 const LARGEST: u64 = 1 << 20;
+
+/// Limit of listed GPUs, with `.` and `..`.
+const MOST_GPUS: usize = 4098;
 
 /// Returns the text files that containers get a copy of, as far as they exist: `params`, `version` and `registry`.
 ///
@@ -77,6 +81,42 @@ pub fn gpu_directory(root: &DriverRoot, busid: &str) -> Option<HostPath> {
     })
 }
 
+/// A GPU on the PCI bus, as the kernel module describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModuleGpu {
+    /// PCI address: `0000:3b:00.0`.
+    pub busid: String,
+    /// Minor number of its node.
+    pub minor: u32,
+}
+
+/// Returns the GPUs on the PCI bus that the kernel module lists, sorted by address; none if it is not loaded.
+pub fn gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
+    let gpus = HostPath::new(DIRECTORY).join("gpus");
+    let mut names = Vec::new();
+    // A list that is cut short is as good as the rest of it.
+    let _ = root.open_file(&gpus).and_then(|directory| {
+        directory::list(directory.as_fd(), &mut { MOST_GPUS }, |entry| {
+            names.extend(entry.name.to_str().map(str::to_owned));
+        })
+    });
+    names.sort();
+    let gpu = |busid: String| {
+        let text = root.read(&gpus.join(&busid).join("information")).ok()?;
+        let minor = minor_on_pci(&String::from_utf8_lossy(&text))?;
+        Some(ModuleGpu { busid, minor })
+    };
+    names.into_iter().filter_map(gpu).collect()
+}
+
+/// Returns the minor number in a GPU's `information`, if the GPU is on the PCI bus. A SoC's display is not.
+fn minor_on_pci(information: &str) -> Option<u32> {
+    let mut lines = information.lines();
+    let bus = lines.find_map(|line| line.strip_prefix("Bus Type:"))?;
+    let is_pci = bus.trim_start().starts_with("PCI");
+    is_pci.then(|| number(information, "Device Minor"))?
+}
+
 /// Returns the kernel module's version, if it is loaded.
 pub fn module_version(root: &DriverRoot) -> Option<String> {
     let bytes = root.read(&HostPath::new(DIRECTORY).join("version")).ok()?;
@@ -135,6 +175,30 @@ mod tests {
         ] {
             assert_eq!(parse_version(text), version);
         }
+    }
+
+    #[test]
+    fn gpus_have_an_address_and_a_minor_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = || DriverRoot::open(dir.path()).unwrap();
+        assert_eq!(gpus(&root()), []);
+        for (busid, text) in [
+            ("0005:09:00.0", "Bus Type: \t PCIe\nDevice Minor: \t 1\n"),
+            ("0000:00:00.0", "Bus Type: \t Unknown\nDevice Minor: \t 2\n"),
+            ("0006:01:00.0", "Bus Type: \t PCIe\n"),
+            ("0001:01:00.0", "Device Minor: 3\nBus Type: \t PCI\n"),
+        ] {
+            let at = dir.path().join("proc/driver/nvidia/gpus").join(busid);
+            std::fs::create_dir_all(&at).unwrap();
+            std::fs::write(at.join("information"), text).unwrap();
+        }
+        let found = gpus(&root()).into_iter().map(|gpu| (gpu.busid, gpu.minor));
+        let found: Vec<_> = found.collect();
+        let expected = [("0001:01:00.0", 3), ("0005:09:00.0", 1)];
+        assert_eq!(
+            found,
+            expected.map(|(busid, minor)| (busid.to_owned(), minor))
+        );
     }
 
     #[test]

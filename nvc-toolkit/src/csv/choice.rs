@@ -44,6 +44,8 @@ impl Wanted {
 pub enum Chosen {
     /// The only GPU, with everything in the lists.
     Only,
+    /// The GPU of the lists, on a machine whose NVML does not answer or lists other GPUs than a pair.
+    OfLists,
     /// The integrated one of two GPUs.
     Integrated {
         /// Its UUID, which may lack the prefix `GPU-`.
@@ -57,7 +59,7 @@ impl Chosen {
     /// Returns its index.
     pub fn index(&self) -> u32 {
         match self {
-            Self::Only | Self::Integrated { .. } => INTEGRATED,
+            Self::Only | Self::OfLists | Self::Integrated { .. } => INTEGRATED,
             Self::Discrete(_) => DISCRETE,
         }
     }
@@ -65,7 +67,7 @@ impl Chosen {
     /// Returns its UUID; None if only the lists describe it.
     pub fn uuid(&self) -> Option<&str> {
         match self {
-            Self::Only => None,
+            Self::Only | Self::OfLists => None,
             Self::Integrated { uuid } => Some(uuid),
             Self::Discrete(gpu) => Some(&gpu.uuid),
         }
@@ -126,11 +128,17 @@ pub fn choose(wanted: &Wanted, listing: &Listing, several: bool) -> Result<Choic
             },
         });
     }
-    let warning =
-        |problem| format!("{problem}: the GPU is given by the lists alone, as the only one");
-    Ok(Choice {
-        devices: vec![Chosen::Only],
-        warning: problem.map(warning),
+    Ok(match problem {
+        None => Choice {
+            devices: vec![Chosen::Only],
+            warning: None,
+        },
+        Some(problem) => Choice {
+            devices: vec![Chosen::OfLists],
+            warning: Some(format!(
+                "{problem}: the GPU is given by the lists alone, as the only one"
+            )),
+        },
     })
 }
 
@@ -258,7 +266,7 @@ pub(super) mod tests {
         match choose(&Wanted::of(&ids), listing, several) {
             Ok(choice) => {
                 let names = choice.devices.iter().map(|chosen| match chosen {
-                    Chosen::Only => "only",
+                    Chosen::Only | Chosen::OfLists => "only",
                     Chosen::Integrated { .. } => "integrated",
                     Chosen::Discrete(_) => "discrete",
                 });

@@ -6,7 +6,7 @@
 
 use libnvc::Result;
 use libnvc::host::nodes::{CONTROL, MODESET, UVM, UVM_TOOLS};
-use libnvc::host::{DriverRoot, Gpu, ListedGpu, NVIDIA_MAJOR, drm};
+use libnvc::host::{DeviceNumber, DriverRoot, Gpu, ListedGpu, NVIDIA_MAJOR, discrete_gpus, drm};
 use libnvc::{Error, ErrorKind};
 
 use super::choice::Chosen;
@@ -17,6 +17,9 @@ use crate::oci::edits::HostNode;
 
 /// The node that the lists have for a discrete GPU.
 const OF_DISCRETE: &str = "/dev/nvidia1";
+
+/// The directory of capabilities, which only discrete GPUs have.
+const CAPABILITIES: &str = "/dev/nvidia-caps/";
 
 /// The integrated GPU's display, which the lists lack.
 const DISPLAY: &str = "/dev/nvidia2";
@@ -37,6 +40,11 @@ impl Tree {
     ) -> Result<(Edits, Vec<String>)> {
         match chosen {
             Chosen::Only => Ok(self.listed_nodes(entries, &|_, _| true)),
+            Chosen::OfLists => {
+                let mut others = Others::default();
+                others.add_of_module(self);
+                Ok(self.listed_nodes(entries, &|path, node| !others.have(path, node)))
+            }
             Chosen::Integrated { .. } => {
                 let others = Others::of(listed, self);
                 let (mut edits, warnings) =
@@ -105,40 +113,64 @@ pub(super) fn sort(edits: &mut Edits) {
 #[derive(Debug, Default)]
 struct Others {
     minors: Vec<u64>,
-    displays: Vec<String>,
+    displays: Vec<DeviceNumber>,
+    /// Some nodes are a discrete GPU's by their names.
+    by_name: bool,
     /// NVML does not say all minor numbers.
     unknown: bool,
 }
 
 impl Others {
+    /// Takes NVML's word, and the kernel module's for a GPU that NVML fails on.
     fn of(listed: &[ListedGpu], tree: &Tree) -> Self {
-        let mut others = Self::default();
-        let root = DriverRoot::open(&tree.nodes.root);
+        let mut others = Self {
+            by_name: true,
+            ..Self::default()
+        };
         for gpu in listed.iter().filter(|gpu| gpu.integrated != Some(true)) {
-            let Ok(gpu) = &gpu.gpu else {
-                others.unknown = true;
-                continue;
-            };
-            others.minors.push(gpu.minor.into());
-            if let Ok(root) = &root {
-                let found = drm::displays(&gpu.busid, root).nodes.into_iter();
-                others
-                    .displays
-                    .extend(found.map(|node| node.path.to_string()));
+            match &gpu.gpu {
+                Ok(gpu) => others.add(gpu.minor, &gpu.busid, tree),
+                Err(_) => others.unknown = true,
             }
+        }
+        if others.unknown {
+            others.add_of_module(tree);
         }
         others
     }
 
+    /// Adds the GPUs that the kernel module lists, except for one with the first minor number: the lists have its node
+    /// for the integrated GPU.
+    fn add_of_module(&mut self, tree: &Tree) {
+        let Ok(root) = DriverRoot::open(&tree.root) else {
+            return;
+        };
+        let gpus = discrete_gpus(&root);
+        for gpu in gpus.iter().filter(|gpu| gpu.minor != 0) {
+            self.add(gpu.minor, &gpu.busid, tree);
+        }
+    }
+
+    fn add(&mut self, minor: u32, busid: &str, tree: &Tree) {
+        self.minors.push(minor.into());
+        if let Ok(root) = DriverRoot::open(&tree.nodes.root) {
+            let nodes = drm::displays(busid, &root).nodes.into_iter();
+            self.displays.extend(nodes.map(|node| node.number));
+        }
+    }
+
     /// Returns true if a node is that of a discrete GPU.
     fn have(&self, path: &str, node: &HostNode) -> bool {
-        path == OF_DISCRETE
-            || path.starts_with("/dev/nvidia-caps/")
-            || self.displays.iter().any(|display| display == path)
-            || self.minors.iter().any(|minor| {
-                path == format!("/dev/nvidia{minor}")
-                    || node.major == u64::from(NVIDIA_MAJOR) && node.minor == *minor
-            })
+        let is = |major: u32, minor: u64| node.major == u64::from(major) && node.minor == minor;
+        self.by_name && (path == OF_DISCRETE || path.starts_with(CAPABILITIES))
+            || self
+                .displays
+                .iter()
+                .any(|display| is(display.major, display.minor.into()))
+            || self
+                .minors
+                .iter()
+                .any(|minor| path == format!("/dev/nvidia{minor}") || is(NVIDIA_MAJOR, *minor))
     }
 }
 
@@ -284,6 +316,41 @@ mod tests {
         assert_eq!(
             names(&tree, list, &one(), &[integrated(0), lost]),
             "nvidia0 nvmap"
+        );
+    }
+
+    #[test]
+    fn the_kernel_module_knows_gpus_that_nvml_fails_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(tree) = tree(dir.path()) else { return };
+        for (busid, minor) in [
+            ("0000:01:00.0", 2),
+            ("0005:09:00.0", 1),
+            ("0006:09:00.0", 0),
+        ] {
+            let at = dir.path().join("proc/driver/nvidia/gpus").join(busid);
+            std::fs::create_dir_all(&at).unwrap();
+            let text = format!("Bus Type: \t PCIe\nDevice Minor: \t {minor}\n");
+            std::fs::write(at.join("information"), text).unwrap();
+        }
+        let list = "dev, /dev/nvidia?\ndev, /dev/other-name\ndev, /dev/nvmap\n";
+        let (_, mut lost) = other(1);
+        lost.gpu = Err(Error::new(
+            ErrorKind::DriverFailed,
+            "nvml error: gpu is lost",
+        ));
+        for (chosen, listed) in [
+            (one(), vec![integrated(0), lost]),
+            (Chosen::OfLists, vec![]),
+        ] {
+            assert_eq!(
+                names(&tree, list, &chosen, &listed),
+                "nvidia0 nvidia2 nvmap"
+            );
+        }
+        assert_eq!(
+            names(&tree, list, &Chosen::Only, &[]),
+            "nvidia0 nvidia1 nvidia2 nvmap other-name"
         );
     }
 

@@ -222,7 +222,8 @@ fn refuses_what_a_pair_lacks(runtime: &str) {
     }
 }
 
-/// A driver that does not describe the pair gives what the lists give, and no more.
+/// A driver that does not describe the pair gives what the lists give, without the node of a discrete GPU that the kernel
+/// module lists.
 fn gives_the_lists_without_nvml(runtime: &str) {
     let fail = |symbol: &str, gpu| Fault::Fail {
         symbol: symbol.into(),
@@ -242,8 +243,11 @@ fn gives_the_lists_without_nvml(runtime: &str) {
             )
         };
         let (seen, said, log) = run(broken(), &[&request("all")], LOOK);
-        assert_eq!(seen, LISTED, "{fault:?}: {said}");
+        assert_eq!(seen, LISTED.replace(" nvidia1", ""), "{fault:?}: {said}");
         assert!(log.contains("given by the lists alone"), "{fault:?}: {log}");
+        let (seen, said, _) = run(broken(), &[&request("0")], LOOK);
+        let is_first = seen.contains("nvidia0") && !seen.contains("nvidia1");
+        assert!(is_first, "{fault:?}: {seen} {said}");
         let bundle = Bundle::new(broken(), &[&request("1")], LOOK);
         let said = complaint(&mut bundle.run());
         assert!(said.contains("no device 1"), "{fault:?}: {said}");
@@ -256,12 +260,20 @@ fn gives_the_lists_without_nvml(runtime: &str) {
         );
         let text = fs::read_to_string(world.path("cdi/nvidia.yaml")).unwrap_or_default();
         assert!(text.contains("/dev/nvidia0"), "{fault:?}: {text}");
-        assert!(!text.contains("/dev/nvidia2"), "{fault:?}: {text}");
+        for other in ["/dev/nvidia1", "/dev/nvidia2"] {
+            assert!(!text.contains(other), "{fault:?}: {text}");
+        }
     }
     // A lost discrete GPU does not take the integrated one with it.
-    let lost = Profile::orin_pair().fault(fail("nvmlDeviceGetMinorNumber", Some(1)));
-    let (seen, said, _) = run(world(runtime, Builder::new(lost)), &[&request("0")], LOOK);
-    assert_eq!(seen, FIRST.replace(" nvidia2", ""), "{said}");
+    for minor in [1, 3] {
+        let mut lost = Profile::orin_pair().fault(fail("nvmlDeviceGetMinorNumber", Some(1)));
+        lost.gpus[1].minor = minor;
+        let world = world(runtime, Builder::new(lost));
+        world.set_list(&LIST.replace("dev, /dev/nvidia1", "dev, /dev/nvidia[1-9]"));
+        let (seen, said, _) = run(world, &[&request("0")], LOOK);
+        // Listed nodes stay, unless they are that GPU's.
+        assert_eq!(seen, FIRST, "{minor}: {said}");
+    }
 }
 
 /// NVML knows CUDA's version, and the architecture of each GPU.

@@ -70,13 +70,19 @@ impl World {
     pub(crate) fn with_list(runtime: &str, list: &str) -> Self {
         let world = Self::new(runtime, "csv", "");
         let lists = world.path("host-files");
-        let written = fs::create_dir(&lists).and_then(|()| fs::write(lists.join("l4t.csv"), list));
-        written.unwrap_or_else(|error| panic!("{error}"));
+        fs::create_dir(&lists).unwrap_or_else(|error| panic!("{error}"));
+        world.set_list(list);
         world.set(&format!(
             "modes.csv.mount-spec-path = \"{}\"",
             lists.display()
         ));
         world
+    }
+
+    /// Replaces the list of files.
+    pub(crate) fn set_list(&self, list: &str) {
+        let file = self.path("host-files/l4t.csv");
+        fs::write(file, list).unwrap_or_else(|error| panic!("{error}"));
     }
 
     fn fill(&self, runtime: &str, mode: &str, more: &str) -> io::Result<()> {
