@@ -230,7 +230,7 @@ impl Drop for DeviceCgroup {
             let _ = fs::write(parent.join("cgroup.procs"), pid);
         }
         // An ending process leaves its cgroup with a delay.
-        for _ in 0..50 {
+        for _ in 0..1500 {
             if fs::remove_dir(&self.directory).is_ok() || !self.directory.exists() {
                 return;
             }

@@ -12,7 +12,7 @@ use crate::machine::Scratch;
 /// The search path of every command.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Longer than any run takes, including those with hanging drivers.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A command line to run.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Run {
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Exit code; negative: the signal that ended it; `None`: it was killed after a minute.
+    /// Exit code; negative: the signal that ended it; `None`: it was killed after three minutes.
     pub status: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -226,11 +226,11 @@ impl Run {
     }
 }
 
-/// Kills the processes of a process group and returns their names. An ending helper gets three seconds: a busy machine
-/// takes long to tear down the namespaces of a killed ldconfig.
+/// Kills the processes of a process group and returns their names. An ending helper gets six seconds: a busy machine
+/// takes long to tear down the namespaces of a killed ldconfig. Those of the tests that survive live longer.
 fn end_group(group: u32) -> Vec<String> {
     let mut members = Vec::new();
-    for _ in 0..300 {
+    for _ in 0..600 {
         members = group_members(group);
         if members.is_empty() {
             return Vec::new();

@@ -117,7 +117,7 @@ fn hangs(symbol: &str) {
     let message = run.fails();
     assert!(message.contains("timed out"), "{message}");
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
 /// Which garbage is an error is open; the program must neither crash nor hang.

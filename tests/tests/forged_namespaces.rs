@@ -434,7 +434,7 @@ impl Forgery<'_> {
             echo $(($2 - 1)) > "$1/sys/kernel/ns_last_pid"
             unshare --mount --propagation private sh -c 'exec sleep 1000' &
             tries=0
-            while [ "$(readlink "$1/$2/ns/mnt")" = "$(readlink "$1/1/ns/mnt")" ] && [ $tries -lt 500 ]; do
+            while [ "$(readlink "$1/$2/ns/mnt")" = "$(readlink "$1/1/ns/mnt")" ] && [ $tries -lt 6000 ]; do
                 sleep 0.01
                 tries=$((tries + 1))
             done

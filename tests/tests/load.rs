@@ -66,7 +66,7 @@ fn alone(test: impl FnOnce()) {
     machine::driver();
     let (before, memory) = (Census::take(), available());
     test();
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     // The kernel frees programs and cgroups with a delay.
     while Census::take() != before && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));

@@ -144,7 +144,7 @@ impl Drop for Group {
             probe.stop();
         }
         // An ended process leaves with a delay.
-        for _ in 0..100 {
+        for _ in 0..3000 {
             if fs::remove_dir(&self.directory).is_ok() {
                 return;
             }

@@ -174,7 +174,7 @@ fn a_linked_program_is_replaced() {
     assert_eq!(group.allowed(&ALL), [NULL, (195, 0), (195, 255), (510, 0)]);
     drop(rules);
     let gone = || attached(&group).programs.is_empty();
-    for _ in 0..100 {
+    for _ in 0..3000 {
         if gone() {
             break;
         }

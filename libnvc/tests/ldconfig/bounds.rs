@@ -16,7 +16,7 @@ use super::support::{Root, Run};
 const TOO_MUCH: u64 = (16 << 20) + 1;
 
 /// Long enough for any bounded operation.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Takes a snapshot of a root and restores it, in a thread that is abandoned if it does not finish.
 fn take_snapshot(root: Root) -> (Result<(), Error>, Root) {

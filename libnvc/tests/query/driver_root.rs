@@ -153,7 +153,7 @@ pub(crate) fn wait_for<T>(what: &str, mut test: impl FnMut() -> Option<T>) -> T 
             return value;
         }
         assert!(
-            start.elapsed() < Duration::from_secs(10),
+            start.elapsed() < Duration::from_secs(60),
             "timed out waiting for {what}"
         );
         std::thread::sleep(Duration::from_millis(5));

@@ -38,7 +38,7 @@ impl Daemon {
             world,
             client,
         };
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(180);
         loop {
             let answer = daemon.client(&["version"]).output();
             if answer.is_ok_and(|output| output.status.success()) {

@@ -100,7 +100,7 @@ class Evil(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 http.server.HTTPServer(('127.0.0.1', 9000), Evil).serve_forever()
 END
-        until_true 10 curl -fs http://127.0.0.1:9000/info
+        until_true 120 curl -fs http://127.0.0.1:9000/info
         refused=$(NV_HOST=http://127.0.0.1:9000 nvidia-docker run --rm cuda true 2>&1) && exit 1
         has evil 'asks for --volume=/:/host:rw, which is refused' "$refused"
         "#,
@@ -134,13 +134,13 @@ fn questions_that_were_not_needed_end() {
         cat > /tmp/slow <<'END'
 #!/bin/bash
 case $1 in
-  volume) echo $$ > /tmp/asked; exec sleep 1000 ;;
+  volume) echo $$ > /tmp/asking; mv /tmp/asking /tmp/asked; exec sleep 1000 ;;
   create) read -r children < /proc/$$/task/$$/children; echo "children: $children" > /tmp/children ;;
 esac
 exec docker "$@"
 END
         chmod +x /tmp/slow
-        NV_DOCKER=/tmp/slow timeout 60 nvidia-docker create --name c1 cuda true > /dev/null
+        NV_DOCKER=/tmp/slow timeout 300 nvidia-docker create --name c1 cuda true > /dev/null
         same runtime nvidia "$(docker inspect -f '{{.HostConfig.Runtime}}' c1)"
         [ ! -e /tmp/asked ] || [ ! -e "/proc/$(cat /tmp/asked)" ]
         same 'of docker' 'children: ' "$(cat /tmp/children)"

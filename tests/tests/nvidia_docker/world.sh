@@ -60,13 +60,13 @@ start_docker() {
   dockerd --iptables=false --ip6tables=false --bridge=none --data-root=/var/lib/docker --exec-root=/run/docker \
     --storage-driver=vfs "$@" > /run/dockerd.log 2>&1 &
   docker_pid=$!
-  until_true 30 docker version || { tail -5 /run/dockerd.log >&2; return 1; }
+  until_true 120 docker version || { tail -5 /run/dockerd.log >&2; return 1; }
 }
 
 start_plugin() {
   nvidia-docker-plugin "$@" > /run/plugin.log 2>&1 &
   plugin_pid=$!
-  until_true 20 curl -fsS "http://${address:-localhost:3476}/healthz" || { cat /run/plugin.log >&2; return 1; }
+  until_true 120 curl -fsS "http://${address:-localhost:3476}/healthz" || { cat /run/plugin.log >&2; return 1; }
 }
 
 # The image `cuda` has the labels of the first nvidia-docker, `modern` says what today's images say, `plain` nothing.
@@ -84,6 +84,19 @@ import_images() {
 # same WHAT EXPECTED ACTUAL
 same() {
   [ "$2" = "$3" ] || { printf 'world: %s\n  expected: %s\n  actual:   %s\n' "$1" "$2" "$3" >&2; return 1; }
+}
+
+# comes WHAT PART COMMAND...: waits until the command prints the part.
+comes() {
+  local what=$1 part=$2 actual='' tries=600
+  shift 2
+  while [ $tries -gt 0 ]; do
+    actual=$("$@") || true
+    case $actual in *"$part"*) return 0 ;; esac
+    tries=$((tries - 1))
+    sleep 0.1
+  done
+  has "$what" "$part" "$actual"
 }
 
 # has WHAT PART WHOLE
