@@ -1,4 +1,4 @@
-//! Closes inherited descriptors, and ends a process at once, also when its parent goes away.
+//! Closes inherited descriptors, prevents tracing, and ends a process at once, also when its parent goes away.
 //!
 //! Made for processes that were just started and own nothing they will use again: the NVML query.
 
@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::Pid;
 
@@ -130,6 +131,12 @@ pub(crate) fn wait_for_end(child: Pid, patience: Duration) -> Result<(), Errno> 
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout).map(drop)
+}
+
+/// Prevents containers in the host's pid namespace from tracing this process: its root directory is the host's, and its
+/// memory may be a copy of a privileged process's.
+pub(crate) fn hide() -> Result<(), Errno> {
+    prctl::set_dumpable(false)
 }
 
 /// Ends the process without running destructors or exit handlers, in particular those of foreign libraries.

@@ -1,6 +1,6 @@
 /*
- * A libcuda.so.1 for tests of the query process: it answers only if the process is confined. -DCRASH aborts it and
- * -DHANG blocks it during the initialisation, -DFAIL makes the library forget its GPU.
+ * A libcuda.so.1 for tests of the query process: it answers only if the process is confined, and undoes some of that.
+ * -DCRASH aborts it and -DHANG blocks it during the initialisation, -DFAIL makes the library forget its GPU.
  */
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -19,6 +19,7 @@ int cuDriverGetVersion(int *version)
 
 int cuInit(unsigned flags)
 {
+    prctl(PR_SET_DUMPABLE, 1);
 #ifdef CRASH
     abort();
 #elif defined(HANG)
@@ -41,7 +42,7 @@ int cuDeviceGet(int *device, int number)
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
-    if (device != 7)
+    if (device != 7 || prctl(PR_GET_DUMPABLE))
         return INVALID_VALUE;
     *value = attribute == 75 ? 8 : 7;
     return OK;

@@ -14,6 +14,7 @@ use crate::sys::nvml::{
     Clock, Device, Direction, FUNCTION_NOT_FOUND, Location, NOT_SUPPORTED, Nvml, NvmlFailure,
     Reason,
 };
+use crate::sys::process::hide;
 
 /// Length limit of strings, the same as NVML's.
 const LONGEST_TEXT: usize = 96;
@@ -38,7 +39,7 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts
     let (driver, mut version) = versions(nvml, cuda);
     let mut connected = None;
     if let (Ok(cuda), Ok(_)) = (cuda, &version) {
-        match cuda.init() {
+        match init(cuda) {
             Ok(true) => connected = Some(cuda),
             Ok(false) => {}
             Err(error) => version = Err(of_call(&error)),
@@ -57,6 +58,14 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts
     })
 }
 
+/// Initialises CUDA; returns true if there are GPUs.
+fn init(cuda: &Cuda) -> Result<bool, CudaError> {
+    let initialised = cuda.init();
+    // Foreign code has run by now, and may have made the process dumpable.
+    let _ = hide();
+    initialised
+}
+
 /// Reads what containers may require of CUDA.
 pub(super) fn cuda(cuda: &Result<Cuda, CudaError>) -> CudaReport {
     let cuda = match cuda {
@@ -70,7 +79,7 @@ pub(super) fn cuda(cuda: &Result<Cuda, CudaError>) -> CudaReport {
         }
     };
     let first = || -> Result<(i32, i32), CudaError> {
-        cuda.init()?;
+        init(cuda)?;
         let gpu = cuda.numbered(0)?;
         let major = cuda.attribute(gpu, Attribute::CapabilityMajor)?;
         Ok((major, cuda.attribute(gpu, Attribute::CapabilityMinor)?))

@@ -20,7 +20,7 @@ use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, readings};
 use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::Cuda;
 use crate::sys::nvml::{Nvml, preload};
-use crate::sys::process::{close_from, exit_now, live_as_long_as, reset_signals};
+use crate::sys::process::{close_from, exit_now, hide, live_as_long_as, reset_signals};
 use crate::sys::programs::execute_nothing;
 
 /// Exit statuses, for observers of the process; the reply says what happened.
@@ -174,12 +174,6 @@ fn confine(request: &WireRequest) -> Result<(), Fault> {
         execute_nothing().map_err(failed("privilege change failed"))?;
     }
     Ok(())
-}
-
-/// Prevents containers in the host's pid namespace from tracing the process: its root directory is the host's, and its
-/// memory may be a copy of a privileged process's.
-fn hide() -> Result<(), Errno> {
-    prctl::set_dumpable(false)
 }
 
 /// Changes group and user if they differ, the group first, because that needs the user's privileges.
