@@ -16,7 +16,7 @@ pub struct CudaFacts {
     pub version: Option<String>,
     /// Compute capability of CUDA's first GPU, e.g. `8.7`.
     pub arch: Option<String>,
-    /// The first error message of libcuda, or of the loader.
+    /// The reason why the first unknown fact is unknown.
     pub problem: Option<String>,
 }
 
@@ -46,12 +46,24 @@ pub fn cuda_facts(program: &QueryProgram, request: &QueryRequest) -> Result<Cuda
 }
 
 fn checked(report: &CudaReport) -> CudaFacts {
-    let (version, capability) = (&report.version, &report.compute_capability);
-    let problem = version.as_ref().err().or(capability.as_ref().err());
+    let version = fact(&report.version, cuda_version);
+    let arch = fact(&report.compute_capability, arch);
+    let problem = version.as_ref().err().or(arch.as_ref().err()).cloned();
     CudaFacts {
-        version: version.as_ref().ok().and_then(|v| cuda_version(*v).ok()),
-        arch: capability.as_ref().ok().and_then(|c| arch(*c).ok()),
-        problem: problem.map(|text| printable(text)),
+        version: version.ok(),
+        arch: arch.ok(),
+        problem,
+    }
+}
+
+/// Converts a fact, or returns the reason why it is unknown.
+fn fact<T: Copy + std::fmt::Debug>(
+    said: &Result<T, String>,
+    convert: fn(T) -> Result<String>,
+) -> Result<String, String> {
+    match said {
+        Ok(value) => convert(*value).map_err(|_| format!("cuda: malformed answer: {value:?}")),
+        Err(text) => Err(printable(text)),
     }
 }
 
@@ -70,8 +82,9 @@ mod tests {
         let orin = facts(Ok(12060), Ok((8, 7)));
         assert_eq!(orin.version.as_deref(), Some("12.6"));
         assert_eq!(orin.arch.as_deref(), Some("8.7"));
-        let none = CudaFacts::default();
-        assert_eq!(facts(Ok(-1), Ok((-1, 0))), none);
+        let odd = facts(Ok(-1), Ok((-1, 0)));
+        assert_eq!((odd.version, odd.arch), (None, None));
+        assert_eq!(odd.problem.as_deref(), Some("cuda: malformed answer: -1"));
         let failed = facts(Err("cuda: a\nb".into()), Err("y".into()));
         assert_eq!(failed.problem.as_deref(), Some("cuda: a\\nb"));
         assert_eq!((failed.version, failed.arch), (None, None));
