@@ -14,7 +14,7 @@ use libnvc::testing::Prepared;
 use libnvc::{ContainerPath, Error, ErrorKind};
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::helper::Helper;
-use nvc_testkit::{tests, tree::Tree};
+use nvc_testkit::{files, tests, tree::Tree};
 
 #[path = "ldconfig/bounds.rs"]
 mod bounds;
@@ -360,7 +360,7 @@ fn the_images_program_runs_in_the_same_sandbox() {
     let run = |mode| Run::default().prepared(&root, &prepared_image("/sbin/ldconfig", mode));
     let at = |name: &str| root.join("/usr/sbin").join(name);
     fs::create_dir_all(at("")).unwrap();
-    fs::copy(probe(), at("ldconfig")).unwrap();
+    files::copy_program(probe(), &at("ldconfig")).unwrap();
     let message = |mode| run(mode).unwrap_err().message();
     assert_eq!(
         message("/exit"),
@@ -381,7 +381,7 @@ fn the_images_program_runs_in_the_same_sandbox() {
         "ldconfig's sandbox: execution failed: /sbin/ldconfig: no such file or directory"
     );
     assert!(error.advice().unwrap().contains("--ldconfig=@PATH"));
-    fs::copy(probe(), at("ldconfig.real")).unwrap();
+    files::copy_program(probe(), &at("ldconfig.real")).unwrap();
     assert_eq!(
         message("/exit"),
         "process /sbin/ldconfig.real failed with error code: 7"

@@ -253,7 +253,7 @@ pub fn loaded_programs() -> io::Result<usize> {
 fn probe(scratch: &Scratch) -> io::Result<PathBuf> {
     let probe = scratch.join("device-probe");
     let program = compiled(Source::DeviceProbe, &[])?;
-    files::program(&probe, &program)?;
+    files::file(&probe, &program[..], 0o755)?;
     Ok(probe)
 }
 

@@ -35,32 +35,26 @@ pub fn file(path: &Path, content: impl AsRef<[u8]>, bits: u32) -> io::Result<()>
     if let Some(parent) = path.parent() {
         directory(parent)?;
     }
-    fs::write(path, content).map_err(|error| named(&error, path))?;
+    match bits & 0o111 {
+        0 => fs::write(path, content),
+        _ => write_by(Command::new("tee").arg(path), content.as_ref()),
+    }
+    .map_err(|error| named(&error, path))?;
     mode(path, bits)
 }
 
-/// Writes a program to be executed; creates its parents.
+/// Writes a file that may be executed, by another process.
 ///
-/// A separate process writes it. If this one had it open for writing, a child that another test's thread forks at the
-/// same time would briefly hold the descriptor too, and executing the file would fail with ETXTBSY.
-///
-/// # Errors
-/// As of the system calls.
-pub fn program(path: &Path, content: &[u8]) -> io::Result<()> {
-    if let Some(parent) = path.parent() {
-        directory(parent)?;
-    }
-    let mut writer = Command::new("tee")
-        .arg(path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()?;
+/// If this one had it open for writing, a child that another test's thread forks at the same time would briefly hold
+/// the descriptor too, and executing the file would fail with ETXTBSY.
+fn write_by(writer: &mut Command, content: &[u8]) -> io::Result<()> {
+    let mut writer = writer.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
     let written = writer.stdin.take().map(|mut pipe| pipe.write_all(content));
     let status = writer.wait()?;
     written.transpose()?;
     match status.success() {
-        true => mode(path, 0o755),
-        false => Err(named(&io::Error::other("tee failed"), path)),
+        true => Ok(()),
+        false => Err(io::Error::other("the process that writes it failed")),
     }
 }
 
@@ -83,7 +77,8 @@ pub fn copy_program(source: &Path, path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         directory(parent)?;
     }
-    fs::copy(source, path).map_err(|error| named(&error, source))?;
+    let mut copy = Command::new("cp");
+    write_by(copy.arg("--").args([source, path]), b"").map_err(|error| named(&error, source))?;
     mode(path, 0o755)
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -135,9 +135,7 @@ fn the_images_program_is_not_run() {
     fs::create_dir(&theirs).unwrap();
     let mark = scratch.join("mark");
     let script = format!("#!/bin/sh\ntouch {}\n", mark.display());
-    fs::write(theirs.join("nvc-query"), script).unwrap();
-    let executable = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(theirs.join("nvc-query"), executable).unwrap();
+    nvc_testkit::files::file(&theirs.join("nvc-query"), script, 0o755).unwrap();
     let program = narrowed();
     // With threads, so that it must be executed.
     let run = nvc_testkit::cli::Run::other("env")

@@ -66,7 +66,7 @@ impl Bundle {
         let target = test.parent().and_then(Path::parent).unwrap();
         // The root of a user namespace cannot execute a file below the host root's home.
         let program = scratch.join("hook");
-        files::program(&program, &fs::read(target.join("examples/hook")).unwrap()).unwrap();
+        files::copy_program(&target.join("examples/hook"), &program).unwrap();
         let hook = json!({ "path": program, "args": arguments, "env": ["PATH=/usr/bin"] });
         let mount = |place: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": place, "type": kind, "source": source, "options": options });
         let config = json!({
@@ -217,7 +217,7 @@ fn an_id_mapped_root(runtime: &str) {
     let (root, mapped) = (bundle.root(), bundle.scratch.join("mapped"));
     fs::create_dir(&mapped).unwrap();
     let tool = bundle.scratch.join("idmap");
-    files::program(&tool, &compiled(Source::IdMap, &[]).unwrap()).unwrap();
+    files::file(&tool, &compiled(Source::IdMap, &[]).unwrap()[..], 0o755).unwrap();
     let mut command = Command::new(tool);
     command
         .args([&root, &mapped])

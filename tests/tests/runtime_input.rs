@@ -22,10 +22,8 @@ impl World {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let world = Self { directory };
         let runc = world.path("runc");
-        // By another process: what other tests fork meanwhile must not inherit the file open for writing (ETXTBSY).
-        let text = r#"printf '%s\n' '#!/bin/sh' 'echo "executed $*"' > "$0" && chmod 755 "$0""#;
-        let written = Command::new("sh").args(["-c", text]).arg(&runc).status();
-        assert!(written.expect("sh runs").success());
+        let stub = "#!/bin/sh\necho \"executed $*\"\n";
+        nvc_testkit::files::file(&runc, stub, 0o755).expect("a stub for runc");
         // A driver root that makes any access fail.
         let config = format!(
             "[nvidia-container-cli]\nroot = \"/no/such/driver\"\n[nvidia-container-runtime]\nmode = \"{mode}\"\n\

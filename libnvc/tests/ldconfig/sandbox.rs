@@ -13,6 +13,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::Pid;
+use nvc_testkit::files;
 
 use super::support::{Root, Run, marked_probe, prepare, prepared_probe, probe, spinning};
 
@@ -141,7 +142,7 @@ fn in_user_namespace() -> bool {
 
 fn deny(run: Run, no_pivot: bool) {
     let root = Root::new();
-    fs::copy(probe(), root.join("program")).unwrap();
+    files::copy_program(probe(), &root.join("program")).unwrap();
     fs::set_permissions(&root.path, Permissions::from_mode(0o777)).unwrap();
     fs::create_dir(root.join("others")).unwrap();
     if !in_user_namespace() {
@@ -245,7 +246,7 @@ pub(crate) fn calls_of_another_architecture_end_it() {
 pub(crate) fn a_replaced_program_is_not_run() {
     let root = Root::new();
     let path = root.scratch.join("ldconfig");
-    fs::copy(probe(), &path).unwrap();
+    files::copy_program(probe(), &path).unwrap();
     let program = Ldconfig::Host(path.clone());
     let for_mode = |mode| prepare(&program, &[ContainerPath::new(mode)], false).unwrap();
     let run = |prepared| Run::default().prepared(&root, &prepared);
@@ -259,12 +260,12 @@ pub(crate) fn a_replaced_program_is_not_run() {
     fs::rename(root.scratch.join("other"), &path).unwrap();
     ends_with_7(run(prepared));
     // A missing file.
-    fs::copy(probe(), &path).unwrap();
+    files::copy_program(probe(), &path).unwrap();
     let prepared = for_mode("/exit");
     fs::remove_file(&path).unwrap();
     ends_with_7(run(prepared));
     // The same file gets new content, which no package manager does: the copy runs, or the start fails.
-    fs::copy(probe(), &path).unwrap();
+    files::copy_program(probe(), &path).unwrap();
     let prepared = for_mode("/exit");
     fs::write(&path, vec![0xcc; 1 << 20]).unwrap();
     let message = run(prepared).unwrap_err().message();
@@ -273,7 +274,7 @@ pub(crate) fn a_replaced_program_is_not_run() {
         "{message}"
     );
     // While it runs.
-    fs::copy(probe(), &path).unwrap();
+    files::copy_program(probe(), &path).unwrap();
     let mark = root.path.to_str().unwrap();
     let directories = ["/spin", mark].map(ContainerPath::new);
     let prepared = prepare(&program, &directories, false).unwrap();

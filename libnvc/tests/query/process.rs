@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use libnvc::Error;
 use libtest_mimic::Failed;
+use nvc_testkit::files;
 
 use crate::driver_root::{
     HANG_AT_GPU_1, HANG_IN_INIT, Root, ensure, finish, lives, report, request, start, wait_for,
@@ -127,7 +128,7 @@ pub(crate) fn without_privileges() -> Outcome {
     let root = Root::new(&[]);
     // A copy, because the build directory may not be accessible to others.
     let program = root.path().join("program");
-    fs::copy(std::env::current_exe()?, &program)?;
+    files::copy_program(&std::env::current_exe()?, &program)?;
     let ask = |root: &Path, uid: &str| -> Result<String, Failed> {
         let output = Command::new(&program)
             .args([OsStr::new(ASK), root.as_os_str(), OsStr::new(uid)])

@@ -106,7 +106,7 @@ fn it_ends_at_any_time() {
 fn successor(pid: u32, scratch: &Scratch) -> Helper {
     let program = compiled(Source::WithPid, &[]).unwrap();
     let path = scratch.join("with-pid");
-    files::program(&path, &program).unwrap();
+    files::file(&path, &program[..], 0o755).unwrap();
     let script = "echo ready; exec sleep 3600";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);

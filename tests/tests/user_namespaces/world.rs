@@ -70,7 +70,7 @@ impl World {
     /// Installs a program of the kit in the scratch directory.
     pub(crate) fn tool(&self, source: Source, name: &str) -> PathBuf {
         let path = self.scratch.join(name);
-        files::program(&path, &compiled(source, &[]).unwrap()).unwrap();
+        files::file(&path, &compiled(source, &[]).unwrap()[..], 0o755).unwrap();
         path
     }
 

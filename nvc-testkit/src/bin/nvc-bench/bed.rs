@@ -70,7 +70,7 @@ impl Bed {
 
     fn load(is_fixture: bool, driver: PathBuf, roots: Roots, scratch: Scratch) -> io::Result<Self> {
         for (name, source) in [("baseline", Source::Baseline), ("trace", Source::Trace)] {
-            files::program(&scratch.join(name), &compiled(source, &[])?)?;
+            files::file(&scratch.join(name), &compiled(source, &[])?[..], 0o755)?;
         }
         machine::show(&driver)?;
         Ok(Self {
