@@ -89,7 +89,7 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Resolv
     Some((edits, resolved))
 }
 
-/// Returns NVML's answers about the chosen devices, and about the GPUs of which they are part.
+/// Returns NVML's answers about the chosen devices, and about the GPUs of chosen MIG devices.
 fn inventory(driver: Driver, chosen: &[String], time: SystemTime) -> Option<Inventory> {
     let mut gpus: Vec<Gpu> = driver.gpus;
     for gpu in &mut gpus {

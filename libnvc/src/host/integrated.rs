@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use crate::host::query::Fault;
 
-    fn nobody() -> GpuFault {
+    fn unidentified() -> GpuFault {
         GpuFault {
             name: None,
             uuid: None,
@@ -59,7 +59,7 @@ mod tests {
         let named = |name: &str, no_pci| GpuFault {
             name: Some(name.into()),
             no_pci,
-            ..nobody()
+            ..unidentified()
         };
         for (name, no_pci, expected) in [
             ("Orin (nvgpu)", true, Some(true)),
@@ -72,7 +72,7 @@ mod tests {
         }
         let nameless = GpuFault {
             name: None,
-            ..nobody()
+            ..unidentified()
         };
         assert_eq!(is_integrated(&nameless), None);
         let thor = GpuFault {

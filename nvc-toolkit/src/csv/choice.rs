@@ -386,7 +386,7 @@ pub(super) mod tests {
                 "{said} {listing:?}"
             );
         }
-        // Each GPU that was named is looked at alone.
+        // Only the requested GPUs are checked.
         let third = Listing::Gpus(vec![integrated(0), discrete(1, 1), discrete(2, 2)]);
         assert_eq!(outcome(&["0"], &third, true), "integrated");
         assert!(outcome(&["2"], &third, true).starts_with("no 2: GPU 2 is discrete"));

@@ -41,7 +41,7 @@ impl Tree {
         match chosen {
             Chosen::Only => Ok(self.listed_nodes(entries, &|_, _| true)),
             Chosen::OfLists => {
-                let mut others = Others::default();
+                let mut others = Others::new(self);
                 others.add_of_module(self);
                 Ok(self.listed_nodes(entries, &|path, node| !others.have(path, node)))
             }
@@ -114,6 +114,8 @@ pub(super) fn sort(edits: &mut Edits) {
 struct Others {
     minors: Vec<u64>,
     displays: Vec<DeviceNumber>,
+    /// The root with the nodes; None if it cannot be opened.
+    root: Option<DriverRoot>,
     /// Some nodes are a discrete GPU's by their names.
     by_name: bool,
     /// NVML does not say all minor numbers.
@@ -121,15 +123,22 @@ struct Others {
 }
 
 impl Others {
+    fn new(tree: &Tree) -> Self {
+        Self {
+            root: DriverRoot::open(&tree.nodes.root).ok(),
+            ..Self::default()
+        }
+    }
+
     /// Takes NVML's word, and the kernel module's for a GPU that NVML fails on.
     fn of(listed: &[ListedGpu], tree: &Tree) -> Self {
         let mut others = Self {
             by_name: true,
-            ..Self::default()
+            ..Self::new(tree)
         };
         for gpu in listed.iter().filter(|gpu| gpu.integrated != Some(true)) {
             match &gpu.gpu {
-                Ok(gpu) => others.add(gpu.minor, &gpu.busid, tree),
+                Ok(gpu) => others.add(gpu.minor, &gpu.busid),
                 Err(_) => others.unknown = true,
             }
         }
@@ -147,14 +156,14 @@ impl Others {
         };
         let gpus = discrete_gpus(&root);
         for gpu in gpus.iter().filter(|gpu| gpu.minor != 0) {
-            self.add(gpu.minor, &gpu.busid, tree);
+            self.add(gpu.minor, &gpu.busid);
         }
     }
 
-    fn add(&mut self, minor: u32, busid: &str, tree: &Tree) {
+    fn add(&mut self, minor: u32, busid: &str) {
         self.minors.push(minor.into());
-        if let Ok(root) = DriverRoot::open(&tree.nodes.root) {
-            let nodes = drm::displays(busid, &root).nodes.into_iter();
+        if let Some(root) = &self.root {
+            let nodes = drm::displays(busid, root).nodes.into_iter();
             self.displays.extend(nodes.map(|node| node.number));
         }
     }

@@ -182,17 +182,19 @@ fn shows_the_problem() {
     );
 }
 
+/// Options of a container with GPU 1 that stays.
+const KEPT: [&str; 5] = [
+    "-d",
+    "--name=kept",
+    "--runtime=nvidia",
+    "-e",
+    "NVIDIA_VISIBLE_DEVICES=1",
+];
+
 fn keeps_gpus() {
     let docker = Docker::start();
     let script = format!("{}; exec sleep 1000", look());
-    let options = [
-        "-d",
-        "--name=kept",
-        "--runtime=nvidia",
-        "-e",
-        "NVIDIA_VISIBLE_DEVICES=1",
-    ];
-    printed(&mut docker.run(&options, &script));
+    printed(&mut docker.run(&KEPT, &script));
     let expected = sight(docker.daemon.world.driver, 1);
     let look_again = || printed(&mut docker.daemon.client(&["exec", "kept", "sh", "-c", &look()]));
     assert_eq!(look_again(), expected);
@@ -211,14 +213,7 @@ fn restarts_with_a_new_driver() {
     let docker = Docker::start();
     let world = &docker.daemon.world;
     let before = handover::install(world, "before", "570.124.06");
-    let options = [
-        "-d",
-        "--name=kept",
-        "--runtime=nvidia",
-        "-e",
-        "NVIDIA_VISIBLE_DEVICES=1",
-    ];
-    printed(&mut docker.run(&options, "exec sleep 1000"));
+    printed(&mut docker.run(&KEPT, "exec sleep 1000"));
     let look = ["exec", "kept", "sh", "-c", handover::SCRIPT];
     let sight = |driver| {
         format!(

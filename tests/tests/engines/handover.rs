@@ -1,5 +1,5 @@
-//! In legacy mode the runtime queries NVML, and hands the answers to the hook in its arguments: NVML is queried once, the
-//! hook grants what was resolved, and nobody else can hand answers over.
+//! Tests that in legacy mode the runtime hands NVML's answers to the hook in its arguments: NVML is queried once, the hook
+//! grants what the runtime resolved, and an image cannot supply answers.
 
 use std::fs;
 

@@ -86,7 +86,7 @@ same() {
   [ "$2" = "$3" ] || { printf 'world: %s\n  expected: %s\n  actual:   %s\n' "$1" "$2" "$3" >&2; return 1; }
 }
 
-# comes WHAT PART COMMAND...: waits until the command prints the part.
+# comes WHAT PART COMMAND...: waits until the command prints the part; until then, it may fail.
 comes() {
   local what=$1 part=$2 actual='' tries=600
   shift 2

@@ -29,12 +29,12 @@ pub struct QueryReply {
 pub struct Query {
     conversation: Conversation,
     notice: Option<Notice>,
-    answers: Answers,
+    answers: Received,
 }
 
 /// The answers received so far.
 #[derive(Debug, Default)]
-struct Answers {
+struct Received {
     ready: Option<Result<Versions>>,
     gpus: Option<Result<Vec<GpuAnswer>>>,
     /// The GPU that NVML is currently asked about.
@@ -72,7 +72,7 @@ impl Query {
         Ok(Self {
             conversation: Conversation::start(process, request, Question::Identity)?,
             notice: None,
-            answers: Answers::default(),
+            answers: Received::default(),
         })
     }
 
@@ -197,7 +197,7 @@ impl Query {
     }
 }
 
-impl Answers {
+impl Received {
     /// Stores a message; returns an error if it ends the query.
     fn take(&mut self, message: Message) -> Option<Error> {
         match message {
@@ -258,7 +258,7 @@ mod tests {
             (vec![Message::Ready(versions())], load()),
             (vec![Message::Ready(versions())], Message::Ready(versions())),
         ] {
-            let mut answers = Answers::default();
+            let mut answers = Received::default();
             for message in before {
                 assert!(answers.take(message).is_none());
             }
@@ -269,12 +269,12 @@ mod tests {
 
     #[test]
     fn the_phase_decides_the_kind_of_a_failure() {
-        let mut answers = Answers::default();
+        let mut answers = Received::default();
         answers.fail(Error::new(ErrorKind::TimedOut, "x"));
         let error = answers.ready.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DriverUnavailable);
 
-        let mut answers = Answers::default();
+        let mut answers = Received::default();
         assert!(answers.take(Message::Ready(versions())).is_none());
         assert!(answers.take(Message::Asking(3)).is_none());
         assert_eq!(answers.occasion(), "while it was asked about GPU 3");
