@@ -81,6 +81,7 @@ pub mod apply;
 pub mod debuglog;
 pub mod json;
 pub mod library_file;
+pub mod messages;
 pub mod privileges;
 pub mod utc;
 

@@ -1,0 +1,104 @@
+//! Escapes text of unknown origin.
+//!
+//! A raw newline would forge a log line, an escape sequence would control the reader's terminal, and a text of the
+//! image's choice could mean something in the file into which the engine has redirected a message.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Length limit of an escaped text: engines put it into one error message, and an image must not fill a log.
+pub const LONGEST: usize = 4 << 10;
+
+/// Marks a text that was cut.
+const CUT: &str = "...";
+
+/// Escapes everything but printable ASCII as `\xNN`, byte by byte, and the backslash too; cuts the result after
+/// [`LONGEST`] bytes.
+///
+/// Every byte of the text can be told from the result. Quoting for a log format and JSON encoding come afterwards.
+pub fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> Cow<'_, str> {
+    let bytes = text.as_ref();
+    if bytes.len() <= LONGEST
+        && bytes.iter().all(|&byte| is_plain(byte))
+        && let Ok(text) = std::str::from_utf8(bytes)
+    {
+        return text.into();
+    }
+    let fits = bytes.iter().map(|&byte| width(byte)).sum::<usize>() <= LONGEST;
+    let limit = if fits { LONGEST } else { LONGEST - CUT.len() };
+    let mut out = String::with_capacity(limit.min(4 * bytes.len()));
+    for &byte in bytes {
+        if out.len() + width(byte) > limit {
+            break;
+        }
+        match is_plain(byte) {
+            true => out.push(char::from(byte)),
+            // Writing to a string cannot fail.
+            false => drop(write!(out, "\\x{byte:02x}")),
+        }
+    }
+    if !fits {
+        out.push_str(CUT);
+    }
+    out.into()
+}
+
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'\\'
+}
+
+fn width(byte: u8) -> usize {
+    if is_plain(byte) { 1 } else { 4 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_stays() {
+        let plain: String = (' '..='~').filter(|&c| c != '\\').collect();
+        assert!(matches!(printable(&plain), Cow::Borrowed(text) if text == plain));
+        assert_eq!(printable(""), "");
+    }
+
+    #[test]
+    fn everything_else_is_escaped() {
+        let table: [(&[u8], &str); 7] = [
+            (b"lib\nI1114 all is well", "lib\\x0aI1114 all is well"),
+            (b"\x1b[31m\r\t\0\x7f", "\\x1b[31m\\x0d\\x09\\x00\\x7f"),
+            (b"C:\\x0a", "C:\\x5cx0a"),
+            ("\u{e9}".as_bytes(), "\\xc3\\xa9"),
+            ("\u{9b}0m".as_bytes(), "\\xc2\\x9b0m"),
+            ("\u{202e}".as_bytes(), "\\xe2\\x80\\xae"),
+            (b"\xff\xfe", "\\xff\\xfe"),
+        ];
+        for (bytes, expected) in table {
+            assert_eq!(printable(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn every_byte_can_be_told() {
+        let mut seen = std::collections::BTreeSet::new();
+        for byte in 0..=u8::MAX {
+            let text = printable(&[byte]).into_owned();
+            assert!(text.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+            assert!(seen.insert(text));
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_escapes() {
+        assert_eq!(printable(&[b'a'; LONGEST]).len(), LONGEST);
+        let cut = printable(&[b'a'; LONGEST + 1]).into_owned();
+        assert!(cut.len() == LONGEST && cut.ends_with("aa..."), "{cut}");
+        assert_eq!(printable(&[b'\n'; LONGEST / 4]).len(), LONGEST);
+        for prefix in ["", "a", "aa", "aaa"] {
+            let text = format!("{prefix}{}", "\n".repeat(LONGEST));
+            let cut = printable(&text).into_owned();
+            assert!(cut.len() <= LONGEST && cut.ends_with("\\x0a..."), "{cut}");
+        }
+        assert_eq!(printable(&vec![0x1b; 1 << 22]).len(), LONGEST - 1);
+    }
+}
