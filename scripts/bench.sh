@@ -3,8 +3,7 @@
 #
 #   scripts/bench.sh [OPTIONS OF nvc-bench]
 #
-# Needs root; for all columns ../shared/conformance (the fixture of upstream's figures) and scripts/bench-image.sh once
-# (real images). Skips the columns and images that are missing.
+# Needs root. Uses the fixture of ../shared/conformance and the real images of scripts/bench-image.sh, if they exist.
 # NVC_BENCH_RUNS=N: runs of each command, default 200. BENCH_AGAINST=PROGRAM: another nvidia-container-cli, in
 # alternation.
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Prints the sizes of the shipped programs and of the packages as the tables of docs/performance.md; with --write, puts
-# them there. Needs the packages of scripts/build-packages.sh; those of scripts/test-arm64.sh add a column.
+# Prints the sizes of the shipped programs and of the packages as tables; with --write, puts that of the programs into
+# docs/performance.md. Needs the packages of scripts/build-packages.sh; those of scripts/test-arm64.sh add a column.
 #
 #   scripts/sizes.sh [--write]
 set -euo pipefail
@@ -76,11 +76,11 @@ packages() {
   echo "Bytes, of $(git log -1 --format='%h, %cs' "$NVC_BUILD_REVISION" 2>/dev/null || echo "version $version"). Crates: \`cargo tree -e normal,no-proc-macro\`, our own included."
   echo
   programs
-  echo
-  packages
 } > "$work/tables"
 if [ "${1:-}" != --write ]; then
   cat "$work/tables"
+  echo
+  packages
 else
   sed -i -e '/^<!-- sizes -->/,/^<!-- end -->/{ /^<!-- sizes -->/{ p; r '"$work/tables"'
 }; /^<!-- end -->/!d }' docs/performance.md

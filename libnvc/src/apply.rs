@@ -49,7 +49,7 @@ pub struct ApplyOptions<'a> {
     /// The process will exit after reporting the result. If it has a single thread, that thread then enters the
     /// container itself and **stays there**, with the container's root as its root and working directory, and with
     /// umask 0. (If files of the image are mounted, a second thread is needed anyway.) Without it a `configure` takes
-    /// 1.2 to 1.4 times as long, because it starts a thread and waits for it (docs/performance.md).
+    /// 1.2 to 1.4 times as long, because it starts a thread and waits for it.
     pub stay: bool,
     /// The image's CUDA compatibility libraries, if they differ from the discovered ones.
     pub compat_libraries: Option<&'a [ContainerPath]>,

@@ -1,8 +1,7 @@
 /*
  * Runs a command under ptrace(2), without input and output, until the last of its processes ends. Prints the number of
- * their system calls (`calls N`), the number of threads beyond the first of each process (`threads N`), and a line for
- * each process as it ends: `KiB NAME PATH`, its peak memory, its name for the kernel, and its program. Returns the
- * command's exit status.
+ * their system calls (`calls N`), and a line for each process as it ends: `KiB NAME PATH`, its peak memory, its name for
+ * the kernel, and its program. Returns the command's exit status.
  *
  *     trace COMMAND...
  */
@@ -15,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Reports a task that is about to end, while /proc still has its memory; returns 1 for a thread. */
-static int report(pid_t pid)
+/* Reports a task that is about to end, while /proc still has its memory, unless it is a thread. */
+static void report(pid_t pid)
 {
     char path[64], line[256], name[64] = "?", program[256] = "?";
     long value, peak = 0;
@@ -38,12 +37,11 @@ static int report(pid_t pid)
         fclose(status);
     if (!is_thread)
         printf("%ld %s %s\n", peak, name, program);
-    return is_thread;
 }
 
 int main(int argc, char **argv)
 {
-    int status, result = 127, calls = 0, threads = 0, is_started = 0;
+    int status, result = 127, calls = 0, is_started = 0;
     pid_t command = fork(), pid;
 
     if (command == 0 && argc > 1) {
@@ -66,7 +64,7 @@ int main(int argc, char **argv)
             ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEEXIT | PTRACE_O_TRACECLONE |
                                                   PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_EXITKILL);
         if (event == PTRACE_EVENT_EXIT)
-            threads += report(pid);
+            report(pid);
         if (signal == (SIGTRAP | 0x80)) {
             ptrace(PTRACE_GETEVENTMSG, pid, 0, &message);
             calls += message == 1; /* PTRACE_EVENTMSG_SYSCALL_ENTRY */
@@ -74,6 +72,6 @@ int main(int argc, char **argv)
         int is_ours = event || signal == (SIGTRAP | 0x80) || signal == SIGTRAP || signal == SIGSTOP;
         ptrace(PTRACE_SYSCALL, pid, 0, is_ours ? 0 : signal);
     }
-    printf("calls %d\nthreads %d\n", calls, threads);
+    printf("calls %d\n", calls);
     return result;
 }

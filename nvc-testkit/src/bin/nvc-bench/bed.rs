@@ -1,7 +1,6 @@
 //! Sets up a loaded driver and containers for measurements.
 //!
-//! If the conformance fixture exists, real files with a mock NVML, its driver is used, because upstream's recorded
-//! figures were measured with it; otherwise the simulated driver.
+//! If the conformance fixture exists, real files with a mock NVML, its driver is used; otherwise the simulated driver.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +15,7 @@ use nvc_testkit::rootfs::{self, Layout};
 
 /// A loaded driver, and a container root to copy.
 pub(crate) struct Bed {
-    /// True if upstream's figures were measured with it.
+    /// True if it is the conformance fixture's.
     pub(crate) is_fixture: bool,
     /// The driver root.
     pub(crate) driver: PathBuf,

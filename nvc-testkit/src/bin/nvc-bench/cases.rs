@@ -1,4 +1,4 @@
-//! Lists the commands that are measured, with upstream's recorded figures and the goals.
+//! Lists the commands that are measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,9 +11,6 @@ use nvc_testkit::machine::{Scratch, cgroup_hierarchy};
 use nvc_testkit::userland;
 
 use crate::bed::Bed;
-
-/// Time of `/bin/true` when upstream's figures were recorded, ms.
-pub(crate) const UPSTREAM_TRUE: f64 = 0.54;
 
 /// A runtime's usual options.
 pub(crate) const USUAL: &str = "--compute --utility --device=0";
@@ -33,9 +30,6 @@ pub(crate) struct Case {
     line: String,
     /// The version of the container's device cgroup.
     cgroup: Option<u32>,
-    /// Upstream's median on the conformance fixture in ms, its number of system calls, and the goal as a ratio to that
-    /// time.
-    pub(crate) upstream: Option<(f64, u32, f64)>,
 }
 
 /// An nvidia-container-cli binary.
@@ -71,13 +65,7 @@ impl Case {
             name: name.to_owned(),
             line: line.to_owned(),
             cgroup: None,
-            upstream: None,
         }
-    }
-
-    fn upstream(mut self, time: f64, calls: u32, goal: f64) -> Self {
-        self.upstream = Some((time, calls, goal));
-        self
     }
 
     /// Runs the host's ldconfig alone on the same root, without a sandbox.
@@ -88,8 +76,8 @@ impl Case {
     /// Runs `info` and `list`.
     pub(crate) fn shows() -> Vec<Self> {
         vec![
-            Self::new("info", "CLI --root=DRIVER info").upstream(6.5, 2450, 0.25),
-            Self::new("list", "CLI --root=DRIVER list").upstream(6.5, 2500, 0.25),
+            Self::new("info", "CLI --root=DRIVER info"),
+            Self::new("list", "CLI --root=DRIVER list"),
         ]
     }
 
@@ -104,14 +92,14 @@ impl Case {
 
     /// Runs `configure` in each kind of device cgroup on this machine.
     pub(crate) fn cgroups() -> impl Iterator<Item = Self> {
-        let all = [(1, 11.6, 4300), (2, 13.0, 4360)].into_iter();
-        let here = all.filter(|(version, ..)| cgroup_hierarchy(*version).is_some());
-        here.map(|(version, time, calls)| {
+        let versions = [1, 2].into_iter();
+        let here = versions.filter(|version| cgroup_hierarchy(*version).is_some());
+        here.map(|version| {
             let case = Self::configure(&format!("configure, cgroup v{version}"), HOST, USUAL);
             Self {
                 line: case.line.replace("--no-cgroups ", ""),
                 cgroup: Some(version),
-                ..case.upstream(time, calls, 0.35)
+                ..case
             }
         })
     }
@@ -129,10 +117,10 @@ impl Case {
         ];
         cases.extend(Self::shows());
         cases.extend([
-            configure("configure", HOST).upstream(9.3, 3970, 0.38),
-            configure("configure, builtin", BUILTIN).upstream(9.3, 3970, 0.30),
-            everything("everything", HOST).upstream(12.6, 6480, 0.40),
-            everything("everything, builtin", BUILTIN).upstream(12.6, 6480, 0.33),
+            configure("configure", HOST),
+            configure("configure, builtin", BUILTIN),
+            everything("everything", HOST),
+            everything("everything, builtin", BUILTIN),
         ]);
         cases.extend(Self::cgroups());
         cases

@@ -34,7 +34,7 @@ struct Options {
     /// Scaling up to this size only
     #[arg(long, default_value_t = u32::MAX, hide_default_value = true)]
     up_to: u32,
-    /// Write the tables of README.md and docs/performance.md in this directory
+    /// Write the tables of docs/performance.md in this directory
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
 }
@@ -72,9 +72,8 @@ fn measure(options: &Options, programs: &[Program]) -> io::Result<()> {
     if wants("commands") {
         let bed = Bed::usual()?;
         let figures = timing::measure(&Case::all(), programs, &bed, runs)?;
-        for (mark, text) in report::commands(&figures, &bed, runs)? {
-            add(mark, &text)?;
-        }
+        let (mark, text) = report::commands(&figures, &bed, runs)?;
+        add(mark, &text)?;
         if programs.len() > 1 {
             println!("{}", report::ratios(&figures, programs));
         }

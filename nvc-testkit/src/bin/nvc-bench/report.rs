@@ -1,27 +1,24 @@
-//! Writes measurements as Markdown tables, and inserts them between marks in a page.
+//! Writes measurements as Markdown tables, and inserts them between marks in docs/performance.md.
 
 use std::path::Path;
 use std::process::Command;
 use std::{fs, io, thread};
 
 use crate::bed::Bed;
-use crate::cases::{Program, UPSTREAM_TRUE};
+use crate::cases::Program;
 use crate::timing::Figures;
 
-/// Replaces the text between `<!-- bench: MARK -->` and `<!-- end -->` in one of the pages by tables.
+/// Replaces the text between `<!-- bench: MARK -->` and `<!-- end -->` in the page by tables.
 pub(crate) fn put(directory: &Path, mark: &str, tables: &str) -> io::Result<()> {
     let start = format!("<!-- bench: {mark} -->\n");
-    for page in ["README.md", "docs/performance.md"] {
-        let page = directory.join(page);
-        let text = fs::read_to_string(&page)?;
-        let rest = text.split_once(&start);
-        let rest =
-            rest.and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)));
-        if let Some((before, after)) = rest {
-            return fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"));
-        }
-    }
-    Err(io::Error::other(format!("no page has {start}")))
+    let page = directory.join("docs/performance.md");
+    let text = fs::read_to_string(&page)?;
+    let parts = text
+        .split_once(&start)
+        .and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)));
+    let (before, after) =
+        parts.ok_or_else(|| io::Error::other(format!("{} lacks {start}", page.display())))?;
+    fs::write(page, format!("{before}{start}{tables}<!-- end -->{after}"))
 }
 
 /// Formats a table; the first `words` columns are text, the others numbers.
@@ -58,40 +55,22 @@ fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
     ))
 }
 
-/// Formats the tables of commands, with their marks: the short one of the README, the machine, times relative to the
-/// start of any program and to upstream, resources, and the memory of each process.
+/// Formats the table of commands, with its mark.
 pub(crate) fn commands(
     all: &[Figures],
     bed: &Bed,
     runs: usize,
-) -> io::Result<[(&'static str, String); 5]> {
-    let tables = Tables {
-        all,
-        programs: &[],
-        upstream: bed.is_fixture,
-    };
-    let own = |heads| tables.table(heads, 1, tables.own());
+) -> io::Result<(&'static str, String)> {
+    let tables = Tables { all, programs: &[] };
+    let heads = "command | p50 | p99 | of `/bin/true` | of the baseline | system calls | processes | largest process";
     let machine = machine(bed, runs)?;
-    let summary = own("command | p50 | of upstream's time | system calls | upstream's");
-    let times = "command | p50 | p99 | of `/bin/true` | of the baseline | upstream, scaled | of upstream | goal";
-    let resources =
-        "command | system calls | upstream's | processes | more threads | largest process";
-    Ok([
-        ("summary", format!("{machine}\n{summary}")),
-        ("machine", machine),
-        ("times", own(times)),
-        ("resources", own(resources)),
-        ("memory", tables.memory()),
-    ])
+    let table = tables.table(heads, 1, tables.own());
+    Ok(("commands", format!("{machine}\n{table}")))
 }
 
 /// Formats a table of our commands that compares other programs with the first.
 pub(crate) fn ratios(all: &[Figures], programs: &[Program]) -> String {
-    let tables = Tables {
-        all,
-        programs,
-        upstream: false,
-    };
+    let tables = Tables { all, programs };
     let ours = all.iter().filter(|figures| figures.case.is_ours());
     let heads = "command | program | p50 | the first of it, paired | quartiles | system calls";
     tables.table(heads, 2, ours)
@@ -100,8 +79,6 @@ pub(crate) fn ratios(all: &[Figures], programs: &[Program]) -> String {
 struct Tables<'a> {
     all: &'a [Figures],
     programs: &'a [Program],
-    /// Whether upstream's figures were measured with the same driver.
-    upstream: bool,
 }
 
 impl<'a> Tables<'a> {
@@ -129,9 +106,6 @@ impl<'a> Tables<'a> {
             figures.percentile(50),
             self.named("/bin/true")?.percentile(50),
         );
-        let upstream = figures.case.upstream.filter(|_| self.upstream);
-        // On a machine of this speed.
-        let scaled = upstream.map(|(time, ..)| time * start / UPSTREAM_TRUE);
         let paired = || Some(self.named(name)?.paired_ratios(figures));
         Some(match head {
             "command" => name.clone(),
@@ -143,13 +117,8 @@ impl<'a> Tables<'a> {
                 let baseline = self.named(&format!("baseline of {name}"))?;
                 format!("{:.2}", time / baseline.percentile(50))
             }
-            "upstream, scaled" => format!("{:.1} ms", scaled?),
-            "of upstream" | "of upstream's time" => format!("{:.2}", time / scaled?),
-            "goal" => format!("{:.2}", upstream?.2),
-            "upstream's" => upstream?.1.to_string(),
             "system calls" => trace.calls.to_string(),
             "processes" => trace.processes.len().to_string(),
-            "more threads" => trace.threads.to_string(),
             "largest process" => {
                 let peaks = trace.processes.iter().map(|(_, peak)| peak);
                 format!("{} kB", peaks.max()?)
@@ -158,21 +127,5 @@ impl<'a> Tables<'a> {
             "quartiles" => paired().map(|[low, _, high]| format!("{low:.2} to {high:.2}"))?,
             _ => return None,
         })
-    }
-
-    /// Formats the memory of each process of our commands.
-    fn memory(&self) -> String {
-        let ours = self.own().filter(|figures| figures.case.is_ours());
-        let rows = ours.flat_map(|figures| {
-            let row = |(process, peak): &(String, usize)| {
-                vec![
-                    figures.case.name.clone(),
-                    process.clone(),
-                    format!("{peak} kB"),
-                ]
-            };
-            figures.trace.processes.iter().map(row)
-        });
-        table("command | process | peak", 2, rows)
     }
 }

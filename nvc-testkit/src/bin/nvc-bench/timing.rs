@@ -27,8 +27,6 @@ pub(crate) struct Figures {
 pub(crate) struct Trace {
     /// System calls of all its processes.
     pub(crate) calls: usize,
-    /// Threads beyond the first of each process.
-    pub(crate) threads: usize,
     /// Its processes in the order in which they ended: name, and peak resident memory in kB.
     pub(crate) processes: Vec<(String, usize)>,
 }
@@ -147,7 +145,6 @@ fn trace(command: &Command, bed: &Bed) -> io::Result<Trace> {
         let number = |word: &str| word.parse().map_err(io::Error::other);
         match words[..] {
             ["calls", calls] => trace.calls = number(calls)?,
-            ["threads", threads] => trace.threads = number(threads)?,
             [peak, name, ..] => trace.processes.push((name.into(), number(peak)?)),
             _ => {}
         }
