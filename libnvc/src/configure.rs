@@ -50,8 +50,10 @@ impl<'r> Configuration<'r> {
     /// Loads kernel modules if policy says so, opens the driver root and queries NVML in the process `query`.
     ///
     /// # Errors
-    /// Those of [`DriverSession::open_with`].
+    /// Those of [`DeviceRequest::check`](crate::request::DeviceRequest::check) and [`DriverSession::open_with`].
     pub fn begin(request: &'r Request, query: Result<QueryProcess>) -> Result<Self> {
+        let checked = request.devices.check();
+        checked.map_err(|error| error.during(Phase::Device))?;
         kmods::prepare(&request.policy.driver);
         let session = DriverSession::open_with(&request.policy.driver, query);
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
@@ -61,10 +63,12 @@ impl<'r> Configuration<'r> {
     /// As [`begin`](Self::begin), with NVML's answers from another process's query.
     ///
     /// # Errors
-    /// Those of [`DriverSession::open_known`], or there is no GPU in it for a request that names some: NVML must be
-    /// queried, by [`begin`](Self::begin).
+    /// Those of [`DeviceRequest::check`](crate::request::DeviceRequest::check) and [`DriverSession::open_known`], or
+    /// there is no GPU in it for a request that names some: NVML must be queried, by [`begin`](Self::begin).
     pub fn begin_known(request: &'r Request, inventory: Inventory) -> Result<Self> {
         let policy = &request.policy;
+        let checked = request.devices.check();
+        checked.map_err(|error| error.during(Phase::Device))?;
         // No list of devices is wrong on a machine without GPUs.
         inventory.demand_gpus(!request.devices.ids.is_empty())?;
         kmods::prepare(&policy.driver);

@@ -9,9 +9,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use crate::capability::{Capabilities, Capability};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverConfig;
 use crate::options::{CudaCompatMode, DriverOptions};
 use crate::require::Requirement;
+
+/// Most device names in one request, duplicates included. The largest machines have some hundreds of devices; beyond
+/// that an image, which writes these lists, only takes time and memory from the host.
+pub const MOST_NAMES: usize = 1024;
 
 /// A complete request.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +42,41 @@ pub struct DeviceRequest {
     pub mig_monitor: String,
     /// IMEX channels.
     pub imex_channels: Vec<u32>,
+}
+
+impl DeviceRequest {
+    /// Checks that no list is longer than [`MOST_NAMES`], in one pass and without memory, before any of them is used.
+    ///
+    /// # Errors
+    /// `too many devices: <number>`, or the same of another list.
+    pub fn check(&self) -> Result<()> {
+        for (what, number) in [
+            ("devices", count_names(&self.ids)),
+            ("mig-config devices", count_names(&self.mig_config)),
+            ("mig-monitor devices", count_names(&self.mig_monitor)),
+            ("IMEX channels", self.imex_channels.len()),
+        ] {
+            check_number(what, number)?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts the names in a list separated by commas.
+pub fn count_names(list: &str) -> usize {
+    let names = list.split(',').filter(|name| !name.trim().is_empty());
+    names.count()
+}
+
+/// Fails if `what` are more than [`MOST_NAMES`].
+pub(crate) fn check_number(what: &str, number: usize) -> Result<()> {
+    if number <= MOST_NAMES {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::InvalidArgument, format!("too many {what}"));
+    Err(error
+        .of(number.to_string())
+        .hint(format!("a request names at most {MOST_NAMES}")))
 }
 
 /// How to grant a request.
@@ -104,6 +144,67 @@ impl Default for Policy {
             environment: false,
             image: ImageOptions::default(),
             no_pivot: false,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns a request with this many names in one of its lists.
+    fn listing(which: usize, number: usize) -> DeviceRequest {
+        let list = vec!["0"; number].join(",");
+        let mut devices = DeviceRequest::default();
+        match which {
+            0 => devices.ids = list,
+            1 => devices.mig_config = list,
+            2 => devices.mig_monitor = list,
+            _ => devices.imex_channels = vec![0; number],
+        }
+        devices
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_is_longer_than_the_limit(which in 0..4_usize, number in 0..3 * MOST_NAMES) {
+            let checked = listing(which, number).check();
+            prop_assert_eq!(checked.is_ok(), number <= MOST_NAMES);
+            if let Err(error) = checked {
+                let end = format!(": {number}");
+                prop_assert!(error.message().ends_with(&end));
+            }
+        }
+    }
+
+    #[test]
+    fn empty_names_do_not_count() {
+        for (list, number) in [("", 0), (",, ,", 0), ("0,,0 ", 2), ("all", 1)] {
+            assert_eq!(count_names(list), number, "{list}");
+        }
+    }
+
+    /// Every entry of the library checks it before it asks for the driver.
+    #[test]
+    fn no_configuration_begins_with_more() {
+        let request = Request {
+            devices: listing(0, MOST_NAMES + 1),
+            ..Request::default()
+        };
+        let query = Err(Error::new(ErrorKind::DriverUnavailable, "not asked"));
+        let failures = [
+            crate::Configuration::begin(&request, query).unwrap_err(),
+            crate::survey::discover(
+                &DriverConfig::default(),
+                &crate::survey::Wants::of(&request),
+            )
+            .unwrap_err(),
+        ];
+        for error in failures {
+            assert_eq!(error.message(), "too many devices: 1025");
         }
     }
 }

@@ -15,6 +15,12 @@ use crate::host::DriverVersions;
 /// Longest test that can be reported; upstream has a buffer of 128 bytes and calls a longer failing test invalid.
 const LONGEST_FAILING_TEST: usize = 127;
 
+/// Most requirements of a container, as in upstream's command line. Images have one or two.
+pub const MOST_REQUIREMENTS: usize = 32;
+
+/// Longest list of failed tests in a hint.
+const LISTED: usize = 8;
+
 /// A container's requirement, in the language of `--require`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
@@ -33,12 +39,17 @@ pub struct Target<'a> {
 /// Checks that every requirement holds on every device. Without devices, tests of `arch` and `brand` hold.
 ///
 /// # Errors
-/// `invalid expression`, and `unsatisfied condition: <first alternative>` with a hint that names the test that failed.
+/// `too many requirements`, `invalid expression`, and `unsatisfied condition: <first alternative>` with a hint that
+/// names the tests that failed.
 pub fn check(
     requirements: &[Requirement],
     versions: &DriverVersions,
     devices: &[Target<'_>],
 ) -> Result<()> {
+    if requirements.len() > MOST_REQUIREMENTS {
+        let error = Error::new(ErrorKind::InvalidArgument, "too many requirements");
+        return Err(error.hint(format!("at most {MOST_REQUIREMENTS}")));
+    }
     let targets = devices.iter().copied().map(Some);
     let none = devices.is_empty().then_some(None);
     for target in targets.chain(none) {
@@ -74,7 +85,8 @@ impl Requirement {
         for alternative in words(&self.text, ' ') {
             match first_failure(alternative, facts)? {
                 None => return Ok(()),
-                Some(failed) => failures.push(failed),
+                Some(failed) if failures.len() < LISTED => failures.push(failed),
+                Some(_) => {}
             }
         }
         match words(&self.text, ' ').next() {
@@ -351,6 +363,20 @@ mod tests {
             assert_eq!(error.message(), format!("unsatisfied condition: {shown}"));
             assert_eq!(error.kind(), ErrorKind::Unsatisfied);
         }
+    }
+
+    /// An image chooses how many there are, and how many alternatives each has.
+    #[test]
+    fn requirements_and_their_hints_are_few() {
+        let check = |texts: Vec<String>| {
+            let all: Vec<_> = texts.into_iter().map(Requirement::new).collect();
+            check(&all, &DriverVersions::default(), &[])
+        };
+        assert!(check(vec!["arch=9".into(); MOST_REQUIREMENTS]).is_ok());
+        let error = check(vec!["arch=9".into(); MOST_REQUIREMENTS + 1]).unwrap_err();
+        assert_eq!(error.message(), "too many requirements");
+        let error = check(vec!["brand=x,cuda>9 ".repeat(10_000)]).unwrap_err();
+        assert!(error.advice().unwrap().len() < 1000);
     }
 
     #[test]

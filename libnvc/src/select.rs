@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::{DeviceInfo, FailedGpu, Gpu, MigDevice};
-use crate::request::DeviceRequest;
+use crate::request::{DeviceRequest, check_number};
 
 /// Number of IMEX channels: they are minor numbers, and Linux has this many.
 const IMEX_CHANNELS: u32 = 1 << 20;
@@ -183,8 +183,9 @@ pub fn select_mig_capability<'a>(
 /// Selects the IMEX channels that `list` names, e.g. `0,1`.
 ///
 /// # Errors
-/// `unsupported IMEX channel value: <item>`.
+/// `unsupported IMEX channel value: <item>`; more channels than a request may name.
 pub fn parse_imex_channels(list: &str) -> Result<Vec<u32>> {
+    check_number("IMEX channels", items(list).count())?;
     items(list)
         .map(|item| {
             decimal(item)

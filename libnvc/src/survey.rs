@@ -78,6 +78,8 @@ pub struct GlobalGrant {
 /// # Errors
 /// With their [phase](crate::Error::phase): those of opening and asking the driver, and of choosing devices.
 pub fn discover(config: &DriverConfig, wants: &Wants) -> Result<Host> {
+    let checked = wants.devices.check();
+    checked.map_err(|error| error.during(Phase::Device))?;
     let begin = |error: crate::Error| error.during(Phase::Initialization);
     let mut session = DriverSession::open(config).map_err(begin)?;
     session.look_ahead(wants.options);

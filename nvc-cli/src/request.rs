@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use libnvc::host::Identity;
 use libnvc::options::{CudaCompatMode, DriverOptions, LibraryOptions};
 use libnvc::request::{Capabilities, Capability, DeviceRequest};
-use libnvc::require::Requirement;
+use libnvc::require::{MOST_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, Target};
 use nix::errno::Errno;
@@ -14,9 +14,6 @@ use nvc_options::getopt::{CommandLine, Given};
 
 use crate::failure::{Categorise, CommandError, category};
 use crate::user;
-
-/// Upstream's limit.
-const MOST_REQUIREMENTS: usize = 32;
 
 /// A complete request.
 #[derive(Debug)]
@@ -250,12 +247,14 @@ fn pid(text: &OsStr) -> Result<Option<i32>, CommandError> {
 
 fn devices(given: &Given) -> Result<DeviceRequest, CommandError> {
     let imex = joined(given, "imex-channel");
-    Ok(DeviceRequest {
+    let devices = DeviceRequest {
         ids: joined(given, "device"),
         mig_config: joined(given, "mig-config"),
         mig_monitor: joined(given, "mig-monitor"),
         imex_channels: parse_imex_channels(&imex).category(category::IMEX)?,
-    })
+    };
+    devices.check().category(category::INPUT)?;
+    Ok(devices)
 }
 
 fn driver_options(given: &Given) -> DriverOptions {
@@ -395,6 +394,8 @@ mod tests {
         let list = list_of(&["-d", "0", "-d", "1,2", "--mig-config="]);
         assert_eq!(list.devices.ids, "0,1,2");
         assert_eq!(list.devices.mig_config, "");
+        let most = list_of(&["-d0,0,"; 512]);
+        assert_eq!(libnvc::request::count_names(&most.devices.ids), 1024);
         let list = list_of(&["-d", ""]);
         assert!(list.lists_devices && list.devices.ids.is_empty());
         let channels = list_of(&["--imex-channel=0,1", "--imex-channel=7"]);
@@ -425,6 +426,8 @@ mod tests {
     #[test]
     fn mistakes() {
         let many = ["--require=cuda>1"; 33];
+        let devices = ["-d0,0,"; 513];
+        let channels = format!("--imex-channel={}", "0,".repeat(1025));
         for (line, text) in [
             (
                 &["-uabc", "info"][..],
@@ -468,6 +471,14 @@ mod tests {
             (
                 &[&["configure"][..], &many, &["/x"]].concat(),
                 "input error: too many requirements",
+            ),
+            (
+                &[&["list"][..], &devices].concat(),
+                "input error: too many devices: 1026",
+            ),
+            (
+                &["configure", &channels, "/x"],
+                "error parsing IMEX info: too many IMEX channels: 1025",
             ),
         ] {
             let error = request(line).unwrap_err();

@@ -174,6 +174,7 @@ fn decide(
     policy: &Policy,
     log: &mut Log,
 ) -> Result<(Mode, Option<Wish>), String> {
+    image::names::check(container, policy).map_err(|error| error.to_string())?;
     let (mut wish, mut warnings) = image::devices::wish(container, policy);
     let setting = Setting::of(config);
     let mode = match (&setting, &wish) {

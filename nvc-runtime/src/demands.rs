@@ -3,6 +3,7 @@
 //! Upstream's specifications ignore both: every container gets all of the driver's files, and nothing is checked. Two
 //! keys of the configuration change that.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use libnvc::host::{Gpu, catalogue};
@@ -161,10 +162,9 @@ fn evaluate(
         return Ok(());
     };
     let demands: Vec<Requirement> = demands.into_iter().map(Requirement::new).collect();
-    let is_given = |gpu: &&Gpu| {
-        let path = format!("/dev/nvidia{}", gpu.minor);
-        edits.device_nodes.iter().any(|node| node.path == path)
-    };
+    let nodes = edits.device_nodes.iter();
+    let given: HashSet<&str> = nodes.map(|node| node.path.as_str()).collect();
+    let is_given = |gpu: &&Gpu| given.contains(format!("/dev/nvidia{}", gpu.minor).as_str());
     let targets: Vec<Target<'_>> = driver
         .gpus
         .iter()

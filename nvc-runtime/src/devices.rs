@@ -2,7 +2,7 @@
 
 use nvc_toolkit::cdi::Registry;
 use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{Container, Devices, Policy, Wish, qualified};
+use nvc_toolkit::image::{Container, Policy, Wish, qualified};
 use nvc_toolkit::mode::Mode;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
@@ -29,7 +29,7 @@ pub(crate) fn modify(
         Mode::JitCdi => AUTOMATIC,
         _ => &config.runtime.cdi_default_kind,
     };
-    let names = qualified_names(&wish.devices, default_kind);
+    let names = qualified::names(&wish.devices, default_kind);
     let automatic: Vec<&str> = names
         .iter()
         .filter_map(|name| name.strip_prefix(AUTOMATIC)?.strip_prefix('='))
@@ -44,25 +44,6 @@ pub(crate) fn modify(
         .into());
     }
     automatic::modify(spec, &automatic, container, policy, config, log)
-}
-
-/// Returns every name with its kind, without duplicates.
-fn qualified_names(devices: &Devices, default_kind: &str) -> Vec<String> {
-    let names = match devices {
-        Devices::None => vec!["none"],
-        some => some.names(),
-    };
-    let mut all: Vec<String> = Vec::with_capacity(names.len());
-    for name in names {
-        let name = match qualified::is_qualified(name) {
-            true => name.to_owned(),
-            false => format!("{default_kind}={name}"),
-        };
-        if !all.contains(&name) {
-            all.push(name);
-        }
-    }
-    all
 }
 
 fn from_files(
@@ -80,21 +61,4 @@ fn from_files(
         EditError::of("failed to inject CDI devices: ", &error)
     })?;
     give(spec, &mut [edits]).map_err(|what| format!("failed to inject CDI devices: {what}").into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_get_their_kind() {
-        let names = |names: &[&str]| Devices::Names(names.iter().map(|&n| n.to_owned()).collect());
-        let of = |devices: &Devices| qualified_names(devices, "nvidia.com/gpu").join(" ");
-        assert_eq!(of(&Devices::All), "nvidia.com/gpu=all");
-        assert_eq!(of(&Devices::None), "nvidia.com/gpu=none");
-        assert_eq!(
-            of(&names(&["1", "nvidia.com/gpu=1", "a.b/c=d"])),
-            "nvidia.com/gpu=1 a.b/c=d"
-        );
-    }
 }

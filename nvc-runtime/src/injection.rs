@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::host::Inventory;
+use libnvc::request::MOST_NAMES;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::{ours, programs};
@@ -59,7 +60,8 @@ fn hand_over(entry: &mut Value, resolved: &Resolved) {
             .any(|name| word.starts_with(name))
     };
     words.retain(|word| !word.as_str().is_some_and(is_option));
-    if !resolved.devices.is_empty() {
+    // A longer list can only be `all` of an enormous machine, which the hook understands too.
+    if !resolved.devices.is_empty() && resolved.devices.len() <= MOST_NAMES {
         words.push(json!(format!("{DEVICES}{}", resolved.devices.join(","))));
     }
     if let Some(inventory) = &resolved.inventory {

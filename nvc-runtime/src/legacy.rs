@@ -1,5 +1,6 @@
 //! Adds the prestart hook, and everything that the hook cannot add.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -91,6 +92,7 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Resolv
 
 /// Returns NVML's answers about the chosen devices, and about the GPUs of chosen MIG devices.
 fn inventory(driver: Driver, chosen: &[String], time: SystemTime) -> Option<Inventory> {
+    let chosen: HashSet<&String> = chosen.iter().collect();
     let mut gpus: Vec<Gpu> = driver.gpus;
     for gpu in &mut gpus {
         gpu.mig_devices.retain(|mig| chosen.contains(&mig.uuid));

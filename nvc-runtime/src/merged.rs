@@ -1,5 +1,6 @@
 //! Merges a container's createContainer hooks into one: one process instead of six.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use nvc_toolkit::cdi::{Edits, Hook};
@@ -44,11 +45,9 @@ fn merge(all: &mut [Edits], program: &str) {
         return;
     };
     let mut args: Vec<String> = [PROGRAM, "merged", VERSION].map(String::from).to_vec();
-    for (index, part) in parts.iter().enumerate() {
-        if !parts[..index].contains(part) {
-            args.extend(arguments(part));
-        }
-    }
+    let mut seen = HashSet::new();
+    let once = parts.iter().filter(|part| seen.insert(*part));
+    args.extend(once.flat_map(arguments));
     first.hooks.insert(0, Hook { args, ..pattern });
 }
 

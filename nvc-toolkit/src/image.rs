@@ -10,6 +10,7 @@ pub mod environment;
 pub mod features;
 mod legacy;
 mod mounts;
+pub mod names;
 pub mod privilege;
 pub mod qualified;
 pub mod requirements;
@@ -18,11 +19,17 @@ mod tests;
 
 use std::fmt;
 
+use libnvc::request::MOST_NAMES;
+
 use crate::config::Config;
 use capabilities::Capabilities;
 pub use devices::{Devices, Origin, Wish};
 pub use environment::Environment;
 pub use mounts::Mount;
+
+/// Variables that list devices whose MIG instances a container may manage.
+const MIG_CONFIG: &str = "NVIDIA_MIG_CONFIG_DEVICES";
+const MIG_MONITOR: &str = "NVIDIA_MIG_MONITOR_DEVICES";
 
 /// The annotation by which podman marks its containers. It copies the image's annotations into them, and sets this one
 /// last, so that no image can change it.
@@ -138,8 +145,10 @@ pub struct Answer {
 /// Returns the request of a container.
 ///
 /// # Errors
-/// A privileged request of an unprivileged container, unsupported capabilities, or an invalid CUDA version.
+/// Too many names, a privileged request of an unprivileged container, unsupported capabilities, or an invalid CUDA
+/// version.
 pub fn request(container: &Container, policy: &Policy) -> Result<Answer, Error> {
+    names::check(container, policy)?;
     let (wish, mut warnings) = devices::wish(container, policy);
     let Some(Wish { devices, origin }) = wish else {
         let request = None;
@@ -153,8 +162,8 @@ pub fn request(container: &Container, policy: &Policy) -> Result<Answer, Error> 
             _ => Ok(value.map(str::to_owned)),
         }
     };
-    let mig_config = authority("NVIDIA_MIG_CONFIG_DEVICES")?;
-    let mig_monitor = authority("NVIDIA_MIG_MONITOR_DEVICES")?;
+    let mig_config = authority(MIG_CONFIG)?;
+    let mig_monitor = authority(MIG_MONITOR)?;
     let (imex_channels, ignored) = devices::imex_channels(container, policy);
     warnings.extend(ignored);
     let request = ContainerRequest {
@@ -177,6 +186,13 @@ pub fn request(container: &Container, policy: &Policy) -> Result<Answer, Error> 
 pub enum Error {
     /// An entry of the environment has no `=`.
     NotAVariable(String),
+    /// A list names too many devices.
+    TooManyNames {
+        /// The variable, or where else the list is.
+        source: String,
+        /// The number of names.
+        number: usize,
+    },
     /// The variable requests MIG management, but the container is not privileged.
     Unprivileged(&'static str),
     /// Unsupported capabilities were requested.
@@ -198,6 +214,10 @@ impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAVariable(entry) => write!(out, "invalid environment variable: {entry}"),
+            Self::TooManyNames { source, number } => write!(
+                out,
+                "{source}: too many device names: {number} (a request has at most {MOST_NAMES})"
+            ),
             Self::Unprivileged(name) => {
                 let name = name.strip_prefix("NVIDIA_").unwrap_or(name);
                 write!(out, "cannot set {name} in non privileged container")

@@ -236,6 +236,54 @@ fn the_image_cannot_choose_devices_with_words_of_others() {
     }
 }
 
+/// Each line of the container's lists would cost time and be printed: 2 MB of names.
+#[test]
+fn too_many_names_are_refused_by_number() {
+    let names: Vec<String> = (0..300_000).map(|name| name.to_string()).collect();
+    let list = names.join(",");
+    let expected = "too many device names: 300000 (a request has at most 1024)";
+    for mode in ["auto", "legacy", "cdi", "jit-cdi", "csv"] {
+        for variable in ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_IMEX_CHANNELS"] {
+            let world = World::new(mode);
+            let value = spec(&["NVIDIA_VISIBLE_DEVICES=0", &format!("{variable}={list}")]);
+            world.write(value.to_string());
+            let text = world.is_refused();
+            assert!(text.contains(variable) && text.contains(expected), "{mode}");
+            assert!(text.len() < 4096, "{mode}: {} bytes", text.len());
+            assert_eq!(world.value(), value, "{mode}");
+        }
+        let world = World::new(mode);
+        let mut value = spec(&["NVIDIA_VISIBLE_DEVICES=0"]);
+        value["annotations"] = json!({"cdi.k8s.io/x": list});
+        world.write(value.to_string());
+        let text = world.is_refused();
+        assert!(text.contains(expected) && text.len() < 4096, "{mode}");
+    }
+}
+
+/// The hook is started with the container that an engine without our runtime has created.
+#[test]
+fn the_hook_refuses_too_many_names() {
+    let world = World::new("legacy");
+    let list = "0,".repeat(1025);
+    world.write(spec(&[&format!("NVIDIA_VISIBLE_DEVICES={list}")]).to_string());
+    let state = json!({"ociVersion": "1.0.2", "id": "x", "pid": 1, "bundle": world.path("bundle")});
+    let program = cli::beside("nvidia-container-runtime-hook").expect("it is beside the tests");
+    fs::write(world.path("state"), state.to_string()).expect("a state");
+    let output = Command::new(program)
+        .arg(format!("-config={}", world.path("config.toml").display()))
+        .arg("prestart")
+        .stdin(fs::File::open(world.path("state")).expect("a state"))
+        .output()
+        .expect("cargo build -p nvc-hook comes first");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{text}");
+    assert!(
+        text.contains("NVIDIA_VISIBLE_DEVICES: too many device names: 1025"),
+        "{text}"
+    );
+}
+
 #[test]
 fn two_hundred_concurrent_requests_succeed() {
     thread::scope(|scope| {

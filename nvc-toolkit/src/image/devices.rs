@@ -6,7 +6,7 @@ use super::{Container, Environment, Policy, legacy, mounts};
 
 /// The variable that lists GPUs.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
-const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
+pub(super) const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
 
 /// GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,14 +137,10 @@ pub(super) fn ignoring(variables: &[String]) -> String {
 }
 
 fn from_annotations(container: &Container, policy: &Policy) -> Option<Wish> {
-    let counts = |key: &str| {
-        let mut prefixes = policy.annotation_prefixes.iter();
-        prefixes.any(|prefix| key.starts_with(prefix.as_str()))
-    };
     let mut found: Vec<_> = container
         .annotations
         .iter()
-        .filter(|(key, _)| counts(key))
+        .filter(|(key, _)| counts(key, policy))
         .collect();
     found.sort();
     let names = distinct(found.iter().flat_map(|(_, value)| value.split(',')));
@@ -153,6 +149,12 @@ fn from_annotations(container: &Container, policy: &Policy) -> Option<Wish> {
         devices: Devices::Names(names),
         origin: Origin::Annotations(keys),
     })
+}
+
+/// Returns true if an annotation names devices.
+pub(super) fn counts(key: &str, policy: &Policy) -> bool {
+    let mut prefixes = policy.annotation_prefixes.iter();
+    prefixes.any(|prefix| key.starts_with(prefix.as_str()))
 }
 
 fn from_environment(environment: &Environment, policy: &Policy) -> Option<Wish> {

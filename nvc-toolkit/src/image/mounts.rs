@@ -6,7 +6,7 @@
 use super::devices::distinct;
 use super::qualified;
 
-const DIRECTORY: &str = "/var/run/nvidia-container-devices";
+pub(super) const DIRECTORY: &str = "/var/run/nvidia-container-devices";
 
 /// A mount of the container, from config.json.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,11 @@ pub(super) fn devices(mounts: &[Mount]) -> Vec<String> {
 pub(super) fn imex_channels(mounts: &[Mount]) -> Vec<String> {
     let names: Vec<String> = names(mounts).collect();
     distinct(names.iter().filter_map(|name| name.strip_prefix("imex/")))
+}
+
+/// Returns the number of names.
+pub(super) fn number(mounts: &[Mount]) -> usize {
+    names(mounts).count()
 }
 
 /// Returns the names of `/dev/null` mounts in the directory.

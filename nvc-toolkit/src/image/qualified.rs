@@ -1,5 +1,9 @@
 //! Recognises fully qualified CDI device names: `vendor/class=device`.
 
+use std::collections::HashSet;
+
+use super::Devices;
+
 /// The parts of a qualified name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qualified<'a> {
@@ -33,4 +37,36 @@ pub fn parse(name: &str) -> Option<Qualified<'_>> {
 /// Returns true if a name is qualified.
 pub fn is_qualified(name: &str) -> bool {
     parse(name).is_some()
+}
+
+/// Returns every name with its kind, without duplicates; a name without one gets `default_kind`.
+pub fn names(devices: &Devices, default_kind: &str) -> Vec<String> {
+    let names = match devices {
+        Devices::None => vec!["none"],
+        some => some.names(),
+    };
+    let mut seen = HashSet::new();
+    let qualified = names.into_iter().map(|name| match is_qualified(name) {
+        true => name.to_owned(),
+        false => format!("{default_kind}={name}"),
+    });
+    qualified.filter(|name| seen.insert(name.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_get_their_kind() {
+        let devices =
+            |names: &[&str]| Devices::Names(names.iter().map(|&n| n.to_owned()).collect());
+        let of = |devices: &Devices| names(devices, "nvidia.com/gpu").join(" ");
+        assert_eq!(of(&Devices::All), "nvidia.com/gpu=all");
+        assert_eq!(of(&Devices::None), "nvidia.com/gpu=none");
+        assert_eq!(
+            of(&devices(&["1", "nvidia.com/gpu=1", "a.b/c=d"])),
+            "nvidia.com/gpu=1 a.b/c=d"
+        );
+    }
 }

@@ -3,7 +3,7 @@
 //! Existing entries are distinguished from those these edits add: several equal rules of one application are kept, as
 //! engines write them, but a second application of the same edits changes nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -51,13 +51,21 @@ pub fn apply(
         let value = serde_json::to_value(rdt).map_err(|error| error.to_string())?;
         spec.object(&["linux"])?.insert("intelRdt".into(), value);
     }
-    let gids = all.iter().flat_map(|edits| &edits.additional_gids);
-    for gid in gids.filter(|gid| **gid != 0) {
-        let gids = spec.list(&["process", "user", "additionalGids"])?;
-        if !gids.contains(&json!(gid)) {
-            gids.push(json!(gid));
-        }
+    groups(spec, all)
+}
+
+fn groups(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
+    let new = all.iter().flat_map(|edits| &edits.additional_gids);
+    let mut new = new.filter(|gid| **gid != 0).peekable();
+    if new.peek().is_none() {
+        return Ok(());
     }
+    let gids = spec.list(&["process", "user", "additionalGids"])?;
+    let mut seen: HashSet<Value> = gids.iter().cloned().collect();
+    gids.extend(
+        new.map(|gid| json!(gid))
+            .filter(|gid| seen.insert(gid.clone())),
+    );
     Ok(())
 }
 
@@ -76,11 +84,15 @@ fn environment(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
     }
     for edits in all {
         let mut wanted: Vec<(String, &String)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
         for entry in &edits.env {
             let name = name_of(entry);
-            match wanted.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, value)) => *value = entry,
-                None => wanted.push((name, entry)),
+            match places.get(&name) {
+                Some(&place) => wanted[place].1 = entry,
+                None => {
+                    places.insert(name.clone(), wanted.len());
+                    wanted.push((name, entry));
+                }
             }
         }
         for (name, entry) in wanted {
@@ -107,7 +119,13 @@ fn device_nodes(
         .collect::<Result<_, _>>()?;
 
     let devices = spec.list(&["linux", "devices"])?;
-    for node in &complete {
+    let paths = complete.iter().map(|node| node.node.path.as_str());
+    let last = last_places(paths);
+    devices.retain(|other| text_of(other, "path").is_none_or(|path| !last.contains_key(path)));
+    for (place, node) in complete.iter().enumerate() {
+        if last.get(node.node.path.as_str()) != Some(&place) {
+            continue;
+        }
         let mut entry = Map::new();
         entry.insert("path".into(), json!(node.node.path));
         entry.insert("type".into(), json!(node.kind));
@@ -124,7 +142,6 @@ fn device_nodes(
                 entry.insert(name.into(), json!(id));
             }
         }
-        devices.retain(|other| text_of(other, "path") != Some(&node.node.path));
         devices.push(Value::Object(entry));
     }
 
@@ -133,7 +150,8 @@ fn device_nodes(
     let denial = rules
         .iter()
         .rposition(|rule| rule.get("allow") != Some(&json!(true)));
-    let there = rules[denial.map_or(0, |index| index + 1)..].to_vec();
+    let there = rules[denial.map_or(0, |index| index + 1)..].iter();
+    let there: HashSet<Value> = there.cloned().collect();
     for node in complete {
         let Some((major, minor)) = node.numbers else {
             continue;
@@ -216,8 +234,12 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
         return Ok(());
     }
     let mounts = spec.list(&["mounts"])?;
-    for mount in new {
-        mounts.retain(|other| text_of(other, "destination") != Some(&mount.container_path));
+    let last = last_places(new.iter().map(|mount| mount.container_path.as_str()));
+    mounts.retain(|other| text_of(other, "destination").is_none_or(|at| !last.contains_key(at)));
+    for (place, mount) in new.iter().enumerate() {
+        if last.get(mount.container_path.as_str()) != Some(&place) {
+            continue;
+        }
         let mut entry = Map::new();
         entry.insert("destination".into(), json!(mount.container_path));
         if !mount.kind.is_empty() {
@@ -238,10 +260,12 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
 }
 
 fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
-    let mut there: HashMap<&str, Vec<Value>> = HashMap::new();
+    let mut there: HashMap<&str, HashSet<Value>> = HashMap::new();
     for hook in hooks {
         let list = spec.list(&["hooks", &hook.hook_name])?;
-        let before = there.entry(&hook.hook_name).or_insert_with(|| list.clone());
+        let before = there
+            .entry(&hook.hook_name)
+            .or_insert_with(|| list.iter().cloned().collect());
         let mut entry = Map::new();
         entry.insert("path".into(), json!(hook.path));
         if !hook.args.is_empty() {
@@ -259,6 +283,15 @@ fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns the last position of each path: of several entries for one path, the last counts, as if each replaced the
+/// one before. Searching the list for each of them would take quadratic time.
+fn last_places<'a>(paths: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
+    paths
+        .enumerate()
+        .map(|(place, path)| (path, place))
+        .collect()
 }
 
 /// Returns a string member.
