@@ -8,8 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use libnvc::host::query::QueryProgram;
 use libnvc::{Error, ErrorKind, Result};
-use nix::unistd::{AccessFlags, access};
 
 use crate::version::nvc_version;
 
@@ -35,16 +35,7 @@ const NEARBY: [&str; 4] = [
 /// # Errors
 /// `process creation failed: nvc-query: in none of <directories>`; the library's own path cannot be determined.
 pub(crate) fn find() -> Result<PathBuf> {
-    let directories = directories(&own_file()?);
-    let mut paths = directories.iter().map(|directory| directory.join(NAME));
-    let executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
-    paths.find(executable).ok_or_else(|| {
-        let names: Vec<_> = directories
-            .iter()
-            .map(|dir| dir.display().to_string())
-            .collect();
-        not_created(format!("in none of {}", names.join(", ")))
-    })
+    QueryProgram::find(NAME, &directories(&own_file()?))
 }
 
 fn not_created(cause: impl Into<String>) -> Error {

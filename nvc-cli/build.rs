@@ -24,15 +24,9 @@ fn main() {
 /// less in each process. The C library shares its program's.
 fn link() {
     let is = |name: &str, value: &str| env(name).is_some_and(|found| found == value);
-    let is_program = [
-        "nvc-cli",
-        "nvc-hook",
-        "nvc-runtime",
-        "nvc-docker",
-        "nvc-ctk",
-    ]
-    .iter()
-    .any(|name| is("CARGO_PKG_NAME", name));
+    let is_program = ["nvc-cli", "nvc-hook", "nvc-runtime", "nvc-docker"]
+        .iter()
+        .any(|name| is("CARGO_PKG_NAME", name));
     if is_program && is("CARGO_CFG_TARGET_ENV", "gnu") {
         println!("cargo::rustc-link-lib=static:-bundle=gcc_eh");
     }

@@ -4,7 +4,7 @@
 #   scripts/bench-cdi.sh [RUNS]
 #
 # On the fixture of ../shared/conformance if it was built, else on the simulated driver, in a mount namespace of its own.
-# Needs root, strace, and release builds of nvc-ctk, nvc-cdi-hook and nvc-simdriver.
+# Needs root, strace, and release builds of nvc-ctk, nvc-query, nvc-cdi-hook and nvc-simdriver.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."

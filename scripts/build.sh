@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds everything that is shipped: programs, the C library, man pages and completions, below target/release
 # (CARGO_TARGET_DIR/release); for another machine, NVC_MACHINE=aarch64, below target/TRIPLE/release (scripts/cross.sh).
-# PREFIX and LIBEXECDIR name the place of installation; only programs that link the static library depend on it.
+# PREFIX and LIBEXECDIR name the place of installation, where nvidia-ctk and programs that link the static library look
+# for nvc-query.
 set -eu
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -19,12 +20,12 @@ CARGO_ENCODED_RUSTFLAGS=$(printf -- '--remap-path-prefix=%s=%s\037' "${CARGO_HOM
 export CARGO_ENCODED_RUSTFLAGS="$CARGO_ENCODED_RUSTFLAGS-Clink-arg=-Wl,--build-id=sha1"
 unset RUSTFLAGS
 
-cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-ctk
-# A static program: it runs as root in containers' namespaces and must not load anything there.
-static=${triple:-$(rustc -vV | sed -n 's/^host: //p')}
-CARGO_ENCODED_RUSTFLAGS=$(printf '%s\037-Ctarget-feature=+crt-static' "$CARGO_ENCODED_RUSTFLAGS") \
-  cargo build --release --locked -p nvc-cdi-hook --bin nvidia-cdi-hook --target "$static"
-[ "$triple" ] || cp "$target/$static/release/nvidia-cdi-hook" "$out/nvidia-cdi-hook"
+. scripts/place.sh
+export NVC_LIBEXECDIR="$LIBEXECDIR/libnvidia-container"
+cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook
+for program in nvidia-ctk nvidia-cdi-hook; do
+  scripts/check-static.sh "$out/$program"
+done
 scripts/build-capi.sh
 
 # It needs no optimisation, but another profile would compile clap again.

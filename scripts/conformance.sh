@@ -55,6 +55,7 @@ ctk() {
   local suite=../shared/conformance-ctk work status=0
   [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
   build -p nvc-ctk -p nvc-cdi-hook
+  build -p libnvidia-container --bin nvc-query
   ../shared/conformance/fixture.sh
   # As above: deliberate differences of specifications are applied to the recorded results.
   work=$(mktemp -d)

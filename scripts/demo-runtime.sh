@@ -19,7 +19,7 @@ mount --bind "$driver/proc/driver" /proc/driver
 
 rm -rf --one-file-system "$bundle" "$work/cdi"
 mkdir -p "$bundle" "$work/bin" "$work/share/nvidia-container-toolkit"
-for program in nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk; do
+for program in nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk nvc-query; do
   install -m 755 "$programs/$program" "$work/bin/$program"
 done
 install -m 755 "$cli" "$work/bin/nvidia-container-cli"

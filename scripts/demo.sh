@@ -96,7 +96,8 @@ build() {
   cli=${NVC_CLI:-} simdriver=${NVC_SIMDRIVER:-}
   [ "$cli" ] && [ "$simdriver" ] && return
   title "Building"
-  (cd "$repository" && cargo build -p nvc-cdi-hook -p nvc-cli -p nvc-ctk -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-testkit)
+  (cd "$repository" && cargo build -p nvc-cdi-hook -p nvc-cli -p nvc-ctk -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-testkit \
+    -p libnvidia-container)
   target=${CARGO_TARGET_DIR:-$repository/target}
   programs=$target/debug
   cli=${cli:-$target/debug/nvidia-container-cli}

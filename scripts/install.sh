@@ -30,7 +30,8 @@ case "${1:-}" in
   *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
-# Programs that link the static library look for nvc-query in one directory, fixed at build time.
+# Programs that link the static library look for nvc-query in one directory, fixed at build time; so does nvidia-ctk, if
+# it is neither beside it nor in ../libexec from there.
 if [ ! "$uninstall" ] && [ "$(built libexecdir)" != "$LIBEXECDIR" ]; then
   echo "install: the static library was built for $(built libexecdir), and not for $LIBEXECDIR;" \
     "build it for that place: make build PREFIX=$PREFIX LIBEXECDIR=$LIBEXECDIR" >&2

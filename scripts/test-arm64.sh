@@ -36,7 +36,9 @@ all_are_arm64() {
   while read -r file; do
     readelf -h "$file" | grep -q 'Machine: *AArch64' || { echo "$file: not for arm64"; return 1; }
   done < <(find "$work/root" -type f \( -path '*/bin/*' -o -name '*.so.*' -o -name nvc-query \))
-  ! readelf -l "$work/root/usr/bin/nvidia-cdi-hook" | grep INTERP
+  for file in nvidia-ctk nvidia-cdi-hook; do
+    scripts/check-static.sh "$work/root/usr/bin/$file" || return
+  done
 }
 fields_are_arm64() {
   local file
@@ -88,7 +90,7 @@ for part; do
       title "The arm64 packages under $(qemu-aarch64-static --version | head -n 1)"
       for file in "$packages"/*.deb; do dpkg-deb -x "$file" "$work/root"; done
       check "the packages are for arm64" fields_are_arm64
-      check "so are all files, and nvidia-cdi-hook is static" all_are_arm64
+      check "so are all files, and the hooks are static" all_are_arm64
       check "lintian finds nothing" scripts/check-packages/lintian.sh "$packages"/*.deb
       check "rpmlint finds nothing" rpmlint --strict -c pkg/rpm/rpmlint.toml "$packages"/*.rpm
       check "nvidia-container-cli --version" answers nvidia-container-cli "^cli-version: $version$" --version

@@ -16,6 +16,7 @@ if [ "${1:-}" != --inside ]; then
   options=()
   [ "$profile" != release ] || options=(--release)
   cargo build "${options[@]}" -p nvc-ctk -p nvc-cdi-hook
+  cargo build "${options[@]}" -p libnvidia-container --bin nvc-query
   cargo build "${options[@]}" -p nvc-testkit --bin nvc-simdriver
   work=$(mktemp -d)
   status=0

@@ -13,6 +13,7 @@ suite=../shared/conformance-ctk
 options=()
 [ "$profile" != release ] || options=(--release)
 cargo build "${options[@]}" -p nvc-ctk -p nvc-cdi-hook
+cargo build "${options[@]}" -p libnvidia-container --bin nvc-query
 ../shared/conformance/fixture.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

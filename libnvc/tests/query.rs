@@ -538,7 +538,7 @@ fn wsl_needs_no_minors() -> Outcome {
 fn programs_that_do_not_serve() -> Outcome {
     let unavailable = ErrorKind::DriverUnavailable;
     let request = request(Path::new("/"), UID, GID);
-    let ask = |program: &str| Query::start(&QueryProgram::Path(program.into()), &request);
+    let ask = |program: &str| Query::start(&QueryProgram::Path(Ok(program.into())), &request);
     let text = "process creation failed: no such file or directory";
     ensure_error(ask("/nonexistent"), unavailable, text, "/nonexistent")?;
     ensure_error(

@@ -12,11 +12,11 @@ mod line;
 
 // actions
 mod commands;
+mod query;
 
 // messages
 mod logging;
 
-use libnvc::host::query::serve_if_asked;
 use line::Read;
 use nvc_options::ctk as table;
 
@@ -24,8 +24,6 @@ libnvc::main!(run);
 
 /// Runs the program; returns its exit code.
 fn run() -> u8 {
-    // The NVML query is this program, executed again.
-    serve_if_asked();
     libnvc::await_children();
 
     let words: Vec<_> = std::env::args_os().collect();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use libnvc::host::query::QueryProgram;
 use nvc_toolkit::cause;
 use nvc_toolkit::cdi::Edits;
 use nvc_toolkit::config::Config;
@@ -37,8 +38,8 @@ pub(crate) fn modify(
     let wanted = Wanted::of_devices(&wish.devices);
     let root = tree_of_nodes(config).root;
     let driver = match wanted == Wanted::None && demands.is_empty() {
-        true => Driver::unasked(&root),
-        false => Driver::ask(&root),
+        true => Driver::unasked(&root, &QueryProgram::ThisProcess),
+        false => Driver::ask(&root, &QueryProgram::ThisProcess),
     };
     let choice = choose(&wanted, &driver, config);
     if !demands.is_empty() {

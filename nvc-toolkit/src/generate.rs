@@ -16,6 +16,7 @@ mod simplify;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use libnvc::host::query::QueryProgram;
 use libnvc::host::{DriverVersions, Gpu};
 use libnvc::{Error, ErrorKind, Result};
 
@@ -155,6 +156,8 @@ pub struct Options {
     pub gids: bool,
     /// Optional features.
     pub flags: Flags,
+    /// The program that asks NVML.
+    pub query: QueryProgram,
     /// The caller's PATH.
     pub path: String,
     /// The caller's XDG_DATA_DIRS.
@@ -188,6 +191,7 @@ impl Options {
             csv_compat_root: String::new(),
             gids: false,
             flags: Flags::default(),
+            query: QueryProgram::ThisProcess,
             path: String::new(),
             data_dirs: String::new(),
         }

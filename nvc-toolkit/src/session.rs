@@ -1,7 +1,8 @@
-//! Asks the driver's NVML, or libcuda, in a process that is a fork of this program.
+//! Asks the driver's NVML, or libcuda, in a process of its own: of a program that the caller names.
 //!
-//! A fork is faster than executing this program again. It copies memory that may hold the container's configuration,
-//! which the host's driver may see.
+//! The runtime and its hook fork, which is faster than executing a program. A fork copies memory that may hold the
+//! container's configuration, which the host's driver may see. nvidia-ctk is static and can load no library: it executes
+//! nvc-query.
 
 use std::path::PathBuf;
 
@@ -9,20 +10,20 @@ use libnvc::Result;
 use libnvc::host::query::{QueryProgram, QueryRequest};
 use libnvc::host::{CudaFacts, DriverConfig, DriverRoot, DriverSession, cuda_facts};
 
-/// Starts the query of the driver below a root.
+/// Starts `program`'s query of the driver below a root.
 ///
 /// # Errors
 /// Those of [`DriverSession::open`].
-pub(crate) fn open(root: PathBuf) -> Result<DriverSession> {
-    DriverSession::open(&of(root))
+pub(crate) fn open(root: PathBuf, program: &QueryProgram) -> Result<DriverSession> {
+    DriverSession::open(&of(root, program))
 }
 
-/// Starts the query of the driver in a root that is already open.
+/// Starts `program`'s query of the driver in a root that is already open.
 ///
 /// # Errors
 /// Those of [`DriverSession::open_in`].
-pub(crate) fn open_in(root: DriverRoot) -> Result<DriverSession> {
-    let config = of(root.path().to_owned());
+pub(crate) fn open_in(root: DriverRoot, program: &QueryProgram) -> Result<DriverSession> {
+    let config = of(root.path().to_owned(), program);
     DriverSession::open_in(root, &config)
 }
 
@@ -30,8 +31,8 @@ pub(crate) fn open_in(root: DriverRoot) -> Result<DriverSession> {
 ///
 /// # Errors
 /// Those of [`cuda_facts`].
-pub(crate) fn ask_cuda(root: PathBuf) -> Result<CudaFacts> {
-    let config = of(root);
+pub(crate) fn ask_cuda(root: PathBuf, program: &QueryProgram) -> Result<CudaFacts> {
+    let config = of(root, program);
     let request = QueryRequest {
         root: config.root,
         uid: config.uid,
@@ -42,10 +43,10 @@ pub(crate) fn ask_cuda(root: PathBuf) -> Result<CudaFacts> {
     cuda_facts(&config.program, &request)
 }
 
-fn of(root: PathBuf) -> DriverConfig {
+fn of(root: PathBuf, program: &QueryProgram) -> DriverConfig {
     DriverConfig {
         root,
-        program: QueryProgram::ThisProcess,
+        program: program.clone(),
         ..DriverConfig::default()
     }
 }

@@ -58,7 +58,8 @@ reference() { # SUITE: makes $cache/SUITE.cdi-check
 if [ -z "${NVC_NO_BUILD:-}" ]; then
   options=()
   [ "$profile" != release ] || options=(--release)
-  [ "${NVC_PACKAGES:-}" ] || cargo build -q "${options[@]}" -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker
+  [ "${NVC_PACKAGES:-}" ] || cargo build -q "${options[@]}" -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker \
+    -p libnvidia-container
   cargo build -q "${options[@]}" -p nvc-testkit -p nvc-tests --bins
 fi
 bin=$(readlink -f "${CARGO_TARGET_DIR:-target}/$profile")
@@ -81,7 +82,7 @@ trap cleanup EXIT
 # Engines keep their storage in $work, which must be on a filesystem that supports overlayfs.
 mkdir "$work/programs" "$cgroup"
 programs="nvidia-container-cli nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk
-  nvidia-docker nvidia-docker-plugin"
+  nvidia-docker nvidia-docker-plugin nvc-query"
 mkdir "$work/packages"
 if [ "${NVC_PACKAGES:-}" ]; then
   cp "${CARGO_TARGET_DIR:-target}"/packages/*.deb "$work/packages/"

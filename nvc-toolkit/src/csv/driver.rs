@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use libnvc::Error;
-use libnvc::host::{CudaFacts, DriverRoot, DriverSession, ListedGpu, everything};
+use libnvc::host::query::QueryProgram;
+use libnvc::host::{CudaFacts, DriverRoot, ListedGpu, everything};
 
 use super::choice::{Choice, Chosen};
 use super::requirements::Facts;
@@ -23,6 +24,7 @@ const BOARD: &str = "/proc/device-tree/model";
 #[derive(Debug)]
 pub struct Driver {
     root: PathBuf,
+    program: QueryProgram,
     cuda: Option<String>,
     gpus: Listing,
 }
@@ -40,17 +42,18 @@ pub enum Listing {
 
 impl Driver {
     /// Describes a driver without asking it.
-    pub fn unasked(root: &Path) -> Self {
+    pub fn unasked(root: &Path, program: &QueryProgram) -> Self {
         Self {
             root: root.to_owned(),
+            program: program.clone(),
             cuda: None,
             gpus: Listing::Unknown,
         }
     }
 
-    /// Asks the driver below a root, if it has NVML.
-    pub fn ask(root: &Path) -> Self {
-        let unasked = Self::unasked(root);
+    /// Asks the driver below a root, if it has NVML, with `program`.
+    pub fn ask(root: &Path, program: &QueryProgram) -> Self {
+        let unasked = Self::unasked(root, program);
         let Ok(opened) = DriverRoot::open(root) else {
             return unasked;
         };
@@ -59,24 +62,20 @@ impl Driver {
         }
         let failed = |error| Self {
             gpus: Listing::Failed(error),
-            ..Self::unasked(root)
+            ..Self::unasked(root, program)
         };
-        match session::open_in(opened) {
-            Ok(mut session) => Self::answered(root, &mut session).unwrap_or_else(failed),
-            Err(error) => failed(error),
-        }
-    }
-
-    fn answered(root: &Path, session: &mut DriverSession) -> libnvc::Result<Self> {
-        session.ready()?;
-        Ok(Self {
-            cuda: session.cuda_version().ok(),
-            gpus: match session.listed() {
-                Ok(gpus) => Listing::Gpus(gpus),
-                Err(error) => Listing::Failed(error),
-            },
-            ..Self::unasked(root)
-        })
+        let answered = session::open_in(opened, program).and_then(|mut session| {
+            session.ready()?;
+            Ok(Self {
+                cuda: session.cuda_version().ok(),
+                gpus: match session.listed() {
+                    Ok(gpus) => Listing::Gpus(gpus),
+                    Err(error) => Listing::Failed(error),
+                },
+                ..Self::unasked(root, program)
+            })
+        });
+        answered.unwrap_or_else(failed)
     }
 
     /// Returns NVML's list of GPUs.
@@ -142,7 +141,7 @@ impl Driver {
     }
 
     fn ask_cuda(&self) -> CudaFacts {
-        session::ask_cuda(self.root.clone()).unwrap_or_else(|error| CudaFacts {
+        session::ask_cuda(self.root.clone(), &self.program).unwrap_or_else(|error| CudaFacts {
             problem: Some(error.message()),
             ..CudaFacts::default()
         })
@@ -185,7 +184,8 @@ mod tests {
 
     #[test]
     fn a_driver_without_nvml_is_not_asked() {
-        let driver = Driver::ask(Path::new("/proc/self/fdinfo"));
+        let none = Path::new("/proc/self/fdinfo");
+        let driver = Driver::ask(none, &QueryProgram::ThisProcess);
         assert_eq!(driver.compat(""), [""; 0]);
         assert!(matches!(driver.listing(), Listing::Unknown));
     }

@@ -61,7 +61,7 @@ fn auto(options: &Options) -> Result<Found> {
 }
 
 fn nvml(options: &Options) -> Result<Found> {
-    let mut session = session::open(driver::root(options))?;
+    let mut session = session::open(driver::root(options), &options.query)?;
     // While NVML is busy: its version is almost always that of the libraries.
     let files = (options.files == Files::Listed).then(|| driver::files(options, None));
     session.ready()?;
@@ -183,7 +183,7 @@ fn management(options: &Options) -> Result<Found> {
         return Err(error
             .hint("nvidia-ctk system create-device-nodes --control-devices makes the driver's"));
     }
-    let version = session::open(driver::root(options)).and_then(|mut session| {
+    let version = session::open(driver::root(options), &options.query).and_then(|mut session| {
         session.ready()?;
         session.driver_version()
     });
@@ -275,7 +275,7 @@ fn channel(options: &Options, name: &str) -> Result<Device> {
 }
 
 fn wsl(options: &Options) -> Result<Found> {
-    let session = session::open(driver::root(options))?;
+    let session = session::open(driver::root(options), &options.query)?;
     let missing = || {
         Error::new(
             ErrorKind::NotFound,

@@ -51,7 +51,7 @@ fn loads_nothing() {
             "{mode}: the image's library ran on the host"
         );
 
-        // Without the environment that our runtime gives the hook.
+        // A dynamic program, without the environment that our runtime gives the hook.
         let mut spec = bundle.spec();
         let hooks = spec
             .pointer_mut("/hooks/createContainer")
@@ -62,6 +62,8 @@ fn loads_nothing() {
         };
         for hook in hooks.iter_mut().filter_map(Value::as_object_mut) {
             hook.remove("env");
+            let dynamic = bundle.world.bin().join("nvc-query");
+            hook.insert("path".into(), json!(dynamic));
         }
         bundle.write(&spec);
         let _ = bundle.run_with("sim-runc").output();

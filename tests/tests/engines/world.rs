@@ -94,6 +94,7 @@ impl World {
             "nvidia-container-runtime-hook",
             "nvidia-cdi-hook",
             "nvidia-ctk",
+            "nvc-query",
         ] {
             files::copy_program(&cli::beside(name)?, &bin.join(name))?;
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{AccessFlags, Pid, access};
 
 use super::choice::{Start, Wanted, choose};
 use super::server::serve;
@@ -39,11 +39,31 @@ pub enum QueryProgram {
     /// Like `ThisExecutable`, but forks if the process has a single thread and no environment variable addresses the
     /// loader, which takes half the time. For a program's `main` that holds no secrets from NVML yet.
     ThisProcess,
-    /// An absolute path.
-    Path(PathBuf),
+    /// An absolute path, or the error of looking for it, which the query then returns.
+    Path(Result<PathBuf>),
     /// A library's helper program, or the error of looking for it. If it is missing, or the caller's bounding set would
     /// leave it without the capabilities that it needs, a fork replaces it, provided the process has one thread.
     Helper(Result<PathBuf>),
+}
+
+impl QueryProgram {
+    /// Returns the first of some directories' programs of this name, for a program or a library that has its own.
+    ///
+    /// # Errors
+    /// `process creation failed: <name>: in none of <directories>`.
+    pub fn find(name: &str, directories: &[PathBuf]) -> Result<PathBuf> {
+        let is_executable =
+            |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+        let mut paths = directories.iter().map(|directory| directory.join(name));
+        paths.find(is_executable).ok_or_else(|| {
+            let names: Vec<_> = directories
+                .iter()
+                .map(|directory| directory.display().to_string())
+                .collect();
+            let error = Error::new(ErrorKind::DriverUnavailable, CREATION).of(name);
+            error.with_cause(format!("in none of {}", names.join(", ")))
+        })
+    }
 }
 
 /// A started query process that has not received a request. Dropping it ends the process and reaps it.
@@ -79,7 +99,7 @@ impl QueryProcess {
         let way = match program {
             QueryProgram::ThisProcess if may_copy() => Start::Copy,
             QueryProgram::ThisProcess | QueryProgram::ThisExecutable => Start::Execute(this),
-            QueryProgram::Path(path) => Start::Execute(path),
+            QueryProgram::Path(path) => Start::Execute(path.as_deref().map_err(Clone::clone)?),
             QueryProgram::Helper(helper) => choose(helper, wanted)?,
         };
         let (socket, theirs) = UnixStream::pair().map_err(|e| not_created(errno_of(&e)))?;

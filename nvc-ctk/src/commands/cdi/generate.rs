@@ -16,6 +16,7 @@ use nvc_toolkit::generate::{
 use crate::commands::invalid;
 use crate::line::CommandLine;
 use crate::logging::print;
+use crate::query;
 
 /// The hooks that can be disabled and enabled.
 const HOOKS: [&str; 8] = [
@@ -148,6 +149,7 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
         csv_ignore: line.list("csv.ignore-pattern").to_vec(),
         csv_compat_root: line.text("csv.compat-container-root").into(),
         gids: line.flag("gids"),
+        query: query::program(),
         flags: flags(line)?,
         path: std::env::var("PATH").unwrap_or_default(),
         data_dirs: std::env::var("XDG_DATA_DIRS").unwrap_or_default(),

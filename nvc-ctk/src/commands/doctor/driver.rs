@@ -9,6 +9,7 @@ use libnvc::host::{DriverConfig, DriverSession};
 use super::hardware;
 use super::place::{Kind, Place};
 use super::{Fault, NO_GPU, read};
+use crate::query;
 
 const VERSION: &str = "/proc/driver/nvidia/version";
 
@@ -156,6 +157,7 @@ pub(super) fn nvml(place: &Place) -> Vec<Fault> {
     }
     let config = DriverConfig {
         root: place.root.clone(),
+        program: query::program(),
         ..DriverConfig::default()
     };
     let answer = DriverSession::open(&config).and_then(|mut session| {

@@ -20,8 +20,8 @@ pub(super) fn find(options: &Options) -> Result<Found> {
     let wants_compat = is_enabled("enable-cuda-compat", options);
     let several = !options.flags.single_csv_device;
     let driver = match wants_compat || several {
-        true => Driver::ask(&options.driver_root),
-        false => Driver::unasked(&options.driver_root),
+        true => Driver::ask(&options.driver_root, &options.query),
+        false => Driver::unasked(&options.driver_root, &options.query),
     };
     let wanted = Wanted::of(&options.ids);
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {

@@ -1,0 +1,67 @@
+//! Finds nvc-query, the program that asks NVML.
+//!
+//! nvidia-ctk is a static program, which can load no library, because engines start it as a hook with an environment
+//! that can be a container's. So it executes nvc-query, by an absolute path that neither environment nor working
+//! directory can change.
+
+use std::path::{Path, PathBuf};
+
+use libnvc::host::query::QueryProgram;
+
+const NAME: &str = "nvc-query";
+
+/// Its directory in an installation, as scripts/place.sh has it.
+const INSTALLED: &str = match option_env!("NVC_LIBEXECDIR") {
+    Some(directory) => directory,
+    None => "/usr/local/libexec/libnvidia-container",
+};
+
+/// The same below the prefix, for an installation that was moved or is not yet in its place.
+const BELOW_PREFIX: &str = "libexec/libnvidia-container";
+
+/// Returns the program, or the error that names the directories where it was sought.
+pub(crate) fn program() -> QueryProgram {
+    let own = std::env::current_exe().unwrap_or_default();
+    QueryProgram::Path(QueryProgram::find(NAME, &directories(&own)))
+}
+
+/// Returns the directories to search: that of nvidia-ctk itself, and those of installations.
+fn directories(own: &Path) -> Vec<PathBuf> {
+    let beside = own.parent().filter(|directory| directory.is_absolute());
+    let prefix = beside.and_then(Path::parent);
+    let moved = prefix.map(|prefix| prefix.join(BELOW_PREFIX));
+    let places = [beside.map(Path::to_owned), moved, Some(INSTALLED.into())];
+    let mut all: Vec<PathBuf> = Vec::new();
+    for place in places.into_iter().flatten() {
+        if !all.contains(&place) {
+            all.push(place);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_beside_or_in_the_installation() {
+        let found = directories(Path::new("/no/such/bin/nvidia-ctk"));
+        let moved = "/no/such/libexec/libnvidia-container";
+        assert_eq!(found, ["/no/such/bin", moved, INSTALLED].map(Path::new));
+        // Without /proc the own path is unknown.
+        assert_eq!(directories(Path::new("")), [Path::new(INSTALLED)]);
+    }
+
+    /// A build without the scripts uses the same directory as the scripts.
+    #[test]
+    fn the_scripts_have_the_same_place() {
+        let place = include_str!("../../scripts/place.sh");
+        assert!(place.contains("PREFIX=${PREFIX:-/usr/local}"));
+        assert!(place.contains("LIBEXECDIR=${LIBEXECDIR:-$PREFIX/libexec}"));
+        assert!(
+            INSTALLED.ends_with("/libexec/libnvidia-container")
+                || option_env!("NVC_LIBEXECDIR").is_some()
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Tests how the programs that engines start as createContainer hooks are linked, and how nvidia-ctk, which can load no
+//! library for that reason, asks NVML.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use nvc_testkit::cli::{self, Outcome, Run};
+use nvc_testkit::files::copy_program;
+use nvc_testkit::harness;
+use nvc_testkit::harness::Need::{Command, Root};
+use nvc_testkit::machine::{self, Scratch};
+use nvc_tests::capi::repository;
+
+fn main() -> ExitCode {
+    harness::main(nvc_testkit::tests![&[Root, Command("readelf")];
+        hook_programs_are_static,
+        the_query_is_sought_beside_and_in_the_installation,
+    ])
+}
+
+/// The script that scripts/build.sh runs on the programs that packages contain.
+fn hook_programs_are_static() {
+    let check = repository().join("scripts/check-static.sh");
+    let checked = |name: &str| {
+        let run = Run::other(&check).args([cli::beside(name).unwrap()]);
+        run.outcome().unwrap()
+    };
+    for name in ["nvidia-ctk", "nvidia-cdi-hook"] {
+        let outcome = checked(name);
+        assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+    }
+    // This one loads NVML.
+    let outcome = checked("nvc-query");
+    assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+    assert!(
+        outcome.stderr.contains("linked dynamically"),
+        "{outcome:#?}"
+    );
+}
+
+/// Generates a specification in a namespace where no other installation can be found, with a program of the query's
+/// name in the working directory and in PATH.
+fn generate(scratch: &Scratch, ctk: &Path) -> Outcome {
+    let evil = scratch.join("evil");
+    fs::create_dir_all(&evil).unwrap();
+    let script = format!("#!/bin/sh\n: > {}/ran\n", scratch.path().display());
+    nvc_testkit::files::file(&evil.join("nvc-query"), script, 0o755).unwrap();
+    let line =
+        "mount -t tmpfs tmpfs /usr/local && cd \"$1\" && PATH=$1:.:$PATH && shift && exec \"$@\"";
+    let run =
+        Run::other("unshare").args(["-m", "--propagation", "private", "sh", "-c", line, "sh"]);
+    let run = run.args([&evil, ctk]).args(["--quiet", "cdi", "generate"]);
+    let root = machine::driver().root().display();
+    let outcome = run
+        .args([format!("--driver-root={root}")])
+        .outcome()
+        .unwrap();
+    assert!(!scratch.join("ran").exists(), "a program of PATH ran");
+    outcome
+}
+
+fn the_query_is_sought_beside_and_in_the_installation() {
+    let query = cli::beside("nvc-query").unwrap();
+    for place in ["bin", "libexec/libnvidia-container"] {
+        let scratch = Scratch::new().unwrap();
+        let ctk = scratch.join("bin/nvidia-ctk");
+        fs::create_dir(scratch.join("bin")).unwrap();
+        copy_program(&cli::beside("nvidia-ctk").unwrap(), &ctk).unwrap();
+        let outcome = generate(&scratch, &ctk);
+        assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+        let top = scratch.path().display();
+        let text = format!(
+            "process creation failed: nvc-query: in none of {top}/bin, {top}/libexec/libnvidia-container, \
+             /usr/local/libexec/libnvidia-container"
+        );
+        assert!(outcome.stderr.contains(&text), "{outcome:#?}");
+
+        fs::create_dir_all(scratch.join(place)).unwrap();
+        copy_program(&query, &scratch.join(place).join("nvc-query")).unwrap();
+        let outcome = generate(&scratch, &ctk);
+        assert_eq!(outcome.status, Some(0), "{outcome:#?}");
+        assert!(
+            outcome.stdout.contains("kind: nvidia.com/gpu"),
+            "{outcome:#?}"
+        );
+    }
+}
