@@ -31,13 +31,13 @@ run() { cargo test --no-fail-fast "$@" 2>&1 | tee -a "$log" || status=$?; }
 if [ $# -gt 0 ]; then
   run "$@"
 else
-  # libnvc's few unit tests that need root are ignored by default.
+  # The few unit tests that need root are ignored by default.
   ignored=()
   [ "$(id -u)" != 0 ] || ignored=(-- --include-ignored)
-  run --package libnvc --lib "${ignored[@]}"
+  run --package libnvc --package nvc-toolkit --lib "${ignored[@]}"
   run --package libnvc --test '*'
-  run --package libnvc --doc
-  run --workspace --exclude libnvc
+  run --package libnvc --package nvc-toolkit --doc
+  run --workspace --exclude libnvc --exclude nvc-toolkit
   scripts/test-kernels.sh 2>&1 | tee -a "$log" || status=$?
 fi
 

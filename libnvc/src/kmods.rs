@@ -4,18 +4,24 @@
 //! may work without the step. WSL2 has no modules and does not use this.
 //!
 //! If PCI has GPUs, the kernel module's own list gives their minor numbers; without that list they are counted, as
-//! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root.
+//! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root. All programs create nodes
+//! and the links to them here.
 
 #![forbid(unsafe_code)]
 
+mod char_links;
 mod mknod;
 mod modprobe;
 mod pci;
 
+pub use char_links::CharLinks;
+
+use std::path::Path;
+
 use log::{info, warn};
 use nix::errno::Errno;
 
-use crate::error::errno_text;
+use crate::error::{Error, Result, errno_text};
 use crate::host::nodes::{CONTROL_MINOR, MODESET_MINOR};
 use crate::host::{
     DeviceNumber, DriverConfig, DriverRoot, NVIDIA_MAJOR, majors, nvcaps, procfs, wsl,
@@ -66,6 +72,17 @@ pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
         [problem] => warn!("{problem}"),
         [first, others @ ..] => warn!("{first} (and {} more like it)", others.len()),
     }
+}
+
+/// Creates a control node in a root's /dev, with mode 0666. Whatever has its name stays; a link is not followed.
+///
+/// # Errors
+/// `mknod failed: <path>: <cause>`; the cause is `EEXIST` for a link to nothing.
+pub fn create_node(root: &Path, name: &str, number: DeviceNumber) -> Result<()> {
+    let failed = |errno| Error::file("mknod failed", root.join("dev").join(name), errno);
+    let opened = DriverRoot::open(root);
+    let opened = opened.map_err(|error| failed(error.errno().unwrap_or(Errno::ENOENT)))?;
+    mknod::create(&opened, name, number).map_err(failed)
 }
 
 struct ModuleLoader<'r> {
@@ -215,7 +232,7 @@ impl ModuleLoader<'_> {
         self.done("directory", name, done);
     }
 
-    fn done(&mut self, what: &str, name: &str, result: Result<(), Errno>) {
+    fn done(&mut self, what: &str, name: &str, result: nix::Result<()>) {
         if let Err(errno) = result {
             let path = self.root.join(&HostPath::new("/dev").join(name));
             self.problem(format!(

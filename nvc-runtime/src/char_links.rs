@@ -4,21 +4,26 @@
 //! creates them for most devices, but not for NVIDIA's. If they cannot be created, containers start anyway.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
+
+use libnvc::host::DeviceNumber;
+use libnvc::kmods::CharLinks;
 
 use nvc_toolkit::oci::spec::Spec;
 use serde_json::Value;
 
 /// Creates the missing links for NVIDIA's devices in the specification; `dev` is the host's /dev.
 pub(crate) fn make(spec: &Spec, dev: &Path) {
-    let links = dev.join("char");
-    if !links.is_dir() {
+    let Ok(links) = CharLinks::open(&dev.join("char")) else {
         return;
-    }
+    };
     let devices = &spec.value()["linux"]["devices"];
     for device in devices.as_array().into_iter().flatten() {
-        let number = |name| device.get(name).and_then(Value::as_u64);
+        let number = |name| {
+            let number = device.get(name).and_then(Value::as_u64)?;
+            u32::try_from(number).ok()
+        };
         let (Some(major), Some(minor)) = (number("major"), number("minor")) else {
             continue;
         };
@@ -28,23 +33,15 @@ pub(crate) fn make(spec: &Spec, dev: &Path) {
         };
         let name = format!("nvidia{name}");
         // The container chooses its paths, so link a name only if the host has this device there.
+        let number = DeviceNumber { major, minor };
         let is_that = fs::symlink_metadata(dev.join(&name)).is_ok_and(|facts| {
-            let number = (major_of(facts.rdev()), minor_of(facts.rdev()));
-            facts.file_type().is_char_device() && number == (major, minor)
+            facts.file_type().is_char_device() && DeviceNumber::from_rdev(facts.rdev()) == number
         });
         if is_that && !name.contains("..") {
             // Another container's start may have created it.
-            let _ = symlink(format!("../{name}"), links.join(format!("{major}:{minor}")));
+            let _ = links.add(number, Path::new(&format!("../{name}")));
         }
     }
-}
-
-fn major_of(number: u64) -> u64 {
-    rustix::fs::major(number).into()
-}
-
-fn minor_of(number: u64) -> u64 {
-    rustix::fs::minor(number).into()
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ pub mod docker;
 pub mod oci_hook;
 pub mod undo;
 
-mod attributes;
 mod tables;
 
 pub use change::Change;

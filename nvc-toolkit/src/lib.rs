@@ -25,6 +25,7 @@ pub mod cdi;
 pub mod engine;
 #[cfg(feature = "generate")]
 pub mod generate;
+pub mod hostfile;
 pub mod oci;
 
 // used everywhere

@@ -139,13 +139,38 @@ fn ensure_node(
         Err(Errno::ENOENT) => {}
         Err(errno) => return Err(errno),
     }
-    info!("creating device node {path}");
-    let device = makedev(number.major.into(), number.minor.into());
-    match stat::mknodat(directory, name, SFlag::S_IFCHR, Mode::empty(), device) {
-        Ok(()) => own(directory, path, number, permissions),
+    match make(directory, path, number, permissions) {
         // Another process has created the same node.
         Err(Errno::EEXIST) => Ok(()),
-        Err(errno) => Err(errno),
+        done => done,
+    }
+}
+
+/// Creates a node; its name must be free.
+fn make(
+    directory: &OwnedFd,
+    path: &HostPath,
+    number: DeviceNumber,
+    permissions: Permissions,
+) -> Result<(), Errno> {
+    info!("creating device node {path}");
+    let device = makedev(number.major.into(), number.minor.into());
+    let mode = Mode::from_bits_truncate(permissions.mode);
+    stat::mknodat(directory, path.file_name(), SFlag::S_IFCHR, mode, device)?;
+    // The umask may have cleared bits.
+    own(directory, path, number, permissions)
+}
+
+/// Creates a node in /dev that everybody may use, without its link. Whatever has its name stays.
+///
+/// # Errors
+/// `EEXIST` for a link to nothing; the system's.
+pub(super) fn create(root: &DriverRoot, name: &str, number: DeviceNumber) -> Result<(), Errno> {
+    let path = HostPath::new("/dev").join(name);
+    let directory = open_directory(root, &path.parent())?;
+    match make(&directory, &path, number, Permissions::DEFAULT) {
+        Err(Errno::EEXIST) if root.exists(&path)? => Ok(()),
+        done => done,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Prints or changes the toolkit's configuration file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
 use nvc_toolkit::config::edit::{self, Host};
 use nvc_toolkit::config::lookup;
-use nvc_toolkit::engine::change::{read, write};
+use nvc_toolkit::engine::change::read;
+use nvc_toolkit::hostfile::{self, HostFile};
 
 use crate::line::CommandLine;
 use crate::logging::print;
@@ -14,18 +15,22 @@ use crate::logging::print;
 pub(super) fn run(line: &CommandLine) -> Result<()> {
     let given = line.given("config-file").map(Path::new);
     let file = lookup::place(given, |name| std::env::var_os(name)).file;
-    let text = match read(&file)? {
-        Some(text) => text,
-        None => edit::default_text(host()),
+    let change = |text: Option<&str>| {
+        let default = || edit::default_text(host());
+        let text = text.map_or_else(default, String::from);
+        edit::change(&text, line.list("set"), line.text("set-list-separator"))
+            .map_err(|refusal| Error::new(ErrorKind::InvalidArgument, refusal.to_string()))
     };
-    let changed = edit::change(&text, line.list("set"), line.text("set-list-separator"))
-        .map_err(|refusal| Error::new(ErrorKind::InvalidArgument, refusal.to_string()))?;
-    let target = match (line.flag("in-place"), line.text("output")) {
-        (true, _) => file,
-        (false, "") => return print(&changed),
-        (false, output) => PathBuf::from(output),
-    };
-    write(&target, &changed)
+    if line.flag("in-place") {
+        let file = HostFile::open(&file)?;
+        let changed = change(file.text())?;
+        return file.replace(&changed, 0o644, None).map(drop);
+    }
+    let changed = change(read(&file)?.as_deref())?;
+    match line.text("output") {
+        "" => print(&changed),
+        output => hostfile::write(Path::new(output), &changed),
+    }
 }
 
 /// Runs `nvidia-ctk config default`.
@@ -46,7 +51,7 @@ pub(super) fn default(line: &CommandLine) -> Result<()> {
             nix::errno::Errno::ENOENT,
         ));
     }
-    write(output, &text)
+    hostfile::write(output, &text)
 }
 
 fn host() -> Host {

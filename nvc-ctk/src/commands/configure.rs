@@ -6,8 +6,8 @@ use std::process::Command;
 use libnvc::{Error, ErrorKind, Result};
 use log::info;
 use nix::errno::Errno;
-use nvc_toolkit::engine::change::{read, write};
 use nvc_toolkit::engine::{Change, Runtime, containerd, crio, docker, oci_hook, undo};
+use nvc_toolkit::hostfile::{self, HostFile};
 
 use super::invalid;
 use crate::line::CommandLine;
@@ -48,16 +48,21 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     };
     let wanted = wanted(engine, line)?;
     let dumped = dumped(engine, line)?;
-    let changes = if line.flag("remove") {
+    let edits = if line.flag("remove") {
         removal(&wanted)?
     } else {
         addition(&wanted, dumped.as_deref())?
     };
     if line.flag("dry-run") {
-        return show(&changes);
+        return show(&edits);
     }
-    for (change, record) in &changes {
-        change.carry_out(record.as_ref())?;
+    for Edit {
+        file,
+        change,
+        record,
+    } in edits
+    {
+        change.carry_out(file, record.as_ref())?;
         if change.is_needed() {
             info!("Wrote updated config to {}", change.path.display());
         }
@@ -69,7 +74,12 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     Ok(())
 }
 
-type Changes = Vec<(Change, Option<undo::Record>)>;
+/// A change of a file that was opened for it.
+struct Edit {
+    file: HostFile,
+    change: Change,
+    record: Option<undo::Record>,
+}
 
 fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
     let config = non_empty(line, "config").unwrap_or(engine.config());
@@ -209,25 +219,34 @@ fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).map_err(|error| failed(format!("{program}: {error}")))
 }
 
-fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Changes> {
-    let text = read(&wanted.config)?;
-    let drop_in_text = wanted.drop_in.as_deref().map(read).transpose()?.flatten();
+fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Vec<Edit>> {
+    let config = HostFile::open(&wanted.config)?;
+    let drop_in = wanted.drop_in.as_deref().map(HostFile::open).transpose()?;
     let texts = Texts {
-        text: text.as_deref(),
-        drop_in_text: drop_in_text.as_deref(),
+        text: config.text(),
+        drop_in_text: drop_in.as_ref().and_then(HostFile::text),
         dumped,
     };
     let changes = changes(wanted, texts, &wanted.runtime)?;
+    let mut files: Vec<HostFile> = [config].into_iter().chain(drop_in).collect();
     changes
         .into_iter()
-        .map(|change| {
-            let earlier = undo::load(Path::new(undo::DIRECTORY), &change.path)?;
+        .filter_map(|change| {
+            let place = files.iter().position(|file| file.path() == change.path)?;
+            Some((files.swap_remove(place), change))
+        })
+        .map(|(file, change)| {
+            let earlier = undo::load(Path::new(undo::DIRECTORY), &file)?;
             let restore =
                 |text: &str, before: Option<&str>| restore(wanted, &change.path, text, before);
             let is_ours =
                 |text: &str, bare: Option<&str>| is_ours(wanted, &change.path, text, bare);
             let record = undo::record_for(&change, earlier.as_ref(), &restore, &is_ours)?;
-            Ok((change, record))
+            Ok(Edit {
+                file,
+                change,
+                record,
+            })
         })
         .collect()
 }
@@ -297,17 +316,19 @@ fn is_ours(wanted: &Registration, path: &Path, text: &str, bare: Option<&str>) -
         })
 }
 
-fn removal(wanted: &Registration) -> Result<Changes> {
+fn removal(wanted: &Registration) -> Result<Vec<Edit>> {
     let files = wanted.drop_in.iter().chain([&wanted.config]);
     files
         .map(|path| {
-            let text = read(path)?;
-            let record = undo::load(Path::new(undo::DIRECTORY), path)?;
+            let file = HostFile::open(path)?;
+            let record = undo::load(Path::new(undo::DIRECTORY), &file)?;
             let restore = |text: &str, before: Option<&str>| restore(wanted, path, text, before);
-            Ok((
-                undo::undo(path, text.as_deref(), record.as_ref(), &restore)?,
-                None,
-            ))
+            let change = undo::undo(path, file.text(), record.as_ref(), &restore)?;
+            Ok(Edit {
+                file,
+                change,
+                record: None,
+            })
         })
         .collect()
 }
@@ -337,10 +358,10 @@ fn restore(
     }
 }
 
-fn show(changes: &Changes) -> Result<()> {
+fn show(edits: &[Edit]) -> Result<()> {
     let mut text = String::new();
-    for (change, _) in changes {
-        if changes.len() > 1 {
+    for Edit { change, .. } in edits {
+        if edits.len() > 1 {
             text += &format!("# {}\n", change.path.display());
         }
         text += change.after.as_deref().unwrap_or_default();
@@ -358,22 +379,17 @@ fn oci_hook(line: &CommandLine) -> Result<()> {
     let text = oci_hook::text(program);
     let path = line.text("oci-hook-path");
     if line.flag("remove") {
-        let found = read(Path::new(path))?;
-        if found.as_deref() != Some(&text) {
+        let file = HostFile::open(Path::new(path))?;
+        if file.text() != Some(&text) {
             let text = format!("{path} is not the file that these options write");
             return Err(Error::new(ErrorKind::NotFound, text));
         }
-        let change = Change {
-            path: path.into(),
-            before: found,
-            after: None,
-        };
-        return change.carry_out(None);
+        return file.remove();
     }
     if path.is_empty() || line.flag("dry-run") {
         return print(&text);
     }
-    write(Path::new(path), &text)?;
+    hostfile::write(Path::new(path), &text)?;
     info!("Wrote updated config to {path}");
     Ok(())
 }

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 const MODULES: [&str; 3] = ["nvidia", "nvidia-uvm", "nvidia-modeset"];
 
 /// Control nodes: name, the driver that has the major number, minor number.
-const CONTROL: [(&str, &str, u64); 4] = [
+const CONTROL: [(&str, &str, u32); 4] = [
     ("nvidiactl", "nvidia", 255),
     ("nvidia-modeset", "nvidia", 254),
     ("nvidia-uvm", "nvidia-uvm", 0),
@@ -31,13 +31,13 @@ impl Majors {
             .map_err(|error| system("open failed", Path::new(majors::PATH), &error))
     }
 
-    fn get(&self, name: &str) -> Result<u64> {
+    fn get(&self, name: &str) -> Result<u32> {
         let names = match name {
             "nvidia" => &GPU_DRIVERS[..],
             _ => &[name],
         };
         let found = names.iter().find_map(|name| major(&self.0, name));
-        found.map(u64::from).ok_or_else(|| {
+        found.ok_or_else(|| {
             let text = format!("no {name} in {}", majors::PATH);
             Error::new(ErrorKind::NotFound, text)
                 .hint("the kernel module is not loaded; try --load-kernel-modules")

@@ -16,6 +16,7 @@ use libnvc::{Error, ErrorKind, Result};
 
 use super::model::{Device, Edits, Spec};
 use super::{LARGEST, validate};
+use crate::hostfile::system;
 
 /// The specifications that were found.
 #[derive(Debug, Default)]
@@ -249,11 +250,4 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>> {
 
 fn is_spec_name(name: &OsStr) -> bool {
     name.as_bytes().ends_with(b".json") || name.as_bytes().ends_with(b".yaml")
-}
-
-pub(crate) fn system(operation: &str, path: &Path, error: &std::io::Error) -> Error {
-    let errno = error
-        .raw_os_error()
-        .map_or(nix::errno::Errno::EIO, nix::errno::Errno::from_raw);
-    Error::file(operation, path, errno)
 }

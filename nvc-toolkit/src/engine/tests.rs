@@ -207,10 +207,10 @@ fn new_files_obey_the_umask_and_old_ones_keep_their_mode() {
         .open(&plain)
         .unwrap();
     let new = directory.join("new");
-    change::write(&new, "a").unwrap();
+    crate::hostfile::write(&new, "a").unwrap();
     assert_eq!(mode(&new), mode(&plain));
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o640)).unwrap();
-    change::write(&new, "b").unwrap();
+    crate::hostfile::write(&new, "b").unwrap();
     assert_eq!(mode(&new), 0o640);
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -5,16 +5,13 @@
 //! fit, a file below [`DIRECTORY`]. If the file is unchanged since, undo restores the original text; if the user has
 //! changed it, only our keys are restored.
 
-use std::fs;
-use std::io::ErrorKind as IoKind;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
-use super::attributes;
-use super::change::{self, Change};
-use crate::cdi::registry::system;
+use super::change::Change;
+use crate::hostfile::HostFile;
 
 /// Directory of the records.
 pub const DIRECTORY: &str = "/var/lib/nvidia-container-toolkit/undo";
@@ -112,15 +109,16 @@ pub fn record_for(
 }
 
 /// Reads the record of a file.
-pub fn load(directory: &Path, path: &Path) -> Result<Option<Record>> {
-    if let Some(record) = attributes::get(path).and_then(|text| Record::parse(&text)) {
+pub fn load(directory: &Path, of: &HostFile) -> Result<Option<Record>> {
+    if let Some(record) = of.attribute().and_then(|text| Record::parse(&text)) {
         return Ok(Some(record));
     }
-    let file = file_of(directory, path);
-    let Some(text) = change::read(&file)? else {
+    let file = file_of(directory, of.path());
+    let stored = HostFile::open(&file)?;
+    let Some(text) = stored.text() else {
         return Ok(None);
     };
-    Record::parse(&text).map(Some).ok_or_else(|| {
+    Record::parse(text).map(Some).ok_or_else(|| {
         let text = format!("{} is not a record of nvidia-ctk", file.display());
         Error::new(ErrorKind::Malformed, text).hint("remove it; then only our keys are undone")
     })
@@ -128,17 +126,12 @@ pub fn load(directory: &Path, path: &Path) -> Result<Option<Record>> {
 
 /// Writes the record of a file below a directory, or removes it.
 pub fn store(directory: &Path, path: &Path, record: Option<&Record>) -> Result<()> {
-    let file = file_of(directory, path);
-    let Some(record) = record else {
-        return match fs::remove_file(&file) {
-            Err(error) if error.kind() != IoKind::NotFound => {
-                Err(system("unlink failed", &file, &error))
-            }
-            _ => Ok(()),
-        };
-    };
-    // Configurations can contain secrets (registry credentials), so a new record is readable only by root.
-    crate::cdi::file::replace(&file, record.to_text().as_bytes(), 0o600)
+    let file = HostFile::open(&file_of(directory, path))?;
+    match record {
+        // Configurations can contain secrets (registry credentials), so a new record is readable only by root.
+        Some(record) => file.replace(&record.to_text(), 0o600, None).map(drop),
+        None => file.remove(),
+    }
 }
 
 fn file_of(directory: &Path, path: &Path) -> PathBuf {

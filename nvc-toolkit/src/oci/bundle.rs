@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd as _;
+use std::path::Path;
 
+use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
+
+use crate::hostfile::draft::{Like, put};
 
 /// Size limit of config.json: annotations of a megabyte are real, a hundred times that is an error or an attack.
 pub const LONGEST: u64 = 16 << 20;
@@ -56,19 +59,16 @@ fn cannot_be_exchanged(error: &io::Error) -> bool {
 }
 
 fn exchange(file: &Path, text: &[u8]) -> io::Result<()> {
-    let old = File::open(file)?;
-    let temporary = Temporary::create(file)?;
-    let new = &temporary.file;
-    let facts = old.metadata()?;
-    // The owner first, because changing it clears mode bits.
-    let there = new.metadata()?;
-    if (there.uid(), there.gid()) != (facts.uid(), facts.gid()) {
-        std::os::unix::fs::fchown(new, Some(facts.uid()), Some(facts.gid()))?;
-    }
-    new.set_permissions(fs::Permissions::from_mode(facts.mode() & 0o7777))?;
-    copy_label(&old, new)?;
-    (&temporary.file).write_all(text)?;
-    temporary.rename(file)
+    let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
+        return Err(Errno::ISDIR.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(directory, flags, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let old = File::from(openat(&directory, name, flags, Mode::empty())?);
+    let mut like = Like::label_of(&old);
+    like.durable = false;
+    put(directory.as_fd(), name, text, &like).map(drop)
 }
 
 fn overwrite(file: &Path, text: &[u8]) -> io::Result<()> {
@@ -78,76 +78,11 @@ fn overwrite(file: &Path, text: &[u8]) -> io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
-/// Copies the old file's label to the new one, if files have labels.
-fn copy_label(old: &File, new: &File) -> io::Result<()> {
-    const NAME: &str = "security.selinux";
-    let mut label = vec![0; 256];
-    let length = match rustix::fs::fgetxattr(old, NAME, &mut label) {
-        Ok(length) => length,
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(()),
-        Err(number) => return Err(number.into()),
-    };
-    label.truncate(length);
-    match rustix::fs::fsetxattr(new, NAME, &label, rustix::fs::XattrFlags::empty()) {
-        // Without SELinux in the kernel, a label that comes from an image cannot be set.
-        Err(Errno::OPNOTSUPP) | Ok(()) => Ok(()),
-        Err(number) => Err(number.into()),
-    }
-}
-
-/// A new file beside the old one; removed on drop unless it has replaced the old one.
-struct Temporary {
-    file: File,
-    path: PathBuf,
-    renamed: bool,
-}
-
-impl Temporary {
-    fn create(beside: &Path) -> io::Result<Self> {
-        let name = format!(".config.json.nvidia-{}", std::process::id());
-        let path = beside.with_file_name(name);
-        let create = || {
-            OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)
-        };
-        let file = match create() {
-            // Left by a killed process with the same pid.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs::remove_file(&path)?;
-                create()?
-            }
-            done => done?,
-        };
-        let renamed = false;
-        Ok(Self {
-            file,
-            path,
-            renamed,
-        })
-    }
-
-    fn rename(mut self, to: &Path) -> io::Result<()> {
-        fs::rename(&self.path, to)?;
-        self.renamed = true;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // It is ours; if it cannot be removed, it could not be created.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
     use super::*;
 
     #[test]

@@ -1,12 +1,13 @@
 //! Creates `/dev/char/MAJOR:MINOR` links, without which some versions of runc and systemd lose devices.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use libnvc::Result;
+use libnvc::host::DeviceNumber;
+use libnvc::kmods::CharLinks;
+use libnvc::{Error, Result};
 use log::{info, warn};
-use nix::sys::stat::{major, minor};
 
 use super::{CONTROL, Majors, load_modules, nodes, system};
 use crate::line::CommandLine;
@@ -15,7 +16,7 @@ use crate::line::CommandLine;
 const LEFT_OUT: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
 /// A node and its number.
-type NumberedNode = (PathBuf, u64, u64);
+type NumberedNode = (PathBuf, DeviceNumber);
 
 pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let (all, dry_run) = (line.flag("create-all"), line.flag("dry-run"));
@@ -37,17 +38,15 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
         "" => Path::new("/dev/char"),
         directory => Path::new(directory),
     };
-    if !nodes.is_empty() && !dry_run {
-        fs::create_dir_all(directory).map_err(|error| system("mkdir failed", directory, &error))?;
-    }
-    for (path, major, minor) in nodes {
-        let link = directory.join(format!("{major}:{minor}"));
+    let links = (!nodes.is_empty() && !dry_run)
+        .then(|| CharLinks::create(directory))
+        .transpose()
+        .map_err(|errno| Error::file("mkdir failed", directory, errno))?;
+    for (path, number) in nodes {
+        let link = directory.join(number.to_string());
         info!("Creating link {} => {}", link.display(), path.display());
-        if dry_run || fs::read_link(&link).is_ok_and(|target| target == path) {
-            continue;
-        }
-        if let Err(error) = symlink(&path, &link) {
-            warn!("{}", system("symlink failed", &link, &error).message());
+        if let Some(Err(errno)) = links.as_ref().map(|links| links.add(number, &path)) {
+            warn!("{}", Error::file("symlink failed", &link, errno).message());
         }
     }
     Ok(())
@@ -78,8 +77,7 @@ fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<NumberedNode>> {
             continue;
         };
         if metadata.file_type().is_char_device() {
-            let number = metadata.rdev();
-            nodes.push((entry.path(), major(number), minor(number)));
+            nodes.push((entry.path(), DeviceNumber::from_rdev(metadata.rdev())));
         }
     }
     nodes.sort();
@@ -106,21 +104,23 @@ fn possible() -> Result<Vec<NumberedNode>> {
     let dev = Path::new("/dev");
     let mut nodes = Vec::new();
     for (name, driver, minor) in CONTROL {
-        nodes.push((dev.join(name), majors.get(driver)?, minor));
+        let major = majors.get(driver)?;
+        nodes.push((dev.join(name), DeviceNumber { major, minor }));
     }
     let nvidia = majors.get("nvidia")?;
     for gpu in 0..gpus {
-        nodes.push((dev.join(format!("nvidia{gpu}")), nvidia, gpu));
+        let number = DeviceNumber {
+            major: nvidia,
+            minor: gpu,
+        };
+        nodes.push((dev.join(format!("nvidia{gpu}")), number));
     }
     let capabilities = capabilities(&minors.unwrap_or_default(), gpus);
     if !capabilities.is_empty() {
         let major = majors.get("nvidia-caps")?;
         let node = |minor| {
-            (
-                dev.join(format!("nvidia-caps/nvidia-cap{minor}")),
-                major,
-                minor,
-            )
+            let path = dev.join(format!("nvidia-caps/nvidia-cap{minor}"));
+            (path, DeviceNumber { major, minor })
         };
         nodes.extend(capabilities.into_iter().map(node));
     }
@@ -128,13 +128,13 @@ fn possible() -> Result<Vec<NumberedNode>> {
 }
 
 /// Returns the minor numbers of the capabilities: the global ones, then those of consecutive GPUs' instances.
-fn capabilities(text: &str, gpus: u64) -> Vec<u64> {
+fn capabilities(text: &str, gpus: u32) -> Vec<u32> {
     let pairs = text.lines().filter_map(|line| {
         let (name, minor) = line.split_once(' ')?;
         Some((name, minor.trim().parse().ok()?))
     });
-    let known: std::collections::HashMap<&str, u64> = pairs.collect();
-    let mut minors: Vec<u64> = ["config", "monitor"]
+    let known: std::collections::HashMap<&str, u32> = pairs.collect();
+    let mut minors: Vec<u32> = ["config", "monitor"]
         .iter()
         .filter_map(|name| known.get(name).copied())
         .collect();
@@ -153,7 +153,7 @@ fn capabilities(text: &str, gpus: u64) -> Vec<u64> {
 }
 
 /// Counts NVIDIA's GPUs on PCI.
-fn count_gpus() -> u64 {
+fn count_gpus() -> u32 {
     let entries = fs::read_dir("/sys/bus/pci/devices")
         .into_iter()
         .flatten()
@@ -165,7 +165,7 @@ fn count_gpus() -> u64 {
             && (class.starts_with("0x0300") || class.starts_with("0x0302"))
     };
     let count = entries.filter(|entry| is_gpu(entry.path())).count();
-    u64::try_from(count).unwrap_or(0)
+    u32::try_from(count).unwrap_or(0)
 }
 
 #[cfg(test)]

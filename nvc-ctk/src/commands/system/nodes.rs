@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use libnvc::{Error, Result};
+use libnvc::host::DeviceNumber;
+use libnvc::{Result, kmods};
 use log::info;
-use nix::errno::Errno;
-use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, makedev, mknod};
 
 use super::{CONTROL, Majors, load_modules};
 use crate::line::CommandLine;
@@ -29,26 +28,13 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
 pub(super) fn control_nodes(root: &Path, dry_run: bool) -> Result<()> {
     let majors = Majors::read()?;
     for (name, driver, minor) in CONTROL {
-        let path = root.join("dev").join(name);
         let major = majors.get(driver)?;
         if dry_run {
+            let path = root.join("dev").join(name);
             info!("mknod --mode=0666 {} c {major} {minor}", path.display());
             continue;
         }
-        match mknod(&path, SFlag::S_IFCHR, Mode::empty(), makedev(major, minor)) {
-            Ok(()) => {}
-            // A dangling link is not a node, and prevents its creation.
-            Err(Errno::EEXIST) if path.exists() => continue,
-            Err(errno) => return Err(Error::file("mknod failed", &path, errno)),
-        }
-        let mode = Mode::from_bits_truncate(0o666);
-        fchmodat(
-            nix::fcntl::AT_FDCWD,
-            &path,
-            mode,
-            FchmodatFlags::FollowSymlink,
-        )
-        .map_err(|errno| Error::file("chmod failed", &path, errno))?;
+        kmods::create_node(root, name, DeviceNumber { major, minor })?;
     }
     Ok(())
 }

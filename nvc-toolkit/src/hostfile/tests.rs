@@ -1,0 +1,198 @@
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use super::*;
+
+/// A user that is neither root nor the caller.
+const OTHER: u32 = 4242;
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn edit(path: &Path, text: &str) -> Result<()> {
+    HostFile::open(path)?.replace(text, 0o644, None).map(drop)
+}
+
+#[test]
+fn a_link_to_an_edited_file_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("real")).unwrap();
+    fs::write(at("real/file"), "old").unwrap();
+    mode(&at("real/file"), 0o640);
+    symlink("real", at("directory")).unwrap();
+    symlink("../directory/file", at("real/link")).unwrap();
+    for link in ["real/link", "directory/link", "real/../real/./link"] {
+        edit(&at(link), link).unwrap();
+        assert_eq!(fs::read_to_string(at("real/file")).unwrap(), link);
+    }
+    assert!(at("real/link").is_symlink());
+    assert_eq!(at("real/file").metadata().unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(fs::read_dir(at("real")).unwrap().count(), 2);
+
+    edit(&at("new/directory/file"), "new").unwrap();
+    assert_eq!(fs::read_to_string(at("new/directory/file")).unwrap(), "new");
+    HostFile::open(&at("new/directory/file"))
+        .unwrap()
+        .remove()
+        .unwrap();
+    assert!(!at("new/directory/file").exists());
+}
+
+#[test]
+fn what_is_not_a_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    symlink("loop", at("loop")).unwrap();
+    fs::write(at("file"), "").unwrap();
+    for path in ["loop", "loop/x", "file/x", ".", "..", "missing/../file"] {
+        assert!(edit(&at(path), "x").is_err(), "{path}");
+        assert!(
+            create(&at(path), b"x", 0o644).is_err() || path == "loop",
+            "{path}"
+        );
+    }
+    let error = edit(Path::new("/dev/null"), "x").unwrap_err();
+    assert_eq!(error.message(), "/dev/null: it is not a regular file");
+    fs::write(at("binary"), b"\xff").unwrap();
+    assert!(HostFile::open(&at("binary")).is_err());
+}
+
+#[test]
+fn a_file_that_was_exchanged_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, other) = (dir.path().join("file"), dir.path().join("other"));
+    let refused = |opened: HostFile| {
+        let removal = opened.remove().unwrap_err().message();
+        let replacement = opened.replace("new", 0o644, None).unwrap_err().message();
+        let text = format!("{}: it was replaced after it had been read", file.display());
+        assert_eq!([&*removal, &*replacement], [&*text, &*text]);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    };
+    fs::write(&other, "other").unwrap();
+    let opened = HostFile::open(&file).unwrap();
+    fs::write(&file, "appeared").unwrap();
+    refused(opened);
+    let opened = HostFile::open(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    symlink("other", &file).unwrap();
+    refused(opened);
+    assert_eq!(fs::read_to_string(&other).unwrap(), "other");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn files_in_anothers_directory_are_not_edited() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for name in [
+        "user",
+        "world",
+        "group",
+        "sticky",
+        "sticky/ours",
+        "user/ours",
+    ] {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("file"), "old").unwrap();
+    }
+    chown(at("user"), Some(OTHER), None).unwrap();
+    mode(&at("world"), 0o777);
+    chown(at("group"), None, Some(OTHER)).unwrap();
+    mode(&at("group"), 0o770);
+    mode(&at("sticky"), 0o1777);
+    fs::write(at("sticky/theirs"), "old").unwrap();
+    chown(at("sticky/theirs"), Some(OTHER), None).unwrap();
+    symlink(at("sticky/ours"), at("sticky/link")).unwrap();
+    std::os::unix::fs::lchown(at("sticky/link"), Some(OTHER), None).unwrap();
+    symlink(at("user/ours"), at("link")).unwrap();
+    for path in [
+        "user/file",
+        "user/new",
+        "user/new/new",
+        "user/ours/file",
+        "user/ours/../../sticky/file",
+        "link/file",
+        "world/file",
+        "group/file",
+        "sticky/theirs",
+        "sticky/link/file",
+    ] {
+        let error = edit(&at(path), "new").unwrap_err();
+        assert!(error.advice().is_some(), "{path}: {}", error.message());
+    }
+    let error = HostFile::open(&at("user/file")).unwrap_err();
+    let user = at("user");
+    let text = format!(
+        "{0}/file: {0} belongs to the user {OTHER}, so another file could be changed in its place",
+        user.display()
+    );
+    assert_eq!(error.message(), text);
+    let advice = format!("run the command as that user: sudo -u '#{OTHER}' nvidia-ctk …");
+    assert_eq!(error.advice(), Some(&*advice));
+    for path in ["sticky/file", "sticky/new", "sticky/ours/file"] {
+        edit(&at(path), "new").unwrap();
+        assert_eq!(fs::read_to_string(at(path)).unwrap(), "new", "{path}");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_new_file_in_anothers_directory_is_the_callers() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("user")).unwrap();
+    fs::create_dir(at("etc")).unwrap();
+    fs::write(at("etc/shadow"), "secret").unwrap();
+    fs::write(at("user/old"), "old").unwrap();
+    mode(&at("user/old"), 0o4777);
+    symlink("../etc", at("user/directory")).unwrap();
+    for (name, target) in [("link", "../etc/shadow"), ("dangling", "../etc/new")] {
+        symlink(target, at("user").join(name)).unwrap();
+    }
+    for name in ["user", "user/old"] {
+        chown(at(name), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    for name in ["new", "old", "link", "dangling", "new-directory/file"] {
+        let path = at("user").join(name);
+        write(&path, "text").unwrap();
+        let facts = path.symlink_metadata().unwrap();
+        assert!(facts.is_file(), "{name}");
+        assert_eq!((facts.uid(), facts.gid()), (0, 0), "{name}");
+        assert_eq!(facts.mode() & 0o7133, 0, "{name}");
+        create(&path, b"more", 0o644).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "more");
+    }
+    for path in ["user/directory/file", "user/directory/shadow"] {
+        write(&at(path), "text").unwrap_err();
+        create(&at(path), b"text", 0o644).unwrap_err();
+        HostFile::open_anywhere(&at(path)).unwrap_err();
+    }
+    assert_eq!(fs::read_dir(at("etc")).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(at("etc/shadow")).unwrap(), "secret");
+}
+
+#[test]
+fn output_into_an_open_file_or_a_device() {
+    let mut file = tempfile::tempfile().unwrap();
+    for path in ["/proc/self/fd", "/dev/fd"] {
+        let path = format!("{path}/{}", file.as_raw_fd());
+        write(Path::new(&path), &path).unwrap();
+        let mut text = String::new();
+        std::io::Seek::rewind(&mut file).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, path);
+    }
+    let (reader, writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    write(Path::new(&path), "through a pipe").unwrap();
+    drop(writer);
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "through a pipe");
+    write(Path::new("/dev/null"), "x").unwrap();
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+}

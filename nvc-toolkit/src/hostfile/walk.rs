@@ -1,0 +1,250 @@
+//! Opens the directory of a file, one component after the other.
+//!
+//! A path that is looked up twice can name two files. So the directory is opened once, links are read and followed here,
+//! and every directory on the way is judged by its descriptor.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use libnvc::{Error, ErrorKind, Result};
+use nix::errno::Errno as Number;
+use rustix::fs::{
+    FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, mkdirat, openat, readlinkat,
+};
+use rustix::io::Errno;
+
+use super::owner::{Caller, Stranger, is_sticky};
+
+/// As many links as the kernel follows.
+const MOST_LINKS: u32 = 40;
+
+/// What may be on the way to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Only directories and links of root and the caller: the file is edited, so it must be the one that was read.
+    Trusted,
+    /// Any directory, but no link of another user: a new file is made.
+    Any,
+}
+
+/// A name in an open directory.
+#[derive(Debug)]
+pub(super) struct Place {
+    walk: Walk,
+    /// Directories to create before the file.
+    missing: Vec<OsString>,
+    pub(super) name: OsString,
+    /// The name is a link of procfs to an open file, such as /dev/stdout's.
+    pub(super) is_open_file: bool,
+}
+
+/// Returns the place of a file. A link in the last component is followed if it may be followed and `last` is true.
+pub(super) fn find(path: &Path, way: Way, last: bool) -> Result<Place> {
+    if path.file_name().is_none() {
+        let text = format!("{} is not a file name", path.display());
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    let start = if path.is_absolute() { "/" } else { "." };
+    let mut walk = Walk {
+        file: path.into(),
+        way,
+        caller: Caller::current(),
+        directory: directory(rustix::fs::CWD, OsStr::new(start)).map_err(|e| failed(path, e))?,
+        at: start.into(),
+        is_sticky: false,
+        stranger: None,
+        links: 0,
+    };
+    let stat = walk.stat(walk.directory.as_fd())?;
+    walk.judge(&stat)?;
+    walk.through(parts(path), last)
+}
+
+impl Place {
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.walk.directory.as_fd()
+    }
+
+    /// Returns true if only root and the caller can exchange the file.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.walk.stranger.is_none()
+    }
+
+    /// Returns true if the directory has to be created.
+    pub(super) fn lacks_directory(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
+    /// Creates the missing directories.
+    pub(super) fn make_directory(&mut self) -> Result<()> {
+        for part in std::mem::take(&mut self.missing) {
+            let walk = &mut self.walk;
+            let failed =
+                |errno: Errno| Error::file("mkdir failed", walk.at.join(&part), number(errno));
+            match mkdirat(&walk.directory, &part, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+            let made = directory(walk.directory.as_fd(), &part).map_err(failed)?;
+            let stat = walk.stat(made.as_fd())?;
+            walk.enter(made, &part, &stat)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Walk {
+    /// The whole path, for messages.
+    file: PathBuf,
+    way: Way,
+    caller: Caller,
+    directory: OwnedFd,
+    /// The path of `directory`, for messages.
+    at: PathBuf,
+    is_sticky: bool,
+    /// The first one on the way, if strangers are allowed.
+    stranger: Option<Stranger>,
+    links: u32,
+}
+
+impl Walk {
+    fn through(mut self, mut rest: VecDeque<OsString>, follow_last: bool) -> Result<Place> {
+        while let Some(part) = rest.pop_front() {
+            let is_last = rest.is_empty();
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let found = match openat(&self.directory, &part, flags, Mode::empty()) {
+                Ok(found) => found,
+                Err(Errno::NOENT) if !rest.iter().any(|part| part == "..") => {
+                    rest.push_front(part);
+                    return Ok(self.place(rest));
+                }
+                Err(errno) => return Err(failed(&self.file, errno)),
+            };
+            let stat = self.stat(found.as_fd())?;
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory if is_last => return Err(failed(&self.file, Errno::ISDIR)),
+                FileType::Directory => self.enter(found, &part, &stat)?,
+                FileType::Symlink => {
+                    self.judge_file(&part, &stat)?;
+                    let is_followed = follow_last && self.stranger.is_none();
+                    let is_open_file = is_last && is_followed && self.is_procfs();
+                    if is_last && !is_followed || is_open_file {
+                        let mut place = self.place(VecDeque::from([part]));
+                        place.is_open_file = is_open_file;
+                        return Ok(place);
+                    }
+                    self.follow(&part, &mut rest)?;
+                }
+                _ if is_last => {
+                    self.judge_file(&part, &stat)?;
+                    return Ok(self.place(VecDeque::from([part])));
+                }
+                _ => return Err(failed(&self.file, Errno::NOTDIR)),
+            }
+        }
+        Err(failed(&self.file, Errno::ISDIR))
+    }
+
+    /// Replaces a link by its target's components.
+    fn follow(&mut self, part: &OsStr, rest: &mut VecDeque<OsString>) -> Result<()> {
+        if let Some(stranger) = &self.stranger {
+            return Err(stranger.refusal(&self.file));
+        }
+        self.links += 1;
+        if self.links > MOST_LINKS {
+            return Err(failed(&self.file, Errno::LOOP));
+        }
+        let target = readlinkat(&self.directory, part, Vec::new());
+        let target = target.map_err(|errno| failed(&self.file, errno))?;
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        for part in parts(&target).into_iter().rev() {
+            rest.push_front(part);
+        }
+        if target.is_absolute() {
+            let root = directory(rustix::fs::CWD, OsStr::new("/"));
+            self.directory = root.map_err(|errno| failed(&self.file, errno))?;
+            self.at = "/".into();
+            let stat = self.stat(self.directory.as_fd())?;
+            self.judge(&stat)?;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, directory: OwnedFd, part: &OsStr, stat: &Stat) -> Result<()> {
+        self.directory = directory;
+        self.at.push(part);
+        self.judge(stat)
+    }
+
+    /// Judges the current directory.
+    fn judge(&mut self, stat: &Stat) -> Result<()> {
+        self.is_sticky = is_sticky(stat);
+        let stranger = self.caller.directory(&self.at, stat);
+        self.note(stranger)
+    }
+
+    /// Judges a file or link in the current directory.
+    fn judge_file(&mut self, part: &OsStr, stat: &Stat) -> Result<()> {
+        let stranger = match self.is_sticky {
+            true => self.caller.owner(&self.at.join(part), stat),
+            false => None,
+        };
+        self.note(stranger)
+    }
+
+    fn note(&mut self, stranger: Option<Stranger>) -> Result<()> {
+        match (stranger, self.way) {
+            (Some(stranger), Way::Trusted) => Err(stranger.refusal(&self.file)),
+            (stranger, _) => {
+                self.stranger = self.stranger.take().or(stranger);
+                Ok(())
+            }
+        }
+    }
+
+    fn is_procfs(&self) -> bool {
+        fstatfs(&self.directory).is_ok_and(|facts| facts.f_type == PROC_SUPER_MAGIC)
+    }
+
+    fn stat(&self, fd: BorrowedFd<'_>) -> Result<Stat> {
+        fstat(fd).map_err(|errno| failed(&self.file, errno))
+    }
+
+    fn place(self, mut rest: VecDeque<OsString>) -> Place {
+        let name = rest.pop_back().unwrap_or_default();
+        Place {
+            walk: self,
+            missing: rest.into(),
+            name,
+            is_open_file: false,
+        }
+    }
+}
+
+fn directory(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::empty())
+}
+
+/// Returns the components to walk through.
+fn parts(path: &Path) -> VecDeque<OsString> {
+    path.components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some(OsString::from("..")),
+            _ => None,
+        })
+        .collect()
+}
+
+pub(super) fn failed(path: &Path, errno: Errno) -> Error {
+    Error::file("open failed", path, number(errno))
+}
+
+pub(super) fn number(errno: Errno) -> Number {
+    Number::from_raw(errno.raw_os_error())
+}
