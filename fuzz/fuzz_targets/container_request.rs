@@ -4,7 +4,7 @@
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{self, Container, Devices, Environment, Origin, Policy};
+use nvc_toolkit::image::{self, Container, Devices, Environment, Machine, Origin, Policy};
 use nvc_toolkit::oci::{container, lenient};
 
 #[derive(Arbitrary, Debug)]
@@ -13,9 +13,24 @@ struct Input<'a> {
     accept_environment: bool,
     accept_mounts: bool,
     annotations: bool,
+    accept_annotations: bool,
     ignore_imex: bool,
     disable_require: bool,
     text: &'a [u8],
+}
+
+/// A machine on which each name without a kind is another GPU.
+struct Unnamed;
+
+impl Machine for Unnamed {
+    fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+        let known = !name.contains('=');
+        Ok(known.then(|| name.to_owned()).into_iter().collect())
+    }
+
+    fn names(&self, _kind: &str) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 fuzz_target!(|input: Input<'_>| {
@@ -32,6 +47,7 @@ fuzz_target!(|input: Input<'_>| {
         swarm_resource: if input.swarm { "DOCKER_RESOURCE_GPU" } else { "" }.into(),
         accept_envvar_unprivileged: input.accept_environment,
         accept_volume_mounts: input.accept_mounts,
+        accept_annotations: input.accept_annotations,
         disable_require: input.disable_require,
         ..Config::default()
     };
@@ -40,18 +56,21 @@ fuzz_target!(|input: Input<'_>| {
     if input.annotations {
         policy = policy.with_annotations(&config);
     }
-    let Ok(answer) = image::request(&container, &policy) else {
+    let Ok(answer) = image::request(&container, &policy, &Unnamed) else {
         return;
     };
     let Some(request) = answer.request else {
         return;
     };
+    let counts = input.accept_environment || container.privileged;
     match &request.origin {
-        Origin::Annotations(_) => assert!(input.annotations),
-        Origin::Mounts => assert!(input.accept_mounts),
-        Origin::Environment(_) | Origin::LegacyImage => {
-            assert!(input.accept_environment || container.privileged);
+        Origin::Annotations(_) => {
+            assert!(input.annotations);
+            assert!(counts || input.accept_annotations);
         }
+        Origin::Mounts => assert!(input.accept_mounts),
+        Origin::Environment(_) | Origin::LegacyImage => assert!(counts),
+        Origin::Narrowed(..) => assert!(input.annotations && counts),
     }
     if let Devices::Names(names) = &request.devices {
         assert!(!names.is_empty());
@@ -85,6 +104,6 @@ fuzz_target!(|input: Input<'_>| {
         environment,
         ..container
     };
-    let again = image::request(&other, &policy).map(|answer| answer.request);
+    let again = image::request(&other, &policy, &Unnamed).map(|answer| answer.request);
     assert_eq!(again, Ok(Some(request)));
 });

@@ -161,6 +161,7 @@ impl Words {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use nvc_toolkit::image::{self, Environment, Policy};
+    use nvc_toolkit::this_machine::ThisMachine;
 
     use super::*;
 
@@ -171,7 +172,7 @@ mod tests {
             ..Default::default()
         };
         let policy = Policy::new(config).unwrap();
-        let answer = image::request(&container, &policy).unwrap();
+        let answer = image::request(&container, &policy, &ThisMachine::new(config)).unwrap();
         let input = Input {
             pid: -1,
             root: "/r".into(),

@@ -10,6 +10,7 @@ use nvc_toolkit::config::{Config, lookup};
 use nvc_toolkit::image::{self, ContainerRequest, Devices, Policy};
 use nvc_toolkit::mode::{self, Mode, Setting};
 use nvc_toolkit::record::{self, Format, Level};
+use nvc_toolkit::this_machine::ThisMachine;
 use nvc_toolkit::{cause, ours, platform};
 
 use crate::arguments::Options;
@@ -25,7 +26,8 @@ pub(crate) fn run(options: &Options) -> Result<(), HookError> {
     let (config, policy) =
         configuration(options).map_err(|what| format!("error getting hook config: {what}"))?;
     let input = input::read()?;
-    let answer = image::request(&input.container, &policy).map_err(|error| error.to_string())?;
+    let answer = image::request(&input.container, &policy, &ThisMachine::new(&config))
+        .map_err(|error| error.to_string())?;
     for warning in &answer.warnings {
         warn(warning);
     }
@@ -102,11 +104,10 @@ fn say_mode(config: &Config, request: &ContainerRequest) -> Result<(), HookError
         return Err(HookError::from(text)
             .hint("use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)"));
     }
-    let names = match &request.devices {
-        Devices::None => "no GPU".to_owned(),
-        some => some.names().join(","),
-    };
-    let line = format!("devices {names} by {}; {said}", request.origin);
+    let ContainerRequest {
+        devices, origin, ..
+    } = request;
+    let line = format!("devices {devices} by {origin}; {said}");
     // Names come from the image's environment: they must not forge lines.
     eprintln!("{}: {}", crate::NAME, printable(&line));
     Ok(())

@@ -210,6 +210,7 @@ fn policy(config: &Config, request: &ContainerRequest, driver: DriverConfig) -> 
 #[allow(clippy::unwrap_used)]
 mod tests {
     use nvc_toolkit::image::{self, Container, Environment, Policy};
+    use nvc_toolkit::this_machine::ThisMachine;
 
     use super::*;
 
@@ -218,8 +219,9 @@ mod tests {
             environment: Environment::new(env).unwrap(),
             ..Container::default()
         };
-        let policy = Policy::new(&Config::default()).unwrap();
-        image::request(&container, &policy)
+        let config = Config::default();
+        let policy = Policy::new(&config).unwrap();
+        image::request(&container, &policy, &ThisMachine::new(&config))
             .unwrap()
             .request
             .unwrap()
@@ -236,10 +238,10 @@ mod tests {
         assert_eq!(ids("nvidia.com/gpu=0,nvidia.com/gpu=1:2").unwrap(), "0,1:2");
         assert_eq!(ids("runtime.nvidia.com/gpu=all").unwrap(), "all");
         assert!(
-            ids("vendor.com/nic=0")
+            ids("other.nvidia.com/gpu=0")
                 .unwrap_err()
                 .to_string()
-                .contains("vendor.com/nic")
+                .contains("other.nvidia.com/gpu")
         );
     }
 

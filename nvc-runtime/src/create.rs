@@ -4,12 +4,13 @@ use std::path::Path;
 
 use nvc_toolkit::cause;
 use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{self, Container, Policy, Wish};
+use nvc_toolkit::image::{self, Container, Policy, Wish, annotations};
 use nvc_toolkit::mode::{self, Mode, Setting};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::oci::{bundle, container, lenient, paths};
 use nvc_toolkit::platform;
 use nvc_toolkit::record::Level;
+use nvc_toolkit::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
 use crate::log::Log;
@@ -175,40 +176,35 @@ fn decide(
     log: &mut Log,
 ) -> Result<(Mode, Option<Wish>), String> {
     image::names::check(container, policy).map_err(|error| error.to_string())?;
-    let (mut wish, mut warnings) = image::devices::wish(container, policy);
     let setting = Setting::of(config);
-    let mode = match (&setting, &wish) {
-        (Setting::Unknown(word), _) => return Err(format!("invalid mode {word:?}")),
-        (Setting::Fixed(mode), _) => *mode,
-        (Setting::Auto, Some(wish)) => {
-            mode::automatic(&wish.devices, platform::is_tegra, Mode::JitCdi)
-        }
-        // The kind of machine does not matter here.
-        (Setting::Auto, None) => Mode::JitCdi,
-    };
-    if mode != Mode::Cdi {
+    let reads_annotations = match &setting {
+        Setting::Unknown(word) => return Err(format!("invalid mode {word:?}")),
         // Annotations can only request CDI devices.
-        let annotation_prefixes = Vec::new();
-        let policy = Policy {
-            annotation_prefixes,
-            ..policy.clone()
-        };
-        let (of_others, more) = image::devices::wish(container, &policy);
-        wish = of_others;
-        warnings.retain(|warning| !more.contains(warning));
-        warnings.extend(more);
-    }
+        Setting::Fixed(mode) => *mode == Mode::Cdi,
+        Setting::Auto => annotations::are_cdi_names(container, policy),
+    };
+    let ignoring;
+    let policy = match reads_annotations {
+        true => policy,
+        false => {
+            ignoring = policy.clone().without_annotations();
+            &ignoring
+        }
+    };
+    let machine = ThisMachine::new(config);
+    let (wish, warnings) =
+        image::devices::wish(container, policy, &machine).map_err(|error| error.to_string())?;
+    let mode = match (&setting, &wish) {
+        (Setting::Fixed(mode), _) => *mode,
+        (_, Some(wish)) => mode::automatic(&wish.devices, platform::is_tegra, Mode::JitCdi),
+        // The kind of machine does not matter here.
+        (_, None) => Mode::JitCdi,
+    };
     for warning in &warnings {
         log.write(Level::Warning, warning);
     }
     let said = match &wish {
         Some(Wish { devices, origin }) => {
-            let names = devices.names();
-            let names = if names.is_empty() {
-                "no GPU".into()
-            } else {
-                names.join(",")
-            };
             let automatic = if setting == Setting::Auto {
                 "automatic "
             } else {
@@ -216,7 +212,7 @@ fn decide(
             };
             let by = config.mode_origin();
             format!(
-                "devices {names} by {origin}; {automatic}mode {mode} ({}: {by})",
+                "devices {devices} by {origin}; {automatic}mode {mode} ({}: {by})",
                 mode::KEY
             )
         }

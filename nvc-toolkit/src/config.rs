@@ -25,12 +25,16 @@ pub use parse::parse;
 pub struct Config {
     /// Drops all requirement checks.
     pub disable_require: bool,
-    /// Names of variables with precedence over `NVIDIA_VISIBLE_DEVICES`, separated by commas.
+    /// Names of variables that narrow `NVIDIA_VISIBLE_DEVICES`, separated by commas.
     pub swarm_resource: String,
     /// Honours requests in the environment of unprivileged containers.
     pub accept_envvar_unprivileged: bool,
     /// Honours requests made by mounts.
     pub accept_volume_mounts: bool,
+    /// Lets annotations decide alone about CDI devices, in every container.
+    pub accept_annotations: bool,
+    /// Kinds of CDI devices that the environment may name, besides NVIDIA's.
+    pub accept_cdi_kinds: Vec<String>,
     /// Driver capabilities that containers may have.
     pub supported_driver_capabilities: String,
     /// `[nvidia-container-cli]`.
@@ -120,6 +124,8 @@ impl Default for Config {
             swarm_resource: String::new(),
             accept_envvar_unprivileged: true,
             accept_volume_mounts: false,
+            accept_annotations: false,
+            accept_cdi_kinds: Vec::new(),
             supported_driver_capabilities: "compat32,compute,display,graphics,ngx,utility,video"
                 .into(),
             cli: Cli {

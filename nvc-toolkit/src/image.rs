@@ -2,20 +2,25 @@
 //!
 //! Everything here is pure. It takes plain values (environment, mounts, annotations, privilege) and a [`Policy`], and
 //! returns a [`ContainerRequest`] or an [`Error`]; anything not requested by these is not granted. The hook and the
-//! runtime call the same functions, so they cannot disagree.
+//! runtime call the same functions, so they cannot disagree. Only where two sources name GPUs in different ways, a
+//! [`Machine`] answers which ones are the same.
 
+pub mod annotations;
 pub mod capabilities;
 pub mod devices;
 pub mod environment;
 pub mod features;
+mod kinds;
 mod legacy;
 mod mounts;
 pub mod names;
+mod narrow;
 pub mod privilege;
 pub mod qualified;
 pub mod requirements;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::fmt;
 
@@ -23,17 +28,16 @@ use libnvc::request::MOST_NAMES;
 
 use crate::config::Config;
 use capabilities::Capabilities;
+use devices::Source;
 pub use devices::{Devices, Origin, Wish};
 pub use environment::Environment;
+use kinds::Kinds;
 pub use mounts::Mount;
+pub use narrow::Machine;
 
 /// Variables that list devices whose MIG instances a container may manage.
 const MIG_CONFIG: &str = "NVIDIA_MIG_CONFIG_DEVICES";
 const MIG_MONITOR: &str = "NVIDIA_MIG_MONITOR_DEVICES";
-
-/// The annotation by which podman marks its containers. It copies the image's annotations into them, and sets this one
-/// last, so that no image can change it.
-const PODMANS: (&str, &str) = ("io.container.manager", "libpod");
 
 /// The input from a container.
 #[derive(Clone, Debug, Default)]
@@ -48,27 +52,25 @@ pub struct Container {
     pub privileged: bool,
 }
 
-impl Container {
-    /// Returns true if its annotations can come from the image.
-    fn has_annotations_of_the_image(&self) -> bool {
-        let mut all = self.annotations.iter();
-        all.any(|(key, value)| (key.as_str(), value.as_str()) == PODMANS)
-    }
-}
-
 /// The administrator's policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Ignore requirements.
     pub disable_require: bool,
-    /// Variables with precedence over `NVIDIA_VISIBLE_DEVICES`.
+    /// Variables that narrow `NVIDIA_VISIBLE_DEVICES`.
     pub swarm_resources: Vec<String>,
     /// Accept requests in the environment of an unprivileged container.
     pub accept_environment: bool,
     /// Accept requests by mounts.
     pub accept_mounts: bool,
-    /// Prefixes of accepted annotations; empty to accept none.
+    /// Prefixes of annotations that can be requests; empty if none can.
     pub annotation_prefixes: Vec<String>,
+    /// Let annotations decide alone, in every container.
+    pub accept_annotations: bool,
+    /// The kind of CDI names without a kind.
+    pub default_kind: String,
+    /// More kinds that the environment may name.
+    pub accept_cdi_kinds: Vec<String>,
     /// Driver capabilities that containers may have.
     pub supported: Capabilities,
     /// Ignore requests for IMEX channels.
@@ -91,6 +93,9 @@ impl Policy {
             accept_environment: config.accept_envvar_unprivileged,
             accept_mounts: config.accept_volume_mounts,
             annotation_prefixes: Vec::new(),
+            accept_annotations: config.accept_annotations,
+            default_kind: config.runtime.cdi_default_kind.clone(),
+            accept_cdi_kinds: config.accept_cdi_kinds.clone(),
             supported: capabilities::supported(&config.supported_driver_capabilities)?,
             ignore_imex: config.features.ignore_imex_channel_requests,
         })
@@ -101,7 +106,21 @@ impl Policy {
         container.privileged || self.accept_environment
     }
 
-    /// Accepts annotations too.
+    fn kinds(&self) -> Kinds<'_> {
+        Kinds {
+            default: &self.default_kind,
+            accepted: &self.accept_cdi_kinds,
+        }
+    }
+
+    /// Ignores annotations, like a mode that adds no CDI devices by name.
+    #[must_use]
+    pub fn without_annotations(mut self) -> Self {
+        self.annotation_prefixes.clear();
+        self
+    }
+
+    /// Reads annotations too.
     #[must_use]
     pub fn with_annotations(mut self, config: &Config) -> Self {
         let prefixes = config.runtime.cdi_annotation_prefixes.iter();
@@ -145,11 +164,15 @@ pub struct Answer {
 /// Returns the request of a container.
 ///
 /// # Errors
-/// Too many names, a privileged request of an unprivileged container, unsupported capabilities, or an invalid CUDA
-/// version.
-pub fn request(container: &Container, policy: &Policy) -> Result<Answer, Error> {
+/// Too many names, those of [`devices::wish`], a privileged request of an unprivileged container, unsupported
+/// capabilities, or an invalid CUDA version.
+pub fn request(
+    container: &Container,
+    policy: &Policy,
+    machine: &dyn Machine,
+) -> Result<Answer, Error> {
     names::check(container, policy)?;
-    let (wish, mut warnings) = devices::wish(container, policy);
+    let (wish, mut warnings) = devices::wish(container, policy, machine)?;
     let Some(Wish { devices, origin }) = wish else {
         let request = None;
         return Ok(Answer { request, warnings });
@@ -206,6 +229,35 @@ pub enum Error {
     NoSuchCapability(String),
     /// The image's CUDA version is invalid.
     CudaVersion(String),
+    /// A variable names a device of a kind that only the administrator can allow.
+    Kind {
+        /// The device.
+        name: String,
+        /// Its kind.
+        kind: String,
+        /// The variables.
+        variables: Vec<String>,
+    },
+    /// Two sources that both count have no GPU in common.
+    NothingLeft {
+        /// The requested GPUs.
+        requested: String,
+        /// The source that requests them.
+        by: Origin,
+        /// The GPUs that the other source allows.
+        allowed: String,
+        /// The other source.
+        allowed_by: Origin,
+    },
+    /// Two lists of names could not be compared.
+    Compare {
+        /// One list.
+        names: String,
+        /// The other.
+        with: String,
+        /// The reason.
+        cause: String,
+    },
 }
 
 impl std::error::Error for Error {}
@@ -235,6 +287,27 @@ impl fmt::Display for Error {
                 out,
                 "failed to get requirements failed to get version: invalid CUDA version {version}: invalid version string"
             ),
+            Self::Kind {
+                name,
+                kind,
+                variables,
+            } => write!(
+                out,
+                "{} names {name}: the environment may not name devices of this kind unless accept-cdi-kinds = [\"{kind}\"] in config.toml allows it",
+                variables.join(", ")
+            ),
+            Self::NothingLeft {
+                requested,
+                by,
+                allowed,
+                allowed_by,
+            } => write!(
+                out,
+                "no GPU is left: {by} names {requested}, but {allowed_by} names {allowed}"
+            ),
+            Self::Compare { names, with, cause } => {
+                write!(out, "cannot compare the GPUs {names} with {with}: {cause}")
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod gated;
 pub mod mode;
 pub mod platform;
 mod session;
+pub mod this_machine;
 
 // files read and edited
 pub mod cdi;

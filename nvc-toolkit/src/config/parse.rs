@@ -144,6 +144,7 @@ fn bool_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut bool> {
             &mut config.accept_envvar_unprivileged
         }
         "accept-nvidia-visible-devices-as-volume-mounts" => &mut config.accept_volume_mounts,
+        "accept-annotations" => &mut config.accept_annotations,
         "nvidia-container-cli.load-kmods" => &mut cli.load_kmods,
         "nvidia-container-cli.no-pivot" => &mut cli.no_pivot,
         "nvidia-container-cli.no-cgroups" => &mut cli.no_cgroups,
@@ -196,6 +197,7 @@ fn text_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut String> 
 fn list_place<'a>(config: &'a mut Config, name: &str) -> Option<&'a mut Vec<String>> {
     let runtime = &mut config.runtime;
     Some(match name {
+        "accept-cdi-kinds" => &mut config.accept_cdi_kinds,
         "nvidia-container-cli.environment" => &mut config.cli.environment,
         "nvidia-container-runtime.runtimes" => &mut runtime.runtimes,
         "nvidia-container-runtime.modes.cdi.annotation-prefixes" => {

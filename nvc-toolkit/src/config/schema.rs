@@ -54,6 +54,8 @@ pub const KEYS: &[Key] = &[
     text("swarm-resource"),
     bool("accept-nvidia-visible-devices-envvar-when-unprivileged"),
     bool("accept-nvidia-visible-devices-as-volume-mounts"),
+    bool("accept-annotations"),
+    list("accept-cdi-kinds"),
     text("supported-driver-capabilities"),
     text("nvidia-container-cli.root"),
     text("nvidia-container-cli.path"),

@@ -1,11 +1,15 @@
-//! Parses the requested GPUs and IMEX channels.
+//! Combines the sources of a request: annotations, mounts and variables narrow each other.
+//!
+//! None of them says who wrote it: an image can have set each variable, and under some engines each annotation. So no
+//! source gives a GPU that another source which counts does not allow.
 
-use std::collections::HashSet;
+use super::annotations::{self, Annotated};
+use super::narrow::{Machine, narrow};
+use super::variables::{Variables, list};
+use super::{Container, Error, Kinds, Policy, mounts};
 
-use super::{Container, Environment, Policy, legacy, mounts};
+pub use super::variables::VISIBLE_DEVICES;
 
-/// The variable that lists GPUs.
-pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 pub(super) const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
 
 /// GPUs.
@@ -30,6 +34,15 @@ impl Devices {
     }
 }
 
+impl std::fmt::Display for Devices {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => out.write_str("no GPU"),
+            some => out.write_str(&some.names().join(",")),
+        }
+    }
+}
+
 /// Origin of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -41,15 +54,20 @@ pub enum Origin {
     Environment(Vec<String>),
     /// An image from before the variable existed.
     LegacyImage,
+    /// These annotations, narrowed by another source.
+    Narrowed(Vec<String>, Box<Origin>),
 }
 
 impl std::fmt::Display for Origin {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Annotations(keys) => write!(out, "annotation {}", keys.join(", ")),
-            Self::Mounts => out.write_str("mounts below /var/run/nvidia-container-devices"),
+            Self::Mounts => write!(out, "mounts below {}", mounts::DIRECTORY),
             Self::Environment(names) => out.write_str(&names.join(", ")),
             Self::LegacyImage => out.write_str("CUDA_VERSION of an old image"),
+            Self::Narrowed(keys, by) => {
+                write!(out, "annotation {}, narrowed by {by}", keys.join(", "))
+            }
         }
     }
 }
@@ -63,51 +81,159 @@ pub struct Wish {
     pub origin: Origin,
 }
 
-/// Returns the granted GPUs, and a warning about an ignored request.
-pub fn wish(container: &Container, policy: &Policy) -> (Option<Wish>, Vec<String>) {
+/// A source that names GPUs, or says that there are none.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    /// None if the source is `void` or empty.
+    pub(super) devices: Option<Devices>,
+    pub(super) origin: Origin,
+}
+
+impl Source {
+    fn wish(self) -> Option<Wish> {
+        let Self { devices, origin } = self;
+        devices.map(|devices| Wish { devices, origin })
+    }
+}
+
+/// Returns the granted GPUs, and warnings about ignored requests.
+///
+/// # Errors
+/// Sources that count have no GPU in common, a variable names a device of a kind that it may not name, or names cannot
+/// be compared because the driver does not respond.
+pub fn wish(
+    container: &Container,
+    policy: &Policy,
+    machine: &dyn Machine,
+) -> Result<(Option<Wish>, Vec<String>), Error> {
     let mut warnings = Vec::new();
-    match from_annotations(container, policy) {
-        Some(Wish {
-            origin: Origin::Annotations(keys),
-            ..
-        }) if container.has_annotations_of_the_image()
-            && !policy.accepts_environment_of(container) =>
-        {
+    let annotated = match annotations::read(container, policy) {
+        Some(annotated) if policy.accept_annotations => {
+            return Ok((annotated.source().wish(), warnings));
+        }
+        Some(annotated) if !policy.accepts_environment_of(container) => {
+            warnings.push(annotations::refused(&annotated));
+            None
+        }
+        other => other,
+    };
+    let other = without_annotations(container, policy, machine, &mut warnings)?;
+    let wish = match (annotated, other) {
+        (None, other) => other.and_then(Source::wish),
+        (Some(annotated), None) => annotated.source().wish(),
+        (Some(annotated), Some(other)) => {
+            narrowed(annotated, other, &policy.kinds(), machine, &mut warnings)?
+        }
+    };
+    Ok((wish, warnings))
+}
+
+/// Returns what the mounts name, or else the variables; None if nothing that counts says anything about GPUs.
+fn without_annotations(
+    container: &Container,
+    policy: &Policy,
+    machine: &dyn Machine,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Source>, Error> {
+    let variables = Variables::read(&container.environment, policy);
+    let mounted = match policy.accept_mounts {
+        true => mounts::devices(&container.mounts),
+        false => Vec::new(),
+    };
+    if !mounted.is_empty() {
+        let origin = Origin::Mounts;
+        if !variables.are_void() {
+            let devices = Some(Devices::Names(mounted));
+            return Ok(Some(Source { devices, origin }));
+        }
+        // Another program has added the GPUs: each CDI specification sets this value.
+        let names = variables.names().join(" ");
+        warnings.push(format!(
+            "Ignoring devices requested by {origin}: the container has [{names}] = void"
+        ));
+    }
+    if policy.accepts_environment_of(container) {
+        if variables.refer_to_mounts() && mounted.is_empty() {
             warnings.push(format!(
-                "Ignoring devices requested by annotation(s), which can be the image's, in unprivileged container: [{}]",
-                keys.join(" ")
+                "{VISIBLE_DEVICES} refers to {}, where nothing counts as a request",
+                Origin::Mounts
             ));
         }
-        Some(wish) => return (Some(wish), warnings),
-        None => {}
+        return variables.source(&policy.kinds(), container.privileged, machine);
     }
-    if policy.accept_mounts {
-        let names = mounts::devices(&container.mounts);
-        if !names.is_empty() {
-            let wish = Wish {
-                devices: Devices::Names(names),
-                origin: Origin::Mounts,
-            };
-            return (Some(wish), warnings);
+    if variables.request_something() {
+        let names = match variables.names() {
+            names if names.is_empty() => vec![VISIBLE_DEVICES.into()],
+            names => names,
+        };
+        warnings.push(ignoring(&names));
+    }
+    Ok(None)
+}
+
+/// Returns the devices of annotations that `by` allows.
+///
+/// Only GPUs narrow GPUs: other devices of NVIDIA's count if any GPU may, and those of other vendors always.
+fn narrowed(
+    annotated: Annotated,
+    by: Source,
+    kinds: &Kinds<'_>,
+    machine: &dyn Machine,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Wish>, Error> {
+    let gpus = annotated.names.iter().filter(|name| kinds.may_be_gpu(name));
+    let gpus: Vec<String> = gpus.cloned().collect();
+    let origin = Origin::Narrowed(annotated.keys.clone(), Box::new(by.origin.clone()));
+    let rest = |counts: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let names = annotated.names.iter().filter(|name| counts(name));
+        names.cloned().collect()
+    };
+    let allowed = match &by.devices {
+        Some(allowed) if *allowed != Devices::None => allowed,
+        none_or_void => {
+            let others = rest(&|name| !kinds.are_nvidias(name));
+            if others.len() < annotated.names.len() {
+                let value = match none_or_void {
+                    Some(_) => "none",
+                    None => "void or empty",
+                };
+                warnings.push(format!(
+                    "Ignoring devices requested by {}: {} is {value} ({} = true in config.toml lets annotations decide alone)",
+                    annotated.origin(),
+                    by.origin,
+                    annotations::KEY
+                ));
+            }
+            return Ok(match others.is_empty() {
+                true => by.wish(),
+                false => Some(Wish {
+                    devices: Devices::Names(others),
+                    origin,
+                }),
+            });
         }
+    };
+    if gpus.is_empty() {
+        return Ok(annotated.source().wish());
     }
-    match from_environment(&container.environment, policy) {
-        Some(wish) if policy.accepts_environment_of(container) => (Some(wish), warnings),
-        Some(wish) => {
-            let names = match wish.origin {
-                Origin::Environment(names) => names,
-                _ => vec![VISIBLE_DEVICES.into()],
-            };
-            warnings.push(ignoring(&names));
-            (None, warnings)
-        }
-        None => (None, warnings),
+    let left = narrow(&gpus, allowed, kinds, machine)?;
+    if left.is_empty() {
+        return Err(Error::NothingLeft {
+            requested: gpus.join(","),
+            by: annotated.origin(),
+            allowed: allowed.to_string(),
+            allowed_by: by.origin,
+        });
     }
+    let mut names = left;
+    names.extend(rest(&|name| !kinds.may_be_gpu(name)));
+    let devices = Devices::Names(names);
+    Ok(Some(Wish { devices, origin }))
 }
 
 /// Returns the IMEX channels of a GPU container, and a warning about an ignored request.
 pub fn imex_channels(container: &Container, policy: &Policy) -> (Vec<String>, Option<String>) {
-    if policy.ignore_imex {
+    if policy.ignore_imex || Variables::read(&container.environment, policy).are_void() {
         return (Vec::new(), None);
     }
     if policy.accept_mounts {
@@ -116,7 +242,7 @@ pub fn imex_channels(container: &Container, policy: &Policy) -> (Vec<String>, Op
             return (channels, None);
         }
     }
-    // All channels would give access to every other tenant's memory: only the administrator's mounts can request them.
+    // As upstream: `all` requests no channel.
     let list = container.environment.get(IMEX_CHANNELS).and_then(list);
     let Some(Devices::Names(channels)) = list else {
         return (Vec::new(), None);
@@ -134,71 +260,4 @@ pub(super) fn ignoring(variables: &[String]) -> String {
         "Ignoring devices requested by environment variable(s) in unprivileged container: [{}]",
         variables.join(" ")
     )
-}
-
-fn from_annotations(container: &Container, policy: &Policy) -> Option<Wish> {
-    let mut found: Vec<_> = container
-        .annotations
-        .iter()
-        .filter(|(key, _)| counts(key, policy))
-        .collect();
-    found.sort();
-    let names = distinct(found.iter().flat_map(|(_, value)| value.split(',')));
-    let keys = found.iter().map(|(key, _)| key.clone()).collect();
-    (!names.is_empty()).then_some(Wish {
-        devices: Devices::Names(names),
-        origin: Origin::Annotations(keys),
-    })
-}
-
-/// Returns true if an annotation names devices.
-pub(super) fn counts(key: &str, policy: &Policy) -> bool {
-    let mut prefixes = policy.annotation_prefixes.iter();
-    prefixes.any(|prefix| key.starts_with(prefix.as_str()))
-}
-
-fn from_environment(environment: &Environment, policy: &Policy) -> Option<Wish> {
-    let mut variables: Vec<&str> = policy.swarm_resources.iter().map(String::as_str).collect();
-    variables.retain(|name| environment.get(name).is_some());
-    if variables.is_empty() && environment.get(VISIBLE_DEVICES).is_some() {
-        variables.push(VISIBLE_DEVICES);
-    }
-    if variables.is_empty() {
-        return legacy::is_legacy(environment).then_some(Wish {
-            devices: Devices::All,
-            origin: Origin::LegacyImage,
-        });
-    }
-    let values: Vec<&str> = variables
-        .iter()
-        .filter_map(|name| environment.get(name))
-        .collect();
-    Some(Wish {
-        devices: list(&values.join(","))?,
-        origin: Origin::Environment(variables.into_iter().map(str::to_owned).collect()),
-    })
-}
-
-/// Parses a variable's list; None if it requests nothing.
-pub(super) fn list(text: &str) -> Option<Devices> {
-    let names = distinct(text.split(','));
-    if names.is_empty() || names.iter().any(|name| name == "void") {
-        return None;
-    }
-    let word = names.iter().find(|name| *name == "all" || *name == "none");
-    Some(match word.map(String::as_str) {
-        Some("all") => Devices::All,
-        Some(_) => Devices::None,
-        None => Devices::Names(names),
-    })
-}
-
-/// Trims names, and drops empty ones and duplicates.
-pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut seen = HashSet::new();
-    names
-        .map(str::trim)
-        .filter(|name| !name.is_empty() && seen.insert(*name))
-        .map(str::to_owned)
-        .collect()
 }

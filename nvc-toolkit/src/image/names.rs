@@ -6,7 +6,8 @@
 
 use libnvc::request::{MOST_NAMES, count_names};
 
-use super::devices::{IMEX_CHANNELS, VISIBLE_DEVICES, counts};
+use super::annotations::counts;
+use super::devices::{IMEX_CHANNELS, VISIBLE_DEVICES};
 use super::{Container, Error, Policy, mounts};
 
 /// Variables that list devices.

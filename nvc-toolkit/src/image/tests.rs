@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod bounds;
+mod forged;
 mod properties;
+mod sources;
 
 use super::features::Feature;
 use super::*;
@@ -50,18 +52,64 @@ fn with_mounts() -> Policy {
     }
 }
 
+/// A machine with three GPUs, the last of them with a MIG device, and a specification that names the first two.
+#[derive(Clone, Copy, Debug)]
+struct Three;
+
+/// The UUIDs of the devices, with their indices.
+const DEVICES: [(&str, &str); 4] = [
+    ("0", "GPU-a"),
+    ("1", "GPU-b"),
+    ("2", "GPU-c"),
+    ("2:0", "MIG-d"),
+];
+
+impl Machine for Three {
+    fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+        let device = name.split_once('=').map_or(name, |(_, device)| device);
+        let device = match device {
+            "gpu1" => "1",
+            "mig2:0" => "2:0",
+            other => other,
+        };
+        let uuids: &[&str] = match device {
+            "all" => &["GPU-a", "GPU-b", "GPU-c", "MIG-d"],
+            "pair" => &["GPU-a", "GPU-b"],
+            device => {
+                let known = DEVICES
+                    .iter()
+                    .find(|(index, uuid)| *index == device || uuid.eq_ignore_ascii_case(device));
+                return Ok(known.iter().map(|(_, uuid)| uuid.to_string()).collect());
+            }
+        };
+        Ok(uuids.iter().map(ToString::to_string).collect())
+    }
+
+    fn names(&self, kind: &str) -> Vec<String> {
+        let devices: &[&str] = match kind {
+            "nvidia.com/gpu" => &["0", "1", "all"],
+            "k8s.gpu.nvidia.com/device" => &["all", "pair", "GPU-b"],
+            _ => &[],
+        };
+        let names = devices.iter().map(|device| format!("{kind}={device}"));
+        names.collect()
+    }
+}
+
 fn asked(container: &Container, policy: &Policy) -> Option<ContainerRequest> {
-    request(container, policy).unwrap().request
+    request(container, policy, &Three).unwrap().request
 }
 
 /// Returns the GPUs of a container with this value of the variable: `-` for no GPU container, `none` for one without
 /// GPUs.
 fn visible(value: &str) -> String {
     let env = format!("NVIDIA_VISIBLE_DEVICES={value}");
-    match asked(&container(&[&env]), &policy()).map(|request| request.devices) {
-        None => "-".into(),
-        Some(Devices::None) => "none".into(),
-        Some(devices) => devices.names().join(","),
+    let answer = request(&container(&[&env]), &policy(), &Three);
+    match answer.map(|answer| answer.request.map(|request| request.devices)) {
+        Ok(None) => "-".into(),
+        Ok(Some(Devices::None)) => "none".into(),
+        Ok(Some(devices)) => devices.names().join(","),
+        Err(error) => error.to_string(),
     }
 }
 
@@ -85,7 +133,9 @@ fn the_variable_lists_devices() {
         ("0,0,1,0", "0,1"),
         ("0:0,MIG-x", "0:0,MIG-x"),
         ("nvidia.com/gpu=0,nvidia.com/gpu=0", "nvidia.com/gpu=0"),
-        ("n/gpu=0", "n/gpu=0"),
+        ("runtime.nvidia.com/gpu=0", "runtime.nvidia.com/gpu=0"),
+        ("n/gpu", "n/gpu"),
+        ("/var/run/nvidia-container-devices", "-"),
     ];
     for (value, expected) in table {
         assert_eq!(visible(value), expected, "{value}");
@@ -108,26 +158,6 @@ fn containers_that_ask_for_nothing_get_nothing() {
 }
 
 #[test]
-fn swarm_variables_come_first() {
-    let swarm = |names: &str| {
-        let config = Config {
-            swarm_resource: names.into(),
-            ..Config::default()
-        };
-        Policy::new(&config).unwrap()
-    };
-    let devices = |env: &[&str], names| {
-        asked(&container(env), &swarm(names)).map(|request| request.devices.names().join(","))
-    };
-    let env = ["NVIDIA_VISIBLE_DEVICES=0", "B=5,4", "A=4"];
-    assert_eq!(devices(&env, "A").unwrap(), "4");
-    assert_eq!(devices(&env, " A , B,,C").unwrap(), "4,5");
-    assert_eq!(devices(&env, "C").unwrap(), "0");
-    assert_eq!(devices(&["NVIDIA_VISIBLE_DEVICES=0", "A="], "A"), None);
-    assert_eq!(devices(&["CUDA_VERSION=9.0", "A="], "A"), None);
-}
-
-#[test]
 fn old_images_get_everything() {
     let request = asked(&container(&["CUDA_VERSION=9.0.176"]), &policy()).unwrap();
     assert_eq!(request.devices, Devices::All);
@@ -139,7 +169,7 @@ fn old_images_get_everything() {
     let empty = ["CUDA_VERSION=9.0.176", "NVIDIA_VISIBLE_DEVICES="];
     assert_eq!(asked(&container(&empty), &policy()), None);
     let bad = ["CUDA_VERSION=latest"];
-    let error = super::request(&container(&bad), &policy()).unwrap_err();
+    let error = super::request(&container(&bad), &policy(), &Three).unwrap_err();
     assert_eq!(
         error.to_string(),
         "failed to get requirements failed to get version: invalid CUDA version latest: invalid version string"
@@ -151,7 +181,7 @@ fn old_images_get_everything() {
 #[test]
 fn unprivileged_containers_may_be_kept_from_asking() {
     let env = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_IMEX_CHANNELS=1"];
-    let answer = request(&container(&env), &only_privileged()).unwrap();
+    let answer = request(&container(&env), &only_privileged(), &Three).unwrap();
     assert_eq!(answer.request, None);
     assert_eq!(
         answer.warnings,
@@ -233,39 +263,11 @@ fn only_mounts_of_dev_null_at_that_place_ask() {
 }
 
 #[test]
-fn annotations_count_where_a_prefix_says_so() {
-    let config = Config::default();
-    let asking = Container {
-        annotations: [
-            ("cdi.k8s.io/b", "nvidia.com/gpu=1, nvidia.com/gpu=0"),
-            ("cdi.k8s.io/a", "nvidia.com/gpu=0,"),
-            ("other/c", "nvidia.com/gpu=all"),
-        ]
-        .map(|(key, value)| (key.into(), value.into()))
-        .to_vec(),
-        ..container(&["NVIDIA_VISIBLE_DEVICES=all"])
-    };
-    assert_eq!(asked(&asking, &policy()).unwrap().devices, Devices::All);
-    let policy = policy().with_annotations(&config);
-    let request = asked(&asking, &policy).unwrap();
-    assert_eq!(
-        request.devices.names(),
-        ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
-    );
-    // An annotation without a name requests nothing, and does not override others.
-    let empty = Container {
-        annotations: vec![("cdi.k8s.io/a".into(), " ,".into())],
-        ..asking
-    };
-    assert_eq!(asked(&empty, &policy).unwrap().devices, Devices::All);
-}
-
-#[test]
 fn authority_over_mig_needs_privilege() {
     for name in ["CONFIG", "MONITOR"] {
         let variable = format!("NVIDIA_MIG_{name}_DEVICES=all");
         let env = ["NVIDIA_VISIBLE_DEVICES=0", variable.as_str()];
-        let error = request(&container(&env), &policy()).unwrap_err();
+        let error = request(&container(&env), &policy(), &Three).unwrap_err();
         let expected = format!("cannot set MIG_{name}_DEVICES in non privileged container");
         assert_eq!(error.to_string(), expected);
         let request = asked(&privileged(&env), &policy()).unwrap();
@@ -325,7 +327,7 @@ fn capabilities_are_those_that_are_supported() {
         let variable = value.map(|value| format!("NVIDIA_DRIVER_CAPABILITIES={value}"));
         let mut env = vec!["NVIDIA_VISIBLE_DEVICES=0"];
         env.extend(variable.as_deref());
-        match request(&container(&env), &policy) {
+        match request(&container(&env), &policy, &Three) {
             Ok(answer) => answer.request.unwrap().capabilities.to_string(),
             Err(error) => error.to_string(),
         }
@@ -443,34 +445,6 @@ fn features_follow_the_policy_for_the_environment() {
         features::of(&container(&[]), &only_privileged()),
         (Vec::new(), None)
     );
-}
-
-#[test]
-fn annotations_that_can_be_the_images_count_like_its_environment() {
-    let annotated = |manager: &str| Container {
-        annotations: [
-            ("cdi.k8s.io/a", "nvidia.com/gpu=all"),
-            ("io.container.manager", manager),
-        ]
-        .map(|(key, value)| (key.into(), value.into()))
-        .to_vec(),
-        ..container(&[])
-    };
-    let config = Config::default();
-    let (open, strict) = (
-        policy().with_annotations(&config),
-        only_privileged().with_annotations(&config),
-    );
-    assert!(devices::wish(&annotated("libpod"), &open).0.is_some());
-    assert!(devices::wish(&annotated("cri-o"), &strict).0.is_some());
-    let (wish, warnings) = devices::wish(&annotated("libpod"), &strict);
-    assert_eq!(wish, None);
-    assert!(warnings[0].contains("[cdi.k8s.io/a]"), "{warnings:?}");
-    let privileged = Container {
-        privileged: true,
-        ..annotated("libpod")
-    };
-    assert!(devices::wish(&privileged, &strict).0.is_some());
 }
 
 #[test]

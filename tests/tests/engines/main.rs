@@ -3,6 +3,7 @@
 //! Every test checks from inside a container which nodes can be opened, which GPUs nvidia-smi lists, and whether the
 //! loader's cache has the libraries. An engine that does not start is a failure.
 
+mod annotations;
 mod containerd;
 mod daemon;
 mod docker;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         // Since Debian 13, client and daemon are two packages.
         (["dockerd", "docker"], docker::TESTS),
         (["podman", "runc"], podman::TESTS),
+        (["podman", "runc"], annotations::TESTS),
         (["containerd", "runc"], containerd::TESTS),
         (["cc", "runc"], hostile::TESTS),
     ] {

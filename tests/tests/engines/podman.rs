@@ -15,7 +15,6 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
         "podman_restarts_with_a_new_driver",
         restarts_with_a_new_driver,
     ),
-    ("podman_copies_annotations_of_images", annotations_of_images),
     (
         "podman_gives_gpus_rootless_by_the_hook",
         rootless_by_the_hook,
@@ -28,13 +27,13 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 
 /// The user that calls podman.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum User {
+pub(crate) enum User {
     Root,
     Rootless,
 }
 
-struct Podman {
-    world: World,
+pub(crate) struct Podman {
+    pub(crate) world: World,
     user: User,
 }
 
@@ -43,7 +42,7 @@ impl Podman {
         Self::with("legacy", User::Root)
     }
 
-    fn with(mode: &str, user: User) -> Self {
+    pub(crate) fn with(mode: &str, user: User) -> Self {
         let world = World::new("runc", mode, "");
         for name in ["storage", "run", "tmp"] {
             let path = world.path(name);
@@ -87,7 +86,7 @@ impl Podman {
         podman
     }
 
-    fn client(&self, runtime: &str) -> Command {
+    pub(crate) fn client(&self, runtime: &str) -> Command {
         let dir = |name: &str| self.world.path(name).display().to_string();
         let mut command = match self.user {
             User::Root => self.world.command("podman"),
@@ -125,7 +124,7 @@ impl Podman {
         self.run_image("image", runtime, global, options, script)
     }
 
-    fn run_image(
+    pub(crate) fn run_image(
         &self,
         image: &str,
         runtime: &str,
@@ -213,45 +212,6 @@ fn restarts_with_a_new_driver() {
     let queries = handover::Queries::of(&podman.world, &after);
     assert_eq!(start(), sight(&after));
     assert_eq!(queries.count(), 1);
-}
-
-/// An image cannot give itself a GPU by an annotation where its environment does not count.
-fn annotations_of_images() {
-    let podman = Podman::with("auto", User::Root);
-    podman.world.wrapped_runtime();
-    let file = podman.world.path("Containerfile");
-    fs::write(&file, "FROM image\n").unwrap_or_else(|error| panic!("{error}"));
-    let mut build = podman.client("sim-runc");
-    build
-        .args(["build", "--annotation=cdi.k8s.io/x=nvidia.com/gpu=1"])
-        .args(["--tag=annotated", "--pull-never", "-f"])
-        .arg(file)
-        .arg(podman.world.path("hooks.d"));
-    printed(&mut build);
-    let run = || podman.run_image("annotated", "wrapped-runtime", &[], &[], "ls /dev");
-    if !copies_annotations(&podman) {
-        // Then there is no request.
-        let seen = printed(&mut run());
-        assert!(!seen.contains("nvidia"), "{seen}");
-        return;
-    }
-    // There is no specification, so a request that counts is an error.
-    let said = complaint(&mut run());
-    assert!(said.contains("nvidia.com/gpu=1"), "{said}");
-    podman
-        .world
-        .set_at_top("accept-nvidia-visible-devices-envvar-when-unprivileged = false");
-    let seen = printed(&mut run());
-    assert!(!seen.contains("nvidia"), "{seen}");
-    let log = podman.world.log();
-    assert!(log.contains("which can be the image's"), "{log}");
-}
-
-/// Returns whether this podman gives containers the annotations of their images: 4.3 does, 5.4 does not.
-fn copies_annotations(podman: &Podman) -> bool {
-    let version = printed(podman.client("sim-runc").arg("--version"));
-    let number = version.split_whitespace().last().unwrap_or_default();
-    matches!(number.split('.').next(), Some("3" | "4"))
 }
 
 fn rootless_by_the_hook() {

@@ -43,20 +43,25 @@ impl World {
     /// Creates it in mode cdi, with a specification that `nvidia-ctk` generates with these options.
     pub(crate) fn with_specification(runtime: &str, options: &[&str]) -> Self {
         let world = Self::new(runtime, "cdi", "");
-        let specifications = world.path("cdi");
+        world.specify(options);
+        world
+    }
+
+    /// Generates a specification with these options, and configures its directory.
+    pub(crate) fn specify(&self, options: &[&str]) {
+        let specifications = self.path("cdi");
         let dirs = specifications.display();
-        world.set(&format!("modes.cdi.spec-dirs = [\"{dirs}\"]"));
-        let mut generate = world.command("nvidia-ctk");
+        self.set(&format!("modes.cdi.spec-dirs = [\"{dirs}\"]"));
+        let mut generate = self.command("nvidia-ctk");
         generate
             .args(["cdi", "generate", "--driver-root"])
-            .arg(world.driver.root())
+            .arg(self.driver.root())
             .arg("--output")
             .arg(specifications.join("nvidia.yaml"))
             .arg("--nvidia-cdi-hook-path")
-            .arg(world.bin().join("nvidia-cdi-hook"))
+            .arg(self.bin().join("nvidia-cdi-hook"))
             .args(options);
         printed(&mut generate);
-        world
     }
 
     /// Creates it in mode csv, with a Jetson's list of files: one GPU and a library.

@@ -61,8 +61,12 @@ fn numbers(number: usize) -> Vec<String> {
 fn a_request_has_a_limit_of_names() {
     for source in SOURCES {
         let most = listing(source, &numbers(MOST_NAMES));
-        assert!(request(&most, &everything()).is_ok(), "{source}");
-        let error = request(&listing(source, &numbers(MOST_NAMES + 1)), &everything());
+        assert!(request(&most, &everything(), &Three).is_ok(), "{source}");
+        let error = request(
+            &listing(source, &numbers(MOST_NAMES + 1)),
+            &everything(),
+            &Three,
+        );
         let expected =
             format!("{source}: too many device names: 1025 (a request has at most 1024)");
         assert_eq!(error.unwrap_err().to_string(), expected);
@@ -72,7 +76,7 @@ fn a_request_has_a_limit_of_names() {
 #[test]
 fn the_limit_holds_for_refused_requests_too() {
     let names = format!("NVIDIA_VISIBLE_DEVICES={}", numbers(2000).join(","));
-    let error = request(&container(&[&names]), &only_privileged());
+    let error = request(&container(&[&names]), &only_privileged(), &Three);
     assert!(matches!(
         error,
         Err(Error::TooManyNames { number: 2000, .. })
@@ -96,7 +100,7 @@ proptest! {
     fn every_list_is_refused_or_short(names in any_names(), source in proptest::sample::select(SOURCES.to_vec())) {
         let one = listing(source, &names);
         let number = names.iter().filter(|name| !name.is_empty()).count();
-        match request(&one, &everything()) {
+        match request(&one, &everything(), &Three) {
             Err(error) if number > MOST_NAMES => prop_assert!(error.to_string().len() < 200),
             Err(error) => prop_assert!(false, "{}", error),
             Ok(answer) => {
@@ -123,7 +127,7 @@ proptest! {
         env.push(format!("NVIDIA_DRIVER_CAPABILITIES={}", capabilities.join(",")));
         let size: usize = env.iter().map(String::len).sum();
         let one = Container { environment: Environment::new(&env).unwrap(), ..Container::default() };
-        match request(&one, &policy()) {
+        match request(&one, &policy(), &Three) {
             Ok(answer) => {
                 let texts = answer.request.unwrap().requirements;
                 prop_assert!(texts.iter().map(String::len).sum::<usize>() <= size);

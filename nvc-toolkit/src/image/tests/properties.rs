@@ -72,7 +72,7 @@ proptest! {
         let mut entries: Vec<String> = one.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         entries.push(format!("{name}={value}"));
         let other = Container { environment: Environment::new(&entries).unwrap(), ..one.clone() };
-        prop_assert_eq!(request(&one, &policy), request(&other, &policy));
+        prop_assert_eq!(request(&one, &policy, &Three), request(&other, &policy, &Three));
     }
 
     #[test]
@@ -92,8 +92,7 @@ proptest! {
 
     #[test]
     fn names_are_distinct_and_not_empty(one in any_container(), policy in any_policy()) {
-        let (wish, _) = devices::wish(&one, &policy);
-        if let Some(Wish { devices: Devices::Names(names), .. }) = wish {
+        if let Ok((Some(Wish { devices: Devices::Names(names), .. }), _)) = devices::wish(&one, &policy, &Three) {
             prop_assert!(!names.is_empty());
             let distinct: std::collections::HashSet<_> = names.iter().collect();
             prop_assert_eq!(distinct.len(), names.len());
@@ -102,11 +101,13 @@ proptest! {
     }
 
     #[test]
-    fn the_environment_alone_gives_nothing_where_policy_says_so(one in any_container(), policy in any_policy()) {
+    fn an_image_alone_gives_nothing_where_policy_says_so(one in any_container(), policy in any_policy()) {
         let policy = Policy { accept_environment: false, ..policy };
         let one = Container { privileged: false, ..one };
-        if let Ok(Answer { request: Some(request), .. }) = request(&one, &policy) {
-            prop_assert!(!matches!(request.origin, Origin::Environment(_) | Origin::LegacyImage));
+        if let Ok(Answer { request: Some(request), .. }) = request(&one, &policy, &Three) {
+            let is_mine = matches!(request.origin, Origin::Mounts)
+                || (policy.accept_annotations && matches!(request.origin, Origin::Annotations(_)));
+            prop_assert!(is_mine, "{:?}", request.origin);
         }
     }
 
@@ -123,7 +124,7 @@ proptest! {
     fn no_environment_makes_it_panic(entries in proptest::collection::vec("[ -~]{0,30}", 0..8)) {
         if let Ok(environment) = Environment::new(&entries) {
             let one = Container { environment, ..Container::default() };
-            let _ = request(&one, &policy());
+            let _ = request(&one, &policy(), &Three);
         }
     }
 }

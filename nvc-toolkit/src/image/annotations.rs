@@ -1,0 +1,68 @@
+//! Reads the CDI devices that annotations name.
+//!
+//! Some engines copy the annotations of an image into its containers, and no annotation says which engine it was. So
+//! annotations have no more authority than the environment, unless the configuration says otherwise.
+
+use super::variables::distinct;
+use super::{Container, Devices, Origin, Policy, Source, qualified};
+
+/// The key that lets annotations decide alone.
+pub const KEY: &str = "accept-annotations";
+
+/// Named devices.
+#[derive(Clone, Debug)]
+pub(super) struct Annotated {
+    /// The annotations, sorted.
+    pub(super) keys: Vec<String>,
+    /// The devices, in the order of the annotations.
+    pub(super) names: Vec<String>,
+}
+
+impl Annotated {
+    pub(super) fn origin(&self) -> Origin {
+        Origin::Annotations(self.keys.clone())
+    }
+
+    pub(super) fn source(self) -> Source {
+        Source {
+            origin: self.origin(),
+            devices: Some(Devices::Names(self.names)),
+        }
+    }
+}
+
+/// Returns the devices in annotations with an accepted prefix; None if there are none.
+pub(super) fn read(container: &Container, policy: &Policy) -> Option<Annotated> {
+    let mut found: Vec<_> = container
+        .annotations
+        .iter()
+        .filter(|(key, _)| counts(key, policy))
+        .collect();
+    found.sort();
+    let names = distinct(found.iter().flat_map(|(_, value)| value.split(',')));
+    let keys = found.iter().map(|(key, _)| key.clone()).collect();
+    (!names.is_empty()).then_some(Annotated { keys, names })
+}
+
+/// Returns true if an annotation names devices.
+pub(super) fn counts(key: &str, policy: &Policy) -> bool {
+    let mut prefixes = policy.annotation_prefixes.iter();
+    prefixes.any(|prefix| key.starts_with(prefix.as_str()))
+}
+
+/// Returns true if annotations name devices, all of them by CDI names. Only then mode `auto` looks at them.
+pub fn are_cdi_names(container: &Container, policy: &Policy) -> bool {
+    let annotated = read(container, policy);
+    annotated.is_some_and(|annotated| {
+        let mut names = annotated.names.iter();
+        names.all(|name| qualified::is_qualified(name))
+    })
+}
+
+/// Returns the warning about refused annotations.
+pub(super) fn refused(annotated: &Annotated) -> String {
+    format!(
+        "Ignoring devices requested by annotation(s) in unprivileged container: [{}] ({KEY} = true in config.toml accepts them)",
+        annotated.keys.join(" ")
+    )
+}

@@ -1,0 +1,81 @@
+//! Knows the kinds of CDI devices: which ones variables may name, and which ones can be GPUs.
+
+use super::qualified::{self, Qualified};
+use super::{Devices, Error};
+
+/// Classes of NVIDIA's that are not GPUs.
+const NOT_GPUS: [&str; 5] = ["gdrcopy", "gds", "imex-channel", "mofed", "nvswitch"];
+
+/// The vendor of containers that manage the driver.
+const MANAGEMENT: &str = "management.nvidia.com";
+
+/// The kinds that the configuration names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kinds<'a> {
+    /// That of names without a kind.
+    pub(super) default: &'a str,
+    /// Those that variables may name in addition to NVIDIA's.
+    pub(super) accepted: &'a [String],
+}
+
+impl Kinds<'_> {
+    /// Checks the names in the environment: an image chooses them, and a specification of another vendor may mount
+    /// anything.
+    ///
+    /// # Errors
+    /// A name of another vendor's kind, or a management device without the capability to use it.
+    pub(super) fn check(
+        &self,
+        devices: &Devices,
+        variables: &[String],
+        privileged: bool,
+    ) -> Result<(), Error> {
+        let Devices::Names(names) = devices else {
+            return Ok(());
+        };
+        for name in names {
+            if let Some(Qualified { kind, .. }) = qualified::parse(name)
+                && !self.may_be_in_variables(kind, privileged)
+            {
+                return Err(Error::Kind {
+                    name: name.clone(),
+                    kind: kind.to_owned(),
+                    variables: variables.to_vec(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn may_be_in_variables(&self, kind: &str, privileged: bool) -> bool {
+        let is_listed = kind == self.default || self.accepted.iter().any(|other| other == kind);
+        is_listed || (is_of_nvidia(kind) && (vendor(kind) != MANAGEMENT || privileged))
+    }
+
+    /// Returns true for a name that is NVIDIA's, or has no kind.
+    pub(super) fn are_nvidias(&self, name: &str) -> bool {
+        qualified::parse(name)
+            .is_none_or(|name| name.kind == self.default || is_of_nvidia(name.kind))
+    }
+
+    /// Returns true if a name can be that of a GPU.
+    pub(super) fn may_be_gpu(&self, name: &str) -> bool {
+        let class = qualified::parse(name).and_then(|name| name.kind.split_once('/'));
+        let is_other = class.is_some_and(|(_, class)| NOT_GPUS.contains(&class));
+        self.are_nvidias(name) && !is_other
+    }
+
+    /// Returns true if devices of a kind are named by the index of the GPU.
+    pub(super) fn has_indices(&self, kind: &str) -> bool {
+        kind == self.default || (is_of_nvidia(kind) && kind.ends_with("/gpu"))
+    }
+}
+
+fn vendor(kind: &str) -> &str {
+    kind.split_once('/').map_or(kind, |(vendor, _)| vendor)
+}
+
+fn is_of_nvidia(kind: &str) -> bool {
+    let vendor = vendor(kind);
+    vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")
+}
