@@ -43,7 +43,7 @@ pub struct nvc_config {
     pub uid: uid_t,
     /// Its group. (gid_t)-1: the overflow group.
     pub gid: gid_t,
-    /// The IMEX channels whose device nodes the option "load-kmods" creates.
+    /// The IMEX channels whose device nodes nvc_imex_channel_mount creates, with the option "load-kmods".
     pub imex: nvc_imex_info,
 }
 

@@ -112,6 +112,7 @@ impl Container {
             stay: false,
             compat_libraries: Some(&compat_libraries),
             placed: &placed,
+            ..ApplyOptions::default()
         };
         let root = state.driver()?.session.root();
         let report = apply(intents, root, &self.found, options)?;

@@ -12,6 +12,7 @@ use crate::state::{State, nvc_context};
 
 /// Adds an IMEX channel to a container: its device node and the right to open it.
 ///
+/// With the option "load-kmods", its node on the host is created first, if it is one of the configuration's channels.
 /// Returns 0, or -1 with an error, for instance "stat failed: ..." for a channel without a node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvc_imex_channel_mount(
@@ -22,9 +23,9 @@ pub unsafe extern "C" fn nvc_imex_channel_mount(
     // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cnt, chan) = unsafe { args((ctx, cnt, chan)) };
     let body = |state: &mut State| {
-        let session = &mut state.driver()?.session;
+        let driver = state.driver()?;
         let container = Container::of(cnt)?;
-        let node = session.imex_channel(channel_number(*chan.get()?)?)?;
+        let node = driver.imex_channel(channel_number(*chan.get()?)?)?;
         container.apply(state, &plan::imex_channel(&node, &container.request))
     };
     call(ctx, body)

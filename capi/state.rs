@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libnvc::debuglog::printable;
 use libnvc::host::query::QueryProgram;
-use libnvc::host::{DriverConfig, DriverSession};
+use libnvc::host::{DeviceNode, DriverConfig, DriverSession};
 use libnvc::options::LibraryOptions;
 use libnvc::{Error, ErrorKind, Result, kmods};
 
@@ -68,6 +68,7 @@ pub(crate) struct Driver {
     pub(crate) session: DriverSession,
     asked: [bool; 2],
     shown: Shown,
+    config: DriverConfig,
     _log: Option<LogUser>,
 }
 
@@ -196,6 +197,7 @@ impl State {
             session,
             asked: [false; 2],
             shown,
+            config,
             _log: log,
         });
         Ok(())
@@ -203,6 +205,19 @@ impl State {
 }
 
 impl Driver {
+    /// Returns the node of an IMEX channel; creates it first, if the context's options say so.
+    pub(crate) fn imex_channel(&mut self, channel: u32) -> Result<DeviceNode> {
+        if self.config.imex_channels.contains(&channel) {
+            let config = DriverConfig {
+                imex_channels: vec![channel],
+                ..self.config.clone()
+            };
+            let root = self.session.root();
+            kmods::create_channels(root, &kmods::new_channels(root, &config));
+        }
+        self.session.imex_channel(channel)
+    }
+
     /// Returns the session, with answers newer than the last question of this kind.
     pub(crate) fn ask(&mut self, question: Question) -> Result<&mut DriverSession> {
         let [driver, devices] = &mut self.asked;

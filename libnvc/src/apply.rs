@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Sender};
 
@@ -56,6 +57,18 @@ pub struct ApplyOptions<'a> {
     /// Files and links that earlier plans have put into the container, which a builtin update of the library path
     /// examines in addition to this plan's.
     pub placed: &'a [ContainerPath],
+    /// Creates the nodes of the plan's IMEX channels.
+    pub last_on_host: Option<LastOnHost<'a>>,
+}
+
+/// Work on the host that is done when everything else on the host's side is prepared, because it stays if the plan fails.
+#[derive(Clone, Copy)]
+pub struct LastOnHost<'a>(pub &'a dyn Fn());
+
+impl fmt::Debug for LastOnHost<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("LastOnHost")
+    }
 }
 
 /// The result of a plan.

@@ -8,11 +8,11 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-use crate::apply::{Ahead, ApplyOptions, Report, apply_prepared};
+use crate::apply::{Ahead, ApplyOptions, LastOnHost, Report, apply_prepared};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::query::QueryProcess;
-use crate::host::{DriverSession, Inventory};
+use crate::host::{DeviceNode, DriverSession, Inventory};
 use crate::kmods;
 use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
@@ -44,6 +44,17 @@ pub struct Prepared<'c> {
     configuration: &'c Configuration<'c>,
     container: Container,
     ahead: Ahead,
+    new_channels: Vec<DeviceNode>,
+}
+
+/// A plan, and what it was made for.
+#[derive(Debug)]
+struct Discovered {
+    plan: Plan,
+    container: Container,
+    ahead: Ahead,
+    /// Nodes of IMEX channels that must be created before the plan is carried out.
+    new_channels: Vec<DeviceNode>,
 }
 
 impl<'r> Configuration<'r> {
@@ -87,8 +98,8 @@ impl<'r> Configuration<'r> {
     /// # Errors
     /// As [`configure`], except for applying.
     pub fn plan(&mut self, target: Target) -> Result<(Plan, ImageFacts)> {
-        let (plan, container, _) = self.discover(target, false)?;
-        Ok((plan, container.image))
+        let found = self.discover(target, false)?;
+        Ok((found.plan, found.container.image))
     }
 
     /// Plans, and prepares everything that does not affect the container.
@@ -96,18 +107,24 @@ impl<'r> Configuration<'r> {
     /// # Errors
     /// As [`configure`], except for applying.
     pub fn prepare(&mut self, target: Target) -> Result<Prepared<'_>> {
-        let (plan, container, ahead) = self.discover(target, true)?;
+        let Discovered {
+            plan,
+            container,
+            ahead,
+            new_channels,
+        } = self.discover(target, true)?;
         Ok(Prepared {
             plan,
             configuration: self,
             container,
             ahead,
+            new_channels,
         })
     }
 
     /// Discovers host and container in parallel; errors come in upstream's order.
-    fn discover(&mut self, target: Target, will_apply: bool) -> Result<(Plan, Container, Ahead)> {
-        let wants = Wants::of(self.request);
+    fn discover(&mut self, target: Target, will_apply: bool) -> Result<Discovered> {
+        let mut wants = Wants::of(self.request);
         self.session.look_ahead(wants.options);
         let container = Container::discover(self.container_config(target));
         let ahead = match &container {
@@ -117,8 +134,15 @@ impl<'r> Configuration<'r> {
         let ready = self.session.ready();
         ready.map_err(|error| error.during(Phase::Initialization))?;
         let container = container.map_err(|error| error.during(Phase::Container))?;
+        wants.new_channels = kmods::new_channels(self.session.root(), &self.request.policy.driver);
         let host = Host::of(&mut self.session, &wants)?;
-        Ok((plan(self.request, &host)?, container, ahead))
+        let plan = plan(self.request, &host)?;
+        Ok(Discovered {
+            plan,
+            container,
+            ahead,
+            new_channels: wants.new_channels,
+        })
     }
 
     fn container_config(&self, target: Target) -> ContainerConfig {
@@ -173,12 +197,14 @@ impl Prepared<'_> {
     /// # Errors
     /// Those of [`apply`](crate::apply::apply), with their phase.
     pub fn apply(self, stay: bool) -> Result<Report> {
+        let root = self.configuration.session.root();
+        let create = || kmods::create_channels(root, &self.new_channels);
         let options = ApplyOptions {
             no_pivot: self.configuration.request.policy.no_pivot,
             stay,
+            last_on_host: Some(LastOnHost(&create)),
             ..ApplyOptions::default()
         };
-        let root = self.configuration.session.root();
         let intents = self.plan.flattened();
         let done = apply_prepared(&intents, root, &self.container, options, self.ahead);
         done.map_err(with_phase)

@@ -30,6 +30,7 @@ pub mod ipc;
 mod libraries;
 
 // the kernel's side
+mod imex;
 pub mod majors;
 pub mod nodes;
 pub mod nvcaps;
@@ -57,6 +58,7 @@ pub use device::{DeviceInfo, FailedGpu};
 pub use driver::{DriverEnvironment, Unversioned, check};
 pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
+pub use imex::ImexChannels;
 pub use integrated::discrete_gpus;
 pub use inventory::{Inventory, MAX_AGE};
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};

@@ -3,6 +3,9 @@
 //! Runs before discovery on a host where nothing else has done so. A failure here is only a warning, because the driver
 //! may work without the step. WSL2 has no modules and does not use this.
 //!
+//! The nodes of IMEX channels are different: an image can name channels, and their nodes stay. So they are planned first
+//! ([`new_channels`]), and created after everything that can fail without them ([`create_channels`]).
+//!
 //! If PCI has GPUs, the kernel module's own list gives their minor numbers; without that list they are counted, as
 //! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root. All programs create nodes
 //! and the links to them here.
@@ -24,7 +27,8 @@ use nix::errno::Errno;
 use crate::error::{Error, Result, errno_text};
 use crate::host::nodes::{CONTROL_MINOR, MODESET_MINOR};
 use crate::host::{
-    DeviceNumber, DriverConfig, DriverRoot, NVIDIA_MAJOR, majors, nvcaps, procfs, wsl,
+    DeviceNode, DeviceNumber, DriverConfig, DriverRoot, ImexChannels, NVIDIA_MAJOR, majors, nvcaps,
+    procfs, wsl,
 };
 use crate::kmods::mknod::{Nodes, Permissions};
 use crate::kmods::modprobe::Modules;
@@ -35,43 +39,70 @@ use crate::path::HostPath;
 const UVM: &str = "nvidia-uvm";
 const IMEX: &str = "nvidia-caps-imex-channels";
 
-/// Loads the modules and creates the nodes if the configuration asks for it.
+/// Loads the modules and creates the nodes if the configuration asks for it, except those of IMEX channels.
 ///
 /// Call this before opening a [`DriverSession`](crate::host::DriverSession). A driver root that cannot be opened is
 /// ignored here; the session reports it.
 pub fn prepare(config: &DriverConfig) {
-    let is_wanted = config.options.contains(LibraryOptions::LOAD_KMODS);
-    if is_wanted
-        && wsl::detect().is_ok_and(|stores| stores.is_empty())
+    if is_wanted(config)
         && let Ok(root) = DriverRoot::open(&config.root)
     {
-        load(&root, &config.imex_channels, config.options);
+        load(&root);
     }
 }
 
-/// Loads the modules and creates the nodes, including those of `imex_channels`.
-pub fn load(root: &DriverRoot, imex_channels: &[u32], options: LibraryOptions) {
+fn is_wanted(config: &DriverConfig) -> bool {
+    config.options.contains(LibraryOptions::LOAD_KMODS)
+        && wsl::detect().is_ok_and(|stores| stores.is_empty())
+}
+
+/// Loads the modules and creates the nodes.
+fn load(root: &DriverRoot) {
     if in_user_namespace() {
         warn!("skipping kernel modules and device nodes: in a user namespace");
         return;
     }
-    let imex_channels = if options.contains(LibraryOptions::NO_CREATE_IMEX_CHANNELS) {
-        &[]
-    } else {
-        imex_channels
-    };
-    let mut loader = ModuleLoader {
-        root,
-        nodes: Nodes::new(root),
-        gpus_on_pci: GpuCount::default(),
-        problems: Vec::new(),
-    };
-    loader.run(imex_channels);
-    match &*loader.problems {
-        [] => {}
-        [problem] => warn!("{problem}"),
-        [first, others @ ..] => warn!("{first} (and {} more like it)", others.len()),
+    let mut loader = ModuleLoader::new(root);
+    loader.run();
+    loader.warn();
+}
+
+/// Returns the nodes that [`create_channels`] shall create or correct: those of the configuration's channels that the
+/// driver has.
+pub fn new_channels(root: &DriverRoot, config: &DriverConfig) -> Vec<DeviceNode> {
+    let is_off = config
+        .options
+        .contains(LibraryOptions::NO_CREATE_IMEX_CHANNELS);
+    if config.imex_channels.is_empty() || is_off || !is_wanted(config) || in_user_namespace() {
+        return Vec::new();
     }
+    let channels = ImexChannels::read(root);
+    let Some(owner) = Permissions::of_driver(&params(root)).owner() else {
+        return Vec::new();
+    };
+    let numbers = config.imex_channels.iter();
+    let nodes: Vec<_> = numbers
+        .filter_map(|channel| channels.node(*channel, owner))
+        .collect();
+    if nodes.is_empty() {
+        info!("no {IMEX} in /proc/devices, or no such channel");
+    }
+    nodes
+}
+
+/// Creates or corrects the nodes of channels. A failure is a warning: whoever uses a node reports that it is missing.
+pub fn create_channels(root: &DriverRoot, channels: &[DeviceNode]) {
+    if channels.is_empty() {
+        return;
+    }
+    let mut loader = ModuleLoader::new(root);
+    loader.channels(channels);
+    loader.warn();
+}
+
+fn params(root: &DriverRoot) -> String {
+    let path = HostPath::new(procfs::DIRECTORY).join("params");
+    String::from_utf8_lossy(&root.read(&path).unwrap_or_default()).into_owned()
 }
 
 /// Creates a control node in a root's /dev, with mode 0666. Whatever has its name stays; a link is not followed.
@@ -92,8 +123,25 @@ struct ModuleLoader<'r> {
     problems: Vec<String>,
 }
 
-impl ModuleLoader<'_> {
-    fn run(&mut self, imex_channels: &[u32]) {
+impl<'r> ModuleLoader<'r> {
+    fn new(root: &'r DriverRoot) -> Self {
+        Self {
+            root,
+            nodes: Nodes::new(root),
+            gpus_on_pci: GpuCount::default(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn warn(&self) {
+        match &*self.problems {
+            [] => {}
+            [problem] => warn!("{problem}"),
+            [first, others @ ..] => warn!("{first} (and {} more like it)", others.len()),
+        }
+    }
+
+    fn run(&mut self) {
         let mut modules = Modules::default();
         if !self.loaded(&mut modules, "nvidia") {
             return; // the other modules need it
@@ -101,8 +149,7 @@ impl ModuleLoader<'_> {
         // The driver's major numbers are known only now.
         let devices = self.read(majors::PATH).unwrap_or_default();
         let major = |name| majors::major(devices.as_bytes(), name);
-        let params = self.read("/proc/driver/nvidia/params");
-        let params = Permissions::of_driver(&params.unwrap_or_default());
+        let params = Permissions::of_driver(&params(self.root));
 
         self.driver_node("nvidiactl", CONTROL_MINOR, params);
         let gpus = self.gpu_minors();
@@ -112,7 +159,6 @@ impl ModuleLoader<'_> {
         if let Some(major) = major("nvidia-caps") {
             self.capabilities(major, &gpus);
         }
-        self.imex_channels(major(IMEX), imex_channels, params);
 
         if self.loaded(&mut modules, UVM) {
             let devices = self.read(majors::PATH).unwrap_or_default();
@@ -203,17 +249,12 @@ impl ModuleLoader<'_> {
             .map(move |name| directory.join(name))
     }
 
-    fn imex_channels(&mut self, major: Option<u32>, channels: &[u32], permissions: Permissions) {
-        if channels.is_empty() {
-            return;
-        }
-        let Some(major) = major else {
-            return self.problem(format!("no {IMEX} in /proc/devices"));
-        };
+    fn channels(&mut self, channels: &[DeviceNode]) {
         self.directory(IMEX);
-        for &minor in channels {
-            let name = format!("{IMEX}/channel{minor}");
-            self.node(&name, DeviceNumber { major, minor }, permissions);
+        for node in channels {
+            let name = format!("{IMEX}/{}", node.path.file_name().display());
+            let permissions = node.owner.map_or(Permissions::DEFAULT, Permissions::from);
+            self.node(&name, node.number, permissions);
         }
     }
 

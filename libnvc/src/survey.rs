@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use crate::error::{Phase, Result};
@@ -25,6 +26,8 @@ pub struct Wants {
     pub options: DriverOptions,
     /// The requested devices.
     pub devices: DeviceRequest,
+    /// Nodes of requested IMEX channels that will be created before they are used. Those of other channels must exist.
+    pub new_channels: Vec<DeviceNode>,
 }
 
 /// A host with a driver.
@@ -93,6 +96,7 @@ impl Wants {
         Self {
             options: request.policy.leave_out,
             devices: request.devices.clone(),
+            new_channels: Vec::new(),
         }
     }
 }
@@ -108,7 +112,7 @@ impl Host {
         let devices = session.devices().map_err(detection)?;
         let choice = Choice::make(&devices, &wants.devices)?;
         let chosen = choice.selection.gpus.iter().copied().cloned().collect();
-        let grants = Grants::of(session, &choice, &wants.devices.imex_channels);
+        let grants = Grants::of(session, &choice, wants);
         Ok(Self {
             root: session.root().path().to_owned(),
             driver,
@@ -135,7 +139,7 @@ impl Grants {
     ///
     /// # Errors
     /// For a missing capability or IMEX channel.
-    fn of(session: &DriverSession, choice: &Choice<'_>, imex_channels: &[u32]) -> Result<Self> {
+    fn of(session: &DriverSession, choice: &Choice<'_>, wants: &Wants) -> Result<Self> {
         let mut grants = Self::default();
         if choice.wants_single_migs() {
             for (gpu, mig) in &choice.selection.migs {
@@ -162,8 +166,13 @@ impl Grants {
                 });
             }
         }
-        for channel in imex_channels {
-            grants.imex_channels.push(session.imex_channel(*channel)?);
+        let new = wants.new_channels.iter();
+        let new: HashMap<u32, _> = new.map(|node| (node.number.minor, node)).collect();
+        for channel in &wants.devices.imex_channels {
+            grants.imex_channels.push(match new.get(channel) {
+                Some(node) => DeviceNode::clone(node),
+                None => session.imex_channel(*channel)?,
+            });
         }
         Ok(grants)
     }

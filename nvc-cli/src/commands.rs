@@ -44,17 +44,19 @@ enum Power {
     Changes,
 }
 
-/// Opens the driver root.
+/// Opens the driver root, for a command that reads. With --load-kmods, the caller of such a command wants the nodes of
+/// these channels too.
 fn open(
     global: &Global,
-    power: Power,
     imex_channels: &[u32],
     query: Query,
 ) -> Result<DriverSession, CommandError> {
-    let config = driver_config(global, power, imex_channels)?;
+    let config = driver_config(global, Power::Reads, imex_channels)?;
     kmods::prepare(&config);
     let mut session =
         DriverSession::open_with(&config, query).category(category::INITIALIZATION)?;
+    let channels = kmods::new_channels(session.root(), &config);
+    kmods::create_channels(session.root(), &channels);
     tell_if_slow(&mut session);
     Ok(session)
 }

@@ -189,9 +189,11 @@ static void bad_mounts(struct nvc_context *ctx, struct nvc_container *cnt)
     FAILS(ctx, nvc_device_mig_caps_mount(ctx, cnt, NULL), invalid);
     FAILS(ctx, nvc_imex_channel_mount(ctx, cnt, NULL), invalid);
     FAILS(ctx, nvc_imex_channel_mount(ctx, cnt, &channel), invalid);
-    channel.id = 99999;
+    channel.id = 999;
     CHECK(nvc_imex_channel_mount(ctx, cnt, &channel) == -1);
-    CHECK(strstr(nvc_error(ctx), "channel99999: no such file or directory"));
+    CHECK(strstr(nvc_error(ctx), "channel999: no such file or directory"));
+    channel.id = 99999;
+    FAILS(ctx, nvc_imex_channel_mount(ctx, cnt, &channel), "unsupported IMEX channel value: 99999");
     FAILS(ctx, nvc_ldcache_update(ctx, NULL), invalid);
     FAILS_NULL(ctx, nvc_driver_info_new(ctx, "no-such"), "invalid option: no-such");
     /* A driver constructed by the caller, almost empty, with a missing file. */

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Sender};
 
 use nix::errno::Errno;
 
-use super::{Ahead, ApplyOptions};
+use super::{Ahead, ApplyOptions, LastOnHost};
 use crate::apply::ldconfig::Prepared;
 use crate::apply::ldconfig::builtin::News;
 use crate::apply::mount::source::{Expected, HostSources, ReadySource};
@@ -15,9 +15,10 @@ use crate::apply::mount::tmpfs::{NewProfile, NewTmpfs};
 use crate::apply::steps::{Action, BindKind, Source, Step};
 use crate::container::{CgroupVersion, Container, Ldconfig};
 use crate::error::{Error, Result};
+use crate::host::nodes::IMEX_DIRECTORY;
 use crate::host::{DeviceNumber, DriverRoot};
 use crate::ldcache::judge::Loader;
-use crate::path::ContainerPath;
+use crate::path::{ContainerPath, HostPath};
 use crate::plan::Need;
 
 /// Requests to the namespace thread.
@@ -146,46 +147,68 @@ impl<'a> Preparation<'a, '_> {
         let mut sources = HostSources::new(self.root);
         let mut before_cache = 0;
         let mut devices = Vec::new();
-        for step in self.steps {
-            let Step { intent, need, .. } = *step;
-            if work.given_up.has(intent) {
+        let (late, early): (Vec<_>, Vec<_>) = self.steps.iter().partition(|step| is_late(step));
+        for step in early {
+            if work.given_up.has(step.intent) {
                 continue;
             }
-            let deed = match &step.action {
+            match &step.action {
                 Action::AllowDevice { number } => {
-                    devices.push((intent, *number));
+                    devices.push((step.intent, *number));
                     continue;
                 }
                 Action::UpdateLdCache { directories } => {
                     work.cache = Some(self.cache_update(directories, ahead)?);
                     continue;
                 }
-                action => self.deed(action, &mut sources, requests),
-            };
-            match deed {
-                Ok(deed) => work.tasks.push(Task { intent, need, deed }),
-                Err(error) => {
-                    work.given_up.add(intent, need, error)?;
-                    work.tasks.retain(|task| task.intent != intent);
-                    before_cache = before_cache.min(work.tasks.len());
-                }
+                _ => self.add(step, &mut sources, requests, &mut work)?,
             }
+            before_cache = before_cache.min(work.tasks.len());
             if library(step).is_some() {
                 before_cache = work.tasks.len();
             }
         }
-        work.after_cache = work.tasks.split_off(before_cache);
-        if let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) {
-            let directory = self.container.open_device_cgroup(cgroup)?;
-            let (version, name) = (cgroup.version, cgroup.directory.clone());
-            work.devices = Some(RulesToAdd {
-                directory,
-                version,
-                name,
-                devices,
-            });
+        work.devices = self.rules(devices)?;
+        if let Some(LastOnHost(create)) = self.options.last_on_host {
+            create();
         }
+        for step in late {
+            self.add(step, &mut sources, requests, &mut work)?;
+        }
+        work.after_cache = work.tasks.split_off(before_cache);
         Ok(work)
+    }
+
+    /// Adds the task of a step; gives its intent up if that is best effort and has failed.
+    fn add(
+        &self,
+        step: &'a Step,
+        sources: &mut HostSources<'_>,
+        requests: Option<&Sender<NamespaceRequest<'a>>>,
+        work: &mut PreparedPlan<'a>,
+    ) -> Result<()> {
+        let Step { intent, need, .. } = *step;
+        match self.deed(&step.action, sources, requests) {
+            Ok(deed) => work.tasks.push(Task { intent, need, deed }),
+            Err(error) => {
+                work.given_up.add(intent, need, error)?;
+                work.tasks.retain(|task| task.intent != intent);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the container's device cgroup, if rules for devices are to be added.
+    fn rules(&self, devices: Vec<(usize, DeviceNumber)>) -> Result<Option<RulesToAdd>> {
+        let (false, Some(cgroup)) = (devices.is_empty(), self.container.device_cgroup()) else {
+            return Ok(None);
+        };
+        Ok(Some(RulesToAdd {
+            directory: self.container.open_device_cgroup(cgroup)?,
+            version: cgroup.version,
+            name: cgroup.directory.clone(),
+            devices,
+        }))
     }
 
     fn deed(
@@ -258,6 +281,14 @@ fn clone_from_image<'a>(
     let sent = requests.and_then(|requests| requests.send(request).ok());
     sent.ok_or_else(gone)?;
     answer.recv().map_err(|_| gone())?
+}
+
+/// Returns true if a step binds the node of an IMEX channel, which may not exist until everything else is prepared.
+fn is_late(step: &Step) -> bool {
+    match &step.action {
+        Action::BindDevice { source, .. } => source.parent() == HostPath::new(IMEX_DIRECTORY),
+        _ => false,
+    }
 }
 
 /// Returns true if steps mount files of the image, which can only be opened in the container's namespace.

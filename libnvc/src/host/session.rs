@@ -16,8 +16,9 @@ use super::driver::discover;
 use super::nvcaps::Capabilities;
 use super::query::{QueryProcess, QueryProgram, QueryRequest, Wanted};
 use super::{
-    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Inventory, LibraryCandidates,
-    ListedGpu, MigAccess, MigDevice, Unversioned, WslDriver, inventory, procfs, wsl,
+    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, ImexChannels, Inventory,
+    LibraryCandidates, ListedGpu, MigAccess, MigDevice, Unversioned, WslDriver, inventory, procfs,
+    wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{DeviceInfo, DeviceNode, nodes};
@@ -40,7 +41,8 @@ pub struct DriverConfig {
     pub gid: u32,
     /// Whether [`kmods::prepare`](crate::kmods::prepare) loads kernel modules and creates nodes.
     pub options: LibraryOptions,
-    /// Channels for which `LOAD_KMODS` creates nodes.
+    /// Channels for which `LOAD_KMODS` creates nodes, once everything else is prepared:
+    /// [`kmods::new_channels`](crate::kmods::new_channels).
     pub imex_channels: Vec<u32>,
     /// The program that queries NVML.
     pub program: QueryProgram,
@@ -102,6 +104,8 @@ pub struct DriverSession {
     found: Option<LookedAhead>,
     /// Read on first use: by a container with MIG devices, or a list of nodes.
     capabilities: OnceLock<Capabilities>,
+    /// Read on first use: by a container with an IMEX channel.
+    imex: OnceLock<ImexChannels>,
 }
 
 /// Files found before NVML has answered.
@@ -241,6 +245,7 @@ impl DriverSession {
             answers,
             found: None,
             capabilities: OnceLock::new(),
+            imex: OnceLock::new(),
         })
     }
 
@@ -324,6 +329,7 @@ impl DriverSession {
         self.environment = DriverEnvironment::of_process();
         self.found = None;
         self.capabilities = OnceLock::new();
+        self.imex = OnceLock::new();
         Ok(())
     }
 
@@ -448,8 +454,10 @@ impl DriverSession {
     /// Returns the node of an IMEX channel.
     ///
     /// # Errors
-    /// If it is missing or not a device.
+    /// If the driver has no such channel, or if the node is missing or not a device.
     pub fn imex_channel(&self, channel: u32) -> Result<DeviceNode> {
+        let channels = self.imex.get_or_init(|| ImexChannels::read(&self.root));
+        channels.check(channel)?;
         nodes::imex_channel(&self.root, channel)
     }
 }

@@ -18,7 +18,7 @@ use nix::sys::stat::{self, FchmodatFlags, Mode, SFlag, makedev};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, symlinkat, unlinkat};
 
 use crate::host::procfs::number;
-use crate::host::{DeviceNumber, DriverRoot};
+use crate::host::{DeviceNumber, DriverRoot, NodeOwner};
 use crate::inroot;
 use crate::path::HostPath;
 
@@ -49,12 +49,29 @@ impl Permissions {
         }
     }
 
+    /// Returns owner and mode; None if the node may not be created.
+    pub(super) fn owner(self) -> Option<NodeOwner> {
+        let Self { uid, gid, mode, .. } = self;
+        self.allowed.then_some(NodeOwner { mode, uid, gid })
+    }
+
     /// Parses a capability's file.
     pub(super) fn of_capability(text: &str) -> Self {
         Self {
             allowed: number(text, "DeviceFileModify") != Some(0),
             mode: mode(text),
             ..Self::DEFAULT
+        }
+    }
+}
+
+impl From<NodeOwner> for Permissions {
+    fn from(NodeOwner { mode, uid, gid }: NodeOwner) -> Self {
+        Self {
+            allowed: true,
+            uid,
+            gid,
+            mode,
         }
     }
 }

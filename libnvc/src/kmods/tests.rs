@@ -70,16 +70,30 @@ fn tree() -> tempfile::TempDir {
     dir
 }
 
+/// Loads the modules, and creates the nodes of these channels.
 fn run(dir: &Path, channels: &[u32]) -> Vec<String> {
     let root = DriverRoot::open(dir).unwrap();
     let mut loader = ModuleLoader {
-        root: &root,
-        nodes: Nodes::new(&root),
         gpus_on_pci: Some(1).into(),
-        problems: Vec::new(),
+        ..ModuleLoader::new(&root)
     };
-    loader.run(channels);
+    loader.run();
+    let planned = planned(&root, channels);
+    if !planned.is_empty() {
+        loader.channels(&planned);
+    }
     loader.problems
+}
+
+fn planned(root: &DriverRoot, channels: &[u32]) -> Vec<DeviceNode> {
+    new_channels(
+        root,
+        &DriverConfig {
+            options: LibraryOptions::LOAD_KMODS,
+            imex_channels: channels.to_vec(),
+            ..DriverConfig::default()
+        },
+    )
 }
 
 fn nodes(dev: &Path) -> Vec<String> {
@@ -166,6 +180,32 @@ fn links_to_other_directories_are_not_followed() {
     assert_eq!(nodes(&etc), [""; 0]);
 }
 
+/// An image can name channels that the driver does not have.
+#[test]
+#[ignore = "needs root"]
+fn no_more_channels_than_the_driver_has() {
+    let dir = tree();
+    let dev = dir.path().join("dev/nvidia-caps-imex-channels");
+    let params = dir.path().join("proc/driver/nvidia/params");
+    std::fs::write(params, "ImexChannelCount: 4\n").unwrap();
+    let all: Vec<u32> = (0..1024).collect();
+    run(dir.path(), &all);
+    assert_eq!(std::fs::read_dir(&dev).unwrap().count(), 4);
+    let root = DriverRoot::open(dir.path()).unwrap();
+    assert!(planned(&root, &[4, 1 << 19, u32::MAX]).is_empty());
+}
+
+/// Loading modules alone creates none.
+#[test]
+#[ignore = "needs root"]
+fn channels_are_created_on_demand_only() {
+    let dir = tree();
+    run(dir.path(), &[]);
+    let root = DriverRoot::open(dir.path()).unwrap();
+    assert_eq!(planned(&root, &[5]).len(), 1);
+    assert!(!dir.path().join("dev/nvidia-caps-imex-channels").exists());
+}
+
 #[test]
 fn the_administrator_can_forbid_it() {
     let dir = tree();
@@ -174,7 +214,7 @@ fn the_administrator_can_forbid_it() {
     let capabilities = dir.path().join("proc/driver/nvidia/capabilities");
     std::fs::remove_dir_all(capabilities).unwrap();
     std::fs::write(dir.path().join("proc/modules"), "nvidia 1 0 - Live 0x0\n").unwrap();
-    let problems = run(dir.path(), &[]);
+    let problems = run(dir.path(), &[5]);
     assert_eq!(nodes(&dir.path().join("dev")), [""; 0]);
     // Only the two modules that are not loaded.
     assert_eq!(problems.len(), 2, "{problems:?}");
@@ -184,7 +224,7 @@ fn the_administrator_can_forbid_it() {
 fn does_nothing_without_the_module() {
     let dir = tree();
     std::fs::remove_file(dir.path().join("proc/modules")).unwrap();
-    let problems = run(dir.path(), &[5]);
+    let problems = run(dir.path(), &[]);
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].starts_with("cannot load kernel module nvidia: "));
     assert_eq!(nodes(&dir.path().join("dev")), [""; 0]);

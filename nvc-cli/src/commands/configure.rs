@@ -1,6 +1,7 @@
 //! Configures a container with the driver and the chosen devices, or prints the plan.
 
 use libnvc::Configuration;
+use libnvc::options::LibraryOptions;
 use libnvc::request::{ImageOptions, Policy, Request};
 
 use super::{Power, Query, driver_config, tell_if_slow};
@@ -17,7 +18,12 @@ pub(super) fn run(
         Some(_) => Power::Reads,
         None => Power::Changes,
     };
-    let request = request(global, configure, power)?;
+    let mut request = request(global, configure, power)?;
+    if configure.dry_run.is_some() {
+        // A dry run changes nothing, the host included.
+        let options = &mut request.policy.driver.options;
+        options.remove(LibraryOptions::LOAD_KMODS);
+    }
     let mut configuration = Configuration::begin(&request, query)?;
     tell_if_slow(configuration.session());
     if let Some(format) = configure.dry_run {

@@ -1,12 +1,12 @@
 //! Reports the driver's versions and the GPUs.
 
-use super::{Power, Query, open};
+use super::{Query, open};
 use crate::failure::{Categorise, CommandError, category};
 use crate::output;
 use crate::request::{Global, Info};
 
 pub(super) fn run(global: &Global, info: &Info, query: Query) -> Result<(), CommandError> {
-    let mut session = open(global, Power::Reads, &[], query)?;
+    let mut session = open(global, &[], query)?;
     session.ready().category(category::INITIALIZATION)?;
     let versions = session.versions().category(category::DETECTION)?;
     let devices = session.devices().category(category::DETECTION)?;

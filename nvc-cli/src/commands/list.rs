@@ -2,14 +2,14 @@
 
 use libnvc::select::Choice;
 
-use super::{Power, Query, open};
+use super::{Query, open};
 use crate::failure::{Categorise, CommandError, category};
 use crate::listing::Listing;
 use crate::output;
 use crate::request::{Global, List};
 
 pub(super) fn run(global: &Global, list: &List, query: Query) -> Result<(), CommandError> {
-    let mut session = open(global, Power::Reads, &list.devices.imex_channels, query)?;
+    let mut session = open(global, &list.devices.imex_channels, query)?;
     session.look_ahead(list.driver);
     session.ready().category(category::INITIALIZATION)?;
     let driver = session.info(list.driver).category(category::DETECTION)?;
