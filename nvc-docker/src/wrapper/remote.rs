@@ -1,14 +1,16 @@
 //! Queries another machine's plugin, and accepts only harmless parts of its answer.
 //!
-//! The answer crosses a network without protection, so options are constructed here from a device node below /dev and a
-//! version. Everything else is rejected, as is any status but 200.
+//! The answer crosses a network without protection, so options are constructed here from the driver's version, its
+//! control nodes and at most as many GPUs as were asked for. Everything else is rejected, as is any status but 200.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use libnvc::json::Object;
+use libnvc::request::MOST_NAMES;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -21,6 +23,8 @@ use crate::failure::{Failure, Result};
 
 /// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The control nodes that a plugin names.
+const CONTROL: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 /// Size limit of an answer: one about sixteen GPUs has 12 kB.
 const LONGEST: usize = 4 << 20;
 
@@ -77,7 +81,7 @@ impl Remote<'_> {
             query(&volumes),
             query(ids)
         );
-        vetted(self.get(&path)?)
+        vetted(self.get(&path)?, ids)
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
@@ -124,23 +128,33 @@ fn query(names: &[&str]) -> String {
     names.iter().map(one).collect::<Vec<_>>().join("+")
 }
 
-/// Filters the plugin's answer.
+/// Filters the plugin's answer for GPUs that were requested by these ids; all of them if there are none.
 ///
 /// # Errors
 /// `the plugin at the remote host asks for …, which is refused`.
-fn vetted(line: CommandLine) -> Result<Classic> {
+fn vetted(line: CommandLine, ids: &[&str]) -> Result<Classic> {
     let refused = |what: &str| {
         Failure::new(format!(
             "the plugin at the remote host asks for {}, which is refused",
             shortened(what)
         ))
-        .hint("only NVIDIA's device nodes and the driver's volume are accepted")
+        .hint("only the driver's control nodes, its volume, and the GPUs that NV_GPU names are accepted")
     };
     if line.volume_driver != VOLUME_DRIVER {
         return Err(refused(&format!("--volume-driver={}", line.volume_driver)));
     }
     if let Some(bad) = line.devices.iter().find(|path| !is_device(path)) {
         return Err(refused(&format!("--device={bad}")));
+    }
+    let gpus = line.devices.iter().filter(|path| is_gpu(path));
+    let gpus: HashSet<&String> = gpus.collect();
+    let most = match ids.iter().collect::<HashSet<_>>().len() {
+        0 => MOST_NAMES,
+        asked => asked,
+    };
+    if gpus.len() > most {
+        let gpus = gpus.len();
+        return Err(refused(&format!("{gpus} GPUs instead of {most}")));
     }
     let volumes = line.volumes.unwrap_or_default();
     let version = |bind: &String| {
@@ -156,16 +170,22 @@ fn vetted(line: CommandLine) -> Result<Classic> {
     })
 }
 
-/// Returns true if a path is one of NVIDIA's device nodes.
+/// Returns true if a path is a node that a plugin may name. A directory is none: docker adds all nodes in it.
 fn is_device(path: &str) -> bool {
-    let rest = path.strip_prefix("/dev/nvidia").unwrap_or("/");
-    let in_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    rest.len() <= 32 && rest.chars().all(in_name)
+    CONTROL.contains(&path) || is_gpu(path)
+}
+
+/// Returns true if a path is the node of a GPU.
+fn is_gpu(path: &str) -> bool {
+    let minor = path.strip_prefix("/dev/nvidia").unwrap_or_default();
+    minor
+        .parse::<u32>()
+        .is_ok_and(|number| number.to_string() == minor)
 }
 
 fn request(path: &str) -> String {
     format!(
-        "GET {path} HTTP/1.1\r\nHost: plugin\r\nUser-Agent: nvidia-docker\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: nvidia-docker\r\nConnection: close\r\n\r\n"
     )
 }
 
@@ -279,7 +299,9 @@ pub(super) fn parse(bytes: &[u8]) {
     let body = body(bytes);
     for body in [body.as_deref().unwrap_or(bytes), bytes] {
         let line = answer(body).map_err(|error| Failure::new(error.to_string()));
-        if let Ok(classic) = line.and_then(vetted) {
+        if let Ok(classic) = line.and_then(|line| vetted(line, &["0"])) {
+            let gpus = classic.devices.iter().filter(|path| is_gpu(path));
+            assert!(gpus.collect::<HashSet<_>>().len() <= 1);
             assert!(classic.devices.iter().all(|path| is_device(path)));
             assert!(classic.volumes.iter().all(|v| driver_volume::is_version(v)));
         }
@@ -313,9 +335,40 @@ mod tests {
 
     #[test]
     fn known_arguments_are_accepted() {
-        let classic = vetted(line("nvidia-docker", VOLUME, "/dev/nvidia15")).unwrap();
+        let of = |device: &str| vetted(line("nvidia-docker", VOLUME, device), &["0"]);
+        let classic = of("/dev/nvidia15").unwrap();
         assert_eq!(classic.volumes, ["375.66"]);
         assert_eq!(classic.devices, ["/dev/nvidiactl", "/dev/nvidia15"]);
+        for control in CONTROL {
+            assert!(of(control).is_ok(), "{control}");
+        }
+    }
+
+    /// Nothing protects the answer on its way.
+    #[test]
+    fn gpus_are_those_that_were_asked_for() {
+        let of = |gpus: &[u32], ids: &[&str]| {
+            let mut line = line("nvidia-docker", VOLUME, "/dev/nvidia-uvm");
+            let gpus = gpus.iter().map(|gpu| format!("/dev/nvidia{gpu}"));
+            line.devices.extend(gpus);
+            vetted(line, ids).map_err(|failure| failure.text)
+        };
+        for (gpus, ids) in [
+            (&[0, 1, 2][..], &[][..]),
+            (&[7], &["0"]),
+            (&[7, 7], &["0"]),
+            (&[], &["0"]),
+            (&[1, 0], &["0", "GPU-8"]),
+        ] {
+            assert!(of(gpus, ids).is_ok(), "{gpus:?} {ids:?}");
+        }
+        let expected =
+            "the plugin at the remote host asks for 2 GPUs instead of 1, which is refused";
+        for ids in [&["0"][..], &["0", "0"]] {
+            assert_eq!(of(&[0, 1], ids).unwrap_err(), expected);
+        }
+        let all: Vec<u32> = (0..2000).collect();
+        assert!(of(&all, &[]).is_err());
     }
 
     #[test]
@@ -338,8 +391,16 @@ mod tests {
             ("nvidia-docker", VOLUME, "/dev/nvidia0:/dev/x:rwm"),
             ("nvidia-docker", VOLUME, "/dev/nvidia/../sda"),
             ("nvidia-docker", VOLUME, "/dev/nvidia0 --privileged"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia-caps"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia-caps/nvidia-cap1"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia-caps-imex-channels"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia-fs0"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia-modeset"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia"),
+            ("nvidia-docker", VOLUME, "/dev/nvidia00"),
+            ("nvidia-docker", VOLUME, "/dev"),
         ] {
-            let failure = vetted(line(driver, volume, device)).unwrap_err();
+            let failure = vetted(line(driver, volume, device), &[]).unwrap_err();
             assert!(failure.text.ends_with("which is refused"), "{failure}");
         }
     }

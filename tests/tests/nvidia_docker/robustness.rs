@@ -249,6 +249,9 @@ fn other_sites_are_refused() {
         same allowed 200 "$(code -H 'Host: node7.example.org')"
         same origin 403 "$(code -H 'Origin: http://evil.example.org')"
         same own 200 "$(code -H "Host: $(hostname)")"
+        same wrapper 200 "$(code -H 'Host: plugin')"
+        same network 403 "$(code -H 'Host: plugin:3476' -H 'Origin: http://plugin:3476')"
+        same browser 403 "$(code -H 'Host: plugin' -H 'Sec-Fetch-Site: same-origin')"
         "#,
     );
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hyper::header::{CONTENT_SECURITY_POLICY, HOST, HeaderValue, LOCATION, ORIGIN};
+use hyper::header::{CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 
@@ -13,6 +13,9 @@ use super::{cli, info, metrics, status, v2};
 use crate::failure::{Failure, Result};
 use crate::log_line::complain;
 use crate::plugin::gpus::Gpus;
+
+/// The host that upstream's wrapper names.
+const WRAPPERS_NAME: &str = "plugin";
 
 /// The status page, with its style and script.
 const PAGE: &str = include_str!("page.html");
@@ -134,7 +137,8 @@ impl Rest {
 /// Returns true if a request comes from a program, or from a page of this machine.
 ///
 /// A page of another site can make its name resolve to this machine's address (DNS rebinding) and then request
-/// anything, but its requests carry that name. Requests by address cannot be forged this way.
+/// anything, but its requests carry that name. Requests by address cannot be forged this way. The name `plugin` is one
+/// that others on the local network can answer for, so it counts only without the headers by which browsers tell.
 pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[String]) -> bool {
     let of_header = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let mut named = headers.get_all(HOST).iter();
@@ -143,8 +147,13 @@ pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[
     if second.is_some() {
         return false;
     }
-    let is_ours =
-        |host: Option<String>| host.is_some_and(|host| is_ours(without_port(&host), hosts));
+    let is_browser = is_browser(headers);
+    let is_ours = |host: Option<String>| {
+        host.is_some_and(|host| match without_port(&host) {
+            WRAPPERS_NAME => !is_browser,
+            name => is_ours(name, hosts),
+        })
+    };
     if first.is_some_and(|host| !is_ours(of_header(host))) {
         return false;
     }
@@ -167,6 +176,12 @@ pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[
     }
 }
 
+/// Returns true if a request has a header that only browsers send.
+fn is_browser(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(HeaderName::as_str);
+    names.any(|name| name == ORIGIN || name.starts_with("sec-fetch-"))
+}
+
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port))
@@ -186,9 +201,7 @@ fn is_ours(name: &str, hosts: &[String]) -> bool {
         name.eq_ignore_ascii_case("localhost")
             || name.len() > 10 && name.to_ascii_lowercase().ends_with(".localhost")
     };
-    // The name used by our wrapper and upstream's.
-    name == "plugin"
-        || is_local(name)
+    is_local(name)
         || bare.parse::<IpAddr>().is_ok()
         || hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
 }
@@ -264,6 +277,29 @@ mod tests {
         }
         assert!(allowed(&[]));
         assert!(!allowed(&[("host", "localhost"), ("host", "evil.org")]));
+    }
+
+    /// Another machine of the network can answer for a name of one label.
+    #[test]
+    fn the_wrappers_name_is_not_for_browsers() {
+        for host in ["plugin", "plugin:3476"] {
+            let host = ("host", host);
+            assert!(allowed(&[host]));
+            assert!(allowed(&[host, ("user-agent", "Go-http-client/1.1")]));
+            for header in [
+                ("origin", "http://plugin:3476"),
+                ("sec-fetch-site", "same-origin"),
+                ("sec-fetch-site", "none"),
+                ("sec-fetch-mode", "navigate"),
+                ("sec-fetch-dest", "document"),
+            ] {
+                assert!(!allowed(&[host, header]), "{header:?}");
+            }
+        }
+        let mut browser = HeaderMap::new();
+        browser.insert("sec-fetch-mode", HeaderValue::from_static("cors"));
+        assert!(!is_allowed(&browser, Some("plugin"), &[]));
+        assert!(is_allowed(&HeaderMap::new(), Some("plugin"), &[]));
     }
 
     #[test]
