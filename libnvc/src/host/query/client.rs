@@ -39,6 +39,8 @@ struct Received {
     gpus: Option<Result<Vec<GpuAnswer>>>,
     /// The GPU that NVML is currently asked about.
     asking: Option<u32>,
+    /// A second process answers from the beginning.
+    is_repeated: bool,
 }
 
 /// Called once if the query is slow.
@@ -158,7 +160,10 @@ impl Query {
 
     /// Waits for one message, or for the end of the query. Each call settles one answer or advances by one GPU.
     fn step(&mut self) {
-        let end = match self.receive() {
+        let is_first = self.conversation.first.is_none();
+        let received = self.receive();
+        self.answers.is_repeated |= is_first && self.conversation.first.is_some();
+        let end = match received {
             Ok(message) => self.answers.take(message),
             Err(error) => Some(error),
         };
@@ -173,15 +178,19 @@ impl Query {
         self.notice = notice.map(Notice);
         message.map_err(|silence| match silence {
             Silence::Garbled => garbled(),
-            Silence::Died(how) => self.died(&how),
+            Silence::Died(ending) => self.died(&ending.how),
             Silence::TimedOut => self.timed_out(),
             Silence::Failed(errno) => Error::system("poll failed", errno),
         })
     }
 
     fn died(&self, how: &str) -> Error {
+        let second = match self.conversation.first {
+            Some(_) => "; a second one failed too",
+            None => "",
+        };
         Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
-            "the process that loads NVML died {}: {how}; run nvidia-smi to see whether NVML works at all",
+            "the process that loads NVML died {}: {how}{second}; run nvidia-smi to see whether NVML works at all",
             self.answers.occasion()
         ))
     }
@@ -201,10 +210,13 @@ impl Received {
     /// Stores a message; returns an error if it ends the query.
     fn take(&mut self, message: Message) -> Option<Error> {
         match message {
-            Message::Unavailable(fault) if self.ready.is_none() => {
+            Message::Unavailable(fault) if self.ready.is_none() || self.is_repeated => {
                 return Some(device::error(&fault, ErrorKind::DriverUnavailable));
             }
-            Message::Ready(versions) if self.ready.is_none() => self.ready = Some(Ok(versions)),
+            Message::Ready(versions) if self.ready.is_none() || self.is_repeated => {
+                self.is_repeated = false;
+                self.ready = Some(Ok(versions));
+            }
             Message::Asking(index) if self.ready.is_some() => self.asking = Some(index),
             Message::Gpus(gpus) if self.ready.is_some() => {
                 self.gpus =

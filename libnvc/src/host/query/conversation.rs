@@ -1,4 +1,7 @@
 //! Exchanges messages with a query process: one request, then replies until either side ends.
+//!
+//! The process has the rights of an ordinary user, `nobody` by default. So each process of that user can kill or stop it.
+//! If that happens, the query is started once more.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -11,13 +14,17 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::ioctl_fionread;
 
-use super::process::{Child, QueryProcess, not_created};
-use super::protocol::{Garbled, Message, Question, WireRequest, encode, take};
+use super::choice::Wanted;
+use super::process::{Child, Ending, QueryProcess, QueryProgram, not_created};
+use super::protocol::{Fault, Garbled, Message, Question, WireRequest, encode, take};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 
 /// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
+
+/// Interval of looking whether a silent process is stopped.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Size of one read.
 const MOST_BYTES: usize = 16 << 10;
@@ -53,6 +60,21 @@ pub(crate) struct Conversation {
     pub(super) deadline: Duration,
     /// Number of reads for the bytes that had arrived by the deadline; None before it.
     late_reads: Option<usize>,
+    /// What a second process needs; None if it was started, or cannot be.
+    second: Option<Second>,
+    /// How the first process ended, if there is a second one.
+    pub(super) first: Option<Ending>,
+}
+
+/// What a second process is started with.
+#[derive(Debug)]
+struct Second {
+    program: QueryProgram,
+    root: PathBuf,
+    uid: u32,
+    gid: u32,
+    /// The encoded request.
+    request: Vec<u8>,
 }
 
 /// The reason why no message arrived.
@@ -60,8 +82,8 @@ pub(crate) struct Conversation {
 pub(super) enum Silence {
     /// The received bytes are not a message.
     Garbled,
-    /// The process ended, with this description.
-    Died(String),
+    /// The process ended.
+    Died(Ending),
     /// The deadline passed; the process was killed.
     TimedOut,
     /// Waiting for the socket failed.
@@ -78,7 +100,7 @@ impl Conversation {
         request: &QueryRequest,
         question: Question,
     ) -> Result<Self> {
-        let (mut socket, process) = process.into_parts();
+        let (socket, process, program) = process.into_parts();
         let started = Instant::now();
         let name = match question {
             Question::Cuda => "cuda",
@@ -105,16 +127,14 @@ impl Conversation {
             question,
         })
         .map_err(|Garbled| not_created(Errno::E2BIG))?;
-        // The socket buffers it. The write cannot block, because a request is a path or two long.
-        match socket.write_all(&bytes) {
-            // The process has already died; receiving will report that.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-                ) => {}
-            done => done.map_err(|e| not_created(errno_of(&e)))?,
-        }
+        send(&socket, &bytes)?;
+        let second = Second {
+            program,
+            root: request.root.clone(),
+            uid: request.uid,
+            gid: request.gid,
+            request: bytes,
+        };
         Ok(Self {
             socket,
             process,
@@ -123,6 +143,8 @@ impl Conversation {
             started,
             deadline: request.deadline,
             late_reads: None,
+            second: Some(second),
+            first: None,
         })
     }
 
@@ -134,8 +156,8 @@ impl Conversation {
         let message = self.receive(&mut None::<fn(Duration)>);
         message.map_err(|silence| match silence {
             Silence::Garbled => garbled(),
-            Silence::Died(how) => {
-                let cause = format!("the process that loads it died, {how}");
+            Silence::Died(ending) => {
+                let cause = format!("the process that loads it died, {}", ending.how);
                 Error::fault(ErrorKind::DriverFailed, self.library, cause)
             }
             Silence::TimedOut => {
@@ -147,7 +169,49 @@ impl Conversation {
     }
 
     /// Waits for the next message. Calls the notice once when three seconds have passed since the start.
+    ///
+    /// If a signal ended the process, the messages of a second one follow; the deadline stays. If that one fails too, the
+    /// first one's end is reported, because it may be the reason.
     pub(super) fn receive(
+        &mut self,
+        notice: &mut Option<impl FnOnce(Duration)>,
+    ) -> Result<Message, Silence> {
+        let mut received = self.receive_of_this(notice);
+        if let Err(Silence::Died(ending)) = &received
+            && ending.is_by_signal
+            && let Some(second) = self.second.take()
+            && self.start_again(&second).is_ok()
+        {
+            log::info!("the query process died, {}; starting another", ending.how);
+            self.first = Some(ending.clone());
+            received = self.receive_of_this(notice);
+        }
+        match (&self.first, received) {
+            (
+                Some(first),
+                Err(_) | Ok(Message::Unavailable(Fault::System { .. } | Fault::Load(_))),
+            ) => Err(Silence::Died(first.clone())),
+            (_, received) => received,
+        }
+    }
+
+    fn start_again(&mut self, second: &Second) -> Result<()> {
+        let wanted = Wanted {
+            root: &second.root,
+            uid: second.uid,
+            gid: second.gid,
+        };
+        let process = QueryProcess::start_for(&second.program, &wanted)?;
+        let (socket, process, _) = process.into_parts();
+        send(&socket, &second.request)?;
+        self.socket = socket;
+        self.process = process;
+        self.received.clear();
+        self.late_reads = None;
+        Ok(())
+    }
+
+    fn receive_of_this(
         &mut self,
         notice: &mut Option<impl FnOnce(Duration)>,
     ) -> Result<Message, Silence> {
@@ -179,14 +243,19 @@ impl Conversation {
             };
             let rest = end.saturating_sub(elapsed);
             // Rounded up, to avoid waking just before the deadline. Zero if that has passed.
-            let millis = rest.as_micros().div_ceil(1000);
+            let millis = rest.min(GLANCE).as_micros().div_ceil(1000);
             let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
             let mut ends = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             let is_late = elapsed >= self.deadline;
             match poll(&mut ends, timeout) {
                 // More data may always be available: what arrives after the deadline does not count.
                 Ok(1..) if !is_late || self.is_in_time()? => return Ok(()),
-                Ok(0) if !is_late => {}
+                Ok(0) if !is_late => {
+                    if let Some(signal) = self.process.stopped_by() {
+                        self.process.kill();
+                        return Err(Silence::Died(Ending::stopped(signal)));
+                    }
+                }
                 Ok(_) => {
                     self.process.kill();
                     return Err(Silence::TimedOut);
@@ -215,6 +284,23 @@ impl Conversation {
     }
 }
 
+/// Sends a request.
+fn send(mut socket: &UnixStream, request: &[u8]) -> Result<()> {
+    // The socket buffers it. The write cannot block, because a request is a path or two long.
+    match socket.write_all(request) {
+        // The process has already died; receiving will report that.
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+            ) =>
+        {
+            Ok(())
+        }
+        done => done.map_err(|e| not_created(errno_of(&e))),
+    }
+}
+
 pub(super) fn garbled() -> Error {
     Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(
         "the process that loads NVML returned invalid data; its memory may have been corrupted",
@@ -237,6 +323,8 @@ mod tests {
             started: Instant::now(),
             deadline: Duration::ZERO,
             late_reads: None,
+            second: None,
+            first: None,
         };
         (conversation, other)
     }

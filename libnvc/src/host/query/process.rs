@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
 
 use super::choice::{Start, Wanted, choose};
@@ -72,6 +72,7 @@ pub struct QueryProcess {
     // Declared first, so that it is closed before the wait: closing it ends the process.
     socket: UnixStream,
     process: Child,
+    program: QueryProgram,
 }
 
 impl QueryProcess {
@@ -110,12 +111,43 @@ impl QueryProcess {
             }
             Start::Copy => not_created(errno),
         })?;
-        Ok(Self { socket, process })
+        Ok(Self {
+            socket,
+            process,
+            program: program.clone(),
+        })
     }
 
-    /// Returns our end of the socket, and the process.
-    pub(super) fn into_parts(self) -> (UnixStream, Child) {
-        (self.socket, self.process)
+    /// Returns our end of the socket, the process, and its program.
+    pub(super) fn into_parts(self) -> (UnixStream, Child, QueryProgram) {
+        (self.socket, self.process, self.program)
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ending {
+    /// For a message: "it was killed by SIGKILL".
+    pub(super) how: String,
+    /// It may have been ended by a signal of another process.
+    pub(super) is_by_signal: bool,
+}
+
+impl Ending {
+    pub(super) fn stopped(signal: Signal) -> Self {
+        Self {
+            how: format!("it was stopped by {signal}"),
+            is_by_signal: true,
+        }
+    }
+}
+
+impl From<WaitStatus> for Ending {
+    fn from(status: WaitStatus) -> Self {
+        Self {
+            how: in_words(status),
+            is_by_signal: matches!(status, WaitStatus::Signaled(..)),
+        }
     }
 }
 
@@ -161,15 +193,36 @@ impl Child {
     }
 
     /// Describes how the process ended. Kills it if necessary.
-    pub(super) fn end(&mut self) -> String {
+    pub(super) fn end(&mut self) -> Ending {
         // Wait briefly first: a process that ended by itself should not be reported as killed.
-        let ended = self.reap(PATIENCE / 10).or_else(|| {
-            self.kill();
-            self.reap(PATIENCE)
-        });
-        match ended {
-            Some(status) => in_words(status),
-            None => "it cannot be killed: it is stuck in the kernel driver".into(),
+        if let Some(status) = self.reap(PATIENCE / 10) {
+            return status.into();
+        }
+        if self.0.is_none() {
+            // The calling program waits for all its children, so nothing is known.
+            return Ending {
+                how: "it ended".into(),
+                is_by_signal: true,
+            };
+        }
+        self.kill();
+        let how = self.reap(PATIENCE).map_or_else(
+            || "it cannot be killed: it is stuck in the kernel driver".into(),
+            in_words,
+        );
+        Ending {
+            how,
+            is_by_signal: false,
+        }
+    }
+
+    /// Returns the signal by which the process is stopped.
+    pub(super) fn stopped_by(&self) -> Option<Signal> {
+        // The status stays, so that the calling program's own calls still find it.
+        let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(self.0?), flags) {
+            Ok(WaitStatus::Stopped(_, signal)) => Some(signal),
+            _ => None,
         }
     }
 
@@ -275,6 +328,23 @@ mod tests {
         ] {
             assert_eq!(is_for_nvml(OsStr::new(name)), passed, "{name}");
         }
+    }
+
+    /// A program whose SIGCHLD handler waits for every child.
+    #[test]
+    fn a_process_that_others_have_waited_for() {
+        let mut program = std::process::Command::new("true")
+            .spawn()
+            .expect("a process");
+        let pid = Pid::from_raw(i32::try_from(program.id()).expect("a pid"));
+        program.wait().expect("its status");
+        let mut child = Child(Some(pid));
+        assert_eq!(child.stopped_by(), None);
+        let ending = Ending {
+            how: "it ended".into(),
+            is_by_signal: true,
+        };
+        assert_eq!(child.end(), ending);
     }
 
     #[test]
