@@ -113,6 +113,17 @@ machine('ldconfig', ['/opt/ldconfig is missing'], files=toml(CLI, 'ldconfig = "@
 machine('csv-on-a-pc', ['not a Jetson'], files=toml('nvidia-container-runtime', 'mode = "csv"'))
 machine('cdi-without', ['no specification has devices of nvidia.com/gpu'], files=toml('nvidia-container-runtime', 'mode = "cdi"'))
 machine('mode', ['the modes are auto'], files=toml('nvidia-container-runtime', 'mode = "legcay"'))
+machine('annotation-prefixes', ['annotations count only'],
+        files=toml('nvidia-container-runtime.modes.cdi', 'annotation-prefixes = ["example.com/"]'))
+machine('annotations-accepted', [], files={CONFIG_TOML: '''accept-annotations = true
+accept-cdi-kinds = ["example.com/thing"]
+[nvidia-container-runtime.modes.cdi]
+annotation-prefixes = ["example.com/"]
+'''})
+machine('cdi-off', ['CDI is switched off'], files={CONTAINERD: '''version = 2
+[plugins."io.containerd.grpc.v1.cri"]
+enable_cdi = false # as before
+'''})
 machine('yml', ['/etc/cdi/nvidia.yml is not read'], files={'/etc/cdi/nvidia.yml': spec('nvidia.com/gpu', '0')})
 machine('no-runtime', ['none of nvidia-container-runtime.runtimes exists'],
         files={path: text for path, text in WITH_DOCKER.items() if path not in RUNC})

@@ -229,14 +229,14 @@ pub enum Error {
     NoSuchCapability(String),
     /// The image's CUDA version is invalid.
     CudaVersion(String),
-    /// A variable names a device of a kind that only the administrator can allow.
+    /// A device of a kind that only the administrator can allow.
     Kind {
         /// The device.
         name: String,
         /// Its kind.
         kind: String,
-        /// The variables.
-        variables: Vec<String>,
+        /// The source that names it.
+        by: Origin,
     },
     /// Two sources that both count have no GPU in common.
     NothingLeft {
@@ -258,6 +258,17 @@ pub enum Error {
         /// The reason.
         cause: String,
     },
+}
+
+impl Error {
+    fn kind(name: &str, by: Origin) -> Self {
+        let kind = qualified::parse(name).map_or(name, |name| name.kind);
+        Self::Kind {
+            kind: kind.into(),
+            name: name.into(),
+            by,
+        }
+    }
 }
 
 impl std::error::Error for Error {}
@@ -287,14 +298,9 @@ impl fmt::Display for Error {
                 out,
                 "failed to get requirements failed to get version: invalid CUDA version {version}: invalid version string"
             ),
-            Self::Kind {
-                name,
-                kind,
-                variables,
-            } => write!(
+            Self::Kind { name, kind, by } => write!(
                 out,
-                "{} names {name}: the environment may not name devices of this kind unless accept-cdi-kinds = [\"{kind}\"] in config.toml allows it",
-                variables.join(", ")
+                "{by} names {name}: devices of this kind need accept-cdi-kinds = [\"{kind}\"] in config.toml"
             ),
             Self::NothingLeft {
                 requested,

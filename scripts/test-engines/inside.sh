@@ -6,6 +6,19 @@ exec 3<&0 < /dev/null
 
 . /srv/test-engines/look.sh
 
+# ---- annotations -----------------------------------------------------------------------------------------------------
+
+test_annotations() { # COMMAND...: runs a container by our runtime; annotation and variable narrow each other
+  local uuid=GPU-51a2d1c0-64a7-4f6e-8d3b-0c9c5e2f7a10 annotation=cdi.k8s.io/x=nvidia.com/gpu
+  check "-e all, --annotation gpu=0" sees 0 mknod -- \
+    "$@" --cap-add=MKNOD -e NVIDIA_VISIBLE_DEVICES=all --annotation $annotation=0 image
+  check "-e UUID, --annotation gpu=all" sees 0 mknod -- \
+    "$@" --cap-add=MKNOD -e NVIDIA_VISIBLE_DEVICES=$uuid --annotation $annotation=all image
+  check "-e void, --annotation gpu=all" sees_nothing "$@" -e NVIDIA_VISIBLE_DEVICES=void --annotation $annotation=all image
+  check "-e UUID, --annotation gpu=1:0" says "no GPU is left" \
+    "$@" -e NVIDIA_VISIBLE_DEVICES=$uuid --annotation $annotation=1:0 image true
+}
+
 # ---- docker ----------------------------------------------------------------------------------------------------------
 
 start_docker() {
@@ -33,6 +46,7 @@ test_docker() {
   check "a MIG device by the runtime" sees_mig docker_run --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1:0 image
   check "a MIG device by --gpus" sees_mig docker_run --gpus device=1:0 image
   check "no GPU without asking" sees_nothing docker_run --runtime=nvidia image
+  test_annotations docker_run --runtime=nvidia
   check "an unknown GPU is named (--gpus)" says 7 docker_run --gpus device=7 image true
   check "an unknown GPU is named (runtime)" says "7" docker_run --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=7 image true
   docker run -d --net=none --name kept --cap-add=MKNOD --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1 image sleep 1000 > /dev/null
@@ -142,6 +156,12 @@ test_podman() {
   done
   check "--runtime=nvidia-container-runtime" sees 1 mknod -- \
     podman_run /usr/bin/nvidia-container-runtime --cap-add=MKNOD -e NVIDIA_VISIBLE_DEVICES=1 image
+  test_annotations podman_run /usr/bin/nvidia-container-runtime
+  echo 'FROM image' > /tmp/Containerfile
+  check "an image with annotations" podman --cgroup-manager=cgroupfs build --annotation=cdi.k8s.io/x=nvidia.com/gpu=0 \
+    --tag=annotated --pull=never --file=/tmp/Containerfile /srv/pkg
+  check "has them" grep -q nvidia.com/gpu=0 <(podman --cgroup-manager=cgroupfs image inspect annotated --format '{{.Annotations}}')
+  check "an image's annotations do not arrive" sees_nothing podman_run /usr/bin/nvidia-container-runtime annotated
   podman_run crun -d --name kept --cap-add=MKNOD --device nvidia.com/gpu=0 image sleep 1000 > /dev/null
   check "exec" sees 0 mknod -- podman --cgroup-manager=cgroupfs exec kept
   podman --cgroup-manager=cgroupfs rm -f -t 0 kept > /dev/null

@@ -70,7 +70,7 @@ pub(super) fn run(line: &CommandLine) -> Result<u8> {
         ("config.toml", of_config),
         ("SELinux", settings::selinux()),
         ("docker", engines::docker()),
-        ("containerd", engines::containerd()),
+        ("containerd", engines::containerd(&config)),
         ("runc", engines::runc()),
         (
             "engines and programs",

@@ -369,6 +369,13 @@ mod tests {
             )
             .is_err()
         );
+        let kinds = changed(
+            "[nvidia-ctk]\n",
+            &["accept-annotations", "accept-cdi-kinds=a.b/c:d.e/f"],
+        );
+        let kinds = super::super::parse(&kinds.unwrap()).unwrap().config;
+        assert!(kinds.accept_annotations);
+        assert_eq!(kinds.accept_cdi_kinds, ["a.b/c", "d.e/f"]);
         let list = changed("", &["nvidia-container-runtime.runtimes=a:b"]).unwrap();
         assert!(list.contains("runtimes = [\"a\", \"b\"]"), "{list}");
     }

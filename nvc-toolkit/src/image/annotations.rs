@@ -4,7 +4,7 @@
 //! annotations have no more authority than the environment, unless the configuration says otherwise.
 
 use super::variables::distinct;
-use super::{Container, Devices, Origin, Policy, Source, qualified};
+use super::{Container, Devices, Error, Kinds, Origin, Policy, Source, qualified};
 
 /// The key that lets annotations decide alone.
 pub const KEY: &str = "accept-annotations";
@@ -21,6 +21,15 @@ pub(super) struct Annotated {
 impl Annotated {
     pub(super) fn origin(&self) -> Origin {
         Origin::Annotations(self.keys.clone())
+    }
+
+    /// Checks that devices for managers are requested by one. Those of other vendors may be requested.
+    pub(super) fn check(&self, kinds: &Kinds<'_>, privileged: bool) -> Result<(), Error> {
+        let mut names = self.names.iter();
+        match names.find(|name| !kinds.may_manage(name, privileged)) {
+            Some(name) => Err(Error::kind(name, self.origin())),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn source(self) -> Source {

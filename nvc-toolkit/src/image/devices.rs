@@ -115,7 +115,11 @@ pub fn wish(
             warnings.push(annotations::refused(&annotated));
             None
         }
-        other => other,
+        Some(annotated) => {
+            annotated.check(&policy.kinds(), container.privileged)?;
+            Some(annotated)
+        }
+        None => None,
     };
     let other = without_annotations(container, policy, machine, &mut warnings)?;
     let wish = match (annotated, other) {
@@ -147,9 +151,9 @@ fn without_annotations(
             return Ok(Some(Source { devices, origin }));
         }
         // Another program has added the GPUs: each CDI specification sets this value.
-        let names = variables.names().join(" ");
+        let names = variables.names().join(", ");
         warnings.push(format!(
-            "Ignoring devices requested by {origin}: the container has [{names}] = void"
+            "Ignoring devices requested by {origin}: {names} is void"
         ));
     }
     if policy.accepts_environment_of(container) {
@@ -171,9 +175,7 @@ fn without_annotations(
     Ok(None)
 }
 
-/// Returns the devices of annotations that `by` allows.
-///
-/// Only GPUs narrow GPUs: other devices of NVIDIA's count if any GPU may, and those of other vendors always.
+/// Returns the devices of annotations that `by` allows. Only GPUs narrow GPUs: other devices count as well, if any GPU may.
 fn narrowed(
     annotated: Annotated,
     by: Source,
@@ -181,54 +183,70 @@ fn narrowed(
     machine: &dyn Machine,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Wish>, Error> {
-    let gpus = annotated.names.iter().filter(|name| kinds.may_be_gpu(name));
-    let gpus: Vec<String> = gpus.cloned().collect();
-    let origin = Origin::Narrowed(annotated.keys.clone(), Box::new(by.origin.clone()));
-    let rest = |counts: &dyn Fn(&str) -> bool| -> Vec<String> {
-        let names = annotated.names.iter().filter(|name| counts(name));
-        names.cloned().collect()
+    let allowed = match by.devices {
+        Some(ref allowed) if *allowed != Devices::None => allowed,
+        _ => return Ok(without_gpus(annotated, by, kinds, warnings)),
     };
-    let allowed = match &by.devices {
-        Some(allowed) if *allowed != Devices::None => allowed,
-        none_or_void => {
-            let others = rest(&|name| !kinds.are_nvidias(name));
-            if others.len() < annotated.names.len() {
-                let value = match none_or_void {
-                    Some(_) => "none",
-                    None => "void or empty",
-                };
-                warnings.push(format!(
-                    "Ignoring devices requested by {}: {} is {value} ({} = true in config.toml lets annotations decide alone)",
-                    annotated.origin(),
-                    by.origin,
-                    annotations::KEY
-                ));
-            }
-            return Ok(match others.is_empty() {
-                true => by.wish(),
-                false => Some(Wish {
-                    devices: Devices::Names(others),
-                    origin,
-                }),
-            });
-        }
-    };
+    let (gpus, others): (Vec<String>, Vec<String>) = annotated
+        .names
+        .iter()
+        .cloned()
+        .partition(|name| kinds.may_be_gpu(name));
     if gpus.is_empty() {
         return Ok(annotated.source().wish());
     }
     let left = narrow(&gpus, allowed, kinds, machine)?;
+    let (annotation, requested) = (annotated.origin(), gpus.join(","));
     if left.is_empty() {
         return Err(Error::NothingLeft {
-            requested: gpus.join(","),
-            by: annotated.origin(),
+            requested,
+            by: annotation,
             allowed: allowed.to_string(),
             allowed_by: by.origin,
         });
     }
-    let mut names = left;
-    names.extend(rest(&|name| !kinds.may_be_gpu(name)));
-    let devices = Devices::Names(names);
-    Ok(Some(Wish { devices, origin }))
+    if left != gpus {
+        let (other, left) = (&by.origin, left.join(","));
+        warnings.push(format!(
+            "{annotation} names {requested}, but {other} names {allowed}: the container gets {left}"
+        ));
+    }
+    Ok(Some(Wish {
+        devices: Devices::Names([left, others].concat()),
+        origin: Origin::Narrowed(annotated.keys, Box::new(by.origin)),
+    }))
+}
+
+/// Returns what is left of annotations if `by` is `none`, `void` or empty: the devices of other vendors, or else what
+/// `by` requests.
+fn without_gpus(
+    annotated: Annotated,
+    by: Source,
+    kinds: &Kinds<'_>,
+    warnings: &mut Vec<String>,
+) -> Option<Wish> {
+    let annotation = annotated.origin();
+    let all = annotated.names.len();
+    let names = annotated.names.into_iter();
+    let others: Vec<String> = names.filter(|name| !kinds.are_nvidias(name)).collect();
+    if others.len() < all {
+        let (origin, key) = (&by.origin, annotations::KEY);
+        let value = match by.devices {
+            Some(_) => "none",
+            None => "void or empty",
+        };
+        warnings.push(format!(
+            "Ignoring devices requested by {annotation}: {origin} is {value} ({key} = true in config.toml lets \
+             annotations decide alone)"
+        ));
+    }
+    if others.is_empty() {
+        return by.wish();
+    }
+    Some(Wish {
+        devices: Devices::Names(others),
+        origin: Origin::Narrowed(annotated.keys, Box::new(by.origin)),
+    })
 }
 
 /// Returns the IMEX channels of a GPU container, and a warning about an ignored request.

@@ -1,7 +1,7 @@
 //! Knows the kinds of CDI devices: which ones variables may name, and which ones can be GPUs.
 
 use super::qualified::{self, Qualified};
-use super::{Devices, Error};
+use super::{Devices, Error, Origin};
 
 /// Classes of NVIDIA's that are not GPUs.
 const NOT_GPUS: [&str; 5] = ["gdrcopy", "gds", "imex-channel", "mofed", "nvswitch"];
@@ -19,37 +19,40 @@ pub(super) struct Kinds<'a> {
 }
 
 impl Kinds<'_> {
-    /// Checks the names in the environment: an image chooses them, and a specification of another vendor may mount
-    /// anything.
+    /// Checks the names in variables: an image chooses them, and a specification of another vendor may mount anything.
     ///
     /// # Errors
-    /// A name of another vendor's kind, or a management device without the capability to use it.
+    /// A name of another vendor's kind, or a device for managers without the capability to use it.
     pub(super) fn check(
         &self,
         devices: &Devices,
-        variables: &[String],
+        origin: &Origin,
         privileged: bool,
     ) -> Result<(), Error> {
         let Devices::Names(names) = devices else {
             return Ok(());
         };
-        for name in names {
-            if let Some(Qualified { kind, .. }) = qualified::parse(name)
-                && !self.may_be_in_variables(kind, privileged)
-            {
-                return Err(Error::Kind {
-                    name: name.clone(),
-                    kind: kind.to_owned(),
-                    variables: variables.to_vec(),
-                });
-            }
+        let may_be_named = |name: &str| {
+            self.may_manage(name, privileged) && (self.are_nvidias(name) || self.accepts(name))
+        };
+        match names.iter().find(|name| !may_be_named(name)) {
+            Some(name) => Err(Error::kind(name, origin.clone())),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn may_be_in_variables(&self, kind: &str, privileged: bool) -> bool {
-        let is_listed = kind == self.default || self.accepted.iter().any(|other| other == kind);
-        is_listed || (is_of_nvidia(kind) && (vendor(kind) != MANAGEMENT || privileged))
+    /// Returns false for a device for managers, if the container is none.
+    pub(super) fn may_manage(&self, name: &str, privileged: bool) -> bool {
+        let vendor = qualified::parse(name).map(|name| vendor(name.kind));
+        vendor != Some(MANAGEMENT) || privileged || self.accepts(name)
+    }
+
+    /// Returns true if the configuration names the kind of a device.
+    fn accepts(&self, name: &str) -> bool {
+        let Some(Qualified { kind, .. }) = qualified::parse(name) else {
+            return false;
+        };
+        kind == self.default || self.accepted.iter().any(|other| other == kind)
     }
 
     /// Returns true for a name that is NVIDIA's, or has no kind.

@@ -88,7 +88,6 @@ impl Variables {
         machine: &dyn Machine,
     ) -> Result<Option<Source>, Error> {
         let origin = Origin::Environment(self.names());
-        let named = |devices| Some(Source { devices, origin });
         let (visible, swarm) = match (&self.visible, &self.swarm) {
             (None, None) => {
                 return Ok(self.is_legacy.then_some(Source {
@@ -100,21 +99,19 @@ impl Variables {
             (Some(visible), Some(swarm)) => (visible, swarm),
         };
         let devices = match (visible, swarm) {
-            (Value::Void | Value::Empty, _) | (_, Value::Void | Value::Empty) => {
-                return Ok(named(None));
-            }
+            (Value::Void | Value::Empty, _) | (_, Value::Void | Value::Empty) => None,
             (Value::Mounts, Value::Mounts) => return Ok(None),
             (Value::Mounts, Value::Devices(one)) | (Value::Devices(one), Value::Mounts) => {
-                kinds.check(one, &self.names(), privileged)?;
-                one.clone()
+                kinds.check(one, &origin, privileged)?;
+                Some(one.clone())
             }
             (Value::Devices(visible), Value::Devices(swarm)) => {
-                kinds.check(visible, &self.names(), privileged)?;
-                kinds.check(swarm, &self.names(), privileged)?;
-                self.both(visible, swarm, kinds, machine)?
+                kinds.check(visible, &origin, privileged)?;
+                kinds.check(swarm, &origin, privileged)?;
+                Some(self.both(visible, swarm, kinds, machine)?)
             }
         };
-        Ok(named(Some(devices)))
+        Ok(Some(Source { devices, origin }))
     }
 
     fn both(

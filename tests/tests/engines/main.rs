@@ -13,6 +13,7 @@ mod isolation;
 mod jetsons;
 mod podman;
 mod runtimes;
+mod sources;
 mod world;
 
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         let needs = [Need::Root, Need::CgroupV1, Need::Command(runtime)];
         let all = [
             runtimes::TESTS,
+            sources::TESTS,
             jetsons::TESTS,
             isolation::TESTS,
             handover::TESTS,

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use nvc_toolkit::config::Config;
 use nvc_toolkit::engine::change::read;
 use nvc_toolkit::engine::{containerd as containerd_config, docker as docker_config};
 use serde_json::Value;
@@ -103,7 +104,7 @@ fn is_program(name: &str) -> bool {
             .any(|directory| Path::new(directory).join(name).is_file())
 }
 
-pub(super) fn containerd() -> Vec<Fault> {
+pub(super) fn containerd(config: &Config) -> Vec<Fault> {
     let path = Path::new(containerd_config::CONFIG);
     let shows = "pods with the runtime class nvidia do not start";
     let text = match configuration(path, shows) {
@@ -132,6 +133,15 @@ pub(super) fn containerd() -> Vec<Fault> {
     if texts.iter().any(|text| text.contains(RUNTIME)) {
         faults.extend(cri_is_disabled(path, &texts[0], shows));
     }
+    if !config.accept_annotations {
+        let text = texts.iter().find(|text| disables_cdi(text));
+        let path = path.display();
+        faults.extend(text.map(|_| {
+            super::toolkit::ignored_annotations(&format!(
+                "{path}: containerd's CDI is switched off"
+            ))
+        }));
+    }
     let missing = texts.iter().flat_map(|text| runtime_programs(text));
     let missing = missing.filter(|program| !is_program(program));
     faults.extend(missing.map(|program| {
@@ -139,6 +149,19 @@ pub(super) fn containerd() -> Vec<Fault> {
         Fault::new(what, shows, repair)
     }));
     faults
+}
+
+/// Returns true if containerd shall leave devices in annotations to the runtime.
+fn disables_cdi(text: &str) -> bool {
+    let value = |line: &str| {
+        let value = line.trim().strip_prefix("enable_cdi")?.trim_start();
+        let value = value
+            .strip_prefix('=')?
+            .trim_start()
+            .strip_prefix("false")?;
+        Some(value.trim_start().is_empty() || value.trim_start().starts_with('#'))
+    };
+    text.lines().any(|line| value(line) == Some(true))
 }
 
 /// Checks for a disabled CRI plugin, which pods need: Docker's package of containerd disables it.

@@ -27,7 +27,30 @@ pub(super) fn settings(config: &Config, place: &Place, registry: &Registry) -> V
     faults.extend(mode(config, place, registry));
     faults.extend(no_cgroups(config));
     faults.extend(ldconfig(config));
+    faults.extend(annotations(config));
     faults
+}
+
+/// Checks annotations that were configured to be requests, and count only where the environment does.
+fn annotations(config: &Config) -> Option<Fault> {
+    let prefixes = &config.runtime.cdi_annotation_prefixes;
+    let usual = &Config::default().runtime.cdi_annotation_prefixes;
+    (!prefixes.is_empty() && prefixes != usual && !config.accept_annotations).then(|| {
+        let key = "nvidia-container-runtime.modes.cdi.annotation-prefixes";
+        let origin = config.origin(key);
+        ignored_annotations(&format!("{key} ({origin}) lists {}", prefixes.join(", ")))
+    })
+}
+
+/// Advises to let annotations decide, if a device plugin needs that.
+pub(super) fn ignored_annotations(what: &str) -> Fault {
+    let what = format!(
+        "{what}, and annotations count only where NVIDIA_VISIBLE_DEVICES does, and for no GPU that it does not name"
+    );
+    let repair = "nvidia-ctk config --set accept-annotations=true --in-place, if no engine here copies annotations of \
+                  images into containers (podman up to version 4 does)";
+    let shows = "pods of a device plugin that uses annotations get no GPU: Ignoring devices requested by annotation";
+    Fault::new(what, shows, repair)
 }
 
 fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Fault> {

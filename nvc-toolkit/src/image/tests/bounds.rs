@@ -18,7 +18,7 @@ const SOURCES: [&str; 7] = [
 
 /// Returns a privileged container that requests a GPU and lists these names in one place.
 fn listing(source: &str, names: &[String]) -> Container {
-    let mut one = privileged(&["NVIDIA_VISIBLE_DEVICES=0"]);
+    let mut one = privileged(&["NVIDIA_VISIBLE_DEVICES=all"]);
     // Split, where one source consists of several.
     let (some, others) = names.split_at(names.len() / 2);
     let pair = |first: &str, second: &str| {
@@ -37,7 +37,7 @@ fn listing(source: &str, names: &[String]) -> Container {
             };
             let variables = variables.iter();
             let env = variables.map(|(name, value)| format!("{name}={value}"));
-            let all = ["NVIDIA_VISIBLE_DEVICES=0".to_owned()].into_iter();
+            let all = ["NVIDIA_VISIBLE_DEVICES=all".to_owned()].into_iter();
             one.environment = Environment::new(all.chain(env)).unwrap();
         }
     }

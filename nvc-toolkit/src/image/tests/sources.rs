@@ -403,6 +403,17 @@ fn variables_name_devices_of_known_kinds() {
     let management = "management.nvidia.com/gpu=all";
     assert!(of(management, &policy(), false).contains("accept-cdi-kinds"));
     assert!(!of(management, &policy(), true).contains("error"));
+    let asking = annotated(
+        &["NVIDIA_VISIBLE_DEVICES=all"],
+        &[("cdi.k8s.io/x", management)],
+    );
+    let error = granted(&asking, &runtime()).0;
+    assert!(error.starts_with("error: annotation") && error.contains("accept-cdi-kinds"));
+    let asking = Container {
+        privileged: true,
+        ..asking
+    };
+    assert_eq!(granted(&asking, &strict()).0, management);
     // Where variables do not count, they are not checked either; mounts may name any kind.
     assert_eq!(of("acme.com/nic=1", &only_privileged(), false), "-");
     let mounted = Container {
