@@ -22,7 +22,12 @@ unset RUSTFLAGS
 
 . scripts/place.sh
 export NVC_LIBEXECDIR="$LIBEXECDIR/libnvidia-container"
-cargo build --release --locked -p nvc-cli -p nvc-docker -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook
+programs="-p nvc-cli -p nvc-docker -p nvc-hook -p nvc-ctk -p nvc-cdi-hook"
+# shellcheck disable=SC2086 # several words
+cargo build --release --locked $programs
+# The runtime knows the other programs' build ids.
+# shellcheck disable=SC2086
+NVC_BUILD_IDS=$(scripts/build-ids.sh "$out") cargo build --release --locked $programs -p nvc-runtime
 for program in nvidia-ctk nvidia-cdi-hook; do
   scripts/check-static.sh "$out/$program"
 done

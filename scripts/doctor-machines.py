@@ -41,6 +41,10 @@ machine('spec-major', ['is recorded as 400:0'], files={'/etc/cdi/a.json': spec(
     'v.com/cc', 'x', edits={'deviceNodes': [{'path': '/dev/nvidia-uvm', 'major': 400}]})})
 machine('spec-conflict', ['so it does not exist'], files={'/etc/cdi/a.json': spec('v.com/cc', 'x'),
                                                           '/etc/cdi/b.json': spec('v.com/cc', 'x')})
+machine('spec-hook', ['hook /bin/true has no env'], files={'/etc/cdi/a.json': spec(
+    'v.com/cc', 'x', edits={'hooks': [{'hookName': 'createContainer', 'path': '/bin/true'},
+                                      {'hookName': 'createContainer', 'path': '/bin/sh', 'env': ['A=b']},
+                                      {'hookName': 'prestart', 'path': '/bin/sh'}]})})
 machine('spec-mode', ['can be read by root only'], 'chmod 600 etc/cdi/a.json', files={'/etc/cdi/a.json': spec('v.com/cc', 'x')})
 machine('mig-empty', ['has no MIG devices'], mock='migcount=0')
 machine('mig-minors', ['mig-minors is missing'], 'rm $PROC/nvidia-caps/mig-minors')

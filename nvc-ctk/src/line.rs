@@ -244,11 +244,14 @@ impl LineParser {
             given: Vec::new(),
         };
         let node = self.node();
+        // Engines start a hook with an environment that can be a container's.
+        let is_hook = node.name == "hook";
+        let variable = |name: &str| if is_hook { None } else { variable(name) };
         for opt in table::options(node) {
             let is_own = node.options.iter().any(|own| own.long == opt.long);
             let level = if is_own { self.levels.len() - 1 } else { 0 };
             let given = self.values.get(&(level, opt.long)).cloned();
-            let given = given.or_else(|| from_environment(opt, variable));
+            let given = given.or_else(|| from_environment(opt, &variable));
             if given.is_some() {
                 line.given.push(opt.long);
             }
@@ -365,6 +368,28 @@ mod tests {
         }
         assert!(line("cdi list -- --frob").list("spec-dir").is_empty());
         assert_eq!(line("cdi generate --output --x").text("output"), "--x");
+    }
+
+    /// Some engines start hooks with the environment of the container.
+    #[test]
+    fn a_hook_reads_no_variable() {
+        let variables = [
+            ("NVIDIA_CTK_DEBUG", "true"),
+            ("NVIDIA_CTK_QUIET", "not a boolean"),
+        ];
+        for (words, debugs) in [
+            ("hook chmod --mode 755", false),
+            ("--debug hook chmod", true),
+        ] {
+            match read_with(words, &variables) {
+                Read::CommandLine(line) => assert_eq!(line.flag("debug"), debugs, "{words}"),
+                other => panic!("{words}: {other:?}"),
+            }
+        }
+        assert!(matches!(
+            read_with("info", &variables),
+            Read::Mistake { .. }
+        ));
     }
 
     #[test]

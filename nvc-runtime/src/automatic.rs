@@ -10,7 +10,8 @@ use nvc_toolkit::record::Level;
 use crate::create::EditError;
 use crate::demands;
 use crate::give::give;
-use crate::legacy::{gated_features, hook_program, tree_of_nodes};
+use crate::hook_program;
+use crate::legacy::{gated_features, tree_of_nodes};
 use crate::log::Log;
 use crate::merged;
 
@@ -57,7 +58,7 @@ pub(crate) fn modify(
     if !channels.is_empty() {
         given.push(made(Mode::Imex, channels, false, config, log)?.0);
     }
-    merged::merge_if_ours(&mut given, &hook_program(config));
+    merged::merge_if_ours(&mut given, &hook_program::of(config));
     give(spec, &mut given).map_err(|what| format!("failed to inject CDI devices: {what}").into())
 }
 
@@ -147,7 +148,7 @@ pub(crate) fn options(mode: Mode, ids: Vec<String>, config: &Config) -> Options 
         let value = std::env::var_os(name).unwrap_or_default();
         value.to_string_lossy().into_owned()
     };
-    let program = hook_program(config).to_string_lossy().into_owned();
+    let program = hook_program::of(config).to_string_lossy().into_owned();
     let mut options = Options {
         driver_root: nodes.root.clone(),
         dev_root: nodes.root,

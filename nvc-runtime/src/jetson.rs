@@ -14,7 +14,8 @@ use nvc_toolkit::record::Level;
 use crate::automatic::{SINGLE_CSV_DEVICE, VOID};
 use crate::create::EditError;
 use crate::give::give;
-use crate::legacy::{hook_program, tree_of_nodes};
+use crate::hook_program;
+use crate::legacy::tree_of_nodes;
 use crate::log::Log;
 
 /// The start of an error about devices.
@@ -107,7 +108,7 @@ fn files(
     let tree = Tree {
         root: nodes.root.clone(),
         nodes,
-        hook: hook_program(config),
+        hook: hook_program::of(config),
         compat: match has_compat {
             true => driver.compat(&config.runtime.csv_compat_container_root),
             false => Vec::new(),

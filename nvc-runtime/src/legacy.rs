@@ -1,7 +1,6 @@
 //! Adds the prestart hook, and everything that the hook cannot add.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::time::SystemTime;
 
 use libnvc::host::{Gpu, Inventory};
@@ -12,11 +11,12 @@ use nvc_toolkit::image::{Container, Devices, Policy, Wish, capabilities, feature
 use nvc_toolkit::nodes::Nodes;
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::record::Level;
-use nvc_toolkit::{driver_files, gated, programs};
+use nvc_toolkit::{driver_files, gated};
 
 use crate::automatic;
 use crate::create::EditError;
 use crate::give::give;
+use crate::hook_program;
 use crate::injection::{self, Resolved};
 use crate::log::Log;
 
@@ -142,7 +142,7 @@ pub(crate) fn hook_of(
     name: &str,
     arguments: impl IntoIterator<Item = String>,
 ) -> Hook {
-    let path = hook_program(config);
+    let path = hook_program::of(config);
     let program = path.file_name().unwrap_or_default().to_string_lossy();
     let mut args = vec![program.to_string()];
     if program != "nvidia-cdi-hook" {
@@ -156,19 +156,6 @@ pub(crate) fn hook_of(
         args,
         env: vec!["NVIDIA_CTK_DEBUG=false".into()],
         timeout: None,
-    }
-}
-
-/// Returns the program for createContainer hooks: the one beside this program, unless another is configured.
-///
-/// nvidia-cdi-hook is hardened for the hostile environment of such hooks; nvidia-ctk does the same work with more
-/// dependencies.
-pub(crate) fn hook_program(config: &Config) -> PathBuf {
-    let own = std::env::current_exe().ok();
-    let beside = own.map(|own| own.with_file_name("nvidia-cdi-hook"));
-    match beside {
-        Some(hook) if config.ctk_path == "nvidia-ctk" && programs::is_executable(&hook) => hook,
-        _ => injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk"),
     }
 }
 

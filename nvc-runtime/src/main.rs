@@ -20,6 +20,7 @@ mod crun;
 mod demands;
 mod devices;
 mod give;
+mod hook_program;
 mod injection;
 mod jetson;
 mod legacy;

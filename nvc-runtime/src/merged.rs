@@ -4,10 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use nvc_toolkit::cdi::{Edits, Hook};
-use nvc_toolkit::ours;
 
-/// The program that supports the merged hook.
-const PROGRAM: &str = "nvidia-cdi-hook";
+use crate::hook_program::{self, PROGRAM};
 
 /// Version of the arguments.
 const VERSION: &str = "--version=1";
@@ -25,8 +23,7 @@ const PARTS: [&str; 7] = [
 
 /// Merges the hooks whose program is `program`, if that is ours: a foreign program would exit 0 and do nothing.
 pub(crate) fn merge_if_ours(all: &mut [Edits], program: &Path) {
-    let own = std::env::current_exe().unwrap_or_default();
-    if ours::is_ours(program, PROGRAM, &own) {
+    if hook_program::is_ours(program) {
         merge(all, &program.to_string_lossy());
     }
 }

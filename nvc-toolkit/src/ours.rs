@@ -26,16 +26,30 @@ pub fn is_ours(found: &Path, name: &str, own: &Path) -> bool {
     if of_found != of_own {
         return false;
     }
-    let Some(id) = head(found).as_deref().and_then(build_id) else {
-        return false;
-    };
-    let record = read(&of_own.join(RECORD), LONGEST_RECORD).unwrap_or_default();
-    is_recorded(&String::from_utf8_lossy(&record), &id, name)
+    is_recorded(found, name, &record(own))
 }
 
-fn is_recorded(record: &str, id: &str, name: &str) -> bool {
+/// Returns the record of the programs that were installed with the calling program, whose path is `own`; empty without
+/// one.
+pub fn record(own: &Path) -> String {
+    let own = std::fs::canonicalize(own).unwrap_or_default();
+    let directory = own.parent().unwrap_or(Path::new(""));
+    let record = read(&directory.join(RECORD), LONGEST_RECORD).unwrap_or_default();
+    String::from_utf8_lossy(&record).into_owned()
+}
+
+/// Returns true if a record has the build id of `program` under this name, wherever the program lies.
+pub fn is_recorded(program: &Path, name: &str, record: &str) -> bool {
+    let Some(id) = head(program).as_deref().and_then(build_id) else {
+        return false;
+    };
     let mut pairs = record.lines().filter_map(|line| line.split_once(' '));
-    pairs.any(|pair| pair == (id, name))
+    pairs.any(|pair| pair == (id.as_str(), name))
+}
+
+/// Returns true if a file is a script, which names its interpreter.
+pub fn is_script(program: &Path) -> bool {
+    head(program).is_some_and(|head| head.starts_with(b"#!"))
 }
 
 /// Returns the start of a regular file. Opening anything else could block.

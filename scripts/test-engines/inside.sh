@@ -245,7 +245,21 @@ test_containerd() {
   check "no drop-in is left" test ! -e /etc/containerd/conf.d/99-nvidia.toml
 }
 
-for group in reference docker podman buildah containerd; do
+# ---- hooks -----------------------------------------------------------------------------------------------------------
+
+# Each cell is a line; the versions are those that this machine's tests do not have.
+hook_matrix() {
+  cp -a /srv/image /srv/matrix-root
+  mkdir /srv/matrix
+  nvc-hook-matrix /usr/bin /srv/evil.so /srv/matrix-root /srv/matrix /usr/sbin/runc /usr/bin/crun > /tmp/matrix 2>&1
+}
+test_hooks() {
+  title "hooks with hostile images: $(runc --version | head -1), $(crun --version | head -1)"
+  check "no program obeys the image" hook_matrix
+  sed 's/^/  /' /tmp/matrix
+}
+
+for group in hooks reference docker podman buildah containerd; do
   if wanted $group; then "test_$group"; fi
 done
 [ -z "${NVC_ENGINES_SHELL:-}" ] || bash <&3

@@ -88,9 +88,10 @@ if [ "${NVC_PACKAGES:-}" ]; then
   cp "${CARGO_TARGET_DIR:-target}"/packages/*.deb "$work/packages/"
   programs=
 fi
-for program in $programs nvc-simruntime nvc-cri; do
+for program in $programs nvc-simruntime nvc-cri nvc-hook-matrix; do
   install -m 755 "$bin/$program" "$work/programs/"
 done
+cc -shared -fPIC -o "$work/evil.so" tests/c/evil.c
 "$bin/nvc-simdriver" build "$work/driver" > /dev/null
 "$bin/nvc-simdriver" rootfs "$work/image" debian
 cp -a "$here/test-engines" pkg "$work/"
@@ -107,7 +108,7 @@ cd "$work/root"
 cp -a "$work/driver/usr/." usr/
 cp -a "$work/driver/etc/nvidia-sim" etc/
 cp -a "$work/programs/." usr/bin/
-cp -a "$work/image" "$work/test-engines" "$work/pkg" "$work/packages" srv/
+cp -a "$work/image" "$work/test-engines" "$work/pkg" "$work/packages" "$work/evil.so" srv/
 mkdir -p usr/lib/nvc-sim srv/sim
 cp -a "$work/driver/proc" srv/sim/
 # A kernel with the modules shows /proc/driver/nvidia in every procfs; here these runtimes do.

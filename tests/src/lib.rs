@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod capi;
+pub mod hook_matrix;
 pub mod plan;
 
 use std::ffi::OsString;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::model::{DeviceNode, Edits, Spec};
+use super::model::{DeviceNode, Edits, Hook, Spec};
 use crate::nodes;
 
 /// Returns the differences, one per line; empty if there are none.
@@ -203,6 +203,24 @@ pub fn outdated(spec: &Spec, devices: &str) -> Vec<String> {
             lines.insert(line);
         }
     }
+    lines.into_iter().collect()
+}
+
+/// Returns the hooks that engines may start with a container's environment.
+pub fn without_environment(spec: &Spec) -> Vec<String> {
+    let devices = spec.devices.iter().map(|device| &device.container_edits);
+    let hooks = devices
+        .chain([&spec.container_edits])
+        .flat_map(|edits| &edits.hooks)
+        .filter(|hook| hook.lacks_environment());
+    let line = |hook: &Hook| {
+        let (stage, program) = (&hook.hook_name, &hook.path);
+        format!(
+            "the {stage} hook {program} has no env: runc 1.1 starts it as root with the environment of the container, and \
+             a dynamic program then loads the image's libraries"
+        )
+    };
+    let lines: BTreeSet<String> = hooks.map(line).collect();
     lines.into_iter().collect()
 }
 

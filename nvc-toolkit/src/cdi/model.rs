@@ -124,6 +124,9 @@ pub struct Hook {
     pub timeout: Option<i64>,
 }
 
+/// The stages of hooks that run in the container's namespaces.
+const INSIDE: [&str; 2] = ["createContainer", "startContainer"];
+
 /// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -165,6 +168,14 @@ pub struct IntelRdt {
     /// Monitoring.
     #[serde(skip_serializing_if = "is_false")]
     pub enable_monitoring: bool,
+}
+
+impl Hook {
+    /// Returns true if engines may start the program as root with the container's environment: it runs in the
+    /// container's namespaces, and has none of its own.
+    pub fn lacks_environment(&self) -> bool {
+        self.env.is_empty() && INSIDE.contains(&self.hook_name.as_str())
+    }
 }
 
 impl Edits {

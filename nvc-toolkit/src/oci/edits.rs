@@ -12,6 +12,7 @@ use super::lenient::member;
 use super::paths::clean;
 use super::spec::Spec;
 use crate::cdi::{DeviceNode, Edits, Hook, Mount};
+use crate::programs::DIRECTORIES;
 
 /// A device node of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +260,8 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
     Ok(())
 }
 
+/// Adds hooks. One that runs in the container's namespaces gets an environment if its specification gives it none:
+/// engines start it as root with the container's otherwise, by which a dynamic program loads the image's libraries.
 fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
     let mut there: HashMap<&str, HashSet<Value>> = HashMap::new();
     for hook in hooks {
@@ -271,15 +274,24 @@ fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
         if !hook.args.is_empty() {
             entry.insert("args".into(), json!(hook.args));
         }
-        if !hook.env.is_empty() {
+        if hook.lacks_environment() {
+            entry.insert("env".into(), json!([path_variable()]));
+        } else if !hook.env.is_empty() {
             entry.insert("env".into(), json!(hook.env));
         }
         if let Some(timeout) = hook.timeout {
             entry.insert("timeout".into(), json!(timeout));
         }
-        let entry = Value::Object(entry);
-        if !before.contains(&entry) {
-            list.push(entry);
+        let mut bare = entry.clone();
+        bare.remove("env");
+        let (entry, bare) = (Value::Object(entry), Value::Object(bare));
+        if before.contains(&entry) {
+            continue;
+        }
+        match list.iter_mut().find(|other| **other == bare) {
+            // The engine has applied the same specification.
+            Some(other) if hook.lacks_environment() => *other = entry,
+            _ => list.push(entry),
         }
     }
     Ok(())
@@ -292,6 +304,11 @@ fn last_places<'a>(paths: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usi
         .enumerate()
         .map(|(place, path)| (path, place))
         .collect()
+}
+
+/// Returns a search path that no container can choose.
+fn path_variable() -> String {
+    format!("PATH={}", DIRECTORIES.join(":"))
 }
 
 /// Returns a string member.
@@ -408,6 +425,52 @@ mod tests {
         let mut twice = once.clone();
         apply(&mut twice, &[edits()], &look_up).unwrap();
         assert_eq!(once, twice);
+    }
+
+    #[test]
+    fn no_hook_in_the_container_has_its_environment() {
+        let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let hook = |stage: &str, env: &[&str]| Hook {
+            hook_name: stage.into(),
+            path: "/h".into(),
+            env: env.iter().map(ToString::to_string).collect(),
+            timeout: Some(7),
+            ..Hook::default()
+        };
+        let stages = [
+            "createContainer",
+            "startContainer",
+            "prestart",
+            "createRuntime",
+            "poststart",
+            "poststop",
+        ];
+        let hooks = stages
+            .iter()
+            .flat_map(|stage| [hook(stage, &[]), hook(stage, &["A=b"])]);
+        let edits = Edits {
+            hooks: hooks.collect(),
+            ..Edits::default()
+        };
+        let entry = |env: Option<&str>| match env {
+            Some(env) => json!({"path": "/h", "timeout": 7, "env": [env]}),
+            None => json!({"path": "/h", "timeout": 7}),
+        };
+        // The engine has applied the specification itself.
+        let there = json!({"hooks": {"createContainer": [entry(None), {"path": "/x"}]}});
+        for mut spec in [Spec::new(json!({})), Spec::new(there)] {
+            for _ in 0..2 {
+                apply(&mut spec, std::slice::from_ref(&edits), &look_up).unwrap();
+            }
+            let found = &spec.value()["hooks"];
+            for stage in stages {
+                let inside = ["createContainer", "startContainer"].contains(&stage);
+                let list = found[stage].as_array().unwrap();
+                let ours: Vec<_> = list.iter().filter(|hook| hook["path"] == "/h").collect();
+                let bare = entry(inside.then_some(path));
+                assert_eq!(ours, [&bare, &entry(Some("A=b"))], "{stage}");
+            }
+        }
     }
 
     #[test]

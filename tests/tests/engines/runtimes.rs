@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nvc_tests::hook_matrix::Machine;
 use serde_json::{Value, json};
 
 use super::world::{World, both, complaint, look, printed, sight};
@@ -37,6 +38,11 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("says_what_is_missing", says_what_is_missing),
     ("shows_why_a_hook_failed", shows_why_a_hook_failed),
     ("ignores_features_of_images", ignores_features_of_images),
+    ("hooks_obey_no_image", hooks_obey_no_image),
+    (
+        "gives_one_gpu_by_an_operators_folder",
+        by_an_operators_folder,
+    ),
 ];
 
 /// A bundle whose process runs shell commands.
@@ -251,6 +257,71 @@ fn by_foreign_hooks(runtime: &str) {
     let commands = commands(&bundle.spec());
     assert!(commands.len() >= 5, "{commands:?}");
     assert!(!commands.contains(&"merged".to_owned()), "{commands:?}");
+}
+
+/// An operator's installer renames each program to NAME.real and puts a script in its place, which a shell must not run
+/// as a hook. The configuration has the path of nvidia-ctk's script.
+fn by_an_operators_folder(runtime: &str) {
+    let world = World::new(runtime, "jit-cdi", "");
+    let folder = world.path("toolkit");
+    fs::create_dir(&folder).unwrap_or_else(|error| panic!("{error}"));
+    for name in ["nvidia-ctk", "nvidia-cdi-hook"] {
+        let copied = nvc_testkit::files::copy_program(
+            &world.bin().join(name),
+            &folder.join(format!("{name}.real")),
+        );
+        let script = format!("#!/bin/sh\nexec {}/{name}.real \"$@\"\n", folder.display());
+        let written =
+            copied.and_then(|()| nvc_testkit::files::file(&folder.join(name), script, 0o755));
+        written.unwrap_or_else(|error| panic!("{error}"));
+    }
+    world.set_at_top(&format!(
+        "[nvidia-ctk]\npath = \"{}/nvidia-ctk\"",
+        folder.display()
+    ));
+    let bundle = Bundle::new(world, &["NVIDIA_VISIBLE_DEVICES=1"], &look());
+    let original = bundle.spec();
+    assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
+    assert_eq!(commands(&bundle.spec()), ["merged"]);
+    let program = bundle.spec()["hooks"]["createContainer"][0]["path"].clone();
+    assert_eq!(program, json!(folder.join("nvidia-cdi-hook.real")));
+
+    // Without that program, nvidia-ctk runs the hooks one by one.
+    fs::remove_file(folder.join("nvidia-cdi-hook.real")).unwrap_or_else(|error| panic!("{error}"));
+    bundle.write(&original);
+    assert_eq!(printed(&mut bundle.run()), sight(bundle.world.driver, 1));
+    let commands = commands(&bundle.spec());
+    assert!(
+        commands.len() >= 5 && commands.iter().all(|word| word == "hook"),
+        "{commands:?}"
+    );
+}
+
+fn hooks_obey_no_image(runtime: &str) {
+    let world = World::new(runtime, "cdi", "");
+    let library = world.path("evil.so");
+    let source = nvc_tests::capi::repository().join("tests/c/evil.c");
+    let mut compile = Command::new("cc");
+    printed(
+        compile
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(source),
+    );
+    let work = world.path("matrix");
+    fs::create_dir(&work).unwrap_or_else(|error| panic!("{error}"));
+    let machine = Machine {
+        programs: world.bin(),
+        library,
+        root: world.rootfs("matrix-root"),
+        work,
+        runtime: world.bin().join(format!("sim-{runtime}")),
+    };
+    let problems = machine.run().unwrap_or_else(|error| panic!("{error}"));
+    for others in ["runc 1.3", "crun 1.21", "crun 1.28"] {
+        println!("not here: {others} (make test-engines)");
+    }
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
 fn by_a_specification(runtime: &str) {

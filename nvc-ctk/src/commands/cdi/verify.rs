@@ -37,6 +37,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<u8> {
     };
     let registry = Registry::load(&spec_directories(line));
     let mut findings = findings(&registry);
+    findings.extend(bare_hooks(&registry));
     // doctor looks at the nodes itself.
     findings.extend(nodes(&registry));
     // The text names each file once.
@@ -83,6 +84,20 @@ fn nodes(registry: &Registry) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Returns the hooks in a registry's specifications that engines may start with a container's environment.
+pub(in crate::commands) fn bare_hooks(registry: &Registry) -> Vec<Finding> {
+    let of_file = |found: &SpecFile| {
+        let path = found.path.clone();
+        let lines = compare::without_environment(&found.spec).into_iter();
+        lines.map(move |text| Finding {
+            file: path.clone(),
+            text,
+            repair: Some("write the file again with nvidia-ctk cdi generate, or add env: [PATH=/usr/sbin:/usr/bin:/sbin:/bin] to the hook".into()),
+        })
+    };
+    registry.files().iter().flat_map(of_file).collect()
 }
 
 /// Checks a generated file against the current output of its command line.

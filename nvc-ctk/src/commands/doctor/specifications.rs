@@ -11,16 +11,17 @@ use crate::commands::cdi::verify;
 
 pub(super) fn all(registry: &Registry) -> Vec<Fault> {
     let mut faults = misnamed();
-    for finding in verify::findings(registry) {
+    let broken = "CDI devices are missing, or containers with them do not start";
+    let open = "an image can run its code as root of this machine (CVE-2025-23266)";
+    let findings = verify::findings(registry).into_iter();
+    let findings = findings.map(|finding| (finding, broken));
+    let hooks = verify::bare_hooks(registry).into_iter();
+    for (finding, shows) in findings.chain(hooks.map(|finding| (finding, open))) {
         let what = format!("{}: {}", finding.file.display(), finding.text);
         let repair = finding
             .repair
             .unwrap_or_else(|| "remove the file, or have its maker write it again".into());
-        faults.push(Fault::new(
-            what,
-            "CDI devices are missing, or containers with them do not start",
-            repair,
-        ));
+        faults.push(Fault::new(what, shows, repair));
     }
     for file in registry.files() {
         let mode = std::fs::metadata(&file.path).map_or(0o644, |facts| facts.permissions().mode());

@@ -1,0 +1,176 @@
+//! Chooses the program of createContainer hooks.
+//!
+//! nvidia-cdi-hook does several hooks in one process. A foreign program of that name would take the arguments for an
+//! unknown hook, exit 0 and do nothing, so only a program with the build id of ours gets them.
+
+use std::path::{Path, PathBuf};
+
+use nvc_toolkit::config::Config;
+use nvc_toolkit::{ours, programs};
+
+use crate::injection;
+
+/// The program that supports the merged hook.
+pub(crate) const PROGRAM: &str = "nvidia-cdi-hook";
+
+/// The program whose path is configured, as upstream's specifications and config.toml know it.
+const CONFIGURED: &str = "nvidia-ctk";
+
+/// The record of the programs that were built before this one: an installer that copies programs by name leaves the file
+/// behind. Empty in a build without scripts/build.sh.
+const BUILT_BEFORE: &str = match option_env!("NVC_BUILD_IDS") {
+    Some(record) => record,
+    None => "",
+};
+
+/// Returns the program: ours beside this program, or beside the configured one if that is ours; otherwise the configured
+/// one.
+pub(crate) fn of(config: &Config) -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    if config.ctk_path == CONFIGURED {
+        let beside = own.with_file_name(PROGRAM);
+        let ours = own
+            .parent()
+            .and_then(|directory| ours_in(directory, &known(&own)));
+        if let Some(hook) = ours.or_else(|| programs::is_executable(&beside).then_some(beside)) {
+            return hook;
+        }
+    }
+    let configured = injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk");
+    let ours = match config.ctk_path.starts_with('/') {
+        true => ours_beside(&configured, &known(&own)),
+        false => None,
+    };
+    ours.unwrap_or(configured)
+}
+
+/// Returns true if a program is our nvidia-cdi-hook, which knows the merged hook.
+pub(crate) fn is_ours(program: &Path) -> bool {
+    let own = std::env::current_exe().unwrap_or_default();
+    ours::is_recorded(program, PROGRAM, &known(&own))
+}
+
+/// Returns the build ids of our programs, of this build alone: another version may not know the arguments.
+fn known(own: &Path) -> String {
+    format!("{BUILT_BEFORE}\n{}", ours::record(own))
+}
+
+/// Returns our nvidia-cdi-hook beside an nvidia-ctk that is ours.
+fn ours_beside(ctk: &Path, record: &str) -> Option<PathBuf> {
+    let ctk = ctk.canonicalize().ok()?;
+    let directory = ctk.parent()?;
+    let program = behind_script(ctk.clone());
+    let is_ours = ours::is_recorded(&program, CONFIGURED, record);
+    is_ours.then(|| ours_in(directory, record)).flatten()
+}
+
+/// Returns our nvidia-cdi-hook in a directory.
+fn ours_in(directory: &Path, record: &str) -> Option<PathBuf> {
+    let hook = behind_script(directory.join(PROGRAM));
+    let is_ours = programs::is_executable(&hook) && ours::is_recorded(&hook, PROGRAM, record);
+    is_ours.then_some(hook)
+}
+
+/// Returns the program that a script in its place executes: operators' installers rename a program to `NAME.real`. A
+/// shell must not run as a hook anyway, since it is a dynamic program.
+fn behind_script(program: PathBuf) -> PathBuf {
+    if !ours::is_script(&program) {
+        return program;
+    }
+    let mut name = program.into_os_string();
+    name.push(".real");
+    name.into()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// What lies under a name.
+    #[derive(Clone, Copy)]
+    enum File {
+        Ours,
+        Foreign,
+        Script,
+        Nothing,
+    }
+    use File::{Foreign, Nothing, Ours, Script};
+
+    fn put(path: &Path, file: File) {
+        match file {
+            // A copy of this test's program, whose build id is in the record.
+            Ours => drop(fs::copy(std::env::current_exe().unwrap(), path).unwrap()),
+            Foreign => fs::write(path, b"\x7fELF\x02\x01 of another build").unwrap(),
+            Script => fs::write(path, "#!/bin/sh\nexec \"$0.real\" \"$@\"\n").unwrap(),
+            Nothing => return,
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Returns our hook program's name for a directory with nvidia-ctk, nvidia-ctk.real, nvidia-cdi-hook and
+    /// nvidia-cdi-hook.real.
+    fn found(files: [File; 4], record: &str) -> Option<String> {
+        let directory = tempfile::tempdir().unwrap();
+        let names = [
+            "nvidia-ctk",
+            "nvidia-ctk.real",
+            "nvidia-cdi-hook",
+            "nvidia-cdi-hook.real",
+        ];
+        for (name, file) in names.iter().zip(files) {
+            put(&directory.path().join(name), file);
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        let link = elsewhere.path().join("nvidia-ctk");
+        symlink(directory.path().join("nvidia-ctk"), &link).unwrap();
+        let direct = ours_beside(&directory.path().join("nvidia-ctk"), record);
+        assert_eq!(ours_beside(&link, record), direct, "by a link");
+        let hook = direct?;
+        assert_eq!(
+            hook.parent(),
+            Some(directory.path().canonicalize().unwrap().as_path())
+        );
+        Some(hook.file_name().unwrap().to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn only_programs_of_this_build_are_ours() {
+        let head = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let id = ours::build_id(&head[..8192]).unwrap();
+        let record = format!("{id} nvidia-ctk\n{id} nvidia-cdi-hook\n");
+        let (plain, real) = (Some("nvidia-cdi-hook"), Some("nvidia-cdi-hook.real"));
+        for (files, expected) in [
+            ([Ours, Nothing, Ours, Nothing], plain),
+            // As an operator's installer writes it.
+            ([Script, Ours, Script, Ours], real),
+            ([Script, Ours, Ours, Nothing], plain),
+            ([Ours, Nothing, Script, Ours], real),
+            ([Foreign, Nothing, Ours, Nothing], None),
+            ([Foreign, Ours, Ours, Nothing], None),
+            ([Script, Foreign, Ours, Nothing], None),
+            ([Script, Nothing, Ours, Nothing], None),
+            ([Nothing, Ours, Ours, Nothing], None),
+            ([Ours, Nothing, Foreign, Nothing], None),
+            ([Ours, Nothing, Foreign, Ours], None),
+            ([Ours, Nothing, Script, Foreign], None),
+            ([Ours, Nothing, Script, Nothing], None),
+            ([Ours, Nothing, Nothing, Ours], None),
+            ([Ours, Nothing, Nothing, Nothing], None),
+        ] {
+            assert_eq!(found(files, &record).as_deref(), expected);
+        }
+        let all = [Ours, Nothing, Ours, Nothing];
+        for other in [
+            String::new(),
+            format!("{id} nvidia-ctk\n"),
+            format!("{id} nvidia-cdi-hook\n"),
+            format!("{id} other\n"),
+        ] {
+            assert_eq!(found(all, &other), None, "{other}");
+        }
+    }
+}
