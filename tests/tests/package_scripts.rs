@@ -1,0 +1,165 @@
+//! Tests that the scripts of the packages follow no link of the user nvidia-docker, who owns a directory of theirs.
+//!
+//! Runs the scripts themselves, as root in a mount namespace with its own /var/lib and stand-ins of systemd's and
+//! docker's commands.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use nvc_testkit::cli::{Outcome, Run};
+use nvc_testkit::files;
+use nvc_testkit::harness;
+use nvc_testkit::harness::Need::{Command, Root};
+use nvc_testkit::machine::Scratch;
+
+/// Where the plugin's user puts links.
+const STATE: &str = "/var/lib/nvidia-docker";
+
+fn main() -> ExitCode {
+    let mut tests = Vec::new();
+    for package in [Package::Deb, Package::Rpm] {
+        let needs = [Root, Command("mountpoint")];
+        tests.extend([
+            harness::test(format!("{package:?}_state"), &needs, move || {
+                state_is_roots(package);
+            }),
+            harness::test(format!("{package:?}_volumes"), &needs, move || {
+                volumes_are_unmounted(package);
+            }),
+        ]);
+    }
+    harness::main(tests)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Package {
+    Deb,
+    Rpm,
+}
+
+impl Package {
+    /// Returns the commands before and after an installation, and after a removal with all data.
+    fn scripts(self) -> [String; 3] {
+        match self {
+            Self::Deb => [
+                deb("preinst", "install"),
+                deb("postinst", "configure"),
+                format!("{}\n{}", deb("postrm", "remove"), deb("postrm", "purge")),
+            ],
+            Self::Rpm => [rpm("pre", 1), rpm("post", 1), rpm("postun", 0)],
+        }
+    }
+}
+
+fn source(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pkg");
+    fs::read_to_string(root.join(path)).unwrap()
+}
+
+fn deb(name: &str, argument: &str) -> String {
+    let text = source(&format!("debian/nvidia-docker.{name}"));
+    format!("(set -- {argument}\n{text}\n)")
+}
+
+fn rpm(section: &str, argument: u32) -> String {
+    let text = source("rpm/libnvidia-container.spec");
+    let start = format!("\n%{section} -n nvidia-docker\n");
+    let text = text.split_once(&start).unwrap().1;
+    let text = text.split("\n%").next().unwrap();
+    let text = text.replace(
+        "%{nvc_state}",
+        "/var/lib/rpm-state/nvidia-container-toolkit",
+    );
+    assert!(!text.contains("%{"), "{text}");
+    format!("(set -- {argument}\n{text}\n)")
+}
+
+/// Runs a script on a machine with the user nvidia-docker and its directory. `canary` is the host's.
+fn run(canary: &Path, script: &str) -> Outcome {
+    let programs = canary.join("programs");
+    for name in ["systemctl", "systemd-sysusers", "docker"] {
+        files::file(
+            &programs.join(name),
+            "#!/bin/sh\necho \"${0##*/} $*\"\n",
+            0o755,
+        )
+        .unwrap();
+    }
+    let passwd = "root:x:0:0::/:/bin/sh\nnvidia-docker:x:4242:4242::/:/bin/sh\n";
+    files::file(&canary.join("passwd"), passwd, 0o644).unwrap();
+    files::file(
+        &canary.join("group"),
+        "root:x:0:\nnvidia-docker:x:4242:\n",
+        0o644,
+    )
+    .unwrap();
+    let whole = format!(
+        "set -e; canary={}; mount -t tmpfs none /var/lib; mount -t tmpfs none /run\n\
+         mount --bind $canary/passwd /etc/passwd; mount --bind $canary/group /etc/group\n\
+         install -d -o 4242 -g 4242 {STATE}; PATH=$canary/programs:$PATH\n{script}",
+        canary.display()
+    );
+    let run = Run::other("unshare").args(["-m", "sh", "-c", &whole]);
+    let outcome = run.outcome().unwrap();
+    assert_eq!(outcome.status, Some(0), "{outcome:#?}\n{whole}");
+    outcome
+}
+
+fn state_is_roots(package: Package) {
+    let scratch = Scratch::new().unwrap();
+    let canary = scratch.path();
+    fs::write(canary.join("shadow"), "secret").unwrap();
+    let [before, after, removal] = package.scripts();
+    let attack = "setpriv --reuid=4242 --regid=4242 --clear-groups ln -s $canary/shadow";
+    let outcome = run(
+        canary,
+        &format!(
+            "{attack} {STATE}/new-units\n{before}\n{after}\nls -A {STATE} /var/lib\n{removal}\nls -A /var/lib"
+        ),
+    );
+    assert_eq!(fs::read_to_string(canary.join("shadow")).unwrap(), "secret");
+    let enabled = "systemctl enable nvidia-docker-plugin.socket";
+    assert!(outcome.stdout.contains(enabled), "{outcome:#?}");
+    assert!(!outcome.stdout.contains("packaging"), "{outcome:#?}");
+    // The second installation is an upgrade: the units exist.
+    let outcome = run(canary, &after);
+    assert!(!outcome.stdout.contains(enabled), "{outcome:#?}");
+}
+
+fn volumes_are_unmounted(package: Package) {
+    let volumes = format!("{STATE}/volumes/nvidia_driver");
+    for link in [
+        format!("{STATE}/volumes"),
+        volumes.clone(),
+        format!("{volumes}/victim"),
+    ] {
+        let scratch = Scratch::new().unwrap();
+        let canary = scratch.path();
+        let target = match link.strip_prefix(STATE).unwrap().split('/').count() {
+            2 => "",
+            3 => "/nvidia_driver",
+            _ => "/nvidia_driver/victim",
+        };
+        let victim = canary.join("host/nvidia_driver/victim");
+        files::directory(&victim).unwrap();
+        let removal = &package.scripts()[2];
+        let script = format!(
+            "mount -t tmpfs none {victim}; mkdir -p {parent}; ln -s {canary}/host{target} {link}\n\
+             ls {volumes} | grep -q victim\n{removal}\nmountpoint -q {victim}",
+            victim = victim.display(),
+            canary = canary.display(),
+            parent = Path::new(&link).parent().unwrap().display(),
+        );
+        run(canary, &script);
+    }
+    // A volume of the plugin's, with a mount in it.
+    let scratch = Scratch::new().unwrap();
+    let script = format!(
+        "mkdir -p {volumes}/570.1; mount -t tmpfs none {volumes}/570.1; mkdir {volumes}/570.1/x\n\
+         mount -t tmpfs none {volumes}/570.1/x\n{}\n[ ! -e {STATE} ]; ! grep {STATE} /proc/self/mountinfo",
+        package.scripts()[2]
+    );
+    run(scratch.path(), &script);
+}
