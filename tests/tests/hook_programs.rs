@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     harness::main(nvc_testkit::tests![&[Root, Command("readelf")];
         hook_programs_are_static,
         the_query_is_sought_beside_and_in_the_installation,
+        verify_reports_hooks_without_environment,
     ])
 }
 
@@ -86,4 +87,40 @@ fn the_query_is_sought_beside_and_in_the_installation() {
             "{outcome:#?}"
         );
     }
+}
+
+/// Engines can start them with the environment of a container.
+fn verify_reports_hooks_without_environment() {
+    let verify = |stage: &str, env: &str| {
+        let scratch = Scratch::new().unwrap();
+        let spec = format!(
+            r#"{{"cdiVersion": "0.5.0", "kind": "v.com/c", "devices": [{{"name": "x", "containerEdits": {{"hooks":
+               [{{"hookName": "{stage}", "path": "/bin/true"{env}}}]}}}}]}}"#
+        );
+        fs::write(scratch.join("x.json"), spec).unwrap();
+        let run = Run::other(cli::beside("nvidia-ctk").unwrap()).args(["cdi", "verify"]);
+        let run = run.args([format!("--spec-dir={}", scratch.path().display())]);
+        run.outcome().unwrap()
+    };
+    for stage in ["createContainer", "startContainer"] {
+        for env in ["", r#", "env": []"#] {
+            let outcome = verify(stage, env);
+            assert_eq!(outcome.status, Some(1), "{outcome:#?}");
+            let text = format!("the {stage} hook /bin/true has no env: runc 1.1 starts it as root");
+            assert!(outcome.stdout.contains(&text), "{outcome:#?}");
+            assert!(outcome.stdout.contains("repair: "), "{outcome:#?}");
+        }
+        let outcome = verify(stage, r#", "env": ["A=b"]"#);
+        assert_eq!(
+            (outcome.status, outcome.stdout.as_str()),
+            (Some(0), ""),
+            "{outcome:#?}"
+        );
+    }
+    let outcome = verify("createRuntime", "");
+    assert_eq!(
+        (outcome.status, outcome.stdout.as_str()),
+        (Some(0), ""),
+        "{outcome:#?}"
+    );
 }
