@@ -151,7 +151,7 @@ mod tests {
         let message = unsafe { nvc_error(context) };
         // SAFETY: the text of a live context, terminated.
         let message = unsafe { CStr::from_ptr(message) };
-        let text = "open failed: /image/?[31m E1121 forged : no such file or directory";
+        let text = "open failed: /image/\\x1b[31m\\x0aE1121 forged\\x00: no such file or directory";
         assert_eq!(message.to_str(), Ok(text));
         // SAFETY: a live context, not used afterwards.
         unsafe { nvc_context_free(context) };

@@ -35,7 +35,9 @@ mod known {
     pub(crate) fn has(kind: Kind, address: usize) -> bool {
         let found = live().get(&!address) == Some(&kind);
         if !found {
-            eprintln!("libnvidia-container: {address:#x} is no {kind:?}: was it released?");
+            libnvc::messages::write_line(&format!(
+                "libnvidia-container: {address:#x} is no {kind:?}: was it released?"
+            ));
         }
         found
     }

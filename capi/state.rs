@@ -5,9 +5,9 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use libnvc::debuglog::printable;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceNode, DriverConfig, DriverSession};
+use libnvc::messages::printable;
 use libnvc::options::LibraryOptions;
 use libnvc::{Error, ErrorKind, Result, kmods};
 
@@ -146,9 +146,8 @@ impl State {
         if let Some(advice) = error.advice() {
             log::info!("{}: hint: {advice}", error.message());
         }
-        // Callers print it: one line, without control characters from the image's file names.
-        let text = error.message().replace(['\n', '\0'], " ");
-        self.message = CString::new(printable(&text).as_bytes()).ok();
+        // Callers print it.
+        self.message = CString::new(printable(&error.message()).as_bytes()).ok();
         self.error_code = error.errno().map_or(-1, |errno| errno as c_int);
     }
 

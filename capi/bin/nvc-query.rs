@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     libnvc::host::query::serve_if_asked();
-    eprintln!(
-        "nvc-query: the library libnvidia-container runs this program; by itself it does nothing"
+    libnvc::messages::write_line(
+        "nvc-query: the library libnvidia-container runs this program; by itself it does nothing",
     );
     ExitCode::FAILURE
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::host::query;
 use libnvc::request::{Capabilities, DeviceRequest, Request};
-use libnvc::{Target, configure};
+use libnvc::{Target, configure, messages};
 use serde_json::Value;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -38,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = File::open(root(&state)?)?;
     let report = configure(&request, Target::Here { root: root.into() })?;
     for reason in report.skipped {
-        eprintln!("going on without it: {}", reason.message());
+        // It can contain names from the image; this function escapes them.
+        messages::write_line(&format!("going on without it: {}", reason.message()));
     }
     Ok(())
 }

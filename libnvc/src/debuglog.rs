@@ -4,12 +4,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use log::{Level, Record};
 use nix::unistd::gettid;
 
+use crate::messages::printable;
 use crate::utc::Utc;
 
 /// First lines of a log.
@@ -20,16 +20,6 @@ pub const BANNER: &[u8] =
 pub fn line(record: &Record<'_>) -> String {
     let said = record.args().to_string();
     format!("{} {}\n", prefix(record, now()), printable(&said))
-}
-
-/// Escapes control characters: file names come from images, and must not forge log lines or send escape sequences to a
-/// terminal.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if text.contains(char::is_control) {
-        text.replace(char::is_control, "?").into()
-    } else {
-        text.into()
-    }
 }
 
 fn now() -> Duration {
@@ -69,7 +59,10 @@ mod tests {
     fn names_of_files_cannot_forge_lines() {
         let name = "lib\nI1114 all is well\u{1b}[31m";
         let text = line(&Record::builder().args(format_args!("{name}")).build());
-        assert!(text.ends_with("] lib?I1114 all is well?[31m\n"), "{text}");
+        assert!(
+            text.ends_with("] lib\\x0aI1114 all is well\\x1b[31m\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! };
 //! let report = configure(&request, Target::Process { pid: 4242, rootfs: "/run/bundle/rootfs".into() })?;
 //! for reason in report.skipped {
-//!     eprintln!("going on without it: {}", reason.message());
+//!     libnvc::messages::write_line(&format!("going on without it: {}", reason.message()));
 //! }
 //! # Ok(())
 //! # }
@@ -40,7 +40,8 @@
 //!   [`render::cdi::content`].
 //! * `--dry-run` is [`Configuration::plan`] and [`render::text`] or [`render::json`].
 //!
-//! Errors carry the [`Phase`] in which they occurred; front ends print it in their own words.
+//! Errors carry the [`Phase`] in which they occurred; front ends print it in their own words. Their texts and those of
+//! log records contain names from images as they are: a program passes them to [`messages::printable`] when it prints.
 //!
 //! # Data flow
 //!

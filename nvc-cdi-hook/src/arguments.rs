@@ -81,7 +81,7 @@ impl Words {
         let value = if value.is_empty() { "true" } else { value };
         let invalid = || {
             Failure::new(format!(
-                "invalid value {value:?} for --{name}: not a boolean"
+                "invalid value \"{value}\" for --{name}: not a boolean"
             ))
         };
         names
@@ -114,7 +114,7 @@ impl Words {
                     let value = value.unwrap_or_else(|| "true".into());
                     boolean(&value).ok_or_else(|| {
                         Failure::new(format!(
-                            "invalid value {value:?} for --{name}: not a boolean"
+                            "invalid value \"{value}\" for --{name}: not a boolean"
                         ))
                     })?;
                     value

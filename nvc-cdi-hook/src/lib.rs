@@ -38,19 +38,16 @@ const PROGRAM: &str = "nvidia-cdi-hook";
 pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
     let mut report = Report::new(verbosity);
     let done = dispatch(words, &mut report);
+    if let Err(failure) = &done {
+        report.error(&failure.to_string());
+    }
     // crun treats a hook that leaves the state unread as failed.
     state::drain();
-    match done {
-        Ok(()) => 0,
-        Err(failure) => {
-            report.error(&failure.to_string());
-            1
-        }
-    }
+    u8::from(done.is_err())
 }
 
 /// A failure: operation, object, cause.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     text: String,
     /// A hook may not write to this place: the root is read-only, or it is on a volume.
@@ -95,6 +92,7 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     let given = match words.options(hook.options) {
         Ok(given) => given,
         Err(failure) => {
+            report.state();
             report.print(&hook.help());
             return Err(failure);
         }
@@ -150,7 +148,7 @@ fn program_options(words: &mut Words, report: &mut Report) -> Result<Option<Stri
 
 /// Runs a hook in the container's root.
 fn execute(run: hooks::Run, given: &arguments::Given, report: &mut Report) -> Result<()> {
-    let root = container(given)?;
+    let root = container(given, report)?;
     let writable = root.make_writable();
     let done = run(given, &root, report);
     // Without it, the container could write to a root that its specification makes read-only.
@@ -170,10 +168,14 @@ fn execute(run: hooks::Run, given: &arguments::Given, report: &mut Report) -> Re
 }
 
 /// Opens the root of the container in the state on standard input.
-fn container(given: &arguments::Given) -> Result<Root> {
+fn container(given: &arguments::Given, report: &mut Report) -> Result<Root> {
     let state = match given.text("container-spec") {
-        Some(path) => state::read_file(path)?,
-        None => state::read(std::io::stdin().lock())?,
+        Some(path) => {
+            let text = state::read_file(path)?;
+            report.obey(&text);
+            state::parse(&text)?
+        }
+        None => state::parse(report.state().as_ref().map_err(Clone::clone)?)?,
     };
     // Runtimes start hooks with any umask; with 0 libnvc would make directories that every user of the container can
     // write to.

@@ -1,9 +1,13 @@
 //! Reports messages on standard error, and, because engines drop that, to the system's log.
+//!
+//! Standard error can be a file of the host that the image has chosen; the container's state says so. It is read before
+//! the first message, and then nothing is printed.
 
-use std::io::Write;
-use std::os::unix::net::UnixDatagram;
+use std::io::{IsTerminal as _, Write};
 
-use libnvc::utc::Utc;
+use libnvc::messages::{self, Level, Severity, to_system_log, write_record_up_to};
+
+use crate::{Result, state};
 
 /// Length limit of the output: engines put it into one error message.
 const LONGEST: usize = 4096;
@@ -29,6 +33,8 @@ pub struct Report {
     verbosity: Verbosity,
     said: usize,
     logged: u32,
+    /// The text on standard input, once it was read.
+    state: Option<Result<Vec<u8>>>,
 }
 
 impl Report {
@@ -37,6 +43,7 @@ impl Report {
             verbosity,
             said: 0,
             logged: 0,
+            state: None,
         }
     }
 
@@ -50,86 +57,75 @@ impl Report {
         self.verbosity = Verbosity::Quiet;
     }
 
-    /// Prints the answer to a query.
+    /// Returns the text on standard input, and stays silent from now on if it says so.
+    pub(crate) fn state(&mut self) -> &Result<Vec<u8>> {
+        if self.state.is_none() {
+            let text = state::read(std::io::stdin().lock());
+            if let Ok(text) = &text {
+                self.obey(text);
+            }
+            self.state = Some(text);
+        }
+        self.state.get_or_insert(Ok(Vec::new()))
+    }
+
+    /// Stays silent from now on if a state's text says that streams of hooks are files.
+    pub(crate) fn obey(&mut self, state: &[u8]) {
+        if messages::are_streams_redirected(state) {
+            // On failure this process is silent, and it starts no others with its streams.
+            let _ = messages::silence();
+        }
+    }
+
+    /// Prints the answer to a query, a text of our own.
     pub(crate) fn print(&self, text: &str) {
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 
     pub(crate) fn step(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Debug {
-            self.say("debug", text);
+            self.say(Level::Debug, text);
         }
     }
 
     pub(crate) fn warning(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
-            self.say("warning", text);
-            self.log(4, text);
+            self.say(Level::Warning, text);
+            self.log(Severity::Warning, text);
         }
     }
 
     pub(crate) fn error(&mut self, text: &str) {
-        self.say("error", text);
-        self.log(3, text);
+        self.say(Level::Error, text);
+        self.log(Severity::Error, text);
     }
 
-    fn log(&mut self, severity: u8, text: &str) {
+    fn log(&mut self, severity: Severity, text: &str) {
         if self.logged < MOST_LOGGED {
             self.logged += 1;
-            to_system_log(severity, text);
+            to_system_log(crate::PROGRAM, severity, text);
         }
     }
 
-    fn say(&mut self, level: &str, text: &str) {
-        let line = line(level, text);
+    fn say(&mut self, level: Level, text: &str) {
+        // A person who tries the program out enters no state.
+        if self.state.is_none() && !std::io::stdin().is_terminal() {
+            self.state();
+        }
         let left = LONGEST.saturating_sub(self.said);
-        if left == 0 {
-            return;
-        }
-        let end = (0..=left.min(line.len()))
-            .rev()
-            .find(|&at| line.is_char_boundary(at));
-        let shown = &line[..end.unwrap_or(0)];
-        self.said += shown.len();
-        let _ = std::io::stderr().write_all(shown.as_bytes());
+        self.said += write_record_up_to(left, level, text);
     }
-}
-
-/// Formats a log line in upstream's format, which scripts parse.
-pub fn line(level: &str, text: &str) -> String {
-    let time = Utc::now();
-    let text = text.escape_debug().to_string().replace("\\'", "'");
-    format!("time=\"{time}\" level={level} msg=\"{text}\"\n")
-}
-
-/// Sends a line to the system's log, if there is one and it accepts it without blocking.
-fn to_system_log(severity: u8, text: &str) {
-    const DAEMON: u8 = 3;
-    let Ok(socket) = UnixDatagram::unbound() else {
-        return;
-    };
-    if socket.set_nonblocking(true).is_err() {
-        return;
-    }
-    let text: String = text.chars().take(LONGEST / 4).collect();
-    let line = format!(
-        "<{}>{}: {}",
-        DAEMON * 8 + severity,
-        crate::PROGRAM,
-        text.escape_debug()
-    );
-    let _ = socket.send_to(line.as_bytes(), "/dev/log");
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_LOGGED, Report, Verbosity};
+    use super::{MOST_LOGGED, Report, Severity, Verbosity};
 
     #[test]
     fn the_log_has_a_limit() {
         let mut report = Report::new(Verbosity::Normal);
         for _ in 0..100 {
-            report.log(4, "x");
+            report.log(Severity::Warning, "x");
         }
         assert_eq!(report.logged, MOST_LOGGED);
     }

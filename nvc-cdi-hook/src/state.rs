@@ -26,8 +26,8 @@ pub(crate) struct State {
     root: Option<PathBuf>,
 }
 
-/// Reads a state; ignores data after it.
-pub(crate) fn read(from: impl Read) -> Result<State> {
+/// Reads a state's text.
+pub(crate) fn read(from: impl Read) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     from.take(LARGEST).read_to_end(&mut text).map_err(|error| {
         Failure::of(
@@ -36,7 +36,7 @@ pub(crate) fn read(from: impl Read) -> Result<State> {
             error,
         )
     })?;
-    parse(&text)
+    Ok(text)
 }
 
 /// Reads the rest of standard input, unless it is a terminal.
@@ -48,13 +48,14 @@ pub(crate) fn drain() {
     }
 }
 
-/// Reads a state from a file.
-pub(crate) fn read_file(path: &str) -> Result<State> {
+/// Reads a state's text from a file.
+pub(crate) fn read_file(path: &str) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(|error| Failure::of("open failed", path, error))?;
     read(file)
 }
 
-fn parse(text: &[u8]) -> Result<State> {
+/// Parses a state; ignores data after it.
+pub(crate) fn parse(text: &[u8]) -> Result<State> {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
     let value = match values.next() {
         Some(Ok(value)) => value,

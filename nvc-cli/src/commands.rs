@@ -1,11 +1,11 @@
 //! Runs the commands: each discovers, then prints or applies.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, DriverSession, Identity};
 use libnvc::privileges::Privileges;
-use libnvc::{HostPath, kmods};
+use libnvc::{HostPath, kmods, messages};
 use nix::unistd::geteuid;
 
 use crate::failure::{Categorise, CommandError, category};
@@ -100,12 +100,10 @@ fn driver_config(
 fn tell_if_slow(session: &mut DriverSession) {
     if std::io::stderr().is_terminal() {
         session.when_slow(|elapsed| {
-            let line = format!(
-                "still waiting for the driver after {} s ...\n",
-                elapsed.as_secs()
-            );
-            // Progress is optional: if it cannot be shown, the work continues.
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            let seconds = elapsed.as_secs();
+            messages::write_line(&format!(
+                "still waiting for the driver after {seconds} s ..."
+            ));
         });
     }
 }

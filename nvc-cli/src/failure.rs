@@ -1,9 +1,6 @@
 //! Prints failures: the hint, then the program's name, the category, and the library's message.
 
-use std::io::Write as _;
-
-use libnvc::debuglog::printable;
-use libnvc::{Error, ErrorKind, Phase};
+use libnvc::{Error, ErrorKind, Phase, messages};
 
 /// Upstream's categories of failures; runtimes and users search logs for these words.
 pub(crate) mod category {
@@ -33,25 +30,21 @@ impl CommandError {
         }
     }
 
-    /// Prints the failure to standard error in one write, so that lines of several programs do not mix.
+    /// Prints the failure to standard error.
     pub(crate) fn report(&self, program: &str) {
-        print(&self.text(program));
+        messages::write_lines(self.lines(program));
     }
 
-    pub(crate) fn text(&self, program: &str) -> String {
+    pub(crate) fn lines(&self, program: &str) -> Vec<String> {
         let Self { category, error } = self;
-        let mut text = String::new();
-        for error in error.cleanup() {
-            let message = error.message();
-            text += &format!("{program}: while cleaning up: {}\n", printable(&message));
-        }
-        if let Some(advice) = error.advice() {
-            text += &format!("hint: {}\n", printable(advice));
-        }
+        let cleanup = error.cleanup().iter();
+        let mut lines: Vec<String> = cleanup
+            .map(|error| format!("{program}: while cleaning up: {}", error.message()))
+            .collect();
+        lines.extend(error.advice().map(|advice| format!("hint: {advice}")));
         // Last, because docker's report of a failed hook ends with this text and ": unknown.".
-        let message = error.message();
-        text += &format!("{program}: {category}: {}\n", printable(&message));
-        text
+        lines.push(format!("{program}: {category}: {}", error.message()));
+        lines
     }
 }
 
@@ -74,11 +67,6 @@ impl<T> Categorise<T> for libnvc::Result<T> {
     }
 }
 
-/// Writes to standard error. A failure to do so cannot be reported.
-pub(crate) fn print(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,25 +81,12 @@ mod tests {
                 .with_cleanup([cleanup]),
         };
         assert_eq!(
-            failure.text("cli.real"),
-            "cli.real: while cleaning up: unmount failed\nhint: do y\ncli.real: mount error: x\n"
-        );
-    }
-
-    #[test]
-    fn names_of_files_cannot_forge_lines() {
-        let name = "lib\ncli: all is well\u{1b}[31m\u{9b}\r";
-        let cleanup = Error::new(ErrorKind::System, name);
-        let failure = CommandError {
-            category: "mount error",
-            error: Error::new(ErrorKind::System, name)
-                .hint(name)
-                .with_cleanup([cleanup]),
-        };
-        let shown = "lib?cli: all is well?[31m??";
-        assert_eq!(
-            failure.text("cli"),
-            format!("cli: while cleaning up: {shown}\nhint: {shown}\ncli: mount error: {shown}\n")
+            failure.lines("cli.real"),
+            [
+                "cli.real: while cleaning up: unmount failed",
+                "hint: do y",
+                "cli.real: mount error: x"
+            ]
         );
     }
 }

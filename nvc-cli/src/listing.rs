@@ -390,6 +390,6 @@ mod tests {
         let (driver, devices) = machine();
         let choice = Choice::make(&devices, &list.devices).unwrap();
         let failure = Listing::collect(&list, &driver, &choice, &Broken).unwrap_err();
-        assert_eq!(failure.text("cli"), "cli: mig-config error: no table\n");
+        assert_eq!(failure.lines("cli"), ["cli: mig-config error: no table"]);
     }
 }

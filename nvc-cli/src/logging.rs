@@ -8,48 +8,56 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use env_logger::{Builder, Target};
-use libnvc::Error;
-use libnvc::debuglog::{self, printable};
-use log::{Level, LevelFilter, Record};
+use libnvc::{Error, debuglog, messages};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid, getgid, getuid};
 
-use crate::failure::print;
+/// Writes records to the log file, if there is one, and warnings to standard error.
+struct Logger {
+    program: String,
+    file: Option<File>,
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if record.level() <= Level::Warn {
+            let program = &self.program;
+            messages::write_line(&format!("{program}: warning: {}", record.args()));
+        }
+        if let Some(mut file) = self.file.as_ref() {
+            // A failure to write the log cannot be reported.
+            let _ = file.write_all(debuglog::line(record).as_bytes());
+        }
+    }
+
+    fn flush(&self) {}
+}
 
 /// Starts logging to `file`, or else to the file named by `NVC_DEBUG_FILE`, if set.
 pub(crate) fn start(file: Option<&OsStr>, program: &str) {
     let from_environment = || std::env::var_os("NVC_DEBUG_FILE").filter(|_| trust_environment());
     let path = file.map(OsStr::to_owned).or_else(from_environment);
-    let log = path.and_then(|path| {
+    let file = path.and_then(|path| {
         open(Path::new(&path))
             .inspect_err(|error| {
                 let errno = Errno::from_raw(error.raw_os_error().unwrap_or_default());
                 let reason = Error::file("open failed", &path, errno).message();
-                print(&format!("{program}: warning: no debug log: {reason}\n"));
+                messages::write_line(&format!("{program}: warning: no debug log: {reason}"));
             })
             .ok()
     });
-
-    let mut builder = Builder::new();
+    log::set_max_level(match file {
+        Some(_) => LevelFilter::Debug,
+        None => LevelFilter::Warn,
+    });
     let program = program.to_owned();
-    match log {
-        Some(log) => builder
-            .filter_level(LevelFilter::Debug)
-            .target(Target::Pipe(Box::new(log)))
-            .format(move |line, record| {
-                if record.level() <= Level::Warn {
-                    print(&warning(&program, record));
-                }
-                line.write_all(debuglog::line(record).as_bytes())
-            }),
-        None => builder
-            .filter_level(LevelFilter::Warn)
-            .target(Target::Stderr)
-            .format(move |line, record| line.write_all(warning(&program, record).as_bytes())),
-    };
     // Fails only if there is already a logger, which is then used.
-    let _ = builder.try_init();
+    let _ = log::set_boxed_logger(Box::new(Logger { program, file }));
 }
 
 fn open(path: &Path) -> std::io::Result<File> {
@@ -66,11 +74,4 @@ fn trust_environment() -> bool {
     }
     let same_user = getuid() == geteuid() && getgid() == getegid();
     same_user && caps::read(None, caps::CapSet::Permitted).is_ok_and(|caps| caps.is_empty())
-}
-
-fn warning(program: &str, record: &Record<'_>) -> String {
-    format!(
-        "{program}: warning: {}\n",
-        printable(&record.args().to_string())
-    )
 }

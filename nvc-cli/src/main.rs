@@ -56,7 +56,7 @@ fn run() -> u8 {
             output::write(answer(question, command, &caller.name).as_bytes())
         }
         Parsed::Mistake(text) => {
-            failure::print(&text);
+            libnvc::messages::write_lines(text.lines());
             return 1;
         }
     };

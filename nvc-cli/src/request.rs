@@ -326,7 +326,9 @@ mod tests {
         let words: Vec<OsString> = line.iter().map(OsString::from).collect();
         let caller = Caller::new(None);
         match getopt::read(&caller, &words) {
-            Parsed::Run(words) => read(&words).map_err(|failure| failure.text("cli")),
+            Parsed::Run(words) => {
+                read(&words).map_err(|failure| failure.lines("cli").join("\n") + "\n")
+            }
             other => panic!("{line:?}: {other:?}"),
         }
     }

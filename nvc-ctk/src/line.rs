@@ -310,8 +310,12 @@ fn boolean(word: &str) -> Option<bool> {
 }
 
 fn as_boolean(opt: &Opt, value: &str) -> Result<bool, String> {
-    boolean(value)
-        .ok_or_else(|| format!("invalid value {value:?} for --{}: not a boolean", opt.long))
+    boolean(value).ok_or_else(|| {
+        format!(
+            "invalid value \"{value}\" for --{}: not a boolean",
+            opt.long
+        )
+    })
 }
 
 /// Returns the help of the command with this path.

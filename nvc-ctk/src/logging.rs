@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use libnvc::messages::{self, Level as RecordLevel};
 use libnvc::{Error, Result};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use nix::errno::Errno;
@@ -49,7 +50,7 @@ pub(crate) fn failure(error: &Error) {
         write(Level::Error, &format!("cleanup: {}", error.message()));
     }
     if let Some(hint) = error.advice() {
-        let _ = writeln!(std::io::stderr(), "hint: {hint}");
+        messages::write_line(&format!("hint: {hint}"));
     }
 }
 
@@ -67,10 +68,10 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 fn write(level: Level, text: &str) {
     let level = match level {
-        Level::Error => "error",
-        Level::Warn => "warning",
-        Level::Info => "info",
-        Level::Debug | Level::Trace => "debug",
+        Level::Error => RecordLevel::Error,
+        Level::Warn => RecordLevel::Warning,
+        Level::Info => RecordLevel::Info,
+        Level::Debug | Level::Trace => RecordLevel::Debug,
     };
-    let _ = std::io::stderr().write_all(nvc_cdi_hook::report::line(level, text).as_bytes());
+    messages::write_record(level, text);
 }

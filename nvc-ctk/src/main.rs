@@ -17,6 +17,7 @@ mod query;
 // messages
 mod logging;
 
+use libnvc::messages;
 use line::Read;
 use nvc_options::ctk as table;
 
@@ -33,12 +34,12 @@ fn run() -> u8 {
             return code(logging::print(&text).map(|()| 0));
         }
         Read::Unknown { word } => {
-            eprintln!("No help topic for '{word}'");
+            messages::write_line(&format!("No help topic for '{word}'"));
             return 3;
         }
         Read::Mistake { text, error } => {
             let _ = logging::print(&text);
-            eprintln!("{error}");
+            messages::write_line(&error);
             return 1;
         }
     };

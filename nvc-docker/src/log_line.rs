@@ -1,8 +1,6 @@
 //! Writes lines to standard error in nvidia-docker 1's format: `PROGRAM | DATE TIME TEXT`, in UTC.
 
-use std::io::Write as _;
-
-use libnvc::debuglog::printable;
+use libnvc::messages;
 use libnvc::utc::Utc;
 
 use crate::failure::Failure;
@@ -10,20 +8,15 @@ use crate::failure::Failure;
 /// Writes one line. Ignores a standard error that is closed or full.
 pub fn say(text: &str) {
     let program = std::env::args_os().next().unwrap_or_default();
-    let line = format!(
-        "{} | {} {}\n",
-        printable(&program.to_string_lossy()),
-        moment(Utc::now()),
-        printable(text)
-    );
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let (program, moment) = (program.to_string_lossy(), moment(Utc::now()));
+    messages::write_line(&format!("{program} | {moment} {text}"));
 }
 
 /// Writes a failure and its hint.
 pub fn complain(failure: &Failure) {
     say(&format!("Error: {failure}"));
     if let Some(hint) = &failure.hint {
-        let _ = writeln!(std::io::stderr(), "hint: {}", printable(hint));
+        messages::write_line(&format!("hint: {hint}"));
     }
 }
 

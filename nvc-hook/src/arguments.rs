@@ -110,7 +110,7 @@ fn boolean(name: &str, value: Option<&str>) -> Result<bool, Mistake> {
         None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
         Some(other) => Err(mistake(format!(
-            "invalid boolean value {other:?} for -{name}: parse error"
+            "invalid boolean value \"{other}\" for -{name}: parse error"
         ))),
     }
 }

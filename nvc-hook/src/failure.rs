@@ -1,9 +1,5 @@
 //! The reason why the hook fails, as runtimes show it to users.
 
-use std::fmt;
-
-use libnvc::debuglog::printable;
-
 use crate::call::CLI;
 
 /// A failure: one sentence, a hint if there is one, and failures of the undo.
@@ -11,6 +7,8 @@ use crate::call::CLI;
 pub(crate) struct HookError {
     text: String,
     hint: Option<String>,
+    /// A second line of upstream's.
+    second: Option<&'static str>,
     /// Each undo that failed too.
     cleanup: Vec<String>,
 }
@@ -22,16 +20,33 @@ impl HookError {
         Self { hint, ..self }
     }
 
+    /// Adds a second line, one that upstream prints too.
+    pub(crate) fn second_line(self, second: &'static str) -> Self {
+        let second = Some(second);
+        Self { second, ..self }
+    }
+
     /// Describes a failure in nvidia-container-cli's words, which runtimes and users search for.
     pub(crate) fn of_cli(category: &str, error: &libnvc::Error) -> Self {
         let cleanup = error.cleanup().iter();
         Self {
-            text: format!("{CLI}: {category}: {}", printable(&error.message())),
-            hint: error.advice().map(|advice| printable(advice).into()),
-            cleanup: cleanup
-                .map(|error| printable(&error.message()).into())
-                .collect(),
+            text: format!("{CLI}: {category}: {}", error.message()),
+            hint: error.advice().map(str::to_owned),
+            cleanup: cleanup.map(libnvc::Error::message).collect(),
+            second: None,
         }
+    }
+
+    /// Returns the lines to print. The reason is the last one, since runtimes show the end of a hook's output.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let cleanup = self.cleanup.iter();
+        let mut lines: Vec<String> = cleanup
+            .map(|failed| format!("{CLI}: while cleaning up: {failed}"))
+            .collect();
+        lines.extend(self.hint.iter().map(|hint| format!("hint: {hint}")));
+        lines.push(self.text.clone());
+        lines.extend(self.second.map(str::to_owned));
+        lines
     }
 }
 
@@ -44,18 +59,6 @@ impl From<String> for HookError {
     }
 }
 
-impl fmt::Display for HookError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for failed in &self.cleanup {
-            writeln!(f, "{CLI}: while cleaning up: {failed}")?;
-        }
-        if let Some(hint) = &self.hint {
-            writeln!(f, "hint: {hint}")?;
-        }
-        f.write_str(&self.text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,7 +66,7 @@ mod tests {
     #[test]
     fn the_hint_comes_first() {
         let failure = HookError::from("it fails".to_owned());
-        assert_eq!(failure.to_string(), "it fails");
-        assert_eq!(failure.hint("try").to_string(), "hint: try\nit fails");
+        assert_eq!(failure.lines(), ["it fails"]);
+        assert_eq!(failure.hint("try").lines(), ["hint: try", "it fails"]);
     }
 }

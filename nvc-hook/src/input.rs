@@ -1,8 +1,12 @@
 //! Reads the hook's container: its state from standard input, its config.json from the bundle.
+//!
+//! Both are read before anything is printed, because their annotations say where the streams of hooks lead. Failures
+//! are kept until they are due.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use libnvc::messages;
 use nvc_toolkit::oci::container::{self, Facts};
 use nvc_toolkit::oci::{bundle, lenient, paths, state};
 use nvc_toolkit::{cause, image};
@@ -21,34 +25,69 @@ pub(crate) struct Input {
     pub container: image::Container,
 }
 
-/// Reads everything, or returns an error message.
-pub(crate) fn read() -> Result<Input, String> {
-    let mut text = Vec::new();
-    std::io::stdin()
-        .take(LONGEST_STATE)
-        .read_to_end(&mut text)
-        .map_err(|error| format!("could not read container state: {}", cause::text(&error)))?;
-    let state =
-        state::read(&text).map_err(|what| format!("could not decode container state: {what}"))?;
-    drop(text);
+/// The texts of the state and of config.json.
+#[derive(Debug)]
+pub(crate) struct Texts {
+    state: io::Result<Vec<u8>>,
+    /// Missing if the state cannot be parsed.
+    specification: Option<(String, io::Result<Vec<u8>>)>,
+}
 
-    let file = paths::clean(&format!("{}/config.json", bundle_of(&state)));
-    let facts = specification(Path::new(&file))?;
-    let path = match &facts.root {
-        Some(path) => path,
-        None => return Err("Root is empty in OCI spec".into()),
-    };
-    let here = std::env::current_dir().map_err(|error| {
-        format!(
-            "could not get the current directory: {}",
-            cause::text(&error)
-        )
-    })?;
-    Ok(Input {
-        pid: state.pid,
-        root: paths::absolute(path, &here),
-        container: facts.container().map_err(|error| error.to_string())?,
-    })
+impl Texts {
+    /// Reads them, and makes this process silent if hooks write to a file that the image may have chosen.
+    pub(crate) fn read() -> Result<Self, String> {
+        let mut text = Vec::new();
+        let done = io::stdin().take(LONGEST_STATE).read_to_end(&mut text);
+        let state = done.map(|_| text);
+        let parsed = state.as_ref().ok().and_then(|text| state::read(text).ok());
+        let specification = parsed.map(|state| {
+            let file = paths::clean(&format!("{}/config.json", bundle_of(&state)));
+            let text = bundle::read(Path::new(&file));
+            (file, text)
+        });
+        let texts = Self {
+            state,
+            specification,
+        };
+        let specification = texts.specification.as_ref();
+        let specification = specification.and_then(|(_, text)| text.as_ref().ok());
+        let mut known = texts.state.iter().chain(specification);
+        if known.any(|text| messages::are_streams_redirected(text)) {
+            messages::silence().map_err(|error| {
+                format!("could not redirect the streams: {}", cause::text(&error))
+            })?;
+        }
+        Ok(texts)
+    }
+}
+
+impl Input {
+    /// Parses the texts, or returns an error message.
+    pub(crate) fn parse(texts: Texts) -> Result<Self, String> {
+        let text = texts
+            .state
+            .map_err(|error| format!("could not read container state: {}", cause::text(&error)))?;
+        let state = state::read(&text)
+            .map_err(|what| format!("could not decode container state: {what}"))?;
+        drop(text);
+        let Some((file, text)) = texts.specification else {
+            return Err("could not decode container state".into());
+        };
+        let facts = specification(&file, text)?;
+        let path = match &facts.root {
+            Some(path) => path,
+            None => return Err("Root is empty in OCI spec".into()),
+        };
+        let here = std::env::current_dir().map_err(|error| {
+            let cause = cause::text(&error);
+            format!("could not get the current directory: {cause}")
+        })?;
+        Ok(Self {
+            pid: state.pid,
+            root: paths::absolute(path, &here),
+            container: facts.container().map_err(|error| error.to_string())?,
+        })
+    }
 }
 
 fn bundle_of(state: &state::State) -> &str {
@@ -58,9 +97,9 @@ fn bundle_of(state: &state::State) -> &str {
     }
 }
 
-fn specification(file: &Path) -> Result<Facts, String> {
-    let text = bundle::read(file).map_err(|error| {
-        let (file, cause) = (file.display(), cause::text(&error));
+fn specification(file: &str, text: io::Result<Vec<u8>>) -> Result<Facts, String> {
+    let text = text.map_err(|error| {
+        let cause = cause::text(&error);
         format!("could not open OCI spec: open {file}: {cause}")
     })?;
     let value = lenient::first_value(&text);

@@ -15,7 +15,9 @@ mod prestart;
 mod within;
 
 use arguments::{Command, CommandLine, Mistake};
+use failure::HookError;
 use libnvc::host::query::serve_if_asked;
+use libnvc::messages::{self, Severity};
 
 const NAME: &str = "nvidia-container-runtime-hook";
 
@@ -35,7 +37,7 @@ fn main_with_status() -> u8 {
             Command::Prestart => match prestart::run(&options) {
                 Ok(()) => 0,
                 Err(failure) => {
-                    eprintln!("{failure}");
+                    report(&failure);
                     1
                 }
             },
@@ -49,24 +51,30 @@ fn main_with_status() -> u8 {
                 0
             }
             Command::Help => {
-                eprint!("{}", usage());
+                messages::write_fixed(USAGE);
                 0
             }
         },
         Err(Mistake(text)) => {
-            if let Some(text) = text {
-                eprintln!("{text}");
-            }
-            eprint!("{}", usage());
+            messages::write_lines(text);
+            messages::write_fixed(USAGE);
             2
         }
     }
 }
 
-fn usage() -> String {
-    format!(
-        "\
-Usage of {NAME}:
+/// Prints a failure; logs it if the streams of hooks are files that the image has chosen.
+fn report(failure: &HookError) {
+    if messages::is_silent() {
+        for line in failure.lines() {
+            messages::to_system_log(NAME, Severity::Error, &line);
+        }
+    }
+    messages::write_lines(failure.lines());
+}
+
+const USAGE: &str = "\
+Usage of nvidia-container-runtime-hook:
   -config string
     \tconfiguration file
   -debug
@@ -81,6 +89,4 @@ Commands:
         no-op
   poststop
         no-op
-"
-    )
-}
+";

@@ -2,30 +2,34 @@
 //! nvidia-container-cli.
 
 use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use libnvc::debuglog::printable;
-use nvc_toolkit::config::{Config, lookup};
+use libnvc::debuglog;
+use libnvc::messages::{self, Level};
+use log::Record;
+use nvc_toolkit::config::{self, Config, lookup};
 use nvc_toolkit::image::{self, ContainerRequest, Devices, Policy};
 use nvc_toolkit::mode::{self, Mode, Setting};
-use nvc_toolkit::record::{self, Format, Level};
 use nvc_toolkit::this_machine::ThisMachine;
 use nvc_toolkit::{cause, ours, platform};
 
 use crate::arguments::Options;
 use crate::call::{self, Host, Program};
 use crate::failure::HookError;
-use crate::input::{self, Input};
+use crate::input::{Input, Texts};
 use crate::within;
 
 /// Configures the container on standard input, if it requests GPUs.
 ///
 /// Does not return if the nvidia-container-cli it finds is not ours, because the process executes it.
 pub(crate) fn run(options: &Options) -> Result<(), HookError> {
-    let (config, policy) =
-        configuration(options).map_err(|what| format!("error getting hook config: {what}"))?;
-    let input = input::read()?;
+    // First, because it decides whether anything is printed.
+    let texts = Texts::read()?;
+    let (config, policy) = configuration(options)?;
+    let input = Input::parse(texts)?;
     let answer = image::request(&input.container, &policy, &ThisMachine::new(&config))
         .map_err(|error| error.to_string())?;
     for warning in &answer.warnings {
@@ -45,13 +49,14 @@ pub(crate) fn run(options: &Options) -> Result<(), HookError> {
         request.devices = Devices::Names(devices.clone());
     }
     let program = call::find(&config, std::env::var_os("PATH").as_deref());
-    if let Ok(program) = &program
-        && within::is_possible(&config, options.debug, &os_release(&config))
-        && is_ours(program)
-    {
-        say_mode(&config, &request)?;
-        let inventory = resolved.inventory.as_deref();
-        return within::configure(&config, &input, &request, program, inventory);
+    let own = program.as_ref().ok().filter(|program| is_ours(program));
+    if let Some(program) = own {
+        if within::is_possible(&config, options.debug, &os_release(&config)) {
+            check_own_mode(&config, &request)?;
+            let inventory = resolved.inventory.as_deref();
+            return within::configure(&config, &input, &request, program, inventory);
+        }
+        log_mode(&config, options.debug, &request);
     }
     if !config.hook.skip_mode_detection {
         check_mode(&config, &request)?;
@@ -79,9 +84,24 @@ fn os_release(config: &Config) -> String {
     }
 }
 
-/// Prints which mode the configuration selects for this container, and by which line. This program adds the devices in
-/// every mode except Jetson's, which has no driver of the usual form.
-fn say_mode(config: &Config, request: &ContainerRequest) -> Result<(), HookError> {
+/// Rejects modes that this program cannot carry out: it adds devices in every mode except Jetson's, which has no driver
+/// of the usual form.
+fn check_own_mode(config: &Config, request: &ContainerRequest) -> Result<(), HookError> {
+    let (mode, said) = mode(config, request)?;
+    if mode != Mode::Csv {
+        return Ok(());
+    }
+    let text = format!(
+        "{}: {said}: a hook cannot give the devices of a Jetson",
+        crate::NAME
+    );
+    let hint = "use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)";
+    Err(HookError::from(text).hint(hint))
+}
+
+/// Returns the mode that the configuration selects for this container, and by which line.
+fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String), String> {
+    let origin = config.mode_origin();
     let (mode, how) = match Setting::of(config) {
         _ if config.hook.skip_mode_detection => (Mode::Legacy, "mode detection is skipped: "),
         Setting::Auto => (
@@ -90,43 +110,60 @@ fn say_mode(config: &Config, request: &ContainerRequest) -> Result<(), HookError
         ),
         Setting::Fixed(mode) => (mode, ""),
         Setting::Unknown(word) => {
-            let origin = config.mode_origin();
-            return Err(format!("invalid mode {word:?} ({}: {origin})", mode::KEY).into());
+            return Err(format!("invalid mode \"{word}\" ({}: {origin})", mode::KEY));
         }
     };
-    let origin = config.mode_origin();
     let said = format!("{how}mode {mode} ({}: {origin})", mode::KEY);
-    if mode == Mode::Csv {
-        let text = format!(
-            "{}: {said}: a hook cannot give the devices of a Jetson",
-            crate::NAME
-        );
-        return Err(HookError::from(text)
-            .hint("use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)"));
-    }
+    Ok((mode, said))
+}
+
+/// Writes devices and mode to the debug log, if there is one; then nvidia-container-cli continues it.
+fn log_mode(config: &Config, debug: bool, request: &ContainerRequest) {
+    let Ok((_, said)) = mode(config, request) else {
+        return;
+    };
     let ContainerRequest {
         devices, origin, ..
     } = request;
     let line = format!("devices {devices} by {origin}; {said}");
-    // Names come from the image's environment: they must not forge lines.
-    eprintln!("{}: {}", crate::NAME, printable(&line));
-    Ok(())
+    match (debug, config.cli.debug.as_str()) {
+        (true, _) => messages::write_line(&format!("{}: {line}", crate::NAME)),
+        (false, "") => {}
+        (false, file) => append(file, &line),
+    }
 }
 
-fn configuration(options: &Options) -> Result<(Config, Policy), String> {
+/// Appends a line to the debug log. A failure is left to nvidia-container-cli, which opens the same file.
+fn append(file: &str, line: &str) {
+    let opened = OpenOptions::new().append(true).create(true).open(file);
+    let args = format_args!("{line}");
+    let record = Record::builder()
+        .args(args)
+        .level(log::Level::Info)
+        .file(Some(file!()))
+        .line(Some(line!()))
+        .build();
+    if let Ok(mut log) = opened {
+        let _ = log.write_all(debuglog::line(&record).as_bytes());
+    }
+}
+
+fn configuration(options: &Options) -> Result<(Config, Policy), HookError> {
+    let failed = |what: &str| HookError::from(format!("error getting hook config: {what}"));
     let place = lookup::place(options.config.as_deref(), |name| std::env::var_os(name));
-    let loaded = lookup::load(&place, place.named).map_err(|error| {
-        let what = if error.is_of_the_file() {
-            "couldn't open required configuration file: "
-        } else {
-            ""
-        };
-        format!("failed to load config: {what}{error}")
+    let loaded = lookup::load(&place, place.named).map_err(|error| match error {
+        config::Error::Value(text) => {
+            failed(&format!("failed to load config: {text}")).second_line("invalid config value")
+        }
+        error if error.is_of_the_file() => failed(&format!(
+            "failed to load config: couldn't open required configuration file: {error}"
+        )),
+        error => failed(&format!("failed to load config: {error}")),
     })?;
     for warning in &loaded.warnings {
         warn(warning);
     }
-    let policy = Policy::new(&loaded.config).map_err(|error| error.to_string())?;
+    let policy = Policy::new(&loaded.config).map_err(|error| failed(&error.to_string()))?;
     Ok((loaded.config, policy))
 }
 
@@ -135,12 +172,12 @@ fn check_mode(config: &Config, request: &ContainerRequest) -> Result<(), String>
     let mode = match mode::Setting::of(config) {
         Setting::Auto => {
             let mode = mode::automatic(&request.devices, platform::is_tegra, Mode::Legacy);
-            eprintln!("Auto-detected mode as '{mode}'");
+            messages::write_line(&format!("Auto-detected mode as '{mode}'"));
             mode.to_string()
         }
         Setting::Fixed(_) | Setting::Unknown(_) => {
             let mode = &config.runtime.mode;
-            eprintln!("Using requested mode '{mode}'");
+            messages::write_line(&format!("Using requested mode '{mode}'"));
             mode.clone()
         }
     };
@@ -188,10 +225,10 @@ fn c_string(bytes: &[u8]) -> Result<CString, String> {
     // JSON and TOML strings can contain a zero byte, a command line cannot.
     CString::new(bytes).map_err(|_| {
         let text = String::from_utf8_lossy(bytes);
-        format!("exec failed: a zero byte in {text:?}")
+        format!("exec failed: a zero byte in \"{text}\"")
     })
 }
 
 fn warn(message: &str) {
-    eprint!("{}", record::line(Format::Text, Level::Warning, message));
+    messages::write_record(Level::Warning, message);
 }

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use libnvc::debuglog::printable;
 use libnvc::host::query::{QueryProcess, QueryProgram};
 use libnvc::host::{DriverConfig, Identity, Inventory};
 use libnvc::options::{CudaCompatMode, LibraryOptions};
@@ -11,7 +10,7 @@ use libnvc::privileges::Privileges;
 use libnvc::request::{self, DeviceRequest, ImageOptions};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
-use libnvc::{Configuration, HostPath, Phase, Target};
+use libnvc::{Configuration, HostPath, Phase, Target, messages};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::config::ldconfig::{self, Ldconfig};
 use nvc_toolkit::image::capabilities::Capabilities;
@@ -77,7 +76,10 @@ pub(crate) fn configure(
         HookError::of_cli(phase.category(), &error)
     })?;
     for reason in &report.skipped {
-        eprintln!("warning: going on without it: {}", reason.message());
+        messages::write_line(&format!(
+            "warning: going on without it: {}",
+            reason.message()
+        ));
     }
     Ok(())
 }
@@ -89,7 +91,7 @@ fn begin_known<'r>(request: &'r request::Request, text: &str) -> Option<Configur
     known
         .inspect_err(|error| {
             let reason = error.message();
-            eprintln!("{}: querying NVML: {}", crate::NAME, printable(&reason));
+            messages::write_line(&format!("{}: querying NVML: {reason}", crate::NAME));
         })
         .ok()
 }
@@ -237,12 +239,8 @@ mod tests {
         assert_eq!(ids("none").unwrap(), "");
         assert_eq!(ids("nvidia.com/gpu=0,nvidia.com/gpu=1:2").unwrap(), "0,1:2");
         assert_eq!(ids("runtime.nvidia.com/gpu=all").unwrap(), "all");
-        assert!(
-            ids("other.nvidia.com/gpu=0")
-                .unwrap_err()
-                .to_string()
-                .contains("other.nvidia.com/gpu")
-        );
+        let failure = ids("other.nvidia.com/gpu=0").unwrap_err().lines().concat();
+        assert!(failure.contains("other.nvidia.com/gpu"), "{failure}");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Adds GPUs by a CDI specification that is generated for the container and never written to a file.
 
+use libnvc::messages::Level;
 use nvc_toolkit::cdi::{Device, Edits};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::generate::{self, Driver, Flags, Made, Mode, Naming, Options};
 use nvc_toolkit::image::{Container, Policy, devices};
 use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::record::Level;
 
 use crate::create::EditError;
 use crate::demands;
@@ -78,7 +78,7 @@ fn made(
     let failed = |error: &libnvc::Error| {
         let what =
             "failed to create the automatic CDI modifier: failed to generate CDI spec for mode";
-        EditError::of(&format!("{what} {name:?}: "), error)
+        EditError::of(&format!("{what} \"{name}\": "), error)
     };
     let Made {
         spec,

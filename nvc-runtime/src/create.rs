@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use libnvc::messages::Level;
 use nvc_toolkit::cause;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::image::{self, Container, Policy, Wish, annotations};
@@ -9,7 +10,6 @@ use nvc_toolkit::mode::{self, Mode, Setting};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::oci::{bundle, container, lenient, paths};
 use nvc_toolkit::platform;
-use nvc_toolkit::record::Level;
 use nvc_toolkit::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
@@ -105,10 +105,8 @@ pub(crate) fn edit(
     };
     let not_modified = |EditError { text, hint }| CreateError::Modification(text, hint);
     modify(&mut spec, &asked, config, log).map_err(not_modified)?;
-    if asked.wish.is_some() {
-        let shown = crun::show_messages(&mut spec, runtime);
-        shown.map_err(|text| not_modified(text.into()))?;
-    }
+    let shown = crun::show_messages(&mut spec, runtime, asked.wish.is_some());
+    shown.map_err(|text| not_modified(text.into()))?;
     if spec == before {
         return Ok(());
     }
@@ -178,7 +176,7 @@ fn decide(
     image::names::check(container, policy).map_err(|error| error.to_string())?;
     let setting = Setting::of(config);
     let reads_annotations = match &setting {
-        Setting::Unknown(word) => return Err(format!("invalid mode {word:?}")),
+        Setting::Unknown(word) => return Err(format!("invalid mode \"{word}\"")),
         // Annotations can only request CDI devices.
         Setting::Fixed(mode) => *mode == Mode::Cdi,
         Setting::Auto => annotations::are_cdi_names(container, policy),

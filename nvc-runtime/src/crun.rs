@@ -1,26 +1,82 @@
 //! Makes messages of hooks visible under crun, which sends them to /dev/null unless an annotation names a file.
 //!
 //! Without them, the user of a container that does not start sees only a hook's exit code. The file is crun's own
-//! standard error, which is this process's.
+//! standard error, which is this process's. Any other file is one of the host that the image may have chosen, since old
+//! versions of podman copy annotations of images: those annotations are removed.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use libnvc::messages::{STDERR, STREAM_ANNOTATIONS, is_stderr};
+use nvc_toolkit::oci::lenient::member;
 use nvc_toolkit::oci::spec::Spec;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use serde_json::{Value, json};
 
 const ANNOTATION: &str = "run.oci.hooks.stderr";
 
-/// crun opens it in the host's /proc, before it starts the container.
-const OWN: &str = "/proc/self/fd/2";
+/// The programs that run as hooks in containers with a GPU.
+const HOOKS: [&str; 4] = [
+    "nvidia-cdi-hook",
+    "nvidia-ctk",
+    "nvidia-container-runtime-hook",
+    "nvidia-container-toolkit",
+];
 
-/// Adds the annotation to a container that `runtime` starts, or removes it, unless it was set by another program.
-pub(crate) fn show_messages(spec: &mut Spec, runtime: &Path) -> Result<(), String> {
+/// Names crun's standard error in the annotations of a container that `runtime` starts and that gets a GPU from this
+/// program. In each container with a GPU, removes annotations that name another file.
+pub(crate) fn show_messages(
+    spec: &mut Spec,
+    runtime: &Path,
+    gives_gpu: bool,
+) -> Result<(), String> {
+    if gives_gpu || has_gpu(spec.value()) {
+        remove_others(spec)?;
+    }
+    if !gives_gpu {
+        return Ok(());
+    }
     let name = runtime.file_name().unwrap_or_default().to_string_lossy();
     let can_be_opened = name.ends_with("crun") && can_be_opened();
     annotate(spec, can_be_opened)
+}
+
+/// Returns true if the engine has added one of our hooks, or a node of the driver.
+fn has_gpu(spec: &Value) -> bool {
+    let member = |value: &Value, name| value.as_object().and_then(|of| member(of, name).cloned());
+    let paths = |list: &Value| -> Vec<String> {
+        let entries = list.as_array().into_iter().flatten();
+        let paths = entries.filter_map(|entry| member(entry, "path"));
+        paths
+            .filter_map(|path| path.as_str().map(str::to_owned))
+            .collect()
+    };
+    let is_hook = |path: &String| HOOKS.iter().any(|name| Path::new(path).ends_with(name));
+    let hooks = member(spec, "hooks").unwrap_or_default();
+    let mut stages = hooks
+        .as_object()
+        .into_iter()
+        .flat_map(|stages| stages.values());
+    let linux = member(spec, "linux").unwrap_or_default();
+    let devices = member(&linux, "devices").unwrap_or_default();
+    stages.any(|stage| paths(stage).iter().any(is_hook))
+        || paths(&devices)
+            .iter()
+            .any(|path| path.starts_with("/dev/nvidia"))
+}
+
+fn remove_others(spec: &mut Spec) -> Result<(), String> {
+    if !spec.has(&["annotations"]) {
+        return Ok(());
+    }
+    let annotations = spec.object(&["annotations"])?;
+    for name in STREAM_ANNOTATIONS {
+        if annotations.get(name).is_some_and(|value| !is_stderr(value)) {
+            annotations.remove(name);
+        }
+    }
+    Ok(())
 }
 
 fn annotate(spec: &mut Spec, is_wanted: bool) -> Result<(), String> {
@@ -28,15 +84,12 @@ fn annotate(spec: &mut Spec, is_wanted: bool) -> Result<(), String> {
         return Ok(());
     }
     let annotations = spec.object(&["annotations"])?;
-    match annotations.get(ANNOTATION) {
-        None if is_wanted => {
-            annotations.insert(ANNOTATION.into(), json!(OWN));
-        }
+    if is_wanted {
+        let value = annotations.entry(ANNOTATION);
+        value.or_insert_with(|| json!(STDERR));
+    } else if annotations.get(ANNOTATION).is_some_and(is_stderr) {
         // Of an earlier run: crun would refuse to start the container.
-        Some(Value::String(text)) if !is_wanted && text == OWN => {
-            annotations.remove(ANNOTATION);
-        }
-        _ => {}
+        annotations.remove(ANNOTATION);
     }
     Ok(())
 }
@@ -45,7 +98,7 @@ fn annotate(spec: &mut Spec, is_wanted: bool) -> Result<(), String> {
 fn can_be_opened() -> bool {
     let mut options = OpenOptions::new();
     let options = options.append(true).create(true).mode(0o700);
-    if options.open(OWN).is_err() {
+    if options.open(STDERR).is_err() {
         return false;
     }
     let stderr = std::io::stderr();
@@ -72,22 +125,69 @@ mod tests {
 
     #[test]
     fn only_our_own_annotation_comes_and_goes() {
-        let ours = json!({"a": "b", ANNOTATION: OWN});
-        let theirs = json!({ANNOTATION: "/var/log/hooks"});
+        let ours = json!({"a": "b", ANNOTATION: STDERR});
         assert_eq!(annotated(&json!({"a": "b"}), true), ours);
         assert_eq!(annotated(&ours, true), ours);
         assert_eq!(annotated(&ours, false), json!({"a": "b"}));
-        assert_eq!(annotated(&theirs, true), theirs);
-        assert_eq!(annotated(&theirs, false), theirs);
         let mut bare = Spec::new(json!({}));
         annotate(&mut bare, false).unwrap();
         assert_eq!(*bare.value(), json!({}));
     }
 
     #[test]
+    fn files_of_the_image_are_removed() {
+        let [stdout, stderr] = STREAM_ANNOTATIONS;
+        for runtime in ["/usr/bin/runc", "/usr/bin/youki"] {
+            for value in ["/etc/cron.d/x", "//dev/stderr", "/proc/self/fd/02", ""] {
+                let annotations = json!({"a": "b", stdout: value, stderr: value});
+                let mut spec = Spec::new(json!({"annotations": annotations}));
+                show_messages(&mut spec, Path::new(runtime), true).unwrap();
+                assert_eq!(*spec.value(), json!({"annotations": {"a": "b"}}), "{value}");
+            }
+        }
+        let kept = json!({"annotations": {stdout: "/dev/stderr", stderr: STDERR}});
+        let mut spec = Spec::new(kept.clone());
+        remove_others(&mut spec).unwrap();
+        assert_eq!(*spec.value(), kept);
+    }
+
+    #[test]
+    fn gpus_of_the_engine_count() {
+        let annotations = json!({ANNOTATION: "/x"});
+        let hook = |path: &str| json!({"hooks": {"createContainer": [{"path": path}]}});
+        for (mut container, is_removed) in [
+            (hook("/usr/bin/nvidia-cdi-hook"), true),
+            (hook("/opt/bin/nvidia-ctk"), true),
+            (
+                json!({"hooks": {"prestart": [{"path": "/x/nvidia-container-runtime-hook"}]}}),
+                true,
+            ),
+            (
+                json!({"linux": {"devices": [{"path": "/dev/nvidia0"}]}}),
+                true,
+            ),
+            (hook("/usr/bin/other"), false),
+            (
+                json!({"linux": {"devices": [{"path": "/dev/fuse"}]}}),
+                false,
+            ),
+            (json!({"hooks": 7, "linux": []}), false),
+        ] {
+            container["annotations"] = annotations.clone();
+            let mut spec = Spec::new(container.clone());
+            show_messages(&mut spec, Path::new("runc"), false).unwrap();
+            assert_eq!(
+                spec.value()["annotations"] == json!({}),
+                is_removed,
+                "{container}"
+            );
+        }
+    }
+
+    #[test]
     fn other_runtimes_get_no_annotation() {
         let mut spec = Spec::new(json!({}));
-        show_messages(&mut spec, Path::new("/usr/bin/runc")).unwrap();
+        show_messages(&mut spec, Path::new("/usr/bin/runc"), true).unwrap();
         assert_eq!(*spec.value(), json!({}));
     }
 }

@@ -7,13 +7,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use libnvc::host::{Gpu, catalogue};
+use libnvc::messages::Level;
 use libnvc::request::{Capabilities, Capability};
 use libnvc::require::{self, Requirement, Target};
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::generate::Driver;
 use nvc_toolkit::image::{Container, Policy, capabilities, requirements};
-use nvc_toolkit::record::Level;
 
 use crate::create::EditError;
 use crate::log::Log;
@@ -24,7 +24,7 @@ const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements"
 /// Describes an unknown word of a key.
 fn unknown(config: &Config, key: &str, word: &str, known: &str) -> EditError {
     let origin = config.origin(key);
-    EditError::from(format!("{key} ({origin}): {word:?} is none of {known}"))
+    EditError::from(format!("{key} ({origin}): \"{word}\" is none of {known}"))
 }
 
 /// Returns the parts of the driver that the container is limited to; None if it gets all of them.

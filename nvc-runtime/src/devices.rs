@@ -1,11 +1,11 @@
 //! Adds CDI devices to a container: those of specification files, or of a specification generated for it.
 
+use libnvc::messages::Level;
 use nvc_toolkit::cdi::Registry;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::image::{Container, Policy, Wish, qualified};
 use nvc_toolkit::mode::Mode;
 use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::record::Level;
 
 use crate::automatic;
 use crate::create::EditError;

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use libnvc::host::query::QueryProgram;
+use libnvc::messages::Level;
 use nvc_toolkit::cause;
 use nvc_toolkit::cdi::Edits;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::csv::{self, Choice, Driver, Tree, Wanted, list, requirements};
 use nvc_toolkit::image::{self, Container, Policy, Wish};
 use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::record::Level;
 
 use crate::automatic::{SINGLE_CSV_DEVICE, VOID};
 use crate::create::EditError;

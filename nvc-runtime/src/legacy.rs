@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use libnvc::host::{Gpu, Inventory};
+use libnvc::messages::Level;
 use nvc_toolkit::cdi::{Edits, Hook};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::generate::{self, Driver, Files, Mode, Naming, Options};
 use nvc_toolkit::image::{Container, Devices, Policy, Wish, capabilities, features};
 use nvc_toolkit::nodes::Nodes;
 use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::record::Level;
 use nvc_toolkit::{driver_files, gated};
 
 use crate::automatic;

@@ -7,9 +7,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use libnvc::messages::{Format, Level, record};
 use nvc_toolkit::cause;
 use nvc_toolkit::config::Config;
-use nvc_toolkit::record::{Format, Level, line};
 
 use crate::arguments::Line;
 
@@ -59,7 +59,7 @@ impl Log {
         }
         if configured.is_none() && !line.debug {
             let name = &config.runtime.log_level;
-            warnings.push(format!("unknown log level {name:?}, using info"));
+            warnings.push(format!("unknown log level \"{name}\", using info"));
         }
         for warning in warnings {
             log.write(Level::Warning, &warning);
@@ -72,7 +72,7 @@ impl Log {
         if level < self.level || self.files.is_empty() {
             return;
         }
-        let text = line(self.format, level, message);
+        let text = record(self.format, level, message);
         for file in &mut self.files {
             // A full disk must not prevent a container from starting.
             let _ = file.write_all(text.as_bytes());

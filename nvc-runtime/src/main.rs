@@ -34,10 +34,10 @@ use std::process::Command;
 
 use arguments::Line;
 use libnvc::host::query::serve_if_asked;
+use libnvc::messages::{self, Level};
 use log::Log;
 use nvc_toolkit::cause;
 use nvc_toolkit::config::{Config, Loaded, lookup};
-use nvc_toolkit::record::{Format, Level, line};
 
 /// The supported version of the runtime specification; parts of newer ones are kept unchanged.
 const SPECIFICATION: &str = "1.2.1";
@@ -53,9 +53,9 @@ fn main_with_status() -> u8 {
     let name = words.next().unwrap_or_default();
     let words: Vec<OsString> = words.collect();
     let Err(StartError { text, hint }) = run(&name, &words);
-    eprint!("{}", line(Format::Text, Level::Error, &text));
+    messages::write_record(Level::Error, &text);
     if let Some(hint) = hint {
-        eprintln!("hint: {hint}");
+        messages::write_line(&format!("hint: {hint}"));
     }
     1
 }
@@ -119,9 +119,10 @@ fn serve(
             },
         })?;
     }
+    let shown: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     log.write(
         Level::Debug,
-        &format!("executing {} with {words:?}", runtime.display()),
+        &format!("executing {} {}", runtime.display(), shown.join(" ")),
     );
     let error = Command::new(&runtime).args(words).exec();
     let runtime = runtime.display();

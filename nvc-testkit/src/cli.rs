@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 #[derive(Debug)]
 pub struct Run {
     command: Command,
+    /// The program is ours, so what it prints is checked.
+    is_ours: bool,
 }
 
 /// The result of a run.
@@ -126,22 +128,25 @@ impl Run {
             command.env("NVC_DRIVER_TIMEOUT", (30 * slowness()).to_string());
         }
         command.current_dir("/").stdin(Stdio::null());
-        Self { command }
+        let is_ours = true;
+        Self { command, is_ours }
     }
 
     /// Prepares a run of another program in the same environment.
-    pub fn other(program: impl AsRef<OsStr>) -> Self {
+    pub fn other(program: impl AsRef<Path>) -> Self {
         let mut words = without().into_iter();
         let mut command = match words.next() {
             Some(shim) => Command::new(shim),
-            None => Command::new(&program),
+            None => Command::new(program.as_ref()),
         };
         if words.len() > 0 {
-            command.args(words).arg(program);
+            command.args(words).arg(program.as_ref());
         }
         command.env_clear().env("PATH", PATH).env("LANG", "C");
         command.current_dir("/").stdin(Stdio::null());
-        Self { command }
+        let name = program.as_ref().file_name().unwrap_or_default();
+        let is_ours = name.to_string_lossy().starts_with("nvidia-");
+        Self { command, is_ours }
     }
 
     /// Adds arguments.
@@ -158,10 +163,14 @@ impl Run {
         self
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end. What a program of ours prints to standard error must be bounded lines of printable ASCII,
+    /// whatever an image contains.
     ///
     /// # Errors
     /// It cannot be started.
+    ///
+    /// # Panics
+    /// It prints something else.
     pub fn outcome(mut self) -> io::Result<Outcome> {
         // Files rather than pipes, because a leftover process would keep a pipe open.
         let scratch = Scratch::new()?;
@@ -178,6 +187,10 @@ impl Run {
         let orphans = end_group(child.id());
         if status.is_none() {
             child.wait()?;
+        }
+        if self.is_ours {
+            let printed = check_messages(&fs::read(&err)?);
+            printed.unwrap_or_else(|fault| panic!("{:?}: {fault}", self.command));
         }
         let text = |path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Ok(Outcome {
@@ -224,6 +237,27 @@ impl Run {
         );
         outcome.message().to_owned()
     }
+}
+
+/// Checks that messages, of a program or in a log, are bounded lines of printable ASCII.
+///
+/// # Errors
+/// A description of the first line that is not.
+pub fn check_messages(text: &[u8]) -> Result<(), String> {
+    /// The longest message, with the frame of a log and quotes.
+    const LONGEST: usize = 2 * 4096 + 256;
+    const MOST: usize = 1 << 20;
+    if text.len() > MOST {
+        return Err(format!("{} bytes of messages", text.len()));
+    }
+    for line in text.split(|&byte| byte == b'\n') {
+        let is_plain = line.iter().all(|byte| matches!(byte, b' '..=b'~'));
+        if !is_plain || line.len() > LONGEST {
+            let shown = String::from_utf8_lossy(line);
+            return Err(format!("a line of {} bytes: {shown:?}", line.len()));
+        }
+    }
+    Ok(())
 }
 
 /// Kills the processes of a process group and returns their names. An ending helper gets six seconds: a busy machine

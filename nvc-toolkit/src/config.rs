@@ -275,7 +275,7 @@ impl fmt::Display for Error {
             ),
             Self::Syntax(text) => write!(out, "failed to load specified config file: {text}"),
             Self::Type(text) => write!(out, "failed to unmarshal config: {text}"),
-            Self::Value(text) => write!(out, "{text}\ninvalid config value"),
+            Self::Value(text) => write!(out, "{text}: invalid config value"),
         }
     }
 }

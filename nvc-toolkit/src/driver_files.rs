@@ -12,9 +12,9 @@ pub fn version(root: &Path) -> Result<String, String> {
     let found = DriverRoot::open(root).ok();
     let found = found.and_then(|root| everything::version(&root, &[]));
     let missing = |library: &str| {
-        format!("failed to locate {library:?}: {library}*.*: not found\n{library}*.*: not found")
+        format!("failed to locate \"{library}\": {library}*.*: not found; {library}*.*: not found")
     };
-    found.ok_or_else(|| ["libcuda.so.", "libnvidia-ml.so."].map(missing).join("\n"))
+    found.ok_or_else(|| ["libcuda.so.", "libnvidia-ml.so."].map(missing).join("; "))
 }
 
 #[cfg(test)]

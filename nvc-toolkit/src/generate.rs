@@ -291,7 +291,7 @@ fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> 
         .find(|device| device.container_edits.is_empty())
     {
         let (name, missing) = (&empty.name, found.warnings.join("; "));
-        let text = format!("device {name:?} has nothing that a container could use: {missing}");
+        let text = format!("device \"{name}\" has nothing that a container could use: {missing}");
         let hint = "nvidia-ctk system create-device-nodes --control-devices, or nvidia-modprobe, makes nodes";
         return Err(Error::new(ErrorKind::Malformed, text).hint(hint));
     }

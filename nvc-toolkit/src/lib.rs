@@ -34,5 +34,4 @@ pub mod cause;
 pub mod nodes;
 pub mod ours;
 pub mod programs;
-pub mod record;
 mod uuid;

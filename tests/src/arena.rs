@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::mount::{MntFlags, umount2};
-use nvc_testkit::cli::{Outcome, Run};
+use nvc_testkit::cli::{Outcome, Run, check_messages};
 use nvc_testkit::hostile::{self, Place, Root};
 use nvc_testkit::inside::Inside;
 use nvc_testkit::machine::{self, Scratch, scratch_base};
@@ -145,7 +145,15 @@ impl Arena {
         let mut line = command_line(machine::driver(), &all);
         line.push(root.into());
         match mode {
-            Mode::Supervised => Run::cli(line).outcome(),
+            Mode::Supervised => {
+                let log = self.scratch.join("debug.log");
+                let outcome = Run::cli(line).env("NVC_DEBUG_FILE", &log).outcome()?;
+                // Absent if the command line is refused.
+                let text = fs::read(&log).unwrap_or_default();
+                let _ = fs::remove_file(&log);
+                check_messages(&text).map_err(io::Error::other)?;
+                Ok(outcome)
+            }
             Mode::Standalone => {
                 // The caller is a process of the container: a shell in its namespace.
                 let mut shell = Command::new("sh");

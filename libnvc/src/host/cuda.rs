@@ -3,7 +3,7 @@
 //! libcuda is the driver's code like NVML, and is loaded by the same kind of process ([`query`](super::query)), which
 //! has no privileges and lives for one question.
 
-use super::device::{arch, cuda_version, printable};
+use super::device::{arch, cuda_version};
 use super::query::{
     Conversation, CudaReport, Message, QueryProcess, QueryProgram, QueryRequest, Question, Wanted,
 };
@@ -63,7 +63,7 @@ fn fact<T: Copy + std::fmt::Debug>(
 ) -> Result<String, String> {
     match said {
         Ok(value) => convert(*value).map_err(|_| format!("cuda: malformed answer: {value:?}")),
-        Err(text) => Err(printable(text)),
+        Err(text) => Err(text.clone()),
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((odd.version, odd.arch), (None, None));
         assert_eq!(odd.problem.as_deref(), Some("cuda: malformed answer: -1"));
         let failed = facts(Err("cuda: a\nb".into()), Err("y".into()));
-        assert_eq!(failed.problem.as_deref(), Some("cuda: a\\nb"));
+        assert_eq!(failed.problem.as_deref(), Some("cuda: a\nb"));
         assert_eq!((failed.version, failed.arch), (None, None));
     }
 }

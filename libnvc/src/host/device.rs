@@ -149,7 +149,7 @@ pub(super) fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
     };
     Ok(Gpu {
         index,
-        model: printable(&report.name),
+        model: product_name(&report.name),
         uuid: checked_uuid(&report.uuid)?,
         busid: busid(report.pci),
         arch: arch(report.compute_capability)?,
@@ -241,8 +241,8 @@ fn checked_uuid(text: &str) -> Result<String> {
     }
 }
 
-/// Escapes a product name for terminals.
-pub(super) fn printable(text: &str) -> String {
+/// Escapes a product name for terminals: lists show it.
+pub(super) fn product_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars().take(LONGEST_TEXT) {
         if c.is_control() {
@@ -259,7 +259,7 @@ fn malformed(what: &str, text: &str) -> Error {
     let text: String = text.chars().take(LONGEST_TEXT).collect();
     Error::new(ErrorKind::DriverFailed, "nvml error")
         .of(format_args!("malformed {what}"))
-        .with_cause(format!("\"{}\"", text.escape_default()))
+        .with_cause(format!("\"{text}\""))
         .hint("the NVML library may be damaged; compare it with the driver package's")
 }
 
@@ -276,22 +276,21 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
             code,
             text,
         } => {
-            let error = Error::new(kind, "nvml error").because(printable(text));
+            let error = Error::new(kind, "nvml error").because(text);
             match nvml_hint(*code, function) {
                 Some(hint) => error.hint(hint),
                 None => error,
             }
         }
-        Fault::Nonsense { function, text } => Error::new(kind, printable(text)).hint(format!(
-            "{} returned invalid data; the NVML library may be damaged",
-            printable(function)
+        Fault::Nonsense { function, text } => Error::new(kind, text).hint(format!(
+            "{function} returned invalid data; the NVML library may be damaged"
         )),
     }
 }
 
 /// Lowercases only the part after the last colon, as upstream does: the rest contains file names.
 fn load_error(text: &str, kind: ErrorKind) -> Error {
-    let text = printable(text.lines().next().unwrap_or_default());
+    let text = text.lines().next().unwrap_or_default();
     // The loader's messages about an existing file.
     let closed = ["failed to map segment", "ermission denied", "not permitted"];
     let closed = closed.iter().any(|words| text.contains(words));
@@ -316,7 +315,6 @@ fn nvml_hint(code: u32, function: &str) -> Option<String> {
         4 => "the query runs as the user of --user, which must be able to open /dev/nvidiactl",
         9 => "load the kernel module: modprobe nvidia",
         13 => {
-            let function = printable(function);
             return Some(format!(
                 "libnvidia-ml.so.1 has no {function}: it is damaged, or not of a driver this program knows"
             ));
@@ -430,7 +428,12 @@ mod tests {
             };
             let error = gpu(0, &broken).unwrap_err();
             assert!(error.message().starts_with("nvml error: malformed uuid: "));
-            assert!(error.message().is_ascii() && !error.message().contains('\n'));
+            let known: String = uuid.chars().take(LONGEST_TEXT).collect();
+            assert!(
+                error
+                    .message()
+                    .ends_with(&format!("malformed uuid: \"{known}\""))
+            );
         }
         let broken = GpuReport {
             compute_capability: (-1, 0),

@@ -4,7 +4,7 @@
 //! among the failed ones, because a container cannot be configured with it: its nodes are those of a Jetson's file
 //! lists.
 
-use super::device::{arch, gpu, is_uuid, printable};
+use super::device::{arch, gpu, is_uuid, product_name};
 use super::integrated::{self, THOR};
 use super::query::GpuAnswer;
 use super::{Gpu, device};
@@ -35,7 +35,7 @@ pub(super) fn of_reports(reports: &[GpuAnswer]) -> Vec<ListedGpu> {
         Ok(report) => ListedGpu {
             index,
             uuid: Some(report.uuid.clone()),
-            model: Some(printable(&report.name)),
+            model: Some(product_name(&report.name)),
             arch: arch(report.compute_capability).ok(),
             integrated: Some(report.pci == THOR),
             gpu: gpu(index, report),
@@ -43,7 +43,7 @@ pub(super) fn of_reports(reports: &[GpuAnswer]) -> Vec<ListedGpu> {
         Err(failed) => ListedGpu {
             index,
             uuid: failed.uuid.clone(),
-            model: failed.name.as_deref().map(printable),
+            model: failed.name.as_deref().map(product_name),
             arch: failed.compute_capability.and_then(|of| arch(of).ok()),
             integrated: integrated::is_integrated(failed),
             gpu: Err(device::error(&failed.fault, ErrorKind::DriverFailed)),

@@ -17,18 +17,26 @@ const CUT: &str = "...";
 ///
 /// Every byte of the text can be told from the result. Quoting for a log format and JSON encoding come afterwards.
 pub fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> Cow<'_, str> {
+    printable_up_to(LONGEST, text)
+}
+
+/// Does the same with another limit.
+pub fn printable_up_to<T: AsRef<[u8]> + ?Sized>(limit: usize, text: &T) -> Cow<'_, str> {
     let bytes = text.as_ref();
-    if bytes.len() <= LONGEST
+    if bytes.len() <= limit
         && bytes.iter().all(|&byte| is_plain(byte))
         && let Ok(text) = std::str::from_utf8(bytes)
     {
         return text.into();
     }
-    let fits = bytes.iter().map(|&byte| width(byte)).sum::<usize>() <= LONGEST;
-    let limit = if fits { LONGEST } else { LONGEST - CUT.len() };
+    let fits = bytes.iter().map(|&byte| width(byte)).sum::<usize>() <= limit;
+    let (end, mark) = match fits {
+        true => (limit, ""),
+        false => (limit.saturating_sub(CUT.len()), CUT),
+    };
     let mut out = String::with_capacity(limit.min(4 * bytes.len()));
     for &byte in bytes {
-        if out.len() + width(byte) > limit {
+        if out.len() + width(byte) > end {
             break;
         }
         match is_plain(byte) {
@@ -37,9 +45,7 @@ pub fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> Cow<'_, str> {
             false => drop(write!(out, "\\x{byte:02x}")),
         }
     }
-    if !fits {
-        out.push_str(CUT);
-    }
+    out += mark;
     out.into()
 }
 

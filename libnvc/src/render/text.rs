@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use crate::container::{ImageFacts, Ldconfig};
-use crate::debuglog::printable;
 use crate::host::FileClass;
+use crate::messages::printable;
 use crate::plan::{
     CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, Intent, LibraryPath, Need, Place,
     Plan, What,

@@ -41,7 +41,7 @@ pub fn start(run: fn() -> u8) -> c_int {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // SAFETY: no handler is installed. Fails only for invalid signal numbers.
     let _ = unsafe { sigaction(Signal::SIGPIPE, &ignore) };
-    // The panic hook has printed the message.
+    std::panic::set_hook(Box::new(crate::messages::write_panic));
     std::panic::catch_unwind(run).map_or(PANICKED, c_int::from)
 }
 

@@ -46,7 +46,7 @@ pub(super) fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
     let mut folders: Vec<ContainerPath> = Vec::new();
     for folder in given.list("folder").filter(|folder| !folder.is_empty()) {
         if folder.contains(['\n', '\0']) || !folder.starts_with('/') {
-            return Err(Failure::new(format!("invalid --folder {folder:?}")));
+            return Err(Failure::new(format!("invalid --folder \"{folder}\"")));
         }
         let folder = ContainerPath::new(folder);
         if !folders.contains(&folder) {
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(requested(&["--folder", "/-x"]), expected(&["/-x"]));
         // ldconfig would take the first for an option; its configuration has one folder on a line.
         for folder in ["-x", "--help", "-C/etc/passwd", "x", "/a\n/b", "../x"] {
-            let refused = Err(format!("invalid --folder {folder:?}"));
+            let refused = Err(format!("invalid --folder \"{folder}\""));
             assert_eq!(requested(&[&format!("--folder={folder}")]), refused);
             assert_eq!(requested(&["--folder", folder]), refused);
             assert_eq!(requested(&["--folder=/a", "--folder", folder]), refused);

@@ -136,7 +136,7 @@ fn drop_in(engine: Engine, line: &CommandLine) -> Result<Option<&str>> {
             "docker has no drop-in files: --drop-in-config cannot be given",
         )),
         Some(path) if !path.starts_with('/') => Err(invalid(format!(
-            "the drop-in-config path {path:?} is not an absolute path"
+            "the drop-in-config path \"{path}\" is not an absolute path"
         ))),
         Some(path) => Ok(Some(path)),
     }
@@ -150,7 +150,7 @@ fn runtime(engine: Engine, line: &CommandLine) -> Result<Runtime> {
     let path = non_empty(line, "nvidia-runtime-path").unwrap_or(engine.program());
     if engine != Engine::Docker && !path.starts_with('/') {
         return Err(invalid(format!(
-            "the NVIDIA runtime path {path:?} is not an absolute path"
+            "the NVIDIA runtime path \"{path}\" is not an absolute path"
         )));
     }
     Ok(Runtime {
@@ -373,7 +373,7 @@ fn oci_hook(line: &CommandLine) -> Result<()> {
     let program = line.text("nvidia-runtime-hook-path");
     if !program.starts_with('/') {
         return Err(invalid(format!(
-            "the NVIDIA runtime hook path {program:?} is not an absolute path"
+            "the NVIDIA runtime hook path \"{program}\" is not an absolute path"
         )));
     }
     let text = oci_hook::text(program);

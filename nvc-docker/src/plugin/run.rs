@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use libnvc::messages::{write_fixed, write_lines};
 use nix::sys::prctl;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
@@ -13,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::gpus::Gpus;
 use super::listeners::{Listeners, notify};
-use super::options::{Invocation, Options, read};
+use super::options::{Invocation, OPTIONS, Options, read};
 use super::rest::Rest;
 use super::server::{Service, serve};
 use super::volume::{Keeper, Volumes, give_up_capabilities};
@@ -42,9 +43,9 @@ pub fn run() -> u8 {
             }
         },
         Invocation::Print(text) => u8::from(std::io::stdout().write_all(text.as_bytes()).is_err()),
-        Invocation::Complain(text) => {
-            // A failure to write cannot be reported.
-            let _ = std::io::stderr().write_all(text.as_bytes());
+        Invocation::Complain(mistake) => {
+            write_lines([mistake, format!("Usage of {program}:")]);
+            write_fixed(OPTIONS);
             2
         }
     }

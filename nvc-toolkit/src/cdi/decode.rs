@@ -162,7 +162,7 @@ fn members(
             if each(&key.to_ascii_lowercase(), value, &place)? {
                 Ok(())
             } else {
-                Err(located(at, &format!("unknown key {key:?}")))
+                Err(located(at, &format!("unknown key \"{key}\"")))
             }
         }),
         other => Err(located(at, &format!("{}, not an object", other.kind()))),

@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for Any {
         let (mut members, mut seen) = (Vec::new(), HashSet::new());
         while let Some((key, value)) = access.next_entry::<String, Node>()? {
             if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
+                return Err(A::Error::custom(format_args!("duplicate key \"{key}\"")));
             }
             members.push((key, value));
         }

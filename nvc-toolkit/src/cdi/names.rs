@@ -4,10 +4,10 @@
 pub fn qualified(device: &str) -> Result<(&str, &str, &str), String> {
     let (kind, name) = device
         .split_once('=')
-        .ok_or_else(|| format!("{device:?} is not of the form VENDOR/CLASS=NAME"))?;
+        .ok_or_else(|| format!("\"{device}\" is not of the form VENDOR/CLASS=NAME"))?;
     let (vendor, class) = kind
         .split_once('/')
-        .ok_or_else(|| format!("{device:?} is not of the form VENDOR/CLASS=NAME"))?;
+        .ok_or_else(|| format!("\"{device}\" is not of the form VENDOR/CLASS=NAME"))?;
     self::vendor(vendor)?;
     self::class(class)?;
     self::device(name)?;
@@ -36,11 +36,11 @@ pub fn device(name: &str) -> Result<(), String> {
         return Err("empty device name".into());
     }
     if let Some(c) = odd_character(name, "_-.:") {
-        return Err(format!("device name {name:?}: invalid character {c:?}"));
+        return Err(format!("device name \"{name}\": invalid character '{c}'"));
     }
     if !ends(name.chars().next()) || !ends(name.chars().next_back()) {
         return Err(format!(
-            "device name {name:?} does not begin and end with a letter or digit"
+            "device name \"{name}\" does not begin and end with a letter or digit"
         ));
     }
     Ok(())
@@ -51,14 +51,14 @@ fn vendor_or_class(what: &str, name: &str) -> Result<(), String> {
         return Err(format!("empty {what}"));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err(format!("{what} {name:?} does not begin with a letter"));
+        return Err(format!("{what} \"{name}\" does not begin with a letter"));
     }
     if let Some(c) = odd_character(name, "_-.") {
-        return Err(format!("{what} {name:?}: invalid character {c:?}"));
+        return Err(format!("{what} \"{name}\": invalid character '{c}'"));
     }
     if !name.ends_with(|c: char| c.is_ascii_alphanumeric()) {
         return Err(format!(
-            "{what} {name:?} does not end with a letter or digit"
+            "{what} \"{name}\" does not end with a letter or digit"
         ));
     }
     Ok(())

@@ -22,7 +22,7 @@ const LARGEST_ANNOTATIONS: usize = 256 << 10;
 pub fn spec(spec: &Spec) -> Result<(), String> {
     check_version(spec)?;
     let (vendor, class) = spec.vendor_and_class();
-    let kind = |text| format!("kind {:?}: {text}", spec.kind);
+    let kind = |text| format!("kind \"{}\": {text}", spec.kind);
     names::vendor(vendor).map_err(kind)?;
     names::class(class).map_err(kind)?;
     annotations(&spec.annotations)?;
@@ -33,7 +33,7 @@ pub fn spec(spec: &Spec) -> Result<(), String> {
     let mut seen = HashSet::new();
     for device in &spec.devices {
         names::device(&device.name)?;
-        let of_device = |text| format!("device {:?}: {text}", device.name);
+        let of_device = |text| format!("device \"{}\": {text}", device.name);
         annotations(&device.annotations).map_err(of_device)?;
         if device.container_edits.is_empty() {
             return Err(of_device("no edits".into()));
@@ -48,7 +48,7 @@ pub fn spec(spec: &Spec) -> Result<(), String> {
 
 fn check_version(spec: &Spec) -> Result<(), String> {
     let rank = version::rank(&spec.cdi_version)
-        .ok_or_else(|| format!("unknown cdiVersion {:?}", spec.cdi_version))?;
+        .ok_or_else(|| format!("unknown cdiVersion \"{}\"", spec.cdi_version))?;
     let (least, feature) = version::minimum(spec);
     if version::rank(least).is_some_and(|least| rank < least) {
         let has = &spec.cdi_version;
@@ -78,7 +78,9 @@ fn environment(env: &[String]) -> Result<(), String> {
         .iter()
         .find(|entry| entry.find('=').is_none_or(|at| at == 0))
     {
-        Some(entry) => Err(format!("environment variable {entry:?} is not NAME=VALUE")),
+        Some(entry) => Err(format!(
+            "environment variable \"{entry}\" is not NAME=VALUE"
+        )),
         None => Ok(()),
     }
 }
@@ -89,7 +91,10 @@ fn device_node(node: &DeviceNode) -> Result<(), String> {
         return Err("a device node without path".into());
     }
     if !matches!(node.kind.as_str(), "" | "b" | "c" | "u" | "p") {
-        return Err(format!("device node {path}: unknown type {:?}", node.kind));
+        return Err(format!(
+            "device node {path}: unknown type \"{}\"",
+            node.kind
+        ));
     }
     if node.major < 0 || node.minor < 0 {
         let (major, minor) = (node.major, node.minor);
@@ -97,7 +102,7 @@ fn device_node(node: &DeviceNode) -> Result<(), String> {
     }
     let permissions = &node.permissions;
     if permissions != "none" && permissions.chars().any(|c| !"rwm".contains(c)) {
-        return Err(format!("device node {path}: permissions {permissions:?}"));
+        return Err(format!("device node {path}: permissions \"{permissions}\""));
     }
     Ok(())
 }
@@ -105,7 +110,7 @@ fn device_node(node: &DeviceNode) -> Result<(), String> {
 fn hook(hook: &Hook) -> Result<(), String> {
     let name = &hook.hook_name;
     if !STAGES.contains(&name.as_str()) {
-        return Err(format!("unknown hookName {name:?}"));
+        return Err(format!("unknown hookName \"{name}\""));
     }
     if hook.path.is_empty() {
         return Err(format!("a {name} hook without path"));
@@ -117,7 +122,7 @@ fn intel_rdt(rdt: &IntelRdt) -> Result<(), String> {
     let id = rdt.clos_id.as_str();
     let bad = id.len() >= 4096 || matches!(id, "." | "..") || id.contains(['/', '\n']);
     if bad && id != "/" {
-        return Err(format!("intelRdt: invalid closID {id:?}"));
+        return Err(format!("intelRdt: invalid closID \"{id}\""));
     }
     Ok(())
 }
@@ -143,7 +148,7 @@ fn annotations(pairs: &[(String, String)]) -> Result<(), String> {
     let mut size = 0;
     for (key, value) in pairs {
         size += key.len() + value.len();
-        annotation_key(key).map_err(|text| format!("annotation {key:?}: {text}"))?;
+        annotation_key(key).map_err(|text| format!("annotation \"{key}\": {text}"))?;
     }
     if size > LARGEST_ANNOTATIONS {
         return Err(format!("annotations of {size} bytes"));

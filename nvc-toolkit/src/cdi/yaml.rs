@@ -119,7 +119,7 @@ impl<'a> Composer<'a> {
                 .into_text()
                 .map_err(|key| format!("a key is {}", key.kind()))?;
             if !seen.insert(key.clone()) {
-                return Err(format!("duplicate key {key:?}"));
+                return Err(format!("duplicate key \"{key}\""));
             }
             members.push((key, value));
         }
@@ -183,7 +183,7 @@ fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node, String> {
         _ => return Err(format!("unknown tag {tag}")),
     };
     match (fits, node) {
-        (false, _) => Err(format!("{text:?} does not fit its tag {tag}")),
+        (false, _) => Err(format!("\"{text}\" does not fit its tag {tag}")),
         (true, node) => Ok(node),
     }
 }

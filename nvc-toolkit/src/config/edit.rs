@@ -219,7 +219,7 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(),
         None => (setting, None),
     };
     let key = schema::find(name)
-        .ok_or_else(|| format!("invalid config option: undefined field: {name:?}"))?;
+        .ok_or_else(|| format!("invalid config option: undefined field: \"{name}\""))?;
     let mut words: Vec<&str> = key.name.split('.').collect();
     let last = words.pop().unwrap_or_default();
     let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;

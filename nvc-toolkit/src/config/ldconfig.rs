@@ -27,7 +27,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Value(format!(
-        "nvidia-container-cli.ldconfig value {value:?} is not host-relative (does not start with a '@')"
+        "nvidia-container-cli.ldconfig value \"{value}\" is not host-relative (does not start with a '@')"
     )))
 }
 

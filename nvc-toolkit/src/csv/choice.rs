@@ -173,7 +173,7 @@ fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu, String> {
             .is_some_and(|(gpu, mig)| is_number(gpu) && is_number(mig));
     if is_mig {
         return Err(format!(
-            "{id:?} is a MIG device, which mode csv does not give"
+            "\"{id}\" is a MIG device, which mode csv does not give"
         ));
     }
     let found = if is_number(id) {
@@ -182,7 +182,7 @@ fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu, String> {
     } else if is_uuid(id.strip_prefix("GPU-").unwrap_or(id)) {
         gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(id))
     } else {
-        return Err(format!("{id:?} is neither an index nor a UUID"));
+        return Err(format!("\"{id}\" is neither an index nor a UUID"));
     };
     found.ok_or_else(|| format!("NVML lists no GPU {id}"))
 }

@@ -40,7 +40,7 @@ pub fn check(requirements: &[String], facts: &Facts) -> Result<(), String> {
 fn failing(alternative: &str, facts: &Facts) -> Result<Option<String>, String> {
     for test in alternative.split(',').filter(|test| !test.is_empty()) {
         let (name, operator, value) = parse(test)
-            .ok_or_else(|| format!("requirements not met: {test:?} is not a requirement"))?;
+            .ok_or_else(|| format!("requirements not met: \"{test}\" is not a requirement"))?;
         let found = match name {
             "cuda" => facts.cuda.as_deref(),
             "arch" => facts.arch.as_deref(),

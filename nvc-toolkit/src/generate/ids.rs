@@ -62,7 +62,7 @@ fn one(id: &str) -> Result<Id> {
         is_uuid(uuid).then(|| Id::Uuid(id.into()))
     };
     parsed.or_else(by_uuid).ok_or_else(|| {
-        let text = format!("{id:?} is neither an index nor a UUID");
+        let text = format!("\"{id}\" is neither an index nor a UUID");
         Error::new(ErrorKind::InvalidArgument, text).hint("nvidia-smi -L lists what there is")
     })
 }

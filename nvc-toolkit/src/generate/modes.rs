@@ -251,7 +251,7 @@ fn channel(options: &Options, name: &str) -> Result<Device> {
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let is_channel = number.parse::<u32>().is_ok_and(|n| n < MOST_CHANNELS);
     if !is_number || !is_channel {
-        return Err(refused(format!("{name:?} is not an IMEX channel")));
+        return Err(refused(format!("\"{name}\" is not an IMEX channel")));
     }
     let path = format!("{IMEX}/channel{number}");
     let host_path = options.dev_root.join(path.trim_start_matches('/'));

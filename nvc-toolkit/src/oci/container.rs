@@ -151,6 +151,6 @@ fn capabilities(
             texts(sets, "bounding").map(|names| LinuxCapabilities::Bounding(owned(names)))
         }
         (Some(_), true) => Err(format!("expected a list of strings in version {version}")),
-        (Some(_), false) => Err(format!("expected an object in version {version:?}")),
+        (Some(_), false) => Err(format!("expected an object in version \"{version}\"")),
     }
 }

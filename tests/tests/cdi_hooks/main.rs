@@ -49,6 +49,10 @@ const WITH_RUNTIMES: &[OfRuntime] = &[
     ),
     ("links_replace_files", runtimes::links_replace_files),
     (
+        "a_file_of_the_image_stays_empty",
+        runtimes::a_file_of_the_image_stays_empty,
+    ),
+    (
         "a_failing_filter_undoes_everything",
         runtimes::a_failing_filter_undoes_everything,
     ),

@@ -53,7 +53,7 @@ impl Bundle {
                 "devices": [{ "path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0 }],
             },
             // crun sends the output of hooks to /dev/null.
-            "annotations": { "run.oci.hooks.stderr": scratch.join("stderr") },
+            "annotations": { "run.oci.hooks.stderr": "/proc/self/fd/2" },
         });
         Self {
             scratch,
@@ -93,8 +93,7 @@ impl Bundle {
     #[track_caller]
     fn succeeds(&self, runtime: &str) -> String {
         let outcome = self.run(runtime);
-        let hooks = fs::read_to_string(self.scratch.join("stderr")).unwrap_or_default();
-        assert_eq!(outcome.status, Some(0), "{hooks} {outcome:#?}");
+        assert_eq!(outcome.status, Some(0), "{outcome:#?}");
         outcome.stdout
     }
 }
@@ -532,6 +531,48 @@ pub(super) fn made_directories_are_not_writable_by_all(runtime: &str) {
             assert_eq!(open, "", "{hook:?}, umask {mask}");
             let closed = found(&["-path", "*/usr/share*", "-type", "d", "!", "-perm", "-555"]);
             assert_eq!(closed, "", "{hook:?}, umask {mask}");
+        }
+    }
+}
+
+/// An image's annotation makes crun open a file of the host as the streams of hooks: they print nothing. With crun's own
+/// standard error they say why they fail.
+pub(super) fn a_file_of_the_image_stays_empty(runtime: &str) {
+    let ldcache = [
+        words("update-ldcache --folder /usr/lib --debug"),
+        words("x\x1b y"),
+    ];
+    let alias = ldcache
+        .clone()
+        .map(|words| [vec!["hook".to_owned()], words].concat());
+    for (program, hooks) in [("nvidia-cdi-hook", ldcache), ("nvidia-ctk", alias)] {
+        let mut bundle = Bundle::new(&hooks);
+        let hooks = bundle.config["hooks"]["createContainer"].as_array_mut();
+        for hook in hooks.unwrap() {
+            hook["path"] = cli::beside(program).unwrap().display().to_string().into();
+        }
+        let cache = bundle.root().join("etc/ld.so.cache");
+        let _ = fs::remove_file(&cache);
+        fs::create_dir_all(cache.join("full")).unwrap();
+        let outcome = bundle.run(runtime);
+        assert_ne!(outcome.status, Some(0), "{program}: {outcome:#?}");
+        assert!(
+            outcome.stderr.contains("ld.so.cache"),
+            "{program}: {outcome:#?}"
+        );
+
+        for value in ["chosen", "./chosen"] {
+            let chosen = bundle.scratch.join(value);
+            let streams = ["run.oci.hooks.stdout", "run.oci.hooks.stderr"];
+            bundle.config["annotations"] = streams
+                .map(|name| (name, json!(chosen)))
+                .into_iter()
+                .collect();
+            let outcome = bundle.run(runtime);
+            assert_ne!(outcome.status, Some(0), "{program}: {outcome:#?}");
+            let written = fs::read_to_string(&chosen);
+            assert_eq!(written.is_ok(), runtime == "crun", "{program}");
+            assert_eq!(written.unwrap_or_default(), "", "{program}: {outcome:#?}");
         }
     }
 }

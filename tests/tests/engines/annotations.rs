@@ -1,7 +1,6 @@
 //! Runs containers whose users and images name GPUs in annotations, by podman: up to version 4 it copies the annotations
 //! of an image into its containers, and no annotation says which ones are the user's.
 
-use std::fs;
 use std::process::Command;
 
 use super::podman::{Podman, User};
@@ -45,15 +44,12 @@ impl Machine {
     }
 
     fn build(&self, tag: &str, more: &str, annotations: &[&str]) {
-        let file = self.podman.world.path(tag);
-        fs::write(&file, format!("FROM image\n{more}\n")).unwrap_or_else(|error| panic!("{error}"));
-        let mut build = self.podman.client("sim-runc");
-        build.arg("build");
-        let annotations = annotations.iter();
-        build.args(annotations.map(|annotation| format!("--annotation={annotation}")));
-        build.args([&format!("--tag={tag}"), "--pull-never", "-f"]);
-        build.arg(file).arg(self.podman.world.path("hooks.d"));
-        printed(&mut build);
+        let words: Vec<String> = annotations
+            .iter()
+            .map(|annotation| format!("--annotation={annotation}"))
+            .collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.podman.build(tag, more, &words);
     }
 
     fn run(&self, image: &str, options: &[&str], script: &str) -> Command {
@@ -77,13 +73,6 @@ impl Machine {
     fn gives_nothing(&self, image: &str, options: &[&str]) {
         let seen = printed(&mut self.run(image, options, NOTHING));
         assert!(!seen.contains("nvidia"), "{image} {options:?}: {seen}");
-    }
-
-    /// Returns whether this podman gives containers the annotations of their images: 4.3 does, 5.4 does not.
-    fn copies_annotations(&self) -> bool {
-        let version = printed(self.podman.client("sim-runc").arg("--version"));
-        let number = version.split_whitespace().last().unwrap_or_default();
-        matches!(number.split('.').next(), Some("3" | "4"))
     }
 }
 
@@ -111,7 +100,7 @@ fn annotations_narrow() {
 fn images_never_widen() {
     let machine = Machine::new();
     // The control: an image without any limit gets what its annotation names.
-    if machine.copies_annotations() {
+    if machine.podman.copies_annotations() {
         let seen = printed(&mut machine.run("annotated", &[], NOTHING));
         assert!(
             seen.contains("nvidia0") && seen.contains("nvidia1"),
@@ -140,7 +129,7 @@ fn refused_with_the_environment() {
         machine.gives_nothing(image, &[]);
         assert_eq!(
             world.log().contains("accept-annotations"),
-            machine.copies_annotations()
+            machine.podman.copies_annotations()
         );
     }
     let annotation = "--annotation=cdi.k8s.io/x=nvidia.com/gpu=0";

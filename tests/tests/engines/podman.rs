@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
         "podman_restarts_with_a_new_driver",
         restarts_with_a_new_driver,
     ),
+    ("podman_files_of_images_stay_empty", files_of_images),
     (
         "podman_gives_gpus_rootless_by_the_hook",
         rootless_by_the_hook,
@@ -43,7 +44,10 @@ impl Podman {
     }
 
     pub(crate) fn with(mode: &str, user: User) -> Self {
-        let world = World::new("runc", mode, "");
+        Self::of(World::new("runc", mode, ""), user)
+    }
+
+    fn of(world: World, user: User) -> Self {
         for name in ["storage", "run", "tmp"] {
             let path = world.path(name);
             fs::create_dir(&path).unwrap_or_else(|error| panic!("{error}"));
@@ -118,6 +122,24 @@ impl Podman {
             .arg("--runtime")
             .arg(self.world.bin().join(runtime));
         command
+    }
+
+    /// Builds an image from the common one with `--annotation` options.
+    pub(crate) fn build(&self, tag: &str, more: &str, annotations: &[&str]) {
+        let file = self.world.path(tag);
+        fs::write(&file, format!("FROM image\n{more}\n")).unwrap_or_else(|error| panic!("{error}"));
+        let mut build = self.client("sim-runc");
+        build.arg("build").args(annotations);
+        build.args([&format!("--tag={tag}"), "--pull-never", "-f"]);
+        build.arg(file).arg(self.world.path("hooks.d"));
+        printed(&mut build);
+    }
+
+    /// Returns whether this podman gives containers the annotations of their images: 4.3 does, 5.4 does not.
+    pub(crate) fn copies_annotations(&self) -> bool {
+        let version = printed(self.client("sim-runc").arg("--version"));
+        let number = version.split_whitespace().last().unwrap_or_default();
+        matches!(number.split('.').next(), Some("3" | "4"))
     }
 
     fn run(&self, runtime: &str, global: &[&str], options: &[&str], script: &str) -> Command {
@@ -212,6 +234,56 @@ fn restarts_with_a_new_driver() {
     let queries = handover::Queries::of(&podman.world, &after);
     assert_eq!(start(), sight(&after));
     assert_eq!(queries.count(), 1);
+}
+
+/// crun gives hooks a file of the image's choice as standard output and standard error. They print nothing then, even
+/// if the container does not start; our runtime removes the annotations, so that crun opens no file.
+fn files_of_images() {
+    for mode in ["legacy", "jit-cdi"] {
+        let podman = Podman::of(World::new("crun", mode, ""), User::Root);
+        podman.world.wrapped_runtime();
+        let chosen = podman.world.path("chosen");
+        let annotations = ["stdout", "stderr"]
+            .map(|stream| format!("--annotation=run.oci.hooks.{stream}={}", chosen.display()));
+        let mut image = "image";
+        let mut words: Vec<&str> = annotations.iter().map(String::as_str).collect();
+        if podman.copies_annotations() {
+            podman.build("annotated", "", &words);
+            (image, words) = ("annotated", Vec::new());
+        }
+        let hooks = podman.world.path("hooks.d").display().to_string();
+        for (runtime, global) in [
+            ("sim-crun", &["--hooks-dir", hooks.as_str()][..]),
+            ("wrapped-runtime", &[]),
+        ] {
+            for (variable, starts) in [
+                ("NVIDIA_VISIBLE_DEVICES=0", true),
+                ("NVIDIA_VISIBLE_DEVICES=0,x\n* * * * * root id\n", false),
+                ("NVIDIA_VISIBLE_DEVICES=\u{1b}[31m$(id)", false),
+                ("NVIDIA_REQUIRE_X=\n* * * * * root id\n", false),
+            ] {
+                let mut options = vec!["-e", "NVIDIA_VISIBLE_DEVICES=all", "-e", variable];
+                options.extend(&words);
+                let mut command = podman.run_image(image, runtime, global, &options, "true");
+                let output = command.output().unwrap_or_else(|error| panic!("{error}"));
+                let case = format!("{mode}, {runtime}, {variable}: {output:?}");
+                // In jit-cdi nothing checks requirements.
+                if variable.starts_with("NVIDIA_VISIBLE") || runtime == "sim-crun" {
+                    assert_eq!(output.status.success(), starts, "{case}");
+                }
+                let written = fs::read_to_string(&chosen);
+                match runtime {
+                    "sim-crun" => assert_eq!(
+                        written.unwrap_or_else(|e| panic!("{case}: {e}")),
+                        "",
+                        "{case}"
+                    ),
+                    _ => assert!(written.is_err(), "{case}"),
+                }
+                let _ = fs::remove_file(&chosen);
+            }
+        }
+    }
 }
 
 fn rootless_by_the_hook() {

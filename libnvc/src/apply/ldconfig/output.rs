@@ -32,7 +32,7 @@ impl Output {
         self.end_line();
     }
 
-    /// Returns the kept lines, safe to print.
+    /// Returns the kept lines, as the program wrote them.
     pub(crate) fn lines(&self) -> &[String] {
         &self.lines
     }
@@ -56,7 +56,7 @@ impl Output {
 
     fn end_line(&mut self) {
         let bytes = std::mem::take(&mut self.partial);
-        let line = printable(&bytes);
+        let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
         if line.is_empty() {
             return;
         }
@@ -68,15 +68,6 @@ impl Output {
         }
         self.last = Some(line);
     }
-}
-
-/// Removes escape sequences: file names come from the image.
-fn printable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let shown = text.trim_end().chars();
-    shown
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
 }
 
 #[cfg(test)]
@@ -95,8 +86,8 @@ mod tests {
     #[test]
     fn pieces_become_lines() {
         let output = fed(&[b"one\ntw", b"o\n\n", b"three \x1b[31m\xff"]);
-        assert_eq!(output.lines(), ["one", "two", "three ?[31m\u{fffd}"]);
-        assert_eq!(output.last(), Some("three ?[31m\u{fffd}"));
+        assert_eq!(output.lines(), ["one", "two", "three \x1b[31m\u{fffd}"]);
+        assert_eq!(output.last(), Some("three \x1b[31m\u{fffd}"));
         assert_eq!(output.left_out(), 0);
         assert_eq!(fed(&[]).last(), None);
     }

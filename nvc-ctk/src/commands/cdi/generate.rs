@@ -184,7 +184,7 @@ fn absolute(line: &CommandLine, name: &str) -> Result<Vec<PathBuf>> {
     let checked = paths.map(|path| match path.starts_with('/') {
         true => Ok(PathBuf::from(path)),
         false => Err(invalid(format!(
-            "--{name} {path:?} is not an absolute path"
+            "--{name} \"{path}\" is not an absolute path"
         ))),
     });
     checked.collect()
@@ -270,7 +270,7 @@ fn most_recent(line: &CommandLine) -> Result<Option<&str>> {
     match version::rank(most) {
         Some(_) => Ok(Some(most)),
         None => Err(invalid(format!(
-            "unknown CDI version {most:?}: there are {}",
+            "unknown CDI version \"{most}\": there are {}",
             version::KNOWN.join(", ")
         ))),
     }

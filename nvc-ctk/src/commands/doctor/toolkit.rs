@@ -58,7 +58,7 @@ fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Fault> {
     let fault = |what: &str, shows, repair: &str| {
         let word = &config.runtime.mode;
         Some(Fault::new(
-            format!("{key} = {word:?} ({origin}): {what}"),
+            format!("{key} = \"{word}\" ({origin}): {what}"),
             shows,
             repair,
         ))
