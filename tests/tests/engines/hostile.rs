@@ -14,6 +14,10 @@ use super::world::{World, printed};
 /// Name and body of each test.
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("image_loads_nothing_into_hooks", loads_nothing),
+    (
+        "image_reaches_no_terminal_or_log",
+        reaches_no_terminal_or_log,
+    ),
     ("runtime_survives_sigkill", survives_sigkill),
     ("runtime_edits_two_hundred_at_once", two_hundred_at_once),
 ];
@@ -166,4 +170,118 @@ fn two_hundred_at_once() {
         let files = fs::read_dir(bundle).map_or(0, Iterator::count);
         assert_eq!(files, 1, "{}", bundle.display());
     }
+}
+
+/// Words that an image or a specification can choose, with what terminals, logs and shells obey.
+const WORDS: &[&str] = &[
+    "NVIDIA_VISIBLE_DEVICES=\u{9b}31m\nlevel=info msg=forged\n* * * * * root id\n\\",
+    "NVIDIA_DRIVER_CAPABILITIES=\u{1b}[31m\n$(id)`id`;id\r",
+    "CUDA_VERSION=\u{1b}]0;title\u{7}\n\u{202e}",
+    "NVIDIA_REQUIRE_X=\u{1b}[2J\nx",
+    "NVIDIA_IMEX_CHANNELS=\u{1b}[31m\n",
+    "no equals \u{1b}[31m\n* * * * * root id",
+];
+
+/// What programs print and log is printable ASCII in every mode, whatever the words are.
+fn reaches_no_terminal_or_log() {
+    let mut printed = String::new();
+    let mut check = |case: &str, text: &[u8]| {
+        nvc_testkit::cli::check_messages(text).unwrap_or_else(|fault| panic!("{case}: {fault}"));
+        printed += &String::from_utf8_lossy(text);
+    };
+    for mode in ["legacy", "jit-cdi", "cdi", "csv", "auto"] {
+        let world = World::new("runc", mode, "");
+        let runc = world.bin().join("sim-runc");
+        fs::remove_file(&runc).unwrap_or_else(|error| panic!("{error}"));
+        let script = nvc_testkit::files::file(&runc, "#!/bin/sh\n", 0o755);
+        script.unwrap_or_else(|error| panic!("{error}"));
+        for word in WORDS {
+            for (program, mut command, log) in programs(&world, word) {
+                let case = format!("{mode}, {program}, {word:?}");
+                let output = command.output().unwrap_or_else(|error| panic!("{error}"));
+                check(&case, &output.stderr);
+                for log in [log, world.path("runtime.log")] {
+                    check(&case, &fs::read(&log).unwrap_or_default());
+                    let _ = fs::remove_file(log);
+                }
+            }
+        }
+    }
+    assert!(printed.contains("\\x1b[31m\\x0a"), "the words were printed");
+    assert!(printed.contains("\"msg\""), "there were records as JSON");
+}
+
+/// Returns runs of our programs that are given a word: the program, the command, and its log.
+fn programs(world: &World, word: &str) -> Vec<(&'static str, Command, PathBuf)> {
+    let bundle = world.path("bundle");
+    let spec = json!({
+        "ociVersion": "1.0.2",
+        "process": {"env": ["NVIDIA_VISIBLE_DEVICES=0", word], "args": ["sh"], "cwd": "/"},
+        "root": {"path": "rootfs"},
+        "linux": {},
+    });
+    let _ = fs::create_dir(&bundle);
+    let state = world.path("state");
+    // No process has this number, so that nothing is configured.
+    let text = json!({"pid": 1 << 22, "bundle": bundle}).to_string();
+    for (file, text) in [
+        (bundle.join("config.json"), spec.to_string()),
+        (state.clone(), text),
+    ] {
+        fs::write(file, text).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let log = world.path("log");
+    let value = word.split_once('=').map_or(word, |(_, value)| value);
+    let mut runs = Vec::new();
+    let mut add = |program, words: &[&str]| {
+        let mut command = world.command(program);
+        let input = fs::File::open(&state).unwrap_or_else(|error| panic!("{error}"));
+        command.args(words).stdin(input).stdout(Stdio::null());
+        runs.push((program, command, log.clone()));
+    };
+    let (bundle, file) = (bundle.display().to_string(), log.display().to_string());
+    for format in ["text", "json"] {
+        let words = [
+            "--log",
+            &file,
+            "--log-format",
+            format,
+            "--debug",
+            "create",
+            "--bundle",
+            &bundle,
+            value,
+        ];
+        add("nvidia-container-runtime", &words);
+    }
+    add("nvidia-container-runtime-hook", &["prestart"]);
+    let (debug, option) = (format!("--debug={file}"), |name| {
+        format!("--{name}={value}")
+    });
+    let (device, require) = (option("device"), option("require"));
+    add(
+        "nvidia-container-cli",
+        &[&debug, "configure", "--pid=4194304", &device, &bundle],
+    );
+    add(
+        "nvidia-container-cli",
+        &[
+            &debug,
+            "configure",
+            "--pid=4194304",
+            &require,
+            "--device=0",
+            &bundle,
+        ],
+    );
+    add("nvidia-container-cli", &[value]);
+    add("nvidia-ctk", &["--debug", "hook", value]);
+    add("nvidia-ctk", &["config", &option("set")]);
+    add("nvidia-ctk", &["cdi", "generate", &option("device-id")]);
+    add(
+        "nvidia-cdi-hook",
+        &["--debug", "create-symlinks", &option("link")],
+    );
+    add("nvidia-cdi-hook", &[value]);
+    runs
 }
