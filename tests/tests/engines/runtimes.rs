@@ -89,6 +89,19 @@ impl Bundle {
         self.write(&spec);
     }
 
+    /// Adds a mount that requests a device.
+    pub(crate) fn request_by_mount(&self, name: &str) {
+        let mut spec = self.spec();
+        let mount = json!({
+            "destination": format!("/var/run/nvidia-container-devices/{name}"), "source": "/dev/null",
+            "type": "bind", "options": ["bind"],
+        });
+        if let Some(mounts) = spec["mounts"].as_array_mut() {
+            mounts.push(mount);
+        }
+        self.write(&spec);
+    }
+
     pub(crate) fn write(&self, spec: &Value) {
         fs::write(self.path.join("config.json"), spec.to_string())
             .unwrap_or_else(|error| panic!("{error}"));
@@ -559,15 +572,7 @@ fn ignores_features_of_images(runtime: &str) {
                 "NVIDIA_REQUIRE_JETPACK=csv-mounts=all",
             ];
             let bundle = Bundle::new(world, &env, "ls /dev");
-            let mut spec = bundle.spec();
-            let mount = json!({
-                "destination": "/var/run/nvidia-container-devices/0", "source": "/dev/null",
-                "type": "bind", "options": ["bind"],
-            });
-            if let Some(mounts) = spec["mounts"].as_array_mut() {
-                mounts.push(mount);
-            }
-            bundle.write(&spec);
+            bundle.request_by_mount("0");
             let seen = printed(&mut bundle.run());
             assert!(seen.contains("nvidia0\n"), "{mode}: {seen}");
             let log = bundle.world.log();

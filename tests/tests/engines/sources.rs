@@ -99,15 +99,7 @@ fn void_keeps_mounts_out(runtime: &str) {
                 &[&format!("NVIDIA_VISIBLE_DEVICES={visible}")],
                 NOTHING,
             );
-            let mut spec = bundle.spec();
-            let mount = json!({
-                "destination": "/var/run/nvidia-container-devices/0", "source": "/dev/null",
-                "type": "bind", "options": ["bind"],
-            });
-            if let Some(mounts) = spec["mounts"].as_array_mut() {
-                mounts.push(mount);
-            }
-            bundle.write(&spec);
+            bundle.request_by_mount("0");
             let seen = printed(&mut by.run(runtime, &bundle));
             assert_eq!(seen.contains("nvidia0\n"), is_given, "{by:?}: {seen}");
         }
