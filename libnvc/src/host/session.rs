@@ -91,6 +91,21 @@ impl DriverConfig {
     }
 }
 
+/// Returns the request of a session that is not under WSL2.
+fn request_of(config: &DriverConfig) -> QueryRequest {
+    QueryRequest {
+        root: config.root.clone(),
+        uid: config.uid,
+        gid: config.gid,
+        wsl_library: None,
+        deadline: config.deadline,
+    }
+}
+
+fn detect_wsl(config: &DriverConfig) -> Result<Vec<WslDriver>> {
+    wsl::detect_for(&config.program, &request_of(config))
+}
+
 /// An open driver root with NVML's answers, or the query for them.
 #[derive(Debug)]
 pub struct DriverSession {
@@ -165,7 +180,7 @@ impl DriverSession {
         };
         let process = QueryProcess::start_for(&config.program, &wanted)?;
         let ask = |request: &QueryRequest| Answers::ask(process, request);
-        Self::of_root(config, root, wsl::detect()?, ask)
+        Self::of_root(config, root, detect_wsl(config)?, ask)
     }
 
     /// Opens the driver root with a query process that was started before the request was known.
@@ -210,7 +225,7 @@ impl DriverSession {
         if config.root.as_os_str().is_empty() || empty_cache {
             return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
         }
-        let wsl = wsl::detect()?;
+        let wsl = detect_wsl(config)?;
         Ok((DriverRoot::open(&config.root)?, wsl))
     }
 
@@ -224,11 +239,8 @@ impl DriverSession {
             .first()
             .map(|driver| driver.store.join("libnvidia-ml.so.1"));
         let request = QueryRequest {
-            root: config.root.clone(),
-            uid: config.uid,
-            gid: config.gid,
             wsl_library: store.map(|library| library.as_path().to_owned()),
-            deadline: config.deadline,
+            ..request_of(config)
         };
         let answers = answers(&request)?;
         let mut environment = DriverEnvironment::of_process();

@@ -1,16 +1,16 @@
 //! Finds the driver stores of a WSL2 host, where the Windows driver replaces the Linux one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use log::debug;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::WslDriver;
+use crate::host::query::{
+    Conversation, Message, QueryProcess, QueryProgram, QueryRequest, Question, Wanted,
+};
 use crate::path::HostPath;
 use crate::sys::dxcore::{self, Adapter};
-
-/// The name that the loader resolves, and the path for hosts whose loader does not know it (NixOS).
-const LIBRARIES: [&str; 2] = ["libdxcore.so", "/usr/lib/wsl/lib/libdxcore.so"];
 
 /// The oldest display driver model with CUDA for Linux.
 const OLDEST_WDDM: u32 = 2700;
@@ -35,11 +35,62 @@ const COMPONENTS: &[&str] = &[
 /// # Errors
 /// `WSL environment detected but no adapters were found`.
 pub fn detect() -> Result<Vec<WslDriver>> {
+    detect_by(|| Ok(dxcore::of_host()))
+}
+
+/// Does the same for a session. If another program queries NVML, it also loads libdxcore: the caller may be static, and
+/// unable to load a library.
+///
+/// # Errors
+/// Those of [`detect`]; the process cannot be started, dies, or does not answer in time.
+pub(crate) fn detect_for(program: &QueryProgram, request: &QueryRequest) -> Result<Vec<WslDriver>> {
+    match program {
+        QueryProgram::Path(_) => detect_by(|| ask(program, request)),
+        QueryProgram::ThisProcess | QueryProgram::ThisExecutable | QueryProgram::Helper(_) => {
+            detect()
+        }
+    }
+}
+
+fn ask(program: &QueryProgram, request: &QueryRequest) -> Result<Option<Vec<Adapter>>> {
+    // libdxcore is part of the host, whatever the driver root is.
+    let request = QueryRequest {
+        root: "/".into(),
+        wsl_library: None,
+        ..request.clone()
+    };
+    let wanted = Wanted {
+        root: &request.root,
+        uid: request.uid,
+        gid: request.gid,
+    };
+    let process = QueryProcess::start_for(program, &wanted)?;
+    let mut conversation = Conversation::start(process, &request, Question::Adapters)?;
+    match conversation.next()? {
+        Message::Adapters(found) => Ok(found.map(|found| {
+            let adapters = found.into_iter();
+            let adapter = |(wddm, driver_store)| Adapter {
+                wddm,
+                driver_store: PathBuf::from(driver_store),
+            };
+            adapters.map(adapter).collect()
+        })),
+        Message::Unavailable(fault) => {
+            Err(super::device::error(&fault, ErrorKind::DriverUnavailable))
+        }
+        _ => Err(Error::fault(
+            ErrorKind::DriverFailed,
+            "dxcore",
+            "an answer to another question",
+        )),
+    }
+}
+
+fn detect_by(find: impl FnOnce() -> Result<Option<Vec<Adapter>>>) -> Result<Vec<WslDriver>> {
     if !Path::new("/dev/dxg").exists() {
         return Ok(Vec::new());
     }
-    let mut found = LIBRARIES.iter().map(Path::new);
-    let Some(adapters) = found.find_map(dxcore::adapters) else {
+    let Some(adapters) = find()? else {
         debug!("/dev/dxg without libdxcore: not a WSL2 host");
         return Ok(Vec::new());
     };

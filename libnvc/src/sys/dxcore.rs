@@ -22,6 +22,9 @@ const INCLUDE_COMPUTE_ONLY: u64 = 1;
 const MAX_PATH: usize = 260;
 const MOST_ADAPTERS: u32 = 1024;
 
+/// The name that the loader resolves, and the path for hosts whose loader does not know it (NixOS).
+const LIBRARIES: [&str; 2] = ["libdxcore.so", "/usr/lib/wsl/lib/libdxcore.so"];
+
 /// A graphics adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Adapter {
@@ -78,8 +81,14 @@ type Enumerate2 = unsafe extern "C" fn(*mut EnumAdapters2) -> c_int;
 type Enumerate3 = unsafe extern "C" fn(*mut EnumAdapters3) -> c_int;
 type Query = unsafe extern "C" fn(*mut QueryAdapterInfo) -> c_int;
 
-/// Returns the adapters that libdxcore reports, or None if it cannot be loaded or lacks a call.
-pub(crate) fn adapters(library: &Path) -> Option<Vec<Adapter>> {
+/// Returns the adapters that the host's libdxcore reports, or None if it cannot be loaded or lacks a call.
+pub(crate) fn of_host() -> Option<Vec<Adapter>> {
+    let mut found = LIBRARIES.iter().map(Path::new);
+    found.find_map(adapters)
+}
+
+/// Returns the adapters that a libdxcore reports, or None if it cannot be loaded or lacks a call.
+fn adapters(library: &Path) -> Option<Vec<Adapter>> {
     // SAFETY: loading runs the library's initialisers. It is part of the operating system (WSL2), is found where the
     // system's loader finds it, and is trusted like libc.
     let loaded = unsafe { Library::new(library) };

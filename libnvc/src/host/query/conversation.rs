@@ -104,6 +104,7 @@ impl Conversation {
         let started = Instant::now();
         let name = match question {
             Question::Cuda => "cuda",
+            Question::Adapters => "dxcore",
             _ => "nvml",
         };
         let library = request.wsl_library.as_deref();

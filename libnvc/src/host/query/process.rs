@@ -289,8 +289,9 @@ fn may_copy() -> bool {
 /// Returns true if a variable is passed to NVML. Variables of the loader are never passed.
 fn is_for_nvml(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    let nvml = name.windows(4).any(|part| part == b"NVML") && !name.starts_with(b"LD_");
-    nvml || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
+    let has = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+    let is_library = (has(b"NVML") || has(b"DXCORE")) && !name.starts_with(b"LD_");
+    is_library || name.starts_with(b"CUDA_") || name.starts_with(b"NVIDIA_")
 }
 
 /// Returns true if the C library's loader reads an environment variable.
@@ -316,6 +317,8 @@ mod tests {
         for (name, passed) in [
             ("__NVML_USE_OLD_INIT", true),
             ("MOCK_NVML", true),
+            ("MOCK_DXCORE", true),
+            ("LD_DXCORE", false),
             ("CUDA_VISIBLE_DEVICES", true),
             ("NVIDIA_TF32_OVERRIDE", true),
             ("LD_PRELOAD", false),

@@ -49,6 +49,8 @@ pub(crate) enum Question {
     Status(Vec<u32>),
     /// CUDA's version and the architecture of its first GPU, without NVML.
     Cuda,
+    /// WSL2's graphics adapters, without NVML.
+    Adapters,
 }
 
 /// A piece of the reply, in this order.
@@ -66,6 +68,8 @@ pub(crate) enum Message {
     Facts(Result<Facts, Fault>),
     /// CUDA's facts. Last message.
     Cuda(CudaReport),
+    /// The adapters of libdxcore, if it can be loaded: version of the driver model, driver store. Last message.
+    Adapters(Option<Vec<(u32, String)>>),
     /// State of one GPU; the GPUs may come in any order.
     Status(u32, Result<GpuStatus, Fault>),
     /// The end of a status.

@@ -10,6 +10,7 @@ use super::ask::{fault, gpu_count, mig};
 use super::facts::{Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus};
 use super::protocol::{CudaReport, Fault};
 use crate::sys::cuda::{Attribute, Cuda, CudaError, Gpu};
+use crate::sys::dxcore::{self, Adapter};
 use crate::sys::nvml::{
     Clock, Device, Direction, FUNCTION_NOT_FOUND, Location, NOT_SUPPORTED, Nvml, NvmlFailure,
     Reason,
@@ -20,6 +21,17 @@ use crate::sys::process::hide;
 const LONGEST_TEXT: usize = 96;
 /// Clocks, limits and sizes above this are invalid; the limit keeps sums of them in range.
 const LARGEST: u64 = 1 << 60;
+
+/// Reads the graphics adapters of WSL2; None without libdxcore.
+pub(super) fn adapters() -> Option<Vec<(u32, String)>> {
+    let adapter = |found: Adapter| {
+        Some((
+            found.wddm,
+            found.driver_store.into_os_string().into_string().ok()?,
+        ))
+    };
+    Some(dxcore::of_host()?.into_iter().filter_map(adapter).collect())
+}
 
 /// Reads the versions and the identity of each GPU.
 pub(super) fn identities(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts, Fault> {

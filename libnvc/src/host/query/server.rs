@@ -110,6 +110,11 @@ fn answer(socket: UnixStream, request: &WireRequest) -> io::Result<()> {
         let _ = hide();
         return send(socket, &Message::Cuda(readings::cuda(&cuda)));
     }
+    if request.question == Question::Adapters {
+        let adapters = readings::adapters();
+        let _ = hide();
+        return send(socket, &Message::Adapters(adapters));
+    }
     // Before NVML, which may start threads.
     let cuda = matches!(request.question, Question::Identities | Question::Facts).then(Cuda::load);
     let _ = hide();
