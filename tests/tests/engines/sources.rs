@@ -12,6 +12,10 @@ pub(crate) const TESTS: &[(&str, Body)] = &[
     ("swarm_narrows", swarm_narrows),
     ("void_keeps_mounts_out", void_keeps_mounts_out),
     ("variables_name_known_kinds", variables_name_known_kinds),
+    (
+        "compares_other_names_by_nodes",
+        compares_other_names_by_nodes,
+    ),
 ];
 
 const NOTHING: &str = "ls /dev";
@@ -134,6 +138,43 @@ fn variables_name_known_kinds(runtime: &str) {
         let said = complaint(&mut bundle.run());
         for word in ["claim=tenant-b", "accept-cdi-kinds"] {
             assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+}
+
+/// A name that only its specification explains denotes the GPU whose node the device has.
+fn compares_other_names_by_nodes(runtime: &str) {
+    for (visible, is_given) in [("0", true), ("1", false), ("1:0", false)] {
+        let world = World::new(runtime, "auto", "");
+        let directory = world.path("cdi");
+        let node = world.driver.path("/dev/nvidia0");
+        let file = json!({
+            "cdiVersion": "0.5.0", "kind": "k8s.gpu.nvidia.com/claim",
+            "devices": [{"name": "pod-a", "containerEdits": {
+                "deviceNodes": [{"path": "/dev/nvidia0", "hostPath": node}],
+            }}],
+        });
+        fs::create_dir(&directory)
+            .and_then(|()| fs::write(directory.join("claim.json"), file.to_string()))
+            .unwrap_or_else(|error| panic!("{error}"));
+        world.set(&format!(
+            "modes.cdi.spec-dirs = [\"{}\"]",
+            directory.display()
+        ));
+        let bundle = Bundle::new(
+            world,
+            &[&format!("NVIDIA_VISIBLE_DEVICES={visible}")],
+            NOTHING,
+        );
+        let mut spec = bundle.spec();
+        spec["annotations"] = json!({"cdi.k8s.io/x": "k8s.gpu.nvidia.com/claim=pod-a"});
+        bundle.write(&spec);
+        if is_given {
+            let seen = printed(&mut bundle.run());
+            assert!(seen.contains("nvidia0\n"), "{seen}");
+        } else {
+            let said = complaint(&mut bundle.run());
+            assert!(said.contains("no GPU is left"), "{visible}: {said}");
         }
     }
 }
