@@ -14,6 +14,7 @@
  *   garbage=SYMBOL[:GPU]       it succeeds with nonsense: strings without an end, huge numbers, a handle to nothing
  *   null=SYMBOL[:GPU]          it succeeds with a null handle
  *   missing=SYMBOL             for the builder, which leaves the entry point out by -DSYMBOL=absent_SYMBOL
+ *   drm, channel, module, node  for the builder (src/profile/hardware.rs)
  *
  * SYMBOL is one of the entry points below or, for crash-at and hang-at, `load`: while the library is being loaded.
  * These are exactly the entry points libnvc uses; a program that wants another finds it missing. What monitoring asks for

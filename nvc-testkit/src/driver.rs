@@ -4,6 +4,7 @@
 //! from a profile, programs, firmware, sockets, device nodes and procfs files. libnvc takes it as its driver root.
 //! Files that this process may not create (device nodes without the privilege) are omitted and reported.
 
+mod hardware;
 mod libraries;
 mod procfs;
 
@@ -20,8 +21,9 @@ pub use procfs::{Majors, compute_instance_minor, free_majors, gpu_instance_minor
 
 use crate::compile::{Source, compiled};
 use crate::elf::Machine;
+use crate::profile::hardware::Display;
 use crate::profile::{Fault, MigMode, Profile};
-use crate::{files, userland};
+use crate::{files, machine, userland};
 
 /// Debian's name for this computer's architecture, as in /usr/lib/x86_64-linux-gnu.
 pub const TRIPLET: &str = NATIVE.0;
@@ -72,6 +74,8 @@ pub struct Driver {
     root: PathBuf,
     profile: Profile,
     majors: Majors,
+    /// Other drivers, with their major numbers.
+    modules: Vec<(String, u32)>,
     left_out: Vec<String>,
 }
 
@@ -186,10 +190,12 @@ impl Builder {
     pub fn build(&self, root: impl AsRef<Path>) -> io::Result<Driver> {
         let root = root.as_ref();
         files::directory(root)?;
+        let majors = self.majors.unwrap_or_else(machine::majors);
         let mut driver = Driver {
             root: fs::canonicalize(root)?,
             profile: self.profile.clone(),
-            majors: self.majors.unwrap_or_else(free_majors),
+            majors,
+            modules: procfs::majors_of(&self.profile.hardware.modules, majors),
             left_out: Vec::new(),
         };
         files::file(
@@ -201,6 +207,7 @@ impl Builder {
         self.programs(&driver)?;
         self.firmware_and_sockets(&driver)?;
         self.procfs(&driver)?;
+        hardware::sysfs(&driver)?;
         if self.nodes {
             self.nodes(&mut driver)?;
         } else {
@@ -324,7 +331,7 @@ impl Builder {
 
     fn procfs(&self, driver: &Driver) -> io::Result<()> {
         procfs::write(&driver.path("/proc/driver/nvidia"), &self.profile)?;
-        let mut devices = procfs::devices(driver.majors);
+        let mut devices = procfs::devices(driver.majors, &driver.modules);
         if self.capability_nodes {
             let minors = driver.path("/proc/driver/nvidia-caps/mig-minors");
             files::file(&minors, procfs::mig_minors(&self.profile), 0o444)?;
@@ -365,9 +372,22 @@ impl Builder {
                 cap(0o444, compute_instance_minor(gpu, gi, ci));
             }
         }
-        for channel in &self.imex_channels {
+        let channels = match self.profile.hardware.channels.as_slice() {
+            [] => &self.imex_channels,
+            own => own,
+        };
+        for channel in channels {
             let path = format!("/dev/nvidia-caps-imex-channels/channel{channel}");
             nodes.push((path, 0o666, imex, *channel));
+        }
+        for (name, minor) in self
+            .profile
+            .hardware
+            .displays
+            .iter()
+            .flat_map(Display::nodes)
+        {
+            nodes.push((format!("/dev/dri/{name}"), 0o660, hardware::DRM, minor));
         }
         for (path, mode, major, minor) in nodes {
             if !self.wants(&path) {
@@ -383,7 +403,8 @@ impl Builder {
                 Err(error) => return Err(io::Error::other(format!("{path}: {error}"))),
             }
         }
-        Ok(())
+        let mut odd = self.profile.hardware.nodes.iter();
+        odd.try_for_each(|node| driver.replace(node))
     }
 }
 

@@ -11,7 +11,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
 
-use crate::driver::{Builder, Driver};
+use crate::driver::{Builder, Driver, Majors, free_majors};
 use crate::{files, mounts};
 
 static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
@@ -105,12 +105,22 @@ pub fn driver() -> &'static Driver {
     let (driver, _) = DRIVER.get_or_init(|| {
         let scratch = Scratch::new().unwrap_or_else(|error| panic!("scratch space: {error}"));
         let driver = Builder::default()
+            .majors(free_majors())
             .build(scratch.path())
             .and_then(|driver| show(driver.root()).map(|()| driver))
             .unwrap_or_else(|error| panic!("simulated driver: {error}"));
         (driver, scratch)
     });
     driver
+}
+
+/// Returns the major numbers of drivers in /proc/devices during the tests, also before [`driver`] is called: a driver root
+/// with others would have nodes of no driver.
+pub(crate) fn majors() -> Majors {
+    match is_root() && SCRATCH.get().is_some() {
+        true => driver().majors(),
+        false => free_majors(),
+    }
 }
 
 /// Mounts a driver root's /proc/devices and /proc/driver over this namespace's.

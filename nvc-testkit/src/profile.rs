@@ -1,9 +1,14 @@
 //! Describes a simulated driver: its version, GPUs, MIG devices, and the faults of its NVML.
 //!
 //! The fake libnvidia-ml.so.1 reads the text form at run time (`c/nvml.c` has the grammar); users write it for
-//! `nvc-simdriver build --profile FILE`.
+//! `nvc-simdriver build --profile FILE`. [`hardware`] has the statements that NVML skips.
+
+pub mod hardware;
+pub mod machines;
 
 use std::fmt;
+
+use hardware::Hardware;
 
 /// A simulated driver's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub struct Profile {
     pub mig_devices: Vec<MigDevice>,
     /// Faults of NVML.
     pub faults: Vec<Fault>,
+    /// What the machine has beside the GPUs.
+    pub hardware: Hardware,
 }
 
 /// The PCI address of a GPU that has none.
@@ -135,6 +142,7 @@ impl Default for Profile {
                 mig(1, 2, "MIG-0f8d6a3b-5e27-5c91-8a4d-b1c3d5e79f32", "2g.20gb"),
             ],
             faults: Vec::new(),
+            hardware: Hardware::default(),
         }
     }
 }
@@ -262,8 +270,12 @@ impl Profile {
         if profile.driver.is_empty() {
             return Err("no line driver=VERSION".into());
         }
-        match profile.mig_devices.iter().find(|mig| mig.gpu >= gpus) {
-            Some(mig) => Err(format!("{} is on GPU {} of {gpus}", mig.uuid, mig.gpu)),
+        if let Some(mig) = profile.mig_devices.iter().find(|mig| mig.gpu >= gpus) {
+            return Err(format!("{} is on GPU {} of {gpus}", mig.uuid, mig.gpu));
+        }
+        let mut displays = profile.hardware.displays.iter();
+        match displays.find(|display| display.gpu >= gpus) {
+            Some(display) => Err(format!("DRM nodes of GPU {} of {gpus}", display.gpu)),
             None => Ok(profile),
         }
     }
@@ -273,7 +285,7 @@ impl Profile {
             self.gpus.push(parse_gpu(words)?);
         } else if let Some(words) = line.strip_prefix("mig ") {
             self.mig_devices.push(parse_mig(words)?);
-        } else {
+        } else if self.hardware.statement(line).is_none() {
             let (key, value) = line.split_once('=')?;
             match key {
                 "driver" => self.driver = value.into(),
@@ -374,6 +386,7 @@ impl fmt::Display for Profile {
             write!(f, "gi={} ci={} ", mig.gpu_instance, mig.compute_instance)?;
             writeln!(f, "uuid={} name={}", mig.uuid, mig.name)?;
         }
+        self.hardware.fmt(f)?;
         for fault in &self.faults {
             match fault {
                 Fault::Fail { symbol, code, gpu } => match gpu {
@@ -409,7 +422,12 @@ mod tests {
             .fault(Fault::HangAt("nvmlInit_v2".into()))
             .fault(Fault::Garbage("nvmlDeviceGetUUID".into()))
             .fault(Fault::Missing("nvmlDeviceGetMigMode".into()));
-        for profile in [profile, Profile::orin_pair(), Profile::thor_pair()] {
+        for profile in [
+            profile,
+            Profile::orin_pair(),
+            Profile::thor_pair(),
+            machines::machine(1),
+        ] {
             assert_eq!(Profile::parse(&profile.to_string()), Ok(profile));
         }
     }
@@ -420,6 +438,12 @@ mod tests {
         assert_eq!(error("cuda=1"), "no line driver=VERSION");
         assert!(error("driver=1\nfrob=2").starts_with("line 2: "));
         assert!(error("driver=1\n\ngpu name=x").starts_with("line 3: "));
+        let node = "node type=x major=1 minor=1 path=/x";
+        assert!(error(&format!("driver=1\n{node}")).starts_with("line 2: "));
+        assert_eq!(
+            error("driver=1\ndrm gpu=0 card=0 render=1"),
+            "DRM nodes of GPU 0 of 0"
+        );
         let mig = "mig gpu=0 slot=0 gi=1 ci=0 uuid=MIG-1 name=1g";
         assert_eq!(error(&format!("driver=1\n{mig}")), "MIG-1 is on GPU 0 of 0");
     }

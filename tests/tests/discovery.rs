@@ -321,14 +321,10 @@ fn list_devices() {
 
 fn a_driver_without_capability_nodes() {
     // The major number is read from the caller's root.
+    let (without, _scratch) = build(&Builder::default().no_capability_nodes());
+    let script = "mount --bind \"$0/proc/devices\" /proc/devices && exec \"$@\"";
     let mut command = Command::new("unshare");
-    command.args([
-        "-m",
-        "sh",
-        "-c",
-        &format!("{} && exec \"$@\"", machine::WITHOUT_DRIVER),
-        "sh",
-    ]);
+    command.args(["-m", "sh", "-c", script]).arg(without.root());
     let line = command_line(machine::driver(), &["list", "-d", "1:0"]);
     let found = Run::within(command, line).succeeds();
     let mig = "/proc/driver/nvidia/capabilities/gpu1/mig/gi1";

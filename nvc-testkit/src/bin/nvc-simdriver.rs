@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use nvc_testkit::driver;
-use nvc_testkit::profile::Profile;
+use nvc_testkit::profile::{Profile, machines};
 use nvc_testkit::rootfs::{self, Layout};
 
 const USAGE: &str = "\
@@ -13,6 +13,7 @@ usage: nvc-simdriver build DIR [--profile FILE] [--size GPUS MIGS] [--no-nodes] 
        nvc-simdriver rootfs DIR [LAYOUT]                       make a container root: debian (default), rhel, arch,
                                                                alpine, empty
        nvc-simdriver profile [orin-pair|thor-pair]             print a built-in profile, to be changed
+       nvc-simdriver profile machine SEED                      print a generated one, in which no two numbers agree
 
 DIR must be missing or empty. Then, for example:
        nvidia-container-cli --root=DRIVER list
@@ -31,6 +32,10 @@ fn main() -> ExitCode {
         ["profile"] => shown(&Profile::default()),
         ["profile", "orin-pair"] => shown(&Profile::orin_pair()),
         ["profile", "thor-pair"] => shown(&Profile::thor_pair()),
+        ["profile", "machine", seed] => match seed.parse() {
+            Ok(seed) => shown(&machines::machine(seed)),
+            Err(_) => Err(USAGE.to_owned()),
+        },
         ["build", directory, options @ ..] => build(directory, options),
         ["rootfs", directory] => make_rootfs(directory, "debian"),
         ["rootfs", directory, layout] => make_rootfs(directory, layout),

@@ -35,18 +35,29 @@ pub fn compute_instance_minor(gpu: u32, instance: u32, compute: u32) -> u32 {
 
 /// Returns majors unused on this machine, so that opening a node never reaches a real device.
 pub fn free_majors() -> Majors {
-    let devices = std::fs::read_to_string("/proc/devices").unwrap_or_default();
-    let taken: Vec<u32> = devices
-        .lines()
-        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
-        .collect();
-    let mut free = (384..512).rev().filter(|major| !taken.contains(major));
+    let mut free = free();
     let mut next = || free.next().unwrap_or(511);
     Majors {
         caps: next(),
         imex: next(),
         uvm: next(),
     }
+}
+
+/// Returns majors for other drivers, with their names.
+pub(super) fn majors_of(modules: &[String], majors: Majors) -> Vec<(String, u32)> {
+    let taken = [majors.caps, majors.imex, majors.uvm];
+    let free = free().filter(move |major| !taken.contains(major));
+    modules.iter().cloned().zip(free).collect()
+}
+
+fn free() -> impl Iterator<Item = u32> {
+    let devices = std::fs::read_to_string("/proc/devices").unwrap_or_default();
+    let taken: Vec<u32> = devices
+        .lines()
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect();
+    (384..512).rev().filter(move |major| !taken.contains(major))
 }
 
 /// Writes /proc/driver/nvidia.
@@ -127,15 +138,15 @@ pub(super) fn mig_minors(profile: &Profile) -> String {
     text
 }
 
-/// Returns the text of /proc/devices: this machine's with the driver's majors.
-pub(super) fn devices(majors: Majors) -> String {
+/// Returns the text of /proc/devices: this machine's with the driver's majors, and those of other drivers.
+pub(super) fn devices(majors: Majors, others: &[(String, u32)]) -> String {
     let machine = std::fs::read_to_string("/proc/devices").unwrap_or_default();
     let (characters, blocks) = machine
         .split_once("Block devices:")
         .unwrap_or(("Character devices:\n", ""));
     let mut text: String = characters
         .lines()
-        .filter(|line| !line.is_empty() && !line.contains(" nvidia"))
+        .filter(|line| !line.is_empty() && !line.contains(" nvidia") && !line.contains(" gdrdrv"))
         .flat_map(|line| [line, "\n"])
         .collect();
     for (major, name) in [
@@ -147,6 +158,9 @@ pub(super) fn devices(majors: Majors) -> String {
         (majors.uvm, "nvidia-uvm"),
     ] {
         // Writing to a string cannot fail.
+        let _ = writeln!(text, "{major:3} {name}");
+    }
+    for (name, major) in others {
         let _ = writeln!(text, "{major:3} {name}");
     }
     text + "\nBlock devices:" + blocks

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use nvc_testkit::driver::{Builder, free_majors};
+use nvc_testkit::driver::Builder;
+use nvc_testkit::machine;
 use nvc_testkit::profile::{Fault, Profile};
 
 use super::runtimes::{Body, Bundle};
@@ -56,7 +57,7 @@ pub(crate) fn world(runtime: &str, driver: Builder) -> World {
 
 /// Adds the nodes that a Jetson has beside the driver's usual ones. No driver is behind them.
 fn nodes_of_a_soc(root: &Path) -> std::io::Result<()> {
-    let major = u64::from(free_majors().imex);
+    let major = u64::from(machine::driver().majors().imex);
     for (path, major, minor) in [
         ("dev/nvidia2", 195, 2),
         ("dev/nvmap", major, 4001),
