@@ -4,16 +4,20 @@
     conformance-ctk.py EXPECTED
 
 EXPECTED is a copy of the suite's recorded results. docs/differences.md explains the changes: groups of device nodes are
-not recorded unless --gids is given, configuration files are where containers look for them, and a Jetson's specification
-tells programs not to create nodes.
+not recorded unless --gids is given, but their type is; configuration files are where containers look for them, and a
+Jetson's specification tells programs not to create nodes. The cases of conformance-ctk-cases.py get the results of the
+suite's cases of which they are copies.
 """
+import glob
 import json
 import os
 import re
+import shutil
 import sys
 
 WITHOUT_GROUPS = ('gen-dri', 'gen-enable-chmod', 'gen-flag-no-gids', 'gen-sandboxutils', 'mode-csv', 'mode-auto-csv')
 JETSONS = ('mode-csv', 'mode-auto-csv')
+COPIES = ('mode-gds', 'mode-gdrcopy', 'mode-nvswitch')
 STANDARD_PLACES = ('gen-graphics', 'gen-config-search')
 PLACE = re.compile(r'^.*/((?:glvnd|egl|nvidia|X11)/(?:egl_vendor\.d/|egl_external_platform\.d/|xorg\.conf\.d/|nvoptix\.bin).*)$')
 
@@ -50,6 +54,11 @@ def without_node_creation(spec):
     hooks.append(dict(hooks[-1], args=['nvidia-cdi-hook', 'disable-device-node-modification']))
 
 
+def with_types(text):
+    """The text of specifications whose device nodes, a line each, have a type: the last of the sorted members."""
+    return re.sub(r'(\{[^{}]*"path": "/dev/[^{}]*)\}', r'\1, "type": "c"}', text)
+
+
 def change(path, function):
     """Changes the JSON value of a recorded file, whose first line is the format."""
     with open(path, encoding='utf-8') as file:
@@ -70,6 +79,14 @@ def main():
         change('%s/%s/stdout' % (sys.argv[1], case), without_node_creation)
     for case in STANDARD_PLACES:
         change('%s/%s/stdout' % (sys.argv[1], case), standard_places)
+    for path in glob.glob(sys.argv[1] + '/gen-*/*') + glob.glob(sys.argv[1] + '/mode-*/*'):
+        if os.path.basename(path) in ('stdout', 'contents'):
+            with open(path, encoding='utf-8') as file:
+                text = file.read()
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(with_types(text))
+    for case in COPIES:
+        shutil.copytree('%s/%s' % (sys.argv[1], case), '%s/%s-with-drivers' % (sys.argv[1], case))
 
 
 main()

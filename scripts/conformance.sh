@@ -67,7 +67,8 @@ ctk() {
   work=$(mktemp -d)
   cp -r $suite/expected "$work/expected"
   scripts/conformance-ctk.py "$work/expected"
-  $suite/run.sh -b "$built" --agreed --expected "$work/expected" --accepted docs/conformance-ctk-accepted "$@" || status=$?
+  $suite/run.sh -b "$built" --agreed --cases $suite/cases.py --cases scripts/conformance-ctk-cases.py \
+    --expected "$work/expected" --accepted docs/conformance-ctk-accepted "$@" || status=$?
   rm -rf "$work"
   return $status
 }

@@ -33,6 +33,7 @@ mod libraries;
 mod imex;
 pub mod majors;
 pub mod nodes;
+pub mod numbers;
 pub mod nvcaps;
 pub mod procfs;
 pub mod wsl;
@@ -64,6 +65,7 @@ pub use inventory::{Inventory, MAX_AGE};
 pub use libraries::{DEFAULT_LDCACHE, LibraryCandidates};
 pub use listing::ListedGpu;
 pub use nodes::{DeviceRole, SharedDevice};
+pub use numbers::CharDrivers;
 pub use root::DriverRoot;
 pub use session::{DriverConfig, DriverSession};
 

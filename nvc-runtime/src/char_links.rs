@@ -7,9 +7,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use libnvc::host::DeviceNumber;
+use libnvc::host::{CharDrivers, DeviceNumber, numbers};
 use libnvc::kmods::CharLinks;
-
 use nvc_toolkit::oci::spec::Spec;
 use serde_json::Value;
 
@@ -18,30 +17,37 @@ pub(crate) fn make(spec: &Spec, dev: &Path) {
     let Ok(links) = CharLinks::open(&dev.join("char")) else {
         return;
     };
+    let drivers = CharDrivers::discover();
     let devices = &spec.value()["linux"]["devices"];
     for device in devices.as_array().into_iter().flatten() {
-        let number = |name| {
-            let number = device.get(name).and_then(Value::as_u64)?;
-            u32::try_from(number).ok()
-        };
-        let (Some(major), Some(minor)) = (number("major"), number("minor")) else {
+        let Some((path, number)) = device_of(device) else {
             continue;
         };
-        let path = device.get("path").and_then(Value::as_str);
-        let Some(name) = path.and_then(|path| path.strip_prefix("/dev/nvidia")) else {
+        let Some(name) = path.strip_prefix("/dev/") else {
             continue;
         };
-        let name = format!("nvidia{name}");
+        let is_nvidias =
+            name.starts_with("nvidia") && numbers::is_known(path) && !name.contains("..");
         // The container chooses its paths, so link a name only if the host has this device there.
-        let number = DeviceNumber { major, minor };
-        let is_that = fs::symlink_metadata(dev.join(&name)).is_ok_and(|facts| {
-            facts.file_type().is_char_device() && DeviceNumber::from_rdev(facts.rdev()) == number
-        });
-        if is_that && !name.contains("..") {
+        let is_that = is_nvidias
+            && drivers.check(path, number).is_ok()
+            && fs::symlink_metadata(dev.join(name)).is_ok_and(|facts| {
+                facts.file_type().is_char_device()
+                    && DeviceNumber::from_rdev(facts.rdev()) == number
+            });
+        if is_that {
             // Another container's start may have created it.
             let _ = links.add(number, Path::new(&format!("../{name}")));
         }
     }
+}
+
+/// Returns a device's path and number.
+fn device_of(device: &Value) -> Option<(&str, DeviceNumber)> {
+    let number = |name| u32::try_from(device.get(name)?.as_u64()?).ok();
+    let (major, minor) = (number("major")?, number("minor")?);
+    let path = device.get("path")?.as_str()?;
+    Some((path, DeviceNumber { major, minor }))
 }
 
 #[cfg(test)]

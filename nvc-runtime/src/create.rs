@@ -133,12 +133,13 @@ fn specification(bundle: &Bundle) -> Result<String, String> {
 }
 
 fn policy(config: &Config) -> Result<Policy, String> {
-    // Only the hook uses capabilities, and reports their errors in the configuration.
-    let lenient = Config {
-        supported_driver_capabilities: "all".into(),
+    // The hook reports errors of this key; until then, nothing is supported.
+    let lenient = || Config {
+        supported_driver_capabilities: String::new(),
         ..config.clone()
     };
-    let policy = Policy::new(&lenient).map_err(|error| error.to_string())?;
+    let policy = Policy::new(config).or_else(|_| Policy::new(&lenient()));
+    let policy = policy.map_err(|error| error.to_string())?;
     Ok(policy.with_annotations(config))
 }
 

@@ -4,27 +4,33 @@
 //! is not in the host's /dev this would be another device or fail, so it becomes an explicit bind mount with a device
 //! rule.
 
+use libnvc::host::CharDrivers;
 use libnvc::kmods::in_user_namespace;
 use nvc_toolkit::cdi::{DeviceNode, Edits, Mount};
 use nvc_toolkit::nodes;
-use nvc_toolkit::oci::edits;
+use nvc_toolkit::oci::edits::{self, Host};
 use nvc_toolkit::oci::spec::Spec;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
 /// Applies the edits to a container.
 pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<(), String> {
+    let drivers = CharDrivers::discover();
+    let host = Host {
+        look_up: nodes::look_up,
+        drivers: &drivers,
+    };
     let mut bound = Vec::new();
     if has_user_namespace(spec.value()) || in_user_namespace() {
         for part in all.iter_mut() {
             bound.extend(bind(part));
         }
     }
-    edits::apply(spec, all, &nodes::look_up)?;
+    edits::apply(spec, all, host)?;
     for node in bound {
-        allow(spec, &node)?;
+        allow(spec, &node, host)?;
     }
     Ok(())
 }
@@ -47,17 +53,11 @@ fn bind(part: &mut Edits) -> Vec<DeviceNode> {
 }
 
 /// Adds the device rule of a node, unless it exists.
-fn allow(spec: &mut Spec, node: &DeviceNode) -> Result<(), String> {
-    let facts = nodes::look_up(node.host_path.as_ref())?;
-    let access = match node.permissions.as_str() {
-        "" => "rwm",
-        some => some,
-    };
-    let rule = json!({
-        "allow": true, "type": facts.kind.to_string(), "major": facts.major, "minor": facts.minor, "access": access,
-    });
+fn allow(spec: &mut Spec, node: &DeviceNode, host: Host<'_>) -> Result<(), String> {
     let rules = spec.list(&["linux", "resources", "devices"])?;
-    if !rules.contains(&rule) {
+    if let Some(rule) = edits::device_rule(node, host)?
+        && !rules.contains(&rule)
+    {
         rules.push(rule);
     }
     Ok(())
@@ -73,12 +73,14 @@ fn has_user_namespace(spec: &Value) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn edits(host_path: &str) -> Edits {
         Edits {
             device_nodes: vec![DeviceNode {
-                path: "/dev/nvidia0".into(),
+                path: "/dev/thing0".into(),
                 host_path: host_path.into(),
                 ..DeviceNode::default()
             }],
@@ -88,15 +90,15 @@ mod tests {
 
     #[test]
     fn only_nodes_that_are_elsewhere_are_bound() {
-        for host_path in ["", "/dev/nvidia0"] {
+        for host_path in ["", "/dev/thing0"] {
             let mut part = edits(host_path);
             assert!(bind(&mut part).is_empty());
             assert_eq!(part.device_nodes.len(), 1);
         }
-        let mut part = edits("/driver/dev/nvidia0");
+        let mut part = edits("/driver/dev/thing0");
         assert_eq!(bind(&mut part).len(), 1);
         assert!(part.device_nodes.is_empty());
-        assert_eq!(part.mounts[0].host_path, "/driver/dev/nvidia0");
+        assert_eq!(part.mounts[0].host_path, "/driver/dev/thing0");
     }
 
     #[test]

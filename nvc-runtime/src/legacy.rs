@@ -30,24 +30,53 @@ pub(crate) fn modify(
     log: &mut Log,
 ) -> Result<(), EditError> {
     let mut all = gated_features(container, policy, config, log);
-    if capabilities::asks_for_graphics(&container.environment) {
+    let found = resolve(wish, config, log);
+    if capabilities::asks_for_graphics(&container.environment, policy.supported) {
+        let addresses = match found.as_ref().and_then(|found| found.addresses.clone()) {
+            Some(addresses) => addresses,
+            None => addresses_of_module(wish, log),
+        };
         let options = automatic::options(Mode::Nvml, Vec::new(), config);
-        let displays = generate::displays(&options, &wish.devices)
+        let displays = generate::displays(&options, &addresses)
             .map_err(|error| EditError::of("failed to create mounts discoverer: ", &error))?;
         all.push(displays);
     }
     all.extend(cuda_compat(config)?);
-    let (nodes, resolved) = resolve(wish, config, log).unwrap_or_default();
-    all.push(nodes);
+    let found = found.unwrap_or_default();
+    all.push(found.nodes);
     give(spec, &mut all)?;
-    injection::add(spec, &injection::hook_path(config), &resolved)?;
+    injection::add(spec, &injection::hook_path(config), &found.resolved)?;
     Ok(())
 }
 
-/// Returns the nodes of the chosen devices, and what the hook needs to know of them. The hook adds the nodes too, but
-/// the container loses device rules that are not in config.json when systemd reloads, or when the container is updated.
-/// Returns None if the driver cannot be queried; then the hook does everything.
-fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Resolved)> {
+/// Returns the PCI addresses of the requested GPUs without NVML. GPUs that only NVML can resolve have no DRM nodes then:
+/// a guess could give the container another GPU's.
+fn addresses_of_module(wish: &Wish, log: &mut Log) -> Vec<String> {
+    let (addresses, unresolved) = generate::addresses_of_module(&wish.devices);
+    if !unresolved.is_empty() {
+        let names = unresolved.join(", ");
+        let text = format!(
+            "no display nodes for GPU {names}: only NVML knows which GPU that is, and it cannot be queried"
+        );
+        log.write(Level::Warning, &text);
+    }
+    addresses
+}
+
+/// The chosen devices.
+#[derive(Default)]
+struct Found {
+    nodes: Edits,
+    /// What the hook needs to know of them.
+    resolved: Resolved,
+    /// PCI addresses of the GPUs among them; None if NVML does not say.
+    addresses: Option<Vec<String>>,
+}
+
+/// Returns the chosen devices with their nodes. The hook adds the nodes too, but the container loses device rules that
+/// are not in config.json when systemd reloads, or when the container is updated. Returns None if the driver cannot be
+/// queried; then the hook does everything.
+fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<Found> {
     let ids: Vec<String> = match &wish.devices {
         Devices::None => vec!["none".into()],
         some => some.names().into_iter().map(str::to_owned).collect(),
@@ -83,11 +112,20 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<(Edits, Resolv
     }
     add(made.spec.container_edits);
     let driver = made.driver;
+    // A MIG device has no display: the nodes belong to the whole GPU.
+    let addresses = driver.as_ref().map(|driver| {
+        let chosen = driver.gpus.iter().filter(|gpu| devices.contains(&gpu.uuid));
+        chosen.map(|gpu| gpu.busid.clone()).collect()
+    });
     let resolved = Resolved {
         inventory: driver.and_then(|driver| inventory(driver, &devices, time)),
         devices,
     };
-    Some((edits, resolved))
+    Some(Found {
+        nodes: edits,
+        resolved,
+        addresses,
+    })
 }
 
 /// Returns NVML's answers about the chosen devices, and about the GPUs of chosen MIG devices.
@@ -115,8 +153,16 @@ pub(crate) fn gated_features(
     if let Some(warning) = ignored {
         log.write(Level::Warning, &warning);
     }
-    let edits = |feature| gated::edits(feature, &nodes, &nodes.root);
-    asked.into_iter().map(edits).collect()
+    let mut all = Vec::new();
+    for feature in asked {
+        let (edits, refused) = gated::edits(feature, &nodes, &nodes.root);
+        for why in refused {
+            let variable = feature.variable();
+            log.write(Level::Warning, &format!("{variable}: left out: {why}"));
+        }
+        all.push(edits);
+    }
+    all
 }
 
 /// Returns the hook for the image's CUDA compatibility libraries, if configured.
@@ -161,11 +207,10 @@ pub(crate) fn hook_of(
 
 /// Returns the root of the device nodes.
 pub(crate) fn tree_of_nodes(config: &Config) -> Nodes {
-    Nodes {
-        root: match config.cli.root.as_str() {
-            "" => "/".into(),
-            root => root.into(),
-        },
-        groups: !config.features.no_additional_gids_for_device_nodes,
-    }
+    let root = match config.cli.root.as_str() {
+        "" => "/",
+        root => root,
+    };
+    let groups = !config.features.no_additional_gids_for_device_nodes;
+    Nodes::new(root.into(), groups)
 }

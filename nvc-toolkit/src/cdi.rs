@@ -22,7 +22,8 @@ mod node;
 mod yaml;
 
 pub use model::{
-    Device, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice, STANDARD_DIRECTORIES, Spec,
+    CHARACTER, Device, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice, STANDARD_DIRECTORIES,
+    Spec,
 };
 pub use registry::Registry;
 

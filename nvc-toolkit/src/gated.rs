@@ -9,16 +9,20 @@ use crate::nodes::Nodes;
 /// Options of read-only bind mounts.
 pub const READ_ONLY: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 
-/// Returns the edits for a feature; empty if the machine lacks it.
-pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> Edits {
-    let mut found = match feature {
-        Feature::Gds => nodes.matching("/dev", |name| name.starts_with("nvidia-fs")),
-        Feature::Mofed => nodes.matching("/dev/infiniband", |name| {
-            name == "rdma_cm" || name.starts_with("uverbs")
+/// Returns the edits for a feature, and why nodes are left out; empty if the machine lacks it.
+pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> (Edits, Vec<String>) {
+    let (directory, fits): (_, fn(&str) -> bool) = match feature {
+        Feature::Gds => ("/dev", |name| is_numbered(name, "nvidia-fs")),
+        Feature::Mofed => ("/dev/infiniband", |name| {
+            name == "rdma_cm" || is_numbered(name, "uverbs")
         }),
-        Feature::Gdrcopy => nodes.matching("/dev", |name| name == "gdrdrv"),
-        Feature::Nvswitch => nodes.matching("/dev", |name| name.starts_with("nvidia-nvswitch")),
+        Feature::Gdrcopy => ("/dev", |name| name == "gdrdrv"),
+        Feature::Nvswitch => ("/dev", |name| {
+            name == "nvidia-nvswitchctl" || is_numbered(name, "nvidia-nvswitch")
+        }),
     };
+    let mut refused = Vec::new();
+    let mut found = nodes.matching(directory, fits, &mut refused);
     let mut edits = Edits::default();
     // Ignore nodes that vanish concurrently.
     found.retain(|path| nodes.add(path, &mut edits).is_ok());
@@ -35,5 +39,11 @@ pub fn edits(feature: Feature, nodes: &Nodes, driver_root: &Path) -> Edits {
             }
         }
     }
-    edits
+    (edits, refused)
+}
+
+/// Returns true for the word with a number: other names say no device of the driver.
+fn is_numbered(name: &str, word: &str) -> bool {
+    let number = name.strip_prefix(word).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -21,7 +21,7 @@ use libnvc::host::{DriverVersions, Gpu};
 use libnvc::{Error, ErrorKind, Result};
 
 use crate::cdi::{Device, Edits, Spec, version};
-pub use displays::displays;
+pub use displays::{addresses_of_module, displays};
 pub use hooks::{HookProgram, Hooks};
 
 /// The kind of devices of a specification.
@@ -279,10 +279,13 @@ fn spec(options: &Options, class: &str, devices: Vec<Device>, found: &Found) -> 
     }
     let is_nothing = |device: &Device| device.name == "all" && device.container_edits.is_empty();
     if spec.devices.iter().all(is_nothing) {
-        let error = Error::new(
+        let mut error = Error::new(
             ErrorKind::NotFound,
             "there is no device that a container could use",
         );
+        if !found.warnings.is_empty() {
+            error = error.with_cause(found.warnings.join("; "));
+        }
         return Err(error.hint("nvidia-smi -L lists the GPUs; one in MIG mode needs MIG devices"));
     }
     if let Some(empty) = spec

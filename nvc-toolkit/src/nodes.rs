@@ -5,8 +5,10 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use libnvc::host::{CharDrivers, DeviceNumber, numbers};
+
 use crate::cause;
-use crate::cdi::{DeviceNode, Edits};
+use crate::cdi::{CHARACTER, DeviceNode, Edits};
 use crate::oci::edits::HostNode;
 
 /// Describes the node at a path; a symlink is an error.
@@ -36,6 +38,29 @@ fn node_of(facts: &fs::Metadata) -> Option<HostNode> {
     })
 }
 
+/// Checks that a node of a specification is the device that its name on the host says, or else its name in the container.
+/// Other names can be those of any device.
+///
+/// # Errors
+/// The path, and why it is another device.
+pub fn check(node: &DeviceNode, found: HostNode, drivers: &CharDrivers) -> Result<(), String> {
+    let mut names = [node.host_path.as_str(), node.path.as_str()].into_iter();
+    let Some(name) = names.find(|name| numbers::is_known(name)) else {
+        return Ok(());
+    };
+    named(name, found, drivers).map_err(|why| format!("{name} {why}"))
+}
+
+fn named(name: &str, found: HostNode, drivers: &CharDrivers) -> Result<(), String> {
+    if found.kind != 'c' {
+        return Err("is not a character device".into());
+    }
+    // The kernel's numbers are smaller.
+    let [major, minor] =
+        [found.major, found.minor].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    drivers.check(name, DeviceNumber { major, minor })
+}
+
 /// A tree with a `/dev`, and options for describing its nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
@@ -43,48 +68,73 @@ pub struct Nodes {
     pub root: PathBuf,
     /// Add a node's group to the process if not every user may access the node.
     pub groups: bool,
+    /// The drivers whose devices the nodes must be.
+    pub drivers: CharDrivers,
 }
 
 impl Nodes {
-    /// Returns the sorted paths of device nodes in a directory with matching names.
-    pub fn matching(&self, directory: &str, fits: impl Fn(&str) -> bool) -> Vec<String> {
+    /// Describes a tree with devices of this machine's drivers.
+    pub fn new(root: PathBuf, groups: bool) -> Self {
+        let drivers = CharDrivers::discover();
+        Self {
+            root,
+            groups,
+            drivers,
+        }
+    }
+
+    /// Returns the sorted paths of devices in a directory with matching names. Adds the reasons why others are left out
+    /// to `refused`.
+    pub fn matching(
+        &self,
+        directory: &str,
+        fits: impl Fn(&str) -> bool,
+        refused: &mut Vec<String>,
+    ) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.on_host(directory)) else {
             return Vec::new();
         };
-        let mut found: Vec<String> = entries
-            .flatten()
-            .filter(|entry| fits(&entry.file_name().to_string_lossy()))
-            .filter(|entry| look_up(&entry.path()).is_ok())
-            .map(|entry| format!("{directory}/{}", entry.file_name().to_string_lossy()))
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        let mut paths: Vec<String> = names
+            .filter(|name| fits(name))
+            .map(|name| format!("{directory}/{name}"))
+            .filter(|path| !self.on_host(path).is_dir())
             .collect();
-        found.sort();
-        found
+        paths.sort();
+        paths.retain(|path| match self.look_up(path) {
+            Ok(_) => true,
+            Err(why) => {
+                refused.push(why);
+                false
+            }
+        });
+        paths
     }
 
-    /// Describes the node at a path of the tree; a symlink is an error.
+    /// Describes the device at a path of the tree; a symlink is an error.
     ///
     /// # Errors
-    /// There is no node.
+    /// The path, and why it is not the device that its name says.
     pub fn look_up(&self, path: &str) -> Result<HostNode, String> {
-        look_up(&self.on_host(path))
+        Ok(self.examine(path)?.0)
     }
 
-    /// Adds a node of the tree to edits.
+    /// Adds a device of the tree to edits.
     ///
     /// # Errors
-    /// There is no node.
-    pub fn add(&self, path: &str, edits: &mut Edits) -> io::Result<()> {
+    /// Those of [`look_up`](Self::look_up).
+    pub fn add(&self, path: &str, edits: &mut Edits) -> Result<(), String> {
+        let (node, gid) = self.examine(path)?;
+        let gid = Some(gid).filter(|gid| *gid != 0);
         let on_host = self.on_host(path);
-        let facts = fs::symlink_metadata(&on_host)?;
-        let no_node = || io::Error::other("not a device node");
-        let node = node_of(&facts).ok_or_else(no_node)?;
-        let gid = Some(facts.gid()).filter(|gid| *gid != 0);
         edits.device_nodes.push(DeviceNode {
             path: path.to_owned(),
             host_path: match on_host.to_string_lossy() {
                 same if same == path => String::new(),
                 other => other.into_owned(),
             },
+            kind: CHARACTER.into(),
             file_mode: Some(node.mode),
             permissions: "rwm".into(),
             gid,
@@ -98,6 +148,20 @@ impl Nodes {
             edits.additional_gids.push(gid);
         }
         Ok(())
+    }
+
+    /// Returns a node and its group.
+    fn examine(&self, path: &str) -> Result<(HostNode, u32), String> {
+        let facts =
+            fs::symlink_metadata(self.on_host(path)).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => format!("{path} is missing"),
+                _ => format!("{path}: {}", cause::text(&error)),
+            })?;
+        let node = node_of(&facts).filter(|node| node.kind == 'c');
+        let node = node.ok_or_else(|| format!("{path} is not a character device"))?;
+        let checked = named(path, node, &self.drivers);
+        checked.map_err(|why| format!("{path} {why}"))?;
+        Ok((node, facts.gid()))
     }
 
     fn on_host(&self, path: &str) -> PathBuf {
@@ -124,18 +188,68 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_a_directory_are_sorted() {
-        let nodes = Nodes {
-            root: "/".into(),
-            groups: true,
-        };
-        let found = nodes.matching("/dev", |name| name == "zero" || name == "null");
+    fn devices_of_a_directory_are_sorted() {
+        let nodes = Nodes::new("/".into(), true);
+        let mut refused = Vec::new();
+        let wanted = |name: &str| ["zero", "null", "shm", "core"].contains(&name);
+        let found = nodes.matching("/dev", wanted, &mut refused);
         assert_eq!(found, ["/dev/null", "/dev/zero"]);
-        assert!(nodes.matching("/no-such", |_| true).is_empty());
+        assert!(
+            nodes
+                .matching("/no-such", |_| true, &mut refused)
+                .is_empty()
+        );
         let mut edits = Edits::default();
         nodes.add("/dev/null", &mut edits).unwrap();
         assert!(nodes.add("/etc", &mut edits).is_err());
-        assert_eq!(edits.device_nodes[0].host_path, "");
-        assert_eq!(edits.device_nodes[0].file_mode, Some(0o666));
+        let node = &edits.device_nodes[0];
+        assert_eq!((node.host_path.as_str(), node.kind.as_str()), ("", "c"));
+        assert_eq!(node.file_mode, Some(0o666));
+    }
+
+    /// What a container with the host's /dev can put there.
+    #[test]
+    fn only_devices_of_their_driver_are_found() {
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("dev")).unwrap();
+        fs::write(dir.path().join("dev/nvidia-fs8"), "").unwrap();
+        std::os::unix::fs::symlink("nvidia-fs0", dir.path().join("dev/nvidia-fs9")).unwrap();
+        for (name, kind, major, minor) in [
+            ("nvidia-fs0", SFlag::S_IFCHR, 511, 0),
+            ("nvidia-fs1", SFlag::S_IFBLK, 511, 1),
+            ("nvidia-fs2", SFlag::S_IFIFO, 0, 0),
+            ("nvidia-fs3", SFlag::S_IFCHR, 195, 3),
+            ("nvidia-fs4", SFlag::S_IFCHR, 511, 3),
+        ] {
+            let (path, mode) = (
+                dir.path().join("dev").join(name),
+                Mode::from_bits_truncate(0o666),
+            );
+            // Without the privilege there is nothing to test.
+            let Ok(()) = mknod(&path, kind, mode, makedev(major, minor)) else {
+                return;
+            };
+        }
+        let nodes = Nodes {
+            root: dir.path().into(),
+            groups: false,
+            drivers: CharDrivers::of("Character devices:\n195 nvidia\n511 nvidia-fs\n", ""),
+        };
+        let mut refused = Vec::new();
+        let found = nodes.matching("/dev", |_| true, &mut refused);
+        assert_eq!(found, ["/dev/nvidia-fs0"]);
+        assert_eq!(
+            refused,
+            [
+                "/dev/nvidia-fs1 is not a character device",
+                "/dev/nvidia-fs2 is not a character device",
+                "/dev/nvidia-fs3 is 195:3, and the driver's major number is 511",
+                "/dev/nvidia-fs4 is 511:3, and its minor number should be 4",
+                "/dev/nvidia-fs8 is not a character device",
+                "/dev/nvidia-fs9 is not a character device",
+            ]
+        );
     }
 }

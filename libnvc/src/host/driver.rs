@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use crate::error::Result;
 use crate::host::{
-    DriverFile, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates, SharedDevice, WslDriver,
-    binaries, firmware, ipc, libraries, nodes,
+    CharDrivers, DriverFile, DriverInfo, DriverRoot, DriverVersions, LibraryCandidates,
+    SharedDevice, WslDriver, binaries, firmware, ipc, libraries, nodes,
 };
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -70,7 +70,7 @@ impl Unversioned {
             binaries: binaries::find(root, environment.path.as_deref(), options, wsl),
             ipcs: ipc::find(root, environment.mps_pipe_directory.as_deref(), options),
             devices: if native {
-                Ok(nodes::find(root, options))
+                Ok(nodes::find(root, options, &CharDrivers::discover()))
             } else {
                 nodes::find_dxg().map(|node| vec![node])
             },

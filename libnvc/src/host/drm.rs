@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::{DeviceNode, DriverRoot, HostLink, nodes};
+use super::{CharDrivers, DeviceNode, DriverRoot, HostLink, nodes};
 use crate::path::HostPath;
 
 /// The kernel's list of PCI devices.
@@ -18,19 +18,19 @@ pub struct Displays {
     pub nodes: Vec<DeviceNode>,
     /// Links to those by the GPU's address.
     pub links: Vec<HostLink>,
-    /// Nodes that the kernel lists but that do not exist.
-    pub missing: Vec<HostPath>,
+    /// Why nodes that the kernel lists are missing.
+    pub missing: Vec<String>,
 }
 
-/// Returns the nodes of the GPU at a PCI address.
-pub fn displays(busid: &str, dev_root: &DriverRoot) -> Displays {
+/// Returns the nodes of the GPU at a PCI address. The kernel lists their names there, and their numbers follow from these.
+pub fn displays(busid: &str, dev_root: &DriverRoot, drivers: &CharDrivers) -> Displays {
     let address = address(busid);
     let mut found = Displays::default();
     for name in names(&Path::new(PCI).join(&address).join("drm")) {
         let path = HostPath::new(NODES).join(&name);
-        match nodes::at(dev_root, &path) {
-            Some(node) => found.nodes.push(node),
-            None => found.missing.push(path),
+        match nodes::at(dev_root, &path, drivers) {
+            Ok(node) => found.nodes.push(node),
+            Err(why) => found.missing.push(why),
         }
     }
     for what in ["card", "render"] {
@@ -67,14 +67,37 @@ fn link_text(root: &DriverRoot, path: &HostPath) -> Result<PathBuf, Errno> {
     nix::fcntl::readlinkat(directory, path.file_name()).map(PathBuf::from)
 }
 
+/// Returns true if a link in the directory `by-path` leads to one of the nodes: each is in the directory above.
 fn leads_to_one_of(target: &Path, nodes: &[DeviceNode]) -> bool {
-    let name = target.file_name();
-    nodes.iter().any(|node| Some(node.path.file_name()) == name)
+    let name = target
+        .strip_prefix("..")
+        .or_else(|_| target.strip_prefix(NODES));
+    name.is_ok_and(|name| nodes.iter().any(|node| node.path.file_name() == name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_lead_to_the_gpus_own_nodes() {
+        let nodes = [DeviceNode::new("/dev/dri/card1", 226, 1)];
+        for (target, expected) in [
+            ("../card1", true),
+            ("/dev/dri/card1", true),
+            ("../card0", false),
+            ("card1", false),
+            ("../../card1", false),
+            ("../x/card1", false),
+            ("/etc/card1", false),
+        ] {
+            assert_eq!(
+                leads_to_one_of(Path::new(target), &nodes),
+                expected,
+                "{target}"
+            );
+        }
+    }
 
     #[test]
     fn addresses_are_the_kernels() {

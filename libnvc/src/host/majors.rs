@@ -18,15 +18,25 @@ pub fn major(devices: &[u8], driver: &str) -> Option<u32> {
 
 /// Returns all major numbers of a driver: one that has run out of minor numbers registers again.
 pub fn majors<'t>(devices: &'t [u8], driver: &'t str) -> impl Iterator<Item = u32> + 't {
+    let of_driver = entries(devices).filter(move |(_, name)| *name == driver);
+    of_driver.map(|(major, _)| major)
+}
+
+/// Returns the names of the drivers that share a major number.
+pub(super) fn drivers(devices: &[u8], major: u32) -> impl Iterator<Item = &str> {
+    let of_major = entries(devices).filter(move |(number, _)| *number == major);
+    of_major.map(|(_, name)| name)
+}
+
+/// Returns the major numbers of character devices, with the names of their drivers.
+fn entries(devices: &[u8]) -> impl Iterator<Item = (u32, &str)> {
     let lines = devices.split(|byte| *byte == b'\n');
     let section = lines.skip_while(|line| *line != CHARACTERS).skip(1);
     let entries = section.take_while(|line| !line.is_empty());
-    entries.filter_map(move |line| {
-        let (major, name) = std::str::from_utf8(line)
-            .ok()?
-            .trim_start()
-            .split_once(' ')?;
-        (name == driver).then(|| major.parse().ok())?
+    entries.filter_map(|line| {
+        let line = std::str::from_utf8(line).ok()?;
+        let (major, name) = line.trim_start().split_once(' ')?;
+        Some((major.parse().ok()?, name))
     })
 }
 

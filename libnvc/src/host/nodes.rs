@@ -1,6 +1,7 @@
 //! Looks up the driver's device nodes: shared ones and IMEX channels.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use log::{info, warn};
 use nix::errno::Errno;
@@ -8,7 +9,7 @@ use nix::sys::stat::{FileStat, SFlag};
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::{DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner};
+use crate::host::{CharDrivers, DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner};
 use crate::inroot;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -83,8 +84,8 @@ impl SharedDevice {
     }
 }
 
-/// Returns the devices that all GPUs share; omits missing ones.
-pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
+/// Returns the devices that all GPUs share; omits missing ones, and nodes that are not the driver's devices.
+pub fn find(root: &DriverRoot, options: DriverOptions, drivers: &CharDrivers) -> Vec<SharedDevice> {
     let control = DeviceNode::new(CONTROL, NVIDIA_MAJOR, CONTROL_MINOR);
     let control = SharedDevice::new(control, DeviceRole::Control);
     let others = [
@@ -94,15 +95,19 @@ pub fn find(root: &DriverRoot, options: DriverOptions) -> Vec<SharedDevice> {
     ];
     let others = others.into_iter().filter(|(no, _)| !options.contains(*no));
     let others = others.filter_map(|(_, role)| {
-        let node = optional(root, &HostPath::new(role.path()))?;
+        let node = optional(root, &HostPath::new(role.path()), drivers)?;
         Some(SharedDevice::new(node, role))
     });
     [control].into_iter().chain(others).collect()
 }
 
 /// Returns the same devices for a specification: without following links, with permissions, in upstream's order. Adds
-/// the paths of missing nodes to `missing`.
-pub fn of_specification(root: &DriverRoot, missing: &mut Vec<HostPath>) -> Vec<SharedDevice> {
+/// the reasons why others are missing to `missing`.
+pub fn of_specification(
+    root: &DriverRoot,
+    drivers: &CharDrivers,
+    missing: &mut Vec<String>,
+) -> Vec<SharedDevice> {
     let mut found = Vec::new();
     for role in [
         DeviceRole::Modeset,
@@ -111,18 +116,27 @@ pub fn of_specification(root: &DriverRoot, missing: &mut Vec<HostPath>) -> Vec<S
         DeviceRole::Control,
     ] {
         let path = HostPath::new(role.path());
-        match at(root, &path) {
-            Some(node) => found.push(SharedDevice::new(node, role)),
-            None => missing.push(path),
+        match at(root, &path, drivers) {
+            Ok(node) => found.push(SharedDevice::new(node, role)),
+            Err(why) => missing.push(why),
         }
     }
     found
 }
 
-/// Returns the character device at a path; None for a link, because engines do not follow it.
-pub fn at(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
-    let stat = inroot::stat(root.resolve_nofollow(path).ok()?.as_fd()).ok()?;
-    node_of(path, &stat).ok()
+/// Returns the device that the name of a path says. A link is none, because engines do not follow it.
+///
+/// # Errors
+/// The path, and why there is no such device.
+pub fn at(root: &DriverRoot, path: &HostPath, drivers: &CharDrivers) -> Result<DeviceNode, String> {
+    let stat = root
+        .resolve_nofollow(path)
+        .and_then(|fd| inroot::stat(fd.as_fd()));
+    let stat = stat.map_err(|_| format!("{path} is missing"))?;
+    let node = node_of(path, &stat).map_err(|_| format!("{path} is not a character device"))?;
+    let checked = drivers.check(&path.to_string(), node.number);
+    checked.map_err(|why| format!("{path} {why}"))?;
+    Ok(node)
 }
 
 /// Returns the device of a WSL2 host. It belongs to the caller's root, even if the driver root is another.
@@ -130,31 +144,46 @@ pub fn at(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
 /// # Errors
 /// `stat failed: /dev/dxg: <cause>`.
 pub fn find_dxg() -> Result<SharedDevice> {
-    let stat = nix::sys::stat::stat(DXG).map_err(|errno| Error::file("stat failed", DXG, errno))?;
-    let node = DeviceNode {
-        path: HostPath::new(DXG),
-        number: DeviceNumber::from_rdev(stat.st_rdev),
-        owner: Some(NodeOwner::of(&stat)),
-    };
+    let failed = |errno| Error::file("stat failed", DXG, errno);
+    let stat = nix::sys::stat::stat(DXG).map_err(failed)?;
+    let node = node_of(&HostPath::new(DXG), &stat).map_err(failed)?;
+    let checked = CharDrivers::discover().check(DXG, node.number);
+    checked.map_err(|why| another(Path::new(DXG), &why))?;
     Ok(SharedDevice::new(node, DeviceRole::Dxg))
 }
 
 /// Returns the node of an IMEX channel.
 ///
 /// # Errors
-/// `stat failed: <node>: <cause>`.
+/// `stat failed: <node>: <cause>`, or `invalid device node: <node>: <why>`.
 pub fn imex_channel(root: &DriverRoot, channel: u32) -> Result<DeviceNode> {
     let path = HostPath::new(format!("{IMEX_DIRECTORY}/channel{channel}"));
-    lookup(root, &path).map_err(|errno| {
+    let node = lookup(root, &path).map_err(|errno| {
         Error::file("stat failed", root.join(&path), errno)
             .with_kind(ErrorKind::NotFound)
             .hint("create the node of the IMEX channel: nvidia-container-cli --load-kmods or nvidia-modprobe -i")
-    })
+    })?;
+    let checked = CharDrivers::discover().check(&path.to_string(), node.number);
+    checked.map_err(|why| another(&root.join(&path), &why))?;
+    Ok(node)
 }
 
-pub(super) fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode> {
+/// Describes a node that is another device than its name says.
+fn another(path: &Path, why: &str) -> Error {
+    let error = Error::new(ErrorKind::Malformed, "invalid device node").of(path.display());
+    let error = error.with_cause(format!("it {why}"));
+    error.hint("remove it and load the driver again")
+}
+
+fn optional(root: &DriverRoot, path: &HostPath, drivers: &CharDrivers) -> Option<DeviceNode> {
     match lookup(root, path) {
-        Ok(node) => Some(node),
+        Ok(node) => {
+            let checked = drivers.check(&path.to_string(), node.number);
+            if let Err(why) = &checked {
+                warn!("skipping {}: it {why}", root.join(path).display());
+            }
+            checked.is_ok().then_some(node)
+        }
         Err(Errno::ENOENT) => {
             info!("missing device {path}");
             None
@@ -168,7 +197,7 @@ pub(super) fn optional(root: &DriverRoot, path: &HostPath) -> Option<DeviceNode>
 }
 
 /// Returns the character device that a path leads to inside the root.
-pub(super) fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
+fn lookup(root: &DriverRoot, path: &HostPath) -> Result<DeviceNode, Errno> {
     node_of(path, &inroot::stat(root.resolve(path)?.as_fd())?)
 }
 
@@ -192,7 +221,7 @@ mod tests {
     fn only_the_control_device_is_taken_for_granted() {
         let dir = tempfile::tempdir().unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
-        let found = find(&root, DriverOptions::empty());
+        let found = find(&root, DriverOptions::empty(), &CharDrivers::default());
         assert_eq!(found.len(), 1);
         assert_eq!(
             found[0].node.number,
@@ -209,7 +238,8 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("dev/nvidia-modeset")).unwrap();
         std::fs::write(dir.path().join("dev/nvidia-uvm"), "").unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
-        assert_eq!(find(&root, DriverOptions::empty()).len(), 1);
+        let found = find(&root, DriverOptions::empty(), &CharDrivers::default());
+        assert_eq!(found.len(), 1);
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::{DeviceNode, DriverRoot, MigAccess, MigDevice, majors, nodes, procfs};
+use crate::host::{
+    CharDrivers, DeviceNode, DriverRoot, MigAccess, MigDevice, majors, nodes, procfs,
+};
 use crate::path::HostPath;
 use crate::read_file;
 
@@ -140,7 +142,7 @@ impl MigMinors {
     }
 
     /// Returns the nodes that give access to a MIG device: its GPU instance's, then its compute instance's. Adds the
-    /// paths of missing nodes to `missing`.
+    /// reasons why others are missing to `missing`.
     ///
     /// # Errors
     /// The table does not list the device.
@@ -148,8 +150,8 @@ impl MigMinors {
         &self,
         gpu: u32,
         mig: &MigDevice,
-        dev_root: &DriverRoot,
-        missing: &mut Vec<HostPath>,
+        (dev_root, drivers): (&DriverRoot, &CharDrivers),
+        missing: &mut Vec<String>,
     ) -> Result<Vec<MigAccess>> {
         let (gi, ci) = (mig.gi, mig.ci);
         let mut found = Vec::new();
@@ -161,10 +163,8 @@ impl MigMinors {
                 || Error::new(ErrorKind::Malformed, format!("{MIG_MINORS} has no {name}"));
             let minor = self.0.get(&name).ok_or_else(unknown)?;
             let path = HostPath::new(format!("{DEVICES}/nvidia-cap{minor}"));
-            let node = nodes::at(dev_root, &path);
-            if node.is_none() {
-                missing.push(path);
-            }
+            let node = nodes::at(dev_root, &path, drivers);
+            let node = node.map_err(|why| missing.push(why)).ok();
             let file = directory.join("access");
             found.push(MigAccess { file, node });
         }

@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::model::{DeviceNode, Edits, Hook, Spec};
+use libnvc::host::CharDrivers;
+
+use super::model::{CHARACTER, DeviceNode, Edits, Hook, Spec};
 use crate::nodes;
 
 /// Returns the differences, one per line; empty if there are none.
@@ -123,6 +125,10 @@ fn node_text(node: &DeviceNode) -> String {
     if !node.host_path.is_empty() {
         text += &format!(" of {}", node.host_path);
     }
+    // Files from before types were recorded are as good.
+    if !node.kind.is_empty() && node.kind != CHARACTER {
+        text += &format!(" of type {}", node.kind);
+    }
     if node.major != 0 {
         text += &format!(" with number {}:{}", node.major, node.minor);
     }
@@ -185,24 +191,14 @@ pub fn renumbered(spec: &Spec) -> Vec<String> {
     lines.into_iter().collect()
 }
 
-/// Returns the nodes on this host that are not of the driver's major number in `devices`, the text of /proc/devices:
-/// left over from another boot, they are other devices now, and containers get those.
-pub fn outdated(spec: &Spec, devices: &str) -> Vec<String> {
-    let mut lines = BTreeSet::new();
-    for node in nodes_of(spec) {
-        let path = on_host(node);
-        let majors = majors_of(drivers_of(&node.path), devices);
-        if let Ok(found) = nodes::look_up(Path::new(path))
-            && !majors.is_empty()
-            && !majors.contains(&found.major)
-        {
-            let (major, minor) = (found.major, found.minor);
-            let now = majors.into_iter().map(|major| major.to_string());
-            let now = now.collect::<Vec<_>>().join(" or ");
-            let line = format!("{path} is {major}:{minor}, and the driver's major number is {now}");
-            lines.insert(line);
-        }
-    }
+/// Returns the nodes on this host that are not the devices that their names say: left over from another boot, or replaced.
+/// Containers would get those.
+pub fn outdated(spec: &Spec, drivers: &CharDrivers) -> Vec<String> {
+    let found = nodes_of(spec).filter_map(|node| {
+        let found = nodes::look_up(Path::new(on_host(node))).ok()?;
+        nodes::check(node, found, drivers).err()
+    });
+    let lines: BTreeSet<String> = found.collect();
     lines.into_iter().collect()
 }
 
@@ -236,33 +232,6 @@ fn on_host(node: &DeviceNode) -> &str {
     } else {
         &node.host_path
     }
-}
-
-/// Returns the names in /proc/devices of the driver of a node; empty if it is not one of NVIDIA's.
-fn drivers_of(path: &str) -> &'static [&'static str] {
-    let Some(name) = path.strip_prefix("/dev/nvidia") else {
-        return &[];
-    };
-    match name {
-        "ctl" | "-modeset" => &["nvidia", "nvidia-frontend"],
-        "-uvm" | "-uvm-tools" => &["nvidia-uvm"],
-        _ if name.starts_with("-caps/") => &["nvidia-caps"],
-        _ if name.starts_with("-caps-imex-channels/") => &["nvidia-caps-imex-channels"],
-        _ if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) => {
-            &["nvidia", "nvidia-frontend"]
-        }
-        _ => &[],
-    }
-}
-
-/// Returns the major numbers of character drivers.
-fn majors_of(drivers: &[&str], devices: &str) -> BTreeSet<u64> {
-    let characters = devices
-        .lines()
-        .take_while(|line| !line.starts_with("Block"));
-    let pairs = characters.filter_map(|line| line.trim().split_once(' '));
-    let known = pairs.filter(|(_, name)| drivers.contains(&name.trim()));
-    known.filter_map(|(major, _)| major.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -313,29 +282,37 @@ mod tests {
         const DEVICES: &str = "Character devices:\n  1 mem\n195 nvidia-frontend\n508 nvidia-uvm\n510 nvidia-caps\n\n\
              Block devices:\n  1 nvidia-uvm\n";
         // The host's node of each path is /dev/null, 1:3.
-        let node = |path: &str| {
+        let said = |path: &str, devices: &str| {
             let node = format!(r#""path": "{path}", "hostPath": "/dev/null""#);
-            spec(&OLD.replace(r#""path": "/dev/null""#, &node))
+            let spec = spec(&OLD.replace(r#""path": "/dev/null""#, &node));
+            outdated(&spec, &CharDrivers::of(devices, ""))
         };
-        let said =
-            |major: &str| format!("/dev/null is 1:3, and the driver's major number is {major}");
-        for (path, major) in [
-            ("/dev/nvidia-uvm", "508"),
-            ("/dev/nvidia12", "195"),
-            ("/dev/nvidiactl", "195"),
-            ("/dev/nvidia-caps/nvidia-cap7", "510"),
+        for (path, why) in [
+            ("/dev/nvidia-uvm", "the driver's major number is 508"),
+            ("/dev/nvidia12", "its major number should be 195"),
+            ("/dev/nvidiactl", "its major number should be 195"),
+            (
+                "/dev/nvidia-caps/nvidia-cap7",
+                "the driver's major number is 510",
+            ),
+            (
+                "/dev/nvidia-fs0",
+                "/proc/devices has no nvidia-fs: is its module loaded?",
+            ),
         ] {
-            assert_eq!(outdated(&node(path), DEVICES), [said(major)], "{path}");
-            let of_null = DEVICES.replace(major, "1");
-            assert!(outdated(&node(path), &of_null).is_empty(), "{path}");
+            assert_eq!(said(path, DEVICES), [format!("{path} is 1:3, and {why}")]);
         }
-        // Without its driver in the list, and of other drivers.
-        for path in [
-            "/dev/nvidia-caps-imex-channels/channel0",
-            "/dev/dri/card0",
-            "/dev/nvidia-fs0",
-        ] {
-            assert!(outdated(&node(path), DEVICES).is_empty(), "{path}");
-        }
+        let of_null = DEVICES.replace("510", "1");
+        assert!(said("/dev/nvidia-caps/nvidia-cap3", &of_null).is_empty());
+        assert!(said("/dev/of-another-driver", DEVICES).is_empty());
+    }
+
+    #[test]
+    fn a_recorded_type_is_no_difference() {
+        let old = spec(OLD);
+        let new = spec(&OLD.replace("\"/dev/null\"", "\"/dev/null\", \"type\": \"c\""));
+        assert!(differences(&old, &new).is_empty());
+        let block = spec(&OLD.replace("\"/dev/null\"", "\"/dev/null\", \"type\": \"b\""));
+        assert_eq!(differences(&block, &new).len(), 2);
     }
 }

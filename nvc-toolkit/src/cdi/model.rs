@@ -5,6 +5,9 @@ use serde::Serialize;
 /// Directories that engines search for specifications; later ones have precedence.
 pub const STANDARD_DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
+/// The type of a character device.
+pub const CHARACTER: &str = "c";
+
 /// A specification: devices of one kind, and their common edits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -24,6 +24,11 @@ pub fn vendor(name: &str) -> Result<(), String> {
     vendor_or_class("vendor", name)
 }
 
+/// Returns true for a vendor that is NVIDIA: nvidia.com, or a name below it.
+pub fn is_nvidias(vendor: &str) -> bool {
+    vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")
+}
+
 /// Checks a class, by the same rule.
 pub fn class(name: &str) -> Result<(), String> {
     vendor_or_class("class", name)

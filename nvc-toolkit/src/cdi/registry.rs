@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind, Result};
 
-use super::model::{Device, Edits, Spec};
-use super::{LARGEST, validate};
+use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
+use super::{LARGEST, names, validate};
 use crate::hostfile::system;
 
 /// The specifications that were found.
@@ -143,6 +143,15 @@ impl Registry {
     pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<Edits> {
         let mut edits = Edits::default();
         let (mut missing, mut files) = (Vec::new(), BTreeSet::new());
+        let mut append = |spec: &Spec, part: &Edits| {
+            let before = edits.device_nodes.len();
+            edits.append(part);
+            if names::is_nvidias(spec.vendor_and_class().0) {
+                edits.device_nodes[before..]
+                    .iter_mut()
+                    .for_each(as_character);
+            }
+        };
         for name in devices {
             let Some(&(file, place)) = self.devices.get(name.as_ref()) else {
                 missing.push(name.as_ref());
@@ -150,9 +159,9 @@ impl Registry {
             };
             let spec = &self.files[file].spec;
             if files.insert(file) {
-                edits.append(&spec.container_edits);
+                append(spec, &spec.container_edits);
             }
-            edits.append(&spec.devices[place].container_edits);
+            append(spec, &spec.devices[place].container_edits);
         }
         if missing.is_empty() {
             Ok(edits)
@@ -186,6 +195,18 @@ impl Registry {
             (more, _) => format!("there are {more}: nvidia-ctk cdi list shows them"),
         };
         Error::new(ErrorKind::NotFound, text).hint(hint)
+    }
+}
+
+/// Makes the type of a node explicit: all of NVIDIA's devices are character devices, and older files record no type. A
+/// node with a recorded number must exist, as long as its type is not recorded.
+fn as_character(node: &mut DeviceNode) {
+    let path = match node.host_path.as_str() {
+        "" => &node.path,
+        other => other,
+    };
+    if node.kind.is_empty() && (node.major == 0 || Path::new(path).symlink_metadata().is_ok()) {
+        node.kind = CHARACTER.into();
     }
 }
 

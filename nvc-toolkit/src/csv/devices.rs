@@ -78,17 +78,17 @@ impl Tree {
         ] {
             match self.nodes.add(path, &mut edits) {
                 Ok(()) => {}
-                Err(_) if is_needed => {
-                    let text = format!("GPU {}: {path} is missing", gpu.index);
+                Err(why) if is_needed => {
+                    let text = format!("GPU {}: {why}", gpu.index);
                     let hint = "nvidia-modprobe or nvidia-ctk system create-device-nodes makes it";
                     return Err(Error::new(ErrorKind::NotFound, text).hint(hint));
                 }
-                Err(_) => warnings.push(format!("{path} is missing")),
+                Err(why) => warnings.push(why),
             }
         }
-        let displays = drm::displays(&gpu.busid, &DriverRoot::open(&self.nodes.root)?);
-        let missing = displays.missing.iter();
-        warnings.extend(missing.map(|path| format!("{path} is missing")));
+        let root = DriverRoot::open(&self.nodes.root)?;
+        let displays = drm::displays(&gpu.busid, &root, &self.nodes.drivers);
+        warnings.extend(displays.missing);
         for node in &displays.nodes {
             // A node that vanishes concurrently is not the GPU's any more.
             let _ = self.nodes.add(&node.path.to_string(), &mut edits);
@@ -138,7 +138,7 @@ impl Others {
         };
         for gpu in listed.iter().filter(|gpu| gpu.integrated != Some(true)) {
             match &gpu.gpu {
-                Ok(gpu) => others.add(gpu.minor, &gpu.busid),
+                Ok(gpu) => others.add(gpu.minor, &gpu.busid, tree),
                 Err(_) => others.unknown = true,
             }
         }
@@ -156,14 +156,16 @@ impl Others {
         };
         let gpus = discrete_gpus(&root);
         for gpu in gpus.iter().filter(|gpu| gpu.minor != 0) {
-            self.add(gpu.minor, &gpu.busid);
+            self.add(gpu.minor, &gpu.busid, tree);
         }
     }
 
-    fn add(&mut self, minor: u32, busid: &str) {
+    fn add(&mut self, minor: u32, busid: &str, tree: &Tree) {
         self.minors.push(minor.into());
         if let Some(root) = &self.root {
-            let nodes = drm::displays(busid, root).nodes.into_iter();
+            let nodes = drm::displays(busid, root, &tree.nodes.drivers)
+                .nodes
+                .into_iter();
             self.displays.extend(nodes.map(|node| node.number));
         }
     }
@@ -204,6 +206,7 @@ fn is_of_some_gpu(path: &str, node: &HostNode) -> bool {
 mod tests {
     use std::path::Path;
 
+    use libnvc::host::CharDrivers;
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
     use super::super::choice::tests::{discrete, integrated};
@@ -248,6 +251,10 @@ mod tests {
             nodes: Nodes {
                 root: dir.into(),
                 groups: false,
+                drivers: CharDrivers::of(
+                    "Character devices:\n195 nvidia\n508 nvidia-caps\n511 nvidia-uvm\n",
+                    "",
+                ),
             },
             hook: "/usr/bin/nvidia-cdi-hook".into(),
             compat: Vec::new(),

@@ -94,12 +94,13 @@ impl Tree {
                 warnings.push(format!("{} is missing", entry.path));
             }
             for path in paths {
-                let added = match self.nodes.look_up(&path) {
-                    Ok(node) if !is_wanted(&path, &node) => Ok(()),
-                    _ => self.nodes.add(&path, &mut edits),
-                };
-                if let Err(error) = added {
-                    warnings.push(format!("{path}: {}", crate::cause::text(&error)));
+                let node = self.nodes.look_up(&path);
+                let added = node.and_then(|node| match is_wanted(&path, &node) {
+                    true => self.nodes.add(&path, &mut edits),
+                    false => Ok(()),
+                });
+                if let Err(why) = added {
+                    warnings.push(why);
                 }
             }
         }
@@ -285,10 +286,7 @@ mod tests {
         symlink("loop", at("usr/lib/tegra/loop")).unwrap();
         Tree {
             root: dir.into(),
-            nodes: Nodes {
-                root: "/".into(),
-                groups: true,
-            },
+            nodes: Nodes::new("/".into(), true),
             hook: "/usr/bin/nvidia-cdi-hook".into(),
             compat: vec!["--host-cuda-version=12.6".into()],
         }

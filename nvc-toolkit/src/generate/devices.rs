@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use libnvc::host::nvcaps::MigMinors;
-use libnvc::host::{DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
+use libnvc::host::{CharDrivers, DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
 use libnvc::plan::PartKind;
 use libnvc::render::cdi::NamedDevice;
 use libnvc::survey::{Grants, MigGrant};
@@ -19,8 +19,8 @@ use crate::cdi::{Device, Edits};
 pub(super) struct Chosen {
     pub(super) gpus: Vec<Gpu>,
     pub(super) grants: Grants,
-    /// Missing nodes.
-    pub(super) missing: Vec<HostPath>,
+    /// Why nodes are missing.
+    pub(super) missing: Vec<String>,
 }
 
 /// Selects the devices; None if no GPU is requested.
@@ -28,9 +28,11 @@ pub(super) fn choose(
     options: &Options,
     info: &DeviceInfo,
     dev_root: &DriverRoot,
+    drivers: &CharDrivers,
 ) -> Result<Option<Chosen>> {
     let mut finder = Finder {
         dev_root,
+        drivers,
         minors: None,
         chosen: Chosen::default(),
     };
@@ -154,6 +156,7 @@ fn find<'a>(info: &'a DeviceInfo, id: &Id) -> Result<(&'a Gpu, Option<&'a MigDev
 
 struct Finder<'a> {
     dev_root: &'a DriverRoot,
+    drivers: &'a CharDrivers,
     minors: Option<MigMinors>,
     chosen: Chosen,
 }
@@ -161,7 +164,7 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn gpu(&mut self, gpu: &Gpu) {
         let node = self.node(gpu);
-        let displays = drm::displays(&gpu.busid, self.dev_root);
+        let displays = drm::displays(&gpu.busid, self.dev_root, self.drivers);
         self.chosen.missing.extend(displays.missing);
         self.chosen.gpus.push(Gpu {
             node,
@@ -180,7 +183,8 @@ impl Finder<'_> {
         };
         let minors = self.minors.insert(minors);
         let missing = &mut self.chosen.missing;
-        let access = minors.access(gpu.minor, mig, self.dev_root, missing)?;
+        let tree = (self.dev_root, self.drivers);
+        let access = minors.access(gpu.minor, mig, tree, missing)?;
         self.chosen.grants.migs.push(MigGrant {
             parent: Gpu {
                 node,
@@ -194,11 +198,9 @@ impl Finder<'_> {
 
     fn node(&mut self, gpu: &Gpu) -> Option<libnvc::host::DeviceNode> {
         let path = HostPath::new(format!("/dev/nvidia{}", gpu.minor));
-        let node = nodes::at(self.dev_root, &path);
-        if node.is_none() {
-            self.chosen.missing.push(path);
-        }
-        node
+        let node = nodes::at(self.dev_root, &path, self.drivers);
+        let missing = &mut self.chosen.missing;
+        node.map_err(|why| missing.push(why)).ok()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Finds files for graphics that the prestart hook does not add: the chosen GPUs' DRM nodes, platform libraries and
-//! configuration files. Maps GPUs to nodes by procfs, without querying the driver.
+//! configuration files.
 
 use std::fs;
 use std::path::Path;
 
-use libnvc::host::{DriverRoot, drm, everything};
+use libnvc::host::{CharDrivers, DriverRoot, drm, everything};
 use libnvc::{Error, ErrorKind, Result, plan};
 
 use super::{Options, driver};
@@ -15,11 +15,11 @@ use crate::image::Devices;
 /// The kernel module's directory of GPUs.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 
-/// Returns the edits for a container with these devices.
+/// Returns the edits for a container with the GPUs at these PCI addresses.
 ///
 /// # Errors
 /// There is no driver.
-pub fn displays(options: &Options, devices: &Devices) -> Result<Edits> {
+pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
     let root = DriverRoot::open(&driver::root(options))?;
     let search = driver::search(options);
     let version = everything::version(&root, &search.libraries).ok_or_else(|| {
@@ -31,23 +31,50 @@ pub fn displays(options: &Options, devices: &Devices) -> Result<Edits> {
     let request = driver::request();
     let dev_root = driver::dev_root(options)?;
     let mut edits = Edits::default();
-    for gpu in gpus(Path::new(GPUS)) {
-        if gpu.is_chosen(devices) {
-            let found = drm::displays(&gpu.bus, &dev_root);
-            let intents = plan::displays(&found.nodes, &found.links, &request);
-            edits.append(&driver::edits(&intents, options));
-        }
+    let drivers = CharDrivers::discover();
+    for address in addresses {
+        let found = drm::displays(address, &dev_root, &drivers);
+        let intents = plan::displays(&found.nodes, &found.links, &request);
+        edits.append(&driver::edits(&intents, options));
     }
     let found = everything::graphics(&root, &version, &search)?;
     edits.append(&driver::edits(&plan::graphics(&found, &request), options));
     Ok(edits)
 }
 
+/// Returns the PCI addresses of requested GPUs as the kernel module lists them, and the names that it cannot resolve: for
+/// a driver that cannot be queried.
+///
+/// The module does not know NVML's indices, and a minor number is no index. Only if there is one GPU, it has index 0.
+pub fn addresses_of_module(devices: &Devices) -> (Vec<String>, Vec<String>) {
+    chosen(&gpus(Path::new(GPUS)), devices)
+}
+
+fn chosen(gpus: &[Gpu], devices: &Devices) -> (Vec<String>, Vec<String>) {
+    let all = || gpus.iter().map(|gpu| gpu.bus.clone()).collect();
+    let names = match devices {
+        Devices::None => return (Vec::new(), Vec::new()),
+        Devices::All => return (all(), Vec::new()),
+        Devices::Names(names) => names,
+    };
+    let (mut addresses, mut unresolved) = (Vec::new(), Vec::new());
+    for name in names {
+        let mut found = gpus.iter();
+        match found
+            .find(|gpu| *name == gpu.uuid || *name == gpu.bus || gpus.len() == 1 && name == "0")
+        {
+            Some(gpu) if addresses.contains(&gpu.bus) => {}
+            Some(gpu) => addresses.push(gpu.bus.clone()),
+            None => unresolved.push(name.clone()),
+        }
+    }
+    (addresses, unresolved)
+}
+
 /// A GPU as described by procfs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Gpu {
     bus: String,
-    minor: String,
     uuid: String,
 }
 
@@ -60,18 +87,7 @@ impl Gpu {
         };
         Self {
             bus: field("Bus Location").to_ascii_lowercase(),
-            minor: field("Device Minor"),
             uuid: field("GPU UUID"),
-        }
-    }
-
-    fn is_chosen(&self, devices: &Devices) -> bool {
-        match devices {
-            Devices::None => false,
-            Devices::All => true,
-            Devices::Names(names) => names.iter().any(|name| {
-                name == "all" || *name == self.minor || *name == self.uuid || *name == self.bus
-            }),
         }
     }
 }
@@ -104,16 +120,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_are_chosen_by_minor_uuid_and_place() {
-        let text = "Model: \t\t NVIDIA A10\nGPU UUID: \t GPU-a\nBus Location: \t 0000:01:00.0\nDevice Minor: \t 0\n";
-        let gpu = Gpu::read(text);
-        assert_eq!(gpu.bus, "0000:01:00.0");
-        let chosen = |name: &str| gpu.is_chosen(&Devices::Names(vec![name.to_owned()]));
-        for name in ["0", "GPU-a", "0000:01:00.0", "all"] {
-            assert!(chosen(name), "{name}");
+    fn the_module_resolves_what_it_knows() {
+        let gpu = |n: u32| {
+            // Minor numbers are in another order than addresses.
+            let text = format!(
+                "Model: \t\t NVIDIA A10\nGPU UUID: \t GPU-{n}\nBus Location: \t 0000:0{n}:00.0\nDevice Minor: \t {}\n",
+                1 - n
+            );
+            Gpu::read(&text)
+        };
+        let of = |gpus: &[Gpu], names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            let (addresses, unresolved) = chosen(gpus, &Devices::Names(names));
+            format!("{} but {}", addresses.join(" "), unresolved.join(" "))
+        };
+        let two = [gpu(0), gpu(1)];
+        for (names, expected) in [
+            (&["GPU-1"][..], "0000:01:00.0 but "),
+            (&["0000:00:00.0", "GPU-0"], "0000:00:00.0 but "),
+            // An index is NVML's.
+            (&["0"], " but 0"),
+            (&["1", "GPU-0"], "0000:00:00.0 but 1"),
+            (&["MIG-1", ""], " but MIG-1 "),
+        ] {
+            assert_eq!(of(&two, names), expected, "{names:?}");
         }
-        assert!(!chosen("1") && !chosen(""));
-        assert!(gpu.is_chosen(&Devices::All) && !gpu.is_chosen(&Devices::None));
+        assert_eq!(of(&two[1..], &["0", "1"]), "0000:01:00.0 but 1");
+        assert_eq!(chosen(&two, &Devices::All).0.len(), 2);
+        assert!(chosen(&two, &Devices::None).0.is_empty());
     }
 
     #[test]

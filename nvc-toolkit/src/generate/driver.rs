@@ -10,15 +10,16 @@ use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{Error, HostPath, Result};
 
 use super::Options;
-use crate::cdi::{DeviceNode, Edits, Mount};
+use crate::cdi::{CHARACTER, DeviceNode, Edits, Mount};
 use crate::nodes::Nodes;
 
 /// Returns the device nodes of the options' tree.
 pub(super) fn nodes(options: &Options) -> Nodes {
-    Nodes {
-        root: options.dev_root.clone(),
-        groups: options.gids && !options.flags.no_additional_gids,
-    }
+    Nodes::new(options.dev_root.clone(), has_groups(options))
+}
+
+fn has_groups(options: &Options) -> bool {
+    options.gids && !options.flags.no_additional_gids
 }
 
 /// Returns the canonical driver root. Found paths would not start with a symlink or a relative path.
@@ -95,7 +96,7 @@ pub(super) fn written(from: rendered::Edits, options: &Options) -> Edits {
     edits
         .env
         .extend(env.map(|(name, value)| format!("{name}={value}")));
-    let groups = nodes(options).groups;
+    let groups = has_groups(options);
     for node in &from.device_nodes {
         add_node(node, groups, &mut edits);
     }
@@ -125,6 +126,7 @@ fn add_node(node: &rendered::DeviceNode, groups: bool, edits: &mut Edits) {
     edits.device_nodes.push(DeviceNode {
         path: node.path.to_string(),
         host_path: node.host_path.as_deref().map(text).unwrap_or_default(),
+        kind: CHARACTER.into(),
         file_mode: mode,
         permissions: node.permissions.into(),
         gid,

@@ -4,7 +4,7 @@ mod jetson;
 
 use std::path::Path;
 
-use libnvc::host::{DeviceInfo, DriverInfo, everything, nodes as host_nodes};
+use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, everything, nodes as host_nodes};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Intent, Link, Place, What};
 use libnvc::render::cdi as rendered;
@@ -13,7 +13,7 @@ use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
 use super::driver::{self, nodes, written};
 use super::{Driver, Files, Found, Mode, Options, devices};
-use crate::cdi::{Device, DeviceNode, Edits, Hook};
+use crate::cdi::{CHARACTER, Device, DeviceNode, Edits, Hook};
 use crate::gated;
 use crate::image::features::Feature;
 use crate::mode::has_tegra_files;
@@ -68,7 +68,8 @@ fn nvml(options: &Options) -> Result<Found> {
     let info = session.devices()?;
     let version = session.driver_version().ok();
     let dev_root = driver::dev_root(options)?;
-    let chosen = devices::choose(options, &info, &dev_root)?;
+    let drivers = CharDrivers::discover();
+    let chosen = devices::choose(options, &info, &dev_root, &drivers)?;
     let is_none = chosen.is_none();
     let chosen = chosen.unwrap_or_default();
     let mut missing = chosen.missing;
@@ -79,7 +80,7 @@ fn nvml(options: &Options) -> Result<Found> {
         // The driver does not say its version.
         (Some(files), None) => files?,
     };
-    driver.devices = host_nodes::of_specification(&dev_root, &mut missing);
+    driver.devices = host_nodes::of_specification(&dev_root, &drivers, &mut missing);
     let host = Host {
         root: driver::root(options),
         driver,
@@ -107,7 +108,6 @@ fn nvml(options: &Options) -> Result<Found> {
         versions,
         gpus: info.gpus,
     });
-    let is_missing = |path| format!("{path} is missing");
     let mut common = written(content.common, options);
     if options.files == Files::AtStart {
         common.hooks.insert(0, live_hook(options));
@@ -116,7 +116,7 @@ fn nvml(options: &Options) -> Result<Found> {
         devices,
         common,
         parts,
-        warnings: missing.into_iter().map(is_missing).collect(),
+        warnings: missing,
         driver,
     })
 }
@@ -174,9 +174,12 @@ fn management(options: &Options) -> Result<Found> {
     let is_managed = |name: &str| {
         name.starts_with("nvidia") && !NOT_MANAGED.iter().any(|out| name.starts_with(out))
     };
-    let mut paths = nodes.matching("/dev", is_managed);
-    paths.extend(nodes.matching("/dev/nvidia-caps", |name| name.starts_with("nvidia-cap")));
-    paths.extend(nodes.matching(IMEX, |name| name.starts_with("channel")));
+    let mut warnings = Vec::new();
+    let mut paths = nodes.matching("/dev", is_managed, &mut warnings);
+    let is_capability = |name: &str| name.starts_with("nvidia-cap");
+    paths.extend(nodes.matching("/dev/nvidia-caps", is_capability, &mut warnings));
+    let is_channel = |name: &str| name.starts_with("channel");
+    paths.extend(nodes.matching(IMEX, is_channel, &mut warnings));
     paths.retain(|path| nodes.add(path, &mut edits).is_ok());
     if paths.is_empty() {
         let error = Error::new(ErrorKind::NotFound, "there is no device node of NVIDIA's");
@@ -191,6 +194,7 @@ fn management(options: &Options) -> Result<Found> {
     Ok(Found {
         devices: vec![all(edits)],
         common: for_managers(found, options),
+        warnings,
         ..Found::default()
     })
 }
@@ -214,38 +218,41 @@ fn all(edits: Edits) -> Device {
 }
 
 fn feature(options: &Options, feature: Feature) -> Result<Found> {
-    let edits = gated::edits(feature, &nodes(options), &options.driver_root);
+    let (edits, warnings) = gated::edits(feature, &nodes(options), &options.driver_root);
     Ok(Found {
         devices: vec![all(edits)],
+        warnings,
         ..Found::default()
     })
 }
 
 fn imex(options: &Options) -> Result<Found> {
     let is_all = options.ids.is_empty() || options.ids.iter().any(|id| id == "all");
+    let (nodes, mut warnings) = (nodes(options), Vec::new());
     let names = match is_all {
-        true => channels_of(&nodes(options)),
+        true => channels_of(&nodes, &mut warnings),
         false => options.ids.clone(),
     };
     let names = names.iter().filter(|name| *name != "none");
-    let devices = names.map(|name| channel(options, name));
+    let devices = names.map(|name| channel(&nodes, name));
     Ok(Found {
         devices: devices.collect::<Result<_>>()?,
+        warnings,
         ..Found::default()
     })
 }
 
-/// Returns the numbers of this machine's channels.
-fn channels_of(nodes: &Nodes) -> Vec<String> {
+/// Returns the numbers of this machine's channels, and why nodes are left out.
+fn channels_of(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<String> {
     let number = |name: &str| name.strip_prefix("channel")?.parse::<u32>().ok();
-    let paths = nodes.matching(IMEX, |name| number(name).is_some());
+    let paths = nodes.matching(IMEX, |name| number(name).is_some(), refused);
     let prefix = format!("{IMEX}/channel");
     let numbers = paths.iter().filter_map(|path| path.strip_prefix(&prefix));
     numbers.map(String::from).collect()
 }
 
 /// Returns the device of one channel, named `channelN` or `N`.
-fn channel(options: &Options, name: &str) -> Result<Device> {
+fn channel(nodes: &Nodes, name: &str) -> Result<Device> {
     let refused = |text| Error::new(ErrorKind::InvalidArgument, text);
     let number = name.strip_prefix("channel").unwrap_or(name);
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -254,13 +261,12 @@ fn channel(options: &Options, name: &str) -> Result<Device> {
         return Err(refused(format!("\"{name}\" is not an IMEX channel")));
     }
     let path = format!("{IMEX}/channel{number}");
-    let host_path = options.dev_root.join(path.trim_start_matches('/'));
-    if !host_path.exists() {
-        return Err(refused(format!("{} is missing", host_path.display())));
-    }
+    nodes.look_up(&path).map_err(refused)?;
+    let host_path = nodes.root.join(path.trim_start_matches('/'));
     let node = DeviceNode {
         path,
         host_path: host_path.display().to_string(),
+        kind: CHARACTER.into(),
         ..DeviceNode::default()
     };
     let container_edits = Edits {
@@ -287,7 +293,7 @@ fn wsl(options: &Options) -> Result<Found> {
     let mut edits = Edits::default();
     nodes(options)
         .add("/dev/dxg", &mut edits)
-        .map_err(|_| Error::new(ErrorKind::NotFound, "/dev/dxg is missing"))?;
+        .map_err(|why| Error::new(ErrorKind::NotFound, why))?;
     let mut request = driver::request();
     // The driver store has no version to compare with.
     request.policy.cuda_compat = CudaCompatMode::Disabled;

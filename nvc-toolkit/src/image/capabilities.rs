@@ -97,10 +97,15 @@ pub fn of(environment: &Environment, supported: Capabilities) -> Result<Capabili
     })
 }
 
-/// Returns true if a container requests graphics explicitly; defaults do not count.
-pub fn asks_for_graphics(environment: &Environment) -> bool {
+/// Returns true if a container requests graphics explicitly and they are supported; defaults do not count.
+pub fn asks_for_graphics(environment: &Environment, supported: Capabilities) -> bool {
+    let graphics = Capabilities(0b1100); // display, graphics
     let text = environment.get(VARIABLE).unwrap_or_default();
-    words(text).any(|word| matches!(word, "all" | "graphics" | "display"))
+    let asked = match words(text).any(|word| word == "all") {
+        true => Capabilities::ALL,
+        false => read(text).0,
+    };
+    asked.and(supported).and(graphics) != Capabilities::NONE
 }
 
 /// Splits a list into known capabilities and unknown words.

@@ -2,6 +2,7 @@
 
 use super::qualified::{self, Qualified};
 use super::{Devices, Error, Origin};
+use crate::cdi::names;
 
 /// Classes of NVIDIA's that are not GPUs.
 const NOT_GPUS: [&str; 5] = ["gdrcopy", "gds", "imex-channel", "mofed", "nvswitch"];
@@ -79,6 +80,5 @@ fn vendor(kind: &str) -> &str {
 }
 
 fn is_of_nvidia(kind: &str) -> bool {
-    let vendor = vendor(kind);
-    vendor == "nvidia.com" || vendor.ends_with(".nvidia.com")
+    names::is_nvidias(vendor(kind))
 }

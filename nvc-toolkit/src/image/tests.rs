@@ -376,18 +376,29 @@ fn capabilities_are_those_that_are_supported() {
 
 #[test]
 fn pictures_are_asked_for_in_words() {
-    let asks = |value: &str| {
+    let all = Capabilities::ALL;
+    let asks = |value: &str, supported: Capabilities| {
         let entry = format!("NVIDIA_DRIVER_CAPABILITIES={value}");
-        capabilities::asks_for_graphics(&Environment::new([entry]).unwrap())
+        capabilities::asks_for_graphics(&Environment::new([entry]).unwrap(), supported)
     };
     for value in ["graphics", "display", "all", "compute, graphics"] {
-        assert!(asks(value), "{value}");
+        assert!(asks(value, all), "{value}");
     }
     for value in ["", "compute", "graphicsx"] {
-        assert!(!asks(value), "{value}");
+        assert!(!asks(value, all), "{value}");
     }
     let old = Environment::new(["CUDA_VERSION=9.0"]).unwrap();
-    assert!(!capabilities::asks_for_graphics(&old));
+    assert!(!capabilities::asks_for_graphics(&old, all));
+    // Only as far as the administrator allows.
+    let [compute, display] = ["compute", "display"].map(|name| Capabilities::named(name).unwrap());
+    for (value, supported, expected) in [
+        ("all", compute, false),
+        ("graphics", compute, false),
+        ("graphics", display, false),
+        ("all", display.with(compute), true),
+    ] {
+        assert_eq!(asks(value, supported), expected, "{value} of {supported}");
+    }
 }
 
 #[test]

@@ -6,12 +6,14 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use libnvc::host::CharDrivers;
 use serde_json::{Map, Value, json};
 
 use super::lenient::member;
 use super::paths::clean;
 use super::spec::Spec;
 use crate::cdi::{DeviceNode, Edits, Hook, Mount};
+use crate::nodes;
 use crate::programs::DIRECTORIES;
 
 /// A device node of the host.
@@ -27,18 +29,24 @@ pub struct HostNode {
     pub mode: u32,
 }
 
-/// Applies the edits of specifications in order; `look_up` describes the node at a host path.
+/// The host's nodes and drivers.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// Describes the node at a path.
+    pub look_up: fn(&Path) -> Result<HostNode, String>,
+    /// The drivers whose devices the nodes must be.
+    pub drivers: &'a CharDrivers,
+}
+
+/// Applies the edits of specifications in order.
 ///
 /// # Errors
-/// A node is missing or has another type than in the edits, or a member of config.json has the wrong type.
-pub fn apply(
-    spec: &mut Spec,
-    all: &[Edits],
-    look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
-) -> Result<(), String> {
+/// A node is missing, has another type than in the edits, or is another device than its name says; or a member of
+/// config.json has the wrong type.
+pub fn apply(spec: &mut Spec, all: &[Edits], host: Host<'_>) -> Result<(), String> {
     environment(spec, all)?;
     let nodes: Vec<&DeviceNode> = all.iter().flat_map(|edits| &edits.device_nodes).collect();
-    device_nodes(spec, &nodes, look_up)?;
+    device_nodes(spec, &nodes, host)?;
     for device in all.iter().flat_map(|edits| &edits.net_devices) {
         let devices = spec.object(&["linux", "netDevices"])?;
         let name = json!({ "name": device.name });
@@ -105,18 +113,14 @@ fn environment(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
     Ok(())
 }
 
-fn device_nodes(
-    spec: &mut Spec,
-    nodes: &[&DeviceNode],
-    look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
-) -> Result<(), String> {
+fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Result<(), String> {
     if nodes.is_empty() {
         return Ok(());
     }
     let owner = ["uid", "gid"].map(|name| process_id(spec, name));
     let complete: Vec<Complete<'_>> = nodes
         .iter()
-        .map(|node| complete(node, look_up))
+        .map(|node| complete(node, host))
         .collect::<Result<_, _>>()?;
 
     let devices = spec.list(&["linux", "devices"])?;
@@ -153,22 +157,20 @@ fn device_nodes(
         .rposition(|rule| rule.get("allow") != Some(&json!(true)));
     let there = rules[denial.map_or(0, |index| index + 1)..].iter();
     let there: HashSet<Value> = there.cloned().collect();
-    for node in complete {
-        let Some((major, minor)) = node.numbers else {
-            continue;
-        };
-        let access = match node.node.permissions.as_str() {
-            "" => "rwm",
-            some => some,
-        };
-        let rule = json!({
-            "allow": true, "type": node.kind, "major": major, "minor": minor, "access": access,
-        });
+    for rule in complete.iter().filter_map(Complete::rule) {
         if !there.contains(&rule) {
             rules.push(rule);
         }
     }
     Ok(())
+}
+
+/// Returns the device rule of a node; None for a fifo.
+///
+/// # Errors
+/// Those of [`apply`].
+pub fn device_rule(node: &DeviceNode, host: Host<'_>) -> Result<Option<Value>, String> {
+    Ok(complete(node, host)?.rule())
 }
 
 /// A node completed with the host's data.
@@ -179,10 +181,20 @@ struct Complete<'a> {
     mode: Option<u32>,
 }
 
-fn complete<'a>(
-    node: &'a DeviceNode,
-    look_up: &dyn Fn(&Path) -> Result<HostNode, String>,
-) -> Result<Complete<'a>, String> {
+impl Complete<'_> {
+    fn rule(&self) -> Option<Value> {
+        let (major, minor) = self.numbers?;
+        let access = match self.node.permissions.as_str() {
+            "" => "rwm",
+            some => some,
+        };
+        Some(json!({
+            "allow": true, "type": self.kind, "major": major, "minor": minor, "access": access,
+        }))
+    }
+}
+
+fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<Complete<'a>, String> {
     let path = match node.host_path.as_str() {
         "" => &node.path,
         other => other,
@@ -193,7 +205,7 @@ fn complete<'a>(
     };
     let given = (number(node.major)?, number(node.minor)?);
     let is_known = !node.kind.is_empty() && (is_fifo || given.0 != 0);
-    let found = match look_up(Path::new(path)) {
+    let found = match (host.look_up)(Path::new(path)) {
         Ok(found) => Some(found),
         Err(_) if is_known => None,
         Err(what) => return Err(what),
@@ -213,6 +225,18 @@ fn complete<'a>(
         ((0, _), Some(found)) => Some((found.major, found.minor)),
         (given, _) => Some(given),
     };
+    let (major, minor) = numbers.unwrap_or_default();
+    // What the container gets, which need not be what the host has: a file can record numbers.
+    let given = HostNode {
+        kind: match kind.as_str() {
+            "u" => 'c',
+            other => other.chars().next().unwrap_or_default(),
+        },
+        major,
+        minor,
+        mode: 0,
+    };
+    nodes::check(node, given, host.drivers)?;
     Ok(Complete {
         node,
         kind,
@@ -357,6 +381,10 @@ mod tests {
         })
     }
 
+    fn host(drivers: &CharDrivers) -> Host<'_> {
+        Host { look_up, drivers }
+    }
+
     fn edits() -> Edits {
         Edits {
             env: vec!["A=cdi".into(), "B=1".into(), "B=2".into()],
@@ -385,7 +413,7 @@ mod tests {
     #[test]
     fn everything_goes_where_engines_put_it() {
         let mut spec = spec();
-        apply(&mut spec, &[edits()], &look_up).unwrap();
+        apply(&mut spec, &[edits()], host(&CharDrivers::default())).unwrap();
         let value = spec.value();
         assert_eq!(
             value["process"]["env"],
@@ -421,9 +449,9 @@ mod tests {
     #[test]
     fn a_second_time_changes_nothing() {
         let mut once = spec();
-        apply(&mut once, &[edits()], &look_up).unwrap();
+        apply(&mut once, &[edits()], host(&CharDrivers::default())).unwrap();
         let mut twice = once.clone();
-        apply(&mut twice, &[edits()], &look_up).unwrap();
+        apply(&mut twice, &[edits()], host(&CharDrivers::default())).unwrap();
         assert_eq!(once, twice);
     }
 
@@ -460,7 +488,12 @@ mod tests {
         let there = json!({"hooks": {"createContainer": [entry(None), {"path": "/x"}]}});
         for mut spec in [Spec::new(json!({})), Spec::new(there)] {
             for _ in 0..2 {
-                apply(&mut spec, std::slice::from_ref(&edits), &look_up).unwrap();
+                apply(
+                    &mut spec,
+                    std::slice::from_ref(&edits),
+                    host(&CharDrivers::default()),
+                )
+                .unwrap();
             }
             let found = &spec.value()["hooks"];
             for stage in stages {
@@ -483,9 +516,57 @@ mod tests {
             device_nodes: vec![node("/dev/nv0", "")],
             ..Edits::default()
         };
-        apply(&mut spec, &[edits], &look_up).unwrap();
+        apply(&mut spec, &[edits], host(&CharDrivers::default())).unwrap();
         let rules = &spec.value()["linux"]["resources"]["devices"];
         assert_eq!(rules[2], allowed);
+    }
+
+    /// Also if a file records numbers: the container gets those.
+    #[test]
+    fn nodes_must_be_the_devices_of_their_names() {
+        let drivers = CharDrivers::of("Character devices:\n195 nvidia\n508 nvidia-uvm\n", "");
+        let apply_node = |node: DeviceNode| {
+            let edits = Edits {
+                device_nodes: vec![node],
+                ..Edits::default()
+            };
+            apply(&mut spec(), &[edits], host(&drivers))
+        };
+        // The host's nodes are 195:0, 195:1, and a fifo.
+        for (path, host_path, expected) in [
+            ("/dev/nvidia0", "/dev/nv0", Ok(())),
+            ("/dev/nvidia1", "/dev/nv1", Ok(())),
+            (
+                "/dev/nvidia0",
+                "/dev/nv1",
+                Err("/dev/nvidia0 is 195:1, and its minor number should be 0"),
+            ),
+            (
+                "/dev/nvidia-uvm",
+                "/dev/nv0",
+                Err("/dev/nvidia-uvm is 195:0, and the driver's major number is 508"),
+            ),
+            (
+                "/dev/nvidiactl",
+                "/dev/pipe",
+                Err("/dev/nvidiactl is not a character device"),
+            ),
+            ("/dev/of-another-vendor", "/dev/pipe", Ok(())),
+        ] {
+            let done = apply_node(node(path, host_path));
+            assert_eq!(done, expected.map_err(String::from), "{path} {host_path}");
+        }
+        let recorded = |major| DeviceNode {
+            kind: "c".into(),
+            major,
+            ..node("/dev/nvidia-uvm", "")
+        };
+        assert!(apply_node(recorded(508)).is_ok());
+        let outdated = apply_node(recorded(510)).unwrap_err();
+        assert_eq!(
+            outdated,
+            "/dev/nvidia-uvm is 510:0, and the driver's major number is 508"
+        );
     }
 
     #[test]
@@ -496,7 +577,8 @@ mod tests {
                 device_nodes: vec![node],
                 ..Edits::default()
             };
-            apply(&mut spec, &[edits], &look_up).map(|()| spec.value()["linux"].clone())
+            apply(&mut spec, &[edits], host(&CharDrivers::default()))
+                .map(|()| spec.value()["linux"].clone())
         };
         assert_eq!(
             apply_node(node("/dev/none", "")),
@@ -527,7 +609,7 @@ mod tests {
     fn members_of_another_type_are_errors() {
         let mut spec = Spec::new(json!({"process": {"env": "A=1"}}));
         assert_eq!(
-            apply(&mut spec, &[edits()], &look_up),
+            apply(&mut spec, &[edits()], host(&CharDrivers::default())),
             Err("process.env: expected a list".into())
         );
     }

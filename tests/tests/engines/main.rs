@@ -11,7 +11,9 @@ mod handover;
 mod hostile;
 mod isolation;
 mod jetsons;
+mod machines;
 mod podman;
+mod replaced;
 mod runtimes;
 mod sources;
 mod world;
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
             sources::TESTS,
             jetsons::TESTS,
             isolation::TESTS,
+            machines::TESTS,
+            replaced::TESTS,
             handover::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {

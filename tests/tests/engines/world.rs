@@ -208,13 +208,14 @@ impl World {
         command
     }
 
-    /// Prepares a program in a mount namespace whose /proc/driver is that of this environment's own driver.
+    /// Prepares a program in a mount namespace where the kernel has this environment's own driver.
     fn showing_own_driver(&self, program: &Path) -> Command {
         let mut command = Command::new("unshare");
-        let script = "mount --bind \"$0\" /proc/driver && exec \"$@\"";
+        let script = "for p in /proc/driver /proc/devices /sys/bus/pci/devices; do \
+                      if [ -e \"$0$p\" ]; then mount --bind \"$0$p\" $p || exit; fi; done; exec \"$@\"";
         command
             .args(["--mount", "sh", "-c", script])
-            .arg(self.driver.path("/proc/driver"))
+            .arg(self.driver.root())
             .arg(program);
         command
     }
@@ -222,7 +223,8 @@ impl World {
     /// Builds a root for containers.
     pub(crate) fn rootfs(&self, name: &str) -> PathBuf {
         let root = self.path(name);
-        let layout = rootfs::Builder::new(Layout::Debian).programs(&["mknod", "rm", "grep"]);
+        let layout =
+            rootfs::Builder::new(Layout::Debian).programs(&["mknod", "rm", "grep", "stat"]);
         layout
             .build(&root)
             .unwrap_or_else(|error| panic!("rootfs: {error}"))

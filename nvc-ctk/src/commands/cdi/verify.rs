@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use libnvc::Result;
+use libnvc::host::CharDrivers;
 use nvc_toolkit::cdi::registry::SpecFile;
 use nvc_toolkit::cdi::{Registry, compare, file};
 use nvc_toolkit::generate::generate;
@@ -70,12 +71,12 @@ pub(in crate::commands) fn findings(registry: &Registry) -> Vec<Finding> {
     findings
 }
 
-/// Returns the nodes in a registry's specifications that are left over from another boot.
+/// Returns the nodes in a registry's specifications that are not the devices that their names say.
 fn nodes(registry: &Registry) -> Vec<Finding> {
-    let devices = std::fs::read_to_string("/proc/devices").unwrap_or_default();
+    let drivers = CharDrivers::discover();
     let mut findings = Vec::new();
     for found in registry.files() {
-        for text in compare::outdated(&found.spec, &devices) {
+        for text in compare::outdated(&found.spec, &drivers) {
             findings.push(Finding {
                 file: found.path.clone(),
                 text,
