@@ -79,7 +79,7 @@ impl Stranger {
         error.hint(match self.who {
             Who::User(uid) => {
                 let user = name("/etc/passwd", uid).unwrap_or_else(|| format!("'#{uid}'"));
-                format!("run the command as that user: sudo -u {user} nvidia-ctk …")
+                format!("run the command as that user, with sudo -u {user}")
             }
             Who::Group(_) => format!("chmod g-w {}", self.at.display()),
             Who::Everybody => format!("chmod go-w {}", self.at.display()),
