@@ -178,9 +178,11 @@ impl DockerCall {
             return Ok(stdout);
         }
         let text = String::from_utf8_lossy(&stderr);
-        let text = text.trim();
-        let text = text.strip_prefix("Error: ").unwrap_or(text);
-        Err(match text {
+        let lines = text.lines().map(str::trim);
+        // A message of ours is one line.
+        let text = lines.filter(|line| !line.is_empty());
+        let text = text.collect::<Vec<_>>().join("; ");
+        Err(match text.strip_prefix("Error: ").unwrap_or(&text) {
             "" => Failure::new("failed to run docker command").hint(status.to_string()),
             text => Failure::new(text),
         })

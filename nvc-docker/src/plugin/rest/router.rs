@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hyper::header::{CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
+use libnvc::messages::printable;
 
 use super::answer::{Answer, INTERNAL_ERROR, JSON, NOT_FOUND_TEXT, of_type, text};
 use super::query::{Path, path};
@@ -116,7 +117,7 @@ impl Rest {
         match options {
             Ok(options) if is_json => of_type(StatusCode::OK, JSON, options.json()),
             Ok(options) => text(StatusCode::OK, options.text()),
-            Err(failure) => text(StatusCode::BAD_REQUEST, format!("{failure}\n")),
+            Err(failure) => text(StatusCode::BAD_REQUEST, line(&failure)),
         }
     }
 
@@ -129,7 +130,7 @@ impl Rest {
         let known = self.gpus.known().await;
         match known.and_then(|known| known.versions.driver.map_err(Failure::new)) {
             Ok(_) => text(StatusCode::OK, "ok\n"),
-            Err(failure) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
+            Err(failure) => text(StatusCode::SERVICE_UNAVAILABLE, line(&failure)),
         }
     }
 }
@@ -204,6 +205,11 @@ fn is_ours(name: &str, hosts: &[String]) -> bool {
     is_local(name)
         || bare.parse::<IpAddr>().is_ok()
         || hosts.iter().any(|host| host.eq_ignore_ascii_case(name))
+}
+
+/// Returns a failure as a line for a client that prints it.
+fn line(failure: &Failure) -> String {
+    format!("{}\n", printable(&failure.text))
 }
 
 fn not_found() -> Answer {

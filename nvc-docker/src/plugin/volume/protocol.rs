@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
+use libnvc::messages::printable;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -164,7 +165,8 @@ impl Volumes {
         }
         let (mountpoint, err) = match outcome {
             Ok(path) => (path, None),
-            Err(words) => (None, Some(words)),
+            // docker prints it.
+            Err(words) => (None, Some(printable(&words).into_owned())),
         };
         Ok(match call {
             "Create" | "Remove" | "Unmount" => json(&Done { err }),
