@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use libnvc::host::{DriverVersions, Gpu};
+use libnvc::host::{CharDrivers, DriverVersions, Gpu};
 use libnvc::require::{self, Requirement};
 use libnvc::select::select_devices;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -22,7 +22,7 @@ use nvc_toolkit::image::{
     Container, Devices, Environment, Machine, Mount, Policy, capabilities, devices, names,
     qualified, requirements,
 };
-use nvc_toolkit::oci::edits::{self, HostNode};
+use nvc_toolkit::oci::edits::{self, Host, HostNode};
 use nvc_toolkit::oci::spec::Spec;
 use nvc_toolkit::oci::{container, lenient};
 use serde_json::{Value, json};
@@ -303,23 +303,23 @@ fn of_each(size: usize) -> Edits {
     }
 }
 
+fn look_up(path: &Path) -> Result<HostNode, String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Ok(HostNode {
+        kind: 'c',
+        major: 195,
+        minor: name.trim_start_matches('n').parse().unwrap_or(0),
+        mode: 0o666,
+    })
+}
+
 fn apply(before: Value, edits: Edits) -> Work {
-    let look_up = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let kind = 'c';
-        let minor = name.trim_start_matches('n').parse().unwrap_or(0);
-        Ok(HostNode {
-            kind,
-            major: 195,
-            minor,
-            mode: 0o666,
-        })
-    };
-    let all = [edits];
+    let (all, drivers) = ([edits], CharDrivers::default());
     Box::new(move || {
+        let drivers = &drivers;
         let mut spec = Spec::new(before.clone());
         for _ in 0..2 {
-            assert!(edits::apply(&mut spec, &all, &look_up).is_ok());
+            assert!(edits::apply(&mut spec, &all, Host { look_up, drivers }).is_ok());
         }
         black_box(spec.text());
     })
