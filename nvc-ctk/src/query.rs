@@ -2,11 +2,12 @@
 //!
 //! nvidia-ctk is a static program, which can load no library, because engines start it as a hook with an environment
 //! that can be a container's. So it executes nvc-query, by an absolute path that neither environment nor working
-//! directory can change.
+//! directory can change, and that only those can who could change nvidia-ctk.
 
 use std::path::{Path, PathBuf};
 
 use libnvc::host::query::QueryProgram;
+use nvc_toolkit::hostfile::check_program;
 
 const NAME: &str = "nvc-query";
 
@@ -22,7 +23,19 @@ const BELOW_PREFIX: &str = "libexec/libnvidia-container";
 /// Returns the program, or the error that names the directories where it was sought.
 pub(crate) fn program() -> QueryProgram {
     let own = std::env::current_exe().unwrap_or_default();
-    QueryProgram::Path(QueryProgram::find(NAME, &directories(&own)))
+    QueryProgram::Path(QueryProgram::find_if(NAME, &directories(&own), check))
+}
+
+/// Refuses a program that is less protected than nvidia-ctk itself, which root may have copied into /tmp.
+///
+/// The installation's own place is the administrator's choice. On Debian the group staff may write to /usr/local.
+fn check(path: &Path) -> Result<(), String> {
+    if path.parent() == Some(Path::new(INSTALLED)) {
+        return Ok(());
+    }
+    let own = std::fs::metadata("/proc/self/exe");
+    let own = own.map_err(|error| format!("/proc/self/exe: {error}"))?;
+    check_program(path, &own)
 }
 
 /// Returns the directories to search: that of nvidia-ctk itself, and those of installations.

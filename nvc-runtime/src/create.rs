@@ -14,7 +14,7 @@ use nvc_toolkit::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
 use crate::log::Log;
-use crate::{char_links, crun, devices, injection, jetson, legacy};
+use crate::{char_links, crun, devices, injection, jetson, legacy, protection};
 
 /// The reason why a container is not created.
 #[derive(Debug)]
@@ -105,8 +105,8 @@ pub(crate) fn edit(
     };
     let not_modified = |EditError { text, hint }| CreateError::Modification(text, hint);
     modify(&mut spec, &asked, config, log).map_err(not_modified)?;
-    let shown = crun::show_messages(&mut spec, runtime, asked.wish.is_some());
-    shown.map_err(|text| not_modified(text.into()))?;
+    let completed = complete(&mut spec, runtime, asked.wish.is_some());
+    completed.map_err(|text| not_modified(text.into()))?;
     if spec == before {
         return Ok(());
     }
@@ -116,6 +116,15 @@ pub(crate) fn edit(
         let (file, cause) = (file.display(), cause::text(&error));
         CreateError::Modification(format!("error writing {file}: {cause}"), None)
     })
+}
+
+/// Protects hooks and shows their messages, after all of them are there.
+fn complete(spec: &mut Spec, runtime: &Path, gives_gpu: bool) -> Result<(), String> {
+    protection::protect(spec, gives_gpu)?;
+    match gives_gpu {
+        true => crun::show_messages(spec, runtime),
+        false => Ok(()),
+    }
 }
 
 /// Returns the path of config.json.

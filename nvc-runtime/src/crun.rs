@@ -9,64 +9,22 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use libnvc::messages::{STDERR, STREAM_ANNOTATIONS, is_stderr};
-use nvc_toolkit::oci::lenient::member;
 use nvc_toolkit::oci::spec::Spec;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const ANNOTATION: &str = "run.oci.hooks.stderr";
 
-/// The programs that run as hooks in containers with a GPU.
-const HOOKS: [&str; 4] = [
-    "nvidia-cdi-hook",
-    "nvidia-ctk",
-    "nvidia-container-runtime-hook",
-    "nvidia-container-toolkit",
-];
-
 /// Names crun's standard error in the annotations of a container that `runtime` starts and that gets a GPU from this
-/// program. In each container with a GPU, removes annotations that name another file.
-pub(crate) fn show_messages(
-    spec: &mut Spec,
-    runtime: &Path,
-    gives_gpu: bool,
-) -> Result<(), String> {
-    if gives_gpu || has_gpu(spec.value()) {
-        remove_others(spec)?;
-    }
-    if !gives_gpu {
-        return Ok(());
-    }
+/// program.
+pub(crate) fn show_messages(spec: &mut Spec, runtime: &Path) -> Result<(), String> {
     let name = runtime.file_name().unwrap_or_default().to_string_lossy();
     let can_be_opened = name.ends_with("crun") && can_be_opened();
     annotate(spec, can_be_opened)
 }
 
-/// Returns true if the engine has added one of our hooks, or a node of the driver.
-fn has_gpu(spec: &Value) -> bool {
-    let member = |value: &Value, name| value.as_object().and_then(|of| member(of, name).cloned());
-    let paths = |list: &Value| -> Vec<String> {
-        let entries = list.as_array().into_iter().flatten();
-        let paths = entries.filter_map(|entry| member(entry, "path"));
-        paths
-            .filter_map(|path| path.as_str().map(str::to_owned))
-            .collect()
-    };
-    let is_hook = |path: &String| HOOKS.iter().any(|name| Path::new(path).ends_with(name));
-    let hooks = member(spec, "hooks").unwrap_or_default();
-    let mut stages = hooks
-        .as_object()
-        .into_iter()
-        .flat_map(|stages| stages.values());
-    let linux = member(spec, "linux").unwrap_or_default();
-    let devices = member(&linux, "devices").unwrap_or_default();
-    stages.any(|stage| paths(stage).iter().any(is_hook))
-        || paths(&devices)
-            .iter()
-            .any(|path| path.starts_with("/dev/nvidia"))
-}
-
-fn remove_others(spec: &mut Spec) -> Result<(), String> {
+/// Removes annotations that name another file.
+pub(crate) fn remove_others(spec: &mut Spec) -> Result<(), String> {
     if !spec.has(&["annotations"]) {
         return Ok(());
     }
@@ -115,6 +73,8 @@ fn can_be_opened() -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn annotated(annotations: &Value, is_wanted: bool) -> Value {
@@ -141,7 +101,8 @@ mod tests {
             for value in ["/etc/cron.d/x", "//dev/stderr", "/proc/self/fd/02", ""] {
                 let annotations = json!({"a": "b", stdout: value, stderr: value});
                 let mut spec = Spec::new(json!({"annotations": annotations}));
-                show_messages(&mut spec, Path::new(runtime), true).unwrap();
+                remove_others(&mut spec).unwrap();
+                show_messages(&mut spec, Path::new(runtime)).unwrap();
                 assert_eq!(*spec.value(), json!({"annotations": {"a": "b"}}), "{value}");
             }
         }
@@ -152,42 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn gpus_of_the_engine_count() {
-        let annotations = json!({ANNOTATION: "/x"});
-        let hook = |path: &str| json!({"hooks": {"createContainer": [{"path": path}]}});
-        for (mut container, is_removed) in [
-            (hook("/usr/bin/nvidia-cdi-hook"), true),
-            (hook("/opt/bin/nvidia-ctk"), true),
-            (
-                json!({"hooks": {"prestart": [{"path": "/x/nvidia-container-runtime-hook"}]}}),
-                true,
-            ),
-            (
-                json!({"linux": {"devices": [{"path": "/dev/nvidia0"}]}}),
-                true,
-            ),
-            (hook("/usr/bin/other"), false),
-            (
-                json!({"linux": {"devices": [{"path": "/dev/fuse"}]}}),
-                false,
-            ),
-            (json!({"hooks": 7, "linux": []}), false),
-        ] {
-            container["annotations"] = annotations.clone();
-            let mut spec = Spec::new(container.clone());
-            show_messages(&mut spec, Path::new("runc"), false).unwrap();
-            assert_eq!(
-                spec.value()["annotations"] == json!({}),
-                is_removed,
-                "{container}"
-            );
-        }
-    }
-
-    #[test]
     fn other_runtimes_get_no_annotation() {
         let mut spec = Spec::new(json!({}));
-        show_messages(&mut spec, Path::new("/usr/bin/runc"), true).unwrap();
+        show_messages(&mut spec, Path::new("/usr/bin/runc")).unwrap();
         assert_eq!(*spec.value(), json!({}));
     }
 }

@@ -25,6 +25,7 @@ mod injection;
 mod jetson;
 mod legacy;
 mod merged;
+mod protection;
 
 use std::convert::Infallible;
 use std::ffi::OsString;

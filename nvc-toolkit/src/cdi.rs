@@ -21,6 +21,7 @@ mod node;
 #[cfg(feature = "yaml")]
 mod yaml;
 
+pub(crate) use model::STAGES_INSIDE;
 pub use model::{
     CHARACTER, Device, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice, STANDARD_DIRECTORIES,
     Spec,

@@ -19,9 +19,11 @@ use walk::{Place, Way, failed, find, number};
 mod attributes;
 pub(crate) mod draft;
 mod owner;
+mod program;
 mod walk;
 
 use draft::{Like, put};
+pub use program::check_program;
 
 /// Size limit of files that are read; configurations and specifications are far smaller.
 const LONGEST: u64 = 64 << 20;

@@ -7,6 +7,7 @@ pub mod bundle;
 pub mod container;
 pub mod edits;
 pub mod lenient;
+pub mod own_environment;
 pub mod paths;
 pub mod spec;
 pub mod state;

@@ -1,9 +1,10 @@
 //! Runs createContainer hooks in containers whose image chooses each variable that a program on the host could obey.
 //!
 //! Some engines give a hook without `env` the environment of the container, in the image's root as working directory, as
-//! root of the host. The matrix is {our programs, by each name} x {hook with `env`, without} x {our runtime, the
-//! low-level runtime alone}; the caller names the low-level runtime. In each cell the hooks do their work, and the image
-//! neither loads nor executes nor writes anything on the host. Controls show that the image could.
+//! root of the host. The matrix is {our programs, by each name} x {hook with `env`, without} x {our runtime by a
+//! specification, our runtime where the engine has applied it, the low-level runtime alone}; the caller names the
+//! low-level runtime. In each cell the hooks do their work, and the image neither loads nor executes nor writes anything
+//! on the host. Controls show that the image could.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,6 +62,8 @@ static STARTED: AtomicU32 = AtomicU32::new(0);
 enum By {
     /// Our runtime in mode cdi, with a specification.
     Ours,
+    /// Our runtime without a request: the engine has applied a specification and put the hooks into config.json.
+    Engine,
     /// The low-level runtime, with the hooks in config.json.
     Plain,
 }
@@ -69,6 +72,7 @@ impl fmt::Display for By {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ours => "our runtime",
+            Self::Engine => "our runtime, by the engine",
             Self::Plain => "plain",
         })
     }
@@ -99,7 +103,7 @@ impl Machine {
                 problems.push(format!("{version}, {cell}: {error}"));
             }
         };
-        for by in [By::Ours, By::Plain] {
+        for by in [By::Ours, By::Engine, By::Plain] {
             for program in PROGRAMS {
                 for env in [Some(ENVIRONMENT), None] {
                     let with = if env.is_some() {
@@ -113,7 +117,11 @@ impl Machine {
             }
         }
         print("a foreign program without env, our runtime", self.foreign());
-        print("what our runtime gives it", self.given());
+        print("what our runtime gives it", self.given(By::Ours));
+        print(
+            "what our runtime gives a hook put there by the engine",
+            self.given(By::Engine),
+        );
         print(
             "control: a dynamic program with the image's env",
             self.control(),
@@ -235,6 +243,12 @@ impl Machine {
         let mut own = json!({});
         match by {
             By::Plain => own = json!({ "createContainer": hooks }),
+            By::Engine => {
+                env.push("NVIDIA_VISIBLE_DEVICES=void".into());
+                let words = ["nvidia-ctk", "--version"];
+                let gpu = hook(&self.programs.join(words[0]), &words, Some(ENVIRONMENT));
+                own = json!({ "createContainer": hooks, "poststop": [gpu] });
+            }
             By::Ours => {
                 env.push("NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=cell".into());
                 let named = |hook: &Value| {
@@ -264,7 +278,7 @@ impl Machine {
         });
         fs::write(bundle.join("config.json"), config.to_string())?;
         let program = match by {
-            By::Ours => self.programs.join("nvidia-container-runtime"),
+            By::Ours | By::Engine => self.programs.join("nvidia-container-runtime"),
             By::Plain => self.runtime.clone(),
         };
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -333,11 +347,13 @@ impl Machine {
     }
 
     /// Compares the whole environment.
-    fn given(&self) -> io::Result<()> {
+    fn given(&self, by: By) -> io::Result<()> {
         let seen = self.work.join("seen");
         let copy = ["cp", "/proc/self/environ", &seen.display().to_string()];
-        let (_, said) = self.start(By::Ours, &[hook(Path::new("/bin/cp"), &copy, None)])?;
-        match fs::read_to_string(seen) {
+        let (_, said) = self.start(by, &[hook(Path::new("/bin/cp"), &copy, None)])?;
+        let found = fs::read_to_string(&seen);
+        let _ = fs::remove_file(&seen);
+        match found {
             Ok(seen) if seen == format!("{FIXED}\0") => Ok(()),
             seen => Err(io::Error::other(format!("{seen:?} {said}"))),
         }

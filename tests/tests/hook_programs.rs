@@ -2,7 +2,8 @@
 //! library for that reason, asks NVML.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     harness::main(nvc_testkit::tests![&[Root, Command("readelf")];
         hook_programs_are_static,
         the_query_is_sought_beside_and_in_the_installation,
+        the_query_is_as_protected_as_its_caller,
         verify_reports_hooks_without_environment,
     ])
 }
@@ -87,6 +89,57 @@ fn the_query_is_sought_beside_and_in_the_installation() {
             "{outcome:#?}"
         );
     }
+}
+
+/// One that others could have put there does not count: root may start a copy of nvidia-ctk anywhere.
+fn the_query_is_as_protected_as_its_caller() {
+    let query = cli::beside("nvc-query").unwrap();
+    let start = |change: &dyn Fn(&Path)| {
+        let scratch = Scratch::new().unwrap();
+        let bin = scratch.join("bin");
+        fs::create_dir(&bin).unwrap();
+        let ctk = bin.join("nvidia-ctk");
+        copy_program(&cli::beside("nvidia-ctk").unwrap(), &ctk).unwrap();
+        copy_program(&query, &bin.join("nvc-query")).unwrap();
+        fs::set_permissions(&bin, Permissions::from_mode(0o1777)).unwrap();
+        change(&bin);
+        let outcome = generate(&scratch, &ctk);
+        let top = scratch.path().display().to_string();
+        (outcome.status, outcome.stderr.replace(&top, "TOP"))
+    };
+    // A sticky directory, such as /tmp, protects root's files.
+    let (status, said) = start(&|_| ());
+    assert_eq!(status, Some(0), "{said}");
+
+    let other = |bin: &Path| chown(bin.join("nvc-query"), Some(4242), Some(4242)).unwrap();
+    let written = |bin: &Path| fs::set_permissions(bin, Permissions::from_mode(0o777)).unwrap();
+    let link = |bin: &Path| {
+        fs::rename(bin.join("nvc-query"), bin.join("other")).unwrap();
+        symlink("other", bin.join("nvc-query")).unwrap();
+        lchown(bin.join("nvc-query"), Some(4242), Some(4242)).unwrap();
+    };
+    let owned = "TOP/bin/nvc-query belongs to the user 4242";
+    for (change, why) in [
+        (&other as &dyn Fn(&Path), owned),
+        (&written, "every user may write to TOP/bin"),
+        (&link, owned),
+    ] {
+        let (status, said) = start(change);
+        assert_eq!(status, Some(1), "{said}");
+        let text = format!(
+            "nvc-query: in none of TOP/bin, TOP/libexec/libnvidia-container, \
+             /usr/local/libexec/libnvidia-container; TOP/bin/nvc-query does not count: {why}"
+        );
+        assert!(said.contains(&text), "{said}");
+    }
+
+    // A user's own build, which root starts: who can change one of them can change both.
+    let (status, said) = start(&|bin| {
+        for part in ["", "nvc-query", "nvidia-ctk"] {
+            chown(bin.join(part), Some(4242), Some(4242)).unwrap();
+        }
+    });
+    assert_eq!(status, Some(0), "{said}");
 }
 
 /// Engines can start them with the environment of a container.

@@ -128,7 +128,7 @@ pub struct Hook {
 }
 
 /// The stages of hooks that run in the container's namespaces.
-const INSIDE: [&str; 2] = ["createContainer", "startContainer"];
+pub(crate) const STAGES_INSIDE: [&str; 2] = ["createContainer", "startContainer"];
 
 /// A mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -177,7 +177,7 @@ impl Hook {
     /// Returns true if engines may start the program as root with the container's environment: it runs in the
     /// container's namespaces, and has none of its own.
     pub fn lacks_environment(&self) -> bool {
-        self.env.is_empty() && INSIDE.contains(&self.hook_name.as_str())
+        self.env.is_empty() && STAGES_INSIDE.contains(&self.hook_name.as_str())
     }
 }
 

@@ -43,6 +43,11 @@ pub(super) struct Place {
 
 /// Returns the place of a file. A link in the last component is followed if it may be followed and `last` is true.
 pub(super) fn find(path: &Path, way: Way, last: bool) -> Result<Place> {
+    find_for(Caller::current(), path, way, last)
+}
+
+/// Does so with the caller's trust in others.
+pub(super) fn find_for(caller: Caller, path: &Path, way: Way, last: bool) -> Result<Place> {
     if path.file_name().is_none() {
         let text = format!("{} is not a file name", path.display());
         return Err(Error::new(ErrorKind::InvalidArgument, text));
@@ -51,7 +56,7 @@ pub(super) fn find(path: &Path, way: Way, last: bool) -> Result<Place> {
     let mut walk = Walk {
         file: path.into(),
         way,
-        caller: Caller::current(),
+        caller,
         directory: directory(rustix::fs::CWD, OsStr::new(start)).map_err(|e| failed(path, e))?,
         at: start.into(),
         is_sticky: false,
@@ -70,7 +75,12 @@ impl Place {
 
     /// Returns true if only root and the caller can exchange the file.
     pub(super) fn is_trusted(&self) -> bool {
-        self.walk.stranger.is_none()
+        self.stranger().is_none()
+    }
+
+    /// Returns who else can exchange the file.
+    pub(super) fn stranger(&self) -> Option<&Stranger> {
+        self.walk.stranger.as_ref()
     }
 
     /// Returns true if the directory has to be created.

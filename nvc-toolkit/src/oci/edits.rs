@@ -10,11 +10,11 @@ use libnvc::host::CharDrivers;
 use serde_json::{Map, Value, json};
 
 use super::lenient::member;
+use super::own_environment;
 use super::paths::clean;
 use super::spec::Spec;
 use crate::cdi::{DeviceNode, Edits, Hook, Mount};
 use crate::nodes;
-use crate::programs::DIRECTORIES;
 
 /// A device node of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,14 +284,15 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds hooks. One that runs in the container's namespaces gets an environment if its specification gives it none:
-/// engines start it as root with the container's otherwise, by which a dynamic program loads the image's libraries.
+/// Adds hooks with [`own_environment`], also to those that are there: the engine may have applied the same specification.
 fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
-    // The positions of earlier hooks, by stage.
-    let mut there: HashMap<&str, HashMap<Value, Vec<usize>>> = HashMap::new();
+    own_environment::give_to_all(spec);
+    let mut there: HashMap<&str, HashSet<Value>> = HashMap::new();
     for hook in hooks {
         let list = spec.list(&["hooks", &hook.hook_name])?;
-        let before = there.entry(&hook.hook_name).or_insert_with(|| places(list));
+        let before = there
+            .entry(&hook.hook_name)
+            .or_insert_with(|| list.iter().cloned().collect());
         let mut entry = Map::new();
         entry.insert("path".into(), json!(hook.path));
         if !hook.args.is_empty() {
@@ -303,29 +304,13 @@ fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
         if let Some(timeout) = hook.timeout {
             entry.insert("timeout".into(), json!(timeout));
         }
-        let mut entry = Value::Object(entry);
-        let mut bare = None;
-        if hook.lacks_environment() {
-            // The engine may have applied the same specification, as often.
-            bare = before.get_mut(&entry).and_then(Vec::pop);
-            entry["env"] = json!([path_variable()]);
-        }
-        match bare {
-            Some(place) => list[place] = entry,
-            None if before.contains_key(&entry) => {}
-            None => list.push(entry),
+        own_environment::give(&hook.hook_name, &mut entry);
+        let entry = Value::Object(entry);
+        if !before.contains(&entry) {
+            list.push(entry);
         }
     }
     Ok(())
-}
-
-/// Returns the positions of each entry.
-fn places(list: &[Value]) -> HashMap<Value, Vec<usize>> {
-    let mut places: HashMap<Value, Vec<usize>> = HashMap::new();
-    for (place, entry) in list.iter().enumerate() {
-        places.entry(entry.clone()).or_default().push(place);
-    }
-    places
 }
 
 /// Returns the last position of each path: of several entries for one path, the last counts, as if each replaced the
@@ -335,11 +320,6 @@ fn last_places<'a>(paths: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usi
         .enumerate()
         .map(|(place, path)| (path, place))
         .collect()
-}
-
-/// Returns a search path that no container can choose.
-fn path_variable() -> String {
-    format!("PATH={}", DIRECTORIES.join(":"))
 }
 
 /// Returns a string member.

@@ -52,17 +52,34 @@ impl QueryProgram {
     /// # Errors
     /// `process creation failed: <name>: in none of <directories>`.
     pub fn find(name: &str, directories: &[PathBuf]) -> Result<PathBuf> {
-        let is_executable =
-            |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
-        let mut paths = directories.iter().map(|directory| directory.join(name));
-        paths.find(is_executable).ok_or_else(|| {
-            let names: Vec<_> = directories
-                .iter()
-                .map(|directory| directory.display().to_string())
-                .collect();
-            let error = Error::new(ErrorKind::DriverUnavailable, CREATION).of(name);
-            error.with_cause(format!("in none of {}", names.join(", ")))
-        })
+        Self::find_if(name, directories, |_| Ok(()))
+    }
+
+    /// Does so among those that `check` accepts; its failures say why not.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find), with the failures after `; <path> does not count: `.
+    pub fn find_if(
+        name: &str,
+        directories: &[PathBuf],
+        check: impl Fn(&Path) -> Result<(), String>,
+    ) -> Result<PathBuf> {
+        let mut cause = String::from("in none of ");
+        let mut skipped = String::new();
+        for (place, directory) in directories.iter().enumerate() {
+            let comma = if place == 0 { "" } else { ", " };
+            cause += &format!("{comma}{}", directory.display());
+            let path = directory.join(name);
+            if !path.is_file() || access(&path, AccessFlags::X_OK).is_err() {
+                continue;
+            }
+            match check(&path) {
+                Ok(()) => return Ok(path),
+                Err(why) => skipped += &format!("; {} does not count: {why}", path.display()),
+            }
+        }
+        let error = Error::new(ErrorKind::DriverUnavailable, CREATION).of(name);
+        Err(error.with_cause(cause + &skipped))
     }
 }
 

@@ -162,6 +162,8 @@ fn no_hook_in_the_container_has_its_environment() {
             let bare = entry(inside.then_some(path));
             assert_eq!(ours, [&bare, &entry(Some("A=b"))], "{stage}");
         }
+        let mut foreign = found["createContainer"].as_array().unwrap().iter();
+        assert!(foreign.all(|hook| hook["env"].is_array()), "{found}");
     }
 }
 

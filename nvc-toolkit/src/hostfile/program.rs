@@ -1,0 +1,177 @@
+//! Checks a program before it is executed.
+//!
+//! Its name is not chosen by the caller, as a line of a shell would be, but found beside a program that root may start
+//! anywhere, also in a directory where others put files.
+
+use std::fs::Metadata;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, statat};
+
+use super::owner::Caller;
+use super::walk::{Way, find_for, number};
+
+/// Fails if somebody else than root, the caller and those who may change the file `own` can change a program or exchange
+/// it for another.
+///
+/// Nothing is opened: as long as those are to be trusted, the name stays that of the checked program, because nobody
+/// else can rename it, a directory on the way, or a link.
+///
+/// # Errors
+/// Why it cannot be trusted.
+pub fn check_program(path: &Path, own: &Metadata) -> Result<(), String> {
+    let caller = Caller::current().or_who_may_change(own);
+    let place = find_for(caller, path, Way::Any, true).map_err(|error| error.message())?;
+    if let Some(stranger) = place.stranger() {
+        return Err(stranger.to_string());
+    }
+    let stat = statat(place.directory(), &place.name, AtFlags::SYMLINK_NOFOLLOW);
+    let stat = stat.map_err(|errno| number(errno).desc().to_owned())?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err("it is not a regular file".into());
+    }
+    match caller.file(path, &stat) {
+        Some(stranger) => Err(stranger.to_string()),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+    use super::*;
+
+    /// A user, and another.
+    const USER: u32 = 4242;
+    const OTHER: u32 = 4243;
+
+    /// Checks the program `top/bin/program` of a directory beside the own program, after a change; `None` is success.
+    fn checked(own: (u32, u32), change: impl Fn(&Path)) -> Option<String> {
+        let scratch = tempfile::tempdir().unwrap();
+        let top = scratch.path().join("top");
+        fs::create_dir_all(top.join("bin")).unwrap();
+        let put = |name: &str| {
+            let path = top.join(name);
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let (own_path, program) = (put("own"), put("bin/program"));
+        change(&top);
+        let (uid, mode) = own;
+        chown(&own_path, Some(uid), Some(uid)).unwrap();
+        fs::set_permissions(&own_path, Permissions::from_mode(mode)).unwrap();
+        let found = check_program(&program, &own_path.metadata().unwrap());
+        let top = top.display().to_string();
+        found.err().map(|text| text.replace(&top, "TOP"))
+    }
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn give(path: &Path, uid: u32) {
+        chown(path, Some(uid), Some(uid)).unwrap();
+    }
+
+    #[test]
+    fn nobody_else_may_change_a_program() {
+        let root = |change: &dyn Fn(&Path)| checked((0, 0o755), change);
+        let refused = |text: &str| Some(text.to_owned());
+        assert_eq!(root(&|_| ()), None);
+        assert_eq!(
+            root(&|top| mode(top, 0o1777)),
+            None,
+            "entries of a sticky directory belong to their owners"
+        );
+        assert_eq!(
+            root(&|top| mode(&top.join("bin"), 0o777)),
+            refused("every user may write to TOP/bin")
+        );
+        assert_eq!(
+            root(&|top| mode(top, 0o777)),
+            refused("every user may write to TOP")
+        );
+        assert_eq!(
+            root(&|top| give(top, OTHER)),
+            refused("TOP belongs to the user 4243")
+        );
+        for sticky in [0o755, 0o1777] {
+            let found = root(&|top| {
+                mode(&top.join("bin"), sticky);
+                give(&top.join("bin/program"), OTHER);
+            });
+            assert_eq!(found, refused("TOP/bin/program belongs to the user 4243"));
+        }
+        for bits in [0o757, 0o1757] {
+            let found = root(&|top| mode(&top.join("bin/program"), bits));
+            assert_eq!(found, refused("every user may write to TOP/bin/program"));
+        }
+        let found = root(&|top| {
+            chown(top.join("bin/program"), None, Some(OTHER)).unwrap();
+            mode(&top.join("bin/program"), 0o775);
+        });
+        assert_eq!(
+            found,
+            refused("the group 4243 may write to TOP/bin/program")
+        );
+    }
+
+    /// The file to which it leads counts, and each directory on the way.
+    #[test]
+    fn links_are_followed_where_they_can_be_trusted() {
+        let linked = |uid: u32, sticky: bool, change: &dyn Fn(&Path)| {
+            checked((0, 0o755), |top| {
+                let program = top.join("bin/program");
+                fs::create_dir(top.join("real")).unwrap();
+                fs::rename(&program, top.join("real/program")).unwrap();
+                symlink("../real/program", &program).unwrap();
+                std::os::unix::fs::lchown(&program, Some(uid), Some(uid)).unwrap();
+                if sticky {
+                    mode(&top.join("bin"), 0o1777);
+                }
+                change(top);
+            })
+        };
+        assert_eq!(linked(0, false, &|_| ()), None);
+        assert_eq!(
+            linked(0, false, &|top| mode(&top.join("real"), 0o777)).unwrap(),
+            "every user may write to TOP/bin/../real"
+        );
+        assert_eq!(
+            linked(0, false, &|top| give(&top.join("real/program"), OTHER)).unwrap(),
+            "TOP/bin/program belongs to the user 4243"
+        );
+        assert_eq!(
+            linked(OTHER, true, &|_| ()).unwrap(),
+            "TOP/bin/program belongs to the user 4243"
+        );
+    }
+
+    /// Who may change nvidia-ctk needs no nvc-query to execute something.
+    #[test]
+    fn who_may_change_the_own_program_is_trusted() {
+        let all_of = |top: &Path| {
+            for part in [top.to_owned(), top.join("bin"), top.join("bin/program")] {
+                give(&part, USER);
+                mode(&part, 0o775);
+            }
+        };
+        assert_eq!(checked((USER, 0o775), all_of), None);
+        assert_eq!(
+            checked((USER, 0o755), all_of).unwrap(),
+            "the group 4242 may write to TOP"
+        );
+        assert_eq!(
+            checked((0, 0o755), all_of).unwrap(),
+            "TOP belongs to the user 4242"
+        );
+        assert_eq!(
+            checked((OTHER, 0o777), all_of).unwrap(),
+            "TOP belongs to the user 4242"
+        );
+    }
+}
