@@ -249,9 +249,12 @@ fn other_sites_are_refused() {
         same allowed 200 "$(code -H 'Host: node7.example.org')"
         same origin 403 "$(code -H 'Origin: http://evil.example.org')"
         same own 200 "$(code -H "Host: $(hostname)")"
-        same wrapper 200 "$(code -H 'Host: plugin')"
-        same network 403 "$(code -H 'Host: plugin:3476' -H 'Origin: http://plugin:3476')"
-        same browser 403 "$(code -H 'Host: plugin' -H 'Sec-Fetch-Site: same-origin')"
+        # As a Go program.
+        same wrapper 200 "$(code -H 'Host: plugin' -H Accept: -A Go-http-client/1.1 -H 'Accept-Encoding: gzip')"
+        # As a browser sends it by http to its own site: neither Origin nor Sec-Fetch-Site.
+        same page 403 "$(code -H 'Host: plugin:3476' -A Mozilla/5.0 -H 'Accept: */*' -H 'Accept-Language: en' --compressed)"
+        same network 403 "$(code -H 'Host: plugin:3476' -H Accept: -H 'Origin: http://plugin:3476')"
+        same browser 403 "$(code -H 'Host: plugin' -H Accept: -H 'Sec-Fetch-Site: same-origin')"
         "#,
     );
 }

@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hyper::header::{CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, LOCATION, ORIGIN};
+use hyper::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, HeaderName,
+    HeaderValue, LOCATION, ORIGIN, USER_AGENT,
+};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use libnvc::messages::printable;
@@ -17,6 +20,15 @@ use crate::plugin::gpus::Gpus;
 
 /// The host that upstream's wrapper names.
 const WRAPPERS_NAME: &str = "plugin";
+
+/// The headers of upstream's wrapper, a Go program that sets none itself, and those of a connection.
+const WRAPPERS_HEADERS: [HeaderName; 5] = [
+    HOST,
+    USER_AGENT,
+    ACCEPT_ENCODING,
+    CONNECTION,
+    CONTENT_LENGTH,
+];
 
 /// The status page, with its style and script.
 const PAGE: &str = include_str!("page.html");
@@ -139,7 +151,7 @@ impl Rest {
 ///
 /// A page of another site can make its name resolve to this machine's address (DNS rebinding) and then request
 /// anything, but its requests carry that name. Requests by address cannot be forged this way. The name `plugin` is one
-/// that others on the local network can answer for, so it counts only without the headers by which browsers tell.
+/// that others on the local network can answer for, so it counts only in a request like upstream's wrapper's.
 pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[String]) -> bool {
     let of_header = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let mut named = headers.get_all(HOST).iter();
@@ -148,10 +160,10 @@ pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[
     if second.is_some() {
         return false;
     }
-    let is_browser = is_browser(headers);
+    let is_like_the_wrapper = is_like_the_wrapper(headers);
     let is_ours = |host: Option<String>| {
         host.is_some_and(|host| match without_port(&host) {
-            WRAPPERS_NAME => !is_browser,
+            WRAPPERS_NAME => is_like_the_wrapper,
             name => is_ours(name, hosts),
         })
     };
@@ -177,10 +189,12 @@ pub(crate) fn is_allowed(headers: &HeaderMap, in_target: Option<&str>, hosts: &[
     }
 }
 
-/// Returns true if a request has a header that only browsers send.
-fn is_browser(headers: &HeaderMap) -> bool {
-    let mut names = headers.keys().map(HeaderName::as_str);
-    names.any(|name| name == ORIGIN || name.starts_with("sec-fetch-"))
+/// Returns true if a request has no header that upstream's wrapper does not send.
+///
+/// A browser always sends Accept, and a page cannot remove it. Nothing else tells a browser here: Sec-Fetch headers are
+/// sent only to https and to localhost, and Origin is not sent when a page reads its own site.
+fn is_like_the_wrapper(headers: &HeaderMap) -> bool {
+    headers.keys().all(|name| WRAPPERS_HEADERS.contains(name))
 }
 
 fn without_port(host: &str) -> &str {
@@ -285,26 +299,63 @@ mod tests {
         assert!(!allowed(&[("host", "localhost"), ("host", "evil.org")]));
     }
 
+    const GO: (&str, &str) = ("user-agent", "Go-http-client/1.1");
+
+    const FIREFOX: (&str, &str) = (
+        "user-agent",
+        "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    );
+
+    const GZIP: (&str, &str) = ("accept-encoding", "gzip, deflate");
+
+    const KEEP: (&str, &str) = ("connection", "keep-alive");
+
     /// Another machine of the network can answer for a name of one label.
     #[test]
     fn the_wrappers_name_is_not_for_browsers() {
+        let language = ("accept-language", "en-US,en;q=0.5");
         for host in ["plugin", "plugin:3476"] {
             let host = ("host", host);
-            assert!(allowed(&[host]));
-            assert!(allowed(&[host, ("user-agent", "Go-http-client/1.1")]));
+            for accept in [
+                // A page, its fetch(), an image, an event source.
+                "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+                "*/*",
+                "image/avif,image/webp,image/png,image/svg+xml,image/*;q=0.8,*/*;q=0.5",
+                "text/event-stream",
+            ] {
+                let accept = ("accept", accept);
+                assert!(!allowed(&[host, FIREFOX, accept, language, GZIP, KEEP]));
+                assert!(!allowed(&[host, accept]), "{accept:?}");
+            }
             for header in [
+                language,
                 ("origin", "http://plugin:3476"),
+                ("referer", "http://plugin:3476/"),
+                ("upgrade-insecure-requests", "1"),
+                ("cache-control", "no-cache"),
+                ("cookie", "a=b"),
                 ("sec-fetch-site", "same-origin"),
-                ("sec-fetch-site", "none"),
                 ("sec-fetch-mode", "navigate"),
-                ("sec-fetch-dest", "document"),
+                ("sec-websocket-version", "13"),
             ] {
                 assert!(!allowed(&[host, header]), "{header:?}");
             }
         }
         let mut browser = HeaderMap::new();
-        browser.insert("sec-fetch-mode", HeaderValue::from_static("cors"));
+        browser.insert("accept", HeaderValue::from_static("*/*"));
         assert!(!is_allowed(&browser, Some("plugin"), &[]));
+    }
+
+    #[test]
+    fn the_wrappers_name_is_for_go_clients() {
+        for host in ["plugin", "plugin:3476"] {
+            let host = ("host", host);
+            let gzip = ("accept-encoding", "gzip");
+            assert!(allowed(&[host]));
+            assert!(allowed(&[host, GO, gzip]));
+            assert!(allowed(&[host, GO, gzip, KEEP]));
+            assert!(allowed(&[host, GO, ("content-length", "0")]));
+        }
         assert!(is_allowed(&HeaderMap::new(), Some("plugin"), &[]));
     }
 
