@@ -16,6 +16,8 @@ use rustix::io::Errno;
 
 use walk::{Place, Way, failed, find, number};
 
+mod accounts;
+mod acl;
 mod attributes;
 pub(crate) mod draft;
 mod owner;

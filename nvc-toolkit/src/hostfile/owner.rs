@@ -1,14 +1,19 @@
 //! Decides whether somebody else than root and the caller can exchange files in a directory.
 
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, Metadata};
+use std::fs::Metadata;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use libnvc::{Error, ErrorKind};
 use rustix::fs::{Mode, Stat};
 
-/// A directory, or a file in a directory that everybody may write, that belongs to somebody else.
+use super::accounts::{has_other_members, name};
+use super::acl::{self, Writer};
+
+/// A directory, link or file that somebody else can exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stranger {
     at: PathBuf,
@@ -17,6 +22,7 @@ pub(super) struct Stranger {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Who {
+    Owner(u32),
     User(u32),
     Group(u32),
     Everybody,
@@ -47,43 +53,75 @@ impl Caller {
         Self { also, ..self }
     }
 
-    /// Returns who else may change a file, or exchange it for another.
-    pub(super) fn file(self, at: &Path, stat: &Stat) -> Option<Stranger> {
+    /// Returns who else may change a file of a directory, or exchange it for another.
+    pub(super) fn file(
+        self,
+        at: &Path,
+        directory: BorrowedFd<'_>,
+        name: &OsStr,
+        stat: &Stat,
+    ) -> Option<Stranger> {
         // The sticky bit of a file protects nothing.
-        self.writer(at, stat, Mode::from_raw_mode(stat.st_mode) - Mode::SVTX)
+        let mode = Mode::from_raw_mode(stat.st_mode) - Mode::SVTX;
+        self.writer(stat, mode, || acl::writers(directory, name))
+            .map(|who| Stranger { at: at.into(), who })
     }
 
     /// Returns who else may create and rename files in a directory.
     ///
     /// In a sticky directory, that is nobody: its files are judged one by one, by [`Caller::owner`].
-    pub(super) fn directory(self, at: &Path, stat: &Stat) -> Option<Stranger> {
-        self.writer(at, stat, Mode::from_raw_mode(stat.st_mode))
+    pub(super) fn directory(
+        self,
+        at: &Path,
+        directory: BorrowedFd<'_>,
+        stat: &Stat,
+    ) -> Option<Stranger> {
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        self.writer(stat, mode, || acl::writers(directory, OsStr::new(".")))
+            .map(|who| Stranger { at: at.into(), who })
     }
 
-    fn writer(self, at: &Path, stat: &Stat, mode: Mode) -> Option<Stranger> {
-        let who = if self.is_other(stat.st_uid) {
-            Who::User(stat.st_uid)
+    fn writer(self, stat: &Stat, mode: Mode, list: impl FnOnce() -> acl::List) -> Option<Who> {
+        if self.is_other(stat.st_uid) {
+            Some(Who::Owner(stat.st_uid))
         } else if mode.contains(Mode::SVTX) {
-            return None;
+            None
         } else if mode.contains(Mode::WOTH) {
-            Who::Everybody
-        } else if mode.contains(Mode::WGRP) && self.is_other_group(stat.st_gid) {
-            Who::Group(stat.st_gid)
+            Some(Who::Everybody)
+        } else if mode.contains(Mode::WGRP) {
+            self.listed(list(), stat.st_gid)
         } else {
-            return None;
-        };
-        Some(Stranger { at: at.into(), who })
+            // These bits are also the most that an ACL allows to anybody but the owner and the others.
+            None
+        }
     }
 
-    /// Returns the owner of a file that its owner may rename: one in a sticky directory.
+    /// Returns the other user or group that an ACL lets write. The mode alone does not say who that is.
+    fn listed(self, list: acl::List, group: u32) -> Option<Who> {
+        let writers = match list {
+            Ok(Some(writers)) => writers,
+            Ok(None) => vec![Writer::OwningGroup],
+            // Whoever it lets write is unknown, so nobody is trusted.
+            Err(_) => return Some(Who::Group(group)),
+        };
+        writers.into_iter().find_map(|writer| match writer {
+            Writer::User(uid) => self.is_other(uid).then_some(Who::User(uid)),
+            Writer::Group(gid) => self.is_other_group(gid).then_some(Who::Group(gid)),
+            Writer::OwningGroup => self.is_other_group(group).then_some(Who::Group(group)),
+        })
+    }
+
+    /// Returns the owner of a link, or of a file that its owner may rename: one in a sticky directory.
     pub(super) fn owner(self, at: &Path, stat: &Stat) -> Option<Stranger> {
-        let who = Who::User(stat.st_uid);
+        let who = Who::Owner(stat.st_uid);
         self.is_other(stat.st_uid)
             .then(|| Stranger { at: at.into(), who })
     }
 
+    /// Returns true if a group is neither root's nor the caller's, or has other members.
     fn is_other_group(self, gid: u32) -> bool {
-        ![0, self.gid].contains(&gid) && self.also.1 != Some(gid)
+        let is_other = || has_other_members(gid, |uid| self.is_other(uid));
+        self.also.1 != Some(gid) && (![0, self.gid].contains(&gid) || is_other())
     }
 
     fn is_other(self, uid: u32) -> bool {
@@ -102,11 +140,12 @@ impl Stranger {
         let cause = format!("{self}, so another file could be changed in its place");
         let error = Error::fault(ErrorKind::InvalidArgument, file.display(), cause);
         error.hint(match self.who {
-            Who::User(uid) => {
+            Who::Owner(uid) => {
                 let user = name("/etc/passwd", uid).unwrap_or_else(|| format!("'#{uid}'"));
                 format!("run the command as that user, with sudo -u {user}")
             }
-            Who::Group(_) => format!("chmod g-w {}", self.at.display()),
+            // With an ACL, this takes the right from all of its users and groups.
+            Who::User(_) | Who::Group(_) => format!("chmod g-w {}", self.at.display()),
             Who::Everybody => format!("chmod go-w {}", self.at.display()),
         })
     }
@@ -117,38 +156,23 @@ impl fmt::Display for Stranger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.at.display();
         match self.who {
-            Who::User(uid) => match name("/etc/passwd", uid) {
-                Some(user) => write!(f, "{at} belongs to the user {user}"),
-                None => write!(f, "{at} belongs to the user {uid}"),
-            },
-            Who::Group(gid) => match name("/etc/group", gid) {
-                Some(group) => write!(f, "the group {group} may write to {at}"),
-                None => write!(f, "the group {gid} may write to {at}"),
-            },
+            Who::Owner(uid) => write!(f, "{at} belongs to the user {}", named("/etc/passwd", uid)),
+            Who::User(uid) => write!(
+                f,
+                "the user {} may write to {at}",
+                named("/etc/passwd", uid)
+            ),
+            Who::Group(gid) => write!(
+                f,
+                "the group {} may write to {at}",
+                named("/etc/group", gid)
+            ),
             Who::Everybody => write!(f, "every user may write to {at}"),
         }
     }
 }
 
-/// Returns the name of a user or group. Read here, because the C library's look-ups load modules, which a static program
-/// cannot do.
-fn name(file: &str, id: u32) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    text.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(id)).then(|| name.into())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_come_from_the_files() {
-        assert_eq!(name("/etc/passwd", 0).as_deref(), Some("root"));
-        assert_eq!(name("/etc/passwd", 4_000_000_000), None);
-        assert_eq!(name("/nonexistent", 0), None);
-    }
+/// Returns the name of a user or group, or its number.
+fn named(file: &str, id: u32) -> String {
+    name(file, id).unwrap_or_else(|| id.to_string())
 }

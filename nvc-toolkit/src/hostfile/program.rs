@@ -30,7 +30,7 @@ pub fn check_program(path: &Path, own: &Metadata) -> Result<(), String> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("it is not a regular file".into());
     }
-    match caller.file(path, &stat) {
+    match caller.file(path, place.directory(), &place.name, &stat) {
         Some(stranger) => Err(stranger.to_string()),
         None => Ok(()),
     }

@@ -141,6 +141,95 @@ fn files_in_anothers_directory_are_not_edited() {
     }
 }
 
+/// Sets an access list: permissions of a user, of a group, of the owning group, and the mask.
+fn acl(path: &Path, name: &str, user: (u32, u16), group: (u32, u16), owning: u16, mask: u16) {
+    let none = u32::MAX;
+    let mut list = vec![2, 0, 0, 0];
+    for (kind, permissions, id) in [
+        (1_u16, 7_u16, none),
+        (2, user.1, user.0),
+        (4, owning, none),
+        (8, group.1, group.0),
+        (16, mask, none),
+        (32, 5, none),
+    ] {
+        list.extend(kind.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    rustix::fs::setxattr(path, name, &list, rustix::fs::XattrFlags::empty()).unwrap();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_acl_opens_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("directory");
+    let file = at.join("file");
+    fs::create_dir(&at).unwrap();
+    let access = "system.posix_acl_access";
+    for (name, user, group, owning, mask, who) in [
+        (access, (OTHER, 7), (0, 5), 5, 7, Some("user")),
+        (access, (0, 7), (OTHER, 7), 5, 7, Some("group")),
+        (access, (OTHER, 2), (OTHER, 5), 7, 2, Some("user")),
+        (access, (OTHER, 7), (OTHER, 7), 7, 5, None),
+        (access, (OTHER, 5), (OTHER, 5), 5, 7, None),
+        (access, (0, 7), (OTHER, 5), 5, 7, None),
+    ] {
+        acl(&at, name, user, group, owning, mask);
+        let result = edit(&file, "new");
+        let Some(who) = who else {
+            result.unwrap();
+            continue;
+        };
+        let (error, at) = (result.unwrap_err(), at.display());
+        let text = format!("{at}/file: the {who} {OTHER} may write to {at}, so another file");
+        assert!(error.message().starts_with(&text), "{}", error.message());
+        assert_eq!(error.advice(), Some(&*format!("chmod g-w {at}")));
+    }
+    // The advice is right.
+    acl(&at, access, (OTHER, 7), (OTHER, 7), 7, 7);
+    edit(&file, "new").unwrap_err();
+    mode(&at, 0o755);
+    edit(&file, "new").unwrap();
+    // A list for new files lets nobody write to this directory.
+    let default = "system.posix_acl_default";
+    rustix::fs::removexattr(&at, access).unwrap();
+    mode(&at, 0o775);
+    acl(&at, default, (OTHER, 7), (OTHER, 7), 7, 7);
+    edit(&file, "new").unwrap();
+    // But to the directories that it is for.
+    edit(&at.join("new/file"), "new").unwrap_err();
+    // The owning group's right is in the list.
+    chown(&at, None, Some(OTHER)).unwrap();
+    acl(&at, access, (0, 7), (0, 5), 5, 7);
+    edit(&file, "new").unwrap();
+    acl(&at, access, (0, 7), (0, 5), 7, 7);
+    edit(&file, "new").unwrap_err();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_link_of_another_user_is_not_followed_anywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("etc")).unwrap();
+    fs::write(at("etc/file"), "old").unwrap();
+    for (name, target) in [("link", "etc/file"), ("directory", "etc")] {
+        symlink(target, at(name)).unwrap();
+        std::os::unix::fs::lchown(at(name), Some(OTHER), None).unwrap();
+    }
+    for (path, link) in [("link", "link"), ("directory/file", "directory")] {
+        let error = edit(&at(path), "new").unwrap_err();
+        let text = format!("{} belongs to the user {OTHER}, so", at(link).display());
+        assert!(error.message().contains(&text), "{}", error.message());
+    }
+    write(&at("directory/file"), "new").unwrap_err();
+    write(&at("link"), "new").unwrap();
+    assert!(!at("link").is_symlink());
+    assert_eq!(fs::read_to_string(at("etc/file")).unwrap(), "old");
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_new_file_in_anothers_directory_is_the_callers() {

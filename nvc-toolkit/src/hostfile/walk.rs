@@ -139,7 +139,7 @@ impl Walk {
                 FileType::Directory if is_last => return Err(failed(&self.file, Errno::ISDIR)),
                 FileType::Directory => self.enter(found, &part, &stat)?,
                 FileType::Symlink => {
-                    self.judge_file(&part, &stat)?;
+                    self.judge_link(&part, &stat)?;
                     let is_followed = follow_last && self.stranger.is_none();
                     let is_open_file = is_last && is_followed && self.is_procfs();
                     if is_last && !is_followed || is_open_file {
@@ -193,11 +193,18 @@ impl Walk {
     /// Judges the current directory.
     fn judge(&mut self, stat: &Stat) -> Result<()> {
         self.is_sticky = is_sticky(stat);
-        let stranger = self.caller.directory(&self.at, stat);
+        let directory = self.directory.as_fd();
+        let stranger = self.caller.directory(&self.at, directory, stat);
         self.note(stranger)
     }
 
-    /// Judges a file or link in the current directory.
+    /// Judges a link in the current directory. Its owner chose what it leads to, so it counts wherever it is.
+    fn judge_link(&mut self, part: &OsStr, stat: &Stat) -> Result<()> {
+        let stranger = self.caller.owner(&self.at.join(part), stat);
+        self.note(stranger)
+    }
+
+    /// Judges a file in the current directory.
     fn judge_file(&mut self, part: &OsStr, stat: &Stat) -> Result<()> {
         let stranger = match self.is_sticky {
             true => self.caller.owner(&self.at.join(part), stat),
