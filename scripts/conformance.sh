@@ -50,10 +50,17 @@ hook() {
 
 # nvidia-docker and nvidia-docker-plugin
 docker1() {
-  local suite=../shared/conformance-docker1
+  local suite=../shared/conformance-docker1 work status=0
   [ -x $suite/run.sh ] || { echo "conformance.sh: no $suite" >&2; return 2; }
   build -p nvc-docker
-  $suite/run.sh -b "$built" --accepted docs/conformance-docker1-accepted "$@"
+  # Two cases have an empty file as a node, which is an error here. They are repeated with a node.
+  work=$(mktemp -d)
+  cp -r $suite/expected "$work/expected"
+  for case in w-uvm-tools p-uvm-tools; do cp -r "$work/expected/$case" "$work/expected/$case-node"; done
+  $suite/run.sh -b "$built" --cases $suite/cases.py --cases scripts/conformance-docker1-cases.py \
+    --expected "$work/expected" --accepted docs/conformance-docker1-accepted "$@" || status=$?
+  rm -rf "$work"
+  return $status
 }
 
 # nvidia-ctk and nvidia-cdi-hook

@@ -8,6 +8,7 @@
 // shared
 pub mod cuda_version;
 pub mod device_id;
+mod device_nodes;
 pub mod driver_volume;
 pub mod failure;
 mod libraries;

@@ -21,7 +21,6 @@ mod remote;
 mod run;
 mod selection;
 
-pub(crate) use local::control_devices;
 pub use run::run;
 
 /// Passes foreign bytes to the parsers, for fuzzing.

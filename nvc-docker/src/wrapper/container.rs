@@ -8,12 +8,13 @@ use super::backend::{Backend, CDI_KIND, Choice, choose, names_of, users_own};
 use super::docker::{DockerCall, Engine, configuration, engine};
 use super::host::PluginHost;
 use super::image::Image;
-use super::local::{Local, control_devices};
+use super::local::Local;
 use super::remote::Remote;
 use super::run::{Invocation, variable};
 use super::selection::Selection;
 use crate::cuda_version::{self, CudaVersion};
 use crate::device_id::{choose as choose_devices, items};
+use crate::device_nodes;
 use crate::driver_volume::VOLUME;
 use crate::failure::{Failure, Result};
 use crate::log_line::say;
@@ -231,8 +232,7 @@ impl Invocation<'_> {
         local.require(&image.requirements(), |index| {
             chosen.iter().any(|gpu| gpu.index == index)
         })?;
-        let mut devices = control_devices()?;
-        devices.extend(chosen.iter().map(|gpu| format!("/dev/nvidia{}", gpu.minor)));
+        let devices = device_nodes::of_gpus(chosen.iter().map(|gpu| gpu.minor))?;
         let known = volumes.iter().filter(|name| name.as_str() == VOLUME);
         let classic = Classic {
             devices,

@@ -1,7 +1,5 @@
-//! Queries this machine's driver for the classic back end: versions, GPUs, device nodes.
+//! Queries this machine's driver for the classic back end: versions and GPUs.
 
-use std::io::ErrorKind;
-use std::path::Path;
 use std::time::Duration;
 
 use libnvc::host::query::{Query, QueryProgram, QueryRequest};
@@ -10,7 +8,7 @@ use libnvc::require::{self, Requirement, Target};
 
 use crate::cuda_version::CudaVersion;
 use crate::device_id::Candidate;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::libraries;
 
 /// Time limit of NVML: a machine with many GPUs and without persistence mode is slow.
@@ -96,19 +94,4 @@ impl Local {
             .collect();
         Ok(require::check(&requirements, &self.versions, &targets)?)
     }
-}
-
-/// Returns the device nodes that all GPUs share.
-///
-/// # Errors
-/// If /dev cannot be read.
-pub(crate) fn control_devices() -> Result<Vec<String>> {
-    const TOOLS: &str = "/dev/nvidia-uvm-tools";
-    let mut devices = vec!["/dev/nvidiactl".to_owned(), "/dev/nvidia-uvm".to_owned()];
-    match Path::new(TOOLS).metadata() {
-        Ok(_) => devices.push(TOOLS.to_owned()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(Failure::new(format!("{TOOLS}: {error}"))),
-    }
-    Ok(devices)
 }

@@ -13,6 +13,7 @@ pub(crate) fn tests() -> Vec<Test> {
         an_engine_with_the_runtime_gets_no_volume,
         questions_that_were_not_needed_end,
         the_unified_memory_driver_is_loaded_if_necessary,
+        a_node_that_is_another_device_is_not_named,
         a_dry_run_explains_itself]
 }
 
@@ -159,11 +160,61 @@ fn the_unified_memory_driver_is_loaded_if_necessary() {
         has 'no node' nvidia_driver "$(nvidia-docker run cuda 2> /dev/null)"
         same called '-u -c=0' "$(cat /tmp/modprobe)"
         mknod /dev/nvidia-uvm-tools c 1 3
-        has 'another node' nvidia_driver "$(nvidia-docker run cuda 2> /dev/null)"
+        refused=$(nvidia-docker run cuda 2>&1) && exit 1
+        has 'another node' 'invalid device node: /dev/nvidia-uvm-tools is 1:3' "$refused"
         same 'called again' 2 "$(wc -l < /tmp/modprobe)"
         rm /usr/bin/nvidia-modprobe
         refused=$(nvidia-docker run cuda 2>&1) && exit 1
         has refused 'Could not load UVM kernel module' "$refused"
+    "#);
+}
+
+/// A container with the host's /dev may have replaced any node.
+fn a_node_that_is_another_device_is_not_named() {
+    run(r#"
+        start_docker -H tcp://127.0.0.1:2375 -H unix:///run/docker.sock; import_images; start_plugin
+        printf '#!/bin/sh\n' > /usr/bin/nvidia-modprobe
+        chmod +x /usr/bin/nvidia-modprobe
+        export NV_DRY_RUN=1 NV_GPU=0
+        elsewhere() { DOCKER_HOST=tcp://127.0.0.1:2375 NV_HOST=http://localhost:3476 nvidia-docker run cuda; }
+        # refuses WHAT PART
+        refuses() {
+          refused=$(nvidia-docker run cuda 2>&1) && exit 1
+          has "$1: wrapper" "$2" "$refused"
+          has "$1: way out" 'remove it' "$refused"
+          refused=$(elsewhere 2>&1) && exit 1
+          has "$1: remote" "$2" "$refused"
+          for answer in cli cli/json; do
+            same "$1: status" 400 "$(curl -s -o /tmp/answer -w '%{http_code}' "http://localhost:3476/docker/$answer?dev=0")"
+            has "$1: plugin" "$2" "$(cat /tmp/answer)"
+          done
+        }
+        accepts() {
+          has "$1: wrapper" --device=/dev/nvidia0 "$(nvidia-docker run cuda 2> /dev/null)"
+          has "$1: remote" --device=/dev/nvidia0 "$(elsewhere 2> /dev/null)"
+        }
+        accepts before
+        for name in nvidia0 nvidiactl nvidia-uvm nvidia-uvm-tools; do
+          mv /dev/$name /dev/kept
+          mknod /dev/$name b 8 0
+          refuses 'block device' "invalid device node: /dev/$name is the block device 8:0, and should be a character device"
+          rm /dev/$name; mknod /dev/$name c 1 1
+          refuses memory "invalid device node: /dev/$name is 1:1, and "
+          rm /dev/$name; mknod /dev/disk b 8 0; ln -s disk /dev/$name
+          refuses link "invalid device node: /dev/$name is the block device 8:0"
+          rm /dev/$name /dev/disk; mkdir /dev/$name
+          refuses directory "invalid device node: /dev/$name is not a character device"
+          rmdir /dev/$name; mv /dev/kept /dev/$name
+          accepts "after $name"
+        done
+        mv /dev/nvidia0 /dev/kept
+        cp -a /dev/nvidia1 /dev/nvidia0
+        refuses 'another GPU' 'invalid device node: /dev/nvidia0 is 195:1, and its minor number should be 0'
+        rm /dev/nvidia0
+        refused=$(nvidia-docker run cuda 2>&1) && exit 1
+        has missing 'missing device node: /dev/nvidia0' "$refused"
+        # Others' nodes do not matter.
+        has 'other GPU' --device=/dev/nvidia1 "$(NV_GPU=1 nvidia-docker run cuda 2> /dev/null)"
     "#);
 }
 

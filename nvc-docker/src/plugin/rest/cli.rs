@@ -7,10 +7,10 @@ use super::base64::url_safe;
 use super::query::list;
 use crate::VOLUME_DRIVER;
 use crate::device_id::choose;
+use crate::device_nodes;
 use crate::driver_volume::{self, VOLUME};
 use crate::failure::{Failure, Result};
 use crate::plugin::gpus::{Known, candidates};
-use crate::wrapper::control_devices;
 
 /// Docker's options.
 #[derive(Serialize)]
@@ -25,14 +25,13 @@ impl Options {
     /// Returns the options for a query.
     ///
     /// # Errors
-    /// `invalid device: <id>`, `invalid volume: <name>`, NVML's words.
+    /// `invalid device: <id>`, `invalid device node: <path>`, `invalid volume: <name>`, NVML's words.
     pub(super) fn new(known: &Known, query: &str) -> Result<Self> {
         let gpus = candidates(&known.gpus);
         let ids = list(query, "dev").unwrap_or_default();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let chosen = choose(&ids, &gpus)?;
-        let mut devices = control_devices()?;
-        devices.extend(chosen.iter().map(|gpu| format!("/dev/nvidia{}", gpu.minor)));
+        let devices = device_nodes::of_gpus(chosen.iter().map(|gpu| gpu.minor))?;
         let names = list(query, "vol").unwrap_or_else(|| vec![VOLUME.to_owned()]);
         if let Some(bad) = names.iter().find(|name| *name != VOLUME) {
             return Err(Failure::new(format!("invalid volume: {bad}")));
