@@ -189,8 +189,16 @@ fn decide(
         Setting::Unknown(word) => return Err(format!("invalid mode \"{word}\"")),
         // Annotations can only request CDI devices.
         Setting::Fixed(mode) => *mode == Mode::Cdi,
-        Setting::Auto => annotations::are_cdi_names(container, policy),
+        Setting::Auto => {
+            annotations::name_cdi_devices(container, policy).map_err(|error| error.to_string())?
+        }
     };
+    if setting == Setting::Auto
+        && !reads_annotations
+        && let Some(warning) = annotations::ignored(container, policy)
+    {
+        log.write(Level::Warning, &warning);
+    }
     let ignoring;
     let policy = match reads_annotations {
         true => policy,

@@ -3,7 +3,8 @@
 use libnvc::messages::Level;
 use nvc_toolkit::cdi::Registry;
 use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{Container, Policy, Wish, qualified};
+use nvc_toolkit::image::qualified::{self, AUTOMATIC};
+use nvc_toolkit::image::{Container, Policy, Wish};
 use nvc_toolkit::mode::Mode;
 use nvc_toolkit::oci::spec::Spec;
 
@@ -11,9 +12,6 @@ use crate::automatic;
 use crate::create::EditError;
 use crate::give::give;
 use crate::log::Log;
-
-/// The kind of devices with a generated specification.
-const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
 
 /// Adds the devices of `wish`.
 pub(crate) fn modify(

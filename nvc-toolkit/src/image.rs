@@ -238,6 +238,13 @@ pub enum Error {
         /// The source that names it.
         by: Origin,
     },
+    /// An annotation has a name of no CDI device, and others have some.
+    NoCdiName {
+        /// The annotation.
+        key: String,
+        /// Its value.
+        value: String,
+    },
     /// Two sources that both count have no GPU in common.
     NothingLeft {
         /// The requested GPUs.
@@ -301,6 +308,10 @@ impl fmt::Display for Error {
             Self::Kind { name, kind, by } => write!(
                 out,
                 "{by} names {name}: devices of this kind need accept-cdi-kinds = [\"{kind}\"] in config.toml"
+            ),
+            Self::NoCdiName { key, value } => write!(
+                out,
+                "annotation {key} is \"{value}\", which is no list of CDI devices (VENDOR/CLASS=DEVICE)"
             ),
             Self::NothingLeft {
                 requested,

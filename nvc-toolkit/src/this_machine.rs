@@ -1,16 +1,26 @@
-//! Finds out which GPUs of this machine a name denotes: NVML knows indices and UUIDs, the nodes of a specification the
-//! GPUs of any other name. Only programs that can load NVML may ask: the query is a fork.
+//! Finds out which GPUs of this machine a name denotes: what a container with this name would be given.
+//!
+//! NVML knows the names without a kind and those of generated specifications; any other CDI name denotes what the nodes
+//! of its specification are. Only programs that can load NVML may ask: the query is a fork.
+
+mod denoted;
+#[cfg(test)]
+mod tests;
 
 use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use libnvc::host::DeviceInfo;
+use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::query::QueryProgram;
+use libnvc::host::{DeviceInfo, Gpu, MigDevice};
 use libnvc::select::select_devices;
 
-use crate::cdi::{DeviceNode, Registry};
+use crate::cdi::registry::SpecFile;
+use crate::cdi::{Device, Registry};
 use crate::config::Config;
-use crate::image::{Machine, qualified};
+use crate::image::Machine;
+use crate::image::qualified::{self, AUTOMATIC, Qualified};
+use crate::mode::{Mode, Setting};
 use crate::session;
 
 /// This machine. Its driver is queried once, and only for an answer.
@@ -18,8 +28,11 @@ use crate::session;
 pub struct ThisMachine {
     root: PathBuf,
     specifications: Vec<String>,
+    /// The kind of names without one, in mode cdi.
+    kind: Option<String>,
     devices: OnceCell<Result<DeviceInfo, String>>,
     registry: OnceCell<Registry>,
+    minors: OnceCell<Option<MigMinors>>,
 }
 
 impl ThisMachine {
@@ -31,8 +44,11 @@ impl ThisMachine {
                 root => root.into(),
             },
             specifications: config.runtime.cdi_spec_dirs.clone(),
+            kind: (Setting::of(config) == Setting::Fixed(Mode::Cdi))
+                .then(|| config.runtime.cdi_default_kind.clone()),
             devices: OnceCell::new(),
             registry: OnceCell::new(),
+            minors: OnceCell::new(),
         }
     }
 
@@ -53,25 +69,32 @@ impl ThisMachine {
             .get_or_init(|| Registry::load(&self.specifications))
     }
 
-    /// Returns the GPUs whose nodes a specification's device has.
-    ///
-    /// Nodes of MIG devices are ignored: such a device counts as its whole GPU, so that too little is allowed rather
-    /// than too much.
-    fn by_nodes(&self, name: &str) -> Result<Vec<String>, String> {
-        let Some((file, device)) = self.registry().device(name) else {
-            return Ok(Vec::new());
-        };
+    /// Returns what a device of a specification denotes.
+    fn by_nodes(&self, file: &SpecFile, device: &Device) -> Result<Vec<String>, String> {
         let common = &file.spec.container_edits.device_nodes;
         let nodes = common.iter().chain(&device.container_edits.device_nodes);
-        let minors: Vec<u32> = nodes.filter_map(minor).collect();
-        let mut uuids = Vec::new();
-        for minor in minors {
-            let gpus = self.devices()?.gpus.iter();
-            match gpus.clone().find(|gpu| gpu.minor == minor) {
-                Some(gpu) => uuids.push(gpu.uuid.clone()),
-                // An unknown GPU is allowed by nothing.
-                None => return Ok(Vec::new()),
-            }
+        let access = |gpu: &Gpu, mig: &MigDevice| {
+            let minors = self.minors.get_or_init(|| MigMinors::read().ok());
+            minors.as_ref()?.numbers(gpu.minor, mig)
+        };
+        Ok(denoted::denoted(nodes, &self.devices()?.gpus, access))
+    }
+
+    /// Returns the devices that NVML knows by a name without a kind.
+    fn by_nvml(&self, name: &str) -> Result<Vec<String>, String> {
+        let devices = self.devices()?;
+        // A name with a comma is no list.
+        if name.contains(',') {
+            return Ok(Vec::new());
+        }
+        let Ok(chosen) = select_devices(&devices.gpus, &devices.failed, name) else {
+            return Ok(Vec::new());
+        };
+        let migs = chosen.migs.iter();
+        let mut uuids: Vec<String> = migs.map(|(_, mig)| mig.uuid.clone()).collect();
+        // The GPU of a MIG device is chosen with it, but is not the one that the name denotes.
+        if chosen.all || uuids.is_empty() {
+            uuids.extend(chosen.gpus.iter().map(|gpu| gpu.uuid.clone()));
         }
         Ok(uuids)
     }
@@ -79,30 +102,27 @@ impl ThisMachine {
 
 impl Machine for ThisMachine {
     fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
-        let parsed = qualified::parse(name);
-        let id = match parsed {
-            Some(parsed) => specified(parsed.device),
-            None => name,
+        let with_kind;
+        let name = match &self.kind {
+            Some(kind) if !qualified::is_qualified(name) => {
+                with_kind = format!("{kind}={name}");
+                &with_kind
+            }
+            _ => name,
         };
-        let devices = self.devices()?;
-        // A name with a comma is no list.
-        if id.contains(',') {
-            return Ok(Vec::new());
+        let Some(Qualified { kind, device }) = qualified::parse(name) else {
+            return self.by_nvml(name);
+        };
+        if kind == AUTOMATIC {
+            return self.by_nvml(device);
         }
-        let Ok(chosen) = select_devices(&devices.gpus, &devices.failed, id) else {
-            return match parsed {
-                Some(_) => self.by_nodes(name),
-                None => Ok(Vec::new()),
-            };
-        };
-        let mut uuids: Vec<String> = chosen
-            .migs
-            .iter()
-            .map(|(_, mig)| mig.uuid.clone())
-            .collect();
-        // The GPU of a MIG device is chosen with it, but is not the one that the name denotes.
-        if chosen.all || uuids.is_empty() {
-            uuids.extend(chosen.gpus.iter().map(|gpu| gpu.uuid.clone()));
+        if let Some((file, specified)) = self.registry().device(name) {
+            return self.by_nodes(file, specified);
+        }
+        // A UUID is one in every kind; other names mean what their specification says.
+        let mut uuids = self.by_nvml(device)?;
+        if !matches!(&uuids[..], [uuid] if uuid.eq_ignore_ascii_case(device)) {
+            uuids.clear();
         }
         Ok(uuids)
     }
@@ -112,22 +132,4 @@ impl Machine for ThisMachine {
         let is_one = |name: &&str| qualified::parse(name).is_some_and(|name| name.kind == kind);
         names.filter(is_one).map(str::to_owned).collect()
     }
-}
-
-/// Returns the index in a name like `gpu0` or `mig0:1`, or the name itself.
-fn specified(device: &str) -> &str {
-    let index = device.strip_prefix("gpu").or(device.strip_prefix("mig"));
-    index
-        .filter(|index| index.starts_with(|c: char| c.is_ascii_digit()))
-        .unwrap_or(device)
-}
-
-/// Returns the minor number of a GPU's node.
-fn minor(node: &DeviceNode) -> Option<u32> {
-    let path = match node.host_path.as_str() {
-        "" => &node.path,
-        path => path,
-    };
-    let name = Path::new(path).file_name()?.to_str()?;
-    name.strip_prefix("nvidia")?.parse().ok()
 }

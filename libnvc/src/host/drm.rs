@@ -47,7 +47,7 @@ pub fn displays(busid: &str, dev_root: &DriverRoot, drivers: &CharDrivers) -> Di
 }
 
 /// Returns a GPU's PCI address in the kernel's form: the domain has four digits unless it needs more.
-fn address(busid: &str) -> String {
+pub fn address(busid: &str) -> String {
     let short = busid.strip_prefix("0000").filter(|rest| rest.len() == 12);
     short.unwrap_or(busid).to_ascii_lowercase()
 }

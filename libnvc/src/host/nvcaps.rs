@@ -136,9 +136,21 @@ impl MigMinors {
             Error::file("open failed", MIG_MINORS, errno)
                 .hint("MIG devices need the driver's capability devices")
         })?;
-        let text = String::from_utf8_lossy(&text);
-        let pairs = mig_minors(&text).map(|(name, minor)| (name.to_owned(), minor));
-        Ok(Self(pairs.collect()))
+        Ok(Self::of(&String::from_utf8_lossy(&text)))
+    }
+
+    /// Takes the table's text.
+    pub fn of(text: &str) -> Self {
+        let pairs = mig_minors(text).map(|(name, minor)| (name.to_owned(), minor));
+        Self(pairs.collect())
+    }
+
+    /// Returns the minor numbers of the nodes that give access to a MIG device; None if the table does not list them.
+    pub fn numbers(&self, gpu: u32, mig: &MigDevice) -> Option<[u32; 2]> {
+        let (gi, ci) = (mig.gi, mig.ci);
+        let of_gi = self.0.get(&format!("gpu{gpu}/gi{gi}/access"))?;
+        let of_ci = self.0.get(&format!("gpu{gpu}/gi{gi}/ci{ci}/access"))?;
+        Some([*of_gi, *of_ci])
     }
 
     /// Returns the nodes that give access to a MIG device: its GPU instance's, then its compute instance's. Adds the

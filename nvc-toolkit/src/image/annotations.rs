@@ -59,13 +59,38 @@ pub(super) fn counts(key: &str, policy: &Policy) -> bool {
     prefixes.any(|prefix| key.starts_with(prefix.as_str()))
 }
 
-/// Returns true if annotations name devices, all of them by CDI names. Only then mode `auto` looks at them.
-pub fn are_cdi_names(container: &Container, policy: &Policy) -> bool {
-    let annotated = read(container, policy);
-    annotated.is_some_and(|annotated| {
-        let mut names = annotated.names.iter();
-        names.all(|name| qualified::is_qualified(name))
+/// Returns true if annotations name CDI devices, so that mode `auto` looks at them.
+///
+/// # Errors
+/// Some of their names are no CDI devices. They are not ignored, or one odd annotation would hide the others.
+pub fn name_cdi_devices(container: &Container, policy: &Policy) -> Result<bool, Error> {
+    let Some(annotated) = read(container, policy) else {
+        return Ok(false);
+    };
+    let (known, odd): (Vec<_>, Vec<_>) = annotated
+        .names
+        .iter()
+        .partition(|name| qualified::is_qualified(name));
+    let count = policy.accept_annotations || policy.accepts_environment_of(container);
+    if known.is_empty() || odd.is_empty() || !count {
+        return Ok(!known.is_empty());
+    }
+    let names = |value: &str| value.split(',').any(|name| name.trim() == odd[0]);
+    let mut all = container.annotations.iter();
+    let odd = all.find(|(key, value)| counts(key, policy) && names(value));
+    odd.map_or(Ok(true), |(key, value)| {
+        let (key, value) = (key.clone(), value.clone());
+        Err(Error::NoCdiName { key, value })
     })
+}
+
+/// Returns the warning about annotations that name no CDI device; None if there are none with an accepted prefix.
+pub fn ignored(container: &Container, policy: &Policy) -> Option<String> {
+    let annotated = read(container, policy)?;
+    let keys = annotated.keys.join(" ");
+    Some(format!(
+        "Ignoring annotation(s) that name no CDI device: [{keys}]"
+    ))
 }
 
 /// Returns the warning about refused annotations.

@@ -163,6 +163,7 @@ fn without_annotations(
                 Origin::Mounts
             ));
         }
+        warnings.extend(variables.ignored());
         return variables.source(&policy.kinds(), container.privileged, machine);
     }
     if variables.request_something() {

@@ -68,11 +68,6 @@ impl Kinds<'_> {
         let is_other = class.is_some_and(|(_, class)| NOT_GPUS.contains(&class));
         self.are_nvidias(name) && !is_other
     }
-
-    /// Returns true if devices of a kind are named by the index of the GPU.
-    pub(super) fn has_indices(&self, kind: &str) -> bool {
-        kind == self.default || (is_of_nvidia(kind) && kind.ends_with("/gpu"))
-    }
 }
 
 fn vendor(kind: &str) -> &str {

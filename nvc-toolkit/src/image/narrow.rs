@@ -1,20 +1,22 @@
 //! Narrows a list of GPUs to those that another list allows.
 //!
-//! GPUs are compared as devices: `1`, `nvidia.com/gpu=1` and `GPU-…` can be the same one. Names of the same form are
-//! compared as text. Only for others is the [`Machine`] asked, because its answer costs a query of the driver.
+//! GPUs are compared as devices: `1`, `nvidia.com/gpu=1` and `GPU-…` can be the same one. Equal names are the same, and
+//! names without a kind are compared as text if they have the same form. Everything else is asked of the [`Machine`],
+//! although its answer costs a query of the driver: what a CDI name denotes is in its specification only.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use libnvc::request::MOST_NAMES;
 
-use super::qualified::{self, Qualified};
+use super::qualified::{self, AUTOMATIC, Qualified};
 use super::variables::distinct;
 use super::{Devices, Error, Kinds};
 
 /// Knows which devices names denote.
 pub trait Machine {
-    /// Returns the UUIDs of the GPUs or MIG devices of a name, with or without a kind; empty if it is unknown.
+    /// Returns the UUIDs of the GPUs or MIG devices of a name, with or without a kind; empty if it is unknown. A name
+    /// that denotes anything else has an id that only the same devices have.
     ///
     /// # Errors
     /// The driver does not respond.
@@ -38,29 +40,20 @@ enum Id {
 }
 
 impl Id {
-    fn of(name: &str, kinds: &Kinds<'_>) -> Self {
-        let (device, has_indices) = match qualified::parse(name) {
-            Some(name) => (name.device, kinds.has_indices(name.kind)),
-            None => (name, true),
-        };
-        let start = device.get(..4).unwrap_or_default();
-        if start.eq_ignore_ascii_case("GPU-") || start.eq_ignore_ascii_case("MIG-") {
-            return Self::Uuid(device.to_ascii_lowercase());
-        }
-        if !has_indices {
+    fn of(name: &str) -> Self {
+        // What a CDI name denotes is in its specification.
+        if qualified::is_qualified(name) {
             return Self::Unknown;
         }
-        // `gpu0` and `mig0:1` are names of specifications only.
-        let plain = |prefix| match device.len() == name.len() {
-            true => device,
-            false => device.strip_prefix(prefix).unwrap_or(device),
-        };
-        match device.split_once(':') {
-            None => number(plain("gpu")).map(Self::Gpu),
-            Some(_) => plain("mig").split_once(':').and_then(|(gpu, mig)| {
-                let (gpu, mig) = number(gpu).zip(number(mig))?;
-                Some(Self::Mig(gpu, mig))
-            }),
+        let start = name.get(..4).unwrap_or_default();
+        if start.eq_ignore_ascii_case("GPU-") || start.eq_ignore_ascii_case("MIG-") {
+            return Self::Uuid(name.to_ascii_lowercase());
+        }
+        match name.split_once(':') {
+            None => number(name).map(Self::Gpu),
+            Some((gpu, mig)) => number(gpu)
+                .zip(number(mig))
+                .map(|(gpu, mig)| Self::Mig(gpu, mig)),
         }
         .unwrap_or(Self::Unknown)
     }
@@ -95,9 +88,6 @@ pub(super) fn narrow(
         Devices::None => return Ok(Vec::new()),
         Devices::Names(allowed) => Allowed::new(allowed, kinds, machine),
     };
-    if allowed.names.iter().any(|name| is_all(name)) {
-        return Ok(names.to_vec());
-    }
     let failed = |cause: String| Error::Compare {
         names: names.join(","),
         with: by.to_string(),
@@ -109,10 +99,10 @@ pub(super) fn narrow(
             left.push(name.clone());
         } else if !kinds.may_be_gpu(name) {
             // Only the same name is the same device.
-        } else if is_all(name) {
-            left.extend(allowed.as_kind_of(name).map_err(failed)?);
         } else if allowed.contain(name).map_err(failed)? {
             left.push(name.clone());
+        } else if let Some(kind) = kind_of_all(name, kinds) {
+            left.extend(allowed.of_kind(kind).map_err(failed)?);
         }
         // Several names of all GPUs multiply.
         if left.len() > MOST_NAMES {
@@ -125,11 +115,11 @@ pub(super) fn narrow(
     Ok(distinct(left.iter().map(String::as_str)))
 }
 
-/// Returns true for a name of all GPUs.
-fn is_all(name: &str) -> bool {
+/// Returns the kind of a name of all its devices; None for other names.
+fn kind_of_all<'a>(name: &'a str, kinds: &Kinds<'a>) -> Option<&'a str> {
     match qualified::parse(name) {
-        Some(name) => name.device == "all",
-        None => name == "all",
+        Some(Qualified { kind, device }) => (device == "all").then_some(kind),
+        None => (name == "all").then_some(kinds.default),
     }
 }
 
@@ -142,16 +132,15 @@ struct Allowed<'a> {
     /// One id of each form.
     forms: HashMap<std::mem::Discriminant<Id>, Id>,
     uuids: OnceCell<HashSet<String>>,
-    kinds: &'a Kinds<'a>,
     machine: &'a dyn Machine,
 }
 
 impl<'a> Allowed<'a> {
-    fn new(names: &'a [String], kinds: &'a Kinds<'a>, machine: &'a dyn Machine) -> Self {
+    fn new(names: &'a [String], kinds: &Kinds<'_>, machine: &'a dyn Machine) -> Self {
         let texts: HashSet<&str> = names.iter().map(String::as_str).collect();
         let names = names.iter().map(String::as_str);
         let names: Vec<&str> = names.filter(|name| kinds.may_be_gpu(name)).collect();
-        let ids: HashSet<Id> = names.iter().map(|name| Id::of(name, kinds)).collect();
+        let ids: HashSet<Id> = names.iter().map(|name| Id::of(name)).collect();
         let forms = ids
             .iter()
             .map(|id| (std::mem::discriminant(id), id.clone()));
@@ -161,13 +150,12 @@ impl<'a> Allowed<'a> {
             names,
             ids,
             uuids: OnceCell::new(),
-            kinds,
             machine,
         }
     }
 
     fn contain(&self, name: &str) -> Result<bool, String> {
-        let id = Id::of(name, self.kinds);
+        let id = Id::of(name);
         if id != Id::Unknown && self.ids.contains(&id) {
             return Ok(true);
         }
@@ -190,54 +178,33 @@ impl<'a> Allowed<'a> {
         Ok(self.uuids.get_or_init(|| all))
     }
 
-    /// Returns the allowed GPUs as devices of the kind of `all`.
-    fn as_kind_of(&self, all: &str) -> Result<Vec<String>, String> {
-        let Some(Qualified { kind, .. }) = qualified::parse(all) else {
-            return Ok(self.names.iter().map(ToString::to_string).collect());
+    /// Returns those devices of a kind that are one allowed GPU or MIG device each, in the order of the list.
+    fn of_kind(&self, kind: &str) -> Result<Vec<String>, String> {
+        let all = self.machine.uuids(&format!("{kind}=all"))?;
+        let index = match kind {
+            AUTOMATIC => {
+                let names = all.iter().map(|uuid| format!("{kind}={uuid}"));
+                all.iter().cloned().zip(names).collect()
+            }
+            _ => self.by_uuid(&self.machine.names(kind))?,
         };
-        let mut there = self.machine.names(kind);
-        there.retain(|name| !is_all(name));
-        let by_id: HashMap<Id, &String> = there
-            .iter()
-            .map(|name| (Id::of(name, self.kinds), name))
-            .collect();
-        let by_uuid = OnceCell::new();
+        let all: HashSet<String> = all.into_iter().collect();
         let mut names = Vec::new();
         for name in &self.names {
-            let id = Id::of(name, self.kinds);
-            let mut found: Vec<String> = match by_id.get(&id) {
-                Some(known) if id != Id::Unknown => vec![(*known).clone()],
-                _ if there.is_empty() => Vec::new(),
-                _ => {
-                    let index = match by_uuid.get() {
-                        Some(index) => index,
-                        None => by_uuid.get_or_init({
-                            let made = self.by_uuid(&there)?;
-                            || made
-                        }),
-                    };
-                    let uuids = self.machine.uuids(name)?;
-                    let found = uuids.iter().filter_map(|uuid| index.get(uuid));
-                    found.map(|name| (*name).clone()).collect()
-                }
-            };
-            if found.is_empty() {
-                // The registry will report that there is no such device.
-                let device = qualified::parse(name).map_or(*name, |name| name.device);
-                found.push(format!("{kind}={device}"));
-            }
-            names.extend(found);
+            let uuids = self.machine.uuids(name)?.into_iter();
+            let shared = uuids.filter(|uuid| all.contains(uuid));
+            names.extend(shared.filter_map(|uuid| index.get(&uuid).cloned()));
         }
         Ok(names)
     }
 
     /// Indexes the devices of a specification that are one GPU or MIG device.
-    fn by_uuid<'n>(&self, names: &'n [String]) -> Result<HashMap<String, &'n String>, String> {
+    fn by_uuid(&self, names: &[String]) -> Result<HashMap<String, String>, String> {
         let mut index = HashMap::new();
         for name in names {
             let mut uuids = self.machine.uuids(name)?;
             if let (1, Some(uuid)) = (uuids.len(), uuids.pop()) {
-                index.entry(uuid).or_insert(name);
+                index.entry(uuid).or_insert_with(|| name.clone());
             }
         }
         Ok(index)

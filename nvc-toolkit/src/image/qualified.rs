@@ -4,6 +4,9 @@ use std::collections::HashSet;
 
 use super::Devices;
 
+/// The kind of devices with a generated specification, whose names are NVML's.
+pub const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
+
 /// The parts of a qualified name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qualified<'a> {

@@ -68,6 +68,9 @@ impl Machine for Three {
     fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
         let device = name.split_once('=').map_or(name, |(_, device)| device);
         let device = match device {
+            // A kind with devices of its own numbers.
+            "0" if name.contains("/slot=") => "2",
+            "all" if name.contains("/slot=") => return Ok(vec!["GPU-b".into(), "GPU-c".into()]),
             "gpu1" => "1",
             "mig2:0" => "2:0",
             other => other,
@@ -88,6 +91,7 @@ impl Machine for Three {
     fn names(&self, kind: &str) -> Vec<String> {
         let devices: &[&str] = match kind {
             "nvidia.com/gpu" => &["0", "1", "all"],
+            "k8s.gpu.nvidia.com/slot" => &["0", "1", "all"],
             "k8s.gpu.nvidia.com/device" => &["all", "pair", "GPU-b"],
             _ => &[],
         };

@@ -21,6 +21,8 @@ enum Value {
     Devices(Devices),
 }
 
+const ALL: Value = Value::Devices(Devices::All);
+
 /// The variables of a container that say something about GPUs.
 #[derive(Debug)]
 pub(super) struct Variables {
@@ -28,6 +30,8 @@ pub(super) struct Variables {
     swarm: Option<Value>,
     /// The names of Swarm's variables that are set.
     swarm_names: Vec<String>,
+    /// True if some of Swarm's variables are `all`, and others are not.
+    ignores_all: bool,
     is_legacy: bool,
 }
 
@@ -36,10 +40,11 @@ impl Variables {
         let set = |name: &&String| environment.get(name).is_some();
         let swarm_names: Vec<String> = policy.swarm_resources.iter().filter(set).cloned().collect();
         let values = swarm_names.iter().filter_map(|name| environment.get(name));
-        let swarm = values.collect::<Vec<_>>().join(",");
+        let values: Vec<Value> = values.map(value).collect();
         Self {
             visible: environment.get(VISIBLE_DEVICES).map(value),
-            swarm: (!swarm_names.is_empty()).then(|| value(&swarm)),
+            ignores_all: values.contains(&ALL) && values.iter().any(|value| *value != ALL),
+            swarm: union(values),
             swarm_names,
             is_legacy: legacy::is_legacy(environment),
         }
@@ -74,6 +79,13 @@ impl Variables {
         let visible = self.visible.as_ref().map(|_| VISIBLE_DEVICES.to_owned());
         let names = self.swarm_names.iter().cloned();
         names.chain(visible).collect()
+    }
+
+    /// Returns a warning if the word `all` adds nothing.
+    pub(super) fn ignored(&self) -> Option<String> {
+        let names = self.swarm_names.join(", ");
+        self.ignores_all
+            .then(|| format!("{names}: all adds no GPU, because not each of them is all"))
     }
 
     /// Returns the GPUs that all of them allow; None if they say nothing about GPUs.
@@ -141,6 +153,28 @@ impl Variables {
     fn values(&self) -> impl Iterator<Item = &Value> {
         self.visible.iter().chain(&self.swarm)
     }
+}
+
+/// Combines the values of Swarm's variables, one for each resource of the service: the container gets what any of them
+/// names. Words count for their own variable, or an image could widen the scheduler's choice by setting another one.
+fn union(mut values: Vec<Value>) -> Option<Value> {
+    let first = values.first()?.clone();
+    values.dedup();
+    if values.len() == 1 {
+        return Some(first);
+    }
+    let named = values.iter().filter_map(|value| match value {
+        Value::Devices(Devices::Names(names)) => Some(names),
+        _ => None,
+    });
+    let names = distinct(named.flatten().map(String::as_str));
+    let none = Value::Devices(Devices::None);
+    Some(match names.is_empty() {
+        false => Value::Devices(Devices::Names(names)),
+        true if values.contains(&Value::Void) => Value::Void,
+        true if values.contains(&none) => none,
+        true => Value::Empty,
+    })
 }
 
 fn value(text: &str) -> Value {

@@ -47,7 +47,9 @@ fn annotations_and_environment_narrow_each_other() {
         ("all", "nvidia.com/gpu=all", gpu("all")),
         ("0", "nvidia.com/gpu=all", gpu("0")),
         ("GPU-b", "nvidia.com/gpu=all", gpu("1")),
-        ("2", "nvidia.com/gpu=all", gpu("2")),
+        // Only the first two have devices of this kind.
+        ("2", "nvidia.com/gpu=all", error("nvidia.com/gpu=all", "2")),
+        ("1,2", "nvidia.com/gpu=all", gpu("1")),
         ("1", "nvidia.com/gpu=0,nvidia.com/gpu=1", gpu("1")),
         ("GPU-B", "nvidia.com/gpu=gpu1", gpu("gpu1")),
         ("2:0", "nvidia.com/gpu=MIG-d", gpu("MIG-d")),
@@ -66,7 +68,34 @@ fn annotations_and_environment_narrow_each_other() {
         (
             "nvidia.com/gpu=0",
             "runtime.nvidia.com/gpu=all",
-            "runtime.nvidia.com/gpu=0".into(),
+            "runtime.nvidia.com/gpu=GPU-a".into(),
+        ),
+        // `all` and an index of one kind are not those of another.
+        ("k8s.gpu.nvidia.com/slot=0", "nvidia.com/gpu=2", gpu("2")),
+        (
+            "k8s.gpu.nvidia.com/slot=0",
+            "nvidia.com/gpu=0",
+            error("nvidia.com/gpu=0", "k8s.gpu.nvidia.com/slot=0"),
+        ),
+        (
+            "0",
+            "k8s.gpu.nvidia.com/slot=0",
+            error("k8s.gpu.nvidia.com/slot=0", "0"),
+        ),
+        (
+            "k8s.gpu.nvidia.com/slot=all",
+            "nvidia.com/gpu=all",
+            gpu("1"),
+        ),
+        (
+            "k8s.gpu.nvidia.com/slot=all",
+            "nvidia.com/gpu=0",
+            error("nvidia.com/gpu=0", "k8s.gpu.nvidia.com/slot=all"),
+        ),
+        (
+            "0,1",
+            "k8s.gpu.nvidia.com/slot=all",
+            "k8s.gpu.nvidia.com/slot=1".into(),
         ),
         ("nvidia.com/gpu=all", "nvidia.com/gpu=1", gpu("1")),
         (
@@ -174,6 +203,31 @@ fn annotations_count_where_the_environment_does() {
     // An annotation without a name requests nothing, and hides nothing.
     let empty = annotated(&["NVIDIA_VISIBLE_DEVICES=1"], &[("cdi.k8s.io/a", " ,")]);
     assert_eq!(granted(&empty, &runtime()).0, "1");
+}
+
+/// An odd annotation gives the decision back to nobody: not to the environment, which the image has set to `all`.
+#[test]
+fn one_odd_annotation_hides_no_other() {
+    let of = |annotations: &[(&str, &str)], policy: &Policy| {
+        let one = annotated(&["NVIDIA_VISIBLE_DEVICES=all"], annotations);
+        let asks = annotations::name_cdi_devices(&one, policy);
+        let ignored = annotations::ignored(&one, policy);
+        (asks.map_err(|error| error.to_string()), ignored.is_some())
+    };
+    let mine = ("cdi.k8s.io/mine", "nvidia.com/gpu=1");
+    for odd in ["bogus", "nvidia.com/gpu=GPU-", "nvidia.com/gpu=0, 1"] {
+        let both = [mine, ("cdi.k8s.io/img", odd)];
+        let error = of(&both, &runtime()).0.unwrap_err();
+        for word in ["cdi.k8s.io/img", odd, "VENDOR/CLASS=DEVICE"] {
+            assert!(error.contains(word), "{word}: {error}");
+        }
+        // Where annotations do not count, they are refused as before.
+        assert_eq!(of(&both, &strict()).0, Ok(true));
+    }
+    assert_eq!(of(&[mine], &runtime()).0, Ok(true));
+    assert_eq!(of(&[], &runtime()), (Ok(false), false));
+    let none = [("cdi.k8s.io/img", "bogus"), ("cdi.k8s.io/other", "1")];
+    assert_eq!(of(&none, &runtime()), (Ok(false), true));
 }
 
 #[test]
@@ -337,6 +391,27 @@ fn swarm_variables_narrow_the_other() {
         "4,5"
     );
     assert_eq!(of(&["B=5,4", "A=4"], "A,B"), "4,5");
+    // Words count for their own variable, and `all` only if each says it.
+    for (others, expected) in [
+        (&["A=GPU-a", "B=all"][..], "GPU-a"),
+        (&["A=GPU-a", "B=none"], "GPU-a"),
+        (&["A=GPU-a", "B=void"], "GPU-a"),
+        (&["A=GPU-a", "B="], "GPU-a"),
+        (&["A=GPU-a", "B=GPU-b,all"], "GPU-a"),
+        (&["A=all", "B=all"], "all"),
+        (&["A=all", "B="], "-"),
+        (&["A=none", "B=all"], "no GPU"),
+        (&["A=void", "B=all"], "-"),
+        (&["A=all", "B=all", "C=GPU-a"], "GPU-a"),
+    ] {
+        let with_all = [&["NVIDIA_VISIBLE_DEVICES=all"], others].concat();
+        for env in [others, &with_all] {
+            let (devices, said) = granted(&container(env), &swarm("A,B,C"));
+            assert_eq!(devices, expected, "{env:?}");
+            let has_odd_all = others.iter().any(|one| one.ends_with("all")) && expected != "all";
+            assert_eq!(said.contains("all adds no GPU"), has_odd_all, "{said}");
+        }
+    }
     assert_eq!(of(&["NVIDIA_VISIBLE_DEVICES=0"], "C"), "0");
     assert_eq!(of(&["CUDA_VERSION=9.0", "A="], "A"), "-");
     let refused = Policy {
@@ -429,7 +504,27 @@ fn names_of_all_gpus_do_not_multiply() {
         .map(|n| format!("k{n}.nvidia.com/gpu=all"))
         .collect();
     let indices: Vec<String> = (0..40).map(|n| n.to_string()).collect();
-    let error = both(&indices.join(","), &kinds.join(","));
+    /// A machine on which each kind has 40 devices, and one GPU more in `all`.
+    #[derive(Debug)]
+    struct Many;
+
+    impl Machine for Many {
+        fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+            let device = name.split_once('=').map_or(name, |(_, device)| device);
+            Ok(match device {
+                "all" => (0..41).map(|n| n.to_string()).collect(),
+                one => vec![one.to_owned()],
+            })
+        }
+
+        fn names(&self, kind: &str) -> Vec<String> {
+            (0..40).map(|n| format!("{kind}={n}")).collect()
+        }
+    }
+    let variable = format!("NVIDIA_VISIBLE_DEVICES={}", indices.join(","));
+    let one = annotated(&[&variable], &[("cdi.k8s.io/x", &kinds.join(","))]);
+    let error = devices::wish(&one, &runtime(), &Many).unwrap_err();
+    let error = error.to_string();
     assert!(error.contains("too many device names"), "{error}");
 }
 
@@ -456,12 +551,19 @@ fn the_machine_is_asked_only_where_text_does_not_decide() {
     for (visible, annotation) in [
         ("all", "k8s.gpu.nvidia.com/claim=x"),
         ("none", "k8s.gpu.nvidia.com/claim=x"),
-        ("0,1", "nvidia.com/gpu=1"),
-        ("GPU-a", "k8s.device-plugin.nvidia.com/gpu=GPU-a"),
-        ("0,0:1", "nvidia.com/gpu=mig0:1"),
-        ("GPU-a", "nvidia.com/gpu=all"),
+        ("nvidia.com/gpu=1,nvidia.com/gpu=0", "nvidia.com/gpu=1"),
+        ("nvidia.com/gpu=all", "nvidia.com/gpu=all"),
     ] {
         assert!(of(visible, annotation).is_ok(), "{visible} {annotation}");
+    }
+    // What a CDI name denotes is not in its text.
+    for (visible, annotation) in [
+        ("0,1", "nvidia.com/gpu=1"),
+        ("GPU-a", "k8s.device-plugin.nvidia.com/gpu=GPU-a"),
+        ("nvidia.com/gpu=all", "nvidia.com/gpu=1"),
+        ("nvidia.com/team=all", "nvidia.com/gpu=all"),
+    ] {
+        assert!(of(visible, annotation).is_err(), "{visible} {annotation}");
     }
     let error = of("GPU-a", "nvidia.com/gpu=1").unwrap_err();
     for word in ["GPU-a", "nvidia.com/gpu=1", "the driver is broken"] {

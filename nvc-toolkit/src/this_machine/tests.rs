@@ -1,0 +1,358 @@
+//! Tests that names denote what a container with them would get, and that no source of a request gives more than another
+//! one allows, whatever the specifications' names are.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use libnvc::HostPath;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::image::devices::wish;
+use crate::image::{Container, Devices, Environment, Mount, Policy};
+
+const MINORS: [u32; 3] = [2, 0, 1];
+
+/// The capabilities of the MIG devices of GPU 2, whose minor number is 1.
+const MIGS: [[u32; 2]; 2] = [[21, 22], [31, 32]];
+
+/// Returns three GPUs whose minor numbers are not their indices, the last one with two MIG devices.
+fn gpus() -> Vec<Gpu> {
+    let gpu = |(index, minor): (u32, u32)| Gpu {
+        index,
+        uuid: format!("GPU-{index}"),
+        busid: format!("00000000:0{index}:00.0"),
+        minor,
+        ..Gpu::default()
+    };
+    let mut gpus: Vec<Gpu> = (0..).zip(MINORS).map(gpu).collect();
+    gpus[2].mig_devices = [0, 1]
+        .map(|index| MigDevice {
+            index,
+            uuid: format!("MIG-{index}"),
+            gi: index + 1,
+            ci: 0,
+            gi_caps_path: HostPath::new("gi"),
+            ci_caps_path: HostPath::new("ci"),
+        })
+        .to_vec();
+    gpus
+}
+
+fn machine(specifications: &[Value], kind: Option<&str>) -> ThisMachine {
+    let directory = tempfile::tempdir().unwrap();
+    for (n, one) in specifications.iter().enumerate() {
+        fs::write(directory.path().join(format!("{n}.json")), one.to_string()).unwrap();
+    }
+    let registry = Registry::load(&[directory.path()]);
+    assert!(registry.problems().is_empty(), "{:?}", registry.problems());
+    let info = DeviceInfo {
+        gpus: gpus(),
+        ..DeviceInfo::default()
+    };
+    let minors = "gpu1/gi1/access 21\ngpu1/gi1/ci0/access 22\n\
+                  gpu1/gi2/access 31\ngpu1/gi2/ci0/access 32\n";
+    ThisMachine {
+        root: "/no-such".into(),
+        specifications: Vec::new(),
+        kind: kind.map(str::to_owned),
+        devices: OnceCell::from(Ok(info)),
+        registry: OnceCell::from(registry),
+        minors: OnceCell::from(Some(MigMinors::of(minors))),
+    }
+}
+
+/// A node of a specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Node {
+    Gpu(u32),
+    /// At a path that says nothing.
+    Elsewhere(u32),
+    Capability(u32),
+    Other,
+    Control,
+}
+
+impl Node {
+    fn json(self) -> Value {
+        let (path, major, minor) = match self {
+            Self::Gpu(minor) => (format!("/dev/nvidia{minor}"), 195, minor),
+            Self::Elsewhere(minor) => (format!("/run/x/195:{minor}"), 195, minor),
+            Self::Capability(minor) => (format!("/dev/nvidia-caps/nvidia-cap{minor}"), 511, minor),
+            Self::Other => ("/dev/nvidia-nvswitch0".into(), 505, 0),
+            Self::Control => ("/dev/nvidiactl".into(), 195, 255),
+        };
+        json!({"path": path, "type": "c", "major": major, "minor": minor})
+    }
+}
+
+fn specification(kind: &str, devices: &[(&str, Vec<Node>)]) -> Value {
+    let device = |(name, nodes): &(&str, Vec<Node>)| {
+        let nodes: Vec<Value> = nodes.iter().map(|node| node.json()).collect();
+        // A device without edits is invalid.
+        json!({"name": name, "containerEdits": {"env": ["A=b"], "deviceNodes": nodes}})
+    };
+    let devices: Vec<Value> = devices.iter().map(device).collect();
+    json!({"cdiVersion": "0.5.0", "kind": kind, "devices": devices})
+}
+
+#[test]
+fn names_denote_what_their_specification_gives() {
+    use Node::{Capability, Control, Elsewhere, Gpu, Other};
+    let mig = |[gi, ci]: [u32; 2]| vec![Gpu(1), Capability(gi), Capability(ci)];
+    let devices = [
+        ("0", vec![Gpu(0), Control]),
+        ("all", vec![Gpu(0), Gpu(1)]),
+        ("GPU-0", vec![Gpu(0)]),
+        ("hidden", vec![Elsewhere(0)]),
+        ("whole", vec![Gpu(1)]),
+        ("a", mig(MIGS[0])),
+        ("both", [mig(MIGS[0]), mig(MIGS[1])].concat()),
+        ("half", vec![Gpu(1), Capability(21)]),
+        ("config", vec![Gpu(1), Capability(1)]),
+        ("switch", vec![Gpu(0), Other]),
+        ("unknown", vec![Gpu(7)]),
+        ("none", vec![]),
+    ];
+    let machine = machine(&[specification("nvidia.com/slot", &devices)], None);
+    let of = |name: &str| machine.uuids(name).unwrap().join(" ");
+    for (device, expected) in [
+        ("0", "GPU-1"),
+        ("all", "GPU-1 GPU-2"),
+        ("GPU-0", "GPU-1"),
+        ("hidden", "GPU-1"),
+        ("whole", "GPU-2"),
+        ("a", "MIG-0"),
+        ("both", "MIG-0 MIG-1"),
+        ("unknown", ""),
+        ("none", ""),
+        // No specification has them: only a UUID says what it is.
+        ("1", ""),
+        ("gpu1", ""),
+        ("GPU-1", "GPU-1"),
+        ("mig-1", "MIG-1"),
+    ] {
+        assert_eq!(
+            of(&format!("nvidia.com/slot={device}")),
+            expected,
+            "{device}"
+        );
+    }
+    let odd = ["half", "config", "switch"].map(|name| of(&format!("nvidia.com/slot={name}")));
+    assert!(odd.iter().all(|id| id.starts_with("nodes ")), "{odd:?}");
+    assert_eq!(BTreeSet::from(odd).len(), 3);
+    for (name, expected) in [
+        ("0", "GPU-0"),
+        ("2:1", "MIG-1"),
+        ("gpu-2", "GPU-2"),
+        ("runtime.nvidia.com/gpu=0", "GPU-0"),
+        ("all", "MIG-0 MIG-1 GPU-0 GPU-1 GPU-2"),
+        ("0,1", ""),
+    ] {
+        assert_eq!(of(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn names_without_a_kind_are_of_the_default_one_in_mode_cdi() {
+    let files = [specification(
+        "nvidia.com/slot",
+        &[("0", vec![Node::Gpu(0)])],
+    )];
+    let machine = machine(&files, Some("nvidia.com/slot"));
+    assert_eq!(machine.uuids("0").unwrap(), ["GPU-1"]);
+    assert_eq!(machine.uuids("GPU-0").unwrap(), ["GPU-0"]);
+    // A container with these is not created.
+    for name in ["1", "all", "0,1", "0 "] {
+        assert!(machine.uuids(name).unwrap().is_empty(), "{name}");
+    }
+}
+
+const KINDS: [&str; 3] = ["nvidia.com/gpu", "nvidia.com/slot", "team.nvidia.com/gpu"];
+const NAMES: [&str; 10] = [
+    "0", "1", "2", "all", "left", "gpu0", "2:0", "mig2:0", "GPU-0", "MIG-1",
+];
+
+fn any_nodes() -> impl Strategy<Value = Vec<Node>> {
+    use Node::{Capability, Control, Elsewhere, Gpu, Other};
+    let all = vec![
+        Gpu(0),
+        Gpu(1),
+        Gpu(2),
+        Elsewhere(1),
+        Capability(1),
+        Other,
+        Control,
+    ];
+    let mig = |[gi, ci]: [u32; 2]| vec![Gpu(1), Capability(gi), Capability(ci)];
+    prop_oneof![
+        3 => proptest::sample::subsequence(vec![Gpu(0), Gpu(1), Gpu(2)], 1..=3),
+        1 => proptest::sample::subsequence(all, 0..4),
+        1 => proptest::sample::select(vec![mig(MIGS[0]), mig(MIGS[1])]),
+    ]
+}
+
+fn any_specifications() -> impl Strategy<Value = Vec<Value>> {
+    let devices =
+        proptest::sample::subsequence(NAMES.to_vec(), 1..=NAMES.len()).prop_flat_map(|names| {
+            let nodes = proptest::collection::vec(any_nodes(), names.len());
+            nodes.prop_map(move |nodes| names.iter().copied().zip(nodes).collect::<Vec<_>>())
+        });
+    let devices = proptest::collection::vec(devices, KINDS.len());
+    devices.prop_map(|all| {
+        let files = KINDS.iter().zip(&all);
+        files
+            .map(|(kind, devices)| specification(kind, devices))
+            .collect()
+    })
+}
+
+fn qualified() -> impl Strategy<Value = String> {
+    let kinds = [&KINDS[..], &["runtime.nvidia.com/gpu"]].concat();
+    let kind = proptest::sample::select(kinds);
+    let name = proptest::sample::select(NAMES.to_vec());
+    (kind, name).prop_map(|(kind, name)| format!("{kind}={name}"))
+}
+
+fn list() -> impl Strategy<Value = Vec<String>> {
+    let bare = proptest::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
+    proptest::collection::vec(prop_oneof![2 => qualified(), 1 => bare], 1..4)
+}
+
+/// What a container can do: use a node, use a GPU as a whole, use anything else.
+type Rights = BTreeSet<String>;
+
+impl ThisMachine {
+    /// Returns the rights that a container with this name gets; none if it is not created.
+    fn rights(&self, name: &str) -> Rights {
+        let gpu = |gpu: &Gpu| {
+            [
+                format!("node {}", gpu.minor),
+                format!("whole {}", gpu.minor),
+            ]
+        };
+        let mig = |[gi, ci]: [u32; 2]| {
+            [
+                format!("node {}", MINORS[2]),
+                format!("cap {gi}"),
+                format!("cap {ci}"),
+            ]
+        };
+        let nvml = |device: &str| -> Rights {
+            let all = device == "all";
+            let is_one = |index: &str, uuid: &str| all || device == index || device == uuid;
+            let gpus = gpus();
+            let gpus = gpus
+                .iter()
+                .filter(|gpu| is_one(&gpu.index.to_string(), &gpu.uuid));
+            let migs = (0..).zip(MIGS);
+            let migs =
+                migs.filter(|(n, _): &(u32, _)| is_one(&format!("2:{n}"), &format!("MIG-{n}")));
+            gpus.flat_map(gpu)
+                .chain(migs.flat_map(|(_, minors)| mig(minors)))
+                .collect()
+        };
+        let name = match (qualified::parse(name), &self.kind) {
+            (None, Some(kind)) => format!("{kind}={name}"),
+            (None, None) => return nvml(name),
+            (Some(_), _) => name.to_owned(),
+        };
+        let parsed = qualified::parse(&name).unwrap();
+        if parsed.kind == AUTOMATIC {
+            return nvml(parsed.device);
+        }
+        let Some((_, device)) = self.registry().device(&name) else {
+            let is_uuid = parsed.device.starts_with("GPU-") || parsed.device.starts_with("MIG-");
+            return if is_uuid {
+                nvml(parsed.device)
+            } else {
+                Rights::new()
+            };
+        };
+        let nodes = &device.container_edits.device_nodes;
+        let has_capabilities = nodes.iter().any(|node| node.major == 511);
+        let rights = nodes
+            .iter()
+            .flat_map(|node| match (node.major, node.minor) {
+                (195, 255) => vec![],
+                (195, 1) if has_capabilities => vec!["node 1".into()],
+                (195, minor) => vec![format!("node {minor}"), format!("whole {minor}")],
+                (511, minor) => vec![format!("cap {minor}")],
+                (major, minor) => vec![format!("{major}:{minor}")],
+            });
+        rights.collect()
+    }
+}
+
+/// Returns the rights of a source; None if it says `all`, which allows everything.
+fn limit(machine: &ThisMachine, names: &[String], has_words: bool) -> Option<Rights> {
+    let is_all = has_words && names.iter().any(|name| name == "all");
+    (!is_all).then(|| names.iter().flat_map(|name| machine.rights(name)).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn nodes_are_within_every_source(
+        files in any_specifications(),
+        cdi in proptest::option::of(proptest::sample::select(KINDS.to_vec())),
+        visible in proptest::option::of(list()),
+        swarm in proptest::option::of(list()),
+        annotated in proptest::option::of(proptest::collection::vec(qualified(), 1..4)),
+        mounted in proptest::option::of(list()),
+    ) {
+        let machine = machine(&files, cdi);
+        let mut config = Config::default();
+        if let Some(kind) = cdi {
+            config.runtime.cdi_default_kind = kind.into();
+        }
+        let policy = Policy {
+            accept_mounts: true,
+            swarm_resources: vec!["SWARM".into()],
+            ..Policy::new(&config).unwrap().with_annotations(&config)
+        };
+        let pair = |name: &str, list: &Option<Vec<String>>| {
+            list.as_ref().map(|list| format!("{name}={}", list.join(",")))
+        };
+        let env = pair("NVIDIA_VISIBLE_DEVICES", &visible).into_iter().chain(pair("SWARM", &swarm));
+        let mounts = mounted.iter().flatten().map(|name| Mount {
+            source: "/dev/null".into(),
+            destination: match name.contains('=') {
+                true => format!("/var/run/nvidia-container-devices/cdi/{name}"),
+                false => format!("/var/run/nvidia-container-devices/{name}"),
+            },
+        });
+        let container = Container {
+            environment: Environment::new(env.collect::<Vec<_>>()).unwrap(),
+            annotations: annotated.iter().map(|list| ("cdi.k8s.io/x".into(), list.join(","))).collect(),
+            mounts: mounts.collect(),
+            privileged: false,
+        };
+        let Ok((Some(wish), _)) = wish(&container, &policy, &machine) else {
+            return Ok(());
+        };
+        let given = match &wish.devices {
+            Devices::Names(names) => limit(&machine, names, false).unwrap(),
+            _ => return Ok(()), // every source says `all`
+        };
+        let mut limits = vec![("annotation", limit(&machine, annotated.as_deref().unwrap_or_default(), false))];
+        if annotated.is_none() {
+            limits.clear();
+        }
+        if let Some(mounted) = &mounted {
+            limits.push(("mounts", limit(&machine, mounted, false)));
+        } else {
+            let lists = [("visible", &visible), ("swarm", &swarm)];
+            let lists = lists.into_iter().filter_map(|(name, list)| Some((name, list.as_ref()?)));
+            limits.extend(lists.map(|(name, list)| (name, limit(&machine, list, true))));
+        }
+        for (source, limit) in limits {
+            let Some(limit) = limit else { continue };
+            prop_assert!(given.is_subset(&limit), "{wish:?}: {given:?} is not within {source}: {limit:?}");
+        }
+    }
+}
