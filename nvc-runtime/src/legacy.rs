@@ -5,9 +5,10 @@ use std::time::SystemTime;
 
 use libnvc::host::{Gpu, Inventory};
 use libnvc::messages::Level;
-use nvc_toolkit::cdi::{Edits, Hook};
+use nvc_toolkit::cdi::Edits;
 use nvc_toolkit::config::Config;
 use nvc_toolkit::generate::{self, Driver, Files, Mode, Naming, Options};
+use nvc_toolkit::hook_program::HookProgram;
 use nvc_toolkit::image::{Container, Devices, Policy, Wish, capabilities, features};
 use nvc_toolkit::nodes::Nodes;
 use nvc_toolkit::oci::spec::Spec;
@@ -175,34 +176,12 @@ fn cuda_compat(config: &Config) -> Result<Option<Edits>, EditError> {
     let version = driver_files::version(&tree_of_nodes(config).root)
         .map_err(|what| format!("failed to get driver version: {what}"))?;
     let version = format!("--host-driver-version={version}");
-    let hook = hook_of(config, "enable-cuda-compat", [version]);
+    let path = hook_program::of(config).to_string_lossy().into_owned();
+    let hook = HookProgram { path }.hook("enable-cuda-compat", [version]);
     Ok(Some(Edits {
         hooks: vec![hook],
         ..Edits::default()
     }))
-}
-
-/// Returns a createContainer hook of the toolkit.
-pub(crate) fn hook_of(
-    config: &Config,
-    name: &str,
-    arguments: impl IntoIterator<Item = String>,
-) -> Hook {
-    let path = hook_program::of(config);
-    let program = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut args = vec![program.to_string()];
-    if program != "nvidia-cdi-hook" {
-        args.push("hook".into());
-    }
-    args.push(name.to_owned());
-    args.extend(arguments);
-    Hook {
-        hook_name: "createContainer".into(),
-        path: path.to_string_lossy().into_owned(),
-        args,
-        env: vec!["NVIDIA_CTK_DEBUG=false".into()],
-        timeout: None,
-    }
 }
 
 /// Returns the root of the device nodes.

@@ -31,6 +31,7 @@ pub mod oci;
 
 // used everywhere
 pub mod cause;
+pub mod hook_program;
 pub mod nodes;
 pub mod ours;
 pub mod programs;

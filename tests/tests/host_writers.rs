@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         new_files,
         device_nodes,
         links_to_device_nodes,
+        files_in_a_user_namespace,
     ])
 }
 
@@ -322,4 +323,26 @@ fn links_to_device_nodes() {
     world.race(0, command, |free| world.swap_directory(free));
     command().outcome().unwrap();
     assert!(world.home("sub/195:255").is_symlink());
+}
+
+/// In a user namespace of an ordinary user, `/` belongs to nobody whom the namespace knows.
+fn files_in_a_user_namespace() {
+    let world = World::new(USER);
+    let program = world.scratch.join("nvidia-ctk");
+    let copied = Run::other("cp").args([&beside("nvidia-ctk").unwrap(), &program]);
+    copied.succeeds();
+    let (uid, gid) = (format!("--reuid={USER}"), format!("--regid={USER}"));
+    let run = |words: &[&str]| {
+        let identity = ["--clear-groups", uid.as_str(), gid.as_str()];
+        let run = Run::other("setpriv").args(identity);
+        let run = run.args(["unshare", "-Ur"]).args([&program]);
+        run.args(words).succeeds()
+    };
+    let file = world.home("sub/daemon.json");
+    let config = option("config", &file);
+    run(&["runtime", "configure", "--runtime=docker", &config]);
+    assert!(fs::read_to_string(&file).unwrap().contains("nvidia"));
+    assert_eq!(file.metadata().unwrap().uid(), USER);
+    let shown = run(&["config", "--output=/dev/stdout"]);
+    assert!(shown.contains("nvidia-container-runtime"), "{shown:?}");
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::list::{Entry, Kind};
 use crate::cdi::{Edits, Hook, Mount};
 use crate::gated::READ_ONLY;
+use crate::hook_program::HookProgram;
 use crate::nodes::Nodes;
 use crate::oci::edits::HostNode;
 use crate::oci::paths::clean;
@@ -157,20 +158,8 @@ impl Tree {
     }
 
     fn hook(&self, name: &str, arguments: Vec<String>) -> Hook {
-        let program = self.hook.file_name().unwrap_or_default().to_string_lossy();
-        let mut args = vec![program.to_string()];
-        if program == "nvidia-ctk" {
-            args.push("hook".into());
-        }
-        args.push(name.into());
-        args.extend(arguments);
-        Hook {
-            hook_name: "createContainer".into(),
-            path: self.hook.to_string_lossy().into_owned(),
-            args,
-            env: vec!["NVIDIA_CTK_DEBUG=false".into()],
-            timeout: None,
-        }
+        let path = self.hook.to_string_lossy().into_owned();
+        HookProgram { path }.hook(name, arguments)
     }
 
     /// Resolves a path inside the tree; returns the file, and the links in the path as `TARGET::LINK`.

@@ -1,18 +1,12 @@
-//! Creates the hooks of specifications, with upstream's names and arguments.
+//! Selects the hooks of specifications, with upstream's names and arguments.
 
 use std::collections::BTreeSet;
 
-use crate::cdi::{Edits, Hook};
+use crate::cdi::Edits;
+pub use crate::hook_program::HookProgram;
 
 /// Hooks that are disabled by default.
 const OFF: [&str; 1] = ["chmod"];
-
-/// The hook program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookProgram {
-    /// Its path.
-    pub path: String,
-}
 
 /// Selection of hooks.
 #[derive(Clone, Debug)]
@@ -25,25 +19,6 @@ pub struct Hooks {
     pub enabled: BTreeSet<String>,
     /// Merge all hooks into one process.
     pub merged: bool,
-}
-
-impl HookProgram {
-    /// Returns the hook of a name.
-    pub(super) fn hook(&self, name: &str, arguments: Vec<String>) -> Hook {
-        let base = self.path.rsplit('/').next().unwrap_or_default();
-        let words: &[&str] = match base {
-            "nvidia-ctk" => &["nvidia-ctk", "hook"],
-            _ => &["nvidia-cdi-hook"],
-        };
-        let words = words.iter().copied().chain([name]).map(String::from);
-        Hook {
-            hook_name: "createContainer".into(),
-            path: self.path.clone(),
-            args: words.chain(arguments).collect(),
-            env: vec!["NVIDIA_CTK_DEBUG=false".into()],
-            timeout: None,
-        }
-    }
 }
 
 impl Hooks {

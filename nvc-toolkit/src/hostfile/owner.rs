@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use libnvc::kmods::in_user_namespace;
 use libnvc::{Error, ErrorKind};
 use rustix::fs::{Mode, Stat};
 
@@ -35,6 +36,9 @@ pub(super) struct Caller {
     gid: u32,
     /// Another user and group that are trusted like root.
     also: (Option<u32>, Option<u32>),
+    /// The id of all users and groups without one in the caller's user namespace, root of the host among them. In it,
+    /// the caller has no more rights than outside, and nobody can tell these owners apart.
+    unmapped: Option<u32>,
 }
 
 impl Caller {
@@ -43,6 +47,7 @@ impl Caller {
             uid: nix::unistd::geteuid().as_raw(),
             gid: nix::unistd::getegid().as_raw(),
             also: (None, None),
+            unmapped: in_user_namespace().then(overflow_id),
         }
     }
 
@@ -121,12 +126,19 @@ impl Caller {
     /// Returns true if a group is neither root's nor the caller's, or has other members.
     fn is_other_group(self, gid: u32) -> bool {
         let is_other = || has_other_members(gid, |uid| self.is_other(uid));
-        self.also.1 != Some(gid) && (![0, self.gid].contains(&gid) || is_other())
+        ![self.also.1, self.unmapped].contains(&Some(gid))
+            && (![0, self.gid].contains(&gid) || is_other())
     }
 
     fn is_other(self, uid: u32) -> bool {
-        ![0, self.uid].contains(&uid) && self.also.0 != Some(uid)
+        ![0, self.uid].contains(&uid) && ![self.also.0, self.unmapped].contains(&Some(uid))
     }
+}
+
+/// Returns the id by which the kernel shows users and groups that a user namespace does not map.
+fn overflow_id() -> u32 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    text.trim().parse().unwrap_or(65534)
 }
 
 /// Returns true if a directory protects its users' files from each other.

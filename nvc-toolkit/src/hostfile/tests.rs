@@ -63,6 +63,27 @@ fn what_is_not_a_file_is_refused() {
     assert!(HostFile::open(&at("binary")).is_err());
 }
 
+/// The text of such a link names a file of another root.
+#[test]
+fn a_link_of_another_process_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "old").unwrap();
+    let directory = File::open(dir.path()).unwrap();
+    for way in [
+        format!("/proc/self/root{}", file.display()),
+        format!("/proc/{}/root{}", std::process::id(), file.display()),
+        format!("/proc/thread-self/fd/{}/file", directory.as_raw_fd()),
+    ] {
+        let way = Path::new(&way);
+        for error in [edit(way, "x"), create(way, b"x", 0o644)] {
+            let text = error.unwrap_err().message();
+            assert!(text.ends_with("is a link of another process"), "{text}");
+        }
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+}
+
 #[test]
 fn a_file_that_was_exchanged_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -12,7 +12,8 @@ use std::path::{Component, Path, PathBuf};
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno as Number;
 use rustix::fs::{
-    FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, mkdirat, openat, readlinkat,
+    FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, mkdirat, openat,
+    openat2, readlinkat,
 };
 use rustix::io::Errno;
 
@@ -168,6 +169,16 @@ impl Walk {
         if self.links > MOST_LINKS {
             return Err(failed(&self.file, Errno::LOOP));
         }
+        if self.is_magic(part) {
+            let cause = format!(
+                "{} is a link of another process",
+                self.at.join(part).display()
+            );
+            let error = Error::fault(ErrorKind::InvalidArgument, self.file.display(), cause);
+            return Err(
+                error.hint("run the command in the namespaces of that process, with nsenter")
+            );
+        }
         let target = readlinkat(&self.directory, part, Vec::new());
         let target = target.map_err(|errno| failed(&self.file, errno))?;
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
@@ -220,6 +231,24 @@ impl Walk {
                 self.stranger = self.stranger.take().or(stranger);
                 Ok(())
             }
+        }
+    }
+
+    /// Returns true if the kernel follows a link of the current directory to an open file, whatever its text says:
+    /// /proc/PID/root, cwd, exe and fd/N. In another mount namespace, the text names another file.
+    fn is_magic(&self, part: &OsStr) -> bool {
+        if !self.is_procfs() {
+            return false;
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_MAGICLINKS;
+        match openat2(&self.directory, part, flags, Mode::empty(), resolve) {
+            Ok(_) => false,
+            Err(Errno::LOOP) => true,
+            // Before Linux 5.6; these are ordinary links.
+            Err(_) => !["self", "thread-self", "mounts", "net"]
+                .iter()
+                .any(|name| part == *name),
         }
     }
 
