@@ -10,6 +10,7 @@ use libnvc::host::{CharDrivers, DeviceNumber, numbers};
 use crate::cause;
 use crate::cdi::{CHARACTER, DeviceNode, Edits};
 use crate::oci::edits::HostNode;
+use crate::oci::paths::clean;
 
 /// Describes the node at a path; a symlink is an error.
 ///
@@ -44,8 +45,8 @@ fn node_of(facts: &fs::Metadata) -> Option<HostNode> {
 /// # Errors
 /// The path, and why it is another device.
 pub fn check(node: &DeviceNode, found: HostNode, drivers: &CharDrivers) -> Result<(), String> {
-    let mut names = [node.host_path.as_str(), node.path.as_str()].into_iter();
-    let Some(name) = names.find(|name| numbers::is_known(name)) else {
+    let mut names = [&node.host_path, &node.path].into_iter();
+    let Some(name) = names.find(|name| numbers::is_known(&clean(name))) else {
         return Ok(());
     };
     named(name, found, drivers).map_err(|why| format!("{name} {why}"))
@@ -55,10 +56,14 @@ fn named(name: &str, found: HostNode, drivers: &CharDrivers) -> Result<(), Strin
     if found.kind != 'c' {
         return Err("is not a character device".into());
     }
+    drivers.check(&clean(name), number_of(found))
+}
+
+fn number_of(node: HostNode) -> DeviceNumber {
     // The kernel's numbers are smaller.
     let [major, minor] =
-        [found.major, found.minor].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-    drivers.check(name, DeviceNumber { major, minor })
+        [node.major, node.minor].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    DeviceNumber { major, minor }
 }
 
 /// A tree with a `/dev`, and options for describing its nodes.
@@ -84,7 +89,8 @@ impl Nodes {
     }
 
     /// Returns the sorted paths of devices in a directory with matching names. Adds the reasons why others are left out
-    /// to `refused`.
+    /// to `refused`. Anybody who can write there chooses the names, so names of no known kind are left out, except
+    /// devices of NVIDIA's drivers directly in /dev.
     pub fn matching(
         &self,
         directory: &str,
@@ -102,14 +108,30 @@ impl Nodes {
             .filter(|path| !self.on_host(path).is_dir())
             .collect();
         paths.sort();
-        paths.retain(|path| match self.look_up(path) {
-            Ok(_) => true,
+        paths.retain(|path| match self.look_up_ours(path) {
+            Ok(()) => true,
             Err(why) => {
                 refused.push(why);
                 false
             }
         });
         paths
+    }
+
+    /// Checks that a device is of a known kind or driver.
+    fn look_up_ours(&self, path: &str) -> Result<(), String> {
+        let number = number_of(self.look_up(path)?);
+        let is_nvidias = || {
+            path.rsplit_once('/')
+                .is_some_and(|(directory, _)| directory == "/dev")
+                && self.drivers.is_nvidias(number)
+        };
+        match numbers::is_known(path) || is_nvidias() {
+            true => Ok(()),
+            false => Err(format!(
+                "{path} is {number}, which is neither a device of that name nor of a driver of NVIDIA's"
+            )),
+        }
     }
 
     /// Describes the device at a path of the tree; a symlink is an error.
@@ -189,11 +211,16 @@ mod tests {
 
     #[test]
     fn devices_of_a_directory_are_sorted() {
-        let nodes = Nodes::new("/".into(), true);
+        // Each of this machine's drivers is one of NVIDIA's here.
+        let mut nodes = Nodes::new("/".into(), true);
+        nodes.drivers = CharDrivers::of("Character devices:\n  1 nvidia-mem\n", "");
         let mut refused = Vec::new();
-        let wanted = |name: &str| ["zero", "null", "shm", "core"].contains(&name);
+        let wanted = |name: &str| ["zero", "null", "shm", "core", "tty"].contains(&name);
         let found = nodes.matching("/dev", wanted, &mut refused);
         assert_eq!(found, ["/dev/null", "/dev/zero"]);
+        let why =
+            "/dev/tty is 5:0, which is neither a device of that name nor of a driver of NVIDIA's";
+        assert_eq!(refused.last().map(String::as_str), Some(why));
         assert!(
             nodes
                 .matching("/no-such", |_| true, &mut refused)
@@ -213,7 +240,7 @@ mod tests {
         use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("dev")).unwrap();
+        fs::create_dir_all(dir.path().join("dev/nvidia-caps")).unwrap();
         fs::write(dir.path().join("dev/nvidia-fs8"), "").unwrap();
         std::os::unix::fs::symlink("nvidia-fs0", dir.path().join("dev/nvidia-fs9")).unwrap();
         for (name, kind, major, minor) in [
@@ -222,6 +249,12 @@ mod tests {
             ("nvidia-fs2", SFlag::S_IFIFO, 0, 0),
             ("nvidia-fs3", SFlag::S_IFCHR, 195, 3),
             ("nvidia-fs4", SFlag::S_IFCHR, 511, 3),
+            // A driver that we do not know, and /dev/mem, by names of no known kind.
+            ("nvidia-new", SFlag::S_IFCHR, 510, 0),
+            ("nvidia-mem", SFlag::S_IFCHR, 1, 1),
+            ("nvidia-caps/nvidia-cap1", SFlag::S_IFCHR, 234, 1),
+            ("nvidia-caps/nvidia-capX", SFlag::S_IFCHR, 1, 1),
+            ("nvidia-caps/nvidia-capY", SFlag::S_IFCHR, 234, 2),
         ] {
             let (path, mode) = (
                 dir.path().join("dev").join(name),
@@ -235,11 +268,14 @@ mod tests {
         let nodes = Nodes {
             root: dir.path().into(),
             groups: false,
-            drivers: CharDrivers::of("Character devices:\n195 nvidia\n511 nvidia-fs\n", ""),
+            drivers: CharDrivers::of(
+                "Character devices:\n  1 mem\n195 nvidia\n234 nvidia-caps\n510 nvidia-new\n511 nvidia-fs\n",
+                "",
+            ),
         };
         let mut refused = Vec::new();
         let found = nodes.matching("/dev", |_| true, &mut refused);
-        assert_eq!(found, ["/dev/nvidia-fs0"]);
+        assert_eq!(found, ["/dev/nvidia-fs0", "/dev/nvidia-new"]);
         assert_eq!(
             refused,
             [
@@ -249,7 +285,50 @@ mod tests {
                 "/dev/nvidia-fs4 is 511:3, and its minor number should be 4",
                 "/dev/nvidia-fs8 is not a character device",
                 "/dev/nvidia-fs9 is not a character device",
+                "/dev/nvidia-mem is 1:1, which is neither a device of that name nor of a driver of NVIDIA's",
             ]
         );
+        refused.clear();
+        let found = nodes.matching("/dev/nvidia-caps", |_| true, &mut refused);
+        assert_eq!(found, ["/dev/nvidia-caps/nvidia-cap1"]);
+        let left_out =
+            ["X is 1:1", "Y is 234:2"].map(|name| format!("/dev/nvidia-caps/nvidia-cap{name}"));
+        assert_eq!(refused.len(), 2);
+        assert!(
+            refused
+                .iter()
+                .zip(left_out)
+                .all(|(why, start)| why.starts_with(&start))
+        );
+        // Lists of files choose the names.
+        assert!(nodes.look_up("/dev/nvidia-mem").is_ok());
+    }
+
+    #[test]
+    fn a_name_is_that_of_the_cleaned_path() {
+        let drivers = CharDrivers::of("Character devices:\n195 nvidia\n", "");
+        let found = |major| HostNode {
+            kind: 'c',
+            major,
+            minor: 0,
+            mode: 0o666,
+        };
+        for path in [
+            "/dev/nvidia0",
+            "/dev//nvidia0",
+            "/dev/./nvidia0",
+            "/dev/x/../nvidia0",
+            "/dev/nvidia0/",
+        ] {
+            for host_path in [path, "/elsewhere/thing"] {
+                let node = DeviceNode {
+                    path: path.into(),
+                    host_path: host_path.into(),
+                    ..DeviceNode::default()
+                };
+                assert_eq!(check(&node, found(195), &drivers), Ok(()), "{path}");
+                assert!(check(&node, found(1), &drivers).is_err(), "{path}");
+            }
+        }
     }
 }

@@ -9,11 +9,17 @@
 //!
 //! | exempt | from | because |
 //! | --- | --- | --- |
-//! | /dev/infiniband/uverbs* | the minor number; the driver need not be listed | the driver is not NVIDIA's, has two major numbers, and counts devices as it finds them |
-//! | /dev/infiniband/rdma_cm, /dev/dxg | likewise | misc devices, whose minor numbers are dynamic; Windows' GPUs share one device, and NVML knows neither |
+//! | /dev/infiniband/uverbs* | a minor number that follows from the name | the driver counts devices as it finds them, from two major numbers |
+//! | /dev/infiniband/rdma_cm, /dev/dxg | likewise | misc devices, whose minor numbers are dynamic |
 //! | other names, e.g. in a Jetson's lists | all numbers | the drivers of a SoC register dynamic numbers under many names, which differ by release |
 //!
-//! None of the first two may have the number of another driver.
+//! The first two have a class in sysfs, which says their numbers. On a machine without that class they must have a
+//! number that the kernel reserves for the driver, or that is the driver's alone: /dev/infiniband/umad* share a major
+//! number with uverbs*. Where we look for devices ourselves, other names must have the major number of a driver whose
+//! name begins with `nvidia`.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
@@ -23,7 +29,23 @@ use crate::read_file;
 
 /// The kernel's list of devices that share the major number of `misc`.
 const MISC_PATH: &str = "/proc/misc";
-const MISC: &str = "misc";
+
+/// The kernel's description of devices by class.
+const SYSFS: &str = "/sys";
+
+/// Devices of drivers that share major number 10.
+const MISC: Class = Class {
+    name: "misc",
+    major: 10,
+    minors: 0..=u32::MAX,
+};
+
+/// Devices for programs' use of InfiniBand. Only the first 32 have reserved numbers.
+const VERBS: Class = Class {
+    name: "infiniband_verbs",
+    major: 231,
+    minors: 192..=223,
+};
 
 /// Major number of all GPUs' displays, reserved by the kernel.
 const DRM_MAJOR: u32 = 226;
@@ -42,11 +64,17 @@ enum Major {
     Fixed(u32),
     /// That of the driver with this name in /proc/devices.
     Of(&'static str),
-    /// Any, except that of another driver: for the exempt ones.
-    NotOfOthers {
-        driver: &'static str,
-        misc: Option<&'static str>,
-    },
+    /// That of the class's device with this name: for the exempt ones.
+    In(&'static Class),
+}
+
+/// Devices that the kernel lists together, and their driver.
+struct Class {
+    /// Its name in sysfs, and the driver's in /proc/devices.
+    name: &'static str,
+    /// The major number that the kernel reserves, and the minor numbers.
+    major: u32,
+    minors: RangeInclusive<u32>,
 }
 
 /// The minor number that a kind must have.
@@ -58,21 +86,11 @@ enum Minor {
 }
 
 const KINDS: [Kind; 17] = {
-    use Major::{Fixed, NotOfOthers, Of};
+    use Major::{Fixed, In, Of};
     use Minor::{Any, Is, Named};
     const fn kind(name: &'static str, major: Major, minor: Minor) -> Kind {
         Kind { name, major, minor }
     }
-    const fn misc(name: &'static str) -> Major {
-        NotOfOthers {
-            driver: MISC,
-            misc: Some(name),
-        }
-    }
-    const VERBS: Major = NotOfOthers {
-        driver: "infiniband_verbs",
-        misc: None,
-    };
     [
         kind("nvidiactl", Fixed(NVIDIA_MAJOR), Is(nodes::CONTROL_MINOR)),
         kind(
@@ -96,9 +114,9 @@ const KINDS: [Kind; 17] = {
         kind("gdrdrv", Of("gdrdrv"), Is(0)),
         kind("dri/card", Fixed(DRM_MAJOR), Named),
         kind("dri/renderD", Fixed(DRM_MAJOR), Named),
-        kind("infiniband/uverbs", VERBS, Any),
-        kind("infiniband/rdma_cm", misc("rdma_cm"), Any),
-        kind("dxg", misc("dxg"), Any),
+        kind("infiniband/uverbs", In(&VERBS), Any),
+        kind("infiniband/rdma_cm", In(&MISC), Any),
+        kind("dxg", In(&MISC), Any),
     ]
 };
 
@@ -107,6 +125,8 @@ const KINDS: [Kind; 17] = {
 pub struct CharDrivers {
     devices: Vec<u8>,
     misc: Vec<u8>,
+    /// Where sysfs is; None to ignore it.
+    sysfs: Option<PathBuf>,
 }
 
 impl CharDrivers {
@@ -120,7 +140,7 @@ impl CharDrivers {
                 Vec::new()
             })
         };
-        Self::of(read(majors::PATH), read(MISC_PATH))
+        Self::of(read(majors::PATH), read(MISC_PATH)).with_sysfs(SYSFS)
     }
 
     /// Takes the texts of /proc/devices and /proc/misc.
@@ -128,7 +148,21 @@ impl CharDrivers {
         Self {
             devices: devices.into(),
             misc: misc.into(),
+            sysfs: None,
         }
+    }
+
+    /// Takes the numbers of classes of devices from this sysfs.
+    #[must_use]
+    pub fn with_sysfs(self, sysfs: impl Into<PathBuf>) -> Self {
+        let sysfs = Some(sysfs.into());
+        Self { sysfs, ..self }
+    }
+
+    /// Returns true if a major number is that of a driver whose name begins with `nvidia`, and of no other driver.
+    pub fn is_nvidias(&self, number: DeviceNumber) -> bool {
+        let mut owners = majors::drivers(&self.devices, number.major).peekable();
+        owners.peek().is_some() && owners.all(|owner| owner.starts_with("nvidia"))
     }
 
     /// Checks the number of a character device by its path; the part up to `/dev/` does not matter. A device whose name
@@ -140,7 +174,8 @@ impl CharDrivers {
         let Some((kind, named)) = kind_of(path) else {
             return Ok(());
         };
-        self.check_major(kind, number)
+        let device = path.rsplit('/').next().unwrap_or_default();
+        self.check_major(kind, device, number)
             .map_err(|driver| format!("is {number}, and {driver}"))?;
         let minor = match kind.minor {
             Minor::Is(minor) => Some(minor),
@@ -155,7 +190,7 @@ impl CharDrivers {
         }
     }
 
-    fn check_major(&self, kind: &Kind, number: DeviceNumber) -> Result<(), String> {
+    fn check_major(&self, kind: &Kind, device: &str, number: DeviceNumber) -> Result<(), String> {
         let major = number.major;
         match &kind.major {
             Major::Fixed(expected) if major == *expected => Ok(()),
@@ -171,21 +206,65 @@ impl CharDrivers {
                     false => format!("the driver's major number is {}", known.join(" or ")),
                 })
             }
-            Major::NotOfOthers { driver, misc } => {
-                let owners: Vec<&str> = majors::drivers(&self.devices, major).collect();
-                if !owners.is_empty() && !owners.contains(driver) {
-                    return Err(format!("the major number is that of {}", owners.join(", ")));
-                }
-                let owner = misc_driver(&self.misc, number.minor);
-                match (misc, owner) {
-                    (Some(misc), Some(owner)) if owners.contains(driver) && owner != *misc => {
-                        Err(format!("the number is that of {owner}"))
-                    }
-                    _ => Ok(()),
-                }
-            }
+            Major::In(class) => match self.registered(class, device) {
+                Some(Some(same)) if same == number => Ok(()),
+                Some(Some(other)) => Err(format!("the driver's number is {other}")),
+                Some(None) => Err(format!(
+                    "class {} has no {device}: is its module loaded?",
+                    class.name
+                )),
+                None => self.check_class(class, device, number),
+            },
         }
     }
+
+    /// Returns the number of a class's device in sysfs; None if sysfs does not have the class.
+    fn registered(&self, class: &Class, device: &str) -> Option<Option<DeviceNumber>> {
+        let directory = self.sysfs.as_ref()?.join("class").join(class.name);
+        directory
+            .is_dir()
+            .then(|| number_in(&directory.join(device).join("dev")))
+    }
+
+    /// Checks the number of a class's device by what /proc says.
+    fn check_class(&self, class: &Class, device: &str, number: DeviceNumber) -> Result<(), String> {
+        let owners: Vec<&str> = majors::drivers(&self.devices, number.major).collect();
+        let is_reserved = number.major == class.major;
+        let fits = match is_reserved {
+            true => owners.is_empty() || owners.contains(&class.name),
+            false => !owners.is_empty() && owners.iter().all(|owner| *owner == class.name),
+        };
+        if !fits {
+            return Err(match owners.is_empty() {
+                true => "no driver has the major number".into(),
+                false => format!("the major number is that of {}", owners.join(", ")),
+            });
+        }
+        if is_reserved && !class.minors.contains(&number.minor) {
+            let (first, last) = class.minors.clone().into_inner();
+            return Err(format!("its minor number should be {first} to {last}"));
+        }
+        if class.name != MISC.name {
+            return Ok(());
+        }
+        match misc_driver(&self.misc, number.minor) {
+            Some(owner) if owner != device => Err(format!("the number is that of {owner}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the device number in a file of sysfs.
+fn number_in(path: &Path) -> Option<DeviceNumber> {
+    let text = read_file::read_path(path).ok()?;
+    let (major, minor) = std::str::from_utf8(&text)
+        .ok()?
+        .trim_end()
+        .split_once(':')?;
+    Some(DeviceNumber {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
 }
 
 /// Returns true if the name of a device says its driver.
@@ -222,138 +301,5 @@ fn misc_driver(misc: &[u8], minor: u32) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DEVICES: &str = "Character devices:\n  1 mem\n 10 misc\n195 nvidia\n231 infiniband_verbs\n\
-        234 nvidia-caps\n235 nvidia-caps-imex-channels\n236 nvidia-nvswitch\n240 nvidia-uvm\n241 nvidia-fs\n\
-        242 infiniband_verbs\n\nBlock devices:\n  8 sd\n511 gdrdrv\n";
-    const MISC_DEVICES: &str = " 58 rdma_cm\n232 kvm\n";
-
-    fn check(name: &str, major: u32, minor: u32) -> Result<(), String> {
-        let number = DeviceNumber { major, minor };
-        CharDrivers::of(DEVICES, MISC_DEVICES).check(&format!("/root/dev/{name}"), number)
-    }
-
-    #[test]
-    fn devices_of_their_driver_pass() {
-        for (name, major, minor) in [
-            ("nvidiactl", 195, 255),
-            ("nvidia-modeset", 195, 254),
-            ("nvidia0", 195, 0),
-            ("nvidia12", 195, 12),
-            ("nvidia-uvm", 240, 0),
-            ("nvidia-uvm-tools", 240, 1),
-            ("nvidia-caps/nvidia-cap148", 234, 148),
-            ("nvidia-caps-imex-channels/channel2047", 235, 2047),
-            ("nvidia-fs3", 241, 3),
-            ("nvidia-nvswitchctl", 236, 255),
-            ("nvidia-nvswitch1", 236, 1),
-            ("dri/card1", 226, 1),
-            ("dri/renderD129", 226, 129),
-            ("infiniband/uverbs0", 231, 192),
-            ("infiniband/uverbs40", 242, 8),
-            // Nobody has this major number: there is nothing behind the node.
-            ("infiniband/uverbs0", 500, 0),
-            ("infiniband/rdma_cm", 10, 58),
-            ("dxg", 10, 125),
-            // Of no known kind.
-            ("nvmap", 1, 1),
-            ("nvhost-gpu", 195, 7),
-        ] {
-            assert_eq!(check(name, major, minor), Ok(()), "{name} {major}:{minor}");
-        }
-    }
-
-    #[test]
-    fn other_devices_are_refused_with_the_reason() {
-        for (name, major, minor, reason) in [
-            (
-                "nvidia0",
-                195,
-                1,
-                "is 195:1, and its minor number should be 0",
-            ),
-            (
-                "nvidia0",
-                1,
-                0,
-                "is 1:0, and its major number should be 195",
-            ),
-            (
-                "nvidiactl",
-                195,
-                0,
-                "is 195:0, and its minor number should be 255",
-            ),
-            (
-                "nvidia99999999999",
-                195,
-                0,
-                "is 195:0, and its minor number should be 4294967295",
-            ),
-            (
-                "nvidia-uvm",
-                195,
-                0,
-                "is 195:0, and the driver's major number is 240",
-            ),
-            (
-                "nvidia-uvm",
-                240,
-                1,
-                "is 240:1, and its minor number should be 0",
-            ),
-            (
-                "nvidia-caps/nvidia-cap1",
-                234,
-                2,
-                "is 234:2, and its minor number should be 1",
-            ),
-            (
-                "nvidia-nvlink",
-                240,
-                0,
-                "is 240:0, and /proc/devices has no nvidia-nvlink: is its module loaded?",
-            ),
-            // A block device's driver has the name.
-            (
-                "gdrdrv",
-                511,
-                0,
-                "is 511:0, and /proc/devices has no gdrdrv: is its module loaded?",
-            ),
-            (
-                "dri/card1",
-                226,
-                0,
-                "is 226:0, and its minor number should be 1",
-            ),
-            (
-                "dri/renderD128",
-                195,
-                128,
-                "is 195:128, and its major number should be 226",
-            ),
-            (
-                "infiniband/uverbs9",
-                195,
-                1,
-                "is 195:1, and the major number is that of nvidia",
-            ),
-            (
-                "infiniband/rdma_cm",
-                10,
-                232,
-                "is 10:232, and the number is that of kvm",
-            ),
-            ("dxg", 1, 1, "is 1:1, and the major number is that of mem"),
-        ] {
-            assert_eq!(
-                check(name, major, minor),
-                Err(reason.to_owned()),
-                "{name} {major}:{minor}"
-            );
-        }
-    }
-}
+#[allow(clippy::unwrap_used)]
+mod tests;
