@@ -7,6 +7,9 @@
 # bullseye: glibc 2.31, whose caches have two tables, and /lib separate from /usr/lib; bookworm and trixie: later glibcs
 # and a merged /usr. Packages are unpacked, not installed; only libraries and the loader's configuration are kept. Needs
 # root, apt and dpkg on Debian or Ubuntu (amd64), and the keys of Debian's archive.
+#
+# If a mirror has no usable index of i386 (it can be out of step with the release file for days), the image is made
+# without 32-bit libraries, and SUITE.without-32 beside it tells the test.
 set -euo pipefail
 
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -21,18 +24,19 @@ for tool in apt-get dpkg-deb tar; do command -v $tool >/dev/null || die "$tool i
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -e $key ] || die "$key is missing (package debian-archive-keyring)"
 
-fetch() { # SUITE: downloads the packages with a separate apt state, in which nothing is installed
-  local apt=$images/apt-$1
+fetch() { # SUITE MACHINE...: downloads the packages with a separate apt state, in which nothing is installed
+  local apt=$images/apt-$1 wanted=$packages machines=("${@:2}")
+  [ $# = 2 ] || wanted+=" $packages32"
+  rm -rf "$apt"
   mkdir -p "$apt"/{state/lists/partial,cache/archives/partial}
   : > "$apt/status"
   echo "deb [signed-by=$key] ${NVC_DEBIAN_URI:-http://deb.debian.org/debian} $1 main" > "$apt/sources.list"
-  local options=(-qq -o APT::Sandbox::User=root -o APT::Architecture=amd64 -o APT::Architectures::=amd64
-    -o APT::Architectures::=i386 -o APT::Install-Recommends=false -o Acquire::Languages=none -o Acquire::Retries=3
+  local options=(-qq -o APT::Sandbox::User=root -o APT::Architecture=amd64 "${machines[@]/#/-oAPT::Architectures::=}"
+    -o APT::Install-Recommends=false -o Acquire::Languages=none -o Acquire::Retries=3
     -o Dir::State="$apt/state" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache"
     -o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null)
-  apt-get "${options[@]}" update
   # shellcheck disable=SC2086 # several words
-  apt-get "${options[@]}" --download-only -y install $packages $packages32 > /dev/null
+  apt-get "${options[@]}" update && apt-get "${options[@]}" --download-only -y install $wanted > /dev/null
 }
 
 unpack() { # SUITE
@@ -56,7 +60,11 @@ unpack() { # SUITE
 mkdir -p "$images"
 for suite in bullseye bookworm trixie; do
   echo "real-images.sh: making $images/$suite" >&2
-  fetch $suite
+  if ! fetch $suite amd64 i386; then
+    echo "real-images.sh: $suite: making it without 32-bit libraries" >&2
+    fetch $suite amd64
+    touch "$images/$suite.without-32"
+  fi
   unpack $suite
 done
 touch "$images/complete"

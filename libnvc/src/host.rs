@@ -84,6 +84,9 @@ pub fn cached_directories(cache: &[u8]) -> Vec<std::path::PathBuf> {
 
 /// Major number of the NVIDIA control and GPU devices (Linux, `Documentation/admin-guide/devices.txt`).
 pub const NVIDIA_MAJOR: u32 = 195;
+/// Minor numbers of two of them; a GPU has its own.
+pub(crate) const CONTROL_MINOR: u32 = 255;
+pub(crate) const MODESET_MINOR: u32 = 254;
 
 /// A device number, as in `st_rdev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

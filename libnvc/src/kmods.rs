@@ -25,7 +25,7 @@ use log::{info, warn};
 use nix::errno::Errno;
 
 use crate::error::{Error, Result, errno_text};
-use crate::host::nodes::{CONTROL_MINOR, MODESET_MINOR};
+use crate::host::{CONTROL_MINOR, MODESET_MINOR};
 use crate::host::{
     DeviceNode, DeviceNumber, DriverConfig, DriverRoot, ImexChannels, NVIDIA_MAJOR, majors, nvcaps,
     procfs, wsl,

@@ -408,7 +408,7 @@ fn garbage_is_refused() -> Outcome {
         ),
         (
             b"driver=5\xff\n",
-            r#"nvml error: malformed driver version: "5\u{fffd}""#,
+            "nvml error: malformed driver version: \"5\u{fffd}\"",
         ),
         (
             b"driver=../../etc\n",

@@ -9,7 +9,9 @@ use nix::sys::stat::{FileStat, SFlag};
 use serde::Serialize;
 
 use crate::error::{Error, ErrorKind, Result, errno_text};
-use crate::host::{CharDrivers, DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner};
+use crate::host::{
+    CONTROL_MINOR, CharDrivers, DeviceNode, DeviceNumber, DriverRoot, NVIDIA_MAJOR, NodeOwner,
+};
 use crate::inroot;
 use crate::options::DriverOptions;
 use crate::path::HostPath;
@@ -26,9 +28,6 @@ pub const MODESET: &str = "/dev/nvidia-modeset";
 pub const IMEX_DIRECTORY: &str = "/dev/nvidia-caps-imex-channels";
 /// The only device of a WSL2 host.
 pub const DXG: &str = "/dev/dxg";
-
-pub(crate) const CONTROL_MINOR: u32 = 255;
-pub(crate) const MODESET_MINOR: u32 = 254;
 
 /// Purpose of a device that all GPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::{DeviceNumber, NVIDIA_MAJOR, majors, nodes};
+use super::{CONTROL_MINOR, DeviceNumber, MODESET_MINOR, NVIDIA_MAJOR, majors};
 use crate::error::errno_text;
 use crate::read_file;
 
@@ -92,12 +92,8 @@ const KINDS: [Kind; 17] = {
         Kind { name, major, minor }
     }
     [
-        kind("nvidiactl", Fixed(NVIDIA_MAJOR), Is(nodes::CONTROL_MINOR)),
-        kind(
-            "nvidia-modeset",
-            Fixed(NVIDIA_MAJOR),
-            Is(nodes::MODESET_MINOR),
-        ),
+        kind("nvidiactl", Fixed(NVIDIA_MAJOR), Is(CONTROL_MINOR)),
+        kind("nvidia-modeset", Fixed(NVIDIA_MAJOR), Is(MODESET_MINOR)),
         kind("nvidia", Fixed(NVIDIA_MAJOR), Named),
         kind("nvidia-uvm", Of("nvidia-uvm"), Is(0)),
         kind("nvidia-uvm-tools", Of("nvidia-uvm"), Is(1)),

@@ -20,8 +20,12 @@ pub(crate) fn real_images() {
         let own = "--ldconfig=/sbin/ldconfig";
         let lines = agree_with(own, || copy_of(&image), |_| (), &everything);
         assert!(lines.len() > 100, "{}", lines.len());
-        let narrow = lines.iter().filter(|line| line.contains("(libc6) => "));
-        assert!(narrow.count() > 10, "{lines:#?}");
+        if images.join(format!("{name}.without-32")).exists() {
+            println!("{name} has no 32-bit libraries, which the mirror did not give");
+        } else {
+            let narrow = lines.iter().filter(|line| line.contains("(libc6) => "));
+            assert!(narrow.count() > 10, "{lines:#?}");
+        }
         println!("{name} and the host's ldconfig");
         agree(|| copy_of(&image), without_32_bits, EVERYTHING);
         println!("{name} as Fedora has it");
