@@ -437,7 +437,7 @@ fn garbage_is_refused() -> Outcome {
         ),
         (
             broken.collect(),
-            r#"nvml error: malformed uuid: "GPU-\u{1b}[31m\u{fffd}""#,
+            "nvml error: malformed uuid: \"GPU-\u{1b}[31m\u{fffd}\"",
         ),
     ] {
         let devices = Root::with(&profile, &[]).ask()?.devices;

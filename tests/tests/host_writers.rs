@@ -336,7 +336,9 @@ fn files_in_a_user_namespace() {
         let identity = ["--clear-groups", uid.as_str(), gid.as_str()];
         let run = Run::other("setpriv").args(identity);
         let run = run.args(["unshare", "-Ur"]).args([&program]);
-        run.args(words).succeeds()
+        let outcome = run.args(words).outcome().unwrap();
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        outcome.stdout
     };
     let file = world.home("sub/daemon.json");
     let config = option("config", &file);

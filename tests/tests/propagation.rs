@@ -120,13 +120,15 @@ impl Host {
         fs::create_dir(scratch.join("base")).unwrap();
         fs::create_dir(scratch.join("peer")).unwrap();
         fs::create_dir(scratch.join("bound")).unwrap();
+        // The namespace is a copy: what the driver shows in /proc must be there by now.
+        let driver = machine::driver();
         let namespace = Inside::new().unwrap();
         let base = scratch.join("base");
         let place = Place {
             base: &base,
             canary: &scratch.join("peer"),
             pid: namespace.pid(),
-            driver: machine::driver(),
+            driver,
         };
         let root = Root {
             layout: Layout::Debian,
