@@ -332,10 +332,12 @@ fn files_in_a_user_namespace() {
     let copied = Run::other("cp").args([&beside("nvidia-ctk").unwrap(), &program]);
     copied.succeeds();
     let (uid, gid) = (format!("--reuid={USER}"), format!("--regid={USER}"));
+    // The pipe is the user's own, so that it can be opened by name.
     let run = |words: &[&str]| {
         let identity = ["--clear-groups", uid.as_str(), gid.as_str()];
         let run = Run::other("setpriv").args(identity);
-        let run = run.args(["unshare", "-Ur"]).args([&program]);
+        let run = run.args(["unshare", "-Ur", "bash", "-o", "pipefail", "-c"]);
+        let run = run.args(["\"$0\" \"$@\" | cat"]).args([&program]);
         let outcome = run.args(words).outcome().unwrap();
         assert_eq!(outcome.status, Some(0), "{outcome:?}");
         outcome.stdout
