@@ -305,6 +305,11 @@ impl fmt::Display for Error {
                 out,
                 "failed to get requirements failed to get version: invalid CUDA version {version}: invalid version string"
             ),
+            Self::Kind { name, kind, by } if kinds::is_for_managers(kind) => write!(
+                out,
+                "devices for the driver's managers need CAP_SYS_ADMIN in the container (accept-cdi-kinds = [\"{kind}\"] in \
+                 config.toml would give them to every image): {by} names {name}"
+            ),
             Self::Kind { name, kind, by } => write!(
                 out,
                 "{by} names {name}: devices of this kind need accept-cdi-kinds = [\"{kind}\"] in config.toml"

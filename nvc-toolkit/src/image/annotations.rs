@@ -96,7 +96,7 @@ pub fn ignored(container: &Container, policy: &Policy) -> Option<String> {
 /// Returns the warning about refused annotations.
 pub(super) fn refused(annotated: &Annotated) -> String {
     format!(
-        "Ignoring devices requested by annotation(s) in unprivileged container: [{}] ({KEY} = true in config.toml accepts them)",
+        "Ignoring devices ({KEY} = true in config.toml accepts them) requested by annotation(s) in unprivileged container: [{}]",
         annotated.keys.join(" ")
     )
 }

@@ -4,6 +4,7 @@
 //! source gives a GPU that another source which counts does not allow.
 
 use super::annotations::{self, Annotated};
+use super::kinds::is_imex_channel;
 use super::narrow::{Machine, narrow};
 use super::variables::{Variables, list};
 use super::{Container, Error, Kinds, Policy, mounts};
@@ -109,7 +110,8 @@ pub fn wish(
     let mut warnings = Vec::new();
     let annotated = match annotations::read(container, policy) {
         Some(annotated) if policy.accept_annotations => {
-            return Ok((annotated.source().wish(), warnings));
+            let wish = annotated.source().wish();
+            return Ok((without_imex_channels(wish, policy, &mut warnings), warnings));
         }
         Some(annotated) if !policy.accepts_environment_of(container) => {
             warnings.push(annotations::refused(&annotated));
@@ -129,7 +131,34 @@ pub fn wish(
             narrowed(annotated, other, &policy.kinds(), machine, &mut warnings)?
         }
     };
-    Ok((wish, warnings))
+    Ok((without_imex_channels(wish, policy, &mut warnings), warnings))
+}
+
+/// Removes IMEX channels that are requested by CDI names, if the policy ignores such requests.
+fn without_imex_channels(
+    wish: Option<Wish>,
+    policy: &Policy,
+    warnings: &mut Vec<String>,
+) -> Option<Wish> {
+    let Some(Wish {
+        devices: Devices::Names(names),
+        origin,
+    }) = wish
+    else {
+        return wish;
+    };
+    let is_refused = |name: &String| policy.ignore_imex && is_imex_channel(name);
+    let (refused, names): (Vec<_>, Vec<_>) = names.into_iter().partition(is_refused);
+    if !refused.is_empty() {
+        warnings.push(format!(
+            "Ignoring IMEX channels (features.ignore-imex-channel-requests in config.toml) requested by {origin}: [{}]",
+            refused.join(" ")
+        ));
+    }
+    (!names.is_empty()).then_some(Wish {
+        devices: Devices::Names(names),
+        origin,
+    })
 }
 
 /// Returns what the mounts name, or else the variables; None if nothing that counts says anything about GPUs.

@@ -5,10 +5,22 @@ use super::{Devices, Error, Origin};
 use crate::cdi::names;
 
 /// Classes of NVIDIA's that are not GPUs.
-const NOT_GPUS: [&str; 5] = ["gdrcopy", "gds", "imex-channel", "mofed", "nvswitch"];
+const NOT_GPUS: [&str; 5] = ["gdrcopy", "gds", IMEX_CHANNEL, "mofed", "nvswitch"];
+const IMEX_CHANNEL: &str = "imex-channel";
 
 /// The vendor of containers that manage the driver.
 const MANAGEMENT: &str = "management.nvidia.com";
+
+/// Returns true if a CDI name is that of an IMEX channel.
+pub(super) fn is_imex_channel(name: &str) -> bool {
+    let class = qualified::parse(name).and_then(|name| name.kind.split_once('/'));
+    class.is_some_and(|(_, class)| class == IMEX_CHANNEL)
+}
+
+/// Returns true if a kind's devices manage the driver.
+pub(super) fn is_for_managers(kind: &str) -> bool {
+    vendor(kind) == MANAGEMENT
+}
 
 /// The kinds that the configuration names.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +56,8 @@ impl Kinds<'_> {
 
     /// Returns false for a device for managers, if the container is none.
     pub(super) fn may_manage(&self, name: &str, privileged: bool) -> bool {
-        let vendor = qualified::parse(name).map(|name| vendor(name.kind));
-        vendor != Some(MANAGEMENT) || privileged || self.accepts(name)
+        let is_other = qualified::parse(name).is_none_or(|name| !is_for_managers(name.kind));
+        is_other || privileged || self.accepts(name)
     }
 
     /// Returns true if the configuration names the kind of a device.

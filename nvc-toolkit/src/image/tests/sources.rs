@@ -40,6 +40,36 @@ fn both(visible: &str, annotation: &str) -> String {
 }
 
 #[test]
+fn ignored_imex_channels_have_no_other_name() {
+    let channel = "nvidia.com/imex-channel=0";
+    let with_gpu = format!("{channel},nvidia.com/gpu=0");
+    let ignoring = |policy: Policy| Policy {
+        ignore_imex: true,
+        ..policy
+    };
+    for (names, left) in [(channel, "-"), (&with_gpu, "nvidia.com/gpu=0")] {
+        let variable = format!("NVIDIA_VISIBLE_DEVICES={names}");
+        let trusting = Policy {
+            accept_annotations: true,
+            ..runtime()
+        };
+        for (container, policy) in [
+            (annotated(&[&variable], &[]), runtime()),
+            (annotated(&[], &[("cdi.k8s.io/x", names)]), runtime()),
+            (annotated(&[], &[("cdi.k8s.io/x", names)]), trusting),
+        ] {
+            let (devices, warnings) = granted(&container, &ignoring(policy.clone()));
+            assert_eq!(devices, left, "{container:?}");
+            assert!(
+                warnings.contains("ignore-imex-channel-requests"),
+                "{warnings}"
+            );
+            assert_eq!(granted(&container, &policy).0, names);
+        }
+    }
+}
+
+#[test]
 fn annotations_and_environment_narrow_each_other() {
     let gpu = |device: &str| format!("nvidia.com/gpu={device}");
     let table = [
@@ -483,7 +513,8 @@ fn variables_name_devices_of_known_kinds() {
         &[("cdi.k8s.io/x", management)],
     );
     let error = granted(&asking, &runtime()).0;
-    assert!(error.starts_with("error: annotation") && error.contains("accept-cdi-kinds"));
+    assert!(error.contains("need CAP_SYS_ADMIN") && error.contains("accept-cdi-kinds"));
+    assert!(error.ends_with(&format!("annotation cdi.k8s.io/x names {management}")));
     let asking = Container {
         privileged: true,
         ..asking
