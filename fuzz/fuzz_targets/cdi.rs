@@ -3,11 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use libnvc::host::CharDrivers;
 use nvc_toolkit::cdi::emit::{Format, text};
 use nvc_toolkit::cdi::transform::{Side, Transform};
 use nvc_toolkit::cdi::{compare, parse, validate, version};
 use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::oci::edits::{HostNode, apply};
+use nvc_toolkit::oci::edits::{Host, HostNode, apply};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(spec) = parse(bytes) else {
@@ -26,8 +27,12 @@ fuzz_target!(|bytes: &[u8]| {
     let mut moved = spec.clone();
     Transform::new("/a", "/b", Side::Host).apply(&mut moved);
     let mut config = Spec::new(serde_json::json!({ "process": { "user": { "uid": 1 } } }));
-    let node = |_: &std::path::Path| Ok(HostNode { kind: 'c', major: 1, minor: 3, mode: 0o666 });
+    let drivers = CharDrivers::default();
+    let host = Host {
+        look_up: |_| Ok(HostNode { kind: 'c', major: 1, minor: 3, mode: 0o666 }),
+        drivers: &drivers,
+    };
     for device in &spec.devices {
-        let _ = apply(&mut config, &[device.container_edits.clone()], &node);
+        let _ = apply(&mut config, &[device.container_edits.clone()], host);
     }
 });
