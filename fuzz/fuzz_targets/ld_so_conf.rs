@@ -37,7 +37,8 @@ fuzz_target!(|bytes: &[u8]| {
     let size: usize = kept.iter().map(String::len).sum();
     assert!(size <= 64 << 10);
     assert!(left_out <= (text.len() + name.len() + pattern.len()) as u64);
-    assert!(!kept.iter().any(|line| line.contains(char::is_control)));
+    // They are raw; the function that writes them escapes them.
+    assert!(!kept.iter().any(|line| line.contains('\n')));
 });
 
 /// The reference: a table of whether each suffix of the pattern matches each suffix of the name.
