@@ -24,7 +24,7 @@ programs=$(dirname "$(find "$work/installed" -name nvidia-container-runtime)")
 # shellcheck source=scripts/runtime-config.sh
 . scripts/runtime-config.sh
 compile run
-cc -O1 -o "$work/trace" nvc-testkit/c/trace.c
+cc -O1 -o "$work/trace" shared/nvc-testkit/c/trace.c
 for program in nvc-simdriver nvc-simruntime; do install "$(newer $program)" "$work/$program"; done
 ln -s nvc-simruntime "$work/sim-runc"
 

@@ -121,33 +121,48 @@ const ALLOWED: &[(&str, &str, usize, &str)] = &[
     ("nvc-cli/src/logging.rs", "set_boxed_logger(", 1, FORMATS),
     ("nvc-cli/src/output.rs", "stdout()", 1, ANSWER),
     (
-        "nvc-hook/src/call.rs",
+        "toolkit/nvc-hook/src/call.rs",
         "/dev/std",
         1,
         "an argument of nvidia-container-cli, which escapes",
     ),
-    ("nvc-hook/src/prestart.rs", ".append(true)", 1, FORMATS),
-    ("nvc-hook/src/main.rs", "println!(", 2, ANSWER),
-    ("nvc-runtime/src/crun.rs", ".append(true)", 1, NO_TEXT),
-    ("nvc-runtime/src/crun.rs", "stderr()", 1, NO_TEXT),
-    ("nvc-runtime/src/log.rs", ".append(true)", 1, FORMATS),
-    ("nvc-runtime/src/main.rs", "stdout()", 1, ANSWER),
-    ("nvc-ctk/src/logging.rs", "Log for ", 1, FORMATS),
-    ("nvc-ctk/src/logging.rs", "set_logger(", 1, FORMATS),
-    ("nvc-ctk/src/logging.rs", "stdout()", 1, ANSWER),
     (
-        "nvc-cdi-hook/src/hooks/device_node_modification.rs",
+        "toolkit/nvc-hook/src/prestart.rs",
+        ".append(true)",
+        1,
+        FORMATS,
+    ),
+    ("toolkit/nvc-hook/src/main.rs", "println!(", 2, ANSWER),
+    (
+        "toolkit/nvc-runtime/src/crun.rs",
+        ".append(true)",
+        1,
+        NO_TEXT,
+    ),
+    ("toolkit/nvc-runtime/src/crun.rs", "stderr()", 1, NO_TEXT),
+    (
+        "toolkit/nvc-runtime/src/log.rs",
+        ".append(true)",
+        1,
+        FORMATS,
+    ),
+    ("toolkit/nvc-runtime/src/main.rs", "stdout()", 1, ANSWER),
+    ("toolkit/nvc-ctk/src/logging.rs", "Log for ", 1, FORMATS),
+    ("toolkit/nvc-ctk/src/logging.rs", "set_logger(", 1, FORMATS),
+    ("toolkit/nvc-ctk/src/logging.rs", "stdout()", 1, ANSWER),
+    (
+        "toolkit/nvc-cdi-hook/src/hooks/device_node_modification.rs",
         "io::write(",
         1,
         "the driver's parameters, for the container",
     ),
     (
-        "nvc-cdi-hook/src/root.rs",
+        "toolkit/nvc-cdi-hook/src/root.rs",
         "io::write(",
         1,
         "files in the container",
     ),
-    ("nvc-cdi-hook/src/report.rs", "stdout()", 1, ANSWER),
+    ("toolkit/nvc-cdi-hook/src/report.rs", "stdout()", 1, ANSWER),
     ("nvc-docker/src/log_line.rs", "Log for ", 1, FORMATS),
     ("nvc-docker/src/log_line.rs", "set_logger(", 1, FORMATS),
     ("nvc-docker/src/plugin/run.rs", "stdout()", 1, ANSWER),
@@ -257,11 +272,13 @@ fn code(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the source files of everything that is shipped, relative to the repository.
 fn sources(root: &Path) -> Vec<String> {
     let mut directories = vec![root.join("capi"), root.join("examples/rust")];
-    for entry in fs::read_dir(root).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy();
-        if path.join("Cargo.toml").exists() && !NOT_SHIPPED.contains(&name.as_ref()) {
-            directories.push(path.join("src"));
+    for folder in [root, &root.join("toolkit"), &root.join("shared")] {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy();
+            if path.join("Cargo.toml").exists() && !NOT_SHIPPED.contains(&name.as_ref()) {
+                directories.push(path.join("src"));
+            }
         }
     }
     let mut files = Vec::new();

@@ -1,6 +1,6 @@
 /*
  * Extends the simulated NVML by what tests do inside the query process: they look at it, take its guards away, write
- * where nothing should be written. Included by nvc-testkit/c/nvml.c, which calls `extension` at each entry point; macros
+ * where nothing should be written. Included by shared/nvc-testkit/c/nvml.c, which calls `extension` at each entry point; macros
  * choose what happens.
  */
 #include <fcntl.h>

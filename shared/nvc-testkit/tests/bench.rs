@@ -39,7 +39,7 @@ fn section<'a>(page: &'a str, mark: &str) -> &'a str {
 
 fn the_page_gets_tables() {
     let pages = Scratch::new().unwrap();
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     fs::create_dir(pages.join("docs")).unwrap();
     let page = "docs/performance.md";
     fs::copy(repository.join(page), pages.join(page)).unwrap();

@@ -149,7 +149,7 @@ pub fn cases(short: usize, long: usize) -> usize {
 /// Returns the image directory of scripts/real-images.sh.
 pub fn images() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     repository
         .join(target.unwrap_or_else(|| "target".into()))
         .join("images")

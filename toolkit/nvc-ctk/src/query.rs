@@ -69,7 +69,7 @@ mod tests {
     /// A build without the scripts uses the same directory as the scripts.
     #[test]
     fn the_scripts_have_the_same_place() {
-        let place = include_str!("../../scripts/place.sh");
+        let place = include_str!("../../../scripts/place.sh");
         assert!(place.contains("PREFIX=${PREFIX:-/usr/local}"));
         assert!(place.contains("LIBEXECDIR=${LIBEXECDIR:-$PREFIX/libexec}"));
         assert!(
