@@ -103,29 +103,6 @@ done
 for file in toolkit/nvc-toolkit/src/generate/golden/*; do
   check "the reference library takes ${file##*/}" "$work/cdi-check" "$file"
 done
-# runc executes the config.json, with the files that it mounts in an overlay of this machine's directories.
-mkdir "$work/bundle"
-cp -a "$root" "$work/bundle/rootfs"
-cp libnvc/src/render/oci/golden.json "$work/bundle/config.json"
-golden() {
-  # shellcheck disable=SC2016 # that shell's variables
-  work=$work bin=$bin driver=$driver unshare --mount --propagation private bash -euc '
-    for directory in usr run; do
-      mkdir "$work/$directory" "$work/$directory-work"
-      mount -t overlay overlay -o "lowerdir=/$directory,upperdir=$work/$directory,workdir=$work/$directory-work" "/$directory"
-    done
-    cp "$bin/nvidia-cdi-hook" /usr/bin/
-    cp "$(find "$driver/usr/lib" -name "libcuda.so.*.*" | head -1)" /usr/lib64/libcuda.so.535.1
-    cp "$driver/usr/bin/nvidia-smi" /usr/bin/
-    mkdir -p /run/nvidia-persistenced
-    touch /run/nvidia-persistenced/socket
-    exec runc --root "$work/runc" run --bundle "$work/bundle" "nvc-golden-$$"'
-}
-check "runc takes config.json" golden
-cp "$work/log" "$work/golden"
-for text in nvidiactl nvidia0 pci-0000:3b:00.0-card libcuda.so.535.1 libcuda.so.1 NVIDIA_VISIBLE_DEVICES=void; do
-  check "the container shows $text" grep -qx -- "$text" "$work/golden"
-done
 
 # ---- podman ------------------------------------------------------------------------------------------------------------
 

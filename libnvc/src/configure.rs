@@ -17,7 +17,7 @@ use crate::kmods;
 use crate::options::CudaCompatMode;
 use crate::plan::{Plan, plan};
 use crate::request::{Capability, Request};
-use crate::survey::{Host, Wants};
+use crate::survey::Host;
 
 /// Configures a container according to a request, or leaves it unchanged.
 ///
@@ -124,8 +124,8 @@ impl<'r> Configuration<'r> {
 
     /// Discovers host and container in parallel; errors come in upstream's order.
     fn discover(&mut self, target: Target, will_apply: bool) -> Result<Discovered> {
-        let mut wants = Wants::of(self.request);
-        self.session.look_ahead(wants.options);
+        let policy = &self.request.policy;
+        self.session.look_ahead(policy.leave_out);
         let container = Container::discover(self.container_config(target));
         let ahead = match &container {
             Ok(container) if will_apply => Ahead::prepare(container, self.session.root()),
@@ -134,14 +134,14 @@ impl<'r> Configuration<'r> {
         let ready = self.session.ready();
         ready.map_err(|error| error.during(Phase::Initialization))?;
         let container = container.map_err(|error| error.during(Phase::Container))?;
-        wants.new_channels = kmods::new_channels(self.session.root(), &self.request.policy.driver);
-        let host = Host::of(&mut self.session, &wants)?;
+        let new_channels = kmods::new_channels(self.session.root(), &policy.driver);
+        let host = Host::of(&mut self.session, self.request, &new_channels)?;
         let plan = plan(self.request, &host)?;
         Ok(Discovered {
             plan,
             container,
             ahead,
-            new_channels: wants.new_channels,
+            new_channels,
         })
     }
 

@@ -32,8 +32,8 @@
 //! * A **createContainer hook** already runs in the container: [`Target::Here`] with the root's descriptor. It must
 //!   never use a pid. A caller that has intents instead of a request (one of the CDI hooks) applies those:
 //!   [`Container::discover`](container::Container::discover), then [`apply::apply`] of a few [`plan::Intent`]s.
-//! * An **OCI runtime** plans without a container: [`survey::discover`], [`plan::plan`], then [`render::oci::edit`] of
-//!   config.json, or [`render::cdi::edits`] for code that applies CDI edits anyway.
+//! * An **OCI runtime** plans without a container: [`survey::discover`], [`plan::plan`], then
+//!   [`render::cdi::edits`], which it applies to config.json.
 //! * A **generator of CDI specifications** finds all files ([`host::everything`]) and all nodes ([`host::nodes`],
 //!   [`host::drm`], [`host::nvcaps`]) for a [`survey::Host`] of its own, and plans with
 //!   [`Placement::AsHost`](request::Placement::AsHost), all capabilities and `environment: true`; then

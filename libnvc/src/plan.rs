@@ -137,24 +137,17 @@ fn names(first: String, uuid: &str) -> Vec<String> {
 }
 
 impl Plan {
-    /// Returns the intents for a container with some devices: a part is included if one of `names` is among its names.
-    #[must_use]
-    pub fn select(&self, names: &[&str]) -> Vec<Intent> {
-        let is_chosen = |part: &&Part| part.names.iter().any(|name| names.contains(&name.as_str()));
-        flatten(&self.common, self.devices.iter().filter(is_chosen))
-    }
-
     /// Returns the intents for a container with all devices.
     #[must_use]
     pub fn flattened(&self) -> Vec<Intent> {
-        flatten(&self.common, self.devices.iter())
+        flatten(&self.common, &self.devices)
     }
 }
 
 /// Returns one list: the common part, then the devices' intents, without duplicates. Intents for the application
 /// profile are merged into one.
-fn flatten<'a>(common: &[Intent], parts: impl Iterator<Item = &'a Part>) -> Vec<Intent> {
-    let devices = parts.flat_map(|part| &part.intents);
+fn flatten(common: &[Intent], parts: &[Part]) -> Vec<Intent> {
+    let devices = parts.iter().flat_map(|part| &part.intents);
     let mut all: Vec<Intent> = Vec::with_capacity(common.len());
     let mut seen = HashSet::new();
     let mut profile = None;

@@ -1,4 +1,4 @@
-//! Renders plans: as text, as JSON, into a container's configuration, and as a CDI specification.
+//! Renders plans: as text, as JSON, and as edits of a container's configuration.
 //!
 //! Every function here is pure: plan in, value out, no I/O.
 
@@ -13,7 +13,6 @@ use crate::path::HostPath;
 
 pub mod cdi;
 mod json;
-pub mod oci;
 mod text;
 
 pub use json::json;

@@ -197,11 +197,7 @@ mod tests {
         let query = Err(Error::new(ErrorKind::DriverUnavailable, "not asked"));
         let failures = [
             crate::Configuration::begin(&request, query).unwrap_err(),
-            crate::survey::discover(
-                &DriverConfig::default(),
-                &crate::survey::Wants::of(&request),
-            )
-            .unwrap_err(),
+            crate::survey::discover(&request).unwrap_err(),
         ];
         for error in failures {
             assert_eq!(error.message(), "too many devices: 1025");

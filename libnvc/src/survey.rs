@@ -10,25 +10,12 @@ use std::path::PathBuf;
 
 use crate::error::{Phase, Result};
 use crate::host::{
-    DeviceInfo, DeviceNode, DriverConfig, DriverInfo, DriverSession, Gpu, MigAccess, MigDevice,
-    nvcaps,
+    DeviceInfo, DeviceNode, DriverInfo, DriverSession, Gpu, MigAccess, MigDevice, nvcaps,
 };
-use crate::options::DriverOptions;
 use crate::path::HostPath;
 use crate::request::{DeviceRequest, Request};
 use crate::require::Target;
 use crate::select::Choice;
-
-/// The facts that a caller requests.
-#[derive(Clone, Debug, Default)]
-pub struct Wants {
-    /// Parts of the driver to omit.
-    pub options: DriverOptions,
-    /// The requested devices.
-    pub devices: DeviceRequest,
-    /// Nodes of requested IMEX channels that will be created before they are used. Those of other channels must exist.
-    pub new_channels: Vec<DeviceNode>,
-}
 
 /// A host with a driver.
 #[derive(Clone, Debug)]
@@ -76,43 +63,37 @@ pub struct GlobalGrant {
     pub nodes: Option<Vec<DeviceNode>>,
 }
 
-/// Collects the facts that `wants` requests.
+/// Collects the facts that a request needs.
 ///
 /// # Errors
 /// With their [phase](crate::Error::phase): those of opening and asking the driver, and of choosing devices.
-pub fn discover(config: &DriverConfig, wants: &Wants) -> Result<Host> {
-    let checked = wants.devices.check();
+pub fn discover(request: &Request) -> Result<Host> {
+    let checked = request.devices.check();
     checked.map_err(|error| error.during(Phase::Device))?;
     let begin = |error: crate::Error| error.during(Phase::Initialization);
-    let mut session = DriverSession::open(config).map_err(begin)?;
-    session.look_ahead(wants.options);
+    let mut session = DriverSession::open(&request.policy.driver).map_err(begin)?;
+    session.look_ahead(request.policy.leave_out);
     session.ready().map_err(begin)?;
-    Host::of(&mut session, wants)
-}
-
-impl Wants {
-    /// Returns the facts that a request needs.
-    pub fn of(request: &Request) -> Self {
-        Self {
-            options: request.policy.leave_out,
-            devices: request.devices.clone(),
-            new_channels: Vec::new(),
-        }
-    }
+    Host::of(&mut session, request, &[])
 }
 
 impl Host {
-    /// Waits for NVML's answers and collects the facts that `wants` requests.
+    /// Waits for NVML's answers and collects the facts that a request needs. `new_channels` are nodes of requested IMEX
+    /// channels that will be created before they are used; those of other channels must exist.
     ///
     /// # Errors
     /// With their phase: those of [`DriverSession::info`], [`DriverSession::devices`] and [`Choice::make`].
-    pub fn of(session: &mut DriverSession, wants: &Wants) -> Result<Self> {
+    pub fn of(
+        session: &mut DriverSession,
+        request: &Request,
+        new_channels: &[DeviceNode],
+    ) -> Result<Self> {
         let detection = |error: crate::Error| error.during(Phase::Detection);
-        let driver = session.info(wants.options).map_err(detection)?;
+        let driver = session.info(request.policy.leave_out).map_err(detection)?;
         let devices = session.devices().map_err(detection)?;
-        let choice = Choice::make(&devices, &wants.devices)?;
+        let choice = Choice::make(&devices, &request.devices)?;
         let chosen = choice.selection.gpus.iter().copied().cloned().collect();
-        let grants = Grants::of(session, &choice, wants);
+        let grants = Grants::of(session, &choice, &request.devices, new_channels);
         Ok(Self {
             root: session.root().path().to_owned(),
             driver,
@@ -139,7 +120,12 @@ impl Grants {
     ///
     /// # Errors
     /// For a missing capability or IMEX channel.
-    fn of(session: &DriverSession, choice: &Choice<'_>, wants: &Wants) -> Result<Self> {
+    fn of(
+        session: &DriverSession,
+        choice: &Choice<'_>,
+        devices: &DeviceRequest,
+        new_channels: &[DeviceNode],
+    ) -> Result<Self> {
         let mut grants = Self::default();
         if choice.wants_single_migs() {
             for (gpu, mig) in &choice.selection.migs {
@@ -166,9 +152,9 @@ impl Grants {
                 });
             }
         }
-        let new = wants.new_channels.iter();
+        let new = new_channels.iter();
         let new: HashMap<u32, _> = new.map(|node| (node.number.minor, node)).collect();
-        for channel in &wants.devices.imex_channels {
+        for channel in &devices.imex_channels {
             grants.imex_channels.push(match new.get(channel) {
                 Some(node) => DeviceNode::clone(node),
                 None => session.imex_channel(*channel)?,

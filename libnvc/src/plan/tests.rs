@@ -296,16 +296,6 @@ fn mig_devices_share_common_intents() {
 }
 
 #[test]
-fn parts_are_selected_by_any_name() {
-    let plan = plan(&request(Capabilities::empty()), &mig_host()).unwrap();
-    assert_eq!(plan.select(&["1:0"]), plan.select(&["MIG-0"]));
-    assert_eq!(plan.select(&["nonsense"]), plan.common);
-    let both = plan.select(&["1:0", "1:1", "1"]);
-    assert_eq!(both, plan.flattened());
-    assert!(plan.select(&["1:1"]).len() < both.len());
-}
-
-#[test]
 fn rights_over_all_mig_devices_and_imex_channels() {
     let nodes = vec![DeviceNode::new("/dev/nvidia-caps/nvidia-cap1", 234, 1)];
     let host = Host {

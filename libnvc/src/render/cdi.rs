@@ -2,7 +2,7 @@
 //!
 //! The result is plain data: the devices with their names, their edits and the common edits. The file's format
 //! (version, kind, path of the hook program, YAML) is up to the caller. Names of hooks and their arguments are
-//! upstream's, so that specifications of mixed installations work; `filter-driver-proc` and `merged` are ours.
+//! upstream's, so that specifications of mixed installations work; `filter-driver-proc` is ours.
 
 use std::path::{Path, PathBuf};
 
@@ -20,20 +20,8 @@ pub struct Options {
     pub driver_root: PathBuf,
     /// The root of the device nodes on the host.
     pub dev_root: PathBuf,
-    /// Hooks to use.
-    pub hooks: Hooks,
     /// The ldconfig that hooks run, if not their default.
     pub ldconfig: Option<PathBuf>,
-}
-
-/// Selects the hooks of a specification.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hooks {
-    /// One hook for each task, as in upstream.
-    #[default]
-    Separate,
-    /// One hook for all tasks.
-    Merged,
 }
 
 impl Default for Options {
@@ -41,7 +29,6 @@ impl Default for Options {
         Self {
             driver_root: "/".into(),
             dev_root: "/".into(),
-            hooks: Hooks::default(),
             ldconfig: None,
         }
     }
@@ -127,8 +114,6 @@ pub const DISABLE_NODE_MODIFICATION: &str = "disable-device-node-modification";
 pub const FILTER_DRIVER_PROC: &str = "filter-driver-proc";
 /// The hook that hides other GPUs from EGL.
 pub const UPDATE_PROFILE: &str = "update-application-profile";
-/// The hook that does all of the above.
-pub const MERGED: &str = "merged";
 
 /// Returns the content of a plan's specification.
 ///
@@ -184,9 +169,6 @@ impl<'o> Writer<'o> {
         }
         self.end_links();
         self.edits.hooks.sort_by_key(|hook| rank(hook.name));
-        if self.options.hooks == Hooks::Merged && whose == Whose::All {
-            self.merge_hooks();
-        }
         self.edits
     }
 
@@ -282,22 +264,6 @@ impl<'o> Writer<'o> {
         if !self.edits.hooks.iter().any(|hook| hook.name == name) {
             self.hook(name, Vec::new());
         }
-    }
-
-    /// Merges all hooks into one: arguments keep their names, hooks without arguments become flags.
-    fn merge_hooks(&mut self) {
-        let hooks = std::mem::take(&mut self.edits.hooks);
-        if hooks.is_empty() {
-            return;
-        }
-        let mut arguments = vec!["--version=1".to_owned()];
-        for hook in hooks {
-            if hook.arguments.is_empty() {
-                arguments.push(format!("--{}", hook.name));
-            }
-            arguments.extend(hook.arguments);
-        }
-        self.hook(MERGED, arguments);
     }
 }
 

@@ -109,26 +109,6 @@ fn separate_hooks() {
 }
 
 #[test]
-fn one_hook_for_everything() {
-    let options = Options {
-        hooks: Hooks::Merged,
-        ldconfig: Some("/sbin/ldconfig".into()),
-        ..Options::default()
-    };
-    let common = content(&plan(), &options).common;
-    let [hook] = common.hooks.as_slice() else {
-        panic!("{common:?}");
-    };
-    assert_eq!(hook.name, MERGED);
-    assert_eq!(
-        hook.arguments.join(" "),
-        "--version=1 --link libcuda.so.535.1::/usr/lib64/libcuda.so.1 --link libcuda.so.1::/usr/lib64/libcuda.so \
-         --host-driver-version=535.1 --ldconfig-path /sbin/ldconfig --folder /usr/lib64 \
-         --disable-device-node-modification --filter-driver-proc --update-application-profile"
-    );
-}
-
-#[test]
 fn host_paths_include_the_root() {
     let options = Options {
         driver_root: "/run/nvidia/driver".into(),
