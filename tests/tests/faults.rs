@@ -1,5 +1,10 @@
 //! Injects a fault into every system call of a full `configure`: afterwards nothing has changed, or everything is done.
 //! Kills it at every system call: nothing remains that must not, and the next `configure` completes the work.
+//!
+//! The plan has everything that a plan can have. A tracer, `nvc-fault`, makes one call of the command, its namespace
+//! thread (cgroup version 1), the query process or ldconfig fail. The short form takes one call of each kind in each of
+//! them and some more, the long form every call; `NVC_TEST_FAULT="main 17"` repeats one. Not tested: calls that cannot
+//! fail (`syscalls::INFALLIBLE`), the loader before `main`, and what NVML and ldconfig make of their own failed calls.
 #![allow(clippy::unwrap_used)]
 
 #[path = "faults/deaths.rs"]

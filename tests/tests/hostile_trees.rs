@@ -1,4 +1,10 @@
 //! Tests generated hostile roots: a `configure` does exactly what it planned or nothing, and nothing outside the root.
+//!
+//! [`nvc_testkit::hostile`] generates the roots, with one to six traps. All links out of a root lead to a canary, a
+//! tree laid out like a root, so that an escape finds the names it expects there. Afterwards the canary, the host's
+//! mounts and the caller's namespaces are unchanged; after a success, the new mounts are those of a dry run, each of
+//! the right file with the right attributes, and no file changed but mount points, the plan's links and ldconfig's
+//! files ([`nvc_tests::arena`]). The tests with names of their own are trees that the long form found.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

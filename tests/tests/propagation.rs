@@ -2,7 +2,8 @@
 //! `configure` fails or is killed.
 //!
 //! The host is simulated by a mount namespace, in which the root is mounted as the case requires and bound a second
-//! time, where a leak would show; the container's namespace is a copy of it.
+//! time, where a leak would show; the container's namespace is a copy of it. Each case fails, succeeds and is killed,
+//! and then the container ends. In the caller's own namespace its peers see the mounts, until a failure undoes them.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt;

@@ -1,4 +1,9 @@
 //! Tries to trace our processes like a container in the host's pid namespace with docker's default capabilities.
+//!
+//! The tracer (tests/c/tracer.c) runs a command. From its first process to the end of its last, it tries
+//! /proc/PID/root, cwd, mem, exe, fd and maps, process_vm_readv(2), pidfd_getfd(2) and ptrace(2) on each process and
+//! thread.
+//! `the_tracer_sees_what_is_open` proves that each of them works on a process that is not protected.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;

@@ -1,10 +1,8 @@
 //! Decides whose privileges may be used to create a file in a directory of a container, by the mount of the directory.
 //!
-//! The image's links choose where files are created, and a volume in the container belongs to the host. The root's own
-//! mount belongs to the container, and so does a tmpfs that a runtime made for it alone. On every other mount only
-//! those files are created, replaced or restored that the container's own root could create there: with its user and
-//! group, and without a capability of the caller's user namespace. If the container has no user namespace of its own,
-//! that means no files: its root is the host's root, and it is not known yet whether its processes will be root.
+//! The image's links choose where files are created, and a volume in the container belongs to the host. So on a mount
+//! that is not the container's own, files are created with the rights of the container's root, or not at all.
+//! docs/hardening.md, "Volumes", has the rule for each kind of container.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;

@@ -1,4 +1,6 @@
 //! Tests version 2 device filters with every attach mode.
+//!
+//! In most tests a process in the cgroup tries a forbidden device as fast as it can, meanwhile.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;

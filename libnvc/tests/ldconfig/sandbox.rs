@@ -1,4 +1,8 @@
 //! Examines a sandboxed program from outside, and lets it try everything that must be denied.
+//!
+//! The program, attempts.c, takes ldconfig's place. It tries its own executable, the host through /proc, /sys, `..`,
+//! handles and inherited descriptors, other processes, mounts, namespaces, devices, sockets of every family, bpf, keys,
+//! modules, clocks, owners, capabilities, and each system call by number; the list here says which may succeed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
