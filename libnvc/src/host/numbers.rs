@@ -2,8 +2,9 @@
 //!
 //! A container with the host's /dev and the right to make nodes can replace any node there, by another driver's or by
 //! another GPU's. So a name alone says nothing. A node counts if its major number is that of its driver in
-//! /proc/devices, and its minor number is the one in its name: the driver itself names its devices so. NVML, the
-//! kernel's list of PCI devices, or the driver's capability files decide which names belong to a chosen GPU.
+//! /proc/devices, and its minor number is the one in its name: the driver itself names its devices so. It writes a number
+//! in one way only, so nvidia00 is no second name of nvidia0. NVML, the kernel's list of PCI devices, or the driver's
+//! capability files decide which names belong to a chosen GPU.
 //!
 //! Some devices are exempt from what they cannot meet. They are character devices in any case:
 //!
@@ -167,9 +168,13 @@ impl CharDrivers {
     /// # Errors
     /// The reason why it is another device, for a sentence that begins with the path.
     pub fn check(&self, path: &str, number: DeviceNumber) -> Result<(), String> {
-        let Some((kind, named)) = kind_of(path) else {
+        let Some((kind, rest)) = kind_of(path) else {
             return Ok(());
         };
+        let named = canonical(rest);
+        if named.is_none() && !rest.is_empty() {
+            return Err(format!("is {number}, and no driver writes {rest} so"));
+        }
         let device = path.rsplit('/').next().unwrap_or_default();
         self.check_major(kind, device, number)
             .map_err(|driver| format!("is {number}, and {driver}"))?;
@@ -268,19 +273,25 @@ pub fn is_known(path: &str) -> bool {
     kind_of(path).is_some()
 }
 
-/// Returns the kind of a device, and the number in its name.
-fn kind_of(path: &str) -> Option<(&'static Kind, Option<u32>)> {
+/// Parses a number in the name of a device: in decimal, without a sign or leading zeros.
+pub fn canonical(digits: &str) -> Option<u32> {
+    let number: u32 = digits.parse().ok()?;
+    (number.to_string() == digits).then_some(number)
+}
+
+/// Returns the kind of a device, and the digits after that in its name.
+fn kind_of(path: &str) -> Option<(&'static Kind, &str)> {
     const DEV: &str = "/dev/";
     let name = path.rfind(DEV).map(|at| &path[at + DEV.len()..])?;
     KINDS.iter().find_map(|kind| {
         let rest = name.strip_prefix(kind.name)?;
         let is_number = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
-        match kind.minor {
-            Minor::Is(_) => rest.is_empty().then_some((kind, None)),
-            Minor::Named if is_number => Some((kind, Some(rest.parse().unwrap_or(u32::MAX)))),
-            Minor::Named => None,
-            Minor::Any => (rest.is_empty() || is_number).then_some((kind, None)),
-        }
+        let is_kind = match kind.minor {
+            Minor::Is(_) => rest.is_empty(),
+            Minor::Named => is_number,
+            Minor::Any => rest.is_empty() || is_number,
+        };
+        is_kind.then_some((kind, rest))
     })
 }
 

@@ -9,6 +9,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use libnvc::host::numbers;
 use libnvc::json::Object;
 use libnvc::request::MOST_NAMES;
 use serde::Deserialize;
@@ -178,9 +179,7 @@ fn is_device(path: &str) -> bool {
 /// Returns true if a path is the node of a GPU.
 fn is_gpu(path: &str) -> bool {
     let minor = path.strip_prefix("/dev/nvidia").unwrap_or_default();
-    minor
-        .parse::<u32>()
-        .is_ok_and(|number| number.to_string() == minor)
+    numbers::canonical(minor).is_some()
 }
 
 fn request(path: &str) -> String {

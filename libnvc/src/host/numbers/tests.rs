@@ -63,7 +63,7 @@ fn other_devices_are_refused_with_the_reason() {
             "nvidia99999999999",
             195,
             0,
-            "is 195:0, and its minor number should be 4294967295",
+            "is 195:0, and no driver writes 99999999999 so",
         ),
         (
             "nvidia-uvm",
@@ -153,6 +153,48 @@ fn other_devices_are_refused_with_the_reason() {
             Err(reason.to_owned()),
             "{name} {major}:{minor}"
         );
+    }
+}
+
+/// A second name for a device escapes all that look for it by its name.
+#[test]
+fn a_device_has_one_name() {
+    for (name, major, minor) in [
+        ("nvidia00", 195, 0),
+        ("nvidia007", 195, 7),
+        ("nvidia-caps/nvidia-cap01", 234, 1),
+        ("nvidia-caps-imex-channels/channel007", 235, 7),
+        ("nvidia-fs03", 241, 3),
+        ("nvidia-nvswitch01", 236, 1),
+        ("dri/card01", 226, 1),
+        ("dri/renderD0129", 226, 129),
+        ("infiniband/uverbs00", 231, 192),
+        ("nvidia4294967296", 195, 0),
+    ] {
+        let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+        let refused = format!("is {major}:{minor}, and no driver writes {digits} so");
+        assert_eq!(check(name, major, minor), Err(refused), "{name}");
+        // Whoever takes names of known kinds only must not take it for another kind.
+        assert!(is_known(&format!("/dev/{name}")), "{name}");
+    }
+    for name in ["nvidia+0", "nvidia-0", "nvidia 0", "nvidia0 ", "nvidia0x1"] {
+        assert!(!is_known(&format!("/dev/{name}")), "{name}");
+    }
+    let numbers = ["0", "7", "10", "4294967295"];
+    assert_eq!(numbers.map(canonical), [0, 7, 10, u32::MAX].map(Some));
+    for text in [
+        "",
+        "+7",
+        "-7",
+        "007",
+        "00",
+        " 7",
+        "7 ",
+        "0x7",
+        "4294967296",
+        "\u{661}",
+    ] {
+        assert_eq!(canonical(text), None, "{text}");
     }
 }
 

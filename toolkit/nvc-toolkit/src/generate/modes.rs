@@ -4,7 +4,7 @@ mod jetson;
 
 use std::path::Path;
 
-use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, everything, nodes as host_nodes};
+use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, everything, nodes as host_nodes, numbers};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Intent, Link, Place, What};
 use libnvc::render::cdi as rendered;
@@ -244,8 +244,7 @@ fn imex(options: &Options) -> Result<Found> {
 
 /// Returns the numbers of this machine's channels, and why nodes are left out.
 fn channels_of(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<String> {
-    let number = |name: &str| name.strip_prefix("channel")?.parse::<u32>().ok();
-    let paths = nodes.matching(IMEX, |name| number(name).is_some(), refused);
+    let paths = nodes.matching(IMEX, |name| name.starts_with("channel"), refused);
     let prefix = format!("{IMEX}/channel");
     let numbers = paths.iter().filter_map(|path| path.strip_prefix(&prefix));
     numbers.map(String::from).collect()
@@ -255,9 +254,7 @@ fn channels_of(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<String> {
 fn channel(nodes: &Nodes, name: &str) -> Result<Device> {
     let refused = |text| Error::new(ErrorKind::InvalidArgument, text);
     let number = name.strip_prefix("channel").unwrap_or(name);
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let is_channel = number.parse::<u32>().is_ok_and(|n| n < MOST_CHANNELS);
-    if !is_number || !is_channel {
+    if !numbers::canonical(number).is_some_and(|number| number < MOST_CHANNELS) {
         return Err(refused(format!("\"{name}\" is not an IMEX channel")));
     }
     let path = format!("{IMEX}/channel{number}");
@@ -310,4 +307,49 @@ fn wsl(options: &Options) -> Result<Found> {
         common: driver::edits(&intents, options),
         ..Found::default()
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+    use super::*;
+
+    /// A second name for a channel would be a second device in the specification.
+    #[test]
+    fn a_channel_has_one_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = dir.path().join(IMEX.trim_start_matches('/'));
+        std::fs::create_dir_all(&directory).unwrap();
+        for name in ["channel7", "channel+7", "channel007", "channelX"] {
+            let rw = Mode::from_bits_truncate(0o666);
+            // Without the privilege there is nothing to test.
+            let Ok(()) = mknod(&directory.join(name), SFlag::S_IFCHR, rw, makedev(235, 7)) else {
+                return;
+            };
+        }
+        let drivers = "Character devices:\n235 nvidia-caps-imex-channels\n";
+        let nodes = Nodes {
+            root: dir.path().into(),
+            groups: false,
+            drivers: CharDrivers::of(drivers, ""),
+        };
+        let mut refused = Vec::new();
+        assert_eq!(channels_of(&nodes, &mut refused), ["7"]);
+        assert_eq!(refused.len(), 3, "{refused:?}");
+        let names = [
+            "7",
+            "channel7",
+            "07",
+            "+7",
+            "channel007",
+            "channel+7",
+            "2048",
+            "",
+        ];
+        let is_one = |name: &&str| channel(&nodes, name).is_ok();
+        let taken: Vec<&str> = names.into_iter().filter(is_one).collect();
+        assert_eq!(taken, ["7", "channel7"]);
+    }
 }
