@@ -334,14 +334,14 @@ fn stem(library: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns true if a library of this name may also be Mesa's.
-pub(super) fn is_legacy_gl(basename: &OsStr) -> bool {
+pub fn is_legacy_gl(basename: &OsStr) -> bool {
     let stem = stem(basename.as_bytes());
     let mut legacy = LIBRARIES.iter().filter(|p| p.when == When::LegacyGl);
     legacy.any(|pattern| Some(pattern.name.as_bytes()) == stem)
 }
 
 /// Returns true for the library that has one variant per thread-local storage model.
-pub(super) fn is_tls(basename: &OsStr) -> bool {
+pub fn is_tls(basename: &OsStr) -> bool {
     stem(basename.as_bytes()) == Some(b"libnvidia-tls.so")
 }
 

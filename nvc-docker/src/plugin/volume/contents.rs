@@ -1,40 +1,48 @@
-//! Finds the contents of the driver's volume: programs by the search path, libraries by the loader's cache.
+//! Finds the contents of the driver's volume: programs by the search path, libraries by the loader's cache. Their names
+//! are those of libnvc's catalogue, but for the exceptions here.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use libnvc::host::catalogue;
 use libnvc::library_file::LibraryFile;
 
 use super::sections::Sections;
 use crate::failure::Result;
 use crate::libraries::{self, Library, Width};
 
-/// Programs, except those that configure the machine.
-const PROGRAMS: [&str; 5] = [
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-smi",
+/// Programs of libnvc's catalogue that configure the machine: the volume lacks them.
+const LESS_PROGRAMS: [&str; 4] = [
+    "nv-fabricmanager",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+    "nvidia-xconfig",
 ];
 
-/// Libraries, by name prefix up to `.so`. Those after the empty line came with later drivers.
-const LIBRARIES: &str = "
-    libnvidia-ml libcuda libnvidia-ptxjitcompiler libnvidia-fatbinaryloader libnvidia-opencl libnvidia-compiler
-    libvdpau_nvidia libnvidia-encode libnvcuvid libnvidia-fbc libnvidia-ifr
-    libGL libGLX libOpenGL libGLESv1_CM libGLESv2 libEGL libGLdispatch
-    libGLX_nvidia libEGL_nvidia libGLESv2_nvidia libGLESv1_CM_nvidia
-    libnvidia-eglcore libnvidia-egl-wayland libnvidia-glcore libnvidia-tls libnvidia-glsi
+/// Libraries of libnvc's catalogue that the volume lacks, as upstream's does.
+const LESS_LIBRARIES: [&str; 6] = [
+    "libcudadebugger.so",
+    "libdxcore.so",
+    "libnvidia-cbl.so",
+    "libnvidia-cfg.so",
+    "libnvidia-nscq.so",
+    "libnvidia-tileiras.so",
+];
 
-    libnvidia-nvvm libnvidia-nvvm70 libnvidia-gpucomp libnvidia-allocator libnvidia-opticalflow libnvidia-rtcore
-    libnvoptix libnvidia-ngx libnvidia-glvkspirv libnvidia-pkcs11 libnvidia-pkcs11-openssl3";
+/// Libraries beside those of the catalogue, as in upstream's volume: GLVND's, which newer images have themselves, and
+/// two whose names have no version of the driver.
+const MORE_LIBRARIES: [&str; 5] = [
+    "libGLX.so",
+    "libGLdispatch.so",
+    "libOpenGL.so",
+    "libnvidia-egl-wayland.so",
+    "libnvidia-nvvm70.so",
+];
 
-/// Library names that other vendors use too.
-const OF_ANY_VENDOR: [&str; 4] = ["EGL", "GL", "GLESv1_CM", "GLESv2"];
-
-/// Libraries that NVIDIA's versions of those need.
+/// Libraries that NVIDIA's versions of libraries with names of any vendor need.
 const NVIDIAS: [&str; 3] = [
     "libnvidia-glcore.so",
     "libnvidia-eglcore.so",
@@ -69,7 +77,8 @@ pub(super) enum What {
 /// If the loader's cache cannot be read.
 pub(super) fn find() -> Result<Vec<Entry>> {
     let mut layout = Layout::default();
-    for program in PROGRAMS {
+    let programs = catalogue::PROGRAMS.iter().map(|program| program.name);
+    for program in programs.filter(|program| !LESS_PROGRAMS.contains(program)) {
         if let Some(file) = in_search_path(program) {
             layout.add_file("bin", &file);
         }
@@ -89,11 +98,12 @@ pub(super) fn find() -> Result<Vec<Entry>> {
     Ok(layout.entries)
 }
 
+/// Returns true if the volume has a library: most of libnvc's catalogue.
 fn is_listed(library: &Library) -> bool {
-    LIBRARIES.split_whitespace().any(|name| {
-        let rest = library.name.strip_prefix(name);
-        rest.is_some_and(|rest| rest.starts_with(".so"))
-    })
+    let name = library.name.as_str();
+    let known = catalogue::library_of(OsStr::new(name));
+    known.is_some_and(|known| !LESS_LIBRARIES.contains(&known.name))
+        || MORE_LIBRARIES.iter().any(|more| name.starts_with(more))
 }
 
 /// Returns the first executable file of a name, with links resolved.
@@ -113,19 +123,19 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
         // Not a library: nothing could load it.
         return;
     };
-    let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
+    let Some(name) = file.file_name() else {
         return;
     };
-    let is_wanted = match plain_name(name) {
-        Some(plain) if OF_ANY_VENDOR.contains(&plain) => is_nvidias,
-        Some("nvidia-tls") => Sections::read(file)
+    let is_wanted = if catalogue::is_tls(name) {
+        Sections::read(file)
             .and_then(|sections| sections.kernel())
-            .is_none_or(|version| version == NEWER_TLS),
-        _ => true,
+            .is_none_or(|version| version == NEWER_TLS)
+    } else {
+        is_nvidias || !catalogue::is_legacy_gl(name)
     };
-    if !is_wanted {
+    let (true, Some(name)) = (is_wanted, name.to_str()) else {
         return;
-    }
+    };
     let directory = match width {
         Width::Wide => "lib64",
         Width::Narrow => "lib",
@@ -137,12 +147,9 @@ fn add_library(layout: &mut Layout, width: Width, file: &Path) {
         return;
     };
     layout.add_link(directory, &soname, name);
-    if soname.starts_with("libcuda") {
-        let bare = soname.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-        layout.add_link(directory, bare, name);
-    }
-    if soname.starts_with("libGLX_nvidia") {
-        layout.add_link(directory, "libGLX_indirect.so.0", name);
+    let links = catalogue::library_of(OsStr::new(name)).map_or(&[][..], |known| known.links);
+    for (link, _) in links {
+        layout.add_link(directory, link, name);
     }
 }
 
@@ -157,15 +164,6 @@ fn names(file: &Path) -> Option<(Option<String>, bool)> {
             facts.needs,
         )),
     }
-}
-
-/// Returns the name of `libNAME.so.VERSION`; None for other file names.
-fn plain_name(file: &str) -> Option<&str> {
-    let (name, version) = file.strip_prefix("lib")?.split_once(".so")?;
-    let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let in_version = |c: char| c.is_ascii_digit() || c == '.';
-    (!name.is_empty() && name.chars().all(in_name) && version.chars().all(in_version))
-        .then_some(name)
 }
 
 /// Entries with distinct names.
@@ -208,21 +206,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_libraries() {
-        for (file, name) in [
-            ("libGL.so.375.66", Some("GL")),
-            ("libGL.so.1.2.0", Some("GL")),
-            ("libnvidia-tls.so.375.66", Some("nvidia-tls")),
-            ("libGL.so", Some("GL")),
-            ("libGL.so.1x", None),
-            ("GL.so.1", None),
-            ("lib.so.1", None),
-        ] {
-            assert_eq!(plain_name(file), name, "{file}");
-        }
-    }
-
-    #[test]
     fn catalogue_names() {
         for (name, expected) in [
             ("libcuda.so.1", true),
@@ -233,6 +216,9 @@ mod tests {
             ("libOpenCL.so.1", false),
             ("libGL.so.1", true),
             ("libGLU.so.1", false),
+            ("libGLdispatch.so.0", true),
+            ("libnvidia-egl-wayland.so.1", true),
+            ("libnvidia-egl-gbm.so.1", false),
         ] {
             let library = Library {
                 width: Width::Wide,
@@ -241,6 +227,19 @@ mod tests {
             };
             assert_eq!(is_listed(&library), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn exceptions_are_names_of_the_catalogue() {
+        let is_known = |name: &str, table: &[catalogue::Pattern]| {
+            table.iter().any(|pattern| pattern.name == name)
+        };
+        let mut less = LESS_PROGRAMS.iter();
+        assert!(less.all(|name| is_known(name, catalogue::PROGRAMS)));
+        let mut less = LESS_LIBRARIES.iter();
+        assert!(less.all(|name| is_known(name, catalogue::LIBRARIES)));
+        let mut more = MORE_LIBRARIES.iter();
+        assert!(!more.any(|name| is_known(name, catalogue::LIBRARIES)));
     }
 
     #[test]
