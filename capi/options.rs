@@ -89,12 +89,12 @@ impl ContainerOptions {
             (Self::VIDEO, Capabilities::VIDEO),
             (Self::GRAPHICS, Capabilities::GRAPHICS),
             (Self::DISPLAY, Capabilities::DISPLAY),
+            (Self::COMPAT32, Capabilities::COMPAT32),
         ];
         let asked = words.into_iter().filter(|(bit, _)| self.contains(*bit));
         Ok(Request {
             capabilities: asked.map(|(_, capability)| capability).collect(),
             policy: Policy {
-                compat32: self.contains(Self::COMPAT32),
                 device_nodes: !self.contains(Self::NO_DEVBIND),
                 device_rules: !self.contains(Self::NO_CGROUPS),
                 cuda_compat: self.cuda_compat()?,
@@ -167,7 +167,7 @@ mod tests {
         assert!(request.policy.device_nodes && request.policy.device_rules);
         let default = ContainerOptions::parse(ContainerOptions::DEFAULT_WORDS).unwrap();
         let policy = default.request().unwrap().policy;
-        assert!(!policy.device_nodes && !policy.device_rules && !policy.compat32);
+        assert!(!policy.device_nodes && !policy.device_rules);
     }
 
     #[test]

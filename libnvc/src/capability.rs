@@ -42,6 +42,8 @@ bitflags! {
         const GRAPHICS = 1 << 4;
         /// [`Capability::Display`]; includes the graphics libraries.
         const DISPLAY = 1 << 5;
+        /// The 32-bit variants of the requested libraries.
+        const COMPAT32 = 1 << 6;
     }
 }
 
@@ -69,6 +71,23 @@ impl Capability {
     ];
 }
 
+impl std::fmt::Display for Capabilities {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.words().collect::<Vec<_>>().join(","))
+    }
+}
+
+/// In alphabetical order, the order of nvidia-container-cli's options.
+const WORDS: [(&str, Capabilities); 7] = [
+    ("compat32", Capabilities::COMPAT32),
+    ("compute", Capabilities::COMPUTE),
+    ("display", Capabilities::DISPLAY),
+    ("graphics", Capabilities::GRAPHICS),
+    ("ngx", Capabilities::NGX),
+    ("utility", Capabilities::UTILITY),
+    ("video", Capabilities::VIDEO),
+];
+
 impl Capabilities {
     /// Returns the set of one capability.
     pub fn of(capability: Capability) -> Self {
@@ -84,8 +103,16 @@ impl Capabilities {
 
     /// Returns the capability that a word names.
     pub fn from_word(word: &str) -> Option<Self> {
-        let named = |capability: &Capability| capability.word() == word;
-        Capability::ALL.into_iter().find(named).map(Self::of)
+        let known = WORDS.into_iter().find(|(known, _)| *known == word);
+        known.map(|(_, capability)| capability)
+    }
+
+    /// Returns the words, in alphabetical order.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        let known = WORDS.into_iter();
+        known
+            .filter(move |(_, capability)| self.contains(*capability))
+            .map(|(word, _)| word)
     }
 
     /// Returns true if the container gets libraries, sockets and devices of a capability: video includes the compute
@@ -127,5 +154,7 @@ mod tests {
             assert_eq!(named, Some(Capabilities::of(capability)));
         }
         assert_eq!(Capabilities::from_word("all"), None);
+        let all = Capabilities::all().to_string();
+        assert_eq!(all, "compat32,compute,display,graphics,ngx,utility,video");
     }
 }

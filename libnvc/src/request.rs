@@ -86,8 +86,6 @@ pub struct Policy {
     pub driver: DriverConfig,
     /// Parts of the driver that no container gets.
     pub leave_out: DriverOptions,
-    /// Add 32-bit libraries.
-    pub compat32: bool,
     /// Mount device nodes.
     pub device_nodes: bool,
     /// Allow the devices in the device cgroup.
@@ -136,7 +134,6 @@ impl Default for Policy {
         Self {
             driver: DriverConfig::default(),
             leave_out: DriverOptions::empty(),
-            compat32: false,
             device_nodes: true,
             device_rules: true,
             cuda_compat: CudaCompatMode::Mount,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libnvc::host::Identity;
 use libnvc::options::{CudaCompatMode, DriverOptions, LibraryOptions};
-use libnvc::request::{Capabilities, Capability, DeviceRequest};
+use libnvc::request::{Capabilities, DeviceRequest};
 use libnvc::require::{MOST_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, Target};
@@ -84,7 +84,6 @@ pub(crate) struct Configure {
     /// `None` if the option was not given.
     pub(crate) ldconfig: Option<OsString>,
     pub(crate) capabilities: Capabilities,
-    pub(crate) compat32: bool,
     pub(crate) device_nodes: bool,
     pub(crate) device_rules: bool,
     pub(crate) cuda_compat: CudaCompatMode,
@@ -215,7 +214,6 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Comman
         requirements,
         ldconfig: given.last("ldconfig").map(OsStr::to_owned),
         capabilities: capabilities(given),
-        compat32: given.has("compat32"),
         device_nodes: !given.has("no-devbind"),
         device_rules: !given.has("no-cgroups"),
         cuda_compat: cuda_compat(given)?,
@@ -270,9 +268,9 @@ fn driver_options(given: &Given) -> DriverOptions {
 }
 
 fn capabilities(given: &Given) -> Capabilities {
-    let named = Capability::ALL.into_iter();
-    let named = named.filter(|capability| given.has(capability.word()));
-    named.map(Capabilities::of).collect()
+    let words = Capabilities::all().words();
+    let named = words.filter(|word| given.has(word));
+    named.filter_map(Capabilities::from_word).collect()
 }
 
 fn cuda_compat(given: &Given) -> Result<CudaCompatMode, CommandError> {
@@ -418,7 +416,7 @@ mod tests {
         assert!(matches!(configure.target(), Target::Process { pid: 5, .. }));
         assert_eq!(configure.capabilities, Capabilities::GRAPHICS);
         assert_eq!(configure.cuda_compat, CudaCompatMode::Disabled);
-        assert!(configure.device_nodes && configure.device_rules && !configure.compat32);
+        assert!(configure.device_nodes && configure.device_rules);
         let configure = configure_of(&["-p", "-3", "--no-devbind", "--no-cgroups", "/x"]);
         assert!(matches!(configure.target(), Target::Parent { .. }));
         assert!(!configure.device_nodes && !configure.device_rules);

@@ -7,7 +7,7 @@ use super::device::{device, driver_proc};
 use super::{
     CapabilityFiles, CompatUse, CudaCompat, EglProfile, Env, Intent, LibraryPath, Link, Place, What,
 };
-use crate::capability::Capability;
+use crate::capability::{Capabilities, Capability};
 use crate::host::{
     Abi, DeviceRole, DriverFile, DriverInfo, FileClass, HostLink, SharedDevice,
     catalogue::is_wanted,
@@ -143,7 +143,7 @@ fn files_and<'a>(
 
 fn is_file_wanted(file: &DriverFile, request: &Request) -> bool {
     is_wanted(file.class, file.capability, request.capabilities)
-        && (file.abi == Abi::Native || request.policy.compat32)
+        && (file.abi == Abi::Native || request.capabilities.contains(Capabilities::COMPAT32))
 }
 
 fn place(file: &DriverFile, placement: Placement) -> Place {

@@ -140,7 +140,7 @@ fn everything_with_rules() {
             | Capabilities::GRAPHICS
             | Capabilities::DISPLAY,
     );
-    request.policy.compat32 = true;
+    request.capabilities |= Capabilities::COMPAT32;
     request.policy.environment = true;
     assert_eq!(
         planned(&request, &host(&[gpu(0), gpu(1)])),
@@ -193,7 +193,7 @@ library path  <libraries>, <libraries32>
 fn unknown_images_get_host_paths() {
     let mut request = without_rules(Capabilities::COMPUTE);
     request.policy.placement = Placement::AsHost;
-    request.policy.compat32 = true;
+    request.capabilities |= Capabilities::COMPAT32;
     let text = planned(&request, &host(&[]));
     let libraries = text
         .lines()

@@ -45,7 +45,6 @@ fn request(global: &Global, configure: &Configure, power: Power) -> Result<Reque
         policy: Policy {
             driver: driver_config(global, power, &configure.devices.imex_channels)?,
             leave_out: configure.driver,
-            compat32: configure.compat32,
             device_nodes: configure.device_nodes,
             device_rules: configure.device_rules,
             cuda_compat: configure.cuda_compat,

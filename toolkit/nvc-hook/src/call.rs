@@ -108,7 +108,7 @@ pub(crate) fn words(
         request.mig_monitor.as_deref().unwrap_or(""),
     );
     words.value("--imex-channel", &request.imex_channels.join(","));
-    for capability in request.capabilities.names() {
+    for capability in request.capabilities.words() {
         words.0.push(format!("--{capability}"));
     }
     for requirement in &request.requirements {

@@ -13,7 +13,6 @@ use libnvc::select::parse_imex_channels;
 use libnvc::{Configuration, HostPath, Phase, Target, messages};
 use nvc_toolkit::config::Config;
 use nvc_toolkit::config::ldconfig::{self, Ldconfig};
-use nvc_toolkit::image::capabilities::Capabilities;
 use nvc_toolkit::image::{ContainerRequest, Devices, qualified};
 use nvc_toolkit::programs;
 
@@ -54,11 +53,11 @@ pub(crate) fn configure(
         .map_err(|error| HookError::of_cli(Phase::Initialization.category(), &error))?;
     let requirements = request.requirements.iter();
     let request = request::Request {
-        capabilities: capabilities(request.capabilities),
+        capabilities: request.capabilities,
         requirements: requirements
             .map(|text| Requirement::new(text.as_str()))
             .collect(),
-        policy: policy(config, request, driver),
+        policy: policy(config, driver),
         devices,
     };
     let rootfs = input.root.clone();
@@ -142,11 +141,6 @@ fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, HookError> {
     }
 }
 
-fn capabilities(asked: Capabilities) -> request::Capabilities {
-    let words = asked.names().filter_map(request::Capabilities::from_word);
-    words.fold(request::Capabilities::empty(), |all, one| all | one)
-}
-
 fn driver(
     config: &Config,
     devices: &DeviceRequest,
@@ -181,12 +175,10 @@ fn search_path(program: &Program) -> OsString {
     program.search_path.clone().unwrap_or_else(usual)
 }
 
-fn policy(config: &Config, request: &ContainerRequest, driver: DriverConfig) -> request::Policy {
+fn policy(config: &Config, driver: DriverConfig) -> request::Policy {
     let exists = |path: &str| Path::new(path).exists();
-    let compat32 = Capabilities::named("compat32").unwrap_or(Capabilities::NONE);
     request::Policy {
         driver,
-        compat32: request.capabilities.contains(compat32),
         device_rules: !config.cli.no_cgroups,
         cuda_compat: match config.runtime.legacy_cuda_compat_mode.as_str() {
             "ldconfig" => CudaCompatMode::Ldconfig,
@@ -263,14 +255,10 @@ mod tests {
         let of = |change: &dyn Fn(&mut Config)| {
             let mut config = Config::default();
             change(&mut config);
-            let request = request_for(&[
-                "NVIDIA_VISIBLE_DEVICES=0",
-                "NVIDIA_DRIVER_CAPABILITIES=compute,compat32",
-            ]);
-            policy(&config, &request, DriverConfig::default())
+            policy(&config, DriverConfig::default())
         };
         let usual = of(&|_| {});
-        assert!(usual.compat32 && usual.device_rules && !usual.no_pivot);
+        assert!(usual.device_rules && !usual.no_pivot);
         assert_eq!(usual.cuda_compat, CudaCompatMode::Ldconfig);
         assert_eq!(usual.image.ldconfig, None);
         assert!(!of(&|config| config.cli.no_cgroups = true).device_rules);

@@ -39,11 +39,9 @@ pub(crate) fn limit(
     }
     let text = |error: nvc_toolkit::image::Error| error.to_string();
     let supported = Policy::new(config).map_err(text)?.supported;
-    let asked = capabilities::of(&container.environment, supported).map_err(text)?;
-    let words = asked.names().filter_map(Capabilities::from_word);
-    Ok(Some(
-        words.fold(Capabilities::empty(), |all, one| all | one),
-    ))
+    capabilities::of(&container.environment, supported)
+        .map(Some)
+        .map_err(|error| text(error).into())
 }
 
 /// Removes driver files that belong to capabilities outside the limit, with their links and DRM nodes. Files without a

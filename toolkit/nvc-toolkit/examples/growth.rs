@@ -254,7 +254,7 @@ fn capability_names(size: usize) -> Work {
     let value = list(size, |n| format!("capability{n}"));
     let entries = [format!("NVIDIA_DRIVER_CAPABILITIES={value}")];
     let environment = Environment::new(entries).expect("variables");
-    let supported = capabilities::Capabilities::ALL;
+    let supported = libnvc::request::Capabilities::all();
     Box::new(move || drop(black_box(capabilities::of(&environment, supported))))
 }
 

@@ -24,10 +24,9 @@ mod variables;
 
 use std::fmt;
 
-use libnvc::request::MOST_NAMES;
+use libnvc::request::{Capabilities, MOST_NAMES};
 
 use crate::config::Config;
-use capabilities::Capabilities;
 use devices::Source;
 pub use devices::{Devices, Origin, Wish};
 pub use environment::Environment;
@@ -299,7 +298,7 @@ impl fmt::Display for Error {
             Self::NoSuchCapability(names) => write!(
                 out,
                 "invalid value for supported-driver-capabilities: no such capability: {names} (there are {})",
-                Capabilities::ALL
+                Capabilities::all()
             ),
             Self::CudaVersion(version) => write!(
                 out,

@@ -166,7 +166,7 @@ fn old_images_get_everything() {
     let request = asked(&container(&["CUDA_VERSION=9.0.176"]), &policy()).unwrap();
     assert_eq!(request.devices, Devices::All);
     assert_eq!(request.origin, Origin::LegacyImage);
-    assert_eq!(request.capabilities, Capabilities::ALL);
+    assert_eq!(request.capabilities, Capabilities::all());
     assert_eq!(request.requirements, ["cuda>=9.0"]);
     let new = ["CUDA_VERSION=9.0.176", "NVIDIA_REQUIRE_CUDA=cuda>=9.0"];
     assert_eq!(asked(&container(&new), &policy()), None);
@@ -380,7 +380,7 @@ fn capabilities_are_those_that_are_supported() {
 
 #[test]
 fn pictures_are_asked_for_in_words() {
-    let all = Capabilities::ALL;
+    let all = Capabilities::all();
     let asks = |value: &str, supported: Capabilities| {
         let entry = format!("NVIDIA_DRIVER_CAPABILITIES={value}");
         capabilities::asks_for_graphics(&Environment::new([entry]).unwrap(), supported)
@@ -394,12 +394,13 @@ fn pictures_are_asked_for_in_words() {
     let old = Environment::new(["CUDA_VERSION=9.0"]).unwrap();
     assert!(!capabilities::asks_for_graphics(&old, all));
     // Only as far as the administrator allows.
-    let [compute, display] = ["compute", "display"].map(|name| Capabilities::named(name).unwrap());
+    let [compute, display] =
+        ["compute", "display"].map(|name| Capabilities::from_word(name).unwrap());
     for (value, supported, expected) in [
         ("all", compute, false),
         ("graphics", compute, false),
         ("graphics", display, false),
-        ("all", display.with(compute), true),
+        ("all", display | compute, true),
     ] {
         assert_eq!(asks(value, supported), expected, "{value} of {supported}");
     }
