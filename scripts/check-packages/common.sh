@@ -90,7 +90,7 @@ build_ids_fit() {
     readelf -n "/usr/bin/$name" | grep -q "Build ID: $id\$" || { echo "$name has another build id than $id"; return 1; }
     count=$((count + 1))
   done < /usr/share/nvidia-container-toolkit/build-ids
-  [ $count = 3 ] || { echo "$count build ids are recorded"; return 1; }
+  [ $count = 4 ] || { echo "$count build ids are recorded"; return 1; }
 }
 
 # No file of a stand-in for NVIDIA's packages is left: each contains "old".

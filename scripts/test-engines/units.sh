@@ -119,9 +119,11 @@ check "verify is content" nvidia-ctk --quiet cdi verify
 title "a boot with other major numbers"
 sed 's/^509 nvidia-uvm$/507 nvidia-uvm/; s/^511 nvidia-caps$/506 nvidia-caps/' /proc/devices > /tmp/devices
 mount --bind /tmp/devices /proc/devices
-# A boot begins without nodes; specifications name them by path and stay valid.
+# A boot begins without nodes; specifications name them by path and stay valid. Those of MIG are made by the driver's own
+# program, with the new number too.
 cp $spec /tmp/spec
 rm /dev/nvidia-uvm /dev/nvidia-uvm-tools
+for number in 147 148; do mknod -m 444 /dev/other$number c 506 $number; mv /dev/other$number /dev/nvidia-caps/nvidia-cap$number; done
 check "verify reports the missing nodes" says nvidia-uvm nvidia-ctk cdi verify
 check "the refresh makes the new nodes" systemctl start nvidia-cdi-refresh.service
 check "with the new number" grep -qx '1fb' <(stat -c %t /dev/nvidia-uvm)
