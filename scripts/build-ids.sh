@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the record by which our programs know each other: lines of `BUILD-ID NAME` (see toolkit/nvc-toolkit/src/ours.rs).
+# Prints the record by which our programs know each other: lines of `BUILD-ID NAME` (see toolkit/nvc-hostfile/src/ours.rs).
 #
 #   scripts/build-ids.sh DIRECTORY     the directory of the programs
 #

@@ -34,10 +34,10 @@ done
 scripts/build-capi.sh
 
 # It needs no optimisation, but another profile would compile clap again.
-env -u CARGO_BUILD_TARGET cargo build --release --locked -p nvc-generate
+env -u CARGO_BUILD_TARGET cargo build --release --locked -p nvc-pages
 share=$out/share
 rm -rf "$share"
-"$target/release/nvc-generate" "$share" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)"
+"$target/release/nvc-pages" "$share" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)"
 mkdir -p "$share/man/man3" "$share/doc" "$share/nvidia-container-toolkit"
 scripts/build-ids.sh "$out" > "$share/nvidia-container-toolkit/build-ids"
 sed "s/@DATE@/$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)/; s/@VERSION@/$version/" pkg/man/nvc.3 > "$share/man/man3/nvc.3"

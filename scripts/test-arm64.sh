@@ -1,5 +1,5 @@
 #!/bin/bash
-# Cross-builds the arm64 packages on x86_64, runs their programs under qemu-user, and then the unit tests of nvc-toolkit
+# Cross-builds the arm64 packages on x86_64, runs their programs under qemu-user, and then the unit tests of the toolkit
 # and of libnvc's pure modules.
 #
 #   scripts/test-arm64.sh [packages] [tests]      default: both
@@ -108,7 +108,7 @@ for part; do
     tests)
       . scripts/pure-modules.sh
       title "Unit tests under qemu-user"
-      check "nvc-toolkit" cargo test -q -p nvc-toolkit --lib
+      check "the toolkit" cargo test -q -p nvc-hostfile -p nvc-oci -p nvc-cdi -p nvc-policy -p nvc-generate --lib
       # shellcheck disable=SC2154 # pure-modules.sh
       check "libnvc's pure modules" cargo test -q -p libnvc --lib -- "${modules[@]}"
       ;;

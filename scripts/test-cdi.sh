@@ -100,7 +100,7 @@ done
 
 # The unit tests compare them with what is rendered. cdi-check validates like the reference library's own program
 # `validate`, which Debian does not package: with its package `schema`.
-for file in toolkit/nvc-toolkit/src/generate/golden/*; do
+for file in toolkit/nvc-generate/src/golden/*; do
   check "the reference library takes ${file##*/}" "$work/cdi-check" "$file"
 done
 

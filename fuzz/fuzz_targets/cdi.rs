@@ -4,11 +4,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use libnvc::host::CharDrivers;
-use nvc_toolkit::cdi::emit::{Format, text};
-use nvc_toolkit::cdi::transform::{Side, Transform};
-use nvc_toolkit::cdi::{compare, parse, validate, version};
-use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::oci::edits::{Host, HostNode, apply};
+use nvc_cdi::edits::{Host, apply};
+use nvc_cdi::emit::{Format, text};
+use nvc_cdi::nodes::HostNode;
+use nvc_cdi::transform::{Side, Transform};
+use nvc_cdi::{compare, parse, validate, version};
+use nvc_oci::spec::Spec;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(spec) = parse(bytes) else {
@@ -29,7 +30,14 @@ fuzz_target!(|bytes: &[u8]| {
     let mut config = Spec::new(serde_json::json!({ "process": { "user": { "uid": 1 } } }));
     let drivers = CharDrivers::default();
     let host = Host {
-        look_up: |_| Ok(HostNode { kind: 'c', major: 1, minor: 3, mode: 0o666 }),
+        look_up: |_| {
+            Ok(HostNode {
+                kind: 'c',
+                major: 1,
+                minor: 3,
+                mode: 0o666,
+            })
+        },
         drivers: &drivers,
     };
     for device in &spec.devices {

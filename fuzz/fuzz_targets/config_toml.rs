@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nvc_toolkit::config::{Error, parse};
+use nvc_policy::config::{Error, parse};
 
 fuzz_target!(|text: &str| {
     match parse(text) {
@@ -11,7 +11,10 @@ fuzz_target!(|text: &str| {
                 assert!(warning.starts_with("line "), "{warning}");
                 assert!(!warning.contains('\n'));
             }
-            assert_eq!(parse(text).map(|again| again.config).ok(), Some(loaded.config));
+            assert_eq!(
+                parse(text).map(|again| again.config).ok(),
+                Some(loaded.config)
+            );
         }
         Err(Error::Syntax(text) | Error::Type(text)) => assert!(!text.is_empty()),
         Err(Error::Value(text)) => assert!(text.contains("not host-relative")),

@@ -3,9 +3,10 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{self, Container, Devices, Environment, Machine, Origin, Policy};
-use nvc_toolkit::oci::{container, lenient};
+use nvc_oci::lenient;
+use nvc_policy::config::Config;
+use nvc_policy::container;
+use nvc_policy::image::{self, Container, Devices, Environment, Machine, Origin, Policy};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
@@ -44,7 +45,12 @@ fuzz_target!(|input: Input<'_>| {
         return;
     };
     let config = Config {
-        swarm_resource: if input.swarm { "DOCKER_RESOURCE_GPU" } else { "" }.into(),
+        swarm_resource: if input.swarm {
+            "DOCKER_RESOURCE_GPU"
+        } else {
+            ""
+        }
+        .into(),
         accept_envvar_unprivileged: input.accept_environment,
         accept_volume_mounts: input.accept_mounts,
         accept_annotations: input.accept_annotations,

@@ -1,4 +1,4 @@
-//! Checks the number of crates linked by programs that start with every container, and forbidden crates.
+//! Checks the number of foreign crates linked by programs that start with every container, and forbidden crates.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -31,20 +31,27 @@ fn linked(package: &str) -> BTreeSet<String> {
 #[test]
 fn programs_that_start_with_containers_link_few_crates() {
     for package in ["nvc-hook", "nvc-runtime", "nvc-cdi-hook"] {
-        let crates = linked(package);
+        let is_ours = |name: &String| name == "libnvc" || name.starts_with("nvc-");
+        let crates: Vec<_> = linked(package)
+            .into_iter()
+            .filter(|name| !is_ours(name))
+            .collect();
         let count = crates.len();
         assert!(count > 5, "cargo tree printed something else: {crates:?}");
         assert!(count <= 40, "{package} links {count} crates: {crates:?}");
         for heavy in ["clap", "tokio", "regex", "env_logger"] {
-            assert!(!crates.contains(heavy), "{package} links {heavy}");
+            let is_linked = crates.iter().any(|name| name == heavy);
+            assert!(!is_linked, "{package} links {heavy}");
         }
     }
 }
 
 #[test]
-fn only_the_runtime_reads_yaml() {
-    assert!(linked("nvc-runtime").contains("saphyr-parser"));
-    for package in ["nvc-hook", "nvc-cdi-hook", "nvc-cli"] {
+fn only_readers_of_specifications_read_yaml() {
+    for package in ["nvc-runtime", "nvc-hook"] {
+        assert!(linked(package).contains("saphyr-parser"), "{package}");
+    }
+    for package in ["nvc-cdi-hook", "nvc-cli"] {
         assert!(!linked(package).contains("saphyr-parser"), "{package}");
     }
 }

@@ -1,7 +1,7 @@
 //! Writes the manual pages and shell completions of nvidia-container-cli and nvidia-ctk, laid out as below
 //! `<prefix>/share`.
 //!
-//!     nvc-generate DIRECTORY [DATE]
+//!     nvc-pages DIRECTORY [DATE]
 //!
 //! They come from the program's own option table, so that they cannot say anything else than `--help` does. What a
 //! table cannot say (files, the ways to name a device, examples) is in `pkg/man`. A program of its own, because neither
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     let Some(share) = words.next().map(PathBuf::from) else {
-        eprintln!("Usage: nvc-generate DIRECTORY [DATE]");
+        eprintln!("Usage: nvc-pages DIRECTORY [DATE]");
         return ExitCode::FAILURE;
     };
     let date = words.next().unwrap_or_default();
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nvc-generate: {}: {error}", share.display());
+            eprintln!("nvc-pages: {}: {error}", share.display());
             ExitCode::FAILURE
         }
     }

@@ -2,7 +2,8 @@
 //! problems.
 //!
 //! [`table`] lists commands and options, [`line`] parses the command line and the environment, [`commands`] does the
-//! work with nvc-toolkit and libnvc, [`logging`] reports the result.
+//! work: with nvc-cdi, nvc-generate and libnvc, with [`engine`] for the files of container engines, and with
+//! [`config_file`] for ours. [`logging`] reports the result.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(all(target_os = "linux", target_env = "gnu", not(test)), no_main)] // see libnvc::main!
@@ -14,12 +15,17 @@ mod line;
 mod commands;
 mod query;
 
+// files edited
+mod config_file;
+mod engine;
+
 // messages
 mod logging;
 
 use libnvc::messages;
-use line::Read;
 use nvc_options::ctk as table;
+
+use line::Read;
 
 libnvc::main!(run);
 

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::host::query::QueryProgram;
-use nvc_toolkit::hostfile::check_program;
+use nvc_hostfile::check_program;
 
 const NAME: &str = "nvc-query";
 

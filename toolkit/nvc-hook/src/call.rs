@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use nvc_toolkit::config::{Config, ldconfig};
-use nvc_toolkit::image::ContainerRequest;
-use nvc_toolkit::programs;
+use nvc_hostfile::programs;
+use nvc_policy::config::{Config, ldconfig};
+use nvc_policy::image::ContainerRequest;
 
 use crate::input::Input;
 
@@ -160,8 +160,8 @@ impl Words {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use nvc_toolkit::image::{self, Environment, Policy};
-    use nvc_toolkit::this_machine::ThisMachine;
+    use nvc_policy::image::{self, Environment, Policy};
+    use nvc_policy::this_machine::ThisMachine;
 
     use super::*;
 

@@ -7,9 +7,10 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use libnvc::messages;
-use nvc_toolkit::oci::container::{self, Facts};
-use nvc_toolkit::oci::{bundle, lenient, paths, state};
-use nvc_toolkit::{cause, image};
+use nvc_hostfile::cause;
+use nvc_oci::{bundle, lenient, paths, state};
+use nvc_policy::container::{self, Facts};
+use nvc_policy::image;
 
 /// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
 const LONGEST_STATE: u64 = bundle::LONGEST;

@@ -10,11 +10,12 @@ use std::path::Path;
 use libnvc::debuglog;
 use libnvc::messages::{self, Level};
 use log::Record;
-use nvc_toolkit::config::{self, Config, lookup};
-use nvc_toolkit::image::{self, ContainerRequest, Devices, Policy};
-use nvc_toolkit::mode::{self, Mode, Setting};
-use nvc_toolkit::this_machine::ThisMachine;
-use nvc_toolkit::{cause, ours, platform};
+use nvc_hostfile::{cause, ours};
+use nvc_policy::config::{self, Config, lookup};
+use nvc_policy::image::{self, ContainerRequest, Devices, Policy};
+use nvc_policy::mode::{self, Mode, Setting};
+use nvc_policy::platform;
+use nvc_policy::this_machine::ThisMachine;
 
 use crate::arguments::Options;
 use crate::call::{self, Host, Program};
@@ -110,10 +111,13 @@ fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String), S
         ),
         Setting::Fixed(mode) => (mode, ""),
         Setting::Unknown(word) => {
-            return Err(format!("invalid mode \"{word}\" ({}: {origin})", mode::KEY));
+            return Err(format!(
+                "invalid mode \"{word}\" ({}: {origin})",
+                config::MODE
+            ));
         }
     };
-    let said = format!("{how}mode {mode} ({}: {origin})", mode::KEY);
+    let said = format!("{how}mode {mode} ({}: {origin})", config::MODE);
     Ok((mode, said))
 }
 

@@ -11,10 +11,10 @@ use libnvc::request::{self, DeviceRequest, ImageOptions};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
 use libnvc::{Configuration, HostPath, Phase, Target, messages};
-use nvc_toolkit::config::Config;
-use nvc_toolkit::config::ldconfig::{self, Ldconfig};
-use nvc_toolkit::image::{ContainerRequest, Devices, qualified};
-use nvc_toolkit::programs;
+use nvc_hostfile::programs;
+use nvc_policy::config::Config;
+use nvc_policy::config::ldconfig::{self, Ldconfig};
+use nvc_policy::image::{ContainerRequest, Devices, qualified};
 
 use crate::call::Program;
 use crate::failure::HookError;
@@ -203,8 +203,8 @@ fn policy(config: &Config, driver: DriverConfig) -> request::Policy {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use nvc_toolkit::image::{self, Container, Environment, Policy};
-    use nvc_toolkit::this_machine::ThisMachine;
+    use nvc_policy::image::{self, Container, Environment, Policy};
+    use nvc_policy::this_machine::ThisMachine;
 
     use super::*;
 

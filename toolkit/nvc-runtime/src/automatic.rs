@@ -1,11 +1,11 @@
 //! Adds GPUs by a CDI specification that is generated for the container and never written to a file.
 
 use libnvc::messages::Level;
-use nvc_toolkit::cdi::{Device, Edits};
-use nvc_toolkit::config::Config;
-use nvc_toolkit::generate::{self, Driver, Flags, Made, Mode, Naming, Options};
-use nvc_toolkit::image::{Container, Policy, devices};
-use nvc_toolkit::oci::spec::Spec;
+use nvc_cdi::{Device, Edits};
+use nvc_generate::{Driver, Flags, Made, Mode, Naming, Options};
+use nvc_oci::spec::Spec;
+use nvc_policy::config::Config;
+use nvc_policy::image::{Container, Policy, devices};
 
 use crate::create::EditError;
 use crate::demands;
@@ -85,7 +85,7 @@ fn made(
         warnings,
         driver,
         ..
-    } = generate::generate(&options(mode, ids, config)).map_err(|error| failed(&error))?;
+    } = nvc_generate::generate(&options(mode, ids, config)).map_err(|error| failed(&error))?;
     for warning in &warnings {
         log.write(Level::Warning, warning);
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use libnvc::host::{CharDrivers, DeviceNumber, numbers};
 use libnvc::kmods::CharLinks;
-use nvc_toolkit::oci::spec::Spec;
+use nvc_oci::spec::Spec;
 use serde_json::Value;
 
 /// Creates the missing links for NVIDIA's devices in the specification; `dev` is the host's /dev.

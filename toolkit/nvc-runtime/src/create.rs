@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use libnvc::messages::Level;
-use nvc_toolkit::cause;
-use nvc_toolkit::config::Config;
-use nvc_toolkit::image::{self, Container, Policy, Wish, annotations};
-use nvc_toolkit::mode::{self, Mode, Setting};
-use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::oci::{bundle, container, lenient, paths};
-use nvc_toolkit::platform;
-use nvc_toolkit::this_machine::ThisMachine;
+use nvc_hostfile::cause;
+use nvc_oci::spec::Spec;
+use nvc_oci::{bundle, lenient, paths};
+use nvc_policy::config::{self, Config};
+use nvc_policy::container;
+use nvc_policy::image::{self, Container, Policy, Wish, annotations};
+use nvc_policy::mode::{self, Mode, Setting};
+use nvc_policy::platform;
+use nvc_policy::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
 use crate::log::Log;
@@ -229,7 +230,7 @@ fn decide(
             let by = config.mode_origin();
             format!(
                 "devices {devices} by {origin}; {automatic}mode {mode} ({}: {by})",
-                mode::KEY
+                config::MODE
             )
         }
         None => "no GPU is requested".into(),

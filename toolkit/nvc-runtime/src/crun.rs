@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use libnvc::messages::{STDERR, STREAM_ANNOTATIONS, is_stderr};
-use nvc_toolkit::oci::spec::Spec;
+use nvc_oci::spec::Spec;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use serde_json::json;
 

@@ -10,10 +10,10 @@ use libnvc::host::{Gpu, catalogue};
 use libnvc::messages::Level;
 use libnvc::request::{Capabilities, Capability};
 use libnvc::require::{self, Requirement, Target};
-use nvc_toolkit::cdi::{Edits, Hook};
-use nvc_toolkit::config::Config;
-use nvc_toolkit::generate::Driver;
-use nvc_toolkit::image::{Container, Policy, capabilities, requirements};
+use nvc_cdi::{Edits, Hook};
+use nvc_generate::Driver;
+use nvc_policy::config::Config;
+use nvc_policy::image::{Container, Policy, capabilities, requirements};
 
 use crate::create::EditError;
 use crate::log::Log;
@@ -37,7 +37,7 @@ pub(crate) fn limit(
         "honour" => {}
         word => return Err(unknown(config, CAPABILITIES, word, "ignore, honour")),
     }
-    let text = |error: nvc_toolkit::image::Error| error.to_string();
+    let text = |error: nvc_policy::image::Error| error.to_string();
     let supported = Policy::new(config).map_err(text)?.supported;
     capabilities::of(&container.environment, supported)
         .map(Some)
@@ -179,8 +179,8 @@ fn evaluate(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use nvc_toolkit::cdi::{DeviceNode, Mount};
-    use nvc_toolkit::image::Environment;
+    use nvc_cdi::{DeviceNode, Mount};
+    use nvc_policy::image::Environment;
 
     use super::*;
 

@@ -1,12 +1,12 @@
 //! Adds CDI devices to a container: those of specification files, or of a specification generated for it.
 
 use libnvc::messages::Level;
-use nvc_toolkit::cdi::Registry;
-use nvc_toolkit::config::Config;
-use nvc_toolkit::image::qualified::{self, AUTOMATIC};
-use nvc_toolkit::image::{Container, Policy, Wish};
-use nvc_toolkit::mode::Mode;
-use nvc_toolkit::oci::spec::Spec;
+use nvc_cdi::Registry;
+use nvc_oci::spec::Spec;
+use nvc_policy::config::Config;
+use nvc_policy::image::qualified::{self, AUTOMATIC};
+use nvc_policy::image::{Container, Policy, Wish};
+use nvc_policy::mode::Mode;
 
 use crate::automatic;
 use crate::create::EditError;

@@ -6,10 +6,10 @@
 
 use libnvc::host::CharDrivers;
 use libnvc::kmods::in_user_namespace;
-use nvc_toolkit::cdi::{DeviceNode, Edits, Mount};
-use nvc_toolkit::nodes;
-use nvc_toolkit::oci::edits::{self, Host};
-use nvc_toolkit::oci::spec::Spec;
+use nvc_cdi::edits::{self, Host};
+use nvc_cdi::nodes;
+use nvc_cdi::{DeviceNode, Edits, Mount};
+use nvc_oci::spec::Spec;
 use serde_json::Value;
 
 /// The options with which runtimes bind nodes.

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use nvc_toolkit::config::Config;
-use nvc_toolkit::{ours, programs};
+use nvc_hostfile::{ours, programs};
+use nvc_policy::config::Config;
 
 use crate::injection;
 

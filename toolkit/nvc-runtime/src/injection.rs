@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use libnvc::host::Inventory;
 use libnvc::request::MOST_NAMES;
-use nvc_toolkit::config::Config;
-use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::{ours, programs};
+use nvc_hostfile::{ours, programs};
+use nvc_oci::spec::Spec;
+use nvc_policy::config::Config;
 use serde_json::{Value, json};
 
 /// The hook's current and former name.

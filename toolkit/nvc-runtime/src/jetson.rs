@@ -4,12 +4,12 @@ use std::path::Path;
 
 use libnvc::host::query::QueryProgram;
 use libnvc::messages::Level;
-use nvc_toolkit::cause;
-use nvc_toolkit::cdi::Edits;
-use nvc_toolkit::config::Config;
-use nvc_toolkit::csv::{self, Choice, Driver, Tree, Wanted, list, requirements};
-use nvc_toolkit::image::{self, Container, Policy, Wish};
-use nvc_toolkit::oci::spec::Spec;
+use nvc_cdi::Edits;
+use nvc_generate::csv::{self, Choice, Driver, Tree, Wanted, list, requirements};
+use nvc_hostfile::cause;
+use nvc_oci::spec::Spec;
+use nvc_policy::config::Config;
+use nvc_policy::image::{self, Container, Policy, Wish};
 
 use crate::automatic::{SINGLE_CSV_DEVICE, VOID};
 use crate::create::EditError;

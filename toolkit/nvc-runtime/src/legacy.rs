@@ -5,14 +5,14 @@ use std::time::SystemTime;
 
 use libnvc::host::{Gpu, Inventory};
 use libnvc::messages::Level;
-use nvc_toolkit::cdi::Edits;
-use nvc_toolkit::config::Config;
-use nvc_toolkit::generate::{self, Driver, Files, Mode, Naming, Options};
-use nvc_toolkit::hook_program::HookProgram;
-use nvc_toolkit::image::{Container, Devices, Policy, Wish, capabilities, features};
-use nvc_toolkit::nodes::Nodes;
-use nvc_toolkit::oci::spec::Spec;
-use nvc_toolkit::{driver_files, gated};
+use nvc_cdi::Edits;
+use nvc_generate::hook_program::HookProgram;
+use nvc_generate::nodes::Nodes;
+use nvc_generate::{Driver, Files, Mode, Naming, Options};
+use nvc_generate::{driver_files, gated};
+use nvc_oci::spec::Spec;
+use nvc_policy::config::Config;
+use nvc_policy::image::{Container, Devices, Policy, Wish, capabilities, features};
 
 use crate::automatic;
 use crate::create::EditError;
@@ -38,7 +38,7 @@ pub(crate) fn modify(
             None => addresses_of_module(wish, log),
         };
         let options = automatic::options(Mode::Nvml, Vec::new(), config);
-        let displays = generate::displays(&options, &addresses)
+        let displays = nvc_generate::displays(&options, &addresses)
             .map_err(|error| EditError::of("failed to create mounts discoverer: ", &error))?;
         all.push(displays);
     }
@@ -53,7 +53,7 @@ pub(crate) fn modify(
 /// Returns the PCI addresses of the requested GPUs without NVML. GPUs that only NVML can resolve have no DRM nodes then:
 /// a guess could give the container another GPU's.
 fn addresses_of_module(wish: &Wish, log: &mut Log) -> Vec<String> {
-    let (addresses, unresolved) = generate::addresses_of_module(&wish.devices);
+    let (addresses, unresolved) = nvc_generate::addresses_of_module(&wish.devices);
     if !unresolved.is_empty() {
         let names = unresolved.join(", ");
         let text = format!(
@@ -88,7 +88,7 @@ fn resolve(wish: &Wish, config: &Config, log: &mut Log) -> Option<Found> {
         ..automatic::options(Mode::Nvml, ids, config)
     };
     let time = SystemTime::now();
-    let made = match generate::generate(&options) {
+    let made = match nvc_generate::generate(&options) {
         Ok(made) => made,
         Err(error) => {
             let text = format!("devices are left to the hook: {}", error.message());

@@ -8,8 +8,8 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use libnvc::messages::{Format, Level, record};
-use nvc_toolkit::cause;
-use nvc_toolkit::config::Config;
+use nvc_hostfile::cause;
+use nvc_policy::config::Config;
 
 use crate::arguments::Line;
 

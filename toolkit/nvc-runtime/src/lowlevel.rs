@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use nvc_toolkit::programs;
+use nvc_hostfile::programs;
 
 /// Returns the first candidate that exists.
 pub(crate) fn find(candidates: &[String], path: Option<&OsStr>) -> Result<PathBuf, String> {

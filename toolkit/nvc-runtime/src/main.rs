@@ -33,12 +33,13 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use arguments::Line;
 use libnvc::host::query::serve_if_asked;
 use libnvc::messages::{self, Level};
 use log::Log;
-use nvc_toolkit::cause;
-use nvc_toolkit::config::{Config, Loaded, lookup};
+use nvc_hostfile::cause;
+use nvc_policy::config::{Config, Loaded, lookup};
+
+use arguments::Line;
 
 /// The supported version of the runtime specification; parts of newer ones are kept unchanged.
 const SPECIFICATION: &str = "1.2.1";

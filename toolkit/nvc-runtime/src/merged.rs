@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use nvc_toolkit::cdi::{Edits, Hook};
+use nvc_cdi::{Edits, Hook};
 
 use crate::hook_program::{self, PROGRAM};
 

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use nvc_toolkit::oci::lenient::member;
-use nvc_toolkit::oci::own_environment;
-use nvc_toolkit::oci::spec::Spec;
+use nvc_oci::lenient::member;
+use nvc_oci::own_environment;
+use nvc_oci::spec::Spec;
 use serde_json::Value;
 
 use crate::crun;

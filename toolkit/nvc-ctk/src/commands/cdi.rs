@@ -7,7 +7,7 @@ pub(super) mod verify;
 
 use std::path::PathBuf;
 
-use nvc_toolkit::cdi::STANDARD_DIRECTORIES;
+use nvc_cdi::STANDARD_DIRECTORIES;
 
 use crate::line::CommandLine;
 

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_toolkit::config::edit::{self, Host};
-use nvc_toolkit::config::lookup;
-use nvc_toolkit::engine::change::read;
-use nvc_toolkit::hostfile::{self, HostFile};
+use nvc_hostfile::HostFile;
+use nvc_policy::config::lookup;
 
+use crate::config_file::{self, Host};
+use crate::engine::change::read;
 use crate::line::CommandLine;
 use crate::logging::print;
 
@@ -16,9 +16,9 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     let given = line.given("config-file").map(Path::new);
     let file = lookup::place(given, |name| std::env::var_os(name)).file;
     let change = |text: Option<&str>| {
-        let default = || edit::default_text(host());
+        let default = || config_file::default_text(host());
         let text = text.map_or_else(default, String::from);
-        edit::change(&text, line.list("set"), line.text("set-list-separator"))
+        config_file::change(&text, line.list("set"), line.text("set-list-separator"))
             .map_err(|refusal| Error::new(ErrorKind::InvalidArgument, refusal.to_string()))
     };
     if line.flag("in-place") {
@@ -29,13 +29,13 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     let changed = change(read(&file)?.as_deref())?;
     match line.text("output") {
         "" => print(&changed),
-        output => hostfile::write(Path::new(output), &changed),
+        output => nvc_hostfile::write(Path::new(output), &changed),
     }
 }
 
 /// Runs `nvidia-ctk config default`.
 pub(super) fn default(line: &CommandLine) -> Result<()> {
-    let text = edit::change(&edit::default_text(host()), &[], ":")
+    let text = config_file::change(&config_file::default_text(host()), &[], ":")
         .map_err(|refusal| Error::new(ErrorKind::Malformed, refusal.to_string()))?;
     let output = Path::new(line.text("output"));
     if output.as_os_str().is_empty() {
@@ -51,14 +51,14 @@ pub(super) fn default(line: &CommandLine) -> Result<()> {
             nix::errno::Errno::ENOENT,
         ));
     }
-    hostfile::write(output, &text)
+    nvc_hostfile::write(output, &text)
 }
 
 fn host() -> Host {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     Host {
         has_ldconfig_real: Path::new("/sbin/ldconfig.real").exists(),
-        is_suse: !nvc_toolkit::config::Config::default()
+        is_suse: !nvc_policy::config::Config::default()
             .user(&release)
             .is_empty(),
     }

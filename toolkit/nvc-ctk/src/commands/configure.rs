@@ -6,10 +6,10 @@ use std::process::Command;
 use libnvc::{Error, ErrorKind, Result};
 use log::info;
 use nix::errno::Errno;
-use nvc_toolkit::engine::{Change, Runtime, containerd, crio, docker, oci_hook, undo};
-use nvc_toolkit::hostfile::{self, HostFile};
+use nvc_hostfile::HostFile;
 
 use super::invalid;
+use crate::engine::{Change, Runtime, containerd, crio, docker, oci_hook, undo};
 use crate::line::CommandLine;
 use crate::logging::print;
 
@@ -389,7 +389,7 @@ fn oci_hook(line: &CommandLine) -> Result<()> {
     if path.is_empty() || line.flag("dry-run") {
         return print(&text);
     }
-    hostfile::write(Path::new(path), &text)?;
+    nvc_hostfile::write(Path::new(path), &text)?;
     info!("Wrote updated config to {path}");
     Ok(())
 }

@@ -10,7 +10,7 @@ mod specifications;
 mod toolkit;
 
 use libnvc::Result;
-use nvc_toolkit::cdi::{Registry, STANDARD_DIRECTORIES};
+use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
 use serde_json::json;
 
 use super::invalid;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use libnvc::Result;
-use nvc_toolkit::cdi::{Registry, STANDARD_DIRECTORIES};
-use nvc_toolkit::engine::{containerd, crio, docker};
+use nvc_cdi::{Registry, STANDARD_DIRECTORIES};
 
+use crate::engine::{containerd, crio, docker};
 use crate::logging::print;
 
 pub(super) fn run() -> Result<()> {

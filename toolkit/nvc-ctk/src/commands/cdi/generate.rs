@@ -6,12 +6,10 @@ use std::process::{Command, Stdio};
 
 use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
-use nvc_toolkit::cdi::emit::{Format, text};
-use nvc_toolkit::cdi::{Spec, file, names, version};
-use nvc_toolkit::config;
-use nvc_toolkit::generate::{
-    Files, Flags, HookProgram, Hooks, Made, Mode, Naming, Options, generate,
-};
+use nvc_cdi::emit::{Format, text};
+use nvc_cdi::{Spec, file, names, version};
+use nvc_generate::{Files, Flags, HookProgram, Hooks, Made, Mode, Naming, Options, generate};
+use nvc_policy::config;
 
 use crate::commands::invalid;
 use crate::line::CommandLine;

@@ -2,7 +2,7 @@
 
 use libnvc::Result;
 use log::{info, warn};
-use nvc_toolkit::cdi::Registry;
+use nvc_cdi::Registry;
 
 use super::spec_directories;
 use crate::line::CommandLine;

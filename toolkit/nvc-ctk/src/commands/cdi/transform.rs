@@ -5,9 +5,9 @@ use std::path::Path;
 
 use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
-use nvc_toolkit::cdi::emit::{Format, text};
-use nvc_toolkit::cdi::transform::{Side, Transform};
-use nvc_toolkit::cdi::{file, parse, validate};
+use nvc_cdi::emit::{Format, text};
+use nvc_cdi::transform::{Side, Transform};
+use nvc_cdi::{file, parse, validate};
 
 use crate::commands::invalid;
 use crate::line::CommandLine;

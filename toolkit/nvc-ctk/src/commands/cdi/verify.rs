@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use libnvc::Result;
 use libnvc::host::CharDrivers;
-use nvc_toolkit::cdi::registry::SpecFile;
-use nvc_toolkit::cdi::{Registry, compare, file};
-use nvc_toolkit::generate::generate;
+use nvc_cdi::registry::SpecFile;
+use nvc_cdi::{Registry, compare, file};
+use nvc_generate::generate;
 use serde_json::json;
 
 use super::{generate as command, spec_directories};

@@ -30,7 +30,7 @@ fn mismatch(place: &Place) -> Vec<Fault> {
         line.split_whitespace()
             .find(|word| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.'))
     });
-    let libraries = nvc_toolkit::driver_files::version(&place.root).ok();
+    let libraries = nvc_generate::driver_files::version(&place.root).ok();
     match (module, libraries) {
         (Some(module), Some(libraries)) if module != libraries => {
             let what =

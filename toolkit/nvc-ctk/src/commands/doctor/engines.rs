@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
-use nvc_toolkit::config::Config;
-use nvc_toolkit::engine::change::read;
-use nvc_toolkit::engine::{containerd as containerd_config, docker as docker_config};
+use nvc_policy::config::Config;
 use serde_json::Value;
 
 use super::{Fault, version_in};
+use crate::engine::change::read;
+use crate::engine::{containerd as containerd_config, docker as docker_config};
 
 /// Patch levels of runc that lose devices without a link in /dev/char when systemd reloads.
 const FORGETFUL: [u32; 4] = [3, 4, 5, 6];

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use nvc_toolkit::config::Config;
-use nvc_toolkit::{driver_files, platform};
+use nvc_generate::driver_files;
+use nvc_policy::config::Config;
+use nvc_policy::platform;
 
 use super::Fault;
 

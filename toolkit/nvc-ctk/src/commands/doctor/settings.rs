@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use nvc_toolkit::config::{Config, lookup};
-use nvc_toolkit::programs;
+use nvc_hostfile::programs;
+use nvc_policy::config::{Config, lookup};
 
 use super::{Fault, read};
 use crate::line::CommandLine;

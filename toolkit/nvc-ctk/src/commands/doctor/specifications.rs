@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use nvc_toolkit::cdi::{Registry, STANDARD_DIRECTORIES, version};
+use nvc_cdi::{Registry, STANDARD_DIRECTORIES, version};
 
 use super::{Fault, version_in};
 use crate::commands::cdi::verify;
@@ -73,7 +73,7 @@ fn too_new(registry: &Registry) -> Vec<Fault> {
         .files()
         .iter()
         .filter(|file| version::rank(&file.spec.cdi_version) > version::rank("0.5.0"));
-    let fault = |file: &nvc_toolkit::cdi::registry::SpecFile| {
+    let fault = |file: &nvc_cdi::registry::SpecFile| {
         let (path, version) = (file.path.display(), &file.spec.cdi_version);
         let what = format!("{path} is of CDI {version}, and podman {major} knows 0.5.0");
         Fault::new(

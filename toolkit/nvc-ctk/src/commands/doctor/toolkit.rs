@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use nvc_toolkit::cdi::Registry;
-use nvc_toolkit::config::Config;
-use nvc_toolkit::mode::{self, Mode, Setting};
-use nvc_toolkit::programs;
+use nvc_cdi::Registry;
+use nvc_hostfile::programs;
+use nvc_policy::config::{self, Config};
+use nvc_policy::mode::{Mode, Setting};
 use serde_json::Value;
 
 use super::place::{Kind, Place};
@@ -54,7 +54,7 @@ pub(super) fn ignored_annotations(what: &str) -> Fault {
 }
 
 fn mode(config: &Config, place: &Place, registry: &Registry) -> Option<Fault> {
-    let (key, origin) = (mode::KEY, config.mode_origin());
+    let (key, origin) = (config::MODE, config.mode_origin());
     let fault = |what: &str, shows, repair: &str| {
         let word = &config.runtime.mode;
         Some(Fault::new(

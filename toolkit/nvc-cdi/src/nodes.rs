@@ -1,0 +1,134 @@
+//! Describes device nodes of the host, and checks that they are the devices that their names say.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use libnvc::host::{CharDrivers, DeviceNumber, numbers};
+use nvc_hostfile::cause;
+use nvc_oci::paths::clean;
+
+use crate::DeviceNode;
+
+/// A device node of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostNode {
+    /// `b`, `c` or `p`.
+    pub kind: char,
+    /// Major number.
+    pub major: u64,
+    /// Minor number.
+    pub minor: u64,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+impl HostNode {
+    /// Describes a file; None if it is no device node.
+    pub fn of(facts: &fs::Metadata) -> Option<Self> {
+        let of = facts.file_type();
+        let kind = match () {
+            () if of.is_char_device() => 'c',
+            () if of.is_block_device() => 'b',
+            () if of.is_fifo() => 'p',
+            () => return None,
+        };
+        let number = facts.rdev();
+        Some(Self {
+            kind,
+            major: rustix::fs::major(number).into(),
+            minor: rustix::fs::minor(number).into(),
+            mode: facts.mode() & 0o777,
+        })
+    }
+
+    /// Returns the device's number.
+    pub fn number(self) -> DeviceNumber {
+        // The kernel's numbers are smaller.
+        let [major, minor] =
+            [self.major, self.minor].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        DeviceNumber { major, minor }
+    }
+
+    /// Checks that the node is the device that a name says.
+    ///
+    /// # Errors
+    /// The reason why it is not.
+    pub fn check_name(self, name: &str, drivers: &CharDrivers) -> Result<(), String> {
+        if self.kind != 'c' {
+            return Err("is not a character device".into());
+        }
+        drivers.check(&clean(name), self.number())
+    }
+}
+
+/// Describes the node at a path; a symlink is an error.
+///
+/// # Errors
+/// There is no node.
+pub fn look_up(path: &Path) -> Result<HostNode, String> {
+    let facts = fs::symlink_metadata(path)
+        .map_err(|error| format!("failed to stat {}: {}", path.display(), cause::text(&error)))?;
+    HostNode::of(&facts).ok_or_else(|| format!("{} is not a device node", path.display()))
+}
+
+/// Checks that a node of a specification is the device that its name on the host says, or else its name in the container.
+/// Other names can be those of any device.
+///
+/// # Errors
+/// The path, and why it is another device.
+pub fn check(node: &DeviceNode, found: HostNode, drivers: &CharDrivers) -> Result<(), String> {
+    let mut names = [&node.host_path, &node.path].into_iter();
+    let Some(name) = names.find(|name| numbers::is_known(&clean(name))) else {
+        return Ok(());
+    };
+    found
+        .check_name(name, drivers)
+        .map_err(|why| format!("{name} {why}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_described() {
+        let null = look_up(Path::new("/dev/null")).unwrap();
+        assert_eq!((null.kind, null.major, null.minor), ('c', 1, 3));
+        assert!(look_up(Path::new("/etc")).is_err());
+        let missing = look_up(Path::new("/dev/no-such"));
+        assert_eq!(
+            missing,
+            Err("failed to stat /dev/no-such: no such file or directory".into())
+        );
+    }
+
+    #[test]
+    fn a_name_is_that_of_the_cleaned_path() {
+        let drivers = CharDrivers::of("Character devices:\n195 nvidia\n", "");
+        let found = |major| HostNode {
+            kind: 'c',
+            major,
+            minor: 0,
+            mode: 0o666,
+        };
+        for path in [
+            "/dev/nvidia0",
+            "/dev//nvidia0",
+            "/dev/./nvidia0",
+            "/dev/x/../nvidia0",
+            "/dev/nvidia0/",
+        ] {
+            for host_path in [path, "/elsewhere/thing"] {
+                let node = DeviceNode {
+                    path: path.into(),
+                    host_path: host_path.into(),
+                    ..DeviceNode::default()
+                };
+                assert_eq!(check(&node, found(195), &drivers), Ok(()), "{path}");
+                assert!(check(&node, found(1), &drivers).is_err(), "{path}");
+            }
+        }
+    }
+}

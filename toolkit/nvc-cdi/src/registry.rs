@@ -1,0 +1,274 @@
+//! Loads the specifications of all directories and indexes their devices.
+//!
+//! As in engines, a later directory has precedence; a device defined by two files of one directory does not exist; a
+//! file that cannot be read or breaks a rule is skipped as a whole. Skipped files are recorded with the reason, for the
+//! caller to report.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use libnvc::{Error, ErrorKind, Result};
+use nvc_hostfile::system;
+
+use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
+use super::{LARGEST, names, validate};
+
+/// The specifications that were found.
+#[derive(Debug, Default)]
+pub struct Registry {
+    files: Vec<SpecFile>,
+    /// Index of the file, and of the device in it, by qualified name.
+    devices: BTreeMap<String, (usize, usize)>,
+    problems: Vec<Problem>,
+}
+
+/// A file with a valid specification.
+#[derive(Debug)]
+pub struct SpecFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Rank of its directory; the higher has precedence.
+    pub priority: usize,
+    /// Its content.
+    pub spec: Spec,
+}
+
+/// A skipped file or directory, or devices dropped because of a conflict.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// The reason.
+    pub error: Error,
+}
+
+impl Registry {
+    /// Loads all specifications of some directories, the most important last.
+    pub fn load<P: AsRef<Path>>(directories: &[P]) -> Self {
+        let mut registry = Self::default();
+        for (priority, directory) in directories.iter().enumerate() {
+            match names(directory.as_ref()) {
+                Ok(names) => names
+                    .into_iter()
+                    .for_each(|path| registry.add(path, priority)),
+                Err(error) => registry.problems.push(Problem {
+                    path: directory.as_ref().into(),
+                    error,
+                }),
+            }
+        }
+        registry.index();
+        registry
+    }
+
+    fn add(&mut self, path: PathBuf, priority: usize) {
+        match read(&path) {
+            Ok(spec) => self.files.push(SpecFile {
+                path,
+                priority,
+                spec,
+            }),
+            Err(error) => self.problems.push(Problem { path, error }),
+        }
+    }
+
+    /// Indexes the devices by name, and records conflicts.
+    fn index(&mut self) {
+        let mut conflicts: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+        let mut devices: HashMap<String, (usize, usize)> = HashMap::new();
+        for (n, file) in self.files.iter().enumerate() {
+            for (place, device) in file.spec.devices.iter().enumerate() {
+                let name = format!("{}={}", file.spec.kind, device.name);
+                // Files are in the order of their directories, so an equal rank is a conflict.
+                if let Some(&(other, _)) = devices.get(&name)
+                    && self.files[other].priority == file.priority
+                {
+                    conflicts.entry(name).or_default().extend([other, n]);
+                    continue;
+                }
+                devices.insert(name, (n, place));
+            }
+        }
+        for (name, files) in conflicts {
+            devices.remove(&name);
+            let paths: Vec<String> = files
+                .iter()
+                .map(|&n| self.files[n].path.display().to_string())
+                .collect();
+            for &n in &files {
+                let text = format!(
+                    "device {name} is in {}, so it does not exist",
+                    paths.join(" and in ")
+                );
+                self.problems.push(Problem {
+                    path: self.files[n].path.clone(),
+                    error: Error::new(ErrorKind::Malformed, text)
+                        .hint("remove one of the files, or the device from one of them"),
+                });
+            }
+        }
+        self.devices = devices.into_iter().collect();
+    }
+
+    /// Returns the qualified names of all devices, sorted.
+    pub fn device_names(&self) -> impl Iterator<Item = &str> {
+        self.devices.keys().map(String::as_str)
+    }
+
+    /// Returns a device and the file that defines it.
+    pub fn device(&self, qualified: &str) -> Option<(&SpecFile, &Device)> {
+        let &(file, place) = self.devices.get(qualified)?;
+        let file = self.files.get(file)?;
+        Some((file, file.spec.devices.get(place)?))
+    }
+
+    /// Returns the valid files, ordered by directory and name.
+    pub fn files(&self) -> &[SpecFile] {
+        &self.files
+    }
+
+    /// Returns the skipped files with the reasons.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Combines the edits of devices: those of each file once, before those of its first device.
+    ///
+    /// The error names all missing devices, and the existing ones of the same kind.
+    pub fn edits<S: AsRef<str>>(&self, devices: &[S]) -> Result<Edits> {
+        let mut edits = Edits::default();
+        let (mut missing, mut files) = (Vec::new(), BTreeSet::new());
+        let mut append = |spec: &Spec, part: &Edits| {
+            let before = edits.device_nodes.len();
+            edits.append(part);
+            if names::is_nvidias(spec.vendor_and_class().0) {
+                edits.device_nodes[before..]
+                    .iter_mut()
+                    .for_each(as_character);
+            }
+        };
+        for name in devices {
+            let Some(&(file, place)) = self.devices.get(name.as_ref()) else {
+                missing.push(name.as_ref());
+                continue;
+            };
+            let spec = &self.files[file].spec;
+            if files.insert(file) {
+                append(spec, &spec.container_edits);
+            }
+            append(spec, &spec.devices[place].container_edits);
+        }
+        if missing.is_empty() {
+            Ok(edits)
+        } else {
+            Err(self.unresolvable(&missing))
+        }
+    }
+
+    fn unresolvable(&self, missing: &[&str]) -> Error {
+        let text = format!("unresolvable CDI devices {}", missing.join(", "));
+        let kinds: BTreeSet<&str> = missing
+            .iter()
+            .filter_map(|name| name.split_once('=').map(|(kind, _)| kind))
+            .collect();
+        let there: Vec<&str> = self
+            .device_names()
+            .filter(|name| {
+                name.split_once('=')
+                    .is_some_and(|(kind, _)| kinds.contains(kind))
+            })
+            .collect();
+        let hint = match (there.len(), self.problems.first()) {
+            (0, Some(Problem { path, error })) => {
+                format!("{} was skipped: {}", path.display(), error.message())
+            }
+            (0, None) => {
+                "no specification defines devices of that kind; nvidia-ctk cdi generate makes one"
+                    .into()
+            }
+            (1..=16, _) => format!("there are {}", there.join(", ")),
+            (more, _) => format!("there are {more}: nvidia-ctk cdi list shows them"),
+        };
+        Error::new(ErrorKind::NotFound, text).hint(hint)
+    }
+}
+
+/// Makes the type of a node explicit: all of NVIDIA's devices are character devices, and older files record no type. A
+/// node with a recorded number must exist, as long as its type is not recorded.
+fn as_character(node: &mut DeviceNode) {
+    let path = match node.host_path.as_str() {
+        "" => &node.path,
+        other => other,
+    };
+    if node.kind.is_empty() && (node.major == 0 || Path::new(path).symlink_metadata().is_ok()) {
+        node.kind = CHARACTER.into();
+    }
+}
+
+/// Reads and validates one specification.
+pub fn read(path: &Path) -> Result<Spec> {
+    let spec = super::parse(&content(path)?)?;
+    validate::spec(&spec).map_err(|text| Error::new(ErrorKind::Malformed, text))?;
+    Ok(spec)
+}
+
+/// Returns the bytes of a regular file. Does not block on a fifo.
+pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error: std::io::Error| system("open failed", path, &error);
+    let file: File = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+        .open(path)
+        .map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        let text = format!("{} is not a regular file", path.display());
+        return Err(Error::new(ErrorKind::Malformed, text));
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(LARGEST).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|error| system("read failed", path, &error))?;
+    Ok(bytes)
+}
+
+/// Returns the sorted specification files of a directory. None if the directory is missing.
+fn names(directory: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error: std::io::Error| system("open failed", directory, &error);
+    match std::fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+        // Engines read a file that is named as a directory, if its name is that of a specification.
+        Ok(metadata) if !metadata.is_dir() && is_spec_name(directory.as_os_str()) => {
+            return Ok(vec![directory.into()]);
+        }
+        Ok(metadata) if metadata.is_file() => return Ok(Vec::new()),
+        Ok(metadata) if metadata.is_symlink() => {
+            let text = format!(
+                "{} is a symbolic link: engines do not read it",
+                directory.display()
+            );
+            return Err(Error::new(ErrorKind::Malformed, text));
+        }
+        Ok(_) => {}
+    }
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if is_spec_name(&entry.file_name()) && !entry.file_type().map_err(failed)?.is_dir() {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort_by(|a, b| a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes()));
+    Ok(paths)
+}
+
+fn is_spec_name(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(b".json") || name.as_bytes().ends_with(b".yaml")
+}

@@ -1,0 +1,396 @@
+//! Edits config.toml as text: comments, order and unknown keys are kept.
+//!
+//! Like upstream's program, output contains unset settings as comments, `#key = example`, so that an administrator sees
+//! what is available. Setting such a key uncomments it.
+
+use std::fmt;
+
+use nvc_policy::config::schema::{self, Kind};
+use toml_edit::{Array, DocumentMut, Item, Table, Value};
+
+/// Settings that are shown as comments while they are unset: table, key, example.
+const DOCUMENTED: [(&str, &str, &str); 10] = [
+    (
+        "",
+        "accept-nvidia-visible-devices-as-volume-mounts",
+        "false",
+    ),
+    (
+        "",
+        "accept-nvidia-visible-devices-envvar-when-unprivileged",
+        "true",
+    ),
+    ("", "swarm-resource", "\"DOCKER_RESOURCE_GPU\""),
+    (
+        "nvidia-container-cli",
+        "debug",
+        "\"/var/log/nvidia-container-toolkit.log\"",
+    ),
+    ("nvidia-container-cli", "ldcache", "\"/etc/ld.so.cache\""),
+    ("nvidia-container-cli", "no-cgroups", "false"),
+    (
+        "nvidia-container-cli",
+        "path",
+        "\"/usr/bin/nvidia-container-cli\"",
+    ),
+    ("nvidia-container-cli", "root", "\"/run/nvidia/driver\""),
+    ("nvidia-container-cli", "user", "\"root:video\""),
+    (
+        "nvidia-container-runtime",
+        "debug",
+        "\"/var/log/nvidia-container-runtime.log\"",
+    ),
+];
+
+/// The initial configuration.
+const DEFAULT: &str = r#"disable-require = false
+supported-driver-capabilities = "compat32,compute,display,graphics,ngx,utility,video"
+
+[nvidia-container-cli]
+environment = []
+ldconfig = "@/sbin/ldconfig"
+load-kmods = true
+
+[nvidia-container-runtime]
+log-level = "info"
+mode = "auto"
+runtimes = ["runc", "crun"]
+
+[nvidia-container-runtime.modes.cdi]
+annotation-prefixes = ["cdi.k8s.io/"]
+default-kind = "nvidia.com/gpu"
+spec-dirs = ["/etc/cdi", "/var/run/cdi"]
+
+[nvidia-container-runtime.modes.csv]
+mount-spec-path = "/etc/nvidia-container-runtime/host-files-for-container.d"
+
+[nvidia-container-runtime.modes.legacy]
+cuda-compat-mode = "ldconfig"
+
+[nvidia-container-runtime-hook]
+path = "nvidia-container-runtime-hook"
+skip-mode-detection = false
+
+[nvidia-ctk]
+path = "nvidia-ctk"
+"#;
+
+/// Properties of the host that affect the defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Host {
+    /// ldconfig is a wrapper script, and the program is `ldconfig.real`.
+    pub(crate) has_ldconfig_real: bool,
+    /// Device nodes belong to the group video.
+    pub(crate) is_suse: bool,
+}
+
+/// The reason why a text was not changed.
+#[derive(Debug)]
+pub(crate) struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Returns the configuration of a new installation.
+pub(crate) fn default_text(host: Host) -> String {
+    let mut text = DEFAULT.to_string();
+    if host.has_ldconfig_real {
+        text = text.replace("@/sbin/ldconfig", "@/sbin/ldconfig.real");
+    }
+    if host.is_suse {
+        text = text.replace(
+            "load-kmods = true\n",
+            "load-kmods = true\nuser = \"root:video\"\n",
+        );
+    }
+    text
+}
+
+/// Changes a text: each of `settings` is `KEY=VALUE` or the `KEY` of a boolean. The last one for a key has precedence.
+///
+/// # Errors
+/// The text is not TOML, a key is unknown, or a value has the wrong type. Nothing is changed then.
+pub(crate) fn change(
+    text: &str,
+    settings: &[String],
+    list_separator: &str,
+) -> Result<String, Refusal> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = &uncommented(text, settings);
+    let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        let at = error.span().map_or(0, |span| span.start);
+        let before = text.get(..at).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let column = at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1;
+        Refusal(format!("line {line}, column {column}: {}", error.message()))
+    })?;
+    for setting in settings {
+        set(&mut document, setting, list_separator)
+            .map_err(|reason| Refusal(format!("invalid --set option {setting}: {reason}")))?;
+    }
+    let active = |table: &str, key: &str| {
+        let place = if table.is_empty() {
+            Some(document.as_item())
+        } else {
+            document.get(table)
+        };
+        place
+            .and_then(|place| place.as_table_like()?.get(key))
+            .is_some()
+    };
+    let mut text = document.to_string();
+    // Appended as text, so that comments at the end keep their position.
+    for name in ["nvidia-container-cli", "nvidia-container-runtime"] {
+        let is_open = document
+            .get(name)
+            .is_none_or(|item| item.as_table().is_some_and(Table::is_implicit));
+        if is_open
+            && !text
+                .lines()
+                .any(|line| header(line).as_deref() == Some(name))
+        {
+            let gap = if text.is_empty() || text.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
+            text += &format!("{gap}\n[{name}]\n");
+        }
+    }
+    Ok(with_comments(&text, &active))
+}
+
+/// Uncomments the settings to set, so that the values get their usual position.
+fn uncommented(text: &str, settings: &[String]) -> String {
+    let names: Vec<&str> = settings
+        .iter()
+        .map(|setting| setting.split('=').next().unwrap_or_default())
+        .collect();
+    let (mut out, mut table) = (String::new(), String::new());
+    let mut done = Vec::new();
+    for line in text.split_inclusive('\n') {
+        if let Some(name) = header(line) {
+            table = name;
+        }
+        let wanted = documented(&table, line).filter(|(_, key, _)| {
+            let full = if table.is_empty() {
+                (*key).to_string()
+            } else {
+                format!("{table}.{key}")
+            };
+            let is_set = text.lines().any(|line| {
+                line.split('=')
+                    .next()
+                    .is_some_and(|word| word.trim() == *key)
+            });
+            names.contains(&full.as_str()) && !is_set && !done.contains(&full)
+        });
+        match wanted {
+            Some((_, key, example)) => {
+                done.push(if table.is_empty() {
+                    key.to_string()
+                } else {
+                    format!("{table}.{key}")
+                });
+                out.push_str(&format!("{key} = {example}\n"));
+            }
+            None => out.push_str(line),
+        }
+    }
+    out
+}
+
+/// Returns the setting in a comment of a table.
+fn documented(table: &str, line: &str) -> Option<(&'static str, &'static str, &'static str)> {
+    let found = DOCUMENTED.iter().find(|(of, key, _)| {
+        let rest = line
+            .strip_prefix('#')
+            .and_then(|rest| rest.strip_prefix(key));
+        *of == table && rest.is_some_and(|rest| rest.trim_start().starts_with('='))
+    });
+    found.copied()
+}
+
+fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(), String> {
+    let (name, value) = match setting.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (setting, None),
+    };
+    let key = schema::find(name)
+        .ok_or_else(|| format!("invalid config option: undefined field: \"{name}\""))?;
+    let mut words: Vec<&str> = key.name.split('.').collect();
+    let last = words.pop().unwrap_or_default();
+    let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
+    for word in words {
+        let item = table.entry(word).or_insert_with(|| {
+            let mut table = Table::new();
+            table.set_implicit(true);
+            Item::Table(table)
+        });
+        table = item
+            .as_table_like_mut()
+            .ok_or_else(|| format!("{word} is not a table"))?;
+    }
+    if value == Some("nil") && key.name.starts_with("features.") {
+        table.remove(last);
+        return Ok(());
+    }
+    let mut new = match (key.kind, value) {
+        (Kind::Bool, None) => Value::from(true),
+        (Kind::Bool, Some(word)) => Value::from(boolean(word).ok_or("not a boolean")?),
+        (kind, None) => return Err(format!("a value is needed: {}", kind.name())),
+        (Kind::Text, Some(text)) => Value::from(text),
+        (Kind::List, Some("")) => Value::from(Array::new()),
+        (Kind::List, Some(text)) if separator.is_empty() => Value::from_iter([text]),
+        (Kind::List, Some(text)) => Value::from_iter(text.split(separator)),
+    };
+    if let Some(Item::Value(old)) = table.get(last) {
+        *new.decor_mut() = old.decor().clone();
+    }
+    table.insert(last, Item::Value(new));
+    Ok(())
+}
+
+fn boolean(word: &str) -> Option<bool> {
+    match word {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Removes the comments of set settings, and adds missing comments of the others.
+fn with_comments(text: &str, active: &dyn Fn(&str, &str) -> bool) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    let mut table = String::new();
+    let mut there = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = header(line) {
+            table = name;
+        }
+        match documented(&table, line) {
+            Some((of, key, _)) if active(of, key) => continue,
+            Some((of, key, _)) => there.push((of, key)),
+            None => {}
+        }
+        lines.push(line);
+    }
+    let mut out = String::new();
+    let missing = |table: &str, out: &mut String| {
+        for (of, key, example) in DOCUMENTED {
+            if of == table && !active(of, key) && !there.contains(&(of, key)) {
+                out.push_str(&format!("#{key} = {example}\n"));
+            }
+        }
+    };
+    missing("", &mut out);
+    for line in lines {
+        out.push_str(line);
+        out.push('\n');
+        if let Some(name) = header(line) {
+            missing(&name, &mut out);
+        }
+    }
+    out
+}
+
+/// Returns the name in a line `[NAME]`.
+fn header(line: &str) -> Option<String> {
+    let inner = line.trim().strip_prefix('[')?;
+    if inner.starts_with('[') {
+        return None;
+    }
+    let (name, _) = inner.split_once(']')?;
+    Some(name.trim().trim_matches(['"', '\'']).to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn changed(text: &str, settings: &[&str]) -> Result<String, Refusal> {
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.into()).collect();
+        change(text, &settings, ":")
+    }
+
+    #[test]
+    fn a_users_file_keeps_its_content() {
+        let text = "# mine\ndisable-require = true # why\nunknown = 1\n\n[nvidia-container-cli]\n#root = \"/x\"\n# \"a # b\"\n";
+        let new = changed(
+            text,
+            &[
+                "nvidia-container-cli.root=/a # b",
+                "nvidia-container-cli.no-cgroups",
+            ],
+        )
+        .unwrap();
+        for kept in [
+            "# mine\n",
+            "disable-require = true # why\n",
+            "unknown = 1\n",
+            "# \"a # b\"\n",
+        ] {
+            assert!(new.contains(kept), "{kept}: {new}");
+        }
+        assert!(
+            new.contains("root = \"/a # b\"\n") && !new.contains("#root"),
+            "{new}"
+        );
+        assert!(
+            new.contains("no-cgroups = true\n") && !new.contains("#no-cgroups"),
+            "{new}"
+        );
+        assert_eq!(changed(&new, &[]).unwrap(), new, "twice is once");
+    }
+
+    #[test]
+    fn values_are_checked() {
+        for setting in [
+            "no.such.key=1",
+            "disable-require=maybe",
+            "nvidia-container-cli.root",
+            "nvidia-container-cli",
+        ] {
+            assert!(changed("", &[setting]).is_err(), "{setting}");
+        }
+        assert!(
+            changed("a = \n", &[])
+                .unwrap_err()
+                .to_string()
+                .contains("line 1")
+        );
+        assert!(
+            changed(
+                "nvidia-container-cli = 1\n",
+                &["nvidia-container-cli.no-cgroups"]
+            )
+            .is_err()
+        );
+        let kinds = changed(
+            "[nvidia-ctk]\n",
+            &["accept-annotations", "accept-cdi-kinds=a.b/c:d.e/f"],
+        );
+        let kinds = nvc_policy::config::parse(&kinds.unwrap()).unwrap().config;
+        assert!(kinds.accept_annotations);
+        assert_eq!(kinds.accept_cdi_kinds, ["a.b/c", "d.e/f"]);
+        let list = changed("", &["nvidia-container-runtime.runtimes=a:b"]).unwrap();
+        assert!(list.contains("runtimes = [\"a\", \"b\"]"), "{list}");
+    }
+
+    #[test]
+    fn the_default_is_read_as_the_defaults() {
+        let text = changed(&default_text(Host::default()), &[]).unwrap();
+        let mut read = nvc_policy::config::parse(&text).unwrap();
+        assert!(read.warnings.is_empty());
+        read.config.lines.clear();
+        assert_eq!(read.config.cli.ldconfig.as_deref(), Some("@/sbin/ldconfig"));
+        read.config.cli.ldconfig = None;
+        assert_eq!(read.config, nvc_policy::config::Config::default());
+    }
+}

@@ -1,0 +1,32 @@
+//! Registers the NVIDIA runtime with container engines, and removes it again.
+//!
+//! Users' files are edited, not rewritten: comments, order and unknown keys are kept, files that cannot be parsed stay
+//! unchanged, and undo restores the original bytes. Each engine's module is pure: texts in, [`Change`]s out; [`change`]
+//! applies them, and [`undo`] stores the information that a text does not contain.
+
+pub(crate) mod change;
+pub(crate) mod containerd;
+pub(crate) mod crio;
+pub(crate) mod docker;
+pub(crate) mod oci_hook;
+pub(crate) mod undo;
+
+mod tables;
+
+pub(crate) use change::Change;
+
+/// The runtime to register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Runtime {
+    /// The name by which containers request it.
+    pub(crate) name: String,
+    /// The program.
+    pub(crate) path: String,
+    /// Make it the default for containers that request no runtime.
+    pub(crate) set_as_default: bool,
+    /// Let the engine resolve CDI names itself.
+    pub(crate) enable_cdi: bool,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,341 @@
+//! Edits containerd's configuration, versions 1 to 4.
+//!
+//! From version 2 on the runtime goes to a drop-in file, and the main file only imports it. Older containerd replaces a
+//! plugin's section by that of an imported file instead of merging them, so the drop-in repeats the whole section.
+//! Version 1 lacks such imports, so the main file is edited, and also if no drop-in is wanted.
+
+use std::path::Path;
+
+use libnvc::{Error, ErrorKind, Result};
+use toml_edit::{Array, DocumentMut, Item, Table, value};
+
+use super::change::Change;
+use super::{Runtime, tables};
+
+/// containerd's configuration file.
+pub(crate) const CONFIG: &str = "/etc/containerd/config.toml";
+/// The drop-in file.
+pub(crate) const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
+/// containerd's runtime if its configuration names none.
+const BUILT_IN: &str = "runc";
+/// The version assumed for a missing file.
+const NEW_VERSION: i64 = 2;
+
+/// The files of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files<'a> {
+    /// The main file.
+    pub(crate) path: &'a Path,
+    /// Its text; None if it is missing.
+    pub(crate) text: Option<&'a str>,
+    /// The drop-in; None: edit the main file.
+    pub(crate) drop_in: Option<&'a Path>,
+    /// The text of that file.
+    pub(crate) drop_in_text: Option<&'a str>,
+    /// containerd's own dump of its configuration, if available.
+    pub(crate) dumped: Option<&'a str>,
+    /// True if this containerd drops its built-in runtime when the section names another one, as 1.x does. Without its
+    /// default runtime the CRI plugin does not load.
+    pub(crate) drops_default: bool,
+}
+
+/// Registers the runtime: changes to the drop-in, if there is one, and to the main file.
+pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Vec<Change>> {
+    let main = tables::parse(files.path, files.text.unwrap_or_default())?;
+    let effective = match files.dumped {
+        Some(text) => tables::parse(Path::new("containerd config dump"), text)?,
+        None => main.clone(),
+    };
+    let version = version_of(&effective)?;
+    match files.drop_in {
+        Some(drop_in) if version != 1 => Ok(vec![
+            Change {
+                path: drop_in.into(),
+                before: files.drop_in_text.map(Into::into),
+                after: Some(section_for(
+                    drop_in,
+                    &effective,
+                    version,
+                    runtime,
+                    files.drops_default,
+                )?),
+            },
+            import(files, main, version, drop_in),
+        ]),
+        _ => Ok(vec![Change {
+            path: files.path.into(),
+            before: files.text.map(Into::into),
+            after: Some(edited(files.path, main, runtime, files.drops_default)?),
+        }]),
+    }
+}
+
+/// Returns true if a text registers the runtime itself, rather than by an import.
+pub(crate) fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
+    let document = tables::parse(path, text)?;
+    let plugin = plugin_of(version_of(&document)?);
+    Ok(tables::get(
+        document.as_item(),
+        &["plugins", plugin, "containerd", "runtimes", name],
+    )
+    .is_some())
+}
+
+/// Removes the runtime and the import from a main file; the keys that [`add`] sets get their values from `before`.
+pub(crate) fn restore(
+    path: &Path,
+    text: &str,
+    before: Option<&str>,
+    name: &str,
+    drop_in: Option<&Path>,
+) -> Result<Option<String>> {
+    let mut document = tables::parse(path, text)?;
+    let old = before.map(|text| tables::parse(path, text)).transpose()?;
+    let old_item = |keys: &[&str]| {
+        old.as_ref()
+            .and_then(|old| tables::get(old.as_item(), keys).cloned())
+    };
+    let version = version_of(&document)?;
+    let plugin = plugin_of(version);
+    let root = document.as_table_mut();
+    let runtime = ["plugins", plugin, "containerd", "runtimes", name];
+    if tables::get_in(root, &runtime).is_some() {
+        put_back(path, root, &runtime, old_item(&runtime))?;
+        let default = ["plugins", plugin, "containerd", "default_runtime_name"];
+        if tables::text_in(root, &default) == Some(name) {
+            put_back(path, root, &default, old_item(&default))?;
+        }
+        if old.is_some() {
+            for key in [cdi_key(version), &["plugins", plugin, "enable_cdi"][..]] {
+                put_back(path, root, key, old_item(key))?;
+            }
+        }
+    }
+    if let Some(drop_in) = drop_in {
+        unimport(root, &pattern_for(drop_in), old_item(&["imports"]));
+    }
+    // A version alone is equivalent to no file.
+    let only_version =
+        root.iter().all(|(key, _)| key == "version") && old_item(&["version"]).is_none();
+    Ok((!only_version).then(|| document.to_string()))
+}
+
+/// Returns the version of a configuration: 2 if it is empty, 1 if it has no version.
+fn version_of(document: &DocumentMut) -> Result<i64> {
+    match document.get("version") {
+        None if document.as_table().is_empty() => Ok(NEW_VERSION),
+        None => Ok(1),
+        Some(item) => item.as_integer().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Malformed,
+                "version of containerd's configuration is not a number",
+            )
+        }),
+    }
+}
+
+/// Returns the name of the CRI plugin.
+fn plugin_of(version: i64) -> &'static str {
+    match version {
+        1 => "cri",
+        2 => "io.containerd.grpc.v1.cri",
+        _ => "io.containerd.cri.v1.runtime",
+    }
+}
+
+/// Returns the key that enables CDI.
+fn cdi_key(version: i64) -> &'static [&'static str] {
+    match version {
+        1 => &["plugins", "cri", "containerd", "enable_cdi"],
+        2 => &["plugins", "io.containerd.grpc.v1.cri", "enable_cdi"],
+        _ => &["plugins", "io.containerd.cri.v1.runtime", "enable_cdi"],
+    }
+}
+
+/// Builds the drop-in: the version, the plugin's section, and the runtime in it.
+fn section_for(
+    path: &Path,
+    effective: &DocumentMut,
+    version: i64,
+    runtime: &Runtime,
+    drops_default: bool,
+) -> Result<String> {
+    let plugin = plugin_of(version);
+    let mut document = DocumentMut::new();
+    document.insert("version", value(version));
+    if let Some(section) = tables::get(effective.as_item(), &["plugins", plugin]) {
+        let mut plugins = Table::new();
+        plugins.set_implicit(true);
+        plugins.insert(plugin, tables::clean(section));
+        document.insert("plugins", Item::Table(plugins));
+    }
+    // An entry of an earlier call would keep old options: copy the default runtime's again.
+    let root = document.as_table_mut();
+    let section = ["plugins", plugin, "containerd"];
+    if options_of_default(root, &section, &runtime.name).is_some() {
+        let entry = ["plugins", plugin, "containerd", "runtimes", &runtime.name];
+        tables::remove(root, &entry);
+    }
+    register(path, root, version, runtime)?;
+    if drops_default {
+        keep_default(path, root, version)?;
+    }
+    document.sort_values(); // the file is ours
+    Ok(document.to_string())
+}
+
+/// Returns the main file with the runtime.
+fn edited(
+    path: &Path,
+    mut document: DocumentMut,
+    runtime: &Runtime,
+    drops_default: bool,
+) -> Result<String> {
+    let version = version_of(&document)?;
+    if document.as_table().is_empty() {
+        document.insert("version", value(version));
+    }
+    register(path, document.as_table_mut(), version, runtime)?;
+    if drops_default {
+        keep_default(path, document.as_table_mut(), version)?;
+    }
+    Ok(document.to_string())
+}
+
+/// Adds the built-in default runtime to a configuration that does not name it.
+fn keep_default(path: &Path, root: &mut Table, version: i64) -> Result<()> {
+    let containerd = tables::table(path, root, &["plugins", plugin_of(version), "containerd"])?;
+    let default = containerd
+        .get("default_runtime_name")
+        .and_then(Item::as_str);
+    if default.is_some_and(|name| name != BUILT_IN) {
+        return Ok(()); // the user's own, or ours
+    }
+    let runtimes = tables::table(path, containerd, &["runtimes"])?;
+    if runtimes.get(BUILT_IN).is_none() {
+        let entry = tables::table(path, runtimes, &[BUILT_IN])?;
+        tables::set(entry, "runtime_type", "io.containerd.runc.v2");
+    }
+    Ok(())
+}
+
+/// Adds the runtime's table, with the options of the runtime that containers use otherwise.
+fn register(path: &Path, root: &mut Table, version: i64, runtime: &Runtime) -> Result<()> {
+    let plugin = plugin_of(version);
+    let section = ["plugins", plugin, "containerd"];
+    let options = options_of_default(root, &section, &runtime.name);
+    let containerd = tables::table(path, root, &section)?;
+    if runtime.set_as_default {
+        tables::set(containerd, "default_runtime_name", runtime.name.as_str());
+    } else if containerd
+        .get("default_runtime_name")
+        .and_then(Item::as_str)
+        == Some(&runtime.name)
+    {
+        containerd.remove("default_runtime_name");
+    }
+    let runtimes = tables::table(path, containerd, &["runtimes"])?;
+    if runtimes.get(&runtime.name).is_none() {
+        runtimes.insert(&runtime.name, options.unwrap_or_else(own_options));
+    }
+    let entry = tables::table(path, runtimes, &[&runtime.name])?;
+    if entry.get("runtime_type").is_none() {
+        tables::set(entry, "runtime_type", "io.containerd.runc.v2");
+    }
+    let options = tables::table(path, entry, &["options"])?;
+    tables::set(options, "BinaryName", runtime.path.as_str());
+    if version == 1 {
+        tables::set(options, "Runtime", runtime.path.as_str());
+    }
+    if runtime.enable_cdi {
+        let (key, above) = cdi_key(version).split_last().unwrap_or((&"", &[]));
+        tables::set(tables::table(path, root, above)?, key, true);
+    }
+    Ok(())
+}
+
+/// Returns the table of the default runtime, or of runc or crun, whichever exists first.
+fn options_of_default(root: &Table, section: &[&str], own: &str) -> Option<Item> {
+    let containerd = tables::get_in(root, section);
+    let default = containerd.and_then(|table| tables::text(table, &["default_runtime_name"]));
+    default
+        .filter(|name| !name.starts_with("nvidia") && *name != own)
+        .into_iter()
+        .chain(["runc", "crun"])
+        .find_map(|name| {
+            tables::get(containerd?, &["runtimes", name]).filter(|item| item.is_table_like())
+        })
+        .map(tables::clean)
+}
+
+/// Returns the options for a configuration without a runtime to copy them from.
+fn own_options() -> Item {
+    let mut table = Table::new();
+    table.insert("runtime_type", value("io.containerd.runc.v2"));
+    table.insert("runtime_root", value(""));
+    table.insert("runtime_engine", value(""));
+    table.insert("privileged_without_host_devices", value(false));
+    Item::Table(table)
+}
+
+/// Returns the main file with the import, and with a version if it was empty.
+fn import(files: Files<'_>, mut document: DocumentMut, version: i64, drop_in: &Path) -> Change {
+    if document.as_table().is_empty() {
+        document.insert("version", value(version));
+    }
+    let pattern = pattern_for(drop_in);
+    match document.get_mut("imports").and_then(Item::as_array_mut) {
+        Some(imports) if imports.iter().any(|entry| entry.as_str() == Some(&pattern)) => {}
+        Some(imports) => imports.push(pattern),
+        None => {
+            let mut imports = Array::new();
+            imports.push(pattern);
+            tables::set(document.as_table_mut(), "imports", imports);
+        }
+    }
+    Change {
+        path: files.path.into(),
+        before: files.text.map(Into::into),
+        after: Some(document.to_string()),
+    }
+}
+
+/// Returns the import pattern: the drop-in's whole directory, so that other drop-ins work too.
+fn pattern_for(drop_in: &Path) -> String {
+    let directory = drop_in.parent().unwrap_or(Path::new("/"));
+    if drop_in
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+    {
+        directory.join("*.toml").display().to_string()
+    } else {
+        drop_in.display().to_string()
+    }
+}
+
+fn unimport(root: &mut Table, pattern: &str, before: Option<Item>) {
+    if let Some(before) = before {
+        root.insert("imports", before);
+        return;
+    }
+    let Some(imports) = root.get_mut("imports").and_then(Item::as_array_mut) else {
+        return;
+    };
+    imports.retain(|entry| entry.as_str() != Some(pattern));
+    if imports.is_empty() {
+        root.remove("imports");
+    }
+}
+
+fn put_back(path: &Path, root: &mut Table, keys: &[&str], before: Option<Item>) -> Result<()> {
+    let Some((key, above)) = keys.split_last() else {
+        return Ok(());
+    };
+    match before {
+        Some(item) => {
+            tables::table(path, root, above)?.insert(key, item);
+        }
+        None => tables::remove(root, keys),
+    }
+    Ok(())
+}

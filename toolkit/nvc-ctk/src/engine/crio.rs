@@ -1,0 +1,111 @@
+//! Edits CRI-O's configuration: a separate drop-in, or the main file if no drop-in is wanted.
+
+use std::path::Path;
+
+use libnvc::Result;
+use toml_edit::{DocumentMut, Item, Table};
+
+use super::change::Change;
+use super::{Runtime, tables};
+
+/// CRI-O's configuration file.
+pub(crate) const CONFIG: &str = "/etc/crio/crio.conf";
+/// The drop-in file, which is read after it.
+pub(crate) const DROP_IN: &str = "/etc/crio/crio.conf.d/99-nvidia.toml";
+
+const RUNTIMES: [&str; 3] = ["crio", "runtime", "runtimes"];
+
+/// The files of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files<'a> {
+    /// The main file.
+    pub(crate) path: &'a Path,
+    /// Its text; None if it is missing.
+    pub(crate) text: Option<&'a str>,
+    /// The drop-in; None: edit the main file.
+    pub(crate) drop_in: Option<&'a Path>,
+    /// The text of that file.
+    pub(crate) drop_in_text: Option<&'a str>,
+    /// CRI-O's own dump of its configuration, if available.
+    pub(crate) dumped: Option<&'a str>,
+}
+
+/// Registers the runtime in the drop-in, or in the main file if there is none.
+pub(crate) fn add(files: Files<'_>, runtime: &Runtime) -> Result<Change> {
+    let main = tables::parse(files.path, files.text.unwrap_or_default())?;
+    let effective = match files.dumped {
+        Some(text) => tables::parse(Path::new("crio status config"), text)?,
+        None => main.clone(),
+    };
+    let options = options_of_default(effective.as_item(), &runtime.name);
+    let (path, before, mut document) = match files.drop_in {
+        Some(drop_in) => (drop_in, files.drop_in_text, DocumentMut::new()),
+        None => (files.path, files.text, main),
+    };
+    let root = document.as_table_mut();
+    if runtime.set_as_default {
+        let section = tables::table(path, root, &RUNTIMES[..2])?;
+        tables::set(section, "default_runtime", runtime.name.as_str());
+    }
+    let runtimes = tables::table(path, root, &RUNTIMES)?;
+    if runtimes.get(&runtime.name).is_none() {
+        runtimes.insert(&runtime.name, options);
+    }
+    let entry = tables::table(path, runtimes, &[&runtime.name])?;
+    tables::set(entry, "runtime_path", runtime.path.as_str());
+    tables::set(entry, "runtime_type", "oci");
+    Ok(Change {
+        path: path.into(),
+        before: before.map(Into::into),
+        after: Some(document.to_string()),
+    })
+}
+
+/// Returns true if a text registers the runtime.
+pub(crate) fn has(path: &Path, text: &str, name: &str) -> Result<bool> {
+    let document = tables::parse(path, text)?;
+    Ok(tables::get(document.as_item(), &[&RUNTIMES[..], &[name]].concat()).is_some())
+}
+
+/// Removes the runtime from a text; the keys that [`add`] sets get their values from `before`.
+pub(crate) fn restore(
+    path: &Path,
+    text: &str,
+    before: Option<&str>,
+    name: &str,
+) -> Result<Option<String>> {
+    let mut document = tables::parse(path, text)?;
+    let old = before.map(|text| tables::parse(path, text)).transpose()?;
+    let old_item = |keys: &[&str]| {
+        old.as_ref()
+            .and_then(|old| tables::get(old.as_item(), keys).cloned())
+    };
+    let root = document.as_table_mut();
+    let default = ["crio", "runtime", "default_runtime"];
+    let mut keys = vec![[&RUNTIMES[..], &[name]].concat()];
+    if tables::text_in(root, &default) == Some(name) {
+        keys.push(default.to_vec());
+    }
+    for keys in keys {
+        match (old_item(&keys), keys.split_last()) {
+            (Some(item), Some((key, above))) => {
+                tables::table(path, root, above)?.insert(key, item);
+            }
+            _ => tables::remove(root, &keys),
+        }
+    }
+    Ok((!root.is_empty()).then(|| document.to_string()))
+}
+
+fn options_of_default(root: &Item, own: &str) -> Item {
+    let default = tables::text(root, &["crio", "runtime", "default_runtime"]);
+    default
+        .filter(|name| !name.starts_with("nvidia") && *name != own)
+        .into_iter()
+        .chain(["runc", "crun"])
+        .find_map(|name| {
+            tables::get(root, &[&RUNTIMES[..], &[name]].concat())
+                .filter(|item| item.is_table_like())
+        })
+        .map_or_else(|| Item::Table(Table::new()), tables::clean)
+}

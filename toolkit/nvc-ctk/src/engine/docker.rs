@@ -1,0 +1,175 @@
+//! Edits dockerd's `daemon.json` as text.
+
+use std::path::Path;
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use jsonc_parser::json;
+use libnvc::{Error, ErrorKind, Result};
+
+use super::Runtime;
+use super::change::Change;
+
+/// dockerd's configuration file.
+pub(crate) const CONFIG: &str = "/etc/docker/daemon.json";
+
+/// A new file, with upstream's indent of four blanks.
+const NEW: &str = "{\n    \"runtimes\": {}\n}\n";
+
+/// Registers the runtime. `text` is the file's content, None if it is missing.
+pub(crate) fn add(path: &Path, text: Option<&str>, runtime: &Runtime) -> Result<Change> {
+    let document = parse(path, text.unwrap_or(NEW))?;
+    let root = root_object(path, &document)?;
+    let entry = json!({ "path": (runtime.path.as_str()), "args": [] });
+    let runtimes = object(path, &root, "runtimes")?;
+    if !is_registered(&runtimes, runtime) {
+        set(&runtimes, &runtime.name, entry);
+    }
+    if runtime.set_as_default && string(&root, "default-runtime").as_deref() != Some(&runtime.name)
+    {
+        set(
+            &root,
+            "default-runtime",
+            CstInputValue::from(runtime.name.as_str()),
+        );
+    }
+    if runtime.enable_cdi {
+        let features = object(path, &root, "features")?;
+        let on = features.get("cdi").and_then(|property| property.value());
+        if !on.is_some_and(|value| value.as_boolean_lit().is_some_and(|value| value.value())) {
+            set(&features, "cdi", json!(true));
+        }
+    }
+    Ok(Change {
+        path: path.into(),
+        before: text.map(Into::into),
+        after: Some(document.to_string()),
+    })
+}
+
+/// Removes the runtime from a text; the keys that [`add`] sets get their values from `before`, if available.
+pub(crate) fn restore(
+    path: &Path,
+    text: &str,
+    before: Option<&str>,
+    name: &str,
+) -> Result<Option<String>> {
+    let document = parse(path, text)?;
+    let root = root_object(path, &document)?;
+    let old = before.map(|text| parse(path, text)).transpose()?;
+    let old = old.as_ref().and_then(CstRootNode::object_value);
+    let old_of = |key: &str| old.as_ref().and_then(|old| old.object_value(key));
+    if let Some(runtimes) = root.object_value("runtimes") {
+        put_back(&runtimes, old_of("runtimes").as_ref(), name);
+        if runtimes.properties().is_empty() && old_of("runtimes").is_none() {
+            remove(&root, "runtimes");
+        }
+    }
+    if string(&root, "default-runtime").as_deref() == Some(name) {
+        put_back(&root, old.as_ref(), "default-runtime");
+    }
+    if let (Some(features), Some(_)) = (root.object_value("features"), &old) {
+        put_back(&features, old_of("features").as_ref(), "cdi");
+        if features.properties().is_empty() && old_of("features").is_none() {
+            remove(&root, "features");
+        }
+    }
+    // An empty object is equivalent to no file.
+    let is_empty = root.properties().is_empty();
+    Ok((!is_empty).then(|| document.to_string()))
+}
+
+fn is_registered(runtimes: &CstObject, runtime: &Runtime) -> bool {
+    let Some(entry) = runtimes.object_value(&runtime.name) else {
+        return false;
+    };
+    let args = entry.array_value("args");
+    let no_args = args.is_some_and(|args| args.elements().is_empty());
+    no_args
+        && entry.properties().len() == 2
+        && string(&entry, "path").as_deref() == Some(&runtime.path)
+}
+
+/// Sets a key to the value it has in `old`, or removes it.
+fn put_back(object: &CstObject, old: Option<&CstObject>, key: &str) {
+    let value = old
+        .and_then(|old| old.get(key)?.value())
+        .and_then(|value| serde_json::from_str(&value.to_string()).ok());
+    match value {
+        Some(value) => set(object, key, input(value)),
+        None => remove(object, key),
+    }
+}
+
+fn input(value: serde_json::Value) -> CstInputValue {
+    use serde_json::Value;
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(value) => CstInputValue::Bool(value),
+        Value::Number(value) => CstInputValue::Number(value.to_string()),
+        Value::String(value) => CstInputValue::String(value),
+        Value::Array(items) => CstInputValue::Array(items.into_iter().map(input).collect()),
+        Value::Object(members) => {
+            let members = members.into_iter().map(|(key, value)| (key, input(value)));
+            CstInputValue::Object(members.collect())
+        }
+    }
+}
+
+fn set(object: &CstObject, key: &str, value: CstInputValue) {
+    match object.get(key) {
+        Some(property) => property.set_value(value),
+        None => {
+            object.append(key, value);
+        }
+    }
+}
+
+fn remove(object: &CstObject, key: &str) {
+    if let Some(property) = object.get(key) {
+        property.remove();
+    }
+}
+
+fn string(object: &CstObject, key: &str) -> Option<String> {
+    object
+        .get(key)?
+        .value()?
+        .as_string_lit()?
+        .decoded_value()
+        .ok()
+}
+
+/// Returns an object member; creates it if missing.
+fn object(path: &Path, root: &CstObject, key: &str) -> Result<CstObject> {
+    root.object_value_or_create(key).ok_or_else(|| {
+        let text = format!("{}: {key} is not an object", path.display());
+        Error::new(ErrorKind::Malformed, text)
+    })
+}
+
+fn root_object(path: &Path, document: &CstRootNode) -> Result<CstObject> {
+    document.object_value().ok_or_else(|| {
+        let text = format!("{} does not contain an object", path.display());
+        Error::new(ErrorKind::Malformed, text)
+    })
+}
+
+/// Parses what dockerd accepts: JSON without comments and without duplicate keys.
+fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
+    let malformed = |error: String| {
+        let text = format!("{}: {error}", path.display());
+        Error::new(ErrorKind::Malformed, text)
+    };
+    if text.trim().is_empty() {
+        let error = malformed("the file is empty".into());
+        return Err(error.hint("write {} to it, or remove it"));
+    }
+    nvc_cdi::check_json(text).map_err(malformed)?;
+    let options = ParseOptions {
+        allow_comments: false,
+        allow_trailing_commas: false,
+        ..ParseOptions::default()
+    };
+    CstRootNode::parse(text, &options).map_err(|error| malformed(error.to_string()))
+}

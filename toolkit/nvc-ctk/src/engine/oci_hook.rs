@@ -1,0 +1,39 @@
+//! Writes the hook file for the hooks directories of Podman and CRI-O.
+
+use std::path::Path;
+
+use serde_json::json;
+
+/// Directories in a hook's PATH before the program's own.
+const STANDARD_PATH: [&str; 6] = [
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+];
+
+/// Returns the text of the file for a hook program.
+pub(crate) fn text(hook: &str) -> String {
+    let path = Path::new(hook);
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let directory = path.parent().map(|parent| parent.display().to_string());
+    let directory = directory
+        .as_deref()
+        .filter(|directory| !directory.is_empty() && !STANDARD_PATH.contains(directory));
+    let search: Vec<&str> = STANDARD_PATH.into_iter().chain(directory).collect();
+    let value = json!({
+        "version": "1.0.0",
+        "hook": {
+            "path": hook,
+            "args": [name.unwrap_or_default(), "prestart"],
+            "env": [format!("PATH={}", search.join(":"))],
+        },
+        "when": { "always": true, "commands": [".*"] },
+        "stages": ["prestart"],
+    });
+    format!("{value:#}\n")
+}

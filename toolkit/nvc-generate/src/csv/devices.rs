@@ -1,0 +1,381 @@
+//! Finds the nodes of a Jetson's chosen GPUs.
+//!
+//! The lists name the nodes of the integrated GPU, those of other parts of the SoC, and maybe the discrete GPU's. If the
+//! machine has two GPUs, a container with one of them gets no node of the other: not by its usual name, and not by
+//! another name with the same number.
+
+use libnvc::Result;
+use libnvc::host::nodes::{CONTROL, MODESET, UVM, UVM_TOOLS};
+use libnvc::host::{DeviceNumber, DriverRoot, Gpu, ListedGpu, NVIDIA_MAJOR, discrete_gpus, drm};
+use libnvc::{Error, ErrorKind};
+use nvc_cdi::Edits;
+use nvc_cdi::nodes::HostNode;
+
+use super::choice::Chosen;
+use super::files::Tree;
+use super::list::Entry;
+
+/// The node that the lists have for a discrete GPU.
+const OF_DISCRETE: &str = "/dev/nvidia1";
+
+/// The directory of capabilities, which only discrete GPUs have.
+const CAPABILITIES: &str = "/dev/nvidia-caps/";
+
+/// The integrated GPU's display, which the lists lack.
+const DISPLAY: &str = "/dev/nvidia2";
+
+/// Minor numbers of the driver's control nodes start here.
+const FIRST_CONTROL: u64 = 254;
+
+impl Tree {
+    /// Returns the nodes of a GPU, among all that NVML lists. Warns about nodes missing on the host.
+    ///
+    /// # Errors
+    /// The discrete GPU's own node or the driver's control node is missing.
+    pub fn device(
+        &self,
+        entries: &[Entry],
+        chosen: &Chosen,
+        listed: &[ListedGpu],
+    ) -> Result<(Edits, Vec<String>)> {
+        match chosen {
+            Chosen::Only => Ok(self.listed_nodes(entries, &|_, _| true)),
+            Chosen::OfLists => {
+                let mut others = Others::new(self);
+                others.add_of_module(self);
+                Ok(self.listed_nodes(entries, &|path, node| !others.have(path, node)))
+            }
+            Chosen::Integrated { .. } => {
+                let others = Others::of(listed, self);
+                let (mut edits, warnings) =
+                    self.listed_nodes(entries, &|path, node| !others.have(path, node));
+                let display = self.nodes.look_up(DISPLAY);
+                let is_other = display.is_ok_and(|node| others.have(DISPLAY, &node));
+                let is_there = edits.device_nodes.iter().any(|node| node.path == DISPLAY);
+                if !is_other && !others.unknown && !is_there {
+                    // Not every machine has it.
+                    let _ = self.nodes.add(DISPLAY, &mut edits);
+                    sort(&mut edits);
+                }
+                Ok((edits, warnings))
+            }
+            Chosen::Discrete(gpu) => self.discrete(entries, gpu),
+        }
+    }
+
+    /// Returns the nodes of the discrete GPU: its own, the driver's, and those of the SoC that are not the integrated
+    /// GPU's.
+    fn discrete(&self, entries: &[Entry], gpu: &Gpu) -> Result<(Edits, Vec<String>)> {
+        let (mut edits, mut warnings) =
+            self.listed_nodes(entries, &|path, node| !is_of_some_gpu(path, node));
+        let own = format!("/dev/nvidia{}", gpu.minor);
+        for (path, is_needed) in [
+            (own.as_str(), true),
+            (CONTROL, true),
+            (MODESET, false),
+            (UVM, false),
+            (UVM_TOOLS, false),
+        ] {
+            match self.nodes.add(path, &mut edits) {
+                Ok(()) => {}
+                Err(why) if is_needed => {
+                    let text = format!("GPU {}: {why}", gpu.index);
+                    let hint = "nvidia-modprobe or nvidia-ctk system create-device-nodes makes it";
+                    return Err(Error::new(ErrorKind::NotFound, text).hint(hint));
+                }
+                Err(why) => warnings.push(why),
+            }
+        }
+        let root = DriverRoot::open(&self.nodes.root)?;
+        let displays = drm::displays(&gpu.busid, &root, &self.nodes.drivers);
+        warnings.extend(displays.missing);
+        for node in &displays.nodes {
+            // A node that vanishes concurrently is not the GPU's any more.
+            let _ = self.nodes.add(&node.path.to_string(), &mut edits);
+        }
+        let links = displays.links.iter();
+        let links = links.map(|link| format!("{}::{}", link.target.display(), link.at));
+        self.add_links(links.collect(), &mut edits);
+        sort(&mut edits);
+        Ok((edits, warnings))
+    }
+}
+
+/// Sorts nodes by depth, then by name.
+pub(super) fn sort(edits: &mut Edits) {
+    let depth = |path: &str| path.matches('/').count();
+    edits
+        .device_nodes
+        .sort_by_cached_key(|node| (depth(&node.path), node.path.clone()));
+}
+
+/// The discrete GPUs of the machine, whose nodes a container with the integrated one does not get.
+#[derive(Debug, Default)]
+struct Others {
+    minors: Vec<u64>,
+    displays: Vec<DeviceNumber>,
+    /// The root with the nodes; None if it cannot be opened.
+    root: Option<DriverRoot>,
+    /// Some nodes are a discrete GPU's by their names.
+    by_name: bool,
+    /// NVML does not say all minor numbers.
+    unknown: bool,
+}
+
+impl Others {
+    fn new(tree: &Tree) -> Self {
+        Self {
+            root: DriverRoot::open(&tree.nodes.root).ok(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes NVML's word, and the kernel module's for a GPU that NVML fails on.
+    fn of(listed: &[ListedGpu], tree: &Tree) -> Self {
+        let mut others = Self {
+            by_name: true,
+            ..Self::new(tree)
+        };
+        for gpu in listed.iter().filter(|gpu| gpu.integrated != Some(true)) {
+            match &gpu.gpu {
+                Ok(gpu) => others.add(gpu.minor, &gpu.busid, tree),
+                Err(_) => others.unknown = true,
+            }
+        }
+        if others.unknown {
+            others.add_of_module(tree);
+        }
+        others
+    }
+
+    /// Adds the GPUs that the kernel module lists, except for one with the first minor number: the lists have its node
+    /// for the integrated GPU.
+    fn add_of_module(&mut self, tree: &Tree) {
+        let Ok(root) = DriverRoot::open(&tree.root) else {
+            return;
+        };
+        let gpus = discrete_gpus(&root);
+        for gpu in gpus.iter().filter(|gpu| gpu.minor != 0) {
+            self.add(gpu.minor, &gpu.busid, tree);
+        }
+    }
+
+    fn add(&mut self, minor: u32, busid: &str, tree: &Tree) {
+        self.minors.push(minor.into());
+        if let Some(root) = &self.root {
+            let nodes = drm::displays(busid, root, &tree.nodes.drivers)
+                .nodes
+                .into_iter();
+            self.displays.extend(nodes.map(|node| node.number));
+        }
+    }
+
+    /// Returns true if a node is that of a discrete GPU.
+    fn have(&self, path: &str, node: &HostNode) -> bool {
+        let is = |major: u32, minor: u64| node.major == u64::from(major) && node.minor == minor;
+        self.by_name && (path == OF_DISCRETE || path.starts_with(CAPABILITIES))
+            || self
+                .displays
+                .iter()
+                .any(|display| is(display.major, display.minor.into()))
+            || self
+                .minors
+                .iter()
+                .any(|minor| path == format!("/dev/nvidia{minor}") || is(NVIDIA_MAJOR, *minor))
+    }
+}
+
+/// Returns true for nodes that a list may have for the integrated GPU, or for any GPU by number, and for those that
+/// every discrete GPU gets from the driver.
+fn is_of_some_gpu(path: &str, node: &HostNode) -> bool {
+    let name = path.strip_prefix("/dev/").unwrap_or(path);
+    let number = name.strip_prefix("nvidia").unwrap_or_default();
+    let is_numbered = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let is_gpus = node.major == u64::from(NVIDIA_MAJOR) && node.minor < FIRST_CONTROL;
+    is_numbered
+        || is_gpus
+        || [CONTROL, MODESET, UVM, UVM_TOOLS].contains(&path)
+        // The integrated GPU's driver has two sets of names.
+        || name.starts_with("nvgpu/")
+        || name.starts_with("nvhost") && name.ends_with("gpu")
+        || name.starts_with("dri/")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::path::Path;
+
+    use libnvc::host::CharDrivers;
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+    use super::super::choice::tests::{discrete, integrated};
+    use super::super::list::parse;
+    use super::*;
+    use crate::nodes::Nodes;
+
+    /// Nodes of a machine with two GPUs, and their numbers.
+    const NODES: [(&str, u64, u64); 14] = [
+        ("nvidia0", 195, 0),
+        ("nvidia1", 195, 1),
+        ("nvidia2", 195, 2),
+        ("other-name", 195, 1),
+        ("nvidiactl", 195, 255),
+        ("nvidia-modeset", 195, 254),
+        ("nvidia-uvm", 511, 0),
+        ("nvidia-uvm-tools", 511, 1),
+        ("nvmap", 10, 60),
+        ("nvhost-ctrl", 505, 0),
+        ("nvhost-as-gpu", 502, 1),
+        ("nvgpu/igpu0/ctrl", 500, 1),
+        ("dri/card0", 226, 0),
+        ("nvidia-caps/nvidia-cap1", 508, 1),
+    ];
+
+    /// Creates the nodes; returns None without the privilege.
+    fn tree(dir: &Path) -> Option<Tree> {
+        for (name, major, minor) in NODES {
+            let path = dir.join("dev").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let number = makedev(major, minor);
+            mknod(
+                &path,
+                SFlag::S_IFCHR,
+                Mode::from_bits_truncate(0o666),
+                number,
+            )
+            .ok()?;
+        }
+        Some(Tree {
+            root: dir.into(),
+            nodes: Nodes {
+                root: dir.into(),
+                groups: false,
+                drivers: CharDrivers::of(
+                    "Character devices:\n195 nvidia\n508 nvidia-caps\n511 nvidia-uvm\n",
+                    "",
+                ),
+            },
+            hook: "/usr/bin/nvidia-cdi-hook".into(),
+            compat: Vec::new(),
+        })
+    }
+
+    const LIST: &str = "dev, /dev/nvidia*\ndev, /dev//./other-name\ndev, /dev/nvmap\ndev, /dev/nvhost-*\n\
+                        dev, /dev/nvgpu/*/*\ndev, /dev/dri/*\ndev, /dev/nvidia-caps/*\n";
+
+    fn names(tree: &Tree, list: &str, chosen: &Chosen, listed: &[ListedGpu]) -> String {
+        let (edits, _) = tree.device(&parse(list), chosen, listed).unwrap();
+        let nodes = edits.device_nodes.iter();
+        let names: Vec<&str> = nodes.map(|node| &node.path["/dev/".len()..]).collect();
+        names.join(" ")
+    }
+
+    fn one() -> Chosen {
+        Chosen::Integrated {
+            uuid: String::new(),
+        }
+    }
+
+    fn other(minor: u32) -> (Chosen, ListedGpu) {
+        let listed = discrete(1, minor);
+        let chosen = Chosen::Discrete(Box::new(listed.gpu.clone().unwrap()));
+        (chosen, listed)
+    }
+
+    #[test]
+    fn no_gpu_gets_a_node_of_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(tree) = tree(dir.path()) else { return };
+        let (second, listed) = other(1);
+        let listed = [integrated(0), listed];
+        assert_eq!(
+            names(&tree, LIST, &one(), &listed),
+            "nvhost-as-gpu nvhost-ctrl nvidia-modeset nvidia-uvm nvidia-uvm-tools nvidia0 nvidia2 nvidiactl nvmap \
+             dri/card0 nvgpu/igpu0/ctrl"
+        );
+        assert_eq!(
+            names(&tree, LIST, &second, &listed),
+            "nvhost-ctrl nvidia-modeset nvidia-uvm nvidia-uvm-tools nvidia1 nvidiactl nvmap nvidia-caps/nvidia-cap1"
+        );
+        let all = names(&tree, LIST, &Chosen::Only, &listed);
+        assert_eq!(all.split(' ').count(), NODES.len(), "{all}");
+    }
+
+    #[test]
+    fn the_drivers_numbers_decide_over_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(tree) = tree(dir.path()) else { return };
+        let list = "dev, /dev/nvidia0\ndev, /dev/nvidia1\ndev, /dev/nvmap\n";
+        for (minor, integrated_gets) in [
+            (0, "nvidia2 nvmap"),
+            (1, "nvidia0 nvidia2 nvmap"),
+            (2, "nvidia0 nvmap"),
+        ] {
+            let (second, listed) = other(minor);
+            let listed = [integrated(0), listed];
+            assert_eq!(
+                names(&tree, list, &one(), &listed),
+                integrated_gets,
+                "{minor}"
+            );
+            let expected =
+                format!("nvidia-modeset nvidia-uvm nvidia-uvm-tools nvidia{minor} nvidiactl nvmap");
+            assert_eq!(names(&tree, list, &second, &listed), expected);
+        }
+        // A lost GPU's number may be any: nothing is added to the lists.
+        let (_, mut lost) = other(1);
+        lost.gpu = Err(Error::new(
+            ErrorKind::DriverFailed,
+            "nvml error: gpu is lost",
+        ));
+        assert_eq!(
+            names(&tree, list, &one(), &[integrated(0), lost]),
+            "nvidia0 nvmap"
+        );
+    }
+
+    #[test]
+    fn the_kernel_module_knows_gpus_that_nvml_fails_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(tree) = tree(dir.path()) else { return };
+        for (busid, minor) in [
+            ("0000:01:00.0", 2),
+            ("0005:09:00.0", 1),
+            ("0006:09:00.0", 0),
+        ] {
+            let at = dir.path().join("proc/driver/nvidia/gpus").join(busid);
+            std::fs::create_dir_all(&at).unwrap();
+            let text = format!("Bus Type: \t PCIe\nDevice Minor: \t {minor}\n");
+            std::fs::write(at.join("information"), text).unwrap();
+        }
+        let list = "dev, /dev/nvidia?\ndev, /dev/other-name\ndev, /dev/nvmap\n";
+        let (_, mut lost) = other(1);
+        lost.gpu = Err(Error::new(
+            ErrorKind::DriverFailed,
+            "nvml error: gpu is lost",
+        ));
+        for (chosen, listed) in [
+            (one(), vec![integrated(0), lost]),
+            (Chosen::OfLists, vec![]),
+        ] {
+            assert_eq!(
+                names(&tree, list, &chosen, &listed),
+                "nvidia0 nvidia2 nvmap"
+            );
+        }
+        assert_eq!(
+            names(&tree, list, &Chosen::Only, &[]),
+            "nvidia0 nvidia1 nvidia2 nvmap other-name"
+        );
+    }
+
+    #[test]
+    fn a_discrete_gpu_without_its_node_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(tree) = tree(dir.path()) else { return };
+        let (second, listed) = other(7);
+        let error = tree.device(&[], &second, &[listed]).unwrap_err();
+        assert_eq!(error.message(), "GPU 1: /dev/nvidia7 is missing");
+    }
+}

@@ -1,0 +1,192 @@
+//! Asks a Jetson's driver for its CUDA version and its GPUs: NVML, and libcuda if NVML does not know.
+//!
+//! Older Jetsons have no NVML; then no process is started unless an image requires something. Both libraries are loaded
+//! by a process without privileges.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use libnvc::Error;
+use libnvc::host::query::QueryProgram;
+use libnvc::host::{CudaFacts, DriverRoot, ListedGpu, everything};
+use nvc_policy::session;
+
+use super::choice::{Choice, Chosen};
+use super::requirements::Facts;
+
+/// The directory of images' compatibility libraries for Orin; other GPUs have the hook's default.
+const ORIN: &str = "/usr/local/cuda/compat_orin";
+
+/// The board's name, in the device tree.
+const BOARD: &str = "/proc/device-tree/model";
+
+/// A Jetson's driver, with NVML's answers.
+#[derive(Debug)]
+pub struct Driver {
+    root: PathBuf,
+    program: QueryProgram,
+    cuda: Option<String>,
+    gpus: Listing,
+}
+
+/// NVML's list of GPUs.
+#[derive(Debug)]
+pub enum Listing {
+    /// There is no NVML, or it was not asked.
+    Unknown,
+    /// NVML failed.
+    Failed(Error),
+    /// The GPUs, including those that NVML fails on.
+    Gpus(Vec<ListedGpu>),
+}
+
+impl Driver {
+    /// Describes a driver without asking it.
+    pub fn unasked(root: &Path, program: &QueryProgram) -> Self {
+        Self {
+            root: root.to_owned(),
+            program: program.clone(),
+            cuda: None,
+            gpus: Listing::Unknown,
+        }
+    }
+
+    /// Asks the driver below a root, if it has NVML, with `program`.
+    pub fn ask(root: &Path, program: &QueryProgram) -> Self {
+        let unasked = Self::unasked(root, program);
+        let Ok(opened) = DriverRoot::open(root) else {
+            return unasked;
+        };
+        if !everything::has_management_library(&opened) {
+            return unasked;
+        }
+        let failed = |error| Self {
+            gpus: Listing::Failed(error),
+            ..Self::unasked(root, program)
+        };
+        let answered = session::open_in(opened, program).and_then(|mut session| {
+            session.ready()?;
+            Ok(Self {
+                cuda: session.cuda_version().ok(),
+                gpus: match session.listed() {
+                    Ok(gpus) => Listing::Gpus(gpus),
+                    Err(error) => Listing::Failed(error),
+                },
+                ..Self::unasked(root, program)
+            })
+        });
+        answered.unwrap_or_else(failed)
+    }
+
+    /// Returns NVML's list of GPUs.
+    pub fn listing(&self) -> &Listing {
+        &self.gpus
+    }
+
+    /// Returns all GPUs on NVML's list.
+    pub fn gpus(&self) -> &[ListedGpu] {
+        match &self.gpus {
+            Listing::Gpus(gpus) => gpus,
+            Listing::Unknown | Listing::Failed(_) => &[],
+        }
+    }
+
+    /// Returns the arguments of enable-cuda-compat, which compares an image's CUDA compatibility libraries with the
+    /// host's CUDA version; empty unless NVML knows it. `directory` replaces Orin's directory of those libraries unless
+    /// it is empty.
+    pub fn compat(&self, directory: &str) -> Vec<String> {
+        let Some(cuda) = &self.cuda else {
+            return Vec::new();
+        };
+        let models = self.gpus().iter().filter_map(|gpu| gpu.model.clone());
+        let mut models: Vec<String> = models.collect();
+        if models.is_empty() {
+            models.extend(fs::read_to_string(BOARD).ok());
+        }
+        compat(cuda, &models, directory)
+    }
+
+    /// Returns the facts for requirements: those of each chosen GPU, or of the first if none is chosen. Asks libcuda for
+    /// those that NVML does not know, and returns its problem, if any: what stays unknown meets no requirement.
+    pub fn facts(&self, choice: Option<&Choice>) -> (Vec<Facts>, Option<String>) {
+        let chosen = choice.map_or(&[][..], |choice| &choice.devices);
+        let arch = |index: u32| {
+            let gpu = self.gpus().iter().find(|gpu| gpu.index == index)?;
+            gpu.arch.clone()
+        };
+        let mut indices: Vec<u32> = chosen.iter().map(Chosen::index).collect();
+        if indices.is_empty() {
+            indices.push(0);
+        }
+        let facts = |index: &u32| Facts {
+            cuda: self.cuda.clone(),
+            arch: arch(*index),
+        };
+        let mut all: Vec<Facts> = indices.iter().map(facts).collect();
+        // CUDA's order of several GPUs is not NVML's.
+        let is_alone = self.gpus().len() < 2;
+        let misses = |facts: &Facts| facts.cuda.is_none() || facts.arch.is_none() && is_alone;
+        let mut problem = None;
+        if all.iter().any(misses) {
+            let cuda = self.ask_cuda();
+            problem = cuda.problem;
+            for facts in &mut all {
+                facts.cuda = facts.cuda.take().or(cuda.version.clone());
+                if is_alone {
+                    facts.arch = facts.arch.take().or(cuda.arch.clone());
+                }
+            }
+        }
+        (all, problem)
+    }
+
+    fn ask_cuda(&self) -> CudaFacts {
+        session::ask_cuda(self.root.clone(), &self.program).unwrap_or_else(|error| CudaFacts {
+            problem: Some(error.message()),
+            ..CudaFacts::default()
+        })
+    }
+}
+
+/// Returns the arguments for a CUDA version and product names.
+fn compat(cuda: &str, models: &[String], directory: &str) -> Vec<String> {
+    let directory = match directory {
+        "" => ORIN,
+        given => given,
+    };
+    let is_orin = models.iter().any(|model| model.contains("Orin"));
+    let directory = is_orin.then(|| format!("--cuda-compat-container-root={directory}"));
+    let version = format!("--host-cuda-version={cuda}");
+    [version].into_iter().chain(directory).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_orin_has_its_own_directory() {
+        let version = "--host-cuda-version=12.6";
+        let own = "--cuda-compat-container-root=/usr/local/cuda/compat_orin";
+        let given = "--cuda-compat-container-root=/opt/compat";
+        let of = |models: &[&str], directory| {
+            let models: Vec<String> = models.iter().map(ToString::to_string).collect();
+            compat("12.6", &models, directory)
+        };
+        assert_eq!(of(&["Orin (nvgpu)"], ""), [version, own]);
+        assert_eq!(of(&["Orin (nvgpu)"], "/opt/compat"), [version, given]);
+        assert_eq!(of(&["NVIDIA Thor"], "/opt/compat"), [version]);
+        assert_eq!(
+            of(&["Orin (nvgpu)", "NVIDIA RTX A6000"], ""),
+            [version, own]
+        );
+    }
+
+    #[test]
+    fn a_driver_without_nvml_is_not_asked() {
+        let none = Path::new("/proc/self/fdinfo");
+        let driver = Driver::ask(none, &QueryProgram::ThisProcess);
+        assert_eq!(driver.compat(""), [""; 0]);
+        assert!(matches!(driver.listing(), Listing::Unknown));
+    }
+}

@@ -1,0 +1,46 @@
+//! Selects the hooks of specifications, with upstream's names and arguments.
+
+use std::collections::BTreeSet;
+
+pub use crate::hook_program::HookProgram;
+use nvc_cdi::Edits;
+
+/// Hooks that are disabled by default.
+const OFF: [&str; 1] = ["chmod"];
+
+/// Selection of hooks.
+#[derive(Clone, Debug)]
+pub struct Hooks {
+    /// The program.
+    pub program: HookProgram,
+    /// Disabled hooks; `all` for all of them.
+    pub disabled: BTreeSet<String>,
+    /// Enabled hooks among those disabled by default.
+    pub enabled: BTreeSet<String>,
+    /// Merge all hooks into one process.
+    pub merged: bool,
+}
+
+impl Hooks {
+    /// Adds a hook, unless it is disabled.
+    pub(super) fn add(&self, name: &str, arguments: Vec<String>, edits: &mut Edits) {
+        if !self.is_off(name) {
+            edits.hooks.push(self.program.hook(name, arguments));
+        }
+    }
+
+    /// Returns true if a hook is disabled.
+    pub(super) fn is_off(&self, name: &str) -> bool {
+        let is_off =
+            OFF.contains(&name) || self.disabled.contains(name) || self.disabled.contains("all");
+        is_off && !self.enabled.contains(name)
+    }
+}
+
+/// Puts an option before each value.
+pub(super) fn repeated(option: &str, values: &[String]) -> Vec<String> {
+    let pairs = values
+        .iter()
+        .flat_map(|value| [option.to_string(), value.clone()]);
+    pairs.collect()
+}

@@ -1,0 +1,239 @@
+//! Collects the GPUs of a Jetson from the file lists of its operating system, and a discrete one from the driver.
+
+use std::path::{Path, PathBuf};
+
+use libnvc::host::catalogue;
+use libnvc::{Error, ErrorKind, HostPath, Result};
+use nix::errno::Errno;
+use nvc_cdi::{Device, Edits, Hook, Mount};
+
+use crate::csv::{self, Chosen, Driver, Wanted, list};
+use crate::devices::empty_device;
+use crate::driver::nodes;
+use crate::{Found, Naming, Options, hooks};
+
+/// Directory of the lists.
+const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
+const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
+
+pub(super) fn find(options: &Options) -> Result<Found> {
+    let wants_compat = is_enabled("enable-cuda-compat", options);
+    let several = !options.flags.single_csv_device;
+    let driver = match wants_compat || several {
+        true => Driver::ask(&options.driver_root, &options.query),
+        false => Driver::unasked(&options.driver_root, &options.query),
+    };
+    let wanted = Wanted::of(&options.ids);
+    let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
+        let text = format!("there is no device {}", refusal.id);
+        Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)
+    })?;
+    let has_uuids = choice.devices.iter().any(|gpu| gpu.uuid().is_some());
+    if options.naming == [Naming::Uuid] && !has_uuids && wanted != Wanted::None {
+        let text = "the GPU of a Jetson has no UUID: name it by index";
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    let tree = csv::Tree {
+        root: options.driver_root.clone(),
+        nodes: nodes(options),
+        hook: options.hooks.program.path.clone().into(),
+        compat: match wants_compat {
+            true => driver.compat(&options.csv_compat_root),
+            false => Vec::new(),
+        },
+    };
+    let entries = entries(options)?;
+    let mut warnings: Vec<String> = choice.warning.into_iter().collect();
+    let mut devices = Vec::new();
+    for chosen in &choice.devices {
+        let (edits, more) = tree.device(&entries, chosen, driver.gpus())?;
+        warnings.extend(more);
+        devices.extend(named(chosen, edits, options));
+    }
+    if wanted == Wanted::None {
+        devices.push(empty_device());
+    }
+    let (common, more) = common(&tree, &entries, options);
+    warnings.extend(more);
+    csv::once(&mut warnings, String::clone);
+    Ok(Found {
+        devices,
+        common,
+        warnings,
+        ..Found::default()
+    })
+}
+
+/// Returns the edits for every container, with the links that libraries usually have.
+fn common(tree: &csv::Tree, entries: &[csv::Entry], options: &Options) -> (Edits, Vec<String>) {
+    let (mut common, warnings) = tree.common(entries);
+    common
+        .env
+        .retain(|variable| !variable.starts_with("NVIDIA_VISIBLE_DEVICES="));
+    let links = usual_links(&common);
+    if !links.is_empty() {
+        let hook = hooks::repeated("--link", &links);
+        let hook = options.hooks.program.hook("create-symlinks", hook);
+        common.hooks.insert(0, hook);
+    }
+    common.hooks.retain(|hook| is_on(hook, options));
+    (common, warnings)
+}
+
+/// Reads the lists, without the links to ignore.
+fn entries(options: &Options) -> Result<Vec<csv::Entry>> {
+    let files: Vec<PathBuf> = match options.csv_files.as_slice() {
+        [] => NAMES
+            .iter()
+            .map(|name| Path::new(LISTS).join(name))
+            .filter(|path| path.exists())
+            .collect(),
+        given => given.to_vec(),
+    };
+    let mut entries = Vec::new();
+    for file in files {
+        let read = list::read(&file).map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            Error::file("open failed", &file, errno)
+        })?;
+        entries.extend(read);
+    }
+    entries.retain(|entry| {
+        !(entry.kind == csv::Kind::Link && is_ignored(&options.csv_ignore, &entry.path))
+    });
+    Ok(entries)
+}
+
+fn is_on(hook: &Hook, options: &Options) -> bool {
+    let programs = ["nvidia-ctk", "hook", "nvidia-cdi-hook"];
+    let mut words = hook.args.iter();
+    let name = words.find(|word| !programs.contains(&word.as_str()));
+    name.is_none_or(|name| is_enabled(name, options))
+}
+
+/// Returns true unless the options disable a hook.
+fn is_enabled(name: &str, options: &Options) -> bool {
+    let hooks = &options.hooks;
+    let is_off = hooks.disabled.contains(name) || hooks.disabled.contains("all");
+    !is_off || hooks.enabled.contains(name)
+}
+
+/// Returns a GPU under each of its names.
+fn named(chosen: &Chosen, mut edits: Edits, options: &Options) -> Vec<Device> {
+    edits.hooks.retain(|hook| is_on(hook, options));
+    let index = chosen.index();
+    let name = |naming: &Naming| match naming {
+        Naming::Index => Some(index.to_string()),
+        Naming::TypeIndex => Some(format!("gpu{index}")),
+        Naming::Uuid => chosen.uuid().map(String::from),
+    };
+    let names = options.naming.iter().filter_map(name);
+    let device = |name| Device {
+        name,
+        container_edits: edits.clone(),
+        ..Device::default()
+    };
+    names.map(device).collect()
+}
+
+/// Returns links that programs expect beside mounted libraries.
+fn usual_links(edits: &Edits) -> Vec<String> {
+    let links = |mount: &Mount| {
+        let path = HostPath::new(&mount.container_path);
+        let library = catalogue::library_of(path.file_name())?;
+        let name = path.file_name().to_str()?;
+        // Skips development links.
+        name.strip_prefix(library.name)?.strip_prefix('.')?;
+        let directory = path.parent();
+        let links = library.file(path.clone()).links;
+        let links = links
+            .into_iter()
+            .map(move |link| format!("{}::{}", link.target.display(), directory.join(link.name)));
+        Some(links.collect::<Vec<_>>())
+    };
+    edits.mounts.iter().filter_map(links).flatten().collect()
+}
+
+/// Returns true if a link matches a pattern: `**/X` compares the file name, any other pattern the whole path.
+fn is_ignored(patterns: &[String], path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    patterns
+        .iter()
+        .any(|pattern| match pattern.strip_prefix("**/") {
+            Some(pattern) => nvc_hostfile::programs::matches(pattern, name),
+            None => nvc_hostfile::programs::matches(pattern, path),
+        })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::tests::options;
+    use crate::{Mode, generate};
+
+    /// Returns what a specification of a tree with two lists mounts and links.
+    fn content(files: &[&str], ignored: &[&str]) -> Result<(Vec<String>, Vec<String>)> {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        fs::create_dir_all(at("usr/lib/tegra")).unwrap();
+        for name in ["liba.so.1", "libb.so.1"] {
+            fs::write(at("usr/lib/tegra").join(name), "").unwrap();
+            symlink(name, at("usr/lib/tegra").join(&name[..7])).unwrap();
+        }
+        for name in ["a", "b"] {
+            let list = format!(
+                "dev, /dev/null\nlib, /usr/lib/tegra/lib{name}.so.1\nsym, /usr/lib/tegra/lib{name}.so\n"
+            );
+            fs::write(at(&format!("{name}.csv")), list).unwrap();
+        }
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let made = generate(&Options {
+            mode: Mode::Csv,
+            naming: vec![Naming::Index],
+            driver_root: dir.path().into(),
+            csv_files: files.iter().map(|name| at(name)).collect(),
+            csv_ignore: words(ignored),
+            ..options(false)
+        })?;
+        let edits = made.spec.container_edits;
+        let mounts = edits.mounts.into_iter().map(|mount| mount.container_path);
+        let arguments = edits.hooks.into_iter().flat_map(|hook| hook.args);
+        let links = arguments.filter(|word| word.contains("::"));
+        Ok((mounts.collect(), links.collect()))
+    }
+
+    #[test]
+    fn the_lists_can_be_chosen() {
+        let (a, b) = ("/usr/lib/tegra/liba.so.1", "/usr/lib/tegra/libb.so.1");
+        for (files, expected) in [
+            (&["a.csv"][..], &[a][..]),
+            (&["b.csv"], &[b]),
+            (&["a.csv", "b.csv"], &[a, b]),
+        ] {
+            assert_eq!(content(files, &[]).unwrap().0, expected, "{files:?}");
+        }
+        let missing = content(&["c.csv"], &[]).unwrap_err().message();
+        assert!(missing.starts_with("open failed: "), "{missing}");
+    }
+
+    #[test]
+    fn links_can_be_left_out() {
+        let a = "liba.so.1::/usr/lib/tegra/liba.so";
+        let b = "libb.so.1::/usr/lib/tegra/libb.so";
+        for (ignored, expected) in [
+            (&[][..], &[a, b][..]),
+            (&["**/liba.so"], &[b]),
+            (&["/usr/lib/tegra/libb.so"], &[a]),
+            (&["**/lib?.so"], &[]),
+            (&["liba.so", "**/liba", "**/liba.so.1"], &[a, b]),
+        ] {
+            let (mounts, links) = content(&["a.csv", "b.csv"], ignored).unwrap();
+            assert_eq!(links, expected, "{ignored:?}");
+            assert_eq!(mounts.len(), 2, "{ignored:?}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Finds device nodes in a `/dev` of the host, and adds them to edits.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+
+use libnvc::host::{CharDrivers, numbers};
+use nvc_cdi::nodes::HostNode;
+use nvc_cdi::{CHARACTER, DeviceNode, Edits};
+use nvc_hostfile::cause;
+
+/// A tree with a `/dev`, and options for describing its nodes.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    /// Root of the tree; `/` for the host's.
+    pub root: PathBuf,
+    /// Add a node's group to the process if not every user may access the node.
+    pub groups: bool,
+    /// The drivers whose devices the nodes must be.
+    pub drivers: CharDrivers,
+}
+
+impl Nodes {
+    /// Describes a tree with devices of this machine's drivers.
+    pub fn new(root: PathBuf, groups: bool) -> Self {
+        let drivers = CharDrivers::discover();
+        Self {
+            root,
+            groups,
+            drivers,
+        }
+    }
+
+    /// Returns the sorted paths of devices in a directory with matching names. Adds the reasons why others are left out
+    /// to `refused`. Anybody who can write there chooses the names, so names of no known kind are left out, except
+    /// devices of NVIDIA's drivers directly in /dev.
+    pub fn matching(
+        &self,
+        directory: &str,
+        fits: impl Fn(&str) -> bool,
+        refused: &mut Vec<String>,
+    ) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.on_host(directory)) else {
+            return Vec::new();
+        };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        let mut paths: Vec<String> = names
+            .filter(|name| fits(name))
+            .map(|name| format!("{directory}/{name}"))
+            .filter(|path| !self.on_host(path).is_dir())
+            .collect();
+        paths.sort();
+        paths.retain(|path| match self.look_up_ours(path) {
+            Ok(()) => true,
+            Err(why) => {
+                refused.push(why);
+                false
+            }
+        });
+        paths
+    }
+
+    /// Checks that a device is of a known kind or driver.
+    fn look_up_ours(&self, path: &str) -> Result<(), String> {
+        let number = self.look_up(path)?.number();
+        let is_nvidias = || {
+            path.rsplit_once('/')
+                .is_some_and(|(directory, _)| directory == "/dev")
+                && self.drivers.is_nvidias(number)
+        };
+        match numbers::is_known(path) || is_nvidias() {
+            true => Ok(()),
+            false => Err(format!(
+                "{path} is {number}, which is neither a device of that name nor of a driver of NVIDIA's"
+            )),
+        }
+    }
+
+    /// Describes the device at a path of the tree; a symlink is an error.
+    ///
+    /// # Errors
+    /// The path, and why it is not the device that its name says.
+    pub fn look_up(&self, path: &str) -> Result<HostNode, String> {
+        Ok(self.examine(path)?.0)
+    }
+
+    /// Adds a device of the tree to edits.
+    ///
+    /// # Errors
+    /// Those of [`look_up`](Self::look_up).
+    pub fn add(&self, path: &str, edits: &mut Edits) -> Result<(), String> {
+        let (node, gid) = self.examine(path)?;
+        let gid = Some(gid).filter(|gid| *gid != 0);
+        let on_host = self.on_host(path);
+        edits.device_nodes.push(DeviceNode {
+            path: path.to_owned(),
+            host_path: match on_host.to_string_lossy() {
+                same if same == path => String::new(),
+                other => other.into_owned(),
+            },
+            kind: CHARACTER.into(),
+            file_mode: Some(node.mode),
+            permissions: "rwm".into(),
+            gid,
+            ..DeviceNode::default()
+        });
+        // Add the group of a node that others cannot access.
+        let for_everybody = node.mode & 0o006 == 0o006;
+        if let (Some(gid), true, false) = (gid, self.groups, for_everybody)
+            && !edits.additional_gids.contains(&gid)
+        {
+            edits.additional_gids.push(gid);
+        }
+        Ok(())
+    }
+
+    /// Returns a node and its group.
+    fn examine(&self, path: &str) -> Result<(HostNode, u32), String> {
+        let facts =
+            fs::symlink_metadata(self.on_host(path)).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => format!("{path} is missing"),
+                _ => format!("{path}: {}", cause::text(&error)),
+            })?;
+        let node = HostNode::of(&facts).filter(|node| node.kind == 'c');
+        let node = node.ok_or_else(|| format!("{path} is not a character device"))?;
+        let checked = node.check_name(path, &self.drivers);
+        checked.map_err(|why| format!("{path} {why}"))?;
+        Ok((node, facts.gid()))
+    }
+
+    fn on_host(&self, path: &str) -> PathBuf {
+        let relative = path.strip_prefix('/').unwrap_or(path);
+        self.root.join(relative)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_a_directory_are_sorted() {
+        // Each of this machine's drivers is one of NVIDIA's here.
+        let mut nodes = Nodes::new("/".into(), true);
+        nodes.drivers = CharDrivers::of("Character devices:\n  1 nvidia-mem\n", "");
+        let mut refused = Vec::new();
+        let wanted = |name: &str| ["zero", "null", "shm", "core", "tty"].contains(&name);
+        let found = nodes.matching("/dev", wanted, &mut refused);
+        assert_eq!(found, ["/dev/null", "/dev/zero"]);
+        let why =
+            "/dev/tty is 5:0, which is neither a device of that name nor of a driver of NVIDIA's";
+        assert_eq!(refused.last().map(String::as_str), Some(why));
+        assert!(
+            nodes
+                .matching("/no-such", |_| true, &mut refused)
+                .is_empty()
+        );
+        let mut edits = Edits::default();
+        nodes.add("/dev/null", &mut edits).unwrap();
+        assert!(nodes.add("/etc", &mut edits).is_err());
+        let node = &edits.device_nodes[0];
+        assert_eq!((node.host_path.as_str(), node.kind.as_str()), ("", "c"));
+        assert_eq!(node.file_mode, Some(0o666));
+    }
+
+    /// What a container with the host's /dev can put there.
+    #[test]
+    fn only_devices_of_their_driver_are_found() {
+        use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("dev/nvidia-caps")).unwrap();
+        fs::write(dir.path().join("dev/nvidia-fs8"), "").unwrap();
+        std::os::unix::fs::symlink("nvidia-fs0", dir.path().join("dev/nvidia-fs9")).unwrap();
+        for (name, kind, major, minor) in [
+            ("nvidia-fs0", SFlag::S_IFCHR, 511, 0),
+            ("nvidia-fs1", SFlag::S_IFBLK, 511, 1),
+            ("nvidia-fs2", SFlag::S_IFIFO, 0, 0),
+            ("nvidia-fs3", SFlag::S_IFCHR, 195, 3),
+            ("nvidia-fs4", SFlag::S_IFCHR, 511, 3),
+            // A driver that we do not know, and /dev/mem, by names of no known kind.
+            ("nvidia-new", SFlag::S_IFCHR, 510, 0),
+            ("nvidia-mem", SFlag::S_IFCHR, 1, 1),
+            ("nvidia-caps/nvidia-cap1", SFlag::S_IFCHR, 234, 1),
+            ("nvidia-caps/nvidia-capX", SFlag::S_IFCHR, 1, 1),
+            ("nvidia-caps/nvidia-capY", SFlag::S_IFCHR, 234, 2),
+        ] {
+            let (path, mode) = (
+                dir.path().join("dev").join(name),
+                Mode::from_bits_truncate(0o666),
+            );
+            // Without the privilege there is nothing to test.
+            let Ok(()) = mknod(&path, kind, mode, makedev(major, minor)) else {
+                return;
+            };
+        }
+        let nodes = Nodes {
+            root: dir.path().into(),
+            groups: false,
+            drivers: CharDrivers::of(
+                "Character devices:\n  1 mem\n195 nvidia\n234 nvidia-caps\n510 nvidia-new\n511 nvidia-fs\n",
+                "",
+            ),
+        };
+        let mut refused = Vec::new();
+        let found = nodes.matching("/dev", |_| true, &mut refused);
+        assert_eq!(found, ["/dev/nvidia-fs0", "/dev/nvidia-new"]);
+        assert_eq!(
+            refused,
+            [
+                "/dev/nvidia-fs1 is not a character device",
+                "/dev/nvidia-fs2 is not a character device",
+                "/dev/nvidia-fs3 is 195:3, and the driver's major number is 511",
+                "/dev/nvidia-fs4 is 511:3, and its minor number should be 4",
+                "/dev/nvidia-fs8 is not a character device",
+                "/dev/nvidia-fs9 is not a character device",
+                "/dev/nvidia-mem is 1:1, which is neither a device of that name nor of a driver of NVIDIA's",
+            ]
+        );
+        refused.clear();
+        let found = nodes.matching("/dev/nvidia-caps", |_| true, &mut refused);
+        assert_eq!(found, ["/dev/nvidia-caps/nvidia-cap1"]);
+        let left_out =
+            ["X is 1:1", "Y is 234:2"].map(|name| format!("/dev/nvidia-caps/nvidia-cap{name}"));
+        assert_eq!(refused.len(), 2);
+        assert!(
+            refused
+                .iter()
+                .zip(left_out)
+                .all(|(why, start)| why.starts_with(&start))
+        );
+        // Lists of files choose the names.
+        assert!(nodes.look_up("/dev/nvidia-mem").is_ok());
+    }
+}

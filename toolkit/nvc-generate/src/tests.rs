@@ -1,0 +1,97 @@
+//! Compares specifications of a fixed plan with golden files, which `scripts/test-cdi.sh` gives to the reference
+//! library.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use libnvc::ContainerPath;
+use libnvc::host::{DeviceRole, FileClass};
+use libnvc::plan::{
+    CompatUse, CudaCompat, EglProfile, Intent, LibraryPath, Link, Part, PartKind, Place, Plan, What,
+};
+use libnvc::render::cdi as rendered;
+use libnvc::testing::{device, mount, proc_of};
+use nvc_cdi::emit::{self, Format};
+
+use super::*;
+
+pub(crate) fn options(merged: bool) -> Options {
+    let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
+    options.hooks.merged = merged;
+    options
+}
+
+fn gpu(index: u32) -> Part {
+    Part {
+        kind: PartKind::Gpu,
+        names: vec![index.to_string(), format!("GPU-{index}")],
+        intents: vec![
+            device(&format!("/dev/nvidia{index}"), 195, index),
+            proc_of(&[&format!("0000:0{index}:00.0")]),
+        ],
+    }
+}
+
+/// Contains every kind of intent.
+fn plan() -> Plan {
+    Plan {
+        common: vec![
+            proc_of(&[]),
+            Intent::best_effort(What::EglProfile(EglProfile { minors: vec![] })),
+            mount("/usr/bin/nvidia-smi", FileClass::Program),
+            mount("/usr/lib64/libcuda.so.535.1", FileClass::Library),
+            Intent::best_effort(What::Link(Link {
+                at: Place::At(ContainerPath::new("/usr/lib64/libcuda.so.1")),
+                target: "libcuda.so.535.1".into(),
+            })),
+            Intent::best_effort(What::CudaCompat(CudaCompat {
+                host_driver: "535.1".into(),
+                host_cuda: None,
+                root: None,
+                how: CompatUse::Search,
+                capabilities: libnvc::request::Capabilities::all(),
+            })),
+            mount("/run/nvidia-persistenced/socket", FileClass::Socket),
+            device(DeviceRole::Control.path(), 195, 255),
+            Intent::required(What::LibraryPath(LibraryPath {
+                directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
+            })),
+        ],
+        devices: vec![gpu(0), gpu(1)],
+    }
+}
+
+/// Compares a specification with its golden file; writes that file instead if `NVC_WRITE_GOLDEN` is set.
+fn compare(name: &str, merged: bool) {
+    let options = options(merged);
+    let content = rendered::content(&plan(), &rendered::Options::default());
+    let devices = content.devices.into_iter();
+    let found = Found {
+        devices: devices
+            .flat_map(|device| devices::named(&options, device))
+            .collect(),
+        common: driver::written(content.common, &options),
+        ..Found::default()
+    };
+    let spec = spec(&options, "gpu", found.devices.clone(), &found).unwrap();
+    let format = Format::named(name.rsplit('.').next().unwrap()).unwrap();
+    let text = emit::text(&spec, format, None);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
+    let file = file.join(name);
+    if std::env::var_os("NVC_WRITE_GOLDEN").is_some() {
+        fs::write(&file, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(file).unwrap(), text);
+}
+
+#[test]
+fn separate_hooks() {
+    compare("separate.yaml", false);
+}
+
+#[test]
+fn one_hook() {
+    compare("merged.json", true);
+}

@@ -1,0 +1,169 @@
+//! Writes a new file beside the old one and renames it: a reader sees the old file or the new one, never a part.
+//!
+//! Everything happens in a directory that is open, and on the new file's descriptor. So whoever exchanges names in that
+//! directory meanwhile can only lose the new file, and changes no file elsewhere.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions};
+use std::io::{self, Write as _};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::attributes;
+
+/// Limit of names to try: files of crashed processes with our pid, or an attacker's.
+const TRIES: u32 = 100;
+
+/// What a new file is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Like<'a> {
+    permissions: Kept<'a>,
+    /// Our attribute.
+    pub(super) own: Option<&'a str>,
+    /// The file must survive a crash of the machine.
+    pub durable: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kept<'a> {
+    /// Mode, less the umask.
+    New(u32),
+    /// Mode, whatever the umask.
+    Exactly(u32),
+    /// Owner, mode and attributes of this file.
+    All(&'a File),
+    /// Owner, mode and label of this file.
+    Label(&'a File),
+}
+
+impl<'a> Like<'a> {
+    /// The caller's, with a mode from which the umask is subtracted.
+    pub(super) fn new(mode: u32) -> Self {
+        Self::from(Kept::New(mode))
+    }
+
+    /// The caller's, with this mode.
+    pub(super) fn exactly(mode: u32) -> Self {
+        Self::from(Kept::Exactly(mode))
+    }
+
+    /// With owner, mode and attributes of another file. Only for a directory whose files are trusted.
+    pub(super) fn all_of(file: &'a File) -> Self {
+        Self::from(Kept::All(file))
+    }
+
+    /// With owner, mode and SELinux label of another file.
+    pub fn label_of(file: &'a File) -> Self {
+        Self::from(Kept::Label(file))
+    }
+
+    fn from(permissions: Kept<'a>) -> Self {
+        Self {
+            permissions,
+            own: None,
+            durable: true,
+        }
+    }
+
+    /// Applies it to a new file. Returns true if the file has our attribute.
+    fn apply(&self, new: &File) -> io::Result<bool> {
+        match self.permissions {
+            Kept::New(_) => {}
+            Kept::Exactly(mode) => new.set_permissions(Permissions::from_mode(mode))?,
+            Kept::All(old) | Kept::Label(old) => {
+                let (facts, there) = (old.metadata()?, new.metadata()?);
+                // The owner first, because changing it clears mode bits.
+                if (there.uid(), there.gid()) != (facts.uid(), facts.gid()) {
+                    fchown(new, Some(facts.uid()), Some(facts.gid()))?;
+                }
+                new.set_permissions(Permissions::from_mode(facts.mode() & 0o7777))?;
+            }
+        }
+        match self.permissions {
+            Kept::All(old) => attributes::copy(old, new),
+            Kept::Label(old) => attributes::copy_label(old, new)?,
+            Kept::New(_) | Kept::Exactly(_) => {}
+        }
+        Ok(self.own.is_some_and(|text| attributes::set(new, text)))
+    }
+}
+
+/// Replaces or creates a file in a directory. Returns true if the new file has our attribute.
+///
+/// # Errors
+/// The system's. The directory is as before.
+pub fn put(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    text: &[u8],
+    like: &Like<'_>,
+) -> io::Result<bool> {
+    let draft = Draft::create(directory, name, like)?;
+    (&draft.file).write_all(text)?;
+    let kept = like.apply(&draft.file)?;
+    if like.durable {
+        draft.file.sync_all()?;
+    }
+    draft.rename(name)?;
+    if like.durable {
+        // The rename must survive a crash too; a directory that cannot be synced is not an error.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let _ = openat(directory, ".", flags, Mode::empty()).and_then(rustix::fs::fsync);
+    }
+    Ok(kept)
+}
+
+/// A new file beside the old one; removed on drop unless it has replaced the old one.
+struct Draft<'d> {
+    directory: BorrowedFd<'d>,
+    name: OsString,
+    file: File,
+    is_renamed: bool,
+}
+
+impl<'d> Draft<'d> {
+    fn create(directory: BorrowedFd<'d>, beside: &OsStr, like: &Like<'_>) -> io::Result<Self> {
+        let mode = match like.permissions {
+            Kept::New(mode) => mode,
+            _ => 0o600,
+        };
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for number in 0..TRIES {
+            let mut name = OsString::from(".");
+            name.push(beside);
+            name.push(format!(".{}.{number}", std::process::id()));
+            match openat(directory, &name, flags, Mode::from_raw_mode(mode)) {
+                Ok(file) => {
+                    return Ok(Self {
+                        directory,
+                        name,
+                        file: file.into(),
+                        is_renamed: false,
+                    });
+                }
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    fn rename(mut self, to: &OsStr) -> io::Result<()> {
+        renameat(self.directory, &self.name, self.directory, to)?;
+        self.is_renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // If it cannot be removed, nothing else can be done.
+            let _ = unlinkat(self.directory, &self.name, AtFlags::empty());
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Reads, replaces and removes the host's files, by descriptor.
+//!
+//! Root edits files of others: of a user whose rootless docker it configures, or of whoever may write to the directory.
+//! Those may exchange any name for a link at any time. So a file's directory is opened once, and everything happens in
+//! it. A file that is *edited* must be in a directory where only root and the caller can exchange it; otherwise root
+//! would give an owner, a mode or a text to a file that somebody else chose. A *new* file may be anywhere: it belongs to
+//! the caller and is put at its name without following a link.
+//!
+//! [`programs`] finds the host's programs, and [`ours`] recognises those of this build.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use libnvc::{Error, ErrorKind, Result};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+use rustix::io::Errno;
+
+use walk::{Place, Way, failed, find, number};
+
+pub mod cause;
+pub mod draft;
+pub mod ours;
+pub mod programs;
+
+mod accounts;
+mod acl;
+mod attributes;
+mod owner;
+mod program;
+mod walk;
+
+use draft::{Like, put};
+pub use program::check_program;
+
+/// Size limit of files that are read; configurations and specifications are far smaller.
+const LONGEST: u64 = 64 << 20;
+
+/// A file to be edited, and its text. The file that was read is the one that is replaced.
+#[derive(Debug)]
+pub struct HostFile {
+    path: PathBuf,
+    place: Place,
+    old: Option<File>,
+    text: Option<String>,
+}
+
+impl HostFile {
+    /// Opens and reads a file; it need not exist. A link to it is followed.
+    ///
+    /// # Errors
+    /// It is in a directory of somebody else than root and the caller, cannot be read, or is not text.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::find(path, Way::Trusted)
+    }
+
+    /// Opens a file in any directory. Links of other users are not followed.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not text.
+    pub fn open_anywhere(path: &Path) -> Result<Self> {
+        Self::find(path, Way::Any)
+    }
+
+    fn find(path: &Path, way: Way) -> Result<Self> {
+        let place = find(path, way, true)?;
+        let old = existing(&place).map_err(|errno| failed(path, errno))?;
+        let text = old.as_ref().map(|file| content(path, file)).transpose()?;
+        Ok(Self {
+            path: path.into(),
+            place,
+            old,
+            text,
+        })
+    }
+
+    /// Returns the path by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the text; None if there is no file.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// Returns the text of our extended attribute.
+    pub fn attribute(&self) -> Option<String> {
+        self.old.as_ref().and_then(attributes::get)
+    }
+
+    /// Replaces the text, and sets our attribute. The file keeps owner, mode and other attributes; a new one has this
+    /// mode, less the umask. Returns true if the filesystem accepted our attribute.
+    ///
+    /// # Errors
+    /// It cannot be written, or another file has its name by now.
+    pub fn replace(mut self, text: &str, mode: u32, attribute: Option<&str>) -> Result<bool> {
+        self.place.make_directory()?;
+        self.check_name()?;
+        let mut like = self.old.as_ref().map_or(Like::new(mode), Like::all_of);
+        like.own = attribute;
+        let place = &self.place;
+        put(place.directory(), &place.name, text.as_bytes(), &like)
+            .map_err(|error| not_written(&self.path, &error))
+    }
+
+    /// Removes the file if it exists.
+    ///
+    /// # Errors
+    /// It cannot be removed, or another file has its name by now.
+    pub fn remove(&self) -> Result<()> {
+        self.check_name()?;
+        if self.old.is_none() {
+            return Ok(());
+        }
+        unlinkat(self.place.directory(), &self.place.name, AtFlags::empty())
+            .map_err(|errno| Error::file("unlink failed", &self.path, number(errno)))
+    }
+
+    /// Fails if the name is not that of the file that was read.
+    fn check_name(&self) -> Result<()> {
+        if self.place.lacks_directory() {
+            return Ok(());
+        }
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let is_same = match (
+            statat(self.place.directory(), &self.place.name, flags),
+            &self.old,
+        ) {
+            (Ok(found), Some(old)) => {
+                fstat(old).is_ok_and(|old| (old.st_dev, old.st_ino) == (found.st_dev, found.st_ino))
+            }
+            (Err(Errno::NOENT), None) => true,
+            _ => false,
+        };
+        if is_same {
+            return Ok(());
+        }
+        let cause = "it was replaced after it had been read";
+        Err(Error::fault(ErrorKind::System, self.path.display(), cause).hint("run it again"))
+    }
+}
+
+/// Writes a file that the caller names as output. An old one keeps its owner, mode and attributes if nobody else could
+/// have put it there; a new one has the mode 0644, less the umask. Writes into a device or an open file, such as
+/// /dev/stdout.
+///
+/// # Errors
+/// It cannot be written, or a directory on the way is another user's link.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    let mut place = find(path, Way::Any, true)?;
+    place.make_directory()?;
+    let written = if place.is_trusted() {
+        replace_or_write(&place, text.as_bytes())
+    } else {
+        put(
+            place.directory(),
+            &place.name,
+            text.as_bytes(),
+            &Like::new(0o644),
+        )
+        .map(drop)
+    };
+    written.map_err(|error| not_written(path, &error))
+}
+
+/// Does so in a directory where only root and the caller can exchange files.
+fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
+    let mut flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    if place.is_open_file {
+        flags |= OFlags::TRUNC;
+        let file = openat(place.directory(), &place.name, flags, Mode::empty())?;
+        return File::from(file).write_all(text);
+    }
+    match statat(place.directory(), &place.name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile => {
+            flags |= OFlags::NOFOLLOW;
+            let file = openat(place.directory(), &place.name, flags, Mode::empty())?;
+            return File::from(file).write_all(text);
+        }
+        _ => {}
+    }
+    let old = existing(place)?;
+    let like = old.as_ref().map_or(Like::new(0o644), Like::all_of);
+    put(place.directory(), &place.name, text, &like).map(drop)
+}
+
+/// Replaces a file by one that belongs to the caller and has this mode, or creates it and its parent directories. A link
+/// at its name is replaced too.
+///
+/// # Errors
+/// As [`write`].
+pub fn create(path: &Path, text: &[u8], mode: u32) -> Result<()> {
+    let mut place = find(path, Way::Any, false)?;
+    place.make_directory()?;
+    put(place.directory(), &place.name, text, &Like::exactly(mode))
+        .map(drop)
+        .map_err(|error| not_written(path, &error))
+}
+
+/// Opens the regular file at a place.
+fn existing(place: &Place) -> Result<Option<File>, Errno> {
+    if place.lacks_directory() {
+        return Ok(None);
+    }
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match openat(place.directory(), &place.name, flags, Mode::empty()) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn content(path: &Path, file: &File) -> Result<String> {
+    let failed = |error: io::Error| system("open failed", path, &error);
+    if !file.metadata().map_err(failed)?.is_file() {
+        let cause = "it is not a regular file";
+        return Err(Error::fault(
+            ErrorKind::InvalidArgument,
+            path.display(),
+            cause,
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() as u64 > LONGEST {
+        let cause = format!("it is larger than {} MiB", LONGEST >> 20);
+        return Err(Error::fault(ErrorKind::Malformed, path.display(), cause));
+    }
+    text(path, bytes)
+}
+
+/// Returns a file's text.
+pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let text = format!("{}: {error}", path.display());
+        Error::new(ErrorKind::Malformed, text)
+    })
+}
+
+fn not_written(path: &Path, error: &io::Error) -> Error {
+    system("write failed", path, error)
+}
+
+/// Returns the error of an operation on a file.
+pub fn system(operation: &str, path: &Path, error: &io::Error) -> Error {
+    let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+    Error::file(operation, path, number(errno))
+}
+
+#[cfg(test)]
+mod tests;

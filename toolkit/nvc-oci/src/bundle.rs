@@ -1,0 +1,119 @@
+//! Reads a bundle's config.json and replaces it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use nvc_hostfile::draft::{Like, put};
+use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::io::Errno;
+
+/// Size limit of config.json: annotations of a megabyte are real, a hundred times that is an error or an attack.
+pub const LONGEST: u64 = 16 << 20;
+
+/// Reads a config.json.
+///
+/// # Errors
+/// It cannot be opened or read, or is too long.
+pub fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let opened = File::open(file)?;
+    let size = opened.metadata()?.len();
+    bytes.reserve(usize::try_from(size.min(LONGEST)).unwrap_or(0));
+    opened.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        let text = format!("it is larger than {} MiB", LONGEST >> 20);
+        return Err(io::Error::other(text));
+    }
+    Ok(bytes)
+}
+
+/// Replaces a config.json: readers see the old file or the new one, never a partial one.
+///
+/// The new file has the old one's owner, mode and SELinux label. If the directory entry cannot be replaced (a mount
+/// point, a read-only directory), the file is overwritten. Nothing is synced: after a crash of the machine no container
+/// needs the file.
+///
+/// # Errors
+/// The file cannot be written either way.
+pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    // A symlink stays: its target is replaced.
+    let file = fs::canonicalize(file)?;
+    match exchange(&file, text) {
+        Err(error) if cannot_be_exchanged(&error) => overwrite(&file, text),
+        done => done,
+    }
+}
+
+fn cannot_be_exchanged(error: &io::Error) -> bool {
+    let numbers = [
+        Errno::BUSY,
+        Errno::XDEV,
+        Errno::ROFS,
+        Errno::ACCESS,
+        Errno::PERM,
+    ];
+    Errno::from_io_error(error).is_some_and(|number| numbers.contains(&number))
+}
+
+fn exchange(file: &Path, text: &[u8]) -> io::Result<()> {
+    let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
+        return Err(Errno::ISDIR.into());
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = open(directory, flags, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let old = File::from(openat(&directory, name, flags, Mode::empty())?);
+    let mut like = Like::label_of(&old);
+    like.durable = false;
+    put(directory.as_fd(), name, text, &like).map(drop)
+}
+
+fn overwrite(file: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(file)?;
+    // Written before it is truncated, so that a full disk does not leave an empty file.
+    file.write_all(text)?;
+    file.set_len(text.len() as u64)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn the_new_file_has_the_old_ones_mode_and_links_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real.json"), dir.path().join("config.json"));
+        fs::write(&real, "old").unwrap();
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("real.json", &link).unwrap();
+        replace(&link, b"new").unwrap();
+        assert_eq!(fs::read(&real).unwrap(), b"new");
+        assert_eq!(fs::metadata(&real).unwrap().mode() & 0o7777, 0o640);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn overwriting_truncates() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        fs::write(&file, "a long text").unwrap();
+        overwrite(&file, b"short").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"short");
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.json");
+        File::create(&file).unwrap().set_len(LONGEST + 1).unwrap();
+        assert!(read(&file).unwrap_err().to_string().contains("16 MiB"));
+        File::create(&file).unwrap().set_len(LONGEST).unwrap();
+        assert_eq!(read(&file).unwrap().len() as u64, LONGEST);
+    }
+}

@@ -1,0 +1,156 @@
+//! Extracts from config.json the members that decide about GPUs: environment, mounts, annotations, privilege; and the
+//! root.
+
+use std::fmt;
+
+use nvc_oci::lenient::{self, Mismatch, as_texts, list, member, mismatch, object, text, texts};
+use serde_json::{Map, Value};
+
+use crate::image::privilege::{self, LinuxCapabilities};
+use crate::image::{self, Environment, Mount};
+
+/// The relevant content of a container's config.json.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// `ociVersion`; empty if absent.
+    pub version: String,
+    /// `root.path`; None if there is no `root`.
+    pub root: Option<String>,
+    /// True if there is a `process`.
+    pub has_process: bool,
+    /// `process.env`, unparsed.
+    pub environment: Vec<String>,
+    /// `mounts`.
+    pub mounts: Vec<Mount>,
+    /// `annotations`.
+    pub annotations: Vec<(String, String)>,
+    /// True if the process is privileged.
+    pub privileged: bool,
+}
+
+/// The reason why config.json is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// It is not JSON, or a member has the wrong type.
+    Decode(String),
+    /// The capabilities do not have the form of the file's version.
+    Capabilities(String),
+}
+
+impl std::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(what) => out.write_str(what),
+            Self::Capabilities(what) => write!(out, "process.capabilities: {what}"),
+        }
+    }
+}
+
+impl From<Mismatch> for Error {
+    fn from(what: Mismatch) -> Self {
+        Self::Decode(what)
+    }
+}
+
+/// Parses config.json.
+///
+/// # Errors
+/// The value is not an object, or a relevant member has the wrong type.
+pub fn facts(value: &Value) -> Result<Facts, Error> {
+    let spec = match value {
+        Value::Object(spec) => spec,
+        Value::Null => return Ok(Facts::default()),
+        _ => return Err(Error::Decode("expected an object".into())),
+    };
+    let version = text(spec, "ociVersion")?.to_owned();
+    let process = object(spec, "process")?;
+    let root = object(spec, "root")?;
+    let mut facts = Facts {
+        root: root
+            .map(|root| text(root, "path").map(str::to_owned))
+            .transpose()?,
+        has_process: process.is_some(),
+        mounts: list(spec, "mounts")?
+            .iter()
+            .map(mount)
+            .collect::<Result<_, _>>()?,
+        annotations: annotations(spec)?,
+        ..Facts::default()
+    };
+    if let Some(process) = process {
+        let entries = texts(process, "env")?;
+        facts.environment = entries.into_iter().map(str::to_owned).collect();
+        let capabilities = capabilities(process, &version).map_err(Error::Capabilities)?;
+        facts.privileged = privilege::is_privileged(&capabilities);
+    }
+    facts.version = version;
+    Ok(facts)
+}
+
+impl Facts {
+    /// Returns the input for the decision about GPUs.
+    ///
+    /// # Errors
+    /// An entry of the environment is not a variable.
+    pub fn container(&self) -> Result<image::Container, image::Error> {
+        Ok(image::Container {
+            environment: Environment::new(&self.environment)?,
+            mounts: self.mounts.clone(),
+            annotations: self.annotations.clone(),
+            privileged: self.privileged,
+        })
+    }
+}
+
+fn mount(value: &Value) -> Result<Mount, Mismatch> {
+    let mount = match value {
+        Value::Object(mount) => mount,
+        Value::Null => return Ok(Mount::default()),
+        _ => return Err(mismatch("mounts", "a list of objects")),
+    };
+    Ok(Mount {
+        source: text(mount, "source")?.to_owned(),
+        destination: text(mount, "destination")?.to_owned(),
+    })
+}
+
+fn annotations(spec: &Map<String, Value>) -> Result<Vec<(String, String)>, Mismatch> {
+    let Some(annotations) = object(spec, "annotations")? else {
+        return Ok(Vec::new());
+    };
+    annotations
+        .iter()
+        .map(|(key, value)| {
+            let text = match value {
+                Value::Null => Some(""),
+                value => value.as_str(),
+            };
+            let text = text.ok_or_else(|| mismatch("annotations", "an object of strings"))?;
+            Ok((key.clone(), text.to_owned()))
+        })
+        .collect()
+}
+
+fn capabilities(
+    process: &Map<String, Value>,
+    version: &str,
+) -> Result<LinuxCapabilities, Mismatch> {
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+    let flat = privilege::has_flat_capabilities(version);
+    match (member(process, "capabilities"), flat) {
+        (None, _) => Ok(LinuxCapabilities::Bounding(Vec::new())),
+        (Some(Value::Array(names)), true) => {
+            as_texts(names, "list").map(|names| LinuxCapabilities::Flat(owned(names)))
+        }
+        (Some(Value::Object(sets)), false) => {
+            for name in ["effective", "inheritable", "permitted", "ambient"] {
+                lenient::texts(sets, name)?;
+            }
+            texts(sets, "bounding").map(|names| LinuxCapabilities::Bounding(owned(names)))
+        }
+        (Some(_), true) => Err(format!("expected a list of strings in version {version}")),
+        (Some(_), false) => Err(format!("expected an object in version \"{version}\"")),
+    }
+}

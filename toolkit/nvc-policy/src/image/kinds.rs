@@ -1,0 +1,92 @@
+//! Knows the kinds of CDI devices: which ones variables may name, and which ones can be GPUs.
+
+use nvc_cdi::names;
+
+use super::qualified::{self, Qualified};
+use super::{Devices, Error, Origin};
+
+/// Classes of NVIDIA's that are not GPUs.
+const NOT_GPUS: [&str; 5] = ["gdrcopy", "gds", IMEX_CHANNEL, "mofed", "nvswitch"];
+const IMEX_CHANNEL: &str = "imex-channel";
+
+/// The vendor of containers that manage the driver.
+const MANAGEMENT: &str = "management.nvidia.com";
+
+/// Returns true if a CDI name is that of an IMEX channel.
+pub(super) fn is_imex_channel(name: &str) -> bool {
+    let class = qualified::parse(name).and_then(|name| name.kind.split_once('/'));
+    class.is_some_and(|(_, class)| class == IMEX_CHANNEL)
+}
+
+/// Returns true if a kind's devices manage the driver.
+pub(super) fn is_for_managers(kind: &str) -> bool {
+    vendor(kind) == MANAGEMENT
+}
+
+/// The kinds that the configuration names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kinds<'a> {
+    /// That of names without a kind.
+    pub(super) default: &'a str,
+    /// Those that variables may name in addition to NVIDIA's.
+    pub(super) accepted: &'a [String],
+}
+
+impl Kinds<'_> {
+    /// Checks the names in variables: an image chooses them, and a specification of another vendor may mount anything.
+    ///
+    /// # Errors
+    /// A name of another vendor's kind, or a device for managers without the capability to use it.
+    pub(super) fn check(
+        &self,
+        devices: &Devices,
+        origin: &Origin,
+        privileged: bool,
+    ) -> Result<(), Error> {
+        let Devices::Names(names) = devices else {
+            return Ok(());
+        };
+        let may_be_named = |name: &str| {
+            self.may_manage(name, privileged) && (self.are_nvidias(name) || self.accepts(name))
+        };
+        match names.iter().find(|name| !may_be_named(name)) {
+            Some(name) => Err(Error::kind(name, origin.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns false for a device for managers, if the container is none.
+    pub(super) fn may_manage(&self, name: &str, privileged: bool) -> bool {
+        let is_other = qualified::parse(name).is_none_or(|name| !is_for_managers(name.kind));
+        is_other || privileged || self.accepts(name)
+    }
+
+    /// Returns true if the configuration names the kind of a device.
+    fn accepts(&self, name: &str) -> bool {
+        let Some(Qualified { kind, .. }) = qualified::parse(name) else {
+            return false;
+        };
+        kind == self.default || self.accepted.iter().any(|other| other == kind)
+    }
+
+    /// Returns true for a name that is NVIDIA's, or has no kind.
+    pub(super) fn are_nvidias(&self, name: &str) -> bool {
+        qualified::parse(name)
+            .is_none_or(|name| name.kind == self.default || is_of_nvidia(name.kind))
+    }
+
+    /// Returns true if a name can be that of a GPU.
+    pub(super) fn may_be_gpu(&self, name: &str) -> bool {
+        let class = qualified::parse(name).and_then(|name| name.kind.split_once('/'));
+        let is_other = class.is_some_and(|(_, class)| NOT_GPUS.contains(&class));
+        self.are_nvidias(name) && !is_other
+    }
+}
+
+fn vendor(kind: &str) -> &str {
+    kind.split_once('/').map_or(kind, |(vendor, _)| vendor)
+}
+
+fn is_of_nvidia(kind: &str) -> bool {
+    names::is_nvidias(vendor(kind))
+}

@@ -1,0 +1,52 @@
+//! Asks the driver's NVML, or libcuda, in a process of its own: of a program that the caller names.
+//!
+//! The runtime and its hook fork, which is faster than executing a program. A fork copies memory that may hold the
+//! container's configuration, which the host's driver may see. nvidia-ctk is static and can load no library: it executes
+//! nvc-query.
+
+use std::path::PathBuf;
+
+use libnvc::Result;
+use libnvc::host::query::{QueryProgram, QueryRequest};
+use libnvc::host::{CudaFacts, DriverConfig, DriverRoot, DriverSession, cuda_facts};
+
+/// Starts `program`'s query of the driver below a root.
+///
+/// # Errors
+/// Those of [`DriverSession::open`].
+pub fn open(root: PathBuf, program: &QueryProgram) -> Result<DriverSession> {
+    DriverSession::open(&of(root, program))
+}
+
+/// Starts `program`'s query of the driver in a root that is already open.
+///
+/// # Errors
+/// Those of [`DriverSession::open_in`].
+pub fn open_in(root: DriverRoot, program: &QueryProgram) -> Result<DriverSession> {
+    let config = of(root.path().to_owned(), program);
+    DriverSession::open_in(root, &config)
+}
+
+/// Asks libcuda instead of NVML.
+///
+/// # Errors
+/// Those of [`cuda_facts`].
+pub fn ask_cuda(root: PathBuf, program: &QueryProgram) -> Result<CudaFacts> {
+    let config = of(root, program);
+    let request = QueryRequest {
+        root: config.root,
+        uid: config.uid,
+        gid: config.gid,
+        wsl_library: None,
+        deadline: config.deadline,
+    };
+    cuda_facts(&config.program, &request)
+}
+
+fn of(root: PathBuf, program: &QueryProgram) -> DriverConfig {
+    DriverConfig {
+        root,
+        program: program.clone(),
+        ..DriverConfig::default()
+    }
+}

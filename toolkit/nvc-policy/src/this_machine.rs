@@ -1,0 +1,135 @@
+//! Finds out which GPUs of this machine a name denotes: what a container with this name would be given.
+//!
+//! NVML knows the names without a kind and those of generated specifications; any other CDI name denotes what the nodes
+//! of its specification are. Only programs that can load NVML may ask: the query is a fork.
+
+mod denoted;
+#[cfg(test)]
+mod tests;
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+
+use libnvc::host::nvcaps::MigMinors;
+use libnvc::host::query::QueryProgram;
+use libnvc::host::{DeviceInfo, Gpu, MigDevice};
+use libnvc::select::select_devices;
+use nvc_cdi::registry::SpecFile;
+use nvc_cdi::{Device, Registry};
+
+use crate::config::Config;
+use crate::image::Machine;
+use crate::image::qualified::{self, AUTOMATIC, Qualified};
+use crate::mode::{Mode, Setting};
+use crate::session;
+
+/// This machine. Its driver is queried once, and only for an answer.
+#[derive(Debug)]
+pub struct ThisMachine {
+    root: PathBuf,
+    specifications: Vec<String>,
+    /// The kind of names without one, in mode cdi.
+    kind: Option<String>,
+    devices: OnceCell<Result<DeviceInfo, String>>,
+    registry: OnceCell<Registry>,
+    minors: OnceCell<Option<MigMinors>>,
+}
+
+impl ThisMachine {
+    /// Returns the machine with the driver of a configuration.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            root: match config.cli.root.as_str() {
+                "" => "/".into(),
+                root => root.into(),
+            },
+            specifications: config.runtime.cdi_spec_dirs.clone(),
+            kind: (Setting::of(config) == Setting::Fixed(Mode::Cdi))
+                .then(|| config.runtime.cdi_default_kind.clone()),
+            devices: OnceCell::new(),
+            registry: OnceCell::new(),
+            minors: OnceCell::new(),
+        }
+    }
+
+    fn devices(&self) -> Result<&DeviceInfo, String> {
+        let devices = self.devices.get_or_init(|| {
+            let ask = || {
+                let mut session = session::open(self.root.clone(), &QueryProgram::ThisProcess)?;
+                session.ready()?;
+                session.devices()
+            };
+            ask().map_err(|error: libnvc::Error| error.message().to_owned())
+        });
+        devices.as_ref().map_err(Clone::clone)
+    }
+
+    fn registry(&self) -> &Registry {
+        self.registry
+            .get_or_init(|| Registry::load(&self.specifications))
+    }
+
+    /// Returns what a device of a specification denotes.
+    fn by_nodes(&self, file: &SpecFile, device: &Device) -> Result<Vec<String>, String> {
+        let common = &file.spec.container_edits.device_nodes;
+        let nodes = common.iter().chain(&device.container_edits.device_nodes);
+        let access = |gpu: &Gpu, mig: &MigDevice| {
+            let minors = self.minors.get_or_init(|| MigMinors::read().ok());
+            minors.as_ref()?.numbers(gpu.minor, mig)
+        };
+        Ok(denoted::denoted(nodes, &self.devices()?.gpus, access))
+    }
+
+    /// Returns the devices that NVML knows by a name without a kind.
+    fn by_nvml(&self, name: &str) -> Result<Vec<String>, String> {
+        let devices = self.devices()?;
+        // A name with a comma is no list.
+        if name.contains(',') {
+            return Ok(Vec::new());
+        }
+        let Ok(chosen) = select_devices(&devices.gpus, &devices.failed, name) else {
+            return Ok(Vec::new());
+        };
+        let migs = chosen.migs.iter();
+        let mut uuids: Vec<String> = migs.map(|(_, mig)| mig.uuid.clone()).collect();
+        // The GPU of a MIG device is chosen with it, but is not the one that the name denotes.
+        if chosen.all || uuids.is_empty() {
+            uuids.extend(chosen.gpus.iter().map(|gpu| gpu.uuid.clone()));
+        }
+        Ok(uuids)
+    }
+}
+
+impl Machine for ThisMachine {
+    fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+        let with_kind;
+        let name = match &self.kind {
+            Some(kind) if !qualified::is_qualified(name) => {
+                with_kind = format!("{kind}={name}");
+                &with_kind
+            }
+            _ => name,
+        };
+        let Some(Qualified { kind, device }) = qualified::parse(name) else {
+            return self.by_nvml(name);
+        };
+        if kind == AUTOMATIC {
+            return self.by_nvml(device);
+        }
+        if let Some((file, specified)) = self.registry().device(name) {
+            return self.by_nodes(file, specified);
+        }
+        // A UUID is one in every kind; other names mean what their specification says.
+        let mut uuids = self.by_nvml(device)?;
+        if !matches!(&uuids[..], [uuid] if uuid.eq_ignore_ascii_case(device)) {
+            uuids.clear();
+        }
+        Ok(uuids)
+    }
+
+    fn names(&self, kind: &str) -> Vec<String> {
+        let names = self.registry().device_names();
+        let is_one = |name: &&str| qualified::parse(name).is_some_and(|name| name.kind == kind);
+        names.filter(is_one).map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,139 @@
+//! Finds the GPUs and MIG devices that a device of a specification denotes: by the numbers of all its nodes, since these
+//! are what a container gets. A name says nothing, neither that of the device nor that of a node.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use libnvc::host::{Gpu, MigDevice, NVIDIA_MAJOR, drm, numbers};
+use nvc_cdi::nodes;
+use nvc_cdi::{CHARACTER, DeviceNode};
+
+/// First minor number of the nodes that all GPUs share: of nvidia-modeset and nvidiactl.
+const SHARED: u64 = 254;
+
+/// Major number of displays.
+const DRM_MAJOR: u64 = 226;
+
+/// Type, major and minor number.
+type Number = (String, u64, u64);
+
+/// The nodes of one device, without those that all GPUs share.
+#[derive(Debug, Default)]
+struct Sorted {
+    all: BTreeSet<Number>,
+    gpus: BTreeSet<u64>,
+    displays: BTreeSet<u64>,
+    capabilities: BTreeSet<u64>,
+    has_others: bool,
+}
+
+/// Returns the UUIDs of the GPUs and MIG devices to which exactly these nodes give access. `access` returns the minor
+/// numbers of a MIG device's capabilities.
+///
+/// Nodes of anything else make one id of all numbers, which nothing but the same nodes has. An unknown node or GPU, and
+/// a device without nodes, denote nothing.
+pub(super) fn denoted<'a>(
+    nodes: impl Iterator<Item = &'a DeviceNode>,
+    gpus: &[Gpu],
+    access: impl Fn(&Gpu, &MigDevice) -> Option<[u32; 2]>,
+) -> Vec<String> {
+    let Some(sorted) = sort(nodes) else {
+        return Vec::new();
+    };
+    let mut named = Vec::new();
+    for minor in &sorted.gpus {
+        match gpus.iter().find(|gpu| u64::from(gpu.minor) == *minor) {
+            Some(gpu) => named.push(gpu),
+            None => return Vec::new(),
+        }
+    }
+    let exact = sorted.uuids(&named, access);
+    exact.unwrap_or_else(|| vec![format!("nodes {:?}", sorted.all)])
+}
+
+impl Sorted {
+    /// Returns the UUIDs; None if there are nodes of anything else.
+    fn uuids(
+        &self,
+        gpus: &[&Gpu],
+        access: impl Fn(&Gpu, &MigDevice) -> Option<[u32; 2]>,
+    ) -> Option<Vec<String>> {
+        let (mut uuids, mut whole) = (Vec::new(), Vec::new());
+        let mut used = BTreeSet::new();
+        for gpu in gpus {
+            let before = uuids.len();
+            for mig in &gpu.mig_devices {
+                let Some(minors) = access(gpu, mig).map(|minors| minors.map(u64::from)) else {
+                    continue;
+                };
+                if minors.iter().all(|minor| self.capabilities.contains(minor)) {
+                    uuids.push(mig.uuid.clone());
+                    used.extend(minors);
+                }
+            }
+            // The GPU of a MIG device is not the one that the nodes denote.
+            if uuids.len() == before {
+                uuids.push(gpu.uuid.clone());
+                whole.push(drm::address(&gpu.busid));
+            }
+        }
+        let is_of_whole = |minor: &u64| address(*minor).is_some_and(|found| whole.contains(&found));
+        let is_exact =
+            used == self.capabilities && !self.has_others && self.displays.iter().all(is_of_whole);
+        is_exact.then_some(uuids)
+    }
+}
+
+/// Sorts nodes by their numbers; None if one of them is unknown.
+fn sort<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> Option<Sorted> {
+    let mut sorted = Sorted::default();
+    for node in nodes {
+        let number = number(node)?;
+        let (kind, major, minor) = &number;
+        // A node is given only if it is what such a name says.
+        let named = [&node.host_path, &node.path];
+        let named = named.into_iter().find(|name| numbers::is_known(name));
+        let is_named = |what: &str| named.is_some_and(|name| name.contains(what));
+        match (kind.as_str(), *major, *minor) {
+            (CHARACTER, major, SHARED..) if major == u64::from(NVIDIA_MAJOR) => continue,
+            (CHARACTER, major, minor) if major == u64::from(NVIDIA_MAJOR) => {
+                sorted.gpus.insert(minor);
+            }
+            (CHARACTER, DRM_MAJOR, minor) => {
+                sorted.displays.insert(minor);
+            }
+            (CHARACTER, ..) if is_named("/dev/nvidia-uvm") => continue,
+            (CHARACTER, _, minor) if is_named("/dev/nvidia-caps/") => {
+                sorted.capabilities.insert(minor);
+            }
+            _ => sorted.has_others = true,
+        }
+        sorted.all.insert(number);
+    }
+    Some(sorted)
+}
+
+/// Returns the number of a node as a container gets it: the recorded one, or else the host's.
+fn number(node: &DeviceNode) -> Option<Number> {
+    if node.major != 0 {
+        let kind = match node.kind.as_str() {
+            "" | "u" => CHARACTER,
+            other => other,
+        };
+        let [major, minor] = [node.major, node.minor].map(u64::try_from);
+        return Some((kind.to_owned(), major.ok()?, minor.ok()?));
+    }
+    let path = match node.host_path.as_str() {
+        "" => &node.path,
+        path => path,
+    };
+    let found = nodes::look_up(Path::new(path)).ok()?;
+    Some((found.kind.to_string(), found.major, found.minor))
+}
+
+/// Returns the PCI address of a display.
+fn address(minor: u64) -> Option<String> {
+    let link = PathBuf::from(format!("/sys/dev/char/{DRM_MAJOR}:{minor}/device"));
+    let target = std::fs::read_link(link).ok()?;
+    Some(target.file_name()?.to_str()?.to_owned())
+}
