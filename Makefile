@@ -15,22 +15,22 @@ demo: ## Configure a container made by hand, with the real driver or a simulated
 	@scripts/demo.sh
 
 build: ## Build everything that is shipped: programs, the C library, man pages, completions.
-	@scripts/build.sh
+	@scripts/build/all.sh
 
 install: ## Install the build, to DESTDIR= and LIBDIR=; PREFIX= must be that of the build.
-	@scripts/install.sh
+	@scripts/build/install.sh
 
 uninstall: ## Remove the files that `make install` with the same variables installed.
-	@scripts/install.sh --uninstall
+	@scripts/build/install.sh --uninstall
 
 deb: ## Build Debian packages into target/packages.
-	@scripts/build-packages.sh deb
+	@scripts/packages/build.sh deb
 
 rpm: ## Build RPM packages into target/packages.
-	@scripts/build-packages.sh rpm
+	@scripts/packages/build.sh rpm
 
 lib: ## Build the C library as shipped: target/release/libnvidia-container.*
-	@scripts/build-capi.sh
+	@scripts/build/capi.sh
 
 header: ## Regenerate include/nvc.h from the sources.
 	UPDATE=1 $(CARGO) test -p nvc-tests --test capi_header
@@ -42,42 +42,42 @@ test-long: ## Run all tests with many more cases: hostile trees, races, faults, 
 	@NVC_TEST_LONG=1 scripts/test.sh
 
 test-fresh: ## Run `make demo` and `make test` on fresh Debian 12 and 13 roots (root, debootstrap, network; an hour).
-	@scripts/test-fresh.sh
+	@scripts/test/fresh.sh
 
 test-engines: ## Run the programs under the engines of Debian trixie and forky (root, debootstrap, network once).
-	@scripts/test-engines.sh
+	@scripts/test/engines.sh
 
 test-units: ## Run the systemd units with systemd as PID 1: boot, refresh, daemon-reload, socket (root; as test-engines).
-	@scripts/test-units.sh
+	@scripts/test/units.sh
 
 test-old-kernel: ## Run end-to-end tests on a real Linux 5.10 in an emulator (x86_64, root, slow).
-	@scripts/test-old-kernel.sh
+	@scripts/test/old-kernel.sh
 
 test-arm64: ## Cross-build the arm64 packages; run them and the pure unit tests under qemu-user (x86_64, root once).
-	@scripts/test-arm64.sh
+	@scripts/test/arm64.sh
 
-fuzz: ## Run each fuzz target for 20 s; `scripts/fuzz.sh SECONDS TARGET...` for more.
-	@scripts/fuzz.sh
+fuzz: ## Run each fuzz target for 20 s; `scripts/test/fuzz.sh SECONDS TARGET...` for more.
+	@scripts/test/fuzz.sh
 
 miri: ## Run the unit tests of the pure modules under Miri (nightly).
-	@scripts/miri.sh
+	@scripts/test/miri.sh
 
 asan: ## Run the C tests on a C library built with the address sanitizer (nightly, clang, root).
-	@scripts/asan.sh
+	@scripts/test/asan.sh
 
 bench: ## Measure the release binary; write the tables of docs/performance.md (root).
-	@scripts/bench.sh
+	@scripts/bench/tables.sh
 
 conformance: ## Compare the release binary with recorded results of upstream (root, ../shared/conformance).
-	@scripts/conformance.sh
+	@scripts/test/conformance.sh
 
 test-packages: ## Build the packages and check them: in a fresh Debian, with lintian and with rpmlint (as root).
 	@scripts/setup.sh packages
-	@scripts/build-packages.sh
-	@scripts/check-packages.sh
+	@scripts/packages/build.sh
+	@scripts/packages/check.sh
 
 reproducible: ## Build the packages twice, in different places, and compare them.
-	@scripts/check-reproducible.sh
+	@scripts/packages/reproducible.sh
 
 fmt: ## Format all sources.
 	$(CARGO) fmt --all

@@ -1,7 +1,7 @@
 //! Makes the shared object executable: run as a program, it prints its version and build.
 //!
 //! The dynamic loader, named by the section `.interp` as in any program, starts first; it jumps to the entry point that
-//! scripts/build-capi.sh passes to the linker. Neither is part of the archive.
+//! scripts/build/capi.sh passes to the linker. Neither is part of the archive.
 
 use std::arch::naked_asm;
 use std::ffi::c_int;

@@ -18,7 +18,7 @@ const NAME: &str = "nvc-query";
 /// Installation directory if none was set at build time.
 const LIBEXEC: &str = match option_env!("NVC_LIBEXECDIR") {
     Some(directory) => directory,
-    None => "/usr/local/libexec/libnvidia-container", // as scripts/place.sh has it
+    None => "/usr/local/libexec/libnvidia-container", // as scripts/build/place.sh has it
 };
 
 /// Relative to the shared object's directory: a prefix with lib, a private directory, a prefix with multiarch
@@ -128,7 +128,7 @@ mod tests {
     /// A build without the scripts uses the same directory as the scripts.
     #[test]
     fn the_scripts_have_the_same_place() {
-        let place = include_str!("../scripts/place.sh");
+        let place = include_str!("../scripts/build/place.sh");
         assert!(place.contains("PREFIX=${PREFIX:-/usr/local}"));
         assert!(place.contains("LIBEXECDIR=${LIBEXECDIR:-$PREFIX/libexec}"));
         let built_for = option_env!("NVC_LIBEXECDIR");

@@ -220,7 +220,7 @@ runtime() {
   title "The same by nvidia-container-runtime and runc: $4"
   status=0
   work=$work driver=$driver cli=$cli programs=$programs unshare --mount --pid --fork --kill-child --propagation private \
-    --mount-proc -- "$here/demo-runtime.sh" "$1" "$2" > "$work/log" 2>&1 || status=$?
+    --mount-proc -- "$here/demo/runtime.sh" "$1" "$2" > "$work/log" 2>&1 || status=$?
   sed 's/^GPU \|^  MIG /    &/' "$work/log"
   verdict $status "runc started the container (status $status)"
   found=$(sed -n 's/^\(GPU \|  MIG \).*(UUID: \([^)]*\)).*/\2/p' "$work/log" | tr '\n' ' ')

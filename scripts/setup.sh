@@ -36,7 +36,7 @@ crun crun the runtime under engines
 containerd containerd the runtime under engines
 podman podman the hook and the runtime under engines
 tar tar images for engines
-strace strace scripts/bench-cdi.sh
+strace strace scripts/bench/cdi.sh
 END
   [ "$1" != old-kernel ] || cat <<'END'
 qemu-system-x86_64 qemu-system-x86 the old kernel

@@ -15,12 +15,12 @@ export PATH
 
 scripts/setup.sh
 scripts/setup.sh tests || echo "test.sh: without these, some tests of the C library are skipped" >&2
-scripts/real-images.sh || echo "test.sh: without real images, a test of the builtin ldconfig is skipped" >&2
+scripts/test/real-images.sh || echo "test.sh: without real images, a test of the builtin ldconfig is skipped" >&2
 target=${CARGO_TARGET_DIR:-target}
 # The end-to-end tests run the program, but cargo builds it only for tests of its own package.
 cargo build --workspace
 cargo build -p libnvidia-container --examples
-scripts/build-capi.sh --debug
+scripts/build/capi.sh --debug
 export NVC_CLI=${NVC_CLI:-$(readlink -f "$target/debug/nvidia-container-cli")}
 
 log=$target/test.log
@@ -39,7 +39,7 @@ else
   run --package libnvc --test '*'
   run --package libnvc --doc
   run --workspace --exclude libnvc "${toolkit[@]/#/--exclude=}"
-  scripts/test-kernels.sh 2>&1 | tee -a "$log" || status=$?
+  scripts/test/kernels.sh 2>&1 | tee -a "$log" || status=$?
 fi
 
 count() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }

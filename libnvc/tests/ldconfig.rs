@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         containers_may_have_a_user_namespace,
         ],
     );
-    // Tests the programs that scripts/check-ldconfigs.sh has fetched, rather than this machine's.
+    // Tests the programs that scripts/test/ldconfigs.sh has fetched, rather than this machine's.
     #[cfg(target_arch = "x86_64")]
     if std::env::var_os(others::LIST).is_some() {
         use others::others_ldconfigs;

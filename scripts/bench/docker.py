@@ -1,4 +1,4 @@
-"""Measures in the world of scripts/bench-docker.sh: `docker.py wrapper RUNS PLUGIN` and `docker.py plugin RATE SECONDS PLUGIN`."""
+"""Measures for scripts/bench/docker.sh: `docker.py wrapper RUNS PLUGIN` and `docker.py plugin RATE SECONDS PLUGIN`."""
 
 import http.client
 import os

@@ -1,4 +1,4 @@
-"""Runs the commands of scripts/bench-runtime.sh in alternation and prints a table: medians, and ratios of one run."""
+"""Runs the commands of scripts/bench/runtime.sh in alternation and prints a table: medians, and ratios of one run."""
 
 import copy
 import json

@@ -24,7 +24,7 @@ pub fn library_dir() -> PathBuf {
     };
     assert!(
         directory.join("libnvidia-container.so").exists(),
-        "no libnvidia-container.so in {}; build it with scripts/build-capi.sh --debug",
+        "no libnvidia-container.so in {}; build it with scripts/build/capi.sh --debug",
         directory.display()
     );
     directory

@@ -136,7 +136,7 @@ fn header_alone(compiler: &str, language: &str) {
 }
 
 fn check_elf(file: &Path) -> Run {
-    Run::other(repository().join("scripts/check-elf.sh"))
+    Run::other(repository().join("scripts/build/check-elf.sh"))
         .args([file.as_os_str(), env!("CARGO_PKG_VERSION").as_ref()])
 }
 

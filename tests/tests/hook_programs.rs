@@ -23,9 +23,9 @@ fn main() -> ExitCode {
     ])
 }
 
-/// The script that scripts/build.sh runs on the programs that packages contain.
+/// The script that scripts/build/all.sh runs on the programs that packages contain.
 fn hook_programs_are_static() {
-    let check = repository().join("scripts/check-static.sh");
+    let check = repository().join("scripts/build/check-static.sh");
     let checked = |name: &str| {
         let run = Run::other(&check).args([cli::beside(name).unwrap()]);
         run.outcome().unwrap()

@@ -25,7 +25,7 @@ fn built(name: &str) -> String {
 }
 
 fn install(scratch: &Scratch, variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(repository().join("scripts/install.sh"));
+    let mut command = Command::new(repository().join("scripts/build/install.sh"));
     for name in ["PREFIX", "LIBDIR", "LIBEXECDIR", "INCLUDEDIR"] {
         command.env_remove(name);
     }

@@ -3,7 +3,7 @@
 //! The process sees the same files as the container, such as a sidecar with the same volume. They are mount points only
 //! in the container's namespace, so nothing prevents the rename. A tracer triggers it at the worst moment: when
 //! mount(2) has returned. The mount must then be restricted and in its place, or not exist. On newer kernels, a
-//! system-call filter removes the newer calls; scripts/test-old-kernel.sh runs the same tests on a real Linux 5.10.
+//! system-call filter removes the newer calls; scripts/test/old-kernel.sh runs the same tests on a real Linux 5.10.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Runs the ldconfig of other distributions in the sandbox; scripts/check-ldconfigs.sh fetches them.
+//! Runs the ldconfig of other distributions in the sandbox; scripts/test/ldconfigs.sh fetches them.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -64,7 +64,7 @@ pub fn program() -> io::Result<PathBuf> {
     })
 }
 
-/// Returns the features that every program runs without, from `NVC_TEST_WITHOUT` (scripts/test-kernels.sh): words of
+/// Returns the features that every program runs without, from `NVC_TEST_WITHOUT` (scripts/test/kernels.sh): words of
 /// `nvc-without`, separated by commas.
 pub fn lacks() -> Vec<String> {
     let words = env::var("NVC_TEST_WITHOUT").unwrap_or_default();

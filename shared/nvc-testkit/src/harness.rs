@@ -31,7 +31,7 @@ pub enum Need {
     Command(&'static str),
     /// A debug build of the C library, which checks more than the released one.
     DebugLibrary,
-    /// The images made by scripts/real-images.sh.
+    /// The images made by scripts/test/real-images.sh.
     Images,
     /// A C compiler's address sanitizer.
     Sanitizers(&'static str),
@@ -92,7 +92,7 @@ impl Need {
             }
             Self::Images => {
                 let complete = images().join("complete").exists();
-                (!complete).then(|| "needs the images of scripts/real-images.sh".into())
+                (!complete).then(|| "needs the images of scripts/test/real-images.sh".into())
             }
             Self::Sanitizers(compiler) => {
                 let script = "echo 'int main(void) { return 0; }' | \"$0\" -fsanitize=address,undefined -xc - -o /dev/null";
@@ -146,7 +146,7 @@ pub fn cases(short: usize, long: usize) -> usize {
     if set("NVC_TEST_LONG") { long } else { short }
 }
 
-/// Returns the image directory of scripts/real-images.sh.
+/// Returns the image directory of scripts/test/real-images.sh.
 pub fn images() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));

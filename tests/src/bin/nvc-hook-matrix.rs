@@ -1,5 +1,5 @@
 //! `nvc-hook-matrix PROGRAMS LIBRARY ROOT WORK RUNTIME...`: runs the matrix of hooks with other low-level runtimes than
-//! this machine's tests have (scripts/test-engines.sh).
+//! this machine's tests have (scripts/test/engines.sh).
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -119,7 +119,7 @@ impl World {
 
     /// Writes what packages record: the build ids of our programs.
     fn record(&self) {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/build-ids.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/build/ids.sh");
         let text = printed(Command::new(script).arg(self.bin()));
         let file = self
             .bin()

@@ -11,7 +11,7 @@ use nvc_hostfile::check_program;
 
 const NAME: &str = "nvc-query";
 
-/// Its directory in an installation, as scripts/place.sh has it.
+/// Its directory in an installation, as scripts/build/place.sh has it.
 const INSTALLED: &str = match option_env!("NVC_LIBEXECDIR") {
     Some(directory) => directory,
     None => "/usr/local/libexec/libnvidia-container",
@@ -69,7 +69,7 @@ mod tests {
     /// A build without the scripts uses the same directory as the scripts.
     #[test]
     fn the_scripts_have_the_same_place() {
-        let place = include_str!("../../../scripts/place.sh");
+        let place = include_str!("../../../scripts/build/place.sh");
         assert!(place.contains("PREFIX=${PREFIX:-/usr/local}"));
         assert!(place.contains("LIBEXECDIR=${LIBEXECDIR:-$PREFIX/libexec}"));
         assert!(

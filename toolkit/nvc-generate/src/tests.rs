@@ -1,4 +1,4 @@
-//! Compares specifications of a fixed plan with golden files, which `scripts/test-cdi.sh` gives to the reference
+//! Compares specifications of a fixed plan with golden files, which `scripts/test/cdi.sh` gives to the reference
 //! library.
 
 #![allow(clippy::unwrap_used)]

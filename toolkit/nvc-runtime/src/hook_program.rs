@@ -17,7 +17,7 @@ pub(crate) const PROGRAM: &str = "nvidia-cdi-hook";
 const CONFIGURED: &str = "nvidia-ctk";
 
 /// The record of the programs that were built before this one: an installer that copies programs by name leaves the file
-/// behind. Empty in a build without scripts/build.sh.
+/// behind. Empty in a build without scripts/build/all.sh.
 const BUILT_BEFORE: &str = match option_env!("NVC_BUILD_IDS") {
     Some(record) => record,
     None => "",

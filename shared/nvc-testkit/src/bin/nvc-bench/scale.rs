@@ -62,7 +62,7 @@ pub(crate) fn all(program: &Program, runs: usize, up_to: u32) -> io::Result<Stri
     Ok(tables + &parallel(program, runs, up_to)?)
 }
 
-/// Measures the images of `scripts/bench-image.sh`, or generated ones of the same shape: there ldconfig takes longer
+/// Measures the images of `scripts/bench/images.sh`, or generated ones of the same shape: there ldconfig takes longer
 /// than everything else together.
 pub(crate) fn images(program: &Program, runs: usize) -> io::Result<String> {
     let cache = cached("NVC_BENCH_CACHE", "nvc-bench");

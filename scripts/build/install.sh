@@ -1,0 +1,132 @@
+#!/bin/sh
+# Installs the results of scripts/build/all.sh; with --uninstall, removes the same files.
+#
+#   [DESTDIR=…] [PREFIX=…] [LIBDIR=…] [...] scripts/build/install.sh [--uninstall]
+#
+# BUILD is the directory of the built files, default target/release. PREFIX is the prefix of the build.
+set -eu
+umask 022
+cd "$(dirname "$(readlink -f "$0")")/../.."
+BUILD=${BUILD:-${CARGO_TARGET_DIR:-target}/release}
+DESTDIR=${DESTDIR:-}
+# By default, the place it was built for.
+built() { sed -n "s|^$1=||p" "$BUILD/libnvidia-container.pc" 2>/dev/null || true; }
+. scripts/build/release.sh
+PREFIX=${PREFIX:-$(built prefix)}
+. scripts/build/place.sh
+BINDIR=${BINDIR:-$PREFIX/bin}
+MANDIR=${MANDIR:-$PREFIX/share/man}
+DOCDIR=${DOCDIR:-$PREFIX/share/doc/libnvidia-container-$version}
+BASHDIR=${BASHDIR:-$PREFIX/share/bash-completion/completions}
+ZSHDIR=${ZSHDIR:-$PREFIX/share/zsh/site-functions}
+UNITDIR=${UNITDIR:-$PREFIX/lib/systemd/system}
+SYSUSERSDIR=${SYSUSERSDIR:-$PREFIX/lib/sysusers.d}
+FISHDIR=${FISHDIR:-$PREFIX/share/fish/vendor_completions.d}
+
+uninstall=
+case "${1:-}" in
+  '') ;;
+  --uninstall) uninstall=yes ;;
+  *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+# Programs that link the static library look for nvc-query in one directory, fixed at build time; so does nvidia-ctk, if
+# it is neither beside it nor in ../libexec from there.
+if [ ! "$uninstall" ] && [ "$(built libexecdir)" != "$LIBEXECDIR" ]; then
+  echo "install: the static library was built for $(built libexecdir), and not for $LIBEXECDIR;" \
+    "build it for that place: make build PREFIX=$PREFIX LIBEXECDIR=$LIBEXECDIR" >&2
+  exit 1
+fi
+
+# put MODE SOURCE DESTINATION
+put() {
+  if [ "$uninstall" ]; then
+    rm -f "$DESTDIR$3"
+  else
+    [ -e "$2" ] || { echo "install: $2 is missing; build it first (make build)" >&2; exit 1; }
+    install -D -m "$1" "$2" "$DESTDIR$3"
+  fi
+}
+
+# link TARGET NAME
+link() {
+  if [ "$uninstall" ]; then rm -f "$DESTDIR$2"; else ln -sfn "$1" "$DESTDIR$2"; fi
+}
+
+soname=libnvidia-container.so.${version%%.*}
+put 755 "$BUILD/libnvidia-container.so.$version" "$LIBDIR/libnvidia-container.so.$version"
+link "libnvidia-container.so.$version" "$LIBDIR/$soname"
+put 755 "$BUILD/libnvidia-container-go.so.$version" "$LIBDIR/libnvidia-container-go.so.$version"
+link "libnvidia-container-go.so.$version" "$LIBDIR/libnvidia-container-go.so.${version%%.*}"
+put 755 "$BUILD/nvc-query" "$LIBEXECDIR/libnvidia-container/nvc-query"
+
+put 755 "$BUILD/nvidia-container-cli" "$BINDIR/nvidia-container-cli"
+for page in nvidia-container-cli nvidia-container-cli-info nvidia-container-cli-list nvidia-container-cli-configure; do
+  put 644 "$BUILD/share/man/man1/$page.1" "$MANDIR/man1/$page.1"
+done
+put 644 "$BUILD/share/bash-completion/completions/nvidia-container-cli" "$BASHDIR/nvidia-container-cli"
+put 644 "$BUILD/share/zsh/site-functions/_nvidia-container-cli" "$ZSHDIR/_nvidia-container-cli"
+put 644 "$BUILD/share/fish/vendor_completions.d/nvidia-container-cli.fish" "$FISHDIR/nvidia-container-cli.fish"
+
+# The toolkit. Old and additional names are links: the runtime checks the name it is called by.
+for program in nvidia-container-runtime-hook nvidia-container-runtime nvidia-cdi-hook nvidia-ctk; do
+  put 755 "$BUILD/$program" "$BINDIR/$program"
+done
+link nvidia-container-runtime-hook "$BINDIR/nvidia-container-toolkit"
+link nvidia-container-runtime "$BINDIR/nvidia-container-runtime.cdi"
+link nvidia-container-runtime "$BINDIR/nvidia-container-runtime.legacy"
+for page in nvidia-container-runtime nvidia-container-runtime-hook; do
+  put 644 "$BUILD/share/man/man8/$page.8" "$MANDIR/man8/$page.8"
+done
+# The programs look for it from where they are.
+put 644 "$BUILD/share/nvidia-container-toolkit/build-ids" "${BINDIR%/*}/share/nvidia-container-toolkit/build-ids"
+# Not in podman's default directory, where podman would run the hook for every container.
+hooks=$PREFIX/share/nvidia-container-toolkit/hooks.d
+put 644 pkg/hooks/oci-nvidia-hook.json "$hooks/oci-nvidia-hook.json"
+[ "$uninstall" ] || sed -i "s|/usr/bin/nvidia|$BINDIR/nvidia|" "$DESTDIR$hooks/oci-nvidia-hook.json"
+
+link "$soname" "$LIBDIR/libnvidia-container.so"
+put 644 "$BUILD/libnvidia-container.a" "$LIBDIR/libnvidia-container.a"
+put 644 include/nvc.h "$INCLUDEDIR/nvc.h"
+put 644 "$BUILD/share/man/man3/nvc.3" "$MANDIR/man3/nvc.3"
+# It was written for the place of installation that was known at build time.
+put 644 "$BUILD/libnvidia-container.pc" "$LIBDIR/pkgconfig/libnvidia-container.pc"
+if [ ! "$uninstall" ]; then
+  sed -i "s|^prefix=.*|prefix=$PREFIX|; s|^exec_prefix=.*|exec_prefix=\${prefix}|
+    s|^libdir=.*|libdir=$LIBDIR|; s|^includedir=.*|includedir=$INCLUDEDIR|" \
+    "$DESTDIR$LIBDIR/pkgconfig/libnvidia-container.pc"
+fi
+
+put 644 "$BUILD/share/man/man1/nvidia-ctk.1" "$MANDIR/man1/nvidia-ctk.1"
+put 644 "$BUILD/share/man/man8/nvidia-cdi-hook.8" "$MANDIR/man8/nvidia-cdi-hook.8"
+put 644 "$BUILD/share/bash-completion/completions/nvidia-ctk" "$BASHDIR/nvidia-ctk"
+put 644 "$BUILD/share/zsh/site-functions/_nvidia-ctk" "$ZSHDIR/_nvidia-ctk"
+put 644 "$BUILD/share/fish/vendor_completions.d/nvidia-ctk.fish" "$FISHDIR/nvidia-ctk.fish"
+for unit in nvidia-cdi-refresh.service nvidia-cdi-refresh.path nvidia-cdi-verify.service nvidia-cdi-verify.timer; do
+  put 644 "pkg/systemd/$unit" "$UNITDIR/$unit"
+  [ "$uninstall" ] || sed -i "s|/usr/bin/nvidia-ctk|$BINDIR/nvidia-ctk|g" "$DESTDIR$UNITDIR/$unit"
+done
+put 644 pkg/systemd/90-nvidia-cdi-refresh.preset "${UNITDIR%/*}/system-preset/90-nvidia-cdi-refresh.preset"
+put 644 pkg/udev/99-nvidia-cdi-refresh.rules "$PREFIX/lib/udev/rules.d/99-nvidia-cdi-refresh.rules"
+
+put 755 "$BUILD/nvidia-docker" "$BINDIR/nvidia-docker"
+# Not readable for its own user: the kernel then makes the copy that asks NVML undumpable, so it cannot be traced.
+put 711 "$BUILD/nvidia-docker-plugin" "$BINDIR/nvidia-docker-plugin"
+put 644 "$BUILD/share/man/man1/nvidia-docker.1" "$MANDIR/man1/nvidia-docker.1"
+put 644 "$BUILD/share/man/man8/nvidia-docker-plugin.8" "$MANDIR/man8/nvidia-docker-plugin.8"
+for unit in nvidia-docker-plugin.service nvidia-docker-plugin.socket; do
+  put 644 "pkg/systemd/$unit" "$UNITDIR/$unit"
+  [ "$uninstall" ] || sed -i "s|=/usr/bin/nvidia-docker|=$BINDIR/nvidia-docker|" "$DESTDIR$UNITDIR/$unit"
+done
+put 644 pkg/systemd/nvidia-docker.sysusers "$SYSUSERSDIR/nvidia-docker.conf"
+
+for file in LICENSE README.md CHANGELOG.md; do put 644 $file "$DOCDIR/$file"; done
+put 644 "$BUILD/share/doc/THIRD-PARTY" "$DOCDIR/THIRD-PARTY"
+
+if [ "$uninstall" ]; then
+  for directory in "$LIBEXECDIR/libnvidia-container" "$DOCDIR" "$hooks" "${hooks%/*}"; do
+    [ ! -d "$DESTDIR$directory" ] || rmdir "$DESTDIR$directory"
+  done
+fi
+# The loader finds libraries in its directories only through its cache.
+if [ ! "$DESTDIR" ] && [ "$(id -u)" = 0 ]; then ldconfig; fi

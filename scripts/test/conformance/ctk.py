@@ -1,0 +1,92 @@
+#!/usr/bin/python3
+"""Applies deliberate differences to recorded results of nvidia-ctk, so that no other difference is accepted.
+
+    scripts/test/conformance/ctk.py EXPECTED
+
+EXPECTED is a copy of the suite's recorded results. docs/differences.md explains the changes: groups of device nodes are
+not recorded unless --gids is given, but their type is; configuration files are where containers look for them, and a
+Jetson's specification tells programs not to create nodes. The cases of ctk-cases.py get the results of the
+suite's cases of which they are copies.
+"""
+import glob
+import json
+import os
+import re
+import shutil
+import sys
+
+WITHOUT_GROUPS = ('gen-dri', 'gen-enable-chmod', 'gen-flag-no-gids', 'gen-sandboxutils', 'mode-csv', 'mode-auto-csv')
+JETSONS = ('mode-csv', 'mode-auto-csv')
+COPIES = ('mode-gds', 'mode-gdrcopy', 'mode-nvswitch')
+STANDARD_PLACES = ('gen-graphics', 'gen-config-search')
+PLACE = re.compile(r'^.*/((?:glvnd|egl|nvidia|X11)/(?:egl_vendor\.d/|egl_external_platform\.d/|xorg\.conf\.d/|nvoptix\.bin).*)$')
+
+
+def all_edits(spec):
+    """The edits of a specification and of its devices."""
+    return [e for e in [spec.get('containerEdits')] + [d['containerEdits'] for d in spec.get('devices', [])] if e]
+
+
+def without_groups(spec):
+    """A specification without groups, of the version that it needs then."""
+    for edits in all_edits(spec):
+        edits.pop('additionalGids', None)
+        for node in edits.get('deviceNodes', []):
+            node.pop('gid', None)
+    if spec['cdiVersion'] == '0.7.0':
+        spec['cdiVersion'] = '0.5.0'
+
+
+def standard_places(spec):
+    """A specification with configuration files below /usr/share in the container."""
+    for edits in all_edits(spec):
+        mounts = edits.get('mounts', [])
+        for mount in mounts:
+            match = PLACE.match(mount['containerPath'])
+            if match and not mount['containerPath'].startswith('/usr/lib'):
+                mount['containerPath'] = '/usr/share/' + match[1]
+        mounts.sort(key=lambda m: (m['containerPath'].count('/'), m['containerPath']))
+
+
+def without_node_creation(spec):
+    """A specification whose last hook tells programs not to create nodes, as that of another machine has it."""
+    hooks = spec['containerEdits']['hooks']
+    hooks.append(dict(hooks[-1], args=['nvidia-cdi-hook', 'disable-device-node-modification']))
+
+
+def with_types(text):
+    """The text of specifications whose device nodes, a line each, have a type: the last of the sorted members."""
+    return re.sub(r'(\{[^{}]*"path": "/dev/[^{}]*)\}', r'\1, "type": "c"}', text)
+
+
+def change(path, function):
+    """Changes the JSON value of a recorded file, whose first line is the format."""
+    with open(path, encoding='utf-8') as file:
+        first, _, rest = file.read().partition('\n')
+    spec = json.loads(rest)
+    function(spec)
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), '../../../../shared/conformance-ctk'))
+    from formats import canonical
+    with open(path, 'w', encoding='utf-8') as file:
+        file.write(first + '\n' + canonical(spec))
+
+
+def main():
+    """Changes the results of the cases above."""
+    for case in WITHOUT_GROUPS:
+        change('%s/%s/stdout' % (sys.argv[1], case), without_groups)
+    for case in JETSONS:
+        change('%s/%s/stdout' % (sys.argv[1], case), without_node_creation)
+    for case in STANDARD_PLACES:
+        change('%s/%s/stdout' % (sys.argv[1], case), standard_places)
+    for path in glob.glob(sys.argv[1] + '/gen-*/*') + glob.glob(sys.argv[1] + '/mode-*/*'):
+        if os.path.basename(path) in ('stdout', 'contents'):
+            with open(path, encoding='utf-8') as file:
+                text = file.read()
+            with open(path, 'w', encoding='utf-8') as file:
+                file.write(with_types(text))
+    for case in COPIES:
+        shutil.copytree('%s/%s' % (sys.argv[1], case), '%s/%s-with-drivers' % (sys.argv[1], case))
+
+
+main()

@@ -1,0 +1,167 @@
+# To be sourced by scripts/test/engines.sh and scripts/test/units.sh in the repository's root: makes a Debian root with
+# engines, our programs and a simulated driver, and runs a command in it, in namespaces of its own. With NVC_PACKAGES=1,
+# our programs are those of the packages in target/packages, which the command must install from /srv/packages.
+# shellcheck shell=bash disable=SC2154 # here: scripts/test
+
+PATH=$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+die() { echo "${0##*/}: $*" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || die "needs root"
+for tool in debootstrap cargo unshare pivot_root; do command -v $tool > /dev/null || die "$tool is missing"; done
+cache=${NVC_ENGINES_CACHE:-/var/cache/nvc-engines}
+profile=${NVC_PROFILE:-release}
+
+engines=docker.io,docker-cli,containerd,podman,crun,runc,buildah
+tools=ca-certificates,iproute2,procps,python3-minimal,systemd-sysv,dbus,udev,uidmap
+
+base() { # SUITE: a minimal system with the engines
+  [ ! -e "$cache/$1.complete" ] || return 0
+  rm -rf "${cache:?}/$1"
+  mkdir -p "$cache"
+  echo "${0##*/}: making $cache/$1" >&2
+  # Debian 12's debootstrap does not know the names of later suites; all are made as sid is.
+  debootstrap --variant=minbase "--include=$engines,$tools" "$1" "$cache/$1" "${NVC_DEBIAN_URI:-http://deb.debian.org/debian}" \
+    /usr/share/debootstrap/scripts/sid > "$cache/$1.log" || die "debootstrap failed: $cache/$1.log"
+  touch "$cache/$1.complete"
+}
+
+# The reference library of CDI, newer than this machine's: its program is compiled in a changed copy of the root, once.
+# shellcheck disable=SC2016 # expanded by that shell
+compile='
+set -e
+lower=$1 layer=$2 check=$3
+mkdir -p "$layer/changes" "$layer/overlay" "$layer/root"
+mount -t overlay -o "lowerdir=$lower,upperdir=$layer/changes,workdir=$layer/overlay" overlay "$layer/root"
+cd "$layer/root"
+mount -t proc proc proc
+mount --bind /dev dev
+cp /etc/resolv.conf etc/
+mkdir -p srv/go/src/check
+sed "s,github.com/container-orchestrated-devices,tags.cncf.io," "$check" > srv/go/src/check/main.go
+# As debootstrap, which checks the signature and not the date: a mirror may be older than the machine says.
+chroot . apt-get -qq -o Acquire::Check-Valid-Until=false update
+DEBIAN_FRONTEND=noninteractive chroot . apt-get -qq install -y --no-install-recommends golang-go \
+  golang-tags.cncf-container-device-interface-dev
+chroot . env GO111MODULE=off CGO_ENABLED=0 GOPATH=/srv/go:/usr/share/gocode GOCACHE=/tmp/go HOME=/root go build -o /srv/cdi-check check
+'
+reference() { # SUITE: makes $cache/SUITE.cdi-check
+  base "$1"
+  local checker=$cache/$1.cdi-check layer=$work/reference
+  [ ! "$checker" -nt tests/go/cdi-check.go ] || return 0
+  echo "${0##*/}: making $checker" >&2
+  unshare --mount --propagation private bash -c "$compile" bash "$cache/$1" "$layer" "$PWD/tests/go/cdi-check.go" > "$checker.log" 2>&1 ||
+    die "compilation failed: $checker.log"
+  install -m 755 "$layer/changes/srv/cdi-check" "$checker"
+  rm -rf --one-file-system "$layer"
+}
+
+[ -z "${NVC_PACKAGES:-}" ] || profile=debug
+if [ -z "${NVC_NO_BUILD:-}" ]; then
+  options=()
+  [ "$profile" != release ] || options=(--release)
+  [ "${NVC_PACKAGES:-}" ] || cargo build -q "${options[@]}" -p nvc-cli -p nvc-hook -p nvc-runtime -p nvc-ctk -p nvc-cdi-hook -p nvc-docker \
+    -p libnvidia-container
+  cargo build -q "${options[@]}" -p nvc-testkit -p nvc-tests --bins
+fi
+bin=$(readlink -f "${CARGO_TARGET_DIR:-target}/$profile")
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/nvc-engines.XXXXXX")
+cgroup=/sys/fs/cgroup
+[ -e $cgroup/cgroup.procs ] || cgroup=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+[ -n "$cgroup" ] || die "this machine has no cgroups of version 2"
+cgroup=$cgroup/${work##*/}
+cleanup() {
+  rm -rf --one-file-system "$work"
+  # The machine's processes may still be ending.
+  for _ in 1 2 3 4 5; do
+    find "$cgroup" -depth -type d -exec rmdir {} + 2> /dev/null || true
+    [ -d "$cgroup" ] || break
+    sleep 1
+  done
+}
+trap cleanup EXIT
+# Engines keep their storage in $work, which must be on a filesystem that supports overlayfs.
+mkdir "$work/programs" "$cgroup"
+programs="nvidia-container-cli nvidia-container-runtime nvidia-container-runtime-hook nvidia-cdi-hook nvidia-ctk
+  nvidia-docker nvidia-docker-plugin nvc-query"
+mkdir "$work/packages"
+if [ "${NVC_PACKAGES:-}" ]; then
+  cp "${CARGO_TARGET_DIR:-target}"/packages/*.deb "$work/packages/"
+  programs=
+fi
+for program in $programs nvc-simruntime nvc-cri nvc-hook-matrix; do
+  install -m 755 "$bin/$program" "$work/programs/"
+done
+cc -shared -fPIC -o "$work/evil.so" tests/c/evil.c
+"$bin/nvc-simdriver" build "$work/driver" > /dev/null
+"$bin/nvc-simdriver" rootfs "$work/image" debian
+cp -a "$here/engines" pkg "$work/"
+
+# Runs in the new namespaces: makes the machine and enters it.
+# shellcheck disable=SC2016 # expanded by that shell
+enter='
+set -e
+lower=$1 work=$2
+mount --make-rprivate /
+mkdir -p "$work/layer/etc" "$work/layer/usr" "$work/layer/srv" "$work/changes" "$work/overlay" "$work/root"
+mount -t overlay -o "lowerdir=$lower,upperdir=$work/changes,workdir=$work/overlay" overlay "$work/root"
+cd "$work/root"
+cp -a "$work/driver/usr/." usr/
+cp -a "$work/driver/etc/nvidia-sim" etc/
+cp -a "$work/programs/." usr/bin/
+cp -a "$work/image" "$work/engines" "$work/pkg" "$work/packages" "$work/evil.so" srv/
+mkdir -p usr/lib/nvc-sim srv/sim
+cp -a "$work/driver/proc" srv/sim/
+# A kernel with the modules shows /proc/driver/nvidia in every procfs; here these runtimes do.
+for runtime in usr/sbin/runc usr/bin/crun; do
+  mv "$runtime" usr/lib/nvc-sim/
+  cp usr/bin/nvc-simruntime "$runtime"
+done
+mount -t proc proc proc
+mount -t tmpfs -o mode=555 tmpfs proc/driver
+mkdir proc/driver/nvidia
+mount --bind srv/sim/proc/driver proc/driver
+mount --bind srv/sim/proc/devices proc/devices
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+for directory in run tmp dev; do mount -t tmpfs -o mode=755 tmpfs $directory; done
+# Not on an overlay: engines make overlays of their own here.
+for directory in docker containerd containers; do
+  mkdir -p "$work/var/$directory" "var/lib/$directory"
+  mount --bind "$work/var/$directory" "var/lib/$directory"
+done
+mkdir -m 755 dev/pts dev/shm dev/mqueue
+chmod 1777 tmp
+mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
+mount -t tmpfs tmpfs dev/shm
+for node in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
+  IFS=: read -r name major minor <<< "$node"
+  mknod -m 666 "dev/$name" c "$major" "$minor"
+done
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+find "$work/driver/dev" -type c ! -name null | while read -r node; do
+  name=${node#"$work/driver/"}
+  mkdir -p "${name%/*}"
+  cp -a "$node" "$name"
+done
+ip link set lo up
+mkdir old
+pivot_root . old
+umount -l old
+ldconfig
+shift 2
+exec env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+'
+
+play() { # SUITE COMMAND...: runs the command in a new machine of that suite
+  local suite=$1
+  shift
+  case $suite in trixie | forky) ;; *) die "unknown suite $suite" ;; esac
+  base "$suite"
+  rm -rf --one-file-system "$work"/{layer,changes,overlay,root,var}
+  # A cgroup of its own is the root of what the machine sees.
+  # shellcheck disable=SC2016
+  bash -c 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"' bash "$cgroup" \
+    unshare --mount --pid --net --ipc --uts --cgroup --fork --kill-child --propagation private \
+    bash -c "$enter" bash "$cache/$suite" "$work" "$@"
+}

@@ -1,0 +1,137 @@
+#!/bin/bash
+# Checks the units in a machine that scripts/test/units.sh has booted.
+set -uo pipefail
+exec 3<&0 < /dev/null
+. /srv/engines/look.sh
+
+spec=/var/run/cdi/nvidia.yaml
+monotonic() { systemctl show -P "$2" "$1"; }
+result() { [ "$(systemctl show -P Result "$1")" = success ] || { systemctl status --no-pager "$1"; return 1; }; }
+runs() { # GPU [OPTIONS...]: a container of docker with that GPU
+  sees "$1" mknod -- docker run --rm --net=none --cap-add=MKNOD "${@:2}" image
+}
+has() { grep -qF -- "$1" "$spec" || { cat "$spec"; return 1; }; }
+lacks() { ! grep -F -- "$1" "$spec"; }
+
+title "$(systemctl --version | head -1), docker $(dockerd --version | awk '{ print $3 }' | tr -d ,)"
+check "systemd-analyze verify" systemd-analyze verify --man=no /usr/lib/systemd/system/nvidia-*
+check "boot ends" until_true 90 systemctl is-active -q multi-user.target docker.service
+check "the refresh service succeeded" result nvidia-cdi-refresh.service
+check "the specification is there" test -s $spec
+before_docker() {
+  local refreshed started
+  refreshed=$(monotonic nvidia-cdi-refresh.service ExecMainExitTimestampMonotonic)
+  started=$(monotonic docker.service ExecMainStartTimestampMonotonic)
+  echo "$refreshed $started"
+  [ "$refreshed" -gt 0 ] && [ "$refreshed" -le "$started" ]
+}
+check "it was written before docker started" before_docker
+check "the path unit waits" systemctl is-active -q nvidia-cdi-refresh.path
+check "the timer waits" systemctl is-active -q nvidia-cdi-verify.timer
+check "the plugin's socket waits" systemctl is-active -q nvidia-docker-plugin.socket
+
+tar -C /srv/image -c . | docker import - image > /tmp/log 2>&1
+check "docker's cgroups are systemd's" grep -qx systemd <(docker info -f '{{.CgroupDriver}}')
+check "CDI" runs 0 --device nvidia.com/gpu=0
+check "the runtime" runs 1 --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1
+
+title "daemon-reload while GPU containers run"
+docker run -d --net=none --name cdi --cap-add=MKNOD --device nvidia.com/gpu=0 image sleep 1000 > /dev/null
+docker run -d --net=none --name runtime --cap-add=MKNOD --runtime=nvidia -e NVIDIA_VISIBLE_DEVICES=1 image sleep 1000 > /dev/null
+docker run -d --net=none --name gpus --cap-add=MKNOD --gpus device=1 image sleep 1000 > /dev/null
+check "before" sees 0 mknod -- docker exec cdi
+check "before" sees 1 mknod -- docker exec runtime
+check "before" sees 1 mknod -- docker exec gpus
+check "daemon-reload" systemctl daemon-reload
+sleep 1
+check "CDI after it" sees 0 mknod -- docker exec cdi
+check "the runtime after it" sees 1 mknod -- docker exec runtime
+if sees 1 mknod -- docker exec gpus > /tmp/log 2>&1; then
+  echo "note   --gpus (the hook alone) after it: kept"
+else
+  echo "note   --gpus (the hook alone) after it: lost, as is known of upstream"
+fi
+docker rm -f cdi runtime gpus > /dev/null
+
+title "the plugin"
+ask() { # PATH: what the plugin answers
+  exec 4<> /dev/tcp/127.0.0.1/3476 || return 1
+  printf 'GET %s HTTP/1.0\r\nHost: localhost:3476\r\n\r\n' "$1" >&4
+  timeout 30 cat <&4
+  exec 4>&-
+}
+check "the socket starts it" grep -q NVIDIA <(ask /gpu/status/json; ask /gpu/info/json)
+check "it runs as its own user" grep -qx nvidia-docker <(ps -o user= -p "$(systemctl show -P MainPID nvidia-docker-plugin.service)")
+tar -C /srv/image -c . | docker import -c 'ENV PATH=/usr/local/nvidia/bin:/usr/bin:/bin LD_LIBRARY_PATH=/usr/local/nvidia/lib64' \
+  -c 'LABEL com.nvidia.volumes.needed=nvidia_driver' - cuda > /tmp/log 2>&1
+volume() { NV_GPU=0 NV_BACKEND=volume nvidia-docker run --rm --net=none cuda nvidia-smi -L | grep '^GPU 0: NVIDIA L4'; }
+check "its volume" volume
+check "it stops" systemctl stop nvidia-docker-plugin.service
+check "the socket starts it again" grep -q ok <(ask /healthz)
+
+title "the driver's module is loaded"
+stamp() { stat -c %y $spec; }
+renewed() { [ "$(stamp)" != "$old" ]; }
+old=$(stamp)
+if systemctl is-active -q systemd-udevd.service; then
+  check "an event" udevadm trigger --action=add --settle /sys/devices/virtual/mem/full
+  check "udev starts the refresh" until_true 20 renewed
+else
+  systemctl status --no-pager systemd-udevd.service
+  check "udevd runs" false
+fi
+
+title "a driver update"
+old=$(stamp)
+version() { sed -n 's/^NVRM version: .*Module *\([0-9.]*\) .*/\1/p' /proc/driver/nvidia/version; }
+check "verify is content" nvidia-ctk --quiet cdi verify
+find /usr/lib /usr/bin -name '*570.124.06*' -delete
+cp -a /srv/engines/new-driver/usr/. /usr/
+cp -a /srv/engines/new-driver/etc/nvidia-sim/. /etc/nvidia-sim/
+cp /srv/engines/new-driver/proc/driver/nvidia/version /srv/sim/proc/driver/nvidia/version
+ldconfig
+check "verify reports it" says "570.124.06" nvidia-ctk cdi verify
+echo 'kernel/drivers/video/nvidia.ko: other.ko' > "/usr/lib/modules/$(uname -r)/modules.dep"
+check "the path unit starts the refresh" until_true 20 renewed
+until_true 20 has 575.57.08 > /dev/null
+check "the specification has the new driver" has 575.57.08
+check "and nothing of the old" lacks 570.124.06
+check "verify is content" nvidia-ctk --quiet cdi verify
+sleep 1
+check "the running docker takes it" runs 0 --device nvidia.com/gpu=0
+
+title "MIG devices change"
+check "a MIG device" sees_mig docker run --rm --net=none --device nvidia.com/gpu=1:0 image
+sed -i '/^mig /d; s/mig=on/mig=off/' /etc/nvidia-sim/profile
+find /dev/nvidia-caps -name 'nvidia-cap1[45]*' -delete
+check "the path unit starts the refresh" until_true 20 has 'name: "1"'
+check "the MIG devices are gone" lacks 'name: 1:0'
+check "verify is content" nvidia-ctk --quiet cdi verify
+sleep 1
+check "the running docker gives the whole GPU" runs 1 --device nvidia.com/gpu=1
+# The change is in procfs only, for which the kernel sends no event.
+sed -i 's/mig=off/mig=on/; $a mig gpu=1 slot=0 gi=1 ci=0 uuid=MIG-7c5f2b9e-1d84-5a06-9b3c-e2f4a6d81030 name=3g.40gb' /etc/nvidia-sim/profile
+for number in 147 148; do mknod -m 444 /dev/other$number c 511 $number; mv /dev/other$number /dev/nvidia-caps/nvidia-cap$number; done
+check "the timer's service repairs the rest" systemctl start nvidia-cdi-verify.service
+until_true 20 has 'name: "1:0"' > /dev/null || until_true 1 has 'name: 1:0' > /dev/null
+check "verify is content" nvidia-ctk --quiet cdi verify
+
+title "a boot with other major numbers"
+sed 's/^509 nvidia-uvm$/507 nvidia-uvm/; s/^511 nvidia-caps$/506 nvidia-caps/' /proc/devices > /tmp/devices
+mount --bind /tmp/devices /proc/devices
+# A boot begins without nodes; specifications name them by path and stay valid. Those of MIG are made by the driver's own
+# program, with the new number too.
+cp $spec /tmp/spec
+rm /dev/nvidia-uvm /dev/nvidia-uvm-tools
+for number in 147 148; do mknod -m 444 /dev/other$number c 506 $number; mv /dev/other$number /dev/nvidia-caps/nvidia-cap$number; done
+check "verify reports the missing nodes" says nvidia-uvm nvidia-ctk cdi verify
+check "the refresh makes the new nodes" systemctl start nvidia-cdi-refresh.service
+check "with the new number" grep -qx '1fb' <(stat -c %t /dev/nvidia-uvm)
+check "verify is content" nvidia-ctk --quiet cdi verify
+check "the specification is the same" diff <(grep -v '^#' /tmp/spec) <(grep -v '^#' $spec)
+number() { docker run --rm --net=none --device nvidia.com/gpu=0 image ls -l /dev/nvidia-uvm | grep '507, *0'; }
+check "the running docker gives the new node" number
+
+[ -z "${NVC_UNITS_SHELL:-}" ] || bash <&3
+[ $wrong = 0 ] || { echo "$wrong wrong"; exit 1; }
+echo "all right"

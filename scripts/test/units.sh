@@ -1,0 +1,52 @@
+#!/bin/bash
+# Runs the packages' systemd units under systemd as PID 1, in a machine of Debian trixie with docker and a simulated
+# driver: boot order, the path unit, the timer's service, the udev rule, daemon-reload while GPU containers run, the
+# plugin's socket; then a driver update, a change of MIG devices and new major numbers.
+#
+#   scripts/test/units.sh [trixie]
+#
+# Uses the roots of scripts/test/engines.sh. Needs root. NVC_PACKAGES=1 installs the packages of target/packages instead
+# of programs and units (scripts/packages/build.sh builds them). NVC_PROFILE=debug tries unoptimised programs;
+# NVC_UNITS_SHELL=1 opens a shell in the machine at the end.
+set -euo pipefail
+
+here=$(dirname "$(readlink -f "$0")")
+cd "$here/../.."
+# shellcheck source=scripts/test/engines/machine.sh
+. scripts/test/engines/machine.sh
+
+# The driver that an update brings.
+"$bin/nvc-simdriver" profile | sed 's/^driver=.*/driver=575.57.08/' > "$work/new-profile"
+"$bin/nvc-simdriver" build "$work/driver/srv-new" --profile "$work/new-profile" > /dev/null
+mv "$work/driver/srv-new" "$work/image-new-driver"
+mv "$work/image-new-driver" "$work/engines/new-driver"
+
+echo "== Debian ${1:-trixie}, systemd as PID 1"
+play "${1:-trixie}" container=nvc bash /srv/engines/boot.sh > "$work/console" 2>&1 &
+play_pid=$!
+systemd=
+cleanup_machine() {
+  # The machine ends with its first process.
+  [ -z "$systemd" ] || kill -KILL "$systemd" 2> /dev/null || true
+  [ -n "$systemd" ] || kill "$play_pid" 2> /dev/null || true
+  wait "$play_pid" 2> /dev/null || true
+  cleanup
+}
+trap cleanup_machine EXIT
+# systemd is the child of unshare.
+for _ in $(seq 300); do
+  for child in $(cat "/proc/$play_pid/task/$play_pid/children" 2> /dev/null); do
+    if [ "$(cat "/proc/$child/comm" 2> /dev/null)" = systemd ]; then systemd=$child; fi
+    for grandchild in $(cat "/proc/$child/task/$child/children" 2> /dev/null); do
+      if [ "$(cat "/proc/$grandchild/comm" 2> /dev/null)" = systemd ]; then systemd=$grandchild; fi
+    done
+  done
+  [ -z "$systemd" ] || break
+  sleep 0.1
+done
+[ -n "$systemd" ] || { tail -n 20 "$work/console"; die "systemd did not start"; }
+status=0
+nsenter -t "$systemd" -a env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+  NVC_UNITS_SHELL="${NVC_UNITS_SHELL:-}" bash /srv/engines/units.sh || status=$?
+[ $status = 0 ] || { echo "-- console"; tail -n 30 "$work/console"; }
+exit $status
