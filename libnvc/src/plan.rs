@@ -11,8 +11,8 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::error::{Phase, Result};
-use crate::host::DriverInfo;
+use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::host::{DeviceRole, DriverInfo};
 use crate::request::Request;
 use crate::require;
 use crate::survey::{Grants, Host, MigGrant};
@@ -80,10 +80,43 @@ pub fn plan(request: &Request, host: &Host) -> Result<Plan> {
     .map_err(|error| error.during(Phase::Requirement))?;
     let grants = host.grants.as_ref();
     let grants = grants.map_err(|error| error.clone().during(Phase::Mount))?;
+    let devices = parts(host, grants, request);
+    if request.policy.demand_nodes {
+        demand_nodes(host, grants).map_err(|error| error.during(Phase::Device))?;
+    }
     Ok(Plan {
         common: of_driver(&host.driver, request),
-        devices: parts(host, grants, request),
+        devices,
     })
+}
+
+/// Refuses a container that would get the driver's libraries but no device.
+fn demand_nodes(host: &Host, grants: &Grants) -> Result<()> {
+    // Under WSL2 one node serves all GPUs.
+    let is_native = host.driver.wsl.is_none();
+    let gpus = host.chosen.iter().map(|gpu| (gpu.index.to_string(), gpu));
+    let parents = grants.migs.iter().map(|MigGrant { parent, device, .. }| {
+        let name = format!("{}:{}", parent.index, device.index);
+        (name, parent)
+    });
+    let mut all = gpus.chain(parents);
+    if let Some((name, _)) = all.find(|(_, gpu)| is_native && gpu.node.is_none()) {
+        let text = format!("GPU {name} has no node in /dev");
+        let mut error = Error::new(ErrorKind::NotFound, text);
+        if !host.missing.is_empty() {
+            error = error.with_cause(host.missing.join("; "));
+        }
+        return Err(error.hint("nvidia-modprobe or nvidia-ctk system create-device-nodes makes it"));
+    }
+    let mut shared = host.driver.devices.iter().map(|device| device.role);
+    if shared.any(|role| matches!(role, DeviceRole::Control | DeviceRole::Dxg)) {
+        return Ok(());
+    }
+    let control = DeviceRole::Control.path();
+    let text = format!("the driver's node {control} is missing");
+    Err(Error::new(ErrorKind::NotFound, text).hint(
+        "nvidia-modprobe or nvidia-ctk system create-device-nodes --control-devices makes it",
+    ))
 }
 
 /// Plans what every container with a GPU gets.

@@ -90,6 +90,8 @@ pub struct Policy {
     pub device_nodes: bool,
     /// Allow the devices in the device cgroup.
     pub device_rules: bool,
+    /// Fail if a chosen GPU or the driver itself has no node, instead of planning without it.
+    pub demand_nodes: bool,
     /// Use of the image's own CUDA compatibility libraries.
     pub cuda_compat: CudaCompatMode,
     /// Placement of files.
@@ -136,6 +138,7 @@ impl Default for Policy {
             leave_out: DriverOptions::empty(),
             device_nodes: true,
             device_rules: true,
+            demand_nodes: false,
             cuda_compat: CudaCompatMode::Mount,
             placement: Placement::AsImage,
             environment: false,

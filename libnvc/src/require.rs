@@ -25,6 +25,8 @@ const LISTED: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     text: String,
+    /// Tests of unknown names hold.
+    tolerant: bool,
 }
 
 /// The properties of one GPU that a test can name.
@@ -77,13 +79,24 @@ struct Failed<'a> {
 impl Requirement {
     /// Wraps `text`, which is parsed when the requirement is checked.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
+        Self {
+            text: text.into(),
+            tolerant: false,
+        }
+    }
+
+    /// Wraps `text`; its tests of unknown names hold, as on upstream's Jetsons.
+    pub fn tolerant(text: impl Into<String>) -> Self {
+        Self {
+            tolerant: true,
+            ..Self::new(text)
+        }
     }
 
     fn check(&self, facts: &Facts<'_>) -> Result<()> {
         let mut failures = Vec::new();
         for alternative in words(&self.text, ' ') {
-            match first_failure(alternative, facts)? {
+            match self.first_failure(alternative, facts)? {
                 None => return Ok(()),
                 Some(failed) if failures.len() < LISTED => failures.push(failed),
                 Some(_) => {}
@@ -94,27 +107,44 @@ impl Requirement {
             None => Ok(()),
         }
     }
+
+    fn first_failure<'a>(
+        &self,
+        alternative: &'a str,
+        facts: &Facts<'a>,
+    ) -> Result<Option<Failed<'a>>> {
+        for text in words(alternative, ',') {
+            if self.tolerant && is_of_unknown_name(text) {
+                continue;
+            }
+            let Some((subject, actual)) = Test::parse(text)?.failure(facts)? else {
+                continue;
+            };
+            if text.len() > LONGEST_FAILING_TEST {
+                return Err(invalid(text));
+            }
+            return Ok(Some(Failed {
+                test: text,
+                subject,
+                actual,
+            }));
+        }
+        Ok(None)
+    }
 }
 
 fn words(text: &str, separator: char) -> impl Iterator<Item = &str> {
     text.split(separator).filter(|word| !word.is_empty())
 }
 
-fn first_failure<'a>(alternative: &'a str, facts: &Facts<'a>) -> Result<Option<Failed<'a>>> {
-    for text in words(alternative, ',') {
-        let Some((subject, actual)) = Test::parse(text)?.failure(facts)? else {
-            continue;
-        };
-        if text.len() > LONGEST_FAILING_TEST {
-            return Err(invalid(text));
-        }
-        return Ok(Some(Failed {
-            test: text,
-            subject,
-            actual,
-        }));
-    }
-    Ok(None)
+/// Returns true for `NAME OP VALUE` with a name that is none of the four.
+fn is_of_unknown_name(test: &str) -> bool {
+    let named = test.split_once(is_op);
+    named.is_some_and(|(name, _)| !name.is_empty() && Name::parse(name).is_none())
+}
+
+fn is_op(c: char) -> bool {
+    matches!(c, '<' | '>' | '=' | '!')
 }
 
 fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
@@ -176,7 +206,6 @@ struct Test<'a> {
 
 impl<'a> Test<'a> {
     fn parse(text: &'a str) -> Result<Self> {
-        let is_op = |c: char| matches!(c, '<' | '>' | '=' | '!');
         let name_end = text.find(is_op).unwrap_or(text.len());
         let (name, rest) = text.split_at(name_end);
         let value = rest.trim_start_matches(is_op);
@@ -202,7 +231,10 @@ impl<'a> Test<'a> {
             (Name::Brand, Some(target)) => ("a selected GPU's brand", target.brand),
             (Name::Arch | Name::Brand, None) => return Ok(None),
         };
-        let holds = if self.name == Name::Brand {
+        let holds = if actual.is_empty() {
+            // What is unknown meets no requirement.
+            Some(false)
+        } else if self.name == Name::Brand {
             self.op.holds_for_names(actual, self.value)
         } else {
             compare_versions(actual, self.value).map(|order| self.op.accepts(order))
@@ -377,6 +409,47 @@ mod tests {
         assert_eq!(error.message(), "too many requirements");
         let error = check(vec!["brand=x,cuda>9 ".repeat(10_000)]).unwrap_err();
         assert!(error.advice().unwrap().len() < 1000);
+    }
+
+    /// A Jetson's driver does not say everything, and its images have tests of other programs.
+    #[test]
+    fn jetsons_know_less_and_ignore_more() {
+        let on = |text: &str, cuda: &str, arch: &str| {
+            let versions = DriverVersions {
+                driver: String::new(),
+                cuda: cuda.to_owned(),
+            };
+            let target = Target { arch, brand: "" };
+            check(&[Requirement::tolerant(text)], &versions, &[target])
+        };
+        for text in [
+            "",
+            "cuda>=12.0",
+            "cuda>=13 arch=8.7",
+            "cuda>=12.2.0,arch!=9.0",
+            "frob=x",
+            "frob=x,cuda>=12",
+            "cuda<12.10",
+        ] {
+            assert!(on(text, "12.2", "8.7").is_ok(), "{text}");
+        }
+        for text in [
+            "cuda>12.2",
+            "driver>=1",
+            "brand=tesla",
+            "brand!=tesla",
+            "cuda>=12,arch<8",
+        ] {
+            let error = on(text, "12.2", "8.7").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsatisfied, "{text}");
+        }
+        for text in ["cuda", "cuda>=", "=1"] {
+            let error = on(text, "12.2", "8.7").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}");
+        }
+        let error = on("cuda>=12.0", "", "").unwrap_err();
+        let why = "cuda>=12.0 does not hold, the driver's CUDA version here is unknown";
+        assert_eq!(error.advice(), Some(why));
     }
 
     #[test]

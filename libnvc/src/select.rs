@@ -24,6 +24,8 @@ const LISTED: usize = 24;
 pub struct Selection<'a> {
     /// GPUs, including the parents of MIG devices.
     pub gpus: Vec<&'a Gpu>,
+    /// Those GPUs that were requested themselves.
+    pub whole: Vec<&'a Gpu>,
     /// MIG devices, each with its GPU.
     pub migs: Vec<(&'a Gpu, &'a MigDevice)>,
     /// True if `all` was requested, rather than devices that happen to be all.
@@ -32,13 +34,12 @@ pub struct Selection<'a> {
 
 impl<'a> Selection<'a> {
     fn add_gpu(&mut self, gpu: &'a Gpu) {
-        if !self.gpus.iter().any(|known| std::ptr::eq(*known, gpu)) {
-            self.gpus.push(gpu);
-        }
+        add(&mut self.gpus, gpu);
+        add(&mut self.whole, gpu);
     }
 
     fn add_mig(&mut self, gpu: &'a Gpu, mig: &'a MigDevice) {
-        self.add_gpu(gpu);
+        add(&mut self.gpus, gpu);
         if !self.migs.iter().any(|(_, known)| std::ptr::eq(*known, mig)) {
             self.migs.push((gpu, mig));
         }
@@ -52,6 +53,12 @@ impl<'a> Selection<'a> {
             }
         }
         self.all = true;
+    }
+}
+
+fn add<'a>(gpus: &mut Vec<&'a Gpu>, gpu: &'a Gpu) {
+    if !gpus.iter().any(|known| std::ptr::eq(*known, gpu)) {
+        gpus.push(gpu);
     }
 }
 
@@ -438,6 +445,21 @@ mod tests {
             let (chosen, instances) = positions(&machine, &selection);
             assert_eq!((&chosen[..], &instances[..]), (*gpus, *migs), "{list}");
             assert_eq!(selection.all, list.to_lowercase().contains("all"), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_mig_device_does_not_give_its_gpu() {
+        let machine = machine();
+        for (list, whole) in [
+            ("0,1:0", &[0][..]),
+            ("MIG-5f-11", &[]),
+            ("1:0,1", &[1]),
+            ("all", &[0, 1]),
+        ] {
+            let selection = select_devices(&machine, &[], list).unwrap();
+            let indices: Vec<_> = selection.whole.iter().map(|gpu| gpu.index).collect();
+            assert_eq!(indices, whole, "{list}");
         }
     }
 

@@ -28,6 +28,8 @@ pub struct Host {
     pub devices: DeviceInfo,
     /// The chosen GPUs, including the parents of chosen MIG devices.
     pub chosen: Vec<Gpu>,
+    /// Why nodes of the chosen devices are missing, if a caller looked for them.
+    pub missing: Vec<String>,
     /// The grants of the chosen devices. An error is kept until a plan needs them.
     pub grants: Result<Grants>,
 }
@@ -98,6 +100,7 @@ impl Host {
             root: session.root().path().to_owned(),
             driver,
             chosen,
+            missing: Vec::new(),
             grants,
             devices,
         })

@@ -167,6 +167,8 @@ pub struct DataFile {
     pub standard: &'static str,
     /// Class of the file.
     pub class: FileClass,
+    /// The capability it belongs to; None means every container.
+    pub capability: Option<Capability>,
     /// True if it may also lie in the driver root itself.
     pub in_root: bool,
 }
@@ -176,6 +178,7 @@ const fn config(path: &'static str) -> DataFile {
         path,
         standard: "/usr/share",
         class: FileClass::Config,
+        capability: Some(Capability::Graphics),
         in_root: false,
     }
 }
@@ -209,6 +212,7 @@ pub const GRAPHICS_FILES: &[DataFile] = &[
     config("X11/xorg.conf.d/nvidia-drm-outputclass.conf"),
     DataFile {
         standard: "/etc",
+        capability: None,
         ..config("OpenCL/vendors/nvidia.icd")
     },
     vulkan("vulkan/icd.d/nvidia_icd.json"),

@@ -212,6 +212,10 @@ impl Everything<'_> {
             Some(pattern) if ends_with(&path.file_name().to_string_lossy(), self.version) => {
                 pattern.file(path)
             }
+            // Those without the driver's version are of CUDA's compiler.
+            _ if is_unversioned(&path) => {
+                DriverFile::new(path, FileClass::Library).of(Some(Capability::Compute))
+            }
             // Libraries that the catalogue does not name are for graphics.
             _ => DriverFile::new(path, FileClass::Library).of(Some(Capability::Graphics)),
         };
@@ -260,6 +264,13 @@ fn link(name: &str, target: &str) -> FileLink {
         name: name.into(),
         target: target.into(),
     }
+}
+
+/// Returns true if a library of the driver does not have its version in the name.
+fn is_unversioned(path: &HostPath) -> bool {
+    let name = path.file_name().to_string_lossy();
+    let mut stems = catalogue::UNVERSIONED.iter();
+    stems.any(|stem| has_version(&name, stem))
 }
 
 /// Returns true if a name is `*.so.<version>`.

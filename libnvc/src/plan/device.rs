@@ -36,8 +36,11 @@ pub fn gpu(gpu: &Gpu, wsl: Option<&WslDriver>, request: &Request) -> Vec<Intent>
     intents
 }
 
-/// Plans a GPU's nodes for displays and rendering, and the links to them.
+/// Plans a GPU's nodes for displays and rendering, and the links to them, for a container with graphics.
 pub fn displays(nodes: &[DeviceNode], links: &[HostLink], request: &Request) -> Vec<Intent> {
+    if !request.capabilities.include(Capability::Graphics) {
+        return Vec::new();
+    }
     let nodes = nodes.iter();
     let nodes = nodes.filter_map(|node| device(node, Need::BestEffort, request));
     let links = links.iter().map(|link| {

@@ -27,9 +27,7 @@ pub fn common(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
             intents.push(Intent::best_effort(What::EglProfile(nothing_yet)));
         }
     }
-    if request.capabilities.include(Capability::Graphics) {
-        intents.extend(graphics(driver, request));
-    }
+    intents.extend(graphics(driver, request));
     for class in [FileClass::Program, FileClass::Library] {
         files(driver.of_class(class), request, &mut intents);
     }
@@ -100,7 +98,10 @@ pub fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
             target: link.target.clone(),
         }))
     };
-    let links = driver.graphics_links.iter().map(link).collect();
+    let links = match request.capabilities.include(Capability::Graphics) {
+        true => driver.graphics_links.iter().map(link).collect(),
+        false => Vec::new(),
+    };
     let mut intents = Vec::new();
     files_and(links, driver.graphics.iter(), request, &mut intents);
     intents

@@ -93,6 +93,7 @@ fn host(chosen: &[Gpu]) -> Host {
         driver: driver(),
         devices: DeviceInfo::default(),
         chosen: chosen.to_vec(),
+        missing: Vec::new(),
         grants: Ok(Grants::default()),
     }
 }
@@ -293,6 +294,54 @@ fn mig_devices_share_common_intents() {
             "device        /dev/nvidia-caps/nvidia-cap140 (234:140)",
         ]
     );
+}
+
+#[test]
+fn display_nodes_are_for_containers_with_graphics() {
+    let mut shown = gpu(0);
+    shown.drm_nodes = vec![DeviceNode::new("/dev/dri/card1", 226, 1)];
+    let host = host(&[shown]);
+    let has_card = |capabilities| {
+        let plan = plan(&request(capabilities), &host).unwrap();
+        render::text(&plan, None).contains("/dev/dri/card1")
+    };
+    assert!(has_card(Capabilities::GRAPHICS) && has_card(Capabilities::DISPLAY));
+    assert!(!has_card(Capabilities::COMPUTE | Capabilities::UTILITY));
+}
+
+#[test]
+fn a_missing_node_is_an_error_if_policy_says_so() {
+    let refusal = |change: &dyn Fn(&mut Host)| {
+        let mut host = mig_host();
+        change(&mut host);
+        let mut request = request(Capabilities::empty());
+        assert!(plan(&request, &host).is_ok());
+        request.policy.demand_nodes = true;
+        let error = plan(&request, &host).err()?;
+        assert_eq!(error.phase(), Some(Phase::Device));
+        assert!(error.advice().unwrap().contains("create-device-nodes"));
+        Some(error.message().to_string())
+    };
+    assert_eq!(refusal(&|_| {}), None);
+    let of_gpu = refusal(&|host| {
+        host.chosen[0].node = None;
+        host.missing = vec!["no /dev/nvidia4".into(), "no card".into()];
+    });
+    let expected = "GPU 1 has no node in /dev: no /dev/nvidia4; no card";
+    assert_eq!(of_gpu.as_deref(), Some(expected));
+    let of_parent = refusal(&|host| {
+        if let Ok(grants) = &mut host.grants {
+            grants.migs[1].parent.node = None;
+        }
+    });
+    assert_eq!(of_parent.as_deref(), Some("GPU 1:1 has no node in /dev"));
+    let of_driver = refusal(&|host| {
+        host.driver
+            .devices
+            .retain(|device| device.role != DeviceRole::Control);
+    });
+    let expected = "the driver's node /dev/nvidiactl is missing";
+    assert_eq!(of_driver.as_deref(), Some(expected));
 }
 
 #[test]

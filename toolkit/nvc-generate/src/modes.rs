@@ -86,6 +86,7 @@ fn nvml(options: &Options) -> Result<Found> {
         driver,
         devices: DeviceInfo::default(),
         chosen: chosen.gpus,
+        missing: missing.clone(),
         grants: Ok(chosen.grants),
     };
     let mut request = driver::request();

@@ -31,11 +31,11 @@ const DATA: [&str; 2] = ["/usr/local/share", "/usr/share"];
 impl Everything<'_> {
     /// Returns the files, and links that belong to none of them.
     pub(super) fn graphics(&mut self, wanted: &FileSearch) -> (Vec<DriverFile>, Vec<HostLink>) {
+        let graphics = Some(Capability::Graphics);
         let mut files = self.platforms();
         files.extend(self.xorg());
+        let mut files: Vec<_> = files.into_iter().map(|file| file.of(graphics)).collect();
         files.extend(self.configuration(wanted));
-        let graphics = Some(Capability::Graphics);
-        let files = files.into_iter().map(|file| file.of(graphics)).collect();
         (files, self.gbm().into_iter().collect())
     }
 
@@ -112,7 +112,7 @@ impl Everything<'_> {
                 log::info!("missing {}", wanted.path);
                 continue;
             };
-            let mut file = DriverFile::new(path, wanted.class);
+            let mut file = DriverFile::new(path, wanted.class).of(wanted.capability);
             let standard = ContainerPath::new(wanted.standard).join(wanted.path);
             file.at = (standard.as_path() != file.path.as_path()).then_some(standard);
             found.push(file);
