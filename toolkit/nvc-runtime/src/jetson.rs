@@ -49,7 +49,8 @@ pub(crate) fn modify(
             log.write(Level::Warning, &problem);
         }
         for facts in all {
-            requirements::check(&demands, &facts)?;
+            requirements::check(&demands, &facts)
+                .map_err(|error| EditError::of("requirements not met: ", &error))?;
         }
     }
     let choice = choice?;
