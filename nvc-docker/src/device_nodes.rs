@@ -61,3 +61,61 @@ fn is_there(path: &str, drivers: &CharDrivers) -> Result<bool> {
             .hint("remove it and load the driver again")),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+    use super::*;
+
+    /// A container with the host's /dev may have replaced any node.
+    #[test]
+    fn only_the_drivers_devices_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = dir.path().join("dev");
+        fs::create_dir(&dev).unwrap();
+        for (name, kind, major, minor) in [
+            ("nvidia0", SFlag::S_IFCHR, 195, 0),
+            ("nvidia1", SFlag::S_IFBLK, 195, 1),
+            ("nvidia2", SFlag::S_IFIFO, 0, 0),
+            ("nvidia3", SFlag::S_IFCHR, 1, 1),
+            ("nvidia4", SFlag::S_IFCHR, 195, 0),
+            ("sda", SFlag::S_IFBLK, 8, 0),
+        ] {
+            let rw = Mode::from_bits_truncate(0o666);
+            // Without the privilege there is nothing to test.
+            let Ok(()) = mknod(&dev.join(name), kind, rw, makedev(major, minor)) else {
+                return;
+            };
+        }
+        symlink("sda", dev.join("nvidia5")).unwrap();
+        symlink("nvidia0", dev.join("nvidia6")).unwrap();
+        fs::create_dir(dev.join("nvidia7")).unwrap();
+        symlink("nowhere", dev.join("nvidia9")).unwrap();
+        let drivers = CharDrivers::of("Character devices:\n  1 mem\n195 nvidia\n", "");
+        let block =
+            |number| format!("is the block device {number}, and should be a character device");
+        let other = "is not a character device".to_owned();
+        for (minor, expected) in [
+            (0, Ok(true)),
+            (1, Err(block("195:1"))),
+            (2, Err(other.clone())),
+            (3, Err("is 1:1, and its major number should be 195".into())),
+            (4, Err("is 195:0, and its minor number should be 4".into())),
+            (5, Err(block("8:0"))),
+            (6, Err("is 195:0, and its minor number should be 6".into())),
+            (7, Err(other)),
+            (8, Ok(false)),
+            (9, Ok(false)),
+        ] {
+            let path = dev.join(format!("nvidia{minor}")).display().to_string();
+            let expected = expected.map_err(|why| format!("invalid device node: {path} {why}"));
+            let found = is_there(&path, &drivers).map_err(|failure| failure.to_string());
+            assert_eq!(found, expected);
+        }
+    }
+}
