@@ -155,14 +155,14 @@ pub fn find_dxg() -> Result<SharedDevice> {
 ///
 /// # Errors
 /// `stat failed: <node>: <cause>`, or `invalid device node: <node>: <why>`.
-pub fn imex_channel(root: &DriverRoot, channel: u32) -> Result<DeviceNode> {
+pub fn imex_channel(root: &DriverRoot, channel: u32, drivers: &CharDrivers) -> Result<DeviceNode> {
     let path = HostPath::new(format!("{IMEX_DIRECTORY}/channel{channel}"));
     let node = lookup(root, &path).map_err(|errno| {
         Error::file("stat failed", root.join(&path), errno)
             .with_kind(ErrorKind::NotFound)
             .hint("create the node of the IMEX channel: nvidia-container-cli --load-kmods or nvidia-modprobe -i")
     })?;
-    let checked = CharDrivers::discover().check(&path.to_string(), node.number);
+    let checked = drivers.check(&path.to_string(), node.number);
     checked.map_err(|why| another(&root.join(&path), &why))?;
     Ok(node)
 }
@@ -252,7 +252,7 @@ mod tests {
     fn a_missing_channel_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
-        let error = imex_channel(&root, 7).unwrap_err();
+        let error = imex_channel(&root, 7, &CharDrivers::default()).unwrap_err();
         let path = dir.path().join("dev/nvidia-caps-imex-channels/channel7");
         let text = format!("stat failed: {}: no such file or directory", path.display());
         assert_eq!(error.message(), text);

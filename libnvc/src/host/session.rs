@@ -21,7 +21,7 @@ use super::{
     wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::host::{DeviceInfo, DeviceNode, nodes};
+use crate::host::{CharDrivers, DeviceInfo, DeviceNode, nodes};
 use crate::options::{DriverOptions, LibraryOptions};
 use crate::path::HostPath;
 
@@ -120,7 +120,7 @@ pub struct DriverSession {
     /// Read on first use: by a container with MIG devices, or a list of nodes.
     capabilities: OnceLock<Capabilities>,
     /// Read on first use: by a container with an IMEX channel.
-    imex: OnceLock<ImexChannels>,
+    imex: OnceLock<(ImexChannels, CharDrivers)>,
 }
 
 /// Files found before NVML has answered.
@@ -468,9 +468,10 @@ impl DriverSession {
     /// # Errors
     /// If the driver has no such channel, or if the node is missing or not a device.
     pub fn imex_channel(&self, channel: u32) -> Result<DeviceNode> {
-        let channels = self.imex.get_or_init(|| ImexChannels::read(&self.root));
+        let read = || (ImexChannels::read(&self.root), CharDrivers::discover());
+        let (channels, drivers) = self.imex.get_or_init(read);
         channels.check(channel)?;
-        nodes::imex_channel(&self.root, channel)
+        nodes::imex_channel(&self.root, channel, drivers)
     }
 }
 

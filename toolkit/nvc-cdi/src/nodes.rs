@@ -78,13 +78,20 @@ pub fn look_up(path: &Path) -> Result<HostNode, String> {
 /// # Errors
 /// The path, and why it is another device.
 pub fn check(node: &DeviceNode, found: HostNode, drivers: &CharDrivers) -> Result<(), String> {
-    let mut names = [&node.host_path, &node.path].into_iter();
-    let Some(name) = names.find(|name| numbers::is_known(&clean(name))) else {
+    let Some(name) = known_name(node) else {
         return Ok(());
     };
     found
-        .check_name(name, drivers)
+        .check_name(&name, drivers)
         .map_err(|why| format!("{name} {why}"))
+}
+
+/// Returns the cleaned name of a node that says its driver: that on the host, or else that in the container. None if
+/// both are of no known kind.
+pub fn known_name(node: &DeviceNode) -> Option<String> {
+    let names = [&node.host_path, &node.path];
+    let mut names = names.into_iter().map(|name| clean(name));
+    names.find(|name| numbers::is_known(name))
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use nvc_cdi::nodes::HostNode;
 use nvc_cdi::{CHARACTER, DeviceNode, Edits};
 use nvc_hostfile::cause;
 
+/// Limit of reasons why nodes of one directory are left out: each becomes a warning.
+const MOST_REASONS: usize = 8;
+
 /// A tree with a `/dev`, and options for describing its nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
@@ -52,13 +55,23 @@ impl Nodes {
             .filter(|path| !self.on_host(path).is_dir())
             .collect();
         paths.sort();
-        paths.retain(|path| match self.look_up_ours(path) {
-            Ok(()) => true,
-            Err(why) => {
+        let mut reasons = 0;
+        paths.retain(|path| {
+            let Err(why) = self.look_up_ours(path) else {
+                return true;
+            };
+            if reasons < MOST_REASONS {
                 refused.push(why);
-                false
             }
+            reasons += 1;
+            false
         });
+        if reasons > MOST_REASONS {
+            let more = reasons - MOST_REASONS;
+            refused.push(format!(
+                "{directory} has {more} more nodes that are left out"
+            ));
+        }
         paths
     }
 
@@ -234,5 +247,16 @@ mod tests {
         );
         // Lists of files choose the names.
         assert!(nodes.look_up("/dev/nvidia-mem").is_ok());
+        // Nobody reads thousands of warnings.
+        for number in 0..100 {
+            fs::write(dir.path().join(format!("dev/nvidia-caps/{number}")), "").unwrap();
+        }
+        refused.clear();
+        let found = nodes.matching("/dev/nvidia-caps", |_| true, &mut refused);
+        assert_eq!(found, ["/dev/nvidia-caps/nvidia-cap1"]);
+        assert_eq!(refused.len(), MOST_REASONS + 1);
+        let more = 102 - MOST_REASONS;
+        let last = format!("/dev/nvidia-caps has {more} more nodes that are left out");
+        assert_eq!(refused.last(), Some(&last));
     }
 }

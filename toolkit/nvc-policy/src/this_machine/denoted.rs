@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use libnvc::host::{Gpu, MigDevice, NVIDIA_MAJOR, drm, numbers};
+use libnvc::host::{Gpu, MigDevice, NVIDIA_MAJOR, drm};
 use nvc_cdi::nodes;
 use nvc_cdi::{CHARACTER, DeviceNode};
 
@@ -91,9 +91,8 @@ fn sort<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> Option<Sorted> {
         let number = number(node)?;
         let (kind, major, minor) = &number;
         // A node is given only if it is what such a name says.
-        let named = [&node.host_path, &node.path];
-        let named = named.into_iter().find(|name| numbers::is_known(name));
-        let is_named = |what: &str| named.is_some_and(|name| name.contains(what));
+        let named = nodes::known_name(node).unwrap_or_default();
+        let is_named = |what: &str| named.contains(what);
         match (kind.as_str(), *major, *minor) {
             (CHARACTER, major, SHARED..) if major == u64::from(NVIDIA_MAJOR) => continue,
             (CHARACTER, major, minor) if major == u64::from(NVIDIA_MAJOR) => {

@@ -72,6 +72,8 @@ enum Node {
     /// At a path that says nothing.
     Elsewhere(u32),
     Capability(u32),
+    /// The same at a path that is not clean.
+    SameCapability(u32),
     Other,
     Control,
 }
@@ -82,6 +84,11 @@ impl Node {
             Self::Gpu(minor) => (format!("/dev/nvidia{minor}"), 195, minor),
             Self::Elsewhere(minor) => (format!("/run/x/195:{minor}"), 195, minor),
             Self::Capability(minor) => (format!("/dev/nvidia-caps/nvidia-cap{minor}"), 511, minor),
+            Self::SameCapability(minor) => (
+                format!("/dev/x/..//nvidia-caps/./nvidia-cap{minor}"),
+                511,
+                minor,
+            ),
             Self::Other => ("/dev/nvidia-nvswitch0".into(), 505, 0),
             Self::Control => ("/dev/nvidiactl".into(), 195, 255),
         };
@@ -101,7 +108,7 @@ fn specification(kind: &str, devices: &[(&str, Vec<Node>)]) -> Value {
 
 #[test]
 fn names_denote_what_their_specification_gives() {
-    use Node::{Capability, Control, Elsewhere, Gpu, Other};
+    use Node::{Capability, Control, Elsewhere, Gpu, Other, SameCapability};
     let mig = |[gi, ci]: [u32; 2]| vec![Gpu(1), Capability(gi), Capability(ci)];
     let devices = [
         ("0", vec![Gpu(0), Control]),
@@ -110,6 +117,10 @@ fn names_denote_what_their_specification_gives() {
         ("hidden", vec![Elsewhere(0)]),
         ("whole", vec![Gpu(1)]),
         ("a", mig(MIGS[0])),
+        (
+            "unclean",
+            vec![Gpu(1), SameCapability(21), SameCapability(22)],
+        ),
         ("both", [mig(MIGS[0]), mig(MIGS[1])].concat()),
         ("half", vec![Gpu(1), Capability(21)]),
         ("config", vec![Gpu(1), Capability(1)]),
@@ -126,6 +137,7 @@ fn names_denote_what_their_specification_gives() {
         ("hidden", "GPU-1"),
         ("whole", "GPU-2"),
         ("a", "MIG-0"),
+        ("unclean", "MIG-0"),
         ("both", "MIG-0 MIG-1"),
         ("unknown", ""),
         ("none", ""),

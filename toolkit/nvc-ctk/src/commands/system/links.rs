@@ -1,15 +1,15 @@
 //! Creates `/dev/char/MAJOR:MINOR` links, without which some versions of runc and systemd lose devices.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use libnvc::host::DeviceNumber;
 use libnvc::kmods::CharLinks;
 use libnvc::{Error, Result};
 use log::{info, warn};
+use nvc_generate::nodes::Nodes;
 
-use super::{CONTROL, Majors, load_modules, nodes, system};
+use super::{CONTROL, Majors, load_modules, nodes};
 use crate::line::CommandLine;
 
 /// Nodes that containers do not need.
@@ -33,7 +33,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     if with_all("create-device-nodes") {
         nodes::control_nodes(Path::new("/"), dry_run)?;
     }
-    let nodes = if all { possible()? } else { existing()? };
+    let nodes = if all { possible()? } else { existing() };
     let directory = match line.text("dev-char-path") {
         "" => Path::new("/dev/char"),
         directory => Path::new(directory),
@@ -52,36 +52,25 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     Ok(())
 }
 
-/// Returns the nodes in /dev.
-fn existing() -> Result<Vec<NumberedNode>> {
-    let mut nodes = in_directory(Path::new("/dev"), "nvidia")?;
-    nodes.extend(in_directory(Path::new("/dev/nvidia-caps"), "nvidia-")?);
-    Ok(nodes)
-}
-
-fn in_directory(directory: &Path, prefix: &str) -> Result<Vec<NumberedNode>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|error| system("open failed", directory, &error))?,
+/// Returns the nodes in /dev that are devices of NVIDIA's drivers.
+fn existing() -> Vec<NumberedNode> {
+    let nodes = Nodes::new("/".into(), false);
+    let is_wanted = |name: &str| {
+        name.starts_with("nvidia") && !LEFT_OUT.iter().any(|out| name.starts_with(out))
     };
-    let mut nodes = Vec::new();
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let is_wanted =
-            name.starts_with(prefix) && !LEFT_OUT.iter().any(|out| name.starts_with(out));
-        if !is_wanted {
-            continue;
-        }
-        let Ok(metadata) = entry.metadata() else {
-            continue;
-        };
-        if metadata.file_type().is_char_device() {
-            nodes.push((entry.path(), DeviceNumber::from_rdev(metadata.rdev())));
-        }
+    let mut refused = Vec::new();
+    let mut paths = nodes.matching("/dev", is_wanted, &mut refused);
+    let is_capability = |name: &str| name.starts_with("nvidia-");
+    paths.extend(nodes.matching("/dev/nvidia-caps", is_capability, &mut refused));
+    for why in refused {
+        warn!("skipping {why}");
     }
-    nodes.sort();
-    Ok(nodes)
+    // Ignore nodes that vanish concurrently.
+    let numbered = paths.into_iter().filter_map(|path| {
+        let number = nodes.look_up(&path).ok()?.number();
+        Some((path.into(), number))
+    });
+    numbered.collect()
 }
 
 /// Returns all possible nodes of this machine's GPUs.
