@@ -88,6 +88,13 @@ pub(super) fn narrow(
         Devices::None => return Ok(Vec::new()),
         Devices::Names(allowed) => Allowed::new(allowed, kinds, machine),
     };
+    // The container would get no GPU, whatever else the list names.
+    if let Some(none) = names.iter().find(|name| is_none(name)) {
+        return Ok(vec![none.clone()]);
+    }
+    if allowed.names.iter().any(|name| is_none(name)) {
+        return Ok(Vec::new());
+    }
     let failed = |cause: String| Error::Compare {
         names: names.join(","),
         with: by.to_string(),
@@ -113,6 +120,11 @@ pub(super) fn narrow(
         }
     }
     Ok(distinct(left.iter().map(String::as_str)))
+}
+
+/// Returns true for the name of no device: a generated specification has none then, whatever else is named.
+fn is_none(name: &str) -> bool {
+    qualified::parse(name).is_some_and(|name| name.kind == AUTOMATIC && name.device == "none")
 }
 
 /// Returns the kind of a name of all its devices; None for other names.

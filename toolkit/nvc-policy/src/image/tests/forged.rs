@@ -29,6 +29,7 @@ fn word() -> impl Strategy<Value = &'static str> {
         "nvidia.com/gpu=all",
         "runtime.nvidia.com/gpu=all",
         "runtime.nvidia.com/gpu=1",
+        "runtime.nvidia.com/gpu=none",
         "management.nvidia.com/gpu=all",
         "k8s.gpu.nvidia.com/device=pair",
         "k8s.gpu.nvidia.com/device=all",
@@ -153,6 +154,7 @@ fn gpus(words: &[&str], are_names: bool) -> BTreeSet<String> {
         _ if words.contains(&"void") && !are_names => BTreeSet::new(),
         Some(&"none") if !are_names => BTreeSet::new(),
         Some(_) if !are_names => everything(),
+        _ if words.contains(&"runtime.nvidia.com/gpu=none") => BTreeSet::new(),
         _ => {
             let words = words.iter();
             let named = words.filter(|word| !word.starts_with("acme") && !word.contains("/gds="));

@@ -100,6 +100,20 @@ fn annotations_and_environment_narrow_each_other() {
             "runtime.nvidia.com/gpu=all",
             "runtime.nvidia.com/gpu=GPU-a".into(),
         ),
+        // With this name the container gets no GPU, whatever else is named.
+        (
+            "0,1",
+            "runtime.nvidia.com/gpu=0,runtime.nvidia.com/gpu=none",
+            "runtime.nvidia.com/gpu=none".into(),
+        ),
+        (
+            "runtime.nvidia.com/gpu=none,runtime.nvidia.com/gpu=0",
+            "nvidia.com/gpu=0",
+            error(
+                "nvidia.com/gpu=0",
+                "runtime.nvidia.com/gpu=none,runtime.nvidia.com/gpu=0",
+            ),
+        ),
         // `all` and an index of one kind are not those of another.
         ("k8s.gpu.nvidia.com/slot=0", "nvidia.com/gpu=2", gpu("2")),
         (
