@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         new_files,
         device_nodes,
         links_to_device_nodes,
+        mounted_files,
         files_in_a_user_namespace,
     ])
 }
@@ -313,8 +314,9 @@ fn links_to_device_nodes() {
     let world = World::new(0);
     let program = beside("nvidia-ctk").unwrap();
     let path = option("dev-char-path", &world.home("sub"));
-    // Its own /dev, because the machine's is everybody's.
-    let script = "mount -t tmpfs none /dev && mknod /dev/nvidiactl c 195 255 && exec \"$@\"";
+    // Its own /dev, because the machine's is everybody's. A container may have made the other nodes.
+    let script = "mount -t tmpfs none /dev && mknod /dev/nvidiactl c 195 255 && mknod /dev/nvidia0 c 195 1 && \
+                  mknod /dev/nvidia-mem c 1 1 && exec \"$@\"";
     let command = || {
         let run = Run::other("unshare").args(["-m", "sh", "-c", script, "sh"]);
         run.args([&program])
@@ -323,6 +325,25 @@ fn links_to_device_nodes() {
     world.race(0, command, |free| world.swap_directory(free));
     command().outcome().unwrap();
     assert!(world.home("sub/195:255").is_symlink());
+    assert!(!world.home("sub/195:1").is_symlink());
+    assert!(!world.home("sub/1:1").is_symlink());
+}
+
+/// The kernel does not let anybody replace a mount point.
+fn mounted_files() {
+    let world = World::new(0);
+    let (file, program) = (world.home("sub/config.toml"), beside("nvidia-ctk").unwrap());
+    fs::write(&file, "disable-require = false\n").unwrap();
+    let script = "mount --bind \"$1\" \"$1\" && exec \"$2\" config --in-place --config-file=\"$1\" --set=disable-require=true";
+    let run = Run::other("unshare").args(["-m", "sh", "-c", script, "sh"]);
+    let outcome = run.args([&file, &program]).outcome().unwrap();
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    let said = &outcome.stderr;
+    assert!(said.contains("something is mounted on this file"), "{said}");
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        "disable-require = false\n"
+    );
 }
 
 /// In a user namespace of an ordinary user, `/` belongs to nobody whom the namespace knows.

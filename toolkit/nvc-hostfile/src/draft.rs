@@ -1,10 +1,12 @@
 //! Writes a new file beside the old one and renames it: a reader sees the old file or the new one, never a part.
 //!
 //! Everything happens in a directory that is open, and on the new file's descriptor. So whoever exchanges names in that
-//! directory meanwhile can only lose the new file, and changes no file elsewhere.
+//! directory meanwhile can only lose the new file, and changes no file elsewhere. Nobody can occupy the new file's name
+//! before, because it is random.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
@@ -14,7 +16,7 @@ use rustix::io::Errno;
 
 use super::attributes;
 
-/// Limit of names to try: files of crashed processes with our pid, or an attacker's.
+/// Limit of names to try.
 const TRIES: u32 = 100;
 
 /// What a new file is like.
@@ -116,6 +118,11 @@ pub fn put(
     Ok(kept)
 }
 
+/// Returns a number that other users cannot predict: the standard library's hashers have secret keys.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
+}
+
 /// A new file beside the old one; removed on drop unless it has replaced the old one.
 struct Draft<'d> {
     directory: BorrowedFd<'d>,
@@ -132,10 +139,10 @@ impl<'d> Draft<'d> {
         };
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for number in 0..TRIES {
+        for _ in 0..TRIES {
             let mut name = OsString::from(".");
             name.push(beside);
-            name.push(format!(".{}.{number}", std::process::id()));
+            name.push(format!(".{:016x}", random()));
             match openat(directory, &name, flags, Mode::from_raw_mode(mode)) {
                 Ok(file) => {
                     return Ok(Self {
@@ -165,5 +172,38 @@ impl Drop for Draft<'_> {
             // If it cannot be removed, nothing else can be done.
             let _ = unlinkat(self.directory, &self.name, AtFlags::empty());
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    /// Otherwise another user could occupy all names that will be tried.
+    #[test]
+    fn names_cannot_be_predicted() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        let name = || {
+            let draft = Draft::create(directory.as_fd(), OsStr::new("x"), &Like::new(0o600));
+            let name = draft.unwrap().name.clone();
+            name.into_string().unwrap()
+        };
+        let names = [name(), name(), name()];
+        let numbers = names.each_ref().map(|name| {
+            let digits = name.strip_prefix(".x.").unwrap();
+            u64::from_str_radix(digits, 16).unwrap()
+        });
+        let [one, other, third] = numbers;
+        assert!(one != other && other != third, "{names:?}");
+        assert_ne!(
+            other.wrapping_sub(one),
+            third.wrapping_sub(other),
+            "{names:?}"
+        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

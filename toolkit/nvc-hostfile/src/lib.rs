@@ -37,6 +37,9 @@ pub use program::check_program;
 /// Size limit of files that are read; configurations and specifications are far smaller.
 const LONGEST: u64 = 64 << 20;
 
+/// The way out if the kernel refuses to replace or remove a file because something is mounted on it.
+const MOUNTED: &str = "something is mounted on this file: write to the file behind the mount, or mount its directory instead";
+
 /// A file to be edited, and its text. The file that was read is the one that is replaced.
 #[derive(Debug)]
 pub struct HostFile {
@@ -114,8 +117,13 @@ impl HostFile {
         if self.old.is_none() {
             return Ok(());
         }
-        unlinkat(self.place.directory(), &self.place.name, AtFlags::empty())
-            .map_err(|errno| Error::file("unlink failed", &self.path, number(errno)))
+        unlinkat(self.place.directory(), &self.place.name, AtFlags::empty()).map_err(|errno| {
+            let error = Error::file("unlink failed", &self.path, number(errno));
+            match errno {
+                Errno::BUSY => error.hint(MOUNTED),
+                _ => error,
+            }
+        })
     }
 
     /// Fails if the name is not that of the file that was read.
@@ -243,7 +251,11 @@ pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
 }
 
 fn not_written(path: &Path, error: &io::Error) -> Error {
-    system("write failed", path, error)
+    let error = system("write failed", path, error);
+    match error.errno() {
+        Some(nix::errno::Errno::EBUSY) => error.hint(MOUNTED),
+        _ => error,
+    }
 }
 
 /// Returns the error of an operation on a file.
