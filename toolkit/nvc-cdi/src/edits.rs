@@ -3,9 +3,10 @@
 //! Existing entries are distinguished from those these edits add: several equal rules of one application are kept, as
 //! engines write them, but a second application of the same edits changes nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 
+use indexmap::{IndexMap, IndexSet};
 use libnvc::host::CharDrivers;
 use nvc_oci::lenient::member;
 use nvc_oci::own_environment;
@@ -15,6 +16,16 @@ use serde_json::{Map, Value, json};
 
 use crate::model::{DeviceNode, Edits, Hook, Mount};
 use crate::nodes::{self, HostNode};
+
+impl HostNode {
+    fn kind_name(self) -> &'static str {
+        match self.kind {
+            'b' => "b",
+            'p' => "p",
+            _ => "c",
+        }
+    }
+}
 
 /// The host's nodes and drivers.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +68,9 @@ fn groups(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
         return Ok(());
     }
     let gids = spec.list(&["process", "user", "additionalGids"])?;
-    let mut seen: HashSet<Value> = gids.iter().cloned().collect();
-    gids.extend(
-        new.map(|gid| json!(gid))
-            .filter(|gid| seen.insert(gid.clone())),
-    );
+    let mut seen: HashSet<u64> = gids.iter().filter_map(Value::as_u64).collect();
+    let new = new.map(|gid| u64::from(*gid));
+    gids.extend(new.filter(|gid| seen.insert(*gid)).map(Value::from));
     Ok(())
 }
 
@@ -72,32 +81,25 @@ fn environment(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
         return Ok(());
     }
     let env = spec.list(&["process", "env"])?;
-    let name_of = |entry: &str| entry.split('=').next().unwrap_or_default().to_owned();
     // The last value set before: by an earlier application of the same edits.
-    let mut said: HashMap<String, String> = HashMap::new();
-    for entry in env.iter().filter_map(Value::as_str) {
-        said.insert(name_of(entry), entry.to_owned());
-    }
+    let before = env.iter().filter_map(Value::as_str);
+    let said: IndexMap<&str, &str> = before.map(by_name).collect();
+    let mut new = Vec::new();
     for edits in all {
-        let mut wanted: Vec<(String, &String)> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
-        for entry in &edits.env {
-            let name = name_of(entry);
-            match places.get(&name) {
-                Some(&place) => wanted[place].1 = entry,
-                None => {
-                    places.insert(name.clone(), wanted.len());
-                    wanted.push((name, entry));
-                }
-            }
-        }
-        for (name, entry) in wanted {
-            if said.get(&name) != Some(entry) {
-                env.push(json!(entry));
-            }
-        }
+        // The last value, in the place of the first.
+        let wanted: IndexMap<&str, &str> = edits.env.iter().map(|entry| by_name(entry)).collect();
+        let missing = wanted
+            .iter()
+            .filter(|(name, entry)| said.get(*name) != Some(entry));
+        new.extend(missing.map(|(_, entry)| Value::from(*entry)));
     }
+    env.extend(new);
     Ok(())
+}
+
+/// Returns the name of a variable, and its entry.
+fn by_name(entry: &str) -> (&str, &str) {
+    (entry.split('=').next().unwrap_or_default(), entry)
 }
 
 fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Result<(), String> {
@@ -118,23 +120,17 @@ fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Resul
         if last.get(node.node.path.as_str()) != Some(&place) {
             continue;
         }
-        let mut entry = Map::new();
-        entry.insert("path".into(), json!(node.node.path));
-        entry.insert("type".into(), json!(node.kind));
-        if let Some((major, minor)) = node.numbers {
-            entry.insert("major".into(), json!(major));
-            entry.insert("minor".into(), json!(minor));
-        }
-        if let Some(mode) = node.mode {
-            entry.insert("fileMode".into(), json!(mode));
-        }
-        let ids = [("uid", node.node.uid), ("gid", node.node.gid)];
-        for ((name, own), of_process) in ids.into_iter().zip(owner) {
-            if let Some(id) = own.map(u64::from).or(of_process) {
-                entry.insert(name.into(), json!(id));
-            }
-        }
-        devices.push(Value::Object(entry));
+        let (major, minor) = node.numbers.unzip();
+        let [uid, gid] = owner;
+        devices.push(object([
+            ("path", Some(node.node.path.as_str().into())),
+            ("type", Some(node.kind.into())),
+            ("major", major.map(Value::from)),
+            ("minor", minor.map(Value::from)),
+            ("fileMode", node.mode.map(Value::from)),
+            ("uid", node.node.uid.map(u64::from).or(uid).map(Value::from)),
+            ("gid", node.node.gid.map(u64::from).or(gid).map(Value::from)),
+        ]));
     }
 
     let rules = spec.list(&["linux", "resources", "devices"])?;
@@ -143,13 +139,66 @@ fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Resul
         .iter()
         .rposition(|rule| rule.get("allow") != Some(&json!(true)));
     let there = rules[denial.map_or(0, |index| index + 1)..].iter();
-    let there: HashSet<Value> = there.cloned().collect();
-    for rule in complete.iter().filter_map(Complete::rule) {
-        if !there.contains(&rule) {
-            rules.push(rule);
+    let there: IndexSet<Rule<'_>> = there.filter_map(Rule::read).collect();
+    let new = complete.iter().filter_map(Complete::rule);
+    let new = new.filter(|rule| !there.contains(rule)).map(Rule::value);
+    let new: Vec<Value> = new.collect();
+    rules.extend(new);
+    Ok(())
+}
+
+/// Returns an object of the members that have a value. It takes no more memory than they need: images choose how many
+/// entries there are.
+fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
+    let number = members.iter().filter(|(_, value)| value.is_some()).count();
+    let mut object = Map::with_capacity(number);
+    for (name, value) in members {
+        if let Some(value) = value {
+            object.insert(name.into(), value);
         }
     }
-    Ok(())
+    Value::Object(object)
+}
+
+/// Returns a list of strings; None if it is empty.
+fn texts(list: &[String]) -> Option<Value> {
+    (!list.is_empty()).then(|| list.iter().map(String::as_str).collect())
+}
+
+/// A device rule that allows access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Rule<'a> {
+    kind: &'a str,
+    major: u64,
+    minor: u64,
+    access: &'a str,
+}
+
+impl<'a> Rule<'a> {
+    /// Reads a rule of config.json; None unless it has exactly the members of [`value`](Self::value).
+    fn read(value: &'a Value) -> Option<Self> {
+        let members = value.as_object().filter(|members| members.len() == 5)?;
+        let text = |name| members.get(name).and_then(Value::as_str);
+        let number = |name| members.get(name).and_then(Value::as_u64);
+        let allows = members.get("allow").and_then(Value::as_bool);
+        allows.filter(|allows| *allows)?;
+        Some(Self {
+            kind: text("type")?,
+            major: number("major")?,
+            minor: number("minor")?,
+            access: text("access")?,
+        })
+    }
+
+    fn value(self) -> Value {
+        object([
+            ("allow", Some(true.into())),
+            ("type", Some(self.kind.into())),
+            ("major", Some(self.major.into())),
+            ("minor", Some(self.minor.into())),
+            ("access", Some(self.access.into())),
+        ])
+    }
 }
 
 /// Returns the device rule of a node; None for a fifo.
@@ -157,27 +206,30 @@ fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Resul
 /// # Errors
 /// Those of [`apply`].
 pub fn device_rule(node: &DeviceNode, host: Host<'_>) -> Result<Option<Value>, String> {
-    Ok(complete(node, host)?.rule())
+    Ok(complete(node, host)?.rule().map(Rule::value))
 }
 
 /// A node completed with the host's data.
 struct Complete<'a> {
     node: &'a DeviceNode,
-    kind: String,
+    kind: &'a str,
     numbers: Option<(u64, u64)>,
     mode: Option<u32>,
 }
 
-impl Complete<'_> {
-    fn rule(&self) -> Option<Value> {
+impl<'a> Complete<'a> {
+    fn rule(&self) -> Option<Rule<'a>> {
         let (major, minor) = self.numbers?;
         let access = match self.node.permissions.as_str() {
             "" => "rwm",
             some => some,
         };
-        Some(json!({
-            "allow": true, "type": self.kind, "major": major, "minor": minor, "access": access,
-        }))
+        Some(Rule {
+            kind: self.kind,
+            major,
+            minor,
+            access,
+        })
     }
 }
 
@@ -197,15 +249,14 @@ fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<Complete<'a>, St
         Err(_) if is_known => None,
         Err(what) => return Err(what),
     };
-    let kind = match (&found, node.kind.as_str()) {
-        (Some(found), "") => found.kind.to_string(),
-        (Some(found), kind) if kind != found.kind.to_string() && kind != "u" => {
-            let there = found.kind;
+    let kind = match (found.map(HostNode::kind_name), node.kind.as_str()) {
+        (Some(there), "") => there,
+        (Some(there), kind) if kind != there && kind != "u" => {
             return Err(format!(
                 "{path}: expected a device of type {kind}, found type {there}"
             ));
         }
-        (_, kind) => kind.to_owned(),
+        (_, kind) => kind,
     };
     let numbers = match (given, found) {
         _ if kind == "p" => None,
@@ -215,7 +266,7 @@ fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<Complete<'a>, St
     let (major, minor) = numbers.unwrap_or_default();
     // What the container gets, which need not be what the host has: a file can record numbers.
     let given = HostNode {
-        kind: match kind.as_str() {
+        kind: match kind {
             "u" => 'c',
             other => other.chars().next().unwrap_or_default(),
         },
@@ -252,16 +303,13 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
         if last.get(mount.container_path.as_str()) != Some(&place) {
             continue;
         }
-        let mut entry = Map::new();
-        entry.insert("destination".into(), json!(mount.container_path));
-        if !mount.kind.is_empty() {
-            entry.insert("type".into(), json!(mount.kind));
-        }
-        entry.insert("source".into(), json!(mount.host_path));
-        if !mount.options.is_empty() {
-            entry.insert("options".into(), json!(mount.options));
-        }
-        mounts.push(Value::Object(entry));
+        let kind = Some(mount.kind.as_str()).filter(|kind| !kind.is_empty());
+        mounts.push(object([
+            ("destination", Some(mount.container_path.as_str().into())),
+            ("type", kind.map(Value::from)),
+            ("source", Some(mount.host_path.as_str().into())),
+            ("options", texts(&mount.options)),
+        ]));
     }
     // Deeper mounts come later; otherwise they would be hidden.
     mounts.sort_by_cached_key(|mount| {
@@ -274,35 +322,38 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
 /// Adds hooks with [`own_environment`], also to those that are there: the engine may have applied the same specification.
 fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
     own_environment::give_to_all(spec);
-    let mut there: HashMap<&str, HashSet<Value>> = HashMap::new();
+    let mut stages: IndexMap<&str, Vec<Value>> = IndexMap::new();
     for hook in hooks {
-        let list = spec.list(&["hooks", &hook.hook_name])?;
-        let before = there
-            .entry(&hook.hook_name)
-            .or_insert_with(|| list.iter().cloned().collect());
-        let mut entry = Map::new();
-        entry.insert("path".into(), json!(hook.path));
-        if !hook.args.is_empty() {
-            entry.insert("args".into(), json!(hook.args));
-        }
-        if !hook.env.is_empty() {
-            entry.insert("env".into(), json!(hook.env));
-        }
-        if let Some(timeout) = hook.timeout {
-            entry.insert("timeout".into(), json!(timeout));
-        }
-        own_environment::give(&hook.hook_name, &mut entry);
-        let entry = Value::Object(entry);
-        if !before.contains(&entry) {
-            list.push(entry);
-        }
+        let stage = hook.hook_name.as_str();
+        stages.entry(stage).or_default().push(hook_entry(hook));
+    }
+    for (stage, mut new) in stages {
+        let list = spec.list(&["hooks", stage])?;
+        let before: IndexSet<&Value> = list.iter().collect();
+        new.retain(|entry| !before.contains(entry));
+        list.extend(new);
     }
     Ok(())
 }
 
+fn hook_entry(hook: &Hook) -> Value {
+    let env = texts(&hook.env);
+    let own = match env {
+        Some(_) => None,
+        None => own_environment::of(&hook.hook_name),
+    };
+    object([
+        ("path", Some(hook.path.as_str().into())),
+        ("args", texts(&hook.args)),
+        ("env", env),
+        ("timeout", hook.timeout.map(Value::from)),
+        ("env", own),
+    ])
+}
+
 /// Returns the last position of each path: of several entries for one path, the last counts, as if each replaced the
 /// one before. Searching the list for each of them would take quadratic time.
-fn last_places<'a>(paths: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
+fn last_places<'a>(paths: impl Iterator<Item = &'a str>) -> IndexMap<&'a str, usize> {
     paths
         .enumerate()
         .map(|(place, path)| (path, place))

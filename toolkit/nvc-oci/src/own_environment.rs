@@ -30,19 +30,22 @@ pub fn give_to_all(spec: &mut Spec) {
     }
 }
 
-/// Gives it to an entry of a stage's list.
-pub fn give(stage: &str, entry: &mut Map<String, Value>) {
-    let is_inside = STAGES_INSIDE
-        .iter()
-        .any(|name| name.eq_ignore_ascii_case(stage));
+fn give(stage: &str, entry: &mut Map<String, Value>) {
     let lacks = match member(entry, "env") {
         None => true,
         Some(env) => env.as_array().is_some_and(Vec::is_empty),
     };
-    if is_inside && lacks {
+    if let (Some(own), true) = (of(stage), lacks) {
         entry.retain(|name, _| !name.eq_ignore_ascii_case("env"));
-        entry.insert("env".into(), json!([path_variable()]));
+        entry.insert("env".into(), own);
     }
+}
+
+/// Returns the environment of a hook without one; None if its stage is outside the container's namespaces.
+pub fn of(stage: &str) -> Option<Value> {
+    let mut inside = STAGES_INSIDE.iter();
+    let is_inside = inside.any(|name| name.eq_ignore_ascii_case(stage));
+    is_inside.then(|| json!([path_variable()]))
 }
 
 /// Returns a search path that no container can choose.

@@ -94,11 +94,11 @@ impl Facts {
     ///
     /// # Errors
     /// An entry of the environment is not a variable.
-    pub fn container(&self) -> Result<image::Container, image::Error> {
+    pub fn container(self) -> Result<image::Container, image::Error> {
         Ok(image::Container {
-            environment: Environment::new(&self.environment)?,
-            mounts: self.mounts.clone(),
-            annotations: self.annotations.clone(),
+            environment: Environment::new(self.environment)?,
+            mounts: self.mounts,
+            annotations: self.annotations,
             privileged: self.privileged,
         })
     }

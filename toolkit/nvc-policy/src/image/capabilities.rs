@@ -1,7 +1,5 @@
 //! Parses the requested parts of the driver.
 
-use std::collections::BTreeSet;
-
 use libnvc::request::{Capabilities, Capability};
 
 use super::{Environment, Error, legacy};
@@ -17,7 +15,7 @@ pub(super) fn supported(text: &str) -> Result<Capabilities, Error> {
     if unknown.is_empty() {
         Ok(set)
     } else {
-        Err(Error::NoSuchCapability(join(&unknown)))
+        Err(Error::NoSuchCapability(join(unknown)))
     }
 }
 
@@ -39,9 +37,8 @@ pub fn of(environment: &Environment, supported: Capabilities) -> Result<Capabili
     if unknown.is_empty() && supported.contains(set) {
         return Ok(set);
     }
-    let requested: BTreeSet<&str> = words(text).collect();
     Err(Error::Capabilities {
-        requested: join(&requested),
+        requested: join(words(text).collect()),
         allowed: (set & supported).to_string(),
     })
 }
@@ -57,15 +54,13 @@ pub fn asks_for_graphics(environment: &Environment, supported: Capabilities) -> 
 }
 
 /// Splits a list into known capabilities and unknown words.
-fn read(text: &str) -> (Capabilities, BTreeSet<&str>) {
+fn read(text: &str) -> (Capabilities, Vec<&str>) {
     let mut set = Capabilities::empty();
-    let mut unknown = BTreeSet::new();
+    let mut unknown = Vec::new();
     for word in words(text) {
         match Capabilities::from_word(word) {
             Some(capability) => set |= capability,
-            None => {
-                unknown.insert(word);
-            }
+            None => unknown.push(word),
         }
     }
     (set, unknown)
@@ -77,6 +72,9 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| !word.is_empty())
 }
 
-fn join(words: &BTreeSet<&str>) -> String {
-    words.iter().copied().collect::<Vec<_>>().join(",")
+/// Joins the words in alphabetical order, each once.
+fn join(mut words: Vec<&str>) -> String {
+    words.sort();
+    words.dedup();
+    words.join(",")
 }

@@ -1,14 +1,13 @@
 //! Holds the environment of a container's process, with one value per name.
 
-use std::collections::HashMap;
+use indexmap::IndexMap;
 
 use super::Error;
 
 /// The variables of a process, in the order of first appearance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    variables: Vec<(String, String)>,
-    by_name: HashMap<String, usize>,
+    variables: IndexMap<String, String>,
 }
 
 impl Environment {
@@ -23,20 +22,14 @@ impl Environment {
             let (name, value) = entry
                 .split_once('=')
                 .ok_or_else(|| Error::NotAVariable(shortened(entry)))?;
-            if let Some(&index) = all.by_name.get(name) {
-                value.clone_into(&mut all.variables[index].1);
-            } else {
-                all.by_name.insert(name.to_owned(), all.variables.len());
-                all.variables.push((name.to_owned(), value.to_owned()));
-            }
+            all.variables.insert(name.to_owned(), value.to_owned());
         }
         Ok(all)
     }
 
     /// Returns the value of a variable; None if it is unset.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let index = self.by_name.get(name)?;
-        Some(&self.variables[*index].1)
+        self.variables.get(name).map(String::as_str)
     }
 
     /// Returns true if a variable is set and not empty.

@@ -6,7 +6,10 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::mem::discriminant;
 
+use indexmap::IndexSet;
 use libnvc::request::MOST_NAMES;
 
 use super::qualified::{self, AUTOMATIC, Qualified};
@@ -27,27 +30,46 @@ pub trait Machine {
 }
 
 /// A device as its name describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Id {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Id<'a> {
     /// The index of a GPU.
     Gpu(u32),
     /// The indices of a GPU and of its MIG device.
     Mig(u32, u32),
-    /// In lower case.
-    Uuid(String),
-    /// Only the machine knows.
-    Unknown,
+    /// A UUID.
+    Uuid(Uuid<'a>),
+    /// Only the machine knows what this name denotes.
+    Unknown(&'a str),
 }
 
-impl Id {
-    fn of(name: &str) -> Self {
+/// A UUID as text, in any case. It borrows the name: images choose how many there are.
+#[derive(Clone, Copy, Debug, Eq)]
+struct Uuid<'a>(&'a str);
+
+impl PartialEq for Uuid<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(other.0)
+    }
+}
+
+impl Hash for Uuid<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for byte in self.0.bytes() {
+            state.write_u8(byte.to_ascii_lowercase());
+        }
+        state.write_u8(0xff);
+    }
+}
+
+impl<'a> Id<'a> {
+    fn of(name: &'a str) -> Self {
         // What a CDI name denotes is in its specification.
         if qualified::is_qualified(name) {
-            return Self::Unknown;
+            return Self::Unknown(name);
         }
         let start = name.get(..4).unwrap_or_default();
         if start.eq_ignore_ascii_case("GPU-") || start.eq_ignore_ascii_case("MIG-") {
-            return Self::Uuid(name.to_ascii_lowercase());
+            return Self::Uuid(Uuid(name));
         }
         match name.split_once(':') {
             None => number(name).map(Self::Gpu),
@@ -55,13 +77,13 @@ impl Id {
                 .zip(number(mig))
                 .map(|(gpu, mig)| Self::Mig(gpu, mig)),
         }
-        .unwrap_or(Self::Unknown)
+        .unwrap_or(Self::Unknown(name))
     }
 
     /// Returns true if different ids of these forms can denote the same device.
-    fn can_equal(&self, other: &Self) -> bool {
+    fn can_equal(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Unknown, _) | (_, Self::Unknown) => true,
+            (Self::Unknown(_), _) | (_, Self::Unknown(_)) => true,
             (Self::Uuid(_), other) | (other, Self::Uuid(_)) => !matches!(other, Self::Uuid(_)),
             (Self::Gpu(_) | Self::Mig(..), Self::Gpu(_) | Self::Mig(..)) => false,
         }
@@ -102,11 +124,12 @@ pub(super) fn narrow(
     };
     let mut left = Vec::new();
     for name in names {
-        if allowed.texts.contains(name.as_str()) {
+        let id = Id::of(name);
+        if allowed.ids.contains(&id) {
             left.push(name.clone());
         } else if !kinds.may_be_gpu(name) {
             // Only the same name is the same device.
-        } else if allowed.contain(name).map_err(failed)? {
+        } else if allowed.denote(name, id).map_err(failed)? {
             left.push(name.clone());
         } else if let Some(kind) = kind_of_all(name, kinds) {
             left.extend(allowed.of_kind(kind).map_err(failed)?);
@@ -137,41 +160,40 @@ fn kind_of_all<'a>(name: &'a str, kinds: &Kinds<'a>) -> Option<&'a str> {
 
 /// A list that allows GPUs, indexed: images choose how long it is.
 struct Allowed<'a> {
-    texts: HashSet<&'a str>,
+    /// All of them.
+    ids: IndexSet<Id<'a>>,
     /// Those that can be GPUs.
     names: Vec<&'a str>,
-    ids: HashSet<Id>,
-    /// One id of each form.
-    forms: HashMap<std::mem::Discriminant<Id>, Id>,
-    uuids: OnceCell<HashSet<String>>,
+    /// One id of each form that these have.
+    forms: Vec<Id<'a>>,
+    uuids: OnceCell<IndexSet<String>>,
     machine: &'a dyn Machine,
 }
 
 impl<'a> Allowed<'a> {
     fn new(names: &'a [String], kinds: &Kinds<'_>, machine: &'a dyn Machine) -> Self {
-        let texts: HashSet<&str> = names.iter().map(String::as_str).collect();
         let names = names.iter().map(String::as_str);
+        let ids = names.clone().map(Id::of).collect();
         let names: Vec<&str> = names.filter(|name| kinds.may_be_gpu(name)).collect();
-        let ids: HashSet<Id> = names.iter().map(|name| Id::of(name)).collect();
-        let forms = ids
-            .iter()
-            .map(|id| (std::mem::discriminant(id), id.clone()));
+        let mut forms: Vec<Id<'_>> = Vec::new();
+        for id in names.iter().map(|name| Id::of(name)) {
+            let is_same = |form: &Id<'_>| discriminant(form) == discriminant(&id);
+            if !forms.iter().any(is_same) {
+                forms.push(id);
+            }
+        }
         Self {
-            forms: forms.collect(),
-            texts,
-            names,
             ids,
+            names,
+            forms,
             uuids: OnceCell::new(),
             machine,
         }
     }
 
-    fn contain(&self, name: &str) -> Result<bool, String> {
-        let id = Id::of(name);
-        if id != Id::Unknown && self.ids.contains(&id) {
-            return Ok(true);
-        }
-        if !self.forms.values().any(|form| form.can_equal(&id)) {
+    /// Returns true if a name that is not in the list denotes devices that are.
+    fn denote(&self, name: &str, id: Id<'_>) -> Result<bool, String> {
+        if !self.forms.iter().any(|form| form.can_equal(id)) {
             return Ok(false);
         }
         let uuids = self.machine.uuids(name)?;
@@ -179,11 +201,11 @@ impl<'a> Allowed<'a> {
         Ok(!uuids.is_empty() && uuids.iter().all(|uuid| allowed.contains(uuid)))
     }
 
-    fn uuids(&self) -> Result<&HashSet<String>, String> {
+    fn uuids(&self) -> Result<&IndexSet<String>, String> {
         if let Some(known) = self.uuids.get() {
             return Ok(known);
         }
-        let mut all = HashSet::new();
+        let mut all = IndexSet::with_capacity(self.names.len());
         for name in &self.names {
             all.extend(self.machine.uuids(name)?);
         }

@@ -1,6 +1,6 @@
 //! Recognises fully qualified CDI device names: `vendor/class=device`.
 
-use std::collections::HashSet;
+use indexmap::IndexSet;
 
 use super::Devices;
 
@@ -48,12 +48,11 @@ pub fn names(devices: &Devices, default_kind: &str) -> Vec<String> {
         Devices::None => vec!["none"],
         some => some.names(),
     };
-    let mut seen = HashSet::new();
     let qualified = names.into_iter().map(|name| match is_qualified(name) {
         true => name.to_owned(),
         false => format!("{default_kind}={name}"),
     });
-    qualified.filter(|name| seen.insert(name.clone())).collect()
+    qualified.collect::<IndexSet<_>>().into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reads the GPUs that variables name: `NVIDIA_VISIBLE_DEVICES`, and Swarm's variables that narrow it.
 
-use std::collections::HashSet;
+use indexmap::IndexSet;
 
 use super::narrow::{Machine, narrow};
 use super::{Devices, Environment, Error, Kinds, Origin, Policy, Source, legacy, mounts};
@@ -158,10 +158,9 @@ impl Variables {
 /// Combines the values of Swarm's variables, one for each resource of the service: the container gets what any of them
 /// names. Words count for their own variable, or an image could widen the scheduler's choice by setting another one.
 fn union(mut values: Vec<Value>) -> Option<Value> {
-    let first = values.first()?.clone();
     values.dedup();
-    if values.len() == 1 {
-        return Some(first);
+    if values.len() < 2 {
+        return values.pop();
     }
     let named = values.iter().filter_map(|value| match value {
         Value::Devices(Devices::Names(names)) => Some(names),
@@ -207,10 +206,7 @@ pub(super) fn list(text: &str) -> Option<Devices> {
 
 /// Trims names, and drops empty ones and duplicates.
 pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut seen = HashSet::new();
-    names
-        .map(str::trim)
-        .filter(|name| !name.is_empty() && seen.insert(*name))
-        .map(str::to_owned)
-        .collect()
+    let names = names.map(str::trim).filter(|name| !name.is_empty());
+    let different: IndexSet<&str> = names.collect();
+    different.into_iter().map(str::to_owned).collect()
 }
