@@ -14,6 +14,7 @@ mod help;
 mod host;
 mod http;
 mod image;
+mod invocation;
 mod line;
 mod local;
 mod options;

@@ -4,23 +4,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules of a crate: names like `apply/mount`, and their code.
+/// The modules of a crate: names like `apply/mount`, and their code. The root's name is empty.
 pub(crate) struct Modules(BTreeMap<String, String>);
 
 impl Modules {
-    /// Reads all modules below a directory, except those of tests.
+    /// Reads all modules below a directory, except those of tests and of programs beside a library.
     pub(crate) fn read(source: &Path) -> Self {
-        let name = |file: &Path| {
+        let root = ["lib.rs", "main.rs"].map(|name| source.join(name));
+        let root = root.iter().find(|file| file.exists());
+        let mut modules = BTreeMap::new();
+        for file in files_below(source) {
             let relative = file.strip_prefix(source).unwrap().with_extension("");
-            relative.to_str().unwrap().to_owned()
+            let name = relative.to_str().unwrap();
+            let name = match name {
+                _ if Some(&file) == root => "",
+                "lib" | "main" => continue,
+                name if name.starts_with("bin/") => continue,
+                name => name,
+            };
+            modules.insert(name.to_owned(), code_of(&file));
+        }
+        Self(modules)
+    }
+
+    /// Returns the sets of modules that lead to each other by imports. Modules may import what their own parts have.
+    pub(crate) fn circles(&self) -> BTreeSet<Vec<String>> {
+        let mut imports = self.imports();
+        for (name, imported) in &mut imports {
+            imported.retain(|other| !name.is_empty() && !other.starts_with(&format!("{name}/")));
+        }
+        let all: BTreeMap<&str, _> = imports
+            .keys()
+            .map(|name| (*name, reached(&imports, name)))
+            .collect();
+        let circle = |(name, reached): (&&str, &BTreeSet<&String>)| {
+            let is_back = |other: &&&String| all[other.as_str()].iter().any(|back| back == name);
+            let circle = reached.iter().filter(is_back);
+            circle.map(|name| (*name).clone()).collect::<Vec<_>>()
         };
-        let files = files_below(source);
-        Self(
-            files
-                .iter()
-                .map(|file| (name(file), code_of(file)))
-                .collect(),
-        )
+        let circles = all.iter().map(circle);
+        circles.filter(|circle| !circle.is_empty()).collect()
     }
 
     /// Returns the modules that each module imports.
@@ -54,7 +77,7 @@ impl Modules {
 
     /// Returns a path from the crate's root; None if it is another crate's.
     fn resolve(&self, module: &str, path: &str) -> Option<Vec<String>> {
-        let mut here: Vec<&str> = module.split('/').collect();
+        let mut here: Vec<&str> = module.split('/').filter(|part| !part.is_empty()).collect();
         let mut parts = path.split("::").peekable();
         match *parts.peek()? {
             "crate" => {
@@ -69,7 +92,10 @@ impl Modules {
                     here.pop();
                 }
             }
-            first if self.0.contains_key(&format!("{module}/{first}")) => {}
+            first
+                if self
+                    .0
+                    .contains_key(&[&here[..], &[first]].concat().join("/")) => {}
             _ => return None,
         }
         Some(here.into_iter().chain(parts).map(str::to_owned).collect())
@@ -82,7 +108,7 @@ impl Modules {
         exported: &BTreeMap<(String, String), Vec<String>>,
     ) -> Option<String> {
         let is_module = |length: &usize| self.0.contains_key(&parts[..*length].join("/"));
-        let length = (1..=parts.len()).rev().find(is_module)?;
+        let length = (0..=parts.len()).rev().find(is_module)?;
         let module = parts[..length].join("/");
         let next = parts.get(length).cloned().unwrap_or_default();
         match exported.get(&(module.clone(), next)) {
@@ -90,6 +116,18 @@ impl Modules {
             _ => Some(module),
         }
     }
+}
+
+/// Returns the modules to which a module's imports lead.
+fn reached<'a>(imports: &'a BTreeMap<&str, BTreeSet<String>>, from: &str) -> BTreeSet<&'a String> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&String> = imports[from].iter().collect();
+    while let Some(name) = next.pop() {
+        if reached.insert(name) {
+            next.extend(&imports[name.as_str()]);
+        }
+    }
+    reached
 }
 
 /// Returns the paths of all `use` items, each with whether it is public.
@@ -177,6 +215,7 @@ pub(crate) fn code_of(file: &Path) -> String {
 /// Finds what the checks rely on in a small crate.
 pub(crate) fn check_reading() {
     let modules = [
+        ("", "mod a;\nmod d;\npub use a::C;\npub struct Own;\n"),
         ("a", "mod b;\nmod c;\npub use b::{B, Other as C};\n"),
         (
             "a/b",
@@ -184,6 +223,7 @@ pub(crate) fn check_reading() {
         ),
         ("a/c", "use crate::a::B;\nuse std::fmt;\n"),
         ("d/e", "pub(crate) use crate::{a::{B, c::X}, z};\n"),
+        ("d/f", "use crate::{C, Own, d::e::X};"),
     ];
     let modules = modules.map(|(name, code)| (name.to_owned(), code.to_owned()));
     let modules = Modules(modules.into());
@@ -192,5 +232,7 @@ pub(crate) fn check_reading() {
     assert_eq!(of("a"), ["a/b"]);
     assert_eq!(of("a/b"), ["a/c", "d/e"]);
     assert_eq!(of("a/c"), ["a/b"]);
-    assert_eq!(of("d/e"), ["a/b", "a/c"]);
+    assert_eq!(of("d/e"), ["", "a/b", "a/c"]);
+    let circles: Vec<_> = modules.circles().into_iter().collect();
+    assert_eq!(circles, [["a/b", "a/c", "d/e"]]);
 }

@@ -1,15 +1,15 @@
 //! Runs the wrapper from its arguments until it executes docker.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
 
 use super::arguments::quoted;
 use super::backend::Choice;
 use super::container::Translated;
 use super::docker::Docker;
 use super::help::Help;
-use super::host::{PluginHost, place};
-use super::line::{Command, CommandLine, read};
+use super::host::place;
+use super::invocation::{Invocation, is_set, variable};
+use super::line::{Command, read};
 use crate::VERSION;
 use crate::failure::{Failure, Result};
 use crate::log_line::{complain, say};
@@ -24,18 +24,6 @@ pub fn run() -> u8 {
             1
         }
     }
-}
-
-/// The parts of an invocation.
-pub(super) struct Invocation<'a> {
-    words: &'a [OsString],
-    pub(super) line: CommandLine,
-    /// With the global options, for queries.
-    pub(super) docker: Docker,
-    /// Without them, because they are part of the passed-on command line.
-    bare: Docker,
-    pub(super) place: PluginHost,
-    pub(super) is_dry: bool,
 }
 
 fn hand_over(words: &[OsString]) -> Result<()> {
@@ -135,15 +123,4 @@ impl Invocation<'_> {
         }
         Err(self.bare.become_it(words))
     }
-}
-
-/// Returns a variable's value; an empty one counts as unset.
-pub(super) fn variable(name: &str) -> Option<String> {
-    let value = std::env::var_os(name)?;
-    let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-    Some(text).filter(|text| !text.is_empty())
-}
-
-fn is_set(name: &str) -> bool {
-    variable(name).is_some_and(|value| value != "0")
 }

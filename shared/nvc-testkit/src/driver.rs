@@ -17,22 +17,23 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 pub use libraries::Library;
+pub(crate) use procfs::use_majors_of;
 pub use procfs::{Majors, compute_instance_minor, free_majors, gpu_instance_minor};
 
 use crate::compile::{Source, compiled};
 use crate::elf::Machine;
 use crate::profile::hardware::Display;
 use crate::profile::{Fault, MigMode, Profile};
-use crate::{files, machine, userland};
+use crate::{files, userland};
 
 /// Debian's name for this computer's architecture, as in /usr/lib/x86_64-linux-gnu.
 pub const TRIPLET: &str = NATIVE.0;
 
 /// Multiarch names and machines of this computer's architecture and its 32-bit companion.
 pub const NATIVE: (&str, Machine) = if cfg!(target_arch = "aarch64") {
-    ("aarch64-linux-gnu", Machine::Aarch64)
+    ("aarch64-linux-gnu", Machine::NATIVE)
 } else {
-    ("x86_64-linux-gnu", Machine::X86_64)
+    ("x86_64-linux-gnu", Machine::NATIVE)
 };
 pub(crate) const NATIVE_32: (&str, Machine) = if cfg!(target_arch = "aarch64") {
     ("arm-linux-gnueabihf", Machine::Arm)
@@ -190,7 +191,7 @@ impl Builder {
     pub fn build(&self, root: impl AsRef<Path>) -> io::Result<Driver> {
         let root = root.as_ref();
         files::directory(root)?;
-        let majors = self.majors.unwrap_or_else(machine::majors);
+        let majors = self.majors.unwrap_or_else(procfs::majors);
         let mut driver = Driver {
             root: fs::canonicalize(root)?,
             profile: self.profile.clone(),

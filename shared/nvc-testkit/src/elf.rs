@@ -19,7 +19,11 @@ pub enum Machine {
 
 impl Machine {
     /// This computer's.
-    pub const NATIVE: Self = crate::driver::NATIVE.1;
+    pub const NATIVE: Self = if cfg!(target_arch = "aarch64") {
+        Self::Aarch64
+    } else {
+        Self::X86_64
+    };
 
     fn is_64(self) -> bool {
         matches!(self, Self::X86_64 | Self::Aarch64)

@@ -11,7 +11,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
 
-use crate::driver::{Builder, Driver, Majors, free_majors};
+use crate::driver::{Builder, Driver, free_majors, use_majors_of};
 use crate::{files, mounts};
 
 static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
@@ -43,6 +43,10 @@ impl Machine {
         }
         // A second machine in one process would use the first one's scratch space; there is none.
         let _ = SCRATCH.set(scratch.path().to_owned());
+        use_majors_of(|| match is_root() {
+            true => driver().majors(),
+            false => free_majors(),
+        });
         Ok(Self { scratch, private })
     }
 
@@ -112,15 +116,6 @@ pub fn driver() -> &'static Driver {
         (driver, scratch)
     });
     driver
-}
-
-/// Returns the major numbers of drivers in /proc/devices during the tests, also before [`driver`] is called: a driver root
-/// with others would have nodes of no driver.
-pub(crate) fn majors() -> Majors {
-    match is_root() && SCRATCH.get().is_some() {
-        true => driver().majors(),
-        false => free_majors(),
-    }
 }
 
 /// Mounts a driver root's /proc/devices and /proc/driver over this namespace's.

@@ -9,6 +9,7 @@ pub(crate) mod containerd;
 pub(crate) mod crio;
 pub(crate) mod docker;
 pub(crate) mod oci_hook;
+pub(crate) mod record;
 pub(crate) mod undo;
 
 mod tables;

@@ -1,8 +1,8 @@
 //! Gives a container a Jetson's GPUs according to the file lists of its operating system.
 //!
 //! A list has lines `TYPE, PATH`. [`list`] parses them, [`files`] finds the files on the host and creates CDI edits,
-//! [`driver`] asks the driver, [`choice`] decides which GPUs a request means, [`devices`] finds their nodes,
-//! [`requirements`] checks the image's requirements. `nvidia-ctk cdi generate` and the runtime use all of it.
+//! [`driver`] asks the driver for its [`listing`], [`choice`] decides which GPUs a request means, [`devices`] finds their
+//! nodes, [`requirements`] checks the image's requirements. `nvidia-ctk cdi generate` and the runtime use all of it.
 //!
 //! The lists describe one GPU, the integrated one. A machine can also have a discrete GPU, which the driver describes.
 
@@ -11,6 +11,7 @@ pub mod devices;
 pub mod driver;
 pub mod files;
 pub mod list;
+pub mod listing;
 pub mod requirements;
 
 pub use choice::{Choice, Chosen, Wanted, choose};

@@ -80,7 +80,6 @@ pub(super) fn rendering(options: &Options) -> rendered::Options {
         driver_root: root(options),
         dev_root: options.dev_root.clone(),
         ldconfig: options.ldconfig.as_ref().map(PathBuf::from),
-        ..rendered::Options::default()
     }
 }
 

@@ -255,7 +255,7 @@ fn channels_of(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<String> {
 fn channel(nodes: &Nodes, name: &str) -> Result<Device> {
     let refused = |text| Error::new(ErrorKind::InvalidArgument, text);
     let number = name.strip_prefix("channel").unwrap_or(name);
-    if !numbers::canonical(number).is_some_and(|number| number < MOST_CHANNELS) {
+    if numbers::canonical(number).is_none_or(|number| number >= MOST_CHANNELS) {
         return Err(refused(format!("\"{name}\" is not an IMEX channel")));
     }
     let path = format!("{IMEX}/channel{number}");

@@ -8,6 +8,7 @@
 pub mod annotations;
 pub mod capabilities;
 pub mod devices;
+mod distinct;
 pub mod environment;
 pub mod features;
 mod kinds;

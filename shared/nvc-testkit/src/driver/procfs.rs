@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::files;
 use crate::profile::{NONE, Profile};
@@ -42,6 +43,20 @@ pub fn free_majors() -> Majors {
         imex: next(),
         uvm: next(),
     }
+}
+
+/// Returns the majors of a machine whose /proc/devices shows a driver.
+static SHOWN: OnceLock<fn() -> Majors> = OnceLock::new();
+
+/// Gives drivers that are built from now on the majors that `shown` returns.
+pub(crate) fn use_majors_of(shown: fn() -> Majors) {
+    SHOWN.get_or_init(|| shown);
+}
+
+/// Returns the majors of a driver that are not chosen: those of the machine's driver, since a driver root with others
+/// would have nodes of no driver; free ones if the machine is not ours.
+pub(super) fn majors() -> Majors {
+    SHOWN.get().map_or_else(free_majors, |shown| shown())
 }
 
 /// Returns majors for other drivers, with their names.

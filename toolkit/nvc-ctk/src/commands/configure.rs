@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nvc_hostfile::HostFile;
 
 use super::invalid;
-use crate::engine::{Change, Runtime, containerd, crio, docker, oci_hook, undo};
+use crate::engine::{Change, Runtime, containerd, crio, docker, oci_hook, record, undo};
 use crate::line::CommandLine;
 use crate::logging::print;
 
@@ -78,7 +78,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
 struct Edit {
     file: HostFile,
     change: Change,
-    record: Option<undo::Record>,
+    record: Option<record::Record>,
 }
 
 fn wanted(engine: Engine, line: &CommandLine) -> Result<Registration> {
@@ -236,7 +236,7 @@ fn addition(wanted: &Registration, dumped: Option<&str>) -> Result<Vec<Edit>> {
             Some((files.swap_remove(place), change))
         })
         .map(|(file, change)| {
-            let earlier = undo::load(Path::new(undo::DIRECTORY), &file)?;
+            let earlier = record::load(Path::new(record::DIRECTORY), &file)?;
             let restore =
                 |text: &str, before: Option<&str>| restore(wanted, &change.path, text, before);
             let is_ours =
@@ -321,7 +321,7 @@ fn removal(wanted: &Registration) -> Result<Vec<Edit>> {
     files
         .map(|path| {
             let file = HostFile::open(path)?;
-            let record = undo::load(Path::new(undo::DIRECTORY), &file)?;
+            let record = record::load(Path::new(record::DIRECTORY), &file)?;
             let restore = |text: &str, before: Option<&str>| restore(wanted, path, text, before);
             let change = undo::undo(path, file.text(), record.as_ref(), &restore)?;
             Ok(Edit {

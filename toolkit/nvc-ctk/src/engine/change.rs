@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use libnvc::Result;
 use nvc_hostfile::{HostFile, system};
 
-use super::undo::{self, Record};
+use super::record::{self, Record};
 
 /// Mode of new files, less the umask.
 const MODE: u32 = 0o644;
@@ -43,14 +43,14 @@ impl Change {
         // supports that.
         let attribute = record.map(Record::to_text);
         let attribute = attribute.filter(|text| text.len() <= LARGEST_ATTRIBUTE);
-        let directory = Path::new(undo::DIRECTORY);
+        let directory = Path::new(record::DIRECTORY);
         match (&self.after, attribute) {
             (Some(text), Some(attribute)) => {
                 let is_kept = file.replace(text, MODE, Some(&attribute))?;
-                undo::store(directory, &self.path, record.filter(|_| !is_kept))
+                record::store(directory, &self.path, record.filter(|_| !is_kept))
             }
             (after, _) => {
-                undo::store(directory, &self.path, record)?;
+                record::store(directory, &self.path, record)?;
                 match after {
                     Some(text) => file.replace(text, MODE, None).map(drop),
                     None => file.remove(),

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::*;
-use undo::Record;
+use record::Record;
 
 fn nvidia() -> Runtime {
     Runtime {
@@ -101,7 +101,7 @@ fn concurrent_changes_survive() {
         .unwrap();
     let record = Record {
         before: Some(before.into()),
-        after: undo::mark(&after),
+        after: record::mark(&after),
     };
     let changed = after.replace("\"x\": 1", "\"x\": 2");
     let restore = |text: &str, old: Option<&str>| docker::restore(path, text, old, "nvidia");

@@ -7,7 +7,7 @@
 use libnvc::host::{Gpu, ListedGpu};
 use nvc_policy::image::Devices;
 
-use super::driver::Listing;
+use super::listing::Listing;
 use crate::uuid::is_uuid;
 
 /// The requested GPUs.

@@ -12,7 +12,7 @@ use nvc_cdi::Edits;
 use nvc_cdi::nodes::HostNode;
 
 use super::choice::Chosen;
-use super::files::Tree;
+use super::files::{Tree, sort};
 use super::list::Entry;
 
 /// The node that the lists have for a discrete GPU.
@@ -99,14 +99,6 @@ impl Tree {
         sort(&mut edits);
         Ok((edits, warnings))
     }
-}
-
-/// Sorts nodes by depth, then by name.
-pub(super) fn sort(edits: &mut Edits) {
-    let depth = |path: &str| path.matches('/').count();
-    edits
-        .device_nodes
-        .sort_by_cached_key(|node| (depth(&node.path), node.path.clone()));
 }
 
 /// The discrete GPUs of the machine, whose nodes a container with the integrated one does not get.

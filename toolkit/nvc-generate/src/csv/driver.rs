@@ -6,12 +6,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use libnvc::Error;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{CudaFacts, DriverRoot, ListedGpu, everything};
 use nvc_policy::session;
 
 use super::choice::{Choice, Chosen};
+use super::listing::Listing;
 use super::requirements::Facts;
 
 /// The directory of images' compatibility libraries for Orin; other GPUs have the hook's default.
@@ -27,17 +27,6 @@ pub struct Driver {
     program: QueryProgram,
     cuda: Option<String>,
     gpus: Listing,
-}
-
-/// NVML's list of GPUs.
-#[derive(Debug)]
-pub enum Listing {
-    /// There is no NVML, or it was not asked.
-    Unknown,
-    /// NVML failed.
-    Failed(Error),
-    /// The GPUs, including those that NVML fails on.
-    Gpus(Vec<ListedGpu>),
 }
 
 impl Driver {

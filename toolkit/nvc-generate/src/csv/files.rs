@@ -106,7 +106,7 @@ impl Tree {
                 }
             }
         }
-        super::devices::sort(&mut edits);
+        sort(&mut edits);
         (edits, warnings)
     }
 
@@ -254,6 +254,14 @@ fn library_directories(mounts: &[Mount]) -> Vec<String> {
         }
     }
     directories
+}
+
+/// Sorts nodes by depth, then by name.
+pub(super) fn sort(edits: &mut Edits) {
+    let depth = |path: &str| path.matches('/').count();
+    edits
+        .device_nodes
+        .sort_by_cached_key(|node| (depth(&node.path), node.path.clone()));
 }
 
 #[cfg(test)]

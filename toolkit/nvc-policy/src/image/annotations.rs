@@ -3,7 +3,7 @@
 //! Some engines copy the annotations of an image into its containers, and no annotation says which engine it was. So
 //! annotations have no more authority than the environment, unless the configuration says otherwise.
 
-use super::variables::distinct;
+use super::distinct::distinct;
 use super::{Container, Devices, Error, Kinds, Origin, Policy, Source, qualified};
 
 /// The key that lets annotations decide alone.

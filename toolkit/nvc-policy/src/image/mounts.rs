@@ -3,8 +3,8 @@
 //! A container cannot make these mounts itself, so an administrator who does not trust images can accept only this kind
 //! of request.
 
+use super::distinct::distinct;
 use super::qualified;
-use super::variables::distinct;
 
 /// The directory of the mounts. As the value of `NVIDIA_VISIBLE_DEVICES` it refers to them.
 pub(super) const DIRECTORY: &str = "/var/run/nvidia-container-devices";

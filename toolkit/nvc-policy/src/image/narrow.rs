@@ -12,8 +12,8 @@ use std::mem::discriminant;
 use indexmap::IndexSet;
 use libnvc::request::MOST_NAMES;
 
+use super::distinct::distinct;
 use super::qualified::{self, AUTOMATIC, Qualified};
-use super::variables::distinct;
 use super::{Devices, Error, Kinds};
 
 /// Knows which devices names denote.

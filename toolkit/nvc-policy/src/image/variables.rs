@@ -1,7 +1,6 @@
 //! Reads the GPUs that variables name: `NVIDIA_VISIBLE_DEVICES`, and Swarm's variables that narrow it.
 
-use indexmap::IndexSet;
-
+use super::distinct::distinct;
 use super::narrow::{Machine, narrow};
 use super::{Devices, Environment, Error, Kinds, Origin, Policy, Source, legacy, mounts};
 
@@ -202,11 +201,4 @@ pub(super) fn list(text: &str) -> Option<Devices> {
         Value::Devices(devices) => Some(devices),
         Value::Void | Value::Empty | Value::Mounts => None,
     }
-}
-
-/// Trims names, and drops empty ones and duplicates.
-pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let names = names.map(str::trim).filter(|name| !name.is_empty());
-    let different: IndexSet<&str> = names.collect();
-    different.into_iter().map(str::to_owned).collect()
 }

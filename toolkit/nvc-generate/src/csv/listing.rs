@@ -1,0 +1,15 @@
+//! What NVML says about the GPUs of a Jetson.
+
+use libnvc::Error;
+use libnvc::host::ListedGpu;
+
+/// NVML's list of GPUs.
+#[derive(Debug)]
+pub enum Listing {
+    /// There is no NVML, or it was not asked.
+    Unknown,
+    /// NVML failed.
+    Failed(Error),
+    /// The GPUs, including those that NVML fails on.
+    Gpus(Vec<ListedGpu>),
+}
