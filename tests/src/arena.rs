@@ -7,11 +7,14 @@ mod verdict;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::mount::{MntFlags, umount2};
+use nix::sys::stat::makedev;
 use nvc_testkit::cli::{Outcome, Run, check_messages};
+use nvc_testkit::driver::{Builder, Driver};
 use nvc_testkit::hostile::{self, Place, Root};
 use nvc_testkit::inside::Inside;
 use nvc_testkit::machine::{self, Scratch, scratch_base};
@@ -44,6 +47,8 @@ pub enum Ending {
 pub struct Arena {
     inside: Inside,
     scratch: Scratch,
+    /// A driver of its own, if `configure` makes its nodes.
+    loading: Option<Loading>,
     canary: Tree,
     host: Vec<(u64, Mount)>,
     namespaces: Vec<PathBuf>,
@@ -59,10 +64,22 @@ impl Arena {
     /// # Errors
     /// A file or mount cannot be created.
     pub fn new() -> io::Result<Self> {
-        let driver = machine::driver();
+        Self::with(Scratch::new()?, None)
+    }
+
+    /// Does the same with `--load-kmods`, and an IMEX channel whose node each `configure` must make.
+    ///
+    /// # Errors
+    /// A file or mount cannot be created.
+    pub fn loading() -> io::Result<Self> {
         let scratch = Scratch::new()?;
+        let loading = Loading::new(&scratch.join("driver"))?;
+        Self::with(scratch, Some(loading))
+    }
+
+    fn with(scratch: Scratch, loading: Option<Loading>) -> io::Result<Self> {
         fs::create_dir(scratch.join("base"))?;
-        hostile::canary(&scratch.join("canary"), driver)?;
+        hostile::canary(&scratch.join("canary"), machine::driver())?;
         let inside = Inside::new()?;
         let table = mounts::of("self")?;
         let base = scratch_base();
@@ -76,7 +93,15 @@ impl Arena {
             empty: mounts::numbered(inside.pid())?,
             inside,
             scratch,
+            loading,
         })
+    }
+
+    fn driver(&self) -> &Driver {
+        match &self.loading {
+            Some(own) => &own.driver,
+            None => machine::driver(),
+        }
     }
 
     /// Returns the canary.
@@ -99,7 +124,7 @@ impl Arena {
             base: &base,
             canary: &canary,
             pid: self.inside.pid(),
-            driver: machine::driver(),
+            driver: self.driver(),
         };
         let built = self.inside.run(|| hostile::build(root, &place));
         let built = built.and_then(|built| built);
@@ -142,8 +167,15 @@ impl Arena {
             all.push(&pid);
         }
         all.extend(words);
-        let mut line = command_line(machine::driver(), &all);
+        let channel = format!("--imex-channel={CHANNEL}");
+        if self.loading.is_some() {
+            all.push(&channel);
+        }
+        let mut line = command_line(self.driver(), &all);
         line.push(root.into());
+        if self.loading.is_some() {
+            line.insert(0, LOAD.into());
+        }
         match mode {
             Mode::Supervised => {
                 let log = self.scratch.join("debug.log");
@@ -179,6 +211,10 @@ impl Arena {
 
     fn try_built(&self, mode: Mode, root: &Path, words: &[&str]) -> Result<Ending, String> {
         let before = self.look(root)?;
+        if let Some(loading) = &self.loading {
+            // A plan names only nodes that exist.
+            loading.make_channel();
+        }
         let dry = [&["--dry-run", "--format=json"], words].concat();
         let dry = told(self.configure(mode, root, &dry))?;
         let plan = match ending(&dry)? {
@@ -188,6 +224,8 @@ impl Arena {
             }
             Ending::Refused(_) => None,
         };
+        let without = self.loading.as_ref().map(Loading::remove_channel);
+        let without = without.transpose().map_err(|error| error.to_string())?;
         let outcome = told(self.configure(mode, root, words))?;
         let ending = ending(&outcome)?;
         match (&ending, plan) {
@@ -203,6 +241,9 @@ impl Arena {
                 let after = told(mounts::numbered(self.inside.pid()))?;
                 self.plan_was_carried_out(mode, root, &plan, &before, &after)?;
             }
+        }
+        if let (Some(loading), Some(without)) = (&self.loading, without) {
+            loading.only_made_channel(&without, &ending)?;
         }
         Ok(ending)
     }
@@ -249,6 +290,70 @@ impl Arena {
     /// Returns the device number of the filesystem with the driver's files and the canary.
     pub fn device(&self) -> &str {
         &self.device
+    }
+}
+
+/// The global option, and the channel whose node it makes.
+const LOAD: &str = "--load-kmods";
+const CHANNEL: u32 = 7;
+
+/// A driver with loaded modules, whose nodes are made on request.
+#[derive(Debug)]
+struct Loading {
+    driver: Driver,
+}
+
+impl Loading {
+    fn new(at: &Path) -> io::Result<Self> {
+        fs::create_dir(at)?;
+        let driver = Builder::default().build(at)?;
+        let modules = ["nvidia", "nvidia_uvm", "nvidia_modeset"];
+        let modules = modules.map(|name| format!("{name} 1 0 - Live 0x0\n"));
+        fs::write(driver.path("/proc/modules"), modules.concat())?;
+        fs::create_dir_all(driver.path("/dev/char"))?;
+        Ok(Self { driver })
+    }
+
+    /// Makes all nodes.
+    fn make_channel(&self) {
+        let words = [&format!("--imex-channel={CHANNEL}"), "--ipcs"];
+        let mut line = command_line(&self.driver, &["list", words[0], words[1]]);
+        line.insert(0, LOAD.into());
+        Run::cli(line).succeeds();
+    }
+
+    /// The channel's node and the link to it.
+    fn channel(&self) -> [PathBuf; 2] {
+        let major = self.driver.majors().imex;
+        let node = format!("/dev/nvidia-caps-imex-channels/channel{CHANNEL}");
+        [node, format!("/dev/char/{major}:{CHANNEL}")].map(|path| self.driver.path(path))
+    }
+
+    /// Removes the channel; returns what is left in the driver's /dev.
+    fn remove_channel(&self) -> io::Result<Tree> {
+        for path in self.channel() {
+            if path.symlink_metadata().is_ok() {
+                fs::remove_file(path)?;
+            }
+        }
+        Tree::of(&self.driver.path("/dev"))
+    }
+
+    /// Fails unless the channel was made, if the container has it, and nothing else.
+    fn only_made_channel(&self, without: &Tree, ending: &Ending) -> Result<(), String> {
+        let [node, link] = self.channel();
+        let number = fs::symlink_metadata(&node).map(|facts| facts.rdev());
+        let expected = makedev(self.driver.majors().imex.into(), CHANNEL.into());
+        let is_made = number.as_ref().is_ok_and(|number| *number == expected) && link.is_symlink();
+        if *ending == Ending::Done && !is_made {
+            return Err(format!("done, but the channel's node is {number:?}"));
+        }
+        let left = told(self.remove_channel())?;
+        let changes = left.changes_since(without);
+        match changes.is_empty() {
+            true => Ok(()),
+            false => Err(format!("the driver's nodes: {changes:#?}")),
+        }
     }
 }
 

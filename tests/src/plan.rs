@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nvc_testkit::machine::{self, scratch_base};
+use nvc_testkit::driver::Driver;
+use nvc_testkit::machine::scratch_base;
 use serde_json::Value;
 
 /// The source of a planned mount.
@@ -33,14 +34,14 @@ pub struct Step {
     pub identity: Option<(u64, u64)>,
 }
 
-/// Returns the mounts of a plan, in order and without duplicates.
-pub fn steps(plan: &Value) -> Vec<Step> {
+/// Returns the mounts of a plan with files of this driver, in order and without duplicates.
+pub fn steps(plan: &Value, driver: &Driver) -> Vec<Step> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let parts = list(&plan["devices"]);
     let of_devices = parts.iter().flat_map(|part| list(&part["intents"]));
     let mut steps: Vec<Step> = Vec::new();
     for intent in list(&plan["common"]).into_iter().chain(of_devices) {
-        for step in of_intent(&intent, &plan["image"]) {
+        for step in of_intent(&intent, &plan["image"], driver) {
             if !steps.contains(&step) {
                 steps.push(step);
             }
@@ -52,12 +53,12 @@ pub fn steps(plan: &Value) -> Vec<Step> {
 const DRIVER_PROC: &str = "/proc/driver/nvidia";
 
 /// Returns the mounts of an intent.
-fn of_intent(intent: &Value, image: &Value) -> Vec<Step> {
+fn of_intent(intent: &Value, image: &Value, driver: &Driver) -> Vec<Step> {
     const PROC: &[&str] = &["ro", "nosuid", "nodev", "noexec"];
     const TMPFS: &[&str] = &["nosuid", "nodev", "noexec"];
     let is_required = intent["need"] == "required";
     let host = |source: &str, at: String, options| {
-        let (wanted, identity) = of_driver(source);
+        let (wanted, identity) = of_driver(source, driver);
         Step {
             is_required,
             at: at.into(),
@@ -151,8 +152,8 @@ fn in_image(place: &Value, layout: &Value) -> String {
 }
 
 /// Returns a file of the driver with its identity.
-fn of_driver(path: &str) -> (Wanted, Option<(u64, u64)>) {
-    let path = machine::driver().path(path);
+fn of_driver(path: &str, driver: &Driver) -> (Wanted, Option<(u64, u64)>) {
+    let path = driver.path(path);
     let path = path.canonicalize().unwrap_or(path);
     let identity = fs::metadata(&path)
         .map(|stat| (stat.dev(), stat.ino()))

@@ -28,8 +28,15 @@ const WORDS: &[&[&str]] = &[
 
 fn main() -> ExitCode {
     let mut tests = vec![
-        test("supervised", &[Root], || trees(Mode::Supervised, 1)),
-        test("standalone", &[Root], || trees(Mode::Standalone, 2)),
+        test("supervised", &[Root], || {
+            trees(&Arena::new().unwrap(), Mode::Supervised, 1);
+        }),
+        test("standalone", &[Root], || {
+            trees(&Arena::new().unwrap(), Mode::Standalone, 2);
+        }),
+        test("with_new_nodes", &[Root], || {
+            trees(&Arena::loading().unwrap(), Mode::Supervised, 3);
+        }),
     ];
     tests.extend(nvc_testkit::tests![&[Root];
         mount_points_that_are_ldconfigs_own_files,
@@ -143,12 +150,11 @@ fn a_mount_would_hide_the_way_to_another() {
     missing(&Arena::new().unwrap(), proc, why, spots);
 }
 
-/// Tests half of all trees. Another seed generates other trees: `NVC_TEST_SEED=7`.
-fn trees(mode: Mode, number: u64) {
+/// Tests trees in one mode. Another seed generates other trees: `NVC_TEST_SEED=7`.
+fn trees(arena: &Arena, mode: Mode, number: u64) {
     let count = harness::cases(250, 10_000);
     let seed = std::env::var("NVC_TEST_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(number);
-    let arena = Arena::new().unwrap();
     let endings: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let mut runner = TestRunner::new(Config {
         cases: u32::try_from(count).unwrap(),

@@ -71,7 +71,7 @@ fn planned(kernel: &str) -> Vec<Planned> {
     let plan = serde_json::from_str(&json).unwrap();
     let mut call = 0;
     let mut planned = Vec::new();
-    for step in plan::steps(&plan) {
+    for step in plan::steps(&plan, machine::driver()) {
         let is_tmpfs = step.wanted == Wanted::Tmpfs;
         planned.push(Planned {
             is_required_bind: !is_tmpfs && step.is_required,

@@ -162,6 +162,8 @@ pub const PATHS: &[&str] = &[
     "dev/nvidia-uvm",
     "dev/nvidia-caps",
     "dev/nvidia-caps/nvidia-cap147",
+    "dev/nvidia-caps-imex-channels",
+    "dev/nvidia-caps-imex-channels/channel7",
     "proc",
     "proc/driver",
     "proc/driver/nvidia",
@@ -212,7 +214,8 @@ pub fn is_file(path: &Path) -> bool {
         || ends
             .iter()
             .any(|end| name.ends_with(end) && name != "cache")
-        || of_device && name != "nvidia-caps"
+        || of_device && !name.starts_with("nvidia-caps")
+        || name == "channel7"
         || name.starts_with("nvidia-cap1")
         || name == "params"
         || name == "debian_version"

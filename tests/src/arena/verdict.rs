@@ -39,7 +39,7 @@ impl Arena {
         after: &[(u64, Mount)],
     ) -> Result<(), String> {
         let new = new_mounts(before, after)?;
-        let steps = steps(plan);
+        let steps = steps(plan, self.driver());
         let paired = self.pair(&steps, &new, before)?;
         if let Some(mount) = new.iter().find(|mount| !mount.point.starts_with(root)) {
             return Err(format!("outside the root: {mount}"));

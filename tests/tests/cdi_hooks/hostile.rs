@@ -12,7 +12,7 @@ use std::thread;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nvc_testkit::cli::{self, Outcome, Run};
 use nvc_testkit::harness;
-use nvc_testkit::hostile::{Layout, Mounted, Root, roots};
+use nvc_testkit::hostile::{Layout, Mounted, Root, Spot, Thing, roots};
 use nvc_testkit::machine::{self, Scratch};
 use nvc_testkit::mounts;
 use nvc_testkit::tree::Tree;
@@ -43,10 +43,11 @@ fn run(scratch: &Scratch, root: &Path, words: &[String]) -> Outcome {
     Run::other(&line[0]).args(&line[1..]).outcome().unwrap()
 }
 
-/// Classifies how a hook ended; fails for a crash or a hang.
-fn ending(outcome: &Outcome) -> Result<String, String> {
+/// Classifies how a hook ended; fails for a crash or a hang, or if it opened one of the root's devices.
+fn ending(outcome: &Outcome, has_devices: bool) -> Result<String, String> {
     let text = outcome.message();
-    let opened = text.contains("No such device or address");
+    // Opening a socket fails in the same way.
+    let opened = has_devices && text.contains("No such device or address");
     match outcome.status {
         Some(0) if !opened => Ok("done".into()),
         // An error about a device without a driver means that the device was opened.
@@ -94,7 +95,9 @@ fn try_root(
     words: &[String],
 ) -> Result<String, String> {
     let path = arena.build(root)?;
-    let tried = try_built(arena, scratch, &path, words);
+    let is_device = |spot: &Spot| matches!(spot.thing, Thing::Device(..));
+    let has_devices = root.spots.iter().any(is_device);
+    let tried = try_built(arena, scratch, &path, words, has_devices);
     let cleared = arena.clear();
     let ending = tried?;
     cleared?;
@@ -107,6 +110,7 @@ fn try_built(
     scratch: &Scratch,
     path: &Path,
     words: &[String],
+    has_devices: bool,
 ) -> Result<String, String> {
     let told = |error: std::io::Error| error.to_string();
     let look = || {
@@ -119,7 +123,7 @@ fn try_built(
         .inside()
         .run(|| run(scratch, path, words))
         .map_err(told)?;
-    let ending = ending(&outcome)?;
+    let ending = ending(&outcome, has_devices)?;
     let (now, mounted_now) = look()?;
     let is_new = |mount: &&(u64, mounts::Mount)| !mounted.contains(mount);
     if let Some((_, mount)) = mounted_now
@@ -196,7 +200,7 @@ fn race(arena: &Arena, scratch: &Scratch, words: &[String], path: &Path) -> Resu
         stop.store(true, Ordering::Relaxed);
         outcome
     });
-    let ending = ending(&outcome.map_err(told)?);
+    let ending = ending(&outcome.map_err(told)?, true);
     arena.clear()?;
     arena.host_is_unchanged()?;
     ending
