@@ -117,7 +117,7 @@ impl Container {
         let root = state.driver()?.session.root();
         let report = apply(intents, root, &self.found, options)?;
         for reason in &report.skipped {
-            log::warn!("going on without it: {}", reason.message());
+            log::warn!("skipped (optional): {}", reason.message());
         }
         self.note_placed(report.placed);
         Ok(())

@@ -155,7 +155,7 @@ pub unsafe extern "C" fn nvc_device_info_free(info: *mut nvc_device_info) {
             // SAFETY: strings of that record, on the C library's heap.
             unsafe { release(text) };
         }
-        // SAFETY: the array of that record; nobody uses it afterwards.
+        // SAFETY: the array of that record, not used afterwards.
         guard((), || unsafe { gpu.mig_devices.release() });
     }
     // SAFETY: the array is a block of malloc(3), read for the last time above.

@@ -84,7 +84,7 @@ pub(crate) unsafe fn release<T>(block: *mut T) {
 /// # Safety
 /// As [`release`], for the array and each of its `count` strings.
 pub(crate) unsafe fn release_strings(strings: *mut *mut c_char, count: usize) {
-    // SAFETY: an array of `count` pointers, which nobody else uses any more.
+    // SAFETY: an array of `count` pointers without another user.
     for &string in unsafe { slice(strings, count) }.unwrap_or_default() {
         // SAFETY: each of them is a block of malloc(3) or NULL, given up with the array.
         unsafe { release(string) };

@@ -64,7 +64,7 @@ impl nvc_mig_device_info {
     /// # Safety
     /// It came from `new` and is not used afterwards.
     pub(crate) unsafe fn release(&self) {
-        // SAFETY: the array of `new`, which nobody else uses any more.
+        // SAFETY: the array of `new`, without another user.
         for device in unsafe { slice(self.devices, self.ndevices) }.unwrap_or_default() {
             for text in [device.uuid, device.gi_caps_path, device.ci_caps_path] {
                 // SAFETY: `new` made these strings, or C put others of malloc(3) there.

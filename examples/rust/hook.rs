@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let report = configure(&request, Target::Here { root: root.into() })?;
     for reason in report.skipped {
         // It can contain names from the image; this function escapes them.
-        messages::write_line(&format!("going on without it: {}", reason.message()));
+        messages::write_line(&format!("skipped (optional): {}", reason.message()));
     }
     Ok(())
 }

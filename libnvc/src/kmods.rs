@@ -3,12 +3,12 @@
 //! Runs before discovery on a host where nothing else has done so. A failure here is only a warning, because the driver
 //! may work without the step. WSL2 has no modules and does not use this.
 //!
-//! The nodes of IMEX channels are different: an image can name channels, and their nodes stay. So they are planned first
-//! ([`new_channels`]), and created after everything that can fail without them ([`create_channels`]).
+//! The nodes of IMEX channels are different: an image can name channels, and their nodes stay. So they are planned
+//! first ([`new_channels`]), and created after everything that can fail without them ([`create_channels`]).
 //!
 //! If PCI has GPUs, the kernel module's own list gives their minor numbers; without that list they are counted, as
-//! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root. All programs create nodes
-//! and the links to them here.
+//! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root. All programs create
+//! nodes and the links to them here.
 
 #![forbid(unsafe_code)]
 
@@ -90,7 +90,7 @@ pub fn new_channels(root: &DriverRoot, config: &DriverConfig) -> Vec<DeviceNode>
     nodes
 }
 
-/// Creates or corrects the nodes of channels. A failure is a warning: whoever uses a node reports that it is missing.
+/// Creates or corrects the nodes of channels. A failure is a warning: the user of a node reports that it is missing.
 pub fn create_channels(root: &DriverRoot, channels: &[DeviceNode]) {
     if channels.is_empty() {
         return;

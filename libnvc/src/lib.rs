@@ -20,7 +20,7 @@
 //! };
 //! let report = configure(&request, Target::Process { pid: 4242, rootfs: "/run/bundle/rootfs".into() })?;
 //! for reason in report.skipped {
-//!     libnvc::messages::write_line(&format!("going on without it: {}", reason.message()));
+//!     libnvc::messages::write_line(&format!("skipped (optional): {}", reason.message()));
 //! }
 //! # Ok(())
 //! # }

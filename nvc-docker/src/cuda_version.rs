@@ -45,7 +45,7 @@ pub fn check(driver: CudaVersion, label: &str) -> Result<()> {
     }
     let wanted = CudaVersion::parse(label).map_err(|failure| {
         failure.hint(format!(
-            "the image's label com.nvidia.cuda.version is \"{label}\", which is not a version"
+            "the image's label com.nvidia.cuda.version is \"{label}\"; it must be a version, as in 12.4"
         ))
     })?;
     if wanted > driver {

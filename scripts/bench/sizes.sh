@@ -1,8 +1,8 @@
 #!/bin/bash
-# Prints the sizes of the shipped programs and of the packages as tables; with --write, puts that of the programs into
-# docs/performance.md. Needs the packages of scripts/packages/build.sh; those of scripts/test/arm64.sh add a column.
+# Prints the sizes of the shipped programs and of the packages as tables. Needs the packages of
+# scripts/packages/build.sh; those of scripts/test/arm64.sh add a column.
 #
-#   scripts/bench/sizes.sh [--write]
+#   scripts/bench/sizes.sh
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 . scripts/build/release.sh
@@ -26,21 +26,23 @@ crates() {
   [ -z "$1" ] || cargo tree --offline --locked -e normal,no-proc-macro --prefix none -p "$1" | grep -o '^[^ ]* v[^ ]*' | sort -u | wc -l
 }
 
+# path MACHINE PATTERN: the file in that machine's packages
+path() {
+  # shellcheck disable=SC2086 # a pattern
+  echo "$work/$1/"$2
+}
+
 programs() {
-  local machine file package linked
+  local pattern package file linked machine
   printf '| program | linked |'; printf ' %s, bytes |' "${machines[@]}"; echo ' crates |'
   printf '| --- | --- |'; for machine in "${machines[@]}"; do printf ' ---: |'; done; echo ' ---: |'
-  while read -r file package; do
-    for machine in "${machines[0]}"; do file=$(cd "$work/$machine" && echo $file); done
+  while read -r pattern package; do
+    file=$(path "${machines[0]}" "$pattern")
     linked=dynamically
-    readelf -l "$work/${machines[0]}/$file" | grep -q INTERP || linked=statically
+    readelf -l "$file" | grep -q INTERP || linked=statically
     [[ $file != *.so.* && $file != *.a ]] || linked=
     printf '| %s | %s |' "${file##*/}" "$linked"
-    for machine in "${machines[@]}"; do
-      file=${file//$(triplet "${machines[0]}")/$(triplet "$machine")}
-      printf ' %s |' "$(size "$work/$machine/$file")"
-      file=${file//$(triplet "$machine")/$(triplet "${machines[0]}")}
-    done
+    for machine in "${machines[@]}"; do printf ' %s |' "$(size "$(path "$machine" "$pattern")")"; done
     echo " $(crates "$package") |"
   done <<'END'
 usr/bin/nvidia-container-cli nvc-cli
@@ -55,7 +57,6 @@ usr/lib/*/libnvidia-container.a libnvidia-container
 usr/libexec/libnvidia-container/nvc-query libnvidia-container
 END
 }
-triplet() { case $1 in amd64) echo x86_64-linux-gnu ;; arm64) echo aarch64-linux-gnu ;; esac }
 
 packages() {
   local machine file name
@@ -72,16 +73,9 @@ packages() {
   done
 }
 
-{
-  echo "Bytes, of $(git log -1 --format='%h, %cs' "$NVC_BUILD_REVISION" 2>/dev/null || echo "version $version"). Crates: \`cargo tree -e normal,no-proc-macro\`, our own included."
-  echo
-  programs
-} > "$work/tables"
-if [ "${1:-}" != --write ]; then
-  cat "$work/tables"
-  echo
-  packages
-else
-  sed -i -e '/^<!-- sizes -->/,/^<!-- end -->/{ /^<!-- sizes -->/{ p; r '"$work/tables"'
-}; /^<!-- end -->/!d }' docs/performance.md
-fi
+echo "Bytes, of $(git log -1 --format='%h, %cs' "$NVC_BUILD_REVISION" 2>/dev/null || echo "version $version")." \
+  'Crates: `cargo tree -e normal,no-proc-macro`, our own included.'
+echo
+programs
+echo
+packages

@@ -267,7 +267,7 @@ fn refused(forge: Forge, end: &str) {
         }
         // The kernel forbids it, even to a process with all of the host's privileges.
         Err(errno @ (Errno::EINVAL | Errno::ENOENT)) => {
-            println!("nobody can forge that here: {errno}");
+            println!("that cannot be forged here: {errno}");
             assert_eq!(status, Some(0), "{message}");
         }
         Err(errno) => panic!("cannot be forged: {errno}"),

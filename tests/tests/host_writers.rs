@@ -346,7 +346,7 @@ fn mounted_files() {
     );
 }
 
-/// In a user namespace of an ordinary user, `/` belongs to nobody whom the namespace knows.
+/// In a user namespace of an ordinary user, `/` belongs to no user whom the namespace knows.
 fn files_in_a_user_namespace() {
     let world = World::new(USER);
     let program = world.scratch.join("nvidia-ctk");

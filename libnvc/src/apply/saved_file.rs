@@ -261,7 +261,7 @@ fn make_like(new: &File, old: &File, stat: &FileStat) -> Result<(), Errno> {
         let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
         owned = fchown(new, Some(user), Some(group));
         if owned.is_err() {
-            mode -= Mode::S_ISUID | Mode::S_ISGID; // not somebody else's
+            mode -= Mode::S_ISUID | Mode::S_ISGID; // the new owner must not inherit set-uid
         }
     }
     // After the owner, whose change clears bits; before the attributes, because an access list is one of them.

@@ -32,7 +32,7 @@ pub(super) fn run(
     }
     let report = configuration.prepare(configure.target())?.carry_out()?;
     for reason in &report.skipped {
-        log::warn!("going on without it: {}", reason.message());
+        log::warn!("skipped (optional): {}", reason.message());
     }
     Ok(())
 }

@@ -117,9 +117,11 @@ impl Invocation<'_> {
             let mut line = quoted(&self.bare.line(words)).into_bytes();
             line.push(b'\n');
             use std::io::Write as _;
-            return std::io::stdout()
-                .write_all(&line)
-                .map_err(|error| Failure::new(format!("standard output: {error}")));
+            return std::io::stdout().write_all(&line).map_err(|error| {
+                Failure::new(format!(
+                    "cannot print the command: write to standard output: {error}"
+                ))
+            });
         }
         Err(self.bare.become_it(words))
     }

@@ -39,8 +39,8 @@ pub(crate) fn run(options: &Options) -> Result<(), HookError> {
     let Some(mut request) = answer.request else {
         return Ok(());
     };
-    // The runtime resolves devices that a container can use. Whoever partitions GPUs needs those without MIG devices too,
-    // and must name `all`, not each MIG device.
+    // The runtime resolves devices that a container can use. A container that partitions GPUs also needs GPUs without
+    // MIG devices, and must name `all`, not each MIG device.
     let partitions = request.mig_config.is_some() || request.mig_monitor.is_some();
     let resolved = match partitions && request.devices == Devices::All {
         true => &Options::default(),
@@ -93,7 +93,7 @@ fn check_own_mode(config: &Config, request: &ContainerRequest) -> Result<(), Hoo
         return Ok(());
     }
     let text = format!(
-        "{}: {said}: a hook cannot give the devices of a Jetson",
+        "{}: {said}: a hook cannot add the devices of a Jetson",
         crate::NAME
     );
     let hint = "use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)";

@@ -76,7 +76,7 @@ pub(crate) fn configure(
     })?;
     for reason in &report.skipped {
         messages::write_line(&format!(
-            "warning: going on without it: {}",
+            "warning: skipped (optional): {}",
             reason.message()
         ));
     }
@@ -131,7 +131,7 @@ fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, HookError> {
         Some(parts) => {
             let (own, other) = (&config.runtime.cdi_default_kind, parts.kind);
             let text = format!(
-                "{}: {name}: a hook cannot give devices of kind {other}, only {own}",
+                "{}: {name}: a hook cannot add devices of kind {other}, only {own}",
                 crate::NAME
             );
             let hint =

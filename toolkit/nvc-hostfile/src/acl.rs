@@ -1,6 +1,6 @@
 //! Reads who may write to a file or directory by its access list (POSIX ACL).
 //!
-//! If there is one, the mode's bits of the group are the list's mask: they say that somebody may write, but not who.
+//! If there is one, the mode's bits of the group are the list's mask: they say that others may write, but not who.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;

@@ -1,8 +1,8 @@
 //! Writes a new file beside the old one and renames it: a reader sees the old file or the new one, never a part.
 //!
-//! Everything happens in a directory that is open, and on the new file's descriptor. So whoever exchanges names in that
-//! directory meanwhile can only lose the new file, and changes no file elsewhere. Nobody can occupy the new file's name
-//! before, because it is random.
+//! Everything happens in a directory that is open, and on the new file's descriptor. So a user who exchanges names in
+//! that directory meanwhile can only lose the new file, and changes no file elsewhere. The new file's name is random, so
+//! that no user can occupy it before.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};

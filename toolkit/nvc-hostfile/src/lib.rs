@@ -1,10 +1,10 @@
 //! Reads, replaces and removes the host's files, by descriptor.
 //!
-//! Root edits files of others: of a user whose rootless docker it configures, or of whoever may write to the directory.
-//! Those may exchange any name for a link at any time. So a file's directory is opened once, and everything happens in
-//! it. A file that is *edited* must be in a directory where only root and the caller can exchange it; otherwise root
-//! would give an owner, a mode or a text to a file that somebody else chose. A *new* file may be anywhere: it belongs to
-//! the caller and is put at its name without following a link.
+//! Root edits files of others: of a user whose rootless docker it configures, or of users who may write to the
+//! directory. Those may exchange any name for a link at any time. So a file's directory is opened once, and everything
+//! happens in it. A file that is *edited* must be in a directory where only root and the caller can exchange it;
+//! otherwise root would give an owner, a mode or a text to a file that another user chose. A *new* file may be
+//! anywhere: it belongs to the caller and is put at its name without following a link.
 //!
 //! [`programs`] finds the host's programs, and [`ours`] recognises those of this build.
 #![forbid(unsafe_code)]
@@ -53,7 +53,7 @@ impl HostFile {
     /// Opens and reads a file; it need not exist. A link to it is followed.
     ///
     /// # Errors
-    /// It is in a directory of somebody else than root and the caller, cannot be read, or is not text.
+    /// It is in a directory of a user other than root and the caller, cannot be read, or is not text.
     pub fn open(path: &Path) -> Result<Self> {
         Self::find(path, Way::Trusted)
     }
@@ -150,8 +150,8 @@ impl HostFile {
     }
 }
 
-/// Writes a file that the caller names as output. An old one keeps its owner, mode and attributes if nobody else could
-/// have put it there; a new one has the mode 0644, less the umask. Writes into a device or an open file, such as
+/// Writes a file that the caller names as output. An old one keeps its owner, mode and attributes if no other user
+/// could have put it there; a new one has the mode 0644, less the umask. Writes into a device or an open file, such as
 /// /dev/stdout.
 ///
 /// # Errors
@@ -194,8 +194,8 @@ fn replace_or_write(place: &Place, text: &[u8]) -> io::Result<()> {
     put(place.directory(), &place.name, text, &like).map(drop)
 }
 
-/// Replaces a file by one that belongs to the caller and has this mode, or creates it and its parent directories. A link
-/// at its name is replaced too.
+/// Replaces a file by one that belongs to the caller and has this mode, or creates it and its parent directories. A
+/// link at its name is replaced too.
 ///
 /// # Errors
 /// As [`write`].

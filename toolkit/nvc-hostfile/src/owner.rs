@@ -1,4 +1,4 @@
-//! Decides whether somebody else than root and the caller can exchange files in a directory.
+//! Decides whether a user other than root and the caller can exchange files in a directory.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -14,7 +14,7 @@ use rustix::fs::{Mode, Stat};
 use super::accounts::{has_other_members, name};
 use super::acl::{self, Writer};
 
-/// A directory, link or file that somebody else can exchange.
+/// A directory, link or file that another user can exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stranger {
     at: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct Caller {
     /// Another user and group that are trusted like root.
     also: (Option<u32>, Option<u32>),
     /// The id of all users and groups without one in the caller's user namespace, root of the host among them. In it,
-    /// the caller has no more rights than outside, and nobody can tell these owners apart.
+    /// the caller has no more rights than outside, and these owners cannot be told apart.
     unmapped: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ impl Caller {
 
     /// Returns who else may create and rename files in a directory.
     ///
-    /// In a sticky directory, that is nobody: its files are judged one by one, by [`Caller::owner`].
+    /// In a sticky directory, no other user can: its files are judged one by one, by [`Caller::owner`].
     pub(super) fn directory(
         self,
         at: &Path,
@@ -96,7 +96,7 @@ impl Caller {
         } else if mode.contains(Mode::WGRP) {
             self.listed(list(), stat.st_gid)
         } else {
-            // These bits are also the most that an ACL allows to anybody but the owner and the others.
+            // These bits are also the most that an ACL allows to all but the owner and the others.
             None
         }
     }
@@ -106,7 +106,7 @@ impl Caller {
         let writers = match list {
             Ok(Some(writers)) => writers,
             Ok(None) => vec![Writer::OwningGroup],
-            // Whoever it lets write is unknown, so nobody is trusted.
+            // Who may write is unknown, so the group is not trusted.
             Err(_) => return Some(Who::Group(group)),
         };
         writers.into_iter().find_map(|writer| match writer {

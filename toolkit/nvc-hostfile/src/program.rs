@@ -11,11 +11,11 @@ use rustix::fs::{AtFlags, FileType, statat};
 use super::owner::Caller;
 use super::walk::{Way, find_for, number};
 
-/// Fails if somebody else than root, the caller and those who may change the file `own` can change a program or exchange
+/// Fails if a user other than root, the caller and those who may change the file `own` can change a program or exchange
 /// it for another.
 ///
-/// Nothing is opened: as long as those are to be trusted, the name stays that of the checked program, because nobody
-/// else can rename it, a directory on the way, or a link.
+/// Nothing is opened: as long as those are to be trusted, the name stays that of the checked program, because no
+/// other user can rename it, a directory on the way, or a link.
 ///
 /// # Errors
 /// Why it cannot be trusted.
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_change_a_program() {
+    fn no_other_user_may_change_a_program() {
         let root = |change: &dyn Fn(&Path)| checked((0, 0o755), change);
         let refused = |text: &str| Some(text.to_owned());
         assert_eq!(root(&|_| ()), None);

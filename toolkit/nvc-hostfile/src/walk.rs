@@ -1,7 +1,7 @@
 //! Opens the directory of a file, one component after the other.
 //!
-//! A path that is looked up twice can name two files. So the directory is opened once, links are read and followed here,
-//! and every directory on the way is judged by its descriptor.
+//! A path that is looked up twice can name two files. So the directory is opened once, links are read and followed
+//! here, and every directory on the way is judged by its descriptor.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

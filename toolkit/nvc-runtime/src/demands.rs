@@ -24,7 +24,7 @@ const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements"
 /// Describes an unknown word of a key.
 fn unknown(config: &Config, key: &str, word: &str, known: &str) -> EditError {
     let origin = config.origin(key);
-    EditError::from(format!("{key} ({origin}): \"{word}\" is none of {known}"))
+    EditError::from(format!("{key} ({origin}): \"{word}\" must be {known}"))
 }
 
 /// Returns the parts of the driver that the container is limited to; None if it gets all of them.
@@ -35,7 +35,7 @@ pub(crate) fn limit(
     match config.runtime.jit_driver_capabilities.as_str() {
         "ignore" => return Ok(None),
         "honour" => {}
-        word => return Err(unknown(config, CAPABILITIES, word, "ignore, honour")),
+        word => return Err(unknown(config, CAPABILITIES, word, "ignore or honour")),
     }
     let text = |error: nvc_policy::image::Error| error.to_string();
     let supported = Policy::new(config).map_err(text)?.supported;
@@ -131,7 +131,7 @@ pub(crate) fn check(
         "ignore" => return Ok(()),
         "warn" => false,
         "honour" => true,
-        word => return Err(unknown(config, REQUIREMENTS, word, "warn, honour, ignore")),
+        word => return Err(unknown(config, REQUIREMENTS, word, "warn, honour or ignore")),
     };
     let checked = evaluate(container, config, driver, edits);
     match checked {

@@ -1,8 +1,8 @@
 //! Generates machines: profiles in which nothing is where one expects it.
 //!
-//! Index, PCI address, minor number and DRM nodes of the GPUs are permuted against each other, some GPUs are in MIG mode,
-//! there are IMEX channels and other drivers, and names without a device have nodes of other kinds. A seed gives the
-//! same machine each time; `nvc-simdriver profile machine SEED` prints it.
+//! Index, PCI address, minor number and DRM nodes of the GPUs are permuted against each other, some GPUs are in MIG
+//! mode, there are IMEX channels and other drivers, and names without a device have nodes of other kinds. A seed gives
+//! the same machine each time; `nvc-simdriver profile machine SEED` prints it.
 
 use fastrand::Rng;
 
@@ -138,7 +138,7 @@ fn hardware(gpus: &[Gpu], rng: &mut Rng) -> Hardware {
             minor,
         });
     }
-    // Nodes that somebody made at names without a device.
+    // Nodes that a user made at names without a device.
     for name in [
         "nvidia-fs7",
         "nvidia-fs8",

@@ -34,7 +34,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
     match line.text("config-mode") {
         "oci-hook" | "hook" => return oci_hook(line),
         "" | "config-file" | "config" => {}
-        other => log::warn!("unknown --config-mode {other}: taken for config-file"),
+        other => log::warn!("unknown --config-mode {other}, using config-file"),
     }
     let engine = match line.text("runtime") {
         "docker" => Engine::Docker,

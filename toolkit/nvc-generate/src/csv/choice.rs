@@ -1,7 +1,7 @@
 //! Decides which GPUs of a Jetson a request means.
 //!
-//! The lists know one GPU, 0. On a machine with an integrated GPU 0 and a discrete GPU 1, as NVML numbers them, each can
-//! be requested by index or UUID. If NVML's answer does not fit, a warning says why, and the lists alone count: a
+//! The lists know one GPU, 0. On a machine with an integrated GPU 0 and a discrete GPU 1, as NVML numbers them, each
+//! can be requested by index or UUID. If NVML's answer does not fit, a warning says why, and the lists alone count: a
 //! request never gets more than they give.
 
 use libnvc::host::{Gpu, ListedGpu};
@@ -173,7 +173,7 @@ fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu, String> {
             .is_some_and(|(gpu, mig)| is_number(gpu) && is_number(mig));
     if is_mig {
         return Err(format!(
-            "\"{id}\" is a MIG device, which mode csv does not give"
+            "\"{id}\" is a MIG device, which mode csv cannot add"
         ));
     }
     let found = if is_number(id) {

@@ -195,7 +195,7 @@ fn hooks(line: &CommandLine) -> Result<Hooks> {
     }
     for name in disabled.iter().chain(enabled) {
         if name != "all" && !HOOKS.contains(&name.as_str()) {
-            warn!("there is no hook {name}; there are {}", HOOKS.join(", "));
+            warn!("unknown hook {name}; known: {}", HOOKS.join(", "));
         }
     }
     let merged = match line.text("hooks") {

@@ -249,7 +249,7 @@ fn annotations_count_where_the_environment_does() {
     assert_eq!(granted(&empty, &runtime()).0, "1");
 }
 
-/// An odd annotation gives the decision back to nobody: not to the environment, which the image has set to `all`.
+/// An odd annotation is an error: the environment, which the image has set to `all`, does not count instead.
 #[test]
 fn one_odd_annotation_hides_no_other() {
     let of = |annotations: &[(&str, &str)], policy: &Policy| {
