@@ -131,7 +131,14 @@ pub(crate) fn check(
         "ignore" => return Ok(()),
         "warn" => false,
         "honour" => true,
-        word => return Err(unknown(config, REQUIREMENTS, word, "warn, honour or ignore")),
+        word => {
+            return Err(unknown(
+                config,
+                REQUIREMENTS,
+                word,
+                "warn, honour or ignore",
+            ));
+        }
     };
     let checked = evaluate(container, config, driver, edits);
     match checked {
