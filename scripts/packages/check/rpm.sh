@@ -332,7 +332,7 @@ new_units() {
       1.17*) called preset "$all_units" && not_called reenable ;;
       *) called preset nvidia-cdi-verify.timer && called reenable nvidia-cdi-refresh.path ;;
     esac
-    dnf_ remove --noautoremove nvidia-container-toolkit-base
+    dnf_ remove --noautoremove nvidia-container-toolkit-base libnvidia-container1 # which it needs, and NVIDIA's does not
   done
   dnf_ --enablerepo=docker-1.0.1-1 install nvidia-docker
   forget
