@@ -182,9 +182,10 @@ fn socket(paths: Vec<HostPath>) -> Vec<DriverFile> {
     let daemons = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
     let file = |path: HostPath| {
         let is_daemons = daemons.iter().any(|tail| path.as_path().ends_with(tail));
-        let capability = match is_daemons {
-            true => Capability::Utility,
-            false => Capability::Compute,
+        let capability = if is_daemons {
+            Capability::Utility
+        } else {
+            Capability::Compute
         };
         DriverFile::new(path, FileClass::Socket).of(Some(capability))
     };

@@ -288,9 +288,10 @@ fn cuda_compat(given: &Given) -> Result<CudaCompatMode, CommandError> {
             }
         },
     };
-    Ok(match given.has("no-cntlibs") {
-        true => CudaCompatMode::Disabled,
-        false => mode,
+    Ok(if given.has("no-cntlibs") {
+        CudaCompatMode::Disabled
+    } else {
+        mode
     })
 }
 

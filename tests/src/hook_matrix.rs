@@ -328,9 +328,10 @@ impl Machine {
         let (started, said) = self.start(by, &hooks)?;
         self.nothing_happened()?;
         let is_made = |link: &&str| self.root.join("etc").join(link).is_symlink();
-        match started && LINKS.iter().all(is_made) {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("the hooks did not run: {said}"))),
+        if started && LINKS.iter().all(is_made) {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("the hooks did not run: {said}")))
         }
     }
 

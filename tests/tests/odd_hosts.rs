@@ -43,9 +43,10 @@ const WORDS: &[&str] = &[
 /// Replaces a file of the driver by another object.
 fn spoil(driver: &Driver, path: &str, kind: &str) {
     let path = driver.path(driver.fill(path));
-    match path.is_dir() {
-        true => fs::remove_dir_all(&path).unwrap(),
-        false => fs::remove_file(&path).unwrap(),
+    if path.is_dir() {
+        fs::remove_dir_all(&path).unwrap();
+    } else {
+        fs::remove_file(&path).unwrap();
     }
     match kind {
         "fifo" => {

@@ -79,10 +79,11 @@ fn planned(kernel: &str) -> Vec<Planned> {
             at: step.at,
             call,
         });
-        call += match is_tmpfs {
+        call += if is_tmpfs {
             // Made without a name if there is fsopen(2).
-            true => usize::from(kernel == KERNELS[0]),
-            false => CALLS_OF_A_BIND,
+            usize::from(kernel == KERNELS[0])
+        } else {
+            CALLS_OF_A_BIND
         };
     }
     planned

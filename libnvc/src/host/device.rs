@@ -91,9 +91,10 @@ impl DeviceInfo {
 /// Returns NVML's failure; for the GPU of a Tegra SoC, with the way to use it.
 fn failure(failed: &GpuFault) -> Error {
     let error = error(&failed.fault, ErrorKind::DriverFailed);
-    match failed.pci.is_none() && integrated::is_integrated(failed) == Some(true) {
-        true => error.hint("containers get this GPU by the file lists of a Jetson: mode csv"),
-        false => error,
+    if failed.pci.is_none() && integrated::is_integrated(failed) == Some(true) {
+        error.hint("containers get this GPU by the file lists of a Jetson: mode csv")
+    } else {
+        error
     }
 }
 
@@ -171,9 +172,10 @@ pub(super) fn gpu(index: u32, report: &GpuReport) -> Result<Gpu> {
 /// Formats a compute capability.
 pub(super) fn arch((major, minor): (i32, i32)) -> Result<String> {
     let text = format!("{major}.{minor}");
-    match major >= 0 && minor >= 0 {
-        true => Ok(text),
-        false => Err(malformed("compute capability", &text)),
+    if major >= 0 && minor >= 0 {
+        Ok(text)
+    } else {
+        Err(malformed("compute capability", &text))
     }
 }
 
@@ -235,9 +237,10 @@ pub(super) fn is_uuid(text: &str) -> bool {
 }
 
 fn checked_uuid(text: &str) -> Result<String> {
-    match is_uuid(text) {
-        true => Ok(text.into()),
-        false => Err(malformed("uuid", text)),
+    if is_uuid(text) {
+        Ok(text.into())
+    } else {
+        Err(malformed("uuid", text))
     }
 }
 

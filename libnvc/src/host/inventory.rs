@@ -110,9 +110,10 @@ impl Inventory {
     /// # Errors
     /// There is none.
     pub(crate) fn demand_gpus(&self, needed: bool) -> Result<()> {
-        match needed && self.gpus.is_empty() {
-            true => Err(refused("it has no GPU")),
-            false => Ok(()),
+        if needed && self.gpus.is_empty() {
+            Err(refused("it has no GPU"))
+        } else {
+            Ok(())
         }
     }
 
@@ -198,9 +199,10 @@ impl FromStr for Inventory {
             time: read.time,
         };
         inventory.check_names()?;
-        match inventory.to_string() == text {
-            true => Ok(inventory),
-            false => Err(refused("it is spelt differently")),
+        if inventory.to_string() == text {
+            Ok(inventory)
+        } else {
+            Err(refused("it is spelt differently"))
         }
     }
 }
@@ -215,9 +217,10 @@ impl Inventory {
             && unique(gpus().map(|gpu| gpu.index))
             && unique(gpus().map(|gpu| gpu.minor))
             && unique(gpus().map(|gpu| &gpu.busid));
-        match are_unique {
-            true => Ok(()),
-            false => Err(refused("a device is named twice")),
+        if are_unique {
+            Ok(())
+        } else {
+            Err(refused("a device is named twice"))
         }
     }
 }

@@ -246,9 +246,12 @@ fn judge(root: &DriverRoot, real: HostPath) -> Place {
             _ => Ok(Some("for another thread library")),
         })
     } else if catalogue::is_legacy_gl(real.file_name()) {
-        open_library(root, &real).and_then(|library| match library.needs(GL_CORES)? {
-            true => Ok(None),
-            false => Ok(Some("not NVIDIA's")),
+        open_library(root, &real).and_then(|library| {
+            if library.needs(GL_CORES)? {
+                Ok(None)
+            } else {
+                Ok(Some("not NVIDIA's"))
+            }
         })
     } else {
         Ok(None)

@@ -63,9 +63,10 @@ pub fn status(
                 continue;
             }
             let left = request.deadline.saturating_sub(started.elapsed());
-            let answer = match left.is_zero() {
-                true => Err(error.message()),
-                false => alone(program, request, *index, left),
+            let answer = if left.is_zero() {
+                Err(error.message())
+            } else {
+                alone(program, request, *index, left)
             };
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(answer);

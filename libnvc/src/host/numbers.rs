@@ -202,9 +202,10 @@ impl CharDrivers {
                     return Ok(());
                 }
                 let known: Vec<String> = known.iter().map(u32::to_string).collect();
-                Err(match known.is_empty() {
-                    true => format!("{} has no {driver}: is its module loaded?", majors::PATH),
-                    false => format!("the driver's major number is {}", known.join(" or ")),
+                Err(if known.is_empty() {
+                    format!("{} has no {driver}: is its module loaded?", majors::PATH)
+                } else {
+                    format!("the driver's major number is {}", known.join(" or "))
                 })
             }
             Major::In(class) => match self.registered(class, device) {
@@ -231,14 +232,16 @@ impl CharDrivers {
     fn check_class(&self, class: &Class, device: &str, number: DeviceNumber) -> Result<(), String> {
         let owners: Vec<&str> = majors::drivers(&self.devices, number.major).collect();
         let is_reserved = number.major == class.major;
-        let fits = match is_reserved {
-            true => owners.is_empty() || owners.contains(&class.name),
-            false => !owners.is_empty() && owners.iter().all(|owner| *owner == class.name),
+        let fits = if is_reserved {
+            owners.is_empty() || owners.contains(&class.name)
+        } else {
+            !owners.is_empty() && owners.iter().all(|owner| *owner == class.name)
         };
         if !fits {
-            return Err(match owners.is_empty() {
-                true => "no driver has the major number".into(),
-                false => format!("the major number is that of {}", owners.join(", ")),
+            return Err(if owners.is_empty() {
+                "no driver has the major number".into()
+            } else {
+                format!("the major number is that of {}", owners.join(", "))
             });
         }
         if is_reserved && !class.minors.contains(&number.minor) {

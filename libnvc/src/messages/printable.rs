@@ -30,19 +30,21 @@ pub fn printable_up_to<T: AsRef<[u8]> + ?Sized>(limit: usize, text: &T) -> Cow<'
         return text.into();
     }
     let fits = bytes.iter().map(|&byte| width(byte)).sum::<usize>() <= limit;
-    let (end, mark) = match fits {
-        true => (limit, ""),
-        false => (limit.saturating_sub(CUT.len()), CUT),
+    let (end, mark) = if fits {
+        (limit, "")
+    } else {
+        (limit.saturating_sub(CUT.len()), CUT)
     };
     let mut out = String::with_capacity(limit.min(4 * bytes.len()));
     for &byte in bytes {
         if out.len() + width(byte) > end {
             break;
         }
-        match is_plain(byte) {
-            true => out.push(char::from(byte)),
+        if is_plain(byte) {
+            out.push(char::from(byte));
+        } else {
             // Writing to a string cannot fail.
-            false => drop(write!(out, "\\x{byte:02x}")),
+            let _ = write!(out, "\\x{byte:02x}");
         }
     }
     out += mark;

@@ -45,9 +45,10 @@ fn ask(macros: &[&str], deadline: Duration) -> libnvc::Result<CudaFacts> {
     let _ = fs::remove_file(root.path().join("usr/lib/libnvidia-ml.so.1"));
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/query/cuda.c");
     root.compile("libcuda.so.1", Path::new(source), macros);
-    let program = match is_copied() {
-        true => QueryProgram::ThisProcess,
-        false => QueryProgram::ThisExecutable,
+    let program = if is_copied() {
+        QueryProgram::ThisProcess
+    } else {
+        QueryProgram::ThisExecutable
     };
     let request = QueryRequest {
         deadline,

@@ -87,9 +87,10 @@ fn parse(words: &[String]) -> Result<Parsed, String> {
             _ => return Err(format!("flag provided but not defined: -{name}")),
         }
     }
-    Ok(match wants_version {
-        true => Parsed::Version,
-        false => Parsed::Options(options),
+    Ok(if wants_version {
+        Parsed::Version
+    } else {
+        Parsed::Options(options)
     })
 }
 

@@ -108,9 +108,10 @@ pub(super) fn quoted(words: &[std::ffi::OsString]) -> String {
     let one = |word: &std::ffi::OsString| {
         let word = word.to_string_lossy();
         let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
-        match !word.is_empty() && word.chars().all(plain) {
-            true => word.into_owned(),
-            false => format!("'{}'", word.replace('\'', r"'\''")),
+        if !word.is_empty() && word.chars().all(plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
     words.iter().map(one).collect::<Vec<_>>().join(" ")

@@ -52,9 +52,10 @@ fn write_by(writer: &mut Command, content: &[u8]) -> io::Result<()> {
     let written = writer.stdin.take().map(|mut pipe| pipe.write_all(content));
     let status = writer.wait()?;
     written.transpose()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other("the process that writes it failed")),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other("the process that writes it failed"))
     }
 }
 

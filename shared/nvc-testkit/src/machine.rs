@@ -43,9 +43,12 @@ impl Machine {
         }
         // A second machine in one process would use the first one's scratch space; there is none.
         let _ = SCRATCH.set(scratch.path().to_owned());
-        use_majors_of(|| match is_root() {
-            true => driver().majors(),
-            false => free_majors(),
+        use_majors_of(|| {
+            if is_root() {
+                driver().majors()
+            } else {
+                free_majors()
+            }
         });
         Ok(Self { scratch, private })
     }

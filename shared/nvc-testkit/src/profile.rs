@@ -373,9 +373,10 @@ impl fmt::Display for Profile {
                 MigMode::Off => "off",
                 MigMode::On => "on",
             };
-            match gpu.has_minor {
-                true => write!(f, "gpu minor={} ", gpu.minor)?,
-                false => write!(f, "gpu minor={NONE} ")?,
+            if gpu.has_minor {
+                write!(f, "gpu minor={} ", gpu.minor)?;
+            } else {
+                write!(f, "gpu minor={NONE} ")?;
             }
             write!(f, "bus={} ", gpu.bus_id)?;
             write!(f, "cc={major}.{minor} brand={} mig={mig} ", gpu.brand)?;

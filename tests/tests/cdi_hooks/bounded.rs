@@ -102,9 +102,10 @@ pub(super) fn files_of_the_kernel_are_not_read() {
         let library = fs::canonicalize("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
         fs::copy(library, odd.join("libc.so.6")).unwrap();
         let conf = image.root.join(CONFIGURATION).join("00-compat-x.conf");
-        match from_kernel {
-            true => symlink("/proc/sys/kernel/hostname", conf).unwrap(),
-            false => fs::write(conf, "/odd\n").unwrap(),
+        if from_kernel {
+            symlink("/proc/sys/kernel/hostname", conf).unwrap();
+        } else {
+            fs::write(conf, "/odd\n").unwrap();
         }
         let script = format!(
             "echo /odd > /proc/sys/kernel/hostname; mount -t proc proc proc; {}",

@@ -139,9 +139,10 @@ fn run(bundle: &Bundle, fresh: &Value, device: &str) -> Result<BTreeSet<String>,
         .unwrap_or_else(|error| panic!("{error}"));
     let [out, err] =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    match output.status.success() {
-        true => Ok(out.lines().map(String::from).collect()),
-        false => Err(err),
+    if output.status.success() {
+        Ok(out.lines().map(String::from).collect())
+    } else {
+        Err(err)
     }
 }
 

@@ -194,9 +194,10 @@ impl World {
     pub(crate) fn command(&self, program: &str) -> Command {
         let own = self.bin().join(program);
         let program = if own.exists() { own } else { program.into() };
-        let mut command = match std::ptr::eq(self.driver, machine::driver()) {
-            true => Command::new(program),
-            false => self.showing_own_driver(&program),
+        let mut command = if std::ptr::eq(self.driver, machine::driver()) {
+            Command::new(program)
+        } else {
+            self.showing_own_driver(&program)
         };
         let path = format!("{}:{}", self.bin().display(), cli::PATH);
         command

@@ -108,12 +108,11 @@ fn main() -> ExitCode {
         let plain = plain.map_or(String::new(), |plain| format!("{:.1}", plain.ratio()));
         println!("| {name} | {small:.3} | {large:.2} | {ratio:.1} | {plain} |");
     }
-    match fails {
-        false => ExitCode::SUCCESS,
-        true => {
-            eprintln!("growth: a ratio is above {LARGEST_RATIO}");
-            ExitCode::FAILURE
-        }
+    if fails {
+        eprintln!("growth: a ratio is above {LARGEST_RATIO}");
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }
 

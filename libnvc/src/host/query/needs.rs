@@ -38,9 +38,10 @@ pub(super) fn of_library(root: &Path, nvml: &OsStr) -> Vec<&'static str> {
 
 fn find(root: &Path, nvml: &OsStr) -> Option<Vec<&'static str>> {
     let root = DriverRoot::open(root).ok()?;
-    let path = match Path::new(nvml).is_absolute() {
-        true => HostPath::new(nvml),
-        false => cached(&root, nvml)?,
+    let path = if Path::new(nvml).is_absolute() {
+        HostPath::new(nvml)
+    } else {
+        cached(&root, nvml)?
     };
     let library = Library::open(root.open_file(&path).ok()?).ok()?;
     let mut needed = Vec::new();

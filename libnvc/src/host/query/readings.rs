@@ -186,9 +186,12 @@ fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
 /// Reads the facts that identify a GPU.
 fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), String> {
     // Monitoring cannot use a GPU without one of these.
-    let failed = |failure: NvmlFailure| match is_missing(failure) {
-        true => "unsupported GPU device".to_owned(),
-        false => fault(nvml, failure).to_string(),
+    let failed = |failure: NvmlFailure| {
+        if is_missing(failure) {
+            "unsupported GPU device".to_owned()
+        } else {
+            fault(nvml, failure).to_string()
+        }
     };
     let device = nvml.gpu(index).map_err(failed)?;
     let uuid = nvml.uuid(device).map_err(failed)?;

@@ -66,9 +66,10 @@ pub(super) fn path(raw: &str) -> Path {
     if text.ends_with('/') && clean != "/" {
         clean.push('/');
     }
-    match clean == text {
-        true => Path::Plain(clean),
-        false => Path::Moved(escaped(&clean)),
+    if clean == text {
+        Path::Plain(clean)
+    } else {
+        Path::Moved(escaped(&clean))
     }
 }
 

@@ -53,9 +53,10 @@ pub fn usage(name: &str, command: &Command) -> String {
         };
         let optional = matches!(option.takes, Takes::PerhapsValue(_));
         pieces.push(Piece {
-            text: match optional {
-                true => format!("[-{short}[{value}]]"),
-                false => format!("[-{short} {value}]"),
+            text: if optional {
+                format!("[-{short}[{value}]]")
+            } else {
+                format!("[-{short} {value}]")
             },
             careful: !optional,
         });

@@ -46,9 +46,10 @@ pub fn of(environment: &Environment, supported: Capabilities) -> Result<Capabili
 /// Returns true if a container requests graphics explicitly and they are supported; defaults do not count.
 pub fn asks_for_graphics(environment: &Environment, supported: Capabilities) -> bool {
     let text = environment.get(VARIABLE).unwrap_or_default();
-    let asked = match words(text).any(|word| word == "all") {
-        true => Capabilities::all(),
-        false => read(text).0,
+    let asked = if words(text).any(|word| word == "all") {
+        Capabilities::all()
+    } else {
+        read(text).0
     };
     (asked & supported).include(Capability::Graphics)
 }

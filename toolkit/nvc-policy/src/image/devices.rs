@@ -169,9 +169,10 @@ fn without_annotations(
     warnings: &mut Vec<String>,
 ) -> Result<Option<Source>, Error> {
     let variables = Variables::read(&container.environment, policy);
-    let mounted = match policy.accept_mounts {
-        true => mounts::devices(&container.mounts),
-        false => Vec::new(),
+    let mounted = if policy.accept_mounts {
+        mounts::devices(&container.mounts)
+    } else {
+        Vec::new()
     };
     if !mounted.is_empty() {
         let origin = Origin::Mounts;

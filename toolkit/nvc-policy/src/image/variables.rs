@@ -167,11 +167,14 @@ fn union(mut values: Vec<Value>) -> Option<Value> {
     });
     let names = distinct(named.flatten().map(String::as_str));
     let none = Value::Devices(Devices::None);
-    Some(match names.is_empty() {
-        false => Value::Devices(Devices::Names(names)),
-        true if values.contains(&Value::Void) => Value::Void,
-        true if values.contains(&none) => none,
-        true => Value::Empty,
+    Some(if !names.is_empty() {
+        Value::Devices(Devices::Names(names))
+    } else if values.contains(&Value::Void) {
+        Value::Void
+    } else if values.contains(&none) {
+        none
+    } else {
+        Value::Empty
     })
 }
 

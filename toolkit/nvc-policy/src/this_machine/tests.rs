@@ -333,10 +333,7 @@ proptest! {
         let env = pair("NVIDIA_VISIBLE_DEVICES", &visible).into_iter().chain(pair("SWARM", &swarm));
         let mounts = mounted.iter().flatten().map(|name| Mount {
             source: "/dev/null".into(),
-            destination: match name.contains('=') {
-                true => format!("/var/run/nvidia-container-devices/cdi/{name}"),
-                false => format!("/var/run/nvidia-container-devices/{name}"),
-            },
+            destination: if name.contains('=') { format!("/var/run/nvidia-container-devices/cdi/{name}") } else { format!("/var/run/nvidia-container-devices/{name}") },
         });
         let container = Container {
             environment: Environment::new(env.collect::<Vec<_>>()).unwrap(),

@@ -47,10 +47,10 @@ fn machine(bed: &Bed, runs: usize) -> io::Result<String> {
         thread::available_parallelism()?,
         fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
         String::from_utf8_lossy(&date.stdout).trim(),
-        match bed.is_fixture {
-            true =>
-                "the conformance fixture: files of a real 535 driver, a mock NVML with two GPUs",
-            false => "the simulated driver",
+        if bed.is_fixture {
+            "the conformance fixture: files of a real 535 driver, a mock NVML with two GPUs"
+        } else {
+            "the simulated driver"
         }
     ))
 }

@@ -43,10 +43,12 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<u8> {
     findings.extend(nodes(&registry));
     // The text names each file once.
     findings.sort_by(|one, other| one.file.cmp(&other.file));
-    print(&match as_json {
-        true => to_json(&findings),
-        false => to_text(&findings),
-    })?;
+    let text = if as_json {
+        to_json(&findings)
+    } else {
+        to_text(&findings)
+    };
+    print(&text)?;
     Ok(u8::from(!findings.is_empty()))
 }
 

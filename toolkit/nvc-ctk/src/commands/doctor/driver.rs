@@ -17,9 +17,10 @@ pub(super) fn module(place: &Place) -> Vec<Fault> {
     if place.kind != Kind::Usual {
         return Vec::new();
     }
-    match Path::new(VERSION).exists() {
-        true => mismatch(place),
-        false => vec![hardware::no_module()],
+    if Path::new(VERSION).exists() {
+        mismatch(place)
+    } else {
+        vec![hardware::no_module()]
     }
 }
 

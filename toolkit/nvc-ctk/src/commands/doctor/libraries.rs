@@ -72,9 +72,10 @@ fn of_windows() -> Vec<Fault> {
 }
 
 fn ldconfig(place: &Place) -> String {
-    match place.is_host() {
-        true => "ldconfig".into(),
-        false => format!("ldconfig -r {}", place.root.display()),
+    if place.is_host() {
+        "ldconfig".into()
+    } else {
+        format!("ldconfig -r {}", place.root.display())
     }
 }
 

@@ -60,9 +60,10 @@ impl Place {
     /// Returns the directory of the device nodes: a driver container may have its own.
     pub(super) fn dev(&self) -> PathBuf {
         let own = self.path("/dev");
-        match own.join("nvidiactl").exists() {
-            true => own,
-            false => "/dev".into(),
+        if own.join("nvidiactl").exists() {
+            own
+        } else {
+            "/dev".into()
         }
     }
 

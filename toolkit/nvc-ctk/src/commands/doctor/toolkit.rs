@@ -160,9 +160,12 @@ fn not_installed(registry: &Registry) -> Option<Fault> {
 /// Checks that the runtime finds one of the low-level runtimes that it executes.
 fn no_low_level(config: &Config) -> Option<Fault> {
     let names = &config.runtime.runtimes;
-    let exists = |name: &String| match name.contains('/') {
-        true => programs::is_executable(Path::new(name)),
-        false => find(name).is_some(),
+    let exists = |name: &String| {
+        if name.contains('/') {
+            programs::is_executable(Path::new(name))
+        } else {
+            find(name).is_some()
+        }
     };
     (find(RUNTIME).is_some() && !names.iter().any(exists)).then(|| {
         Fault::new(
