@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
-use super::Driver;
+use super::root::Driver;
 use crate::files;
 use crate::profile::hardware::{Display, Node};
 
