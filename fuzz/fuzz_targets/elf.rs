@@ -6,7 +6,7 @@ use libnvc::testing::{elf, has_interpreter};
 
 const NAMES: &[&str] = &["libnvidia-glcore.so", "libc.so", "lib"];
 /// Headers, up to 128 segments of up to 64 KiB each in which a note is looked for, and names.
-const MOST_READ: usize = (128 + 2) * (64 << 10) + 64 * (4 << 10);
+const MAX_BYTES_READ: usize = (128 + 2) * (64 << 10) + 64 * (4 << 10);
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = has_interpreter(bytes);
@@ -22,6 +22,6 @@ fuzz_target!(|bytes: &[u8]| {
     if found.needs == Ok(true) {
         assert!(contains(b"lib"));
     }
-    assert!(found.read <= MOST_READ, "{}", found.read);
+    assert!(found.read <= MAX_BYTES_READ, "{}", found.read);
     assert_eq!(elf(bytes, NAMES), Some(found));
 });

@@ -15,7 +15,7 @@ fuzz_target!(|text: &str| {
         }
     };
     assert_eq!(inventory.to_string(), text);
-    assert!(text.len() <= Inventory::LONGEST);
+    assert!(text.len() <= Inventory::MAX_LEN);
     let versions = inventory.versions();
     assert!(!versions.driver.contains('/') && !versions.driver.starts_with('.'));
     for gpu in inventory_gpus(&inventory) {

@@ -23,10 +23,10 @@ mod kernel_files;
 
 /// Limit of retries of a lookup that a concurrent rename made uncertain. One is rare, but a process that renames
 /// continuously can make every lookup of a path with many `..` fail.
-const MOST_TRIES: usize = 4096;
+const MAX_TRIES: usize = 4096;
 
 /// Size limit of files that are read whole; the largest are loader caches. A device can be endless.
-const LARGEST: u64 = 64 << 20;
+const MAX_SIZE: u64 = 64 << 20;
 
 /// A directory to resolve paths in.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl RootDir {
 
     /// Reads a file, up to 64 MiB.
     pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>, Errno> {
-        read_file::read(self.open_file(path)?, LARGEST)
+        read_file::read(self.open_file(path)?, MAX_SIZE)
     }
 
     /// Returns true if a path exists.
@@ -112,7 +112,7 @@ impl RootDir {
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_TRIES {
             match openat2(&self.0, path, how) {
                 // A concurrent rename or mount made a `..` uncertain: retry.
                 Err(Errno::EAGAIN | Errno::EINTR) => {}

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::fcntl::OFlag;
 use nix::sys::stat::makedev;
 
-pub use printable::{LONGEST, printable, printable_up_to};
+pub use printable::{MAX_LEN, printable, printable_up_to};
 pub use record::{Format, Level, record, record_up_to};
 pub use redirection::{STDERR, STREAM_ANNOTATIONS, are_streams_redirected, is_stderr};
 pub use system_log::{Severity, to_system_log};

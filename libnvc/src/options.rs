@@ -10,7 +10,7 @@ use bitflags::bitflags;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest option string; the C library's `NVC_ARG_MAX` counts its terminating zero too.
-const LONGEST: usize = 255;
+const MAX_LEN: usize = 255;
 
 bitflags! {
     /// Options of the library itself.
@@ -95,7 +95,7 @@ impl DriverOptions {
 /// # Errors
 /// `invalid option: <word>` and `too many options`.
 pub fn parse<T: bitflags::Flags + Copy>(words: &str, table: &[(&str, T)]) -> Result<T> {
-    if words.len() > LONGEST {
+    if words.len() > MAX_LEN {
         return Err(invalid("too many options"));
     }
     let mut set = T::empty();

@@ -16,7 +16,7 @@ use crate::require::Requirement;
 
 /// Most device names in one request, duplicates included. The largest machines have some hundreds of devices; beyond
 /// that an image, which writes these lists, only takes time and memory from the host.
-pub const MOST_NAMES: usize = 1024;
+pub const MAX_NAMES: usize = 1024;
 
 /// A complete request.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ pub struct DeviceRequest {
 }
 
 impl DeviceRequest {
-    /// Checks that no list is longer than [`MOST_NAMES`], in one pass and without memory, before any of them is used.
+    /// Checks that no list is longer than [`MAX_NAMES`], in one pass and without memory, before any of them is used.
     ///
     /// # Errors
     /// `too many devices: <number>`, or the same of another list.
@@ -68,15 +68,15 @@ pub fn count_names(list: &str) -> usize {
     names.count()
 }
 
-/// Fails if `what` are more than [`MOST_NAMES`].
+/// Fails if `what` are more than [`MAX_NAMES`].
 pub(crate) fn check_number(what: &str, number: usize) -> Result<()> {
-    if number <= MOST_NAMES {
+    if number <= MAX_NAMES {
         return Ok(());
     }
     let error = Error::new(ErrorKind::InvalidArgument, format!("too many {what}"));
     Err(error
         .of(number.to_string())
-        .hint(format!("a request names at most {MOST_NAMES}")))
+        .hint(format!("a request names at most {MAX_NAMES}")))
 }
 
 /// How to grant a request.
@@ -170,9 +170,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_is_longer_than_the_limit(which in 0..4_usize, number in 0..3 * MOST_NAMES) {
+        fn no_list_is_longer_than_the_limit(which in 0..4_usize, number in 0..3 * MAX_NAMES) {
             let checked = listing(which, number).check();
-            prop_assert_eq!(checked.is_ok(), number <= MOST_NAMES);
+            prop_assert_eq!(checked.is_ok(), number <= MAX_NAMES);
             if let Err(error) = checked {
                 let end = format!(": {number}");
                 prop_assert!(error.message().ends_with(&end));
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn no_configuration_begins_with_more() {
         let request = Request {
-            devices: listing(0, MOST_NAMES + 1),
+            devices: listing(0, MAX_NAMES + 1),
             ..Request::default()
         };
         let query = Err(Error::new(ErrorKind::DriverUnavailable, "not asked"));

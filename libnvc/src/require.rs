@@ -16,7 +16,7 @@ use crate::host::DriverVersions;
 const LONGEST_FAILING_TEST: usize = 127;
 
 /// Most requirements of a container, as in upstream's command line. Images have one or two.
-pub const MOST_REQUIREMENTS: usize = 32;
+pub const MAX_REQUIREMENTS: usize = 32;
 
 /// Longest list of failed tests in a hint.
 const LISTED: usize = 8;
@@ -48,9 +48,9 @@ pub fn check(
     versions: &DriverVersions,
     devices: &[Target<'_>],
 ) -> Result<()> {
-    if requirements.len() > MOST_REQUIREMENTS {
+    if requirements.len() > MAX_REQUIREMENTS {
         let error = Error::new(ErrorKind::InvalidArgument, "too many requirements");
-        return Err(error.hint(format!("at most {MOST_REQUIREMENTS}")));
+        return Err(error.hint(format!("at most {MAX_REQUIREMENTS}")));
     }
     let targets = devices.iter().copied().map(Some);
     let none = devices.is_empty().then_some(None);
@@ -404,8 +404,8 @@ mod tests {
             let all: Vec<_> = texts.into_iter().map(Requirement::new).collect();
             check(&all, &DriverVersions::default(), &[])
         };
-        assert!(check(vec!["arch=9".into(); MOST_REQUIREMENTS]).is_ok());
-        let error = check(vec!["arch=9".into(); MOST_REQUIREMENTS + 1]).unwrap_err();
+        assert!(check(vec!["arch=9".into(); MAX_REQUIREMENTS]).is_ok());
+        let error = check(vec!["arch=9".into(); MAX_REQUIREMENTS + 1]).unwrap_err();
         assert_eq!(error.message(), "too many requirements");
         let error = check(vec!["brand=x,cuda>9 ".repeat(10_000)]).unwrap_err();
         assert!(error.advice().unwrap().len() < 1000);

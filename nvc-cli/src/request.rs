@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use libnvc::host::Identity;
 use libnvc::options::{CudaCompatMode, DriverOptions, LibraryOptions};
 use libnvc::request::{Capabilities, DeviceRequest};
-use libnvc::require::{MOST_REQUIREMENTS, Requirement};
+use libnvc::require::{MAX_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, Target};
 use nix::errno::Errno;
@@ -194,10 +194,10 @@ fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, Comman
         .all("require")
         .map(|text| Requirement::new(text.to_string_lossy()))
         .collect();
-    if requirements.len() > MOST_REQUIREMENTS {
+    if requirements.len() > MAX_REQUIREMENTS {
         return Err(CommandError::input(
             "too many requirements",
-            format!("at most {MOST_REQUIREMENTS}"),
+            format!("at most {MAX_REQUIREMENTS}"),
         ));
     }
     let format = format(given)?;

@@ -17,7 +17,7 @@ use nvc_tests::{State, command_line, debian_root, host_ldconfig, start};
 /// Address space limit of every process; a default container needs 12 MiB.
 const MEMORY: &str = "--as=20971520";
 /// Many times longer than any of these takes, and shorter than a lease, which is held for 45 seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let mut tests = nvc_testkit::tests![&[Need::Root];
@@ -65,7 +65,7 @@ fn ldconfigs() -> [String; 2] {
 fn in_time<T>(run: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let done = run();
-    assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < TIMEOUT, "{:?}", begin.elapsed());
     done
 }
 

@@ -19,11 +19,11 @@ use crate::path::ContainerPath;
 use crate::sys::mount::{self, MountAttributes};
 
 /// Limit of libraries, each of which becomes a mount; NVIDIA's packages have some twenty.
-const MOST: usize = 512;
+const MAX_LIBRARIES: usize = 512;
 /// Limit of names in the directory, including other files.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 /// Time limit for resolving them.
-const LONGEST: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the real paths of `compat/lib*.so.*` below the image's CUDA directory, without duplicates.
 pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Vec<ContainerPath>> {
@@ -41,10 +41,10 @@ pub(super) fn libraries(root: &RootDir, cudart_dir: &ContainerPath) -> Result<Ve
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(Vec::new()),
         Err(errno) => return Err(failed(errno)),
     };
-    if names.len() > MOST {
-        return Err(too_many("libraries").because(format!("more than {MOST}")));
+    if names.len() > MAX_LIBRARIES {
+        return Err(too_many("libraries").because(format!("more than {MAX_LIBRARIES}")));
     }
-    let until = Instant::now() + LONGEST;
+    let until = Instant::now() + TIMEOUT;
     let mut found = Vec::new();
     let mut known = HashSet::new();
     for name in names {
@@ -83,13 +83,13 @@ fn open(root: &RootDir, directory: &ContainerPath) -> Result<OwnedFd, Errno> {
     inroot::open_to_list(found)
 }
 
-/// Returns the sorted names of libraries in a directory, at most one more than [`MOST`].
+/// Returns the sorted names of libraries in a directory, at most one more than [`MAX_LIBRARIES`].
 fn names(directory: &OwnedFd) -> Result<BTreeSet<OsString>, Errno> {
     let mut names = BTreeSet::new();
-    directory::list(directory.as_fd(), &mut { MOST_NAMES }, |entry| {
+    directory::list(directory.as_fd(), &mut { MAX_NAMES }, |entry| {
         let name = entry.name.as_bytes();
         let is_library = name.starts_with(b"lib") && name.windows(4).any(|part| part == b".so.");
-        if is_library && names.len() <= MOST {
+        if is_library && names.len() <= MAX_LIBRARIES {
             names.insert(entry.name.to_owned());
         }
     })?;

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::path::HostPath;
 
 /// Longest version, UUID or name that fits NVML's buffers.
-const LONGEST_TEXT: usize = 96;
+const MAX_TEXT_LEN: usize = 96;
 /// The highest known number of a brand.
 const BRANDS: u32 = 16;
 /// Number of minor numbers in Linux.
@@ -121,7 +121,7 @@ pub(crate) fn versions(versions: &Versions) -> Result<DriverVersions> {
     // The version goes into paths and is compared with suffixes of file names.
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+');
     if driver.is_empty()
-        || driver.len() > LONGEST_TEXT
+        || driver.len() > MAX_TEXT_LEN
         || driver.starts_with('.')
         || !driver.chars().all(fits)
     {
@@ -233,7 +233,7 @@ fn busid(pci: PciReport) -> String {
 
 pub(super) fn is_uuid(text: &str) -> bool {
     // Old drivers write MIG UUIDs as MIG-GPU-<uuid>/<gi>/<ci>.
-    (1..=LONGEST_TEXT).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic())
+    (1..=MAX_TEXT_LEN).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic())
 }
 
 fn checked_uuid(text: &str) -> Result<String> {
@@ -247,7 +247,7 @@ fn checked_uuid(text: &str) -> Result<String> {
 /// Escapes a product name for terminals: lists show it.
 pub(super) fn product_name(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
-    for c in text.chars().take(LONGEST_TEXT) {
+    for c in text.chars().take(MAX_TEXT_LEN) {
         if c.is_control() {
             // Writing to a string cannot fail.
             let _ = write!(name, "{}", c.escape_default());
@@ -259,7 +259,7 @@ pub(super) fn product_name(text: &str) -> String {
 }
 
 fn malformed(what: &str, text: &str) -> Error {
-    let text: String = text.chars().take(LONGEST_TEXT).collect();
+    let text: String = text.chars().take(MAX_TEXT_LEN).collect();
     Error::new(ErrorKind::DriverFailed, "nvml error")
         .of(format_args!("malformed {what}"))
         .with_cause(format!("\"{text}\""))
@@ -431,7 +431,7 @@ mod tests {
             };
             let error = gpu(0, &broken).unwrap_err();
             assert!(error.message().starts_with("nvml error: malformed uuid: "));
-            let known: String = uuid.chars().take(LONGEST_TEXT).collect();
+            let known: String = uuid.chars().take(MAX_TEXT_LEN).collect();
             assert!(
                 error
                     .message()

@@ -76,7 +76,7 @@ struct MigText {
 
 impl Inventory {
     /// Longest text, in bytes; enough for 64 GPUs with seven MIG devices each. exec(2) limits an argument to 128 KiB.
-    pub const LONGEST: usize = 96 << 10;
+    pub const MAX_LEN: usize = 96 << 10;
 
     /// Describes what was granted at `time`: `gpus`, each with its granted MIG devices only. Returns None if a text
     /// cannot express it, which is so under WSL2, or if the text would be too long.
@@ -89,7 +89,7 @@ impl Inventory {
             gpus: gpus.iter().map(without_files).collect(),
             time: time.duration_since(UNIX_EPOCH).ok()?.as_secs(),
         };
-        (inventory.to_string().len() <= Self::LONGEST).then_some(inventory)
+        (inventory.to_string().len() <= Self::MAX_LEN).then_some(inventory)
     }
 
     /// Returns the driver's versions.
@@ -181,7 +181,7 @@ impl FromStr for Inventory {
     /// # Errors
     /// It is not exactly what [`Inventory`] prints; a value is not one that NVML may answer; a device is named twice.
     fn from_str(text: &str) -> Result<Self> {
-        if text.len() > Self::LONGEST {
+        if text.len() > Self::MAX_LEN {
             return Err(refused(format!("it has {} bytes", text.len())));
         }
         let read: Text = serde_json::from_str(text).map_err(|error| refused(error.to_string()))?;

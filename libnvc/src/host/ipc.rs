@@ -110,7 +110,7 @@ fn unforged(root: &DriverRoot, path: &HostPath) -> Result<(HostPath, SFlag), Err
             continue;
         }
         links += 1;
-        if current.is_open || links > MOST_LINKS {
+        if current.is_open || links > MAX_LINKS {
             return Err(Errno::ELOOP);
         }
         let target = readlinkat(&found.fd, "")?;
@@ -124,7 +124,7 @@ fn unforged(root: &DriverRoot, path: &HostPath) -> Result<(HostPath, SFlag), Err
 }
 
 /// The kernel's limit of links in one path.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// A component of a path.
 struct Place {

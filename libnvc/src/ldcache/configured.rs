@@ -17,14 +17,14 @@ use super::conf::{self, Line};
 use crate::directory;
 use crate::inroot::{self, Image};
 
-const MOST_FILES: usize = 256;
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_FILES: usize = 256;
+const MAX_BYTES: u64 = 64 << 10;
 /// Limit for all files together; real images have a few dozen.
-const MOST_LINES: usize = 4096;
+const MAX_LINES: usize = 4096;
 /// How long all of this may take.
-const LONGEST: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Limit of directory entries examined, all directories together.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 
 /// A time of change: seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,8 +80,8 @@ impl Configuration {
     /// Reads ld.so.conf. Includes of included files are not followed.
     pub(crate) fn read(image: Image<'_>) -> Result<Self, Blocks> {
         let mut all = Self::default();
-        let mut names = MOST_NAMES;
-        let until = Instant::now() + LONGEST;
+        let mut names = MAX_NAMES;
+        let until = Instant::now() + TIMEOUT;
         let (mut files, mut seen) = (0, 0);
         for line in all.lines(image, Path::new("/etc/ld.so.conf"))? {
             seen += 1;
@@ -97,19 +97,19 @@ impl Configuration {
                                 Line::Directory(path) => Some(path),
                                 Line::Include(..) => None,
                             }));
-                        if files > MOST_FILES || seen > MOST_LINES || Instant::now() > until {
+                        if files > MAX_FILES || seen > MAX_LINES || Instant::now() > until {
                             break;
                         }
                     }
                 }
             }
-            let too_many = files > MOST_FILES || seen > MOST_LINES || names == 0;
+            let too_many = files > MAX_FILES || seen > MAX_LINES || names == 0;
             if too_many || Instant::now() > until {
                 all.too_large = true;
                 break;
             }
         }
-        all.directories.truncate(MOST_LINES);
+        all.directories.truncate(MAX_LINES);
         Ok(all)
     }
 
@@ -133,7 +133,7 @@ impl Configuration {
             // If the listing fails midway, keep the entries found so far.
             let _ = directory::list(fd.as_fd(), names, |entry| {
                 // One more than will be read.
-                let has_room = files.len() <= MOST_FILES;
+                let has_room = files.len() <= MAX_FILES;
                 if has_room && conf::matches(pattern, entry.name.as_bytes()) {
                     files.push(directory.join(entry.name));
                 }
@@ -156,14 +156,14 @@ impl Configuration {
             match image.open_file(found.as_fd()) {
                 Ok((file, _)) => {
                     text.reserve(4096);
-                    let _ = file.take(MOST_BYTES).read_to_end(&mut text);
+                    let _ = file.take(MAX_BYTES).read_to_end(&mut text);
                 }
                 Err(Errno::EOPNOTSUPP) => return blocks(KERNEL),
                 Err(Errno::EAGAIN) => return blocks(LEASE),
                 Err(_) => {}
             }
         }
-        self.too_large |= text.len() as u64 >= MOST_BYTES;
+        self.too_large |= text.len() as u64 >= MAX_BYTES;
         Ok(conf::parse(&text))
     }
 

@@ -18,7 +18,7 @@ pub(super) const BYTE_ORDER: usize = 28;
 /// Offset of the extensions' file offset in that header; zero before glibc 2.33.
 pub(super) const EXTENSIONS: usize = 32;
 /// Longest string, more than PATH_MAX. In a damaged cache a million strings may each extend to the end of the file.
-const LONGEST_STRING: usize = 4096;
+const MAX_STRING_LEN: usize = 4096;
 
 /// A loader cache.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ impl<'a> Cache<'a> {
     /// Returns the string at an offset from the new layout's magic, unless it is too long.
     pub(super) fn string(self, offset: usize) -> Option<&'a [u8]> {
         let tail = self.data.get(offset..)?;
-        let tail = tail.get(..LONGEST_STRING).unwrap_or(tail);
+        let tail = tail.get(..MAX_STRING_LEN).unwrap_or(tail);
         Some(CStr::from_bytes_until_nul(tail).ok()?.to_bytes())
     }
 }

@@ -34,13 +34,13 @@ pub(crate) use unusable::Unusable;
 use unusable::unreadable;
 
 /// Size limit; real caches are far smaller.
-const LARGEST: u64 = 16 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 /// Limit of libraries in a directory that the cache does not list; each of them will be opened.
-const MOST_LIBRARIES: usize = 512;
+const MAX_LIBRARIES: usize = 512;
 /// Limit of names in one directory.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 /// Time limit for all of them.
-const LONGEST: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How the image finds libraries.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub(crate) fn look(root: &RootDir, directories: &[ContainerPath]) -> Result<Load
         image,
         written: file.modified,
         known: HashSet::new(),
-        until: Instant::now() + LONGEST,
+        until: Instant::now() + TIMEOUT,
     };
     let configured = survey.configuration()?;
     let mut listed = survey.listed(&listing)?;
@@ -153,12 +153,12 @@ fn find_cache(image: Image<'_>, etc: &OwnedFd) -> Result<(Vec<u8>, Version), Err
 /// Reads a cache: `EFBIG` if it is too large.
 pub(crate) fn read_cache(file: &File, stat: &FileStat) -> Result<(Vec<u8>, Version), Errno> {
     let size = u64::try_from(stat.st_size).map_err(|_| Errno::EFBIG)?;
-    if size > LARGEST {
+    if size > MAX_SIZE {
         return Err(Errno::EFBIG);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default() + 1);
-    let length = file.take(LARGEST + 1).read_to_end(&mut bytes);
-    if length.map_err(|e| errno_of(&e))? as u64 > LARGEST {
+    let length = file.take(MAX_SIZE + 1).read_to_end(&mut bytes);
+    if length.map_err(|e| errno_of(&e))? as u64 > MAX_SIZE {
         return Err(Errno::EFBIG);
     }
     Ok((bytes, Version::of(stat)))
@@ -278,7 +278,7 @@ impl Survey<'_> {
         let Some(found) = self.find(path)? else {
             return Ok(());
         };
-        if self.known.insert(identity(&found.2)) && self.libraries(&found)? > MOST_LIBRARIES {
+        if self.known.insert(identity(&found.2)) && self.libraries(&found)? > MAX_LIBRARIES {
             return Err(Unusable::ManyUnlisted(path.to_owned()));
         }
         Ok(())
@@ -289,7 +289,7 @@ impl Survey<'_> {
         let mut libraries = 0;
         let mut subdirectories = false;
         let listed = open_to_list(fd).and_then(|fd| {
-            directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
+            directory::list(fd.as_fd(), &mut { MAX_NAMES }, |entry| {
                 let can_be_file = entry.kind != libc::DT_DIR;
                 libraries += usize::from(can_be_file && library::is_name(entry.name.as_bytes()));
                 let known = FOR_FEATURES_BEFORE.iter().chain([&FOR_FEATURES]);
@@ -321,14 +321,14 @@ impl Survey<'_> {
             return Ok(());
         };
         let opened = open_to_list(&fd).map_err(|errno| unreadable(&path, errno))?;
-        let listed = directory::list(opened.as_fd(), &mut { MOST_NAMES }, |entry| {
-            let has_room = below.len() <= MOST_LIBRARIES;
+        let listed = directory::list(opened.as_fd(), &mut { MAX_NAMES }, |entry| {
+            let has_room = below.len() <= MAX_LIBRARIES;
             if has_room && entry.name != ".." && entry.kind != libc::DT_REG {
                 below.push(entry.name.to_owned());
             }
         });
         listed.map_err(|errno| unreadable(&path, errno))?;
-        if below.len() > MOST_LIBRARIES {
+        if below.len() > MAX_LIBRARIES {
             return Err(Unusable::ManyDirectories(path));
         }
         for name in below {

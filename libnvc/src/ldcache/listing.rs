@@ -10,9 +10,9 @@ use super::format::{BYTE_ORDER, Cache, EXTENSIONS, count, number};
 use super::{FOR_FEATURES, FOR_FEATURES_BEFORE};
 
 /// Limit of sections; glibc writes two.
-const MOST_EXTENSIONS: usize = 16;
+const MAX_EXTENSIONS: usize = 16;
 /// Limit of distinct directories; real caches have a dozen.
-const MOST_DIRECTORIES: usize = 256;
+const MAX_DIRECTORIES: usize = 256;
 
 /// The byte order marks of this machine: of glibc since 2.33, and before.
 const BYTE_ORDERS: [u8; 2] = [if cfg!(target_endian = "little") { 2 } else { 3 }, 0];
@@ -100,7 +100,7 @@ impl<'a> Listing<'a> {
             if !known.insert(last) {
                 continue;
             }
-            if found.len() >= MOST_DIRECTORIES {
+            if found.len() >= MAX_DIRECTORIES {
                 return Err("it has too many directories");
             }
             found.push((line.directory, line.features));
@@ -158,7 +158,7 @@ fn extensions(cache: Cache<'_>) -> Option<Extensions<'_>> {
     // All offsets here, except those of strings, count from the start of the file.
     let table = cache.file.get(at..)?;
     let sections = count(table, 4)?;
-    if number(table, 0)? != EXTENSION_MAGIC || sections > MOST_EXTENSIONS {
+    if number(table, 0)? != EXTENSION_MAGIC || sections > MAX_EXTENSIONS {
         return None;
     }
     let (mut generator, mut subdirectories): Extensions<'_> = (Some(b""), Vec::new());

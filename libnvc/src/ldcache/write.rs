@@ -6,7 +6,7 @@ use super::format::{
 };
 
 /// Largest cache that is written; the sandbox of ldconfig has the same limit.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 impl Form<'_> {
     /// Serialises a cache with these entries, which must be sorted. Returns None if it would be too large.
@@ -22,7 +22,7 @@ impl Form<'_> {
         let tail = 64 + names + self.generator.map_or(0, <[u8]>::len);
         let entries = lines.len().checked_mul(ENTRY + OLD_ENTRY)?;
         let most = lengths.sum::<usize>() + entries + tail + HEADER + OLD_HEADER + 2 * OLD_ENTRY;
-        if most > MOST_BYTES {
+        if most > MAX_BYTES {
             return None;
         }
         let old = if self.combined { old_size(lines) } else { 0 };

@@ -7,17 +7,17 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Length limit of an escaped text: engines put it into one error message, and an image must not fill a log.
-pub const LONGEST: usize = 4 << 10;
+pub const MAX_LEN: usize = 4 << 10;
 
 /// Marks a text that was cut.
 const CUT: &str = "...";
 
 /// Escapes everything but printable ASCII as `\xNN`, byte by byte, and the backslash too; cuts the result after
-/// [`LONGEST`] bytes.
+/// [`MAX_LEN`] bytes.
 ///
 /// Every byte of the text can be told from the result. Quoting for a log format and JSON encoding come afterwards.
 pub fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> Cow<'_, str> {
-    printable_up_to(LONGEST, text)
+    printable_up_to(MAX_LEN, text)
 }
 
 /// Does the same with another limit.
@@ -98,15 +98,15 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_between_escapes() {
-        assert_eq!(printable(&[b'a'; LONGEST]).len(), LONGEST);
-        let cut = printable(&[b'a'; LONGEST + 1]).into_owned();
-        assert!(cut.len() == LONGEST && cut.ends_with("aa..."), "{cut}");
-        assert_eq!(printable(&[b'\n'; LONGEST / 4]).len(), LONGEST);
+        assert_eq!(printable(&[b'a'; MAX_LEN]).len(), MAX_LEN);
+        let cut = printable(&[b'a'; MAX_LEN + 1]).into_owned();
+        assert!(cut.len() == MAX_LEN && cut.ends_with("aa..."), "{cut}");
+        assert_eq!(printable(&[b'\n'; MAX_LEN / 4]).len(), MAX_LEN);
         for prefix in ["", "a", "aa", "aaa"] {
-            let text = format!("{prefix}{}", "\n".repeat(LONGEST));
+            let text = format!("{prefix}{}", "\n".repeat(MAX_LEN));
             let cut = printable(&text).into_owned();
-            assert!(cut.len() <= LONGEST && cut.ends_with("\\x0a..."), "{cut}");
+            assert!(cut.len() <= MAX_LEN && cut.ends_with("\\x0a..."), "{cut}");
         }
-        assert_eq!(printable(&vec![0x1b; 1 << 22]).len(), LONGEST - 1);
+        assert_eq!(printable(&vec![0x1b; 1 << 22]).len(), MAX_LEN - 1);
     }
 }

@@ -11,7 +11,7 @@ const SOCKET: &str = "/dev/log";
 const DAEMON: u8 = 3;
 
 /// Length limit of a message.
-const LONGEST: usize = 1 << 10;
+const MAX_LEN: usize = 1 << 10;
 
 /// Severity of a line, with its number in the log's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub fn to_system_log(program: &str, severity: Severity, text: &str) {
 
 fn line(program: &str, severity: Severity, text: &str) -> String {
     let number = DAEMON * 8 + severity as u8;
-    format!("<{number}>{program}: {}", printable_up_to(LONGEST, text))
+    format!("<{number}>{program}: {}", printable_up_to(MAX_LEN, text))
 }
 
 #[cfg(test)]
@@ -44,6 +44,6 @@ mod tests {
     fn names_of_files_cannot_forge_lines() {
         let text = line("hook", Severity::Warning, "a\n<0>kernel: b\u{1b}[m");
         assert_eq!(text, "<28>hook: a\\x0a<0>kernel: b\\x1b[m");
-        assert!(line("hook", Severity::Error, &"\0".repeat(9999)).len() < 2 * LONGEST);
+        assert!(line("hook", Severity::Error, &"\0".repeat(9999)).len() < 2 * MAX_LEN);
     }
 }

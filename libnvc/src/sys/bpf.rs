@@ -44,7 +44,7 @@ const USUAL_LENGTH: usize = 512;
 
 /// Retries of a program load that a signal interrupted: the verifier then fails with EAGAIN, also for a signal with a
 /// handler, a ptrace stop, or a freezing cgroup. Go's scheduler sends its threads several hundred signals a second.
-const MOST_SIGNALS: usize = 50;
+const MAX_SIGNALS: usize = 50;
 
 /// One instruction in the kernel's format.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -236,7 +236,7 @@ pub fn load_program(
         attr.log_size = length(log.len())?;
         attr.log_buf = address(log.as_mut_ptr());
     }
-    for _ in 0..MOST_SIGNALS {
+    for _ in 0..MAX_SIGNALS {
         // SAFETY: the command reads `insn_cnt` instructions and a zero-terminated licence and writes at most `log_size`
         // bytes to `log_buf`, all of which the arguments above keep valid; its result is a new descriptor.
         match unsafe { bpf_fd(BPF_PROG_LOAD, &mut attr) } {

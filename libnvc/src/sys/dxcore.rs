@@ -20,7 +20,7 @@ const REGISTRY_SUCCESS: u32 = 0;
 const INCLUDE_COMPUTE_ONLY: u64 = 1;
 /// Windows' path length limit.
 const MAX_PATH: usize = 260;
-const MOST_ADAPTERS: u32 = 1024;
+const MAX_ADAPTERS: u32 = 1024;
 
 /// The name that the loader resolves, and the path for hosts whose loader does not know it (NixOS).
 const LIBRARIES: [&str; 2] = ["libdxcore.so", "/usr/lib/wsl/lib/libdxcore.so"];
@@ -136,7 +136,7 @@ fn enumerate2(library: &Library) -> Option<Vec<AdapterInfo>> {
 
 /// Asks for the number of adapters, then for the adapters.
 fn enumerate(call: impl Fn(u32, *mut AdapterInfo) -> Option<u32>) -> Option<Vec<AdapterInfo>> {
-    let count = call(0, ptr::null_mut())?.min(MOST_ADAPTERS);
+    let count = call(0, ptr::null_mut())?.min(MAX_ADAPTERS);
     let mut adapters = vec![AdapterInfo::default(); usize::try_from(count).ok()?];
     let count = call(count, adapters.as_mut_ptr())?;
     adapters.truncate(usize::try_from(count).ok()?);

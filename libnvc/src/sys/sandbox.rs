@@ -263,9 +263,9 @@ fn end(status: libc::c_int) -> ! {
 /// Sets close-on-exec one by one, for kernels without close_range(2) or without its flag.
 fn close_on_execution_one_by_one() {
     // Ignore limits above a million, fs.nr_open's default: looping over them would take too long.
-    const MOST: u64 = 1 << 20;
+    const MAX_DESCRIPTORS: u64 = 1 << 20;
     let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
-        .map_or(MOST, |(soft, _)| soft.min(MOST));
+        .map_or(MAX_DESCRIPTORS, |(soft, _)| soft.min(MAX_DESCRIPTORS));
     for fd in 3..libc::c_int::try_from(limit).unwrap_or(libc::c_int::MAX) {
         // SAFETY: F_SETFD takes no pointers; it fails on a number that is not open.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };

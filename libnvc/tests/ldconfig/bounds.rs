@@ -16,7 +16,7 @@ use super::support::{Root, Run};
 const TOO_MUCH: u64 = (16 << 20) + 1;
 
 /// Long enough for any bounded operation.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Takes a snapshot of a root and restores it, in a thread that is abandoned if it does not finish.
 fn take_snapshot(root: Root) -> (Result<(), Error>, Root) {
@@ -25,7 +25,7 @@ fn take_snapshot(root: Root) -> (Result<(), Error>, Root) {
         let done = Run::default().restoring(&root, || {});
         tell.send((done, root))
     });
-    told.recv_timeout(PATIENCE).expect("it does not end")
+    told.recv_timeout(TIMEOUT).expect("it does not end")
 }
 
 /// Checks that the root is rejected with this error and unchanged.

@@ -22,22 +22,22 @@ use super::volume::Volumes;
 use crate::log_line::say;
 
 /// Maximum number of connections. Docker's own are counted separately, so that the network cannot lock it out.
-const MOST_OF_NETWORK: usize = 600;
-const MOST_OF_DOCKER: usize = 64;
+const MAX_NETWORK_CONNECTIONS: usize = 600;
+const MAX_DOCKER_CONNECTIONS: usize = 64;
 /// Time limit for the head of a request, including the wait for it.
-const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a body.
-const BODY_PATIENCE: Duration = Duration::from_secs(5);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for a client that does not read.
-const STALL_PATIENCE: Duration = Duration::from_secs(5);
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lifetime of a connection.
-const LIFE: Duration = Duration::from_secs(300);
+const MAX_LIFETIME: Duration = Duration::from_secs(300);
 /// Time that connections get when the plugin stops.
-const LAST_MOMENTS: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size limit of a head; hyper needs at least 8 kB.
-const LONGEST_HEAD: usize = 16 << 10;
+const MAX_HEAD_SIZE: usize = 16 << 10;
 /// Size limit of a body: docker's requests have a hundred bytes.
-const LONGEST_BODY: usize = 64 << 10;
+const MAX_BODY_SIZE: usize = 64 << 10;
 
 /// The answer when there are too many connections.
 const TOO_MANY: &[u8] =
@@ -84,8 +84,8 @@ pub(super) async fn serve<L: Accept>(
     mut stop: watch::Receiver<bool>,
 ) {
     let most = match service {
-        Service::Rest(_) => MOST_OF_NETWORK,
-        Service::Volumes(_) => MOST_OF_DOCKER,
+        Service::Rest(_) => MAX_NETWORK_CONNECTIONS,
+        Service::Volumes(_) => MAX_DOCKER_CONNECTIONS,
     };
     let places = Arc::new(Semaphore::new(most));
     loop {
@@ -116,7 +116,7 @@ pub(super) async fn serve<L: Accept>(
     drop(listener);
     let all = u32::try_from(most).unwrap_or(u32::MAX);
     // Clients that do not finish in time are dropped.
-    let _ = timeout(LAST_MOMENTS, places.acquire_many(all)).await;
+    let _ = timeout(SHUTDOWN_TIMEOUT, places.acquire_many(all)).await;
 }
 
 async fn refuse(mut stream: impl AsyncWrite + Unpin) {
@@ -133,26 +133,26 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     service: Service,
     mut stop: watch::Receiver<bool>,
 ) {
-    let io = TokioIo::new(Stall::new(stream, STALL_PATIENCE));
+    let io = TokioIo::new(Stall::new(stream, STALL_TIMEOUT));
     let answering = service_fn(move |request| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(answer(&service, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .max_buf_size(LONGEST_HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_SIZE)
         .half_close(true)
         .serve_connection(io, answering);
     tokio::pin!(connection);
     let is_over = tokio::select! {
         _ = connection.as_mut() => true,
         _ = stop.wait_for(|stop| *stop) => false,
-        () = sleep(LIFE) => false,
+        () = sleep(MAX_LIFETIME) => false,
     };
     if !is_over {
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(LAST_MOMENTS, connection).await;
+        let _ = timeout(SHUTDOWN_TIMEOUT, connection).await;
     }
 }
 
@@ -165,7 +165,7 @@ async fn answer(service: &Service, request: Request<Incoming>) -> Answer {
                 return refusal;
             }
             let body =
-                match timeout(BODY_PATIENCE, Limited::new(body, LONGEST_BODY).collect()).await {
+                match timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY_SIZE).collect()).await {
                     Ok(Ok(body)) => body.to_bytes(),
                     Ok(Err(_)) => {
                         return of_type(

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use libnvc::host::numbers;
 use libnvc::json::Object;
-use libnvc::request::MOST_NAMES;
+use libnvc::request::MAX_NAMES;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -150,7 +150,7 @@ fn vetted(line: CommandLine, ids: &[&str]) -> Result<Classic> {
     let gpus = line.devices.iter().filter(|path| is_gpu(path));
     let gpus: HashSet<&String> = gpus.collect();
     let most = match ids.iter().collect::<HashSet<_>>().len() {
-        0 => MOST_NAMES,
+        0 => MAX_NAMES,
         asked => asked,
     };
     if gpus.len() > most {

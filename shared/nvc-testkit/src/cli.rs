@@ -12,7 +12,7 @@ use crate::machine::Scratch;
 /// The search path of every command.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Longer than any run takes, including those with hanging drivers.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A command line to run.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Run {
         self.command.stdout(fs::File::create(&out)?);
         self.command.stderr(fs::File::create(&err)?);
         let mut child = self.command.process_group(0).spawn()?;
-        let deadline = Instant::now() + PATIENCE * slowness();
+        let deadline = Instant::now() + TIMEOUT * slowness();
         let mut status = child.try_wait()?;
         while status.is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
@@ -245,14 +245,14 @@ impl Run {
 /// A description of the first line that is not.
 pub fn check_messages(text: &[u8]) -> Result<(), String> {
     /// The longest message, with the frame of a log and quotes.
-    const LONGEST: usize = 2 * 4096 + 256;
-    const MOST: usize = 1 << 20;
-    if text.len() > MOST {
+    const MAX_LINE_LEN: usize = 2 * 4096 + 256;
+    const MAX_LEN: usize = 1 << 20;
+    if text.len() > MAX_LEN {
         return Err(format!("{} bytes of messages", text.len()));
     }
     for line in text.split(|&byte| byte == b'\n') {
         let is_plain = line.iter().all(|byte| matches!(byte, b' '..=b'~'));
-        if !is_plain || line.len() > LONGEST {
+        if !is_plain || line.len() > MAX_LINE_LEN {
             let shown = String::from_utf8_lossy(line);
             return Err(format!("a line of {} bytes: {shown:?}", line.len()));
         }

@@ -13,7 +13,7 @@ use nvc_policy::container::{self, Facts};
 use nvc_policy::image;
 
 /// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
-const LONGEST_STATE: u64 = bundle::LONGEST;
+const LONGEST_STATE: u64 = bundle::MAX_SIZE;
 
 /// The container.
 #[derive(Debug)]

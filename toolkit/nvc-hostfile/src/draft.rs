@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::attributes;
 
 /// Limit of names to try.
-const TRIES: u32 = 100;
+const MAX_TRIES: u32 = 100;
 
 /// What a new file is like.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,7 @@ impl<'d> Draft<'d> {
         };
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let mut name = OsString::from(".");
             name.push(beside);
             name.push(format!(".{:016x}", random()));

@@ -35,7 +35,7 @@ use draft::{Like, put};
 pub use program::check_program;
 
 /// Size limit of files that are read; configurations and specifications are far smaller.
-const LONGEST: u64 = 64 << 20;
+const MAX_SIZE: u64 = 64 << 20;
 
 /// The way out if the kernel refuses to replace or remove a file because something is mounted on it.
 const MOUNTED: &str = "something is mounted on this file: write to the file behind the mount, or mount its directory instead";
@@ -232,11 +232,11 @@ fn content(path: &Path, file: &File) -> Result<String> {
         ));
     }
     let mut bytes = Vec::new();
-    file.take(LONGEST + 1)
+    file.take(MAX_SIZE + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    if bytes.len() as u64 > LONGEST {
-        let cause = format!("it is larger than {} MiB", LONGEST >> 20);
+    if bytes.len() as u64 > MAX_SIZE {
+        let cause = format!("it is larger than {} MiB", MAX_SIZE >> 20);
         return Err(Error::fault(ErrorKind::Malformed, path.display(), cause));
     }
     text(path, bytes)

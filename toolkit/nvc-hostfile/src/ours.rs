@@ -15,7 +15,7 @@ pub const RECORD: &str = "../share/nvidia-container-toolkit/build-ids";
 const HEAD: u64 = 8192;
 
 /// Size limit of the record.
-const LONGEST_RECORD: u64 = 1 << 16;
+const MAX_RECORD_SIZE: u64 = 1 << 16;
 
 /// Returns true if `found` is our program `name`; `own` is the path of the calling program.
 pub fn is_ours(found: &Path, name: &str, own: &Path) -> bool {
@@ -34,7 +34,7 @@ pub fn is_ours(found: &Path, name: &str, own: &Path) -> bool {
 pub fn record(own: &Path) -> String {
     let own = std::fs::canonicalize(own).unwrap_or_default();
     let directory = own.parent().unwrap_or(Path::new(""));
-    let record = read(&directory.join(RECORD), LONGEST_RECORD).unwrap_or_default();
+    let record = read(&directory.join(RECORD), MAX_RECORD_SIZE).unwrap_or_default();
     String::from_utf8_lossy(&record).into_owned()
 }
 

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::owner::{Caller, Stranger, is_sticky};
 
 /// As many links as the kernel follows.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 
 /// What may be on the way to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Walk {
             return Err(stranger.refusal(&self.file));
         }
         self.links += 1;
-        if self.links > MOST_LINKS {
+        if self.links > MAX_LINKS {
             return Err(failed(&self.file, Errno::LOOP));
         }
         if self.is_magic(part) {

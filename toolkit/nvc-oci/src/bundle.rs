@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 
 /// Size limit of config.json: annotations of a megabyte are real, a hundred times that is an error or an attack.
-pub const LONGEST: u64 = 16 << 20;
+pub const MAX_SIZE: u64 = 16 << 20;
 
 /// Reads a config.json.
 ///
@@ -20,10 +20,10 @@ pub fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let opened = File::open(file)?;
     let size = opened.metadata()?.len();
-    bytes.reserve(usize::try_from(size.min(LONGEST)).unwrap_or(0));
-    opened.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
-        let text = format!("it is larger than {} MiB", LONGEST >> 20);
+    bytes.reserve(usize::try_from(size.min(MAX_SIZE)).unwrap_or(0));
+    opened.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_SIZE {
+        let text = format!("it is larger than {} MiB", MAX_SIZE >> 20);
         return Err(io::Error::other(text));
     }
     Ok(bytes)
@@ -111,9 +111,9 @@ mod tests {
     fn a_file_that_is_too_long_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.json");
-        File::create(&file).unwrap().set_len(LONGEST + 1).unwrap();
+        File::create(&file).unwrap().set_len(MAX_SIZE + 1).unwrap();
         assert!(read(&file).unwrap_err().to_string().contains("16 MiB"));
-        File::create(&file).unwrap().set_len(LONGEST).unwrap();
-        assert_eq!(read(&file).unwrap().len() as u64, LONGEST);
+        File::create(&file).unwrap().set_len(MAX_SIZE).unwrap();
+        assert_eq!(read(&file).unwrap().len() as u64, MAX_SIZE);
     }
 }

@@ -25,7 +25,7 @@ mod variables;
 
 use std::fmt;
 
-use libnvc::request::{Capabilities, MOST_NAMES};
+use libnvc::request::{Capabilities, MAX_NAMES};
 
 use crate::config::Config;
 use devices::Source;
@@ -286,7 +286,7 @@ impl fmt::Display for Error {
             Self::NotAVariable(entry) => write!(out, "invalid environment variable: {entry}"),
             Self::TooManyNames { source, number } => write!(
                 out,
-                "{source}: too many device names: {number} (a request has at most {MOST_NAMES})"
+                "{source}: too many device names: {number} (a request has at most {MAX_NAMES})"
             ),
             Self::Unprivileged(name) => {
                 let name = name.strip_prefix("NVIDIA_").unwrap_or(name);

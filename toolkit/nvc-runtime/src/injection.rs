@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::host::Inventory;
-use libnvc::request::MOST_NAMES;
+use libnvc::request::MAX_NAMES;
 use nvc_hostfile::{ours, programs};
 use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
@@ -61,7 +61,7 @@ fn hand_over(entry: &mut Value, resolved: &Resolved) {
     };
     words.retain(|word| !word.as_str().is_some_and(is_option));
     // A longer list can only be `all` of an enormous machine, which the hook understands too.
-    if !resolved.devices.is_empty() && resolved.devices.len() <= MOST_NAMES {
+    if !resolved.devices.is_empty() && resolved.devices.len() <= MAX_NAMES {
         words.push(json!(format!("{DEVICES}{}", resolved.devices.join(","))));
     }
     if let Some(inventory) = &resolved.inventory {

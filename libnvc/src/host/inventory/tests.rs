@@ -75,7 +75,7 @@ fn sixty_four_gpus_fit_into_an_argument() {
     let versions = || inventory.versions.clone();
     assert!(Inventory::new(versions(), &gpus(64), at(0)).is_some());
     assert_eq!(Inventory::new(versions(), &gpus(640), at(0)), None);
-    let long = format!("{TEXT}{}", " ".repeat(Inventory::LONGEST));
+    let long = format!("{TEXT}{}", " ".repeat(Inventory::MAX_LEN));
     assert!(reason(&long).ends_with(" bytes"), "{}", reason(&long));
 }
 

@@ -8,10 +8,10 @@ use crate::sys::nvml::{
 };
 
 /// Upper bound of the number of GPUs; no machine has more, so a larger number is invalid.
-const MOST_GPUS: u32 = 4096;
+const MAX_GPUS: u32 = 4096;
 
 /// Upper bound of MIG slots per GPU.
-const MOST_MIG_SLOTS: u32 = 256;
+const MAX_MIG_SLOTS: u32 = 256;
 
 /// The addressing mode "coherent".
 const ADDRESSES_COHERENTLY: u32 = 2;
@@ -45,7 +45,7 @@ pub(super) fn gpus(
 /// Returns the number of GPUs, broken ones included.
 pub(super) fn gpu_count(nvml: &Nvml) -> Result<u32, Fault> {
     let count = nvml.gpu_count().map_err(|f| fault(nvml, f))?;
-    if count > MOST_GPUS {
+    if count > MAX_GPUS {
         return Err(Fault::Nonsense {
             function: "nvmlDeviceGetCount_v2".into(),
             text: format!("too many devices: {count}"),
@@ -141,7 +141,7 @@ pub(super) fn mig(nvml: &Nvml, gpu: Device) -> Result<(bool, Vec<MigReport>), Fa
         return Ok((true, Vec::new()));
     }
     let slots = nvml.mig_slots(gpu).map_err(of_nvml)?;
-    if slots > MOST_MIG_SLOTS {
+    if slots > MAX_MIG_SLOTS {
         return Err(Fault::Nonsense {
             function: "nvmlDeviceGetMaxMigDeviceCount".into(),
             text: format!("too many MIG devices: {slots}"),

@@ -28,7 +28,7 @@ pub(super) const HOST_LIBRARIES: [&str; 5] = [
 const ALWAYS_THERE: [&[u8]; 3] = [b"libc.so.6", b"ld-linux", b"ld64.so"];
 
 /// A bit more than the longest name in [`HOST_LIBRARIES`]: reading this much of a name suffices to compare it.
-const LONGEST: usize = 20;
+const MAX_NAME_LEN: usize = 20;
 
 /// Returns the [`HOST_LIBRARIES`] that NVML, or another library of the driver, needs, in that order. `library` is its
 /// name for the loader, or a path.
@@ -45,7 +45,7 @@ fn find(root: &Path, nvml: &OsStr) -> Option<Vec<&'static str>> {
     };
     let library = Library::open(root.open_file(&path).ok()?).ok()?;
     let mut needed = Vec::new();
-    let read_all = library.any_needed(LONGEST, |name| {
+    let read_all = library.any_needed(MAX_NAME_LEN, |name| {
         needed.push(name.to_vec());
         false
     });

@@ -15,7 +15,7 @@ use super::facts::{Facts, GpuStatus};
 use crate::error::Error;
 
 /// Size limit of a message. A GPU with seven MIG devices takes about 1 kB.
-const LONGEST: usize = 8 << 20;
+const MAX_SIZE: usize = 8 << 20;
 
 /// The request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,7 +179,7 @@ pub(crate) struct Garbled;
 pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Garbled> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message).map_err(|_| Garbled)?;
-    let length = bytes.len().checked_sub(4).filter(|n| *n <= LONGEST);
+    let length = bytes.len().checked_sub(4).filter(|n| *n <= MAX_SIZE);
     let length = length.and_then(|n| u32::try_from(n).ok()).ok_or(Garbled)?;
     for (byte, value) in bytes.iter_mut().zip(length.to_le_bytes()) {
         *byte = value;
@@ -193,7 +193,7 @@ pub(crate) fn take<T: DeserializeOwned>(bytes: &mut Vec<u8>) -> Result<Option<T>
         return Ok(None);
     };
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| Garbled)?;
-    if length > LONGEST {
+    if length > MAX_SIZE {
         return Err(Garbled);
     }
     let Some(body) = rest.get(..length) else {
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_too_long_is_not_sent() {
-        let message = Message::Unavailable(Fault::Load("x".repeat(LONGEST)));
+        let message = Message::Unavailable(Fault::Load("x".repeat(MAX_SIZE)));
         assert_eq!(encode(&message), Err(Garbled));
     }
 

@@ -18,9 +18,9 @@ use crate::sys::nvml::{
 use crate::sys::process::hide;
 
 /// Length limit of strings, the same as NVML's.
-const LONGEST_TEXT: usize = 96;
+const MAX_TEXT_LEN: usize = 96;
 /// Clocks, limits and sizes above this are invalid; the limit keeps sums of them in range.
-const LARGEST: u64 = 1 << 60;
+const MAX_READING: u64 = 1 << 60;
 
 /// Reads the graphics adapters of WSL2; None without libdxcore.
 pub(super) fn adapters() -> Option<Vec<(u32, String)>> {
@@ -405,7 +405,7 @@ fn is_missing(failure: NvmlFailure) -> bool {
 }
 
 fn sane(number: u64) -> u64 {
-    number.min(LARGEST)
+    number.min(MAX_READING)
 }
 
 /// Describes a failed call of CUDA.
@@ -416,7 +416,7 @@ fn of_call(error: &CudaError) -> String {
 /// Removes control characters from a string and cuts it to NVML's length.
 fn plain(text: &str) -> String {
     text.chars()
-        .take(LONGEST_TEXT)
+        .take(MAX_TEXT_LEN)
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()
 }

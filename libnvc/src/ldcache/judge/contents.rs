@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
-use super::MOST_NAMES;
+use super::MAX_NAMES;
 use super::unusable::{Unusable, unreadable};
 use crate::directory;
 use crate::elf;
@@ -22,7 +22,7 @@ use crate::inroot::{Image, open_to_list};
 use crate::ldcache::library;
 
 /// Limit of opened files per directory. Real images have one or two such files: GNU ld's scripts.
-const MOST_OPENED: usize = 64;
+const MAX_OPENED: usize = 64;
 
 /// The cache's entries for a directory.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ pub(super) fn check(
     let mut present = 0;
     let mut strangers: Vec<OsString> = Vec::new();
     let opened = open_to_list(fd).map_err(|errno| unreadable(path, errno))?;
-    let done = directory::list(opened.as_fd(), &mut { MOST_NAMES }, |entry| {
+    let done = directory::list(opened.as_fd(), &mut { MAX_NAMES }, |entry| {
         let name = entry.name.as_bytes();
         if entry.kind == libc::DT_DIR {
             return;
@@ -56,7 +56,7 @@ pub(super) fn check(
             present += 1;
         } else if library::is_name(name)
             && !is_version_of_listed(name, names)
-            && strangers.len() <= names.len() + MOST_OPENED
+            && strangers.len() <= names.len() + MAX_OPENED
         {
             strangers.push(entry.name.to_owned());
         }
@@ -74,7 +74,7 @@ pub(super) fn check(
         .filter_map(|name| readlinkat(fd, OsStr::from_bytes(name)).ok());
     let targets: HashSet<OsString> = targets.collect();
     strangers.retain(|name| !targets.contains(name));
-    let too_many = strangers.len() > MOST_OPENED;
+    let too_many = strangers.len() > MAX_OPENED;
     let missed = |name: &&OsString| is_missed(image, path, fd, name, sonames);
     match strangers.iter().find(|name| too_many || missed(name)) {
         Some(name) => Err(Unusable::UnlistedLibrary(path.join(name))),

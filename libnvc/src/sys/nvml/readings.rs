@@ -9,7 +9,7 @@ use super::{Code, Device, Nvml, NvmlFailure, Reason, check, string};
 /// The caller's buffer is too small; NVML returns the required size.
 const INSUFFICIENT_SIZE: Code = 7;
 /// Upper bound of the process count; a GPU has contexts for fewer, so a larger number is invalid.
-const MOST_PROCESSES: u32 = 1 << 16;
+const MAX_PROCESSES: u32 = 1 << 16;
 /// `NVML_VALUE_NOT_AVAILABLE` as a number of bytes.
 const BYTES_UNKNOWN: u64 = u64::MAX;
 /// `NVML_TEMPERATURE_GPU`
@@ -277,9 +277,9 @@ fn list<P: Copy + Default>(
         let mut found = vec![P::default(); usize::try_from(room).unwrap_or_default()];
         let mut count = room;
         match call(&raw mut count, found.as_mut_ptr()) {
-            INSUFFICIENT_SIZE if room < MOST_PROCESSES => {
+            INSUFFICIENT_SIZE if room < MAX_PROCESSES => {
                 // More processes may have started since NVML counted.
-                room = count.saturating_add(8).max(2 * room).min(MOST_PROCESSES);
+                room = count.saturating_add(8).max(2 * room).min(MAX_PROCESSES);
             }
             code => {
                 check(function, code)?;

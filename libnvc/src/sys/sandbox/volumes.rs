@@ -14,16 +14,16 @@ use nix::sys::stat::Mode;
 use nix::unistd::read;
 
 /// Maximum number of readings. The second finds nothing left to do, unless another process interferes.
-const MOST_READINGS: usize = 8;
+const MAX_READINGS: usize = 8;
 /// The longest accepted line: two names of maximum length with every byte escaped fit.
-const LONGEST_LINE: usize = 40 << 10;
+const MAX_LINE_LEN: usize = 40 << 10;
 
 /// Makes all mounts of this mount namespace read-only but the one at `/`. `descriptors` is a directory
 /// `/proc/PID/task/TID/fd`, through which this process's own mount table is found.
 ///
 /// Returns `EBUSY` if a mount stays writable, for instance one hidden under another at the same name.
 pub(super) fn make_read_only(descriptors: BorrowedFd<'_>) -> Result<(), Errno> {
-    for _ in 0..MOST_READINGS {
+    for _ in 0..MAX_READINGS {
         if change_all(descriptors)? == 0 {
             return Ok(());
         }
@@ -116,7 +116,7 @@ fn unescape<'a>(name: &[u8], into: &'a mut [u8]) -> Option<&'a CStr> {
 /// Reads a file line by line into a fixed buffer.
 struct Lines {
     file: OwnedFd,
-    buffer: [u8; LONGEST_LINE],
+    buffer: [u8; MAX_LINE_LEN],
     start: usize,
     end: usize,
 }
@@ -125,7 +125,7 @@ impl Lines {
     fn new(file: OwnedFd) -> Self {
         Self {
             file,
-            buffer: [0; LONGEST_LINE],
+            buffer: [0; MAX_LINE_LEN],
             start: 0,
             end: 0,
         }

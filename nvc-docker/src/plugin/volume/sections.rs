@@ -9,7 +9,7 @@ use goblin::elf::section_header::SHT_DYNAMIC;
 use goblin::elf::{Elf, SectionHeader};
 
 /// Size limit: the libraries concerned have 15 kB.
-const LARGEST: u64 = 4 << 20;
+const MAX_SIZE: u64 = 4 << 20;
 
 /// A library's bytes.
 #[derive(Debug)]
@@ -19,11 +19,11 @@ impl Sections {
     /// Reads a file, unless it is large.
     pub(super) fn read(file: &Path) -> Option<Self> {
         let opened = File::open(file).ok()?;
-        if opened.metadata().ok()?.len() > LARGEST {
+        if opened.metadata().ok()?.len() > MAX_SIZE {
             return None;
         }
         let mut bytes = Vec::new();
-        opened.take(LARGEST).read_to_end(&mut bytes).ok()?;
+        opened.take(MAX_SIZE).read_to_end(&mut bytes).ok()?;
         Some(Self(bytes))
     }
 

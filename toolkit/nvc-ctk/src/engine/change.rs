@@ -15,7 +15,7 @@ use super::record::{self, Record};
 const MODE: u32 = 0o644;
 
 /// Larger attributes go to a file: ext4 has one block for all of a file's attributes.
-const LARGEST_ATTRIBUTE: usize = 3 << 10;
+const MAX_ATTRIBUTE_SIZE: usize = 3 << 10;
 
 /// A file's text before and after; None if the file does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Change {
         // The record first, so that a changed file can always be restored. It is stored with the file if the filesystem
         // supports that.
         let attribute = record.map(Record::to_text);
-        let attribute = attribute.filter(|text| text.len() <= LARGEST_ATTRIBUTE);
+        let attribute = attribute.filter(|text| text.len() <= MAX_ATTRIBUTE_SIZE);
         let directory = Path::new(record::DIRECTORY);
         match (&self.after, attribute) {
             (Some(text), Some(attribute)) => {

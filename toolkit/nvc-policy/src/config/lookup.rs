@@ -11,7 +11,7 @@ use super::{Config, Error, Loaded, parse};
 pub const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
 
 /// Size limit: a configuration has a few dozen lines. Protects against a device or a huge file.
-const LONGEST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 
 /// The file's location.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,10 +55,10 @@ pub fn read(file: &Path) -> Result<Loaded, Error> {
     let mut text = Vec::new();
     File::open(file)
         .map_err(|cause| failed("open", cause))?
-        .take(LONGEST + 1)
+        .take(MAX_SIZE + 1)
         .read_to_end(&mut text)
         .map_err(|cause| failed("read", cause))?;
-    if text.len() as u64 > LONGEST {
+    if text.len() as u64 > MAX_SIZE {
         return Err(Error::Syntax("it is larger than 1 MiB".into()));
     }
     let text = String::from_utf8(text)

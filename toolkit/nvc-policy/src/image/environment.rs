@@ -47,8 +47,8 @@ impl Environment {
 
 /// Shortens an entry for a message: images choose its length.
 fn shortened(entry: &str) -> String {
-    const LONGEST: usize = 200;
-    match entry.char_indices().nth(LONGEST) {
+    const MAX_LEN: usize = 200;
+    match entry.char_indices().nth(MAX_LEN) {
         Some((end, _)) => format!("{}...", &entry[..end]),
         None => entry.to_owned(),
     }

@@ -4,7 +4,7 @@
 //! are counted first, as they are written, duplicates included. Counting takes one pass over the text and no memory.
 //! The functions that use the names are linear nevertheless (`cargo run --release -p nvc-policy --example growth`).
 
-use libnvc::request::{MOST_NAMES, count_names};
+use libnvc::request::{MAX_NAMES, count_names};
 
 use super::annotations::counts;
 use super::devices::{IMEX_CHANNELS, VISIBLE_DEVICES};
@@ -41,7 +41,7 @@ pub fn check(container: &Container, policy: &Policy) -> Result<(), Error> {
 
 fn at_most(source: impl FnOnce() -> String, number: usize) -> Result<(), Error> {
     match number {
-        0..=MOST_NAMES => Ok(()),
+        0..=MAX_NAMES => Ok(()),
         number => Err(Error::TooManyNames {
             source: source(),
             number,

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 
 use indexmap::IndexSet;
-use libnvc::request::MOST_NAMES;
+use libnvc::request::MAX_NAMES;
 
 use super::distinct::distinct;
 use super::qualified::{self, AUTOMATIC, Qualified};
@@ -135,7 +135,7 @@ pub(super) fn narrow(
             left.extend(allowed.of_kind(kind).map_err(failed)?);
         }
         // Several names of all GPUs multiply.
-        if left.len() > MOST_NAMES {
+        if left.len() > MAX_NAMES {
             return Err(Error::TooManyNames {
                 source: names.join(","),
                 number: left.len(),

@@ -1,6 +1,6 @@
 //! Tests that a list which an image can fill is bounded: in number, and in the size of what is made of it.
 
-use libnvc::request::MOST_NAMES;
+use libnvc::request::MAX_NAMES;
 use proptest::prelude::*;
 
 use super::*;
@@ -60,10 +60,10 @@ fn numbers(number: usize) -> Vec<String> {
 #[test]
 fn a_request_has_a_limit_of_names() {
     for source in SOURCES {
-        let most = listing(source, &numbers(MOST_NAMES));
+        let most = listing(source, &numbers(MAX_NAMES));
         assert!(request(&most, &everything(), &Three).is_ok(), "{source}");
         let error = request(
-            &listing(source, &numbers(MOST_NAMES + 1)),
+            &listing(source, &numbers(MAX_NAMES + 1)),
             &everything(),
             &Three,
         );
@@ -86,7 +86,7 @@ fn the_limit_holds_for_refused_requests_too() {
 fn any_names() -> impl Strategy<Value = Vec<String>> {
     // Few different ones, so that duplicates are frequent, and empty ones, which do not count.
     let name = prop_oneof![4 => "[a-z0-9:=-]{1,4}", 1 => "0{1,3}", 1 => Just(String::new())];
-    let around = MOST_NAMES - 40..MOST_NAMES + 200;
+    let around = MAX_NAMES - 40..MAX_NAMES + 200;
     prop_oneof![
         proptest::collection::vec(name.clone(), around),
         proptest::collection::vec(name, 0..40),
@@ -101,17 +101,17 @@ proptest! {
         let one = listing(source, &names);
         let number = names.iter().filter(|name| !name.is_empty()).count();
         match request(&one, &everything(), &Three) {
-            Err(error) if number > MOST_NAMES => prop_assert!(error.to_string().len() < 200),
+            Err(error) if number > MAX_NAMES => prop_assert!(error.to_string().len() < 200),
             Err(error) => prop_assert!(false, "{}", error),
             Ok(answer) => {
-                prop_assert!(number <= MOST_NAMES);
+                prop_assert!(number <= MAX_NAMES);
                 let Some(request) = answer.request else {
                     return Ok(()); // an empty list requests nothing
                 };
-                prop_assert!(request.devices.names().len() <= MOST_NAMES);
-                prop_assert!(request.imex_channels.len() <= MOST_NAMES);
+                prop_assert!(request.devices.names().len() <= MAX_NAMES);
+                prop_assert!(request.imex_channels.len() <= MAX_NAMES);
                 let names = qualified::names(&request.devices, "nvidia.com/gpu");
-                prop_assert!(names.len() <= MOST_NAMES.max(1));
+                prop_assert!(names.len() <= MAX_NAMES.max(1));
             }
         }
     }
