@@ -277,6 +277,7 @@ impl Config {
                 false => CudaCompatMode::Disabled,
             },
             device_cgroup: request.policy.device_rules,
+            loader: true,
         }
     }
 }

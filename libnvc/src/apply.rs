@@ -28,14 +28,17 @@ mod journal;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub))]
 pub(crate) mod ldconfig;
 mod lock;
+mod look;
 pub(crate) mod mount;
 mod opened;
 mod prepare;
 mod reach;
+mod replace;
 mod saved_file;
 mod steps;
 
 use executor::Executor;
+use look::Look;
 use prepare::{GivenUp, NamespaceRequest, Preparation, PreparedPlan};
 use steps::Step;
 
@@ -54,6 +57,8 @@ pub struct ApplyOptions<'a> {
     pub stay: bool,
     /// The image's CUDA compatibility libraries, if they differ from the discovered ones.
     pub compat_libraries: Option<&'a [ContainerPath]>,
+    /// Change nothing on volumes, not even what the container's owner may change there.
+    pub no_volumes: bool,
     /// Files and links that earlier plans have put into the container, which a builtin update of the library path
     /// examines in addition to this plan's.
     pub placed: &'a [ContainerPath],
@@ -138,12 +143,13 @@ pub fn apply_prepared(
 ) -> Result<Report> {
     let _lock = lock::ContainerLock::take(&container.process)?;
     let proc_files = ahead.proc_files.take();
-    let steps = match options.compat_libraries {
-        None => steps::expand(intents, &container.image, root, proc_files),
+    let look = Look::new(container, root);
+    let (steps, given_up) = match options.compat_libraries {
+        None => steps::expand(intents, &container.image, root, look, proc_files)?,
         Some(libraries) => {
             let mut image = container.image.clone();
             image.compat_libraries = libraries.to_vec();
-            steps::expand(intents, &image, root, proc_files)
+            steps::expand(intents, &image, root, look, proc_files)?
         }
     };
     let preparation = Preparation {
@@ -153,11 +159,11 @@ pub fn apply_prepared(
         options,
     };
     let given_up = if options.stay && !prepare::needs_image(&steps) && sys::process::is_alone() {
-        let work = preparation.prepare(&mut ahead, None)?;
-        Executor::enter(container)?.carry_out(work, root)?
+        let work = preparation.prepare(given_up, &mut ahead, None)?;
+        Executor::enter(container, options.no_volumes)?.carry_out(work, root)?
     } else {
-        in_a_thread(steps.len(), root, container, |requests| {
-            preparation.prepare(&mut ahead, Some(requests))
+        in_a_thread(&preparation, |requests| {
+            preparation.prepare(given_up, &mut ahead, Some(requests))
         })?
     };
     let done = |step: &&Step| !given_up.has(step.intent);
@@ -169,19 +175,26 @@ pub fn apply_prepared(
 
 /// Applies the plan on a separate thread, which enters the container while the steps are prepared.
 fn in_a_thread<'a>(
-    steps: usize,
-    root: &DriverRoot,
-    container: &'a Container,
+    preparation: &Preparation<'a, '_>,
     prepare: impl FnOnce(&Sender<NamespaceRequest<'a>>) -> Result<PreparedPlan<'a>>,
 ) -> Result<GivenUp> {
+    let Preparation {
+        steps,
+        root,
+        container,
+        options,
+    } = *preparation;
     // Each step keeps one or two descriptors until the end. If they do not fit, the first failing lookup reports it.
     // Threads wait for each other when their descriptor table grows.
     let room = sys::descriptors::reserve(
         container.namespace.fd.as_fd(),
-        2 * steps + USUAL_DESCRIPTORS,
+        2 * steps.len() + USUAL_DESCRIPTORS,
     );
     if let Err(errno) = room {
-        log::debug!("no room for the descriptors of {steps} steps: {errno}");
+        log::debug!(
+            "no room for the descriptors of {} steps: {errno}",
+            steps.len()
+        );
     }
     // Entering a mount namespace needs unshared filesystem state (CLONE_FS), which only a new thread can have without
     // affecting the caller.
@@ -190,7 +203,7 @@ fn in_a_thread<'a>(
         let thread = std::thread::Builder::new()
             .name("nvc:[container]".into())
             .spawn_scoped(scope, move || {
-                Executor::enter(container)?.obey(&inbox, root)
+                Executor::enter(container, options.no_volumes)?.obey(&inbox, root)
             })
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
         let failed = match prepare(&requests) {

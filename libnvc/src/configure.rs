@@ -155,6 +155,7 @@ impl<'r> Configuration<'r> {
                 false => CudaCompatMode::Disabled,
             },
             device_cgroup: policy.device_rules,
+            loader: true,
         }
     }
 }

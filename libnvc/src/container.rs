@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -18,6 +18,7 @@ use crate::options::CudaCompatMode;
 use crate::path::ContainerPath;
 use crate::read_file;
 use crate::request::ImageOptions;
+use crate::sys::mount;
 
 pub(crate) mod cgroup;
 mod compat;
@@ -68,6 +69,13 @@ pub struct ContainerConfig {
     pub compat: CudaCompatMode,
     /// True to look for its device cgroup.
     pub device_cgroup: bool,
+    /// True to examine how its loader finds libraries, which a plan needs that adds directories.
+    pub loader: bool,
+}
+
+/// Returns true if a descriptor refers to the root of a mount; None if the kernel does not tell, before Linux 5.8.
+pub fn is_mount_point(fd: BorrowedFd<'_>) -> Option<bool> {
+    mount::place(fd).ok()?.is_root
 }
 
 /// Directories for files in the container.
@@ -165,8 +173,10 @@ impl Container {
             ldconfig,
         };
         let loader = match image.ldconfig {
-            Ldconfig::Builtin => in_process(process.root(), &mut image, config.compat),
-            Ldconfig::Host(_) | Ldconfig::Image(_) => None,
+            Ldconfig::Builtin if config.loader => {
+                in_process(process.root(), &mut image, config.compat)
+            }
+            Ldconfig::Builtin | Ldconfig::Host(_) | Ldconfig::Image(_) => None,
         };
         Ok(Self {
             image,

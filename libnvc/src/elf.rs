@@ -1,4 +1,4 @@
-//! Reads a library's ELF headers: the libraries it needs, and the system it was built for.
+//! Reads a library's ELF headers: the libraries it needs, the system it was built for, and a note in a section.
 //!
 //! Driver libraries are up to 100 MB, so this reads only headers, the dynamic segment and notes, each with one small
 //! read. A truncated or malformed file is an error, never a panic.
@@ -13,13 +13,14 @@ use goblin::container::Ctx;
 use goblin::elf::dynamic::{DT_NEEDED, DT_SONAME, DT_STRTAB, Dynamic};
 use goblin::elf::header::{EI_CLASS, ET_DYN};
 use goblin::elf::program_header::{PT_DYNAMIC, PT_LOAD, PT_NOTE, ProgramHeader};
-use goblin::elf::{Elf, Header};
+use goblin::elf::{Elf, Header, SectionHeader};
 
 /// Size of the first read: with common linkers it covers the headers and the notes.
 const HEAD: usize = 1024;
-/// Size limit of a dynamic or note segment; typical ones are below one kilobyte.
+/// Size limit of a dynamic or note segment, or of a section; typical ones are below one kilobyte.
 const LONGEST_SEGMENT: u64 = 64 * 1024;
 const MOST_SEGMENTS: u16 = 128;
+const MOST_SECTIONS: u16 = 4096;
 /// Longer than any file name can be.
 const LONGEST_NAME: usize = 256;
 /// Note type of the ABI tag, owner `GNU`.
@@ -71,6 +72,15 @@ pub(crate) struct Library<S> {
     head: Vec<u8>,
     ctx: Ctx,
     segments: Vec<ProgramHeader>,
+    sections: SectionTable,
+}
+
+/// Where the section headers are.
+struct SectionTable {
+    offset: u64,
+    count: u16,
+    /// Index of the section with the sections' names.
+    names: u16,
 }
 
 impl<S: Source> Library<S> {
@@ -94,6 +104,11 @@ impl<S: Source> Library<S> {
             shared: header.e_type == ET_DYN,
             head,
             segments: Vec::new(),
+            sections: SectionTable {
+                offset: header.e_shoff,
+                count: header.e_shnum,
+                names: header.e_shstrndx,
+            },
         };
         let count = usize::from(header.e_phnum);
         let table = library.bytes(header.e_phoff, count * ProgramHeader::size(library.ctx))?;
@@ -201,6 +216,53 @@ impl<S: Source> Library<S> {
         }
     }
 
+    /// Returns the value of the first note in a section of this name, if its owner is `owner`. A value that is longer
+    /// than the rest of the section ends with it: some of NVIDIA's notes claim too much.
+    pub(crate) fn note(&self, section: &str, owner: &str) -> Result<Option<Vec<u8>>, Malformed> {
+        let Some(bytes) = self.section(section)? else {
+            return Ok(None);
+        };
+        let note = || {
+            let name_size = usize::try_from(self.word(&bytes, 0)?).ok()?;
+            let value_size = usize::try_from(self.word(&bytes, 4)?).ok()?;
+            let name_end = 12_usize.checked_add(name_size)?;
+            let name = bytes.get(12..name_end)?.strip_suffix(b"\0")?;
+            let value = bytes.get(name_end.checked_next_multiple_of(4)?..)?;
+            let value = value.get(..value_size).unwrap_or(value);
+            (name == owner.as_bytes()).then(|| value.to_vec())
+        };
+        Ok(note())
+    }
+
+    /// Returns the content of the section of a name.
+    fn section(&self, name: &str) -> Result<Option<Vec<u8>>, Malformed> {
+        let SectionTable {
+            offset,
+            count,
+            names,
+        } = self.sections;
+        if offset == 0 || count == 0 {
+            return Ok(None);
+        }
+        if count > MOST_SECTIONS {
+            return Err(Malformed::Nonsense);
+        }
+        let count = usize::from(count);
+        let table = self.bytes(offset, count * SectionHeader::size(self.ctx))?;
+        let headers = SectionHeader::parse_from(&table, 0, count, self.ctx)?;
+        let names = headers.get(usize::from(names)).ok_or(Malformed::Nonsense)?;
+        let names = self.content(names.sh_offset, names.sh_size)?;
+        let is_it = |header: &&SectionHeader| {
+            let text = names.get(header.sh_name..);
+            let rest = text.and_then(|text| text.strip_prefix(name.as_bytes()));
+            rest.is_some_and(|rest| rest.first() == Some(&0))
+        };
+        let found = headers.iter().find(is_it);
+        found
+            .map(|header| self.content(header.sh_offset, header.sh_size))
+            .transpose()
+    }
+
     fn word(&self, bytes: &[u8], offset: usize) -> Option<u32> {
         let bytes = *bytes.get(offset..)?.first_chunk()?;
         Some(if self.ctx.le.is_little() {
@@ -220,11 +282,16 @@ impl<S: Source> Library<S> {
     }
 
     fn segment(&self, segment: &ProgramHeader) -> Result<Vec<u8>, Malformed> {
-        if segment.p_filesz > LONGEST_SEGMENT {
+        self.content(segment.p_offset, segment.p_filesz)
+    }
+
+    /// Reads a segment or section.
+    fn content(&self, offset: u64, length: u64) -> Result<Vec<u8>, Malformed> {
+        if length > LONGEST_SEGMENT {
             return Err(Malformed::Nonsense);
         }
-        let length = usize::try_from(segment.p_filesz).map_err(|_| Malformed::Nonsense)?;
-        self.bytes(segment.p_offset, length)
+        let length = usize::try_from(length).map_err(|_| Malformed::Nonsense)?;
+        self.bytes(offset, length)
     }
 
     fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, Malformed> {
@@ -361,6 +428,80 @@ pub(crate) mod tests {
         let text = Library::open(&b"just some text, longer than an ELF header would be"[..]);
         assert!(matches!(text, Err(Malformed::NotElf(_))));
         assert!(Library::open(&b""[..]).is_err());
+    }
+
+    /// Builds a library with one section, whose bytes are a note.
+    pub(crate) fn with_section(name: &str, note: &[u8]) -> Vec<u8> {
+        let mut file = build(None, None);
+        let mut strings = b"\0".to_vec();
+        strings.extend(name.as_bytes());
+        strings.extend(b"\0.shstrtab\0");
+        let (note_at, strings_at) = (file.len(), file.len() + note.len());
+        file.extend(note);
+        file.extend(&strings);
+        let table_at = file.len();
+        for (name, at, size) in [
+            (0, 0, 0),
+            (1, note_at, note.len()),
+            (name.len() + 2, strings_at, strings.len()),
+        ] {
+            file.extend([name as u32, 7].into_iter().flat_map(u32::to_le_bytes));
+            let numbers = [0, 0, at as u64, size as u64, 0, 4, 0];
+            file.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+        }
+        file[40..48].copy_from_slice(&(table_at as u64).to_le_bytes());
+        for (at, number) in [(58, 64_u16), (60, 3), (62, 2)] {
+            file[at..at + 2].copy_from_slice(&number.to_le_bytes());
+        }
+        file
+    }
+
+    /// Returns the bytes of a note.
+    pub(crate) fn note(owner: &str, claimed: usize, value: &[u8]) -> Vec<u8> {
+        let sizes = [owner.len() as u32 + 1, claimed as u32, 1];
+        let mut note: Vec<u8> = sizes.into_iter().flat_map(u32::to_le_bytes).collect();
+        note.extend(owner.as_bytes());
+        note.push(0);
+        note.resize(note.len().next_multiple_of(4), 0);
+        note.extend(value);
+        note
+    }
+
+    #[test]
+    fn notes_are_found_by_section_and_owner() {
+        let of = |file: &[u8], section: &str| {
+            let library = Library::open(file).unwrap();
+            library.note(section, "NVIDIA Corporation").unwrap()
+        };
+        let bytes = note("NVIDIA Corporation", 5, b"value and more");
+        let file = with_section(".note.x", &bytes);
+        assert_eq!(of(&file, ".note.x").as_deref(), Some(&b"value"[..]));
+        assert_eq!(of(&file, ".note.y"), None);
+        assert_eq!(of(&file, ".note"), None);
+        assert_eq!(of(&sample(), ".note.x"), None);
+        let claims = with_section(".note.x", &note("NVIDIA Corporation", 500, b"value"));
+        assert_eq!(of(&claims, ".note.x").as_deref(), Some(&b"value"[..]));
+        let other = with_section(".note.x", &note("Other", 5, b"value"));
+        assert_eq!(of(&other, ".note.x"), None);
+    }
+
+    #[test]
+    fn damaged_section_tables_have_no_note() {
+        let bytes = note("NVIDIA Corporation", 5, b"value");
+        let file = with_section(".note.x", &bytes);
+        let note =
+            |file: &[u8]| Library::open(file).and_then(|l| l.note(".note.x", "NVIDIA Corporation"));
+        for length in 0..file.len() {
+            let found = note(&file[..length]);
+            assert!(!matches!(found, Ok(Some(_))), "{length} of {}", file.len());
+        }
+        for at in 40..64 {
+            for byte in 0..=255 {
+                let mut file = file.clone();
+                file[at] = byte;
+                let _ = note(&file);
+            }
+        }
     }
 
     /// A truncated file may lack an answer, but must not give a wrong one.

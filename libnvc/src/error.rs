@@ -33,6 +33,8 @@ pub enum ErrorKind {
     Unsatisfied,
     /// The container's ld.so.cache could not be updated.
     LdCache,
+    /// A place in the container may not be changed: it is on a volume.
+    Volume,
     /// A system call failed.
     System,
 }
@@ -205,6 +207,11 @@ impl Error {
     /// Returns the category.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// Returns true if nothing may be changed at the place: it is on a volume, or read-only.
+    pub(crate) fn is_for_place(&self) -> bool {
+        self.0.kind == ErrorKind::Volume || self.errno() == Some(Errno::EROFS)
     }
 
     /// Returns the errno of the failed system call, if one failed.

@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// A line of a mount table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,11 @@ fn lines(table: &[u8]) -> impl Iterator<Item = MountEntry<'_>> {
 /// Returns the line of a mount.
 pub(crate) fn find(table: &[u8], id: u64) -> Option<MountEntry<'_>> {
     lines(table).find(|line| line.id == id)
+}
+
+/// Returns the mount points.
+pub(crate) fn points(table: &[u8]) -> impl Iterator<Item = PathBuf> {
+    lines(table).map(|line| PathBuf::from(OsString::from_vec(line.point())))
 }
 
 /// Returns true if a filesystem is mounted anywhere except at or below a directory.
@@ -138,6 +144,12 @@ mod tests {
         assert_eq!((line.root, line.kind), (&b"/sub"[..], &b"tmpfs"[..]));
         assert_eq!(find(TABLE, 22).unwrap().point(), b"/srv/a b/dev");
         assert_eq!(find(TABLE, 24), None);
+    }
+
+    #[test]
+    fn mount_points_are_listed() {
+        let points: Vec<_> = points(TABLE).collect();
+        assert_eq!(points, ["/", "/srv/a b/dev", "/b"].map(PathBuf::from));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::request::Request;
 use crate::require;
 use crate::survey::{Grants, Host, MigGrant};
 
-mod compat;
+pub(crate) mod compat;
 mod device;
 mod driver;
 mod intent;
@@ -27,7 +27,7 @@ pub use device::{capabilities, displays, gpu, imex_channel, mig_access, mig_glob
 use driver::library_directories;
 pub use driver::{common, cuda_compat, graphics, library_path};
 pub use intent::{
-    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglProfile, Env, Intent,
+    CapabilityFiles, CompatUse, CudaCompat, Device, DriverProc, EglProfile, Env, FileMode, Intent,
     LibraryPath, Link, Mount, Need, Place, What,
 };
 

@@ -300,7 +300,7 @@ impl Op {
 
 /// Compares two versions number by number; missing numbers are zero. Returns None if one is not digits separated by
 /// dots.
-fn compare_versions(left: &str, right: &str) -> Option<Ordering> {
+pub(crate) fn compare_versions(left: &str, right: &str) -> Option<Ordering> {
     let (mut left, mut right) = (numbers(left)?, numbers(right)?);
     loop {
         let (l, r) = (left.next(), right.next());

@@ -109,9 +109,8 @@ impl Callers {
         self.elsewhere == Elsewhere::AsOwner
     }
 
-    /// Removes the permission to create files as the container's owner on volumes, because the caller's groups could
-    /// not be dropped.
-    pub(super) fn keeps_groups(&mut self) {
+    /// Removes the permission to create files on volumes, whatever the container's owner may do there.
+    pub(super) fn spare_volumes(&mut self) {
         self.elsewhere = Elsewhere::Nothing;
     }
 
@@ -262,10 +261,19 @@ impl Authority {
             Elsewhere::AsOwner => Reach::AsOwner,
             Elsewhere::Nothing => Reach::Nothing,
         };
-        if is_tmpfs(directory)? && self.is_place(id)? && self.is_private_tmpfs(directory)? {
-            return Ok(Reach::Full);
-        }
-        Ok(otherwise)
+        Ok(match self.is_made_for_container(directory, id)? {
+            true => Reach::Full,
+            false => otherwise,
+        })
+    }
+
+    /// Returns true if a directory is on a tmpfs that a runtime mounted for this container alone.
+    pub(super) fn is_for_container_alone(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+        self.is_made_for_container(directory, self.mount_id(directory)?)
+    }
+
+    fn is_made_for_container(&self, directory: BorrowedFd<'_>, id: u64) -> Result<bool, Errno> {
+        Ok(is_tmpfs(directory)? && self.is_place(id)? && self.is_private_tmpfs(directory)?)
     }
 
     /// Returns true if a mount point is one at which runtimes mount filesystems for one container alone.
@@ -320,7 +328,7 @@ impl Authority {
         let point = self.mount_point(directory);
         let point = point.unwrap_or_else(|| "its directory".into());
         let cause = format!("{} is a volume, which may not be changed", point.display());
-        let error = Error::fault(ErrorKind::System, path.display(), cause);
+        let error = Error::fault(ErrorKind::Volume, path.display(), cause);
         error.context(operation).hint(HINT)
     }
 

@@ -54,7 +54,8 @@ pub(super) fn enter(container: &Container) -> Result<(RootDir, u32)> {
 /// afterwards fails on id-mapped filesystems.
 pub(super) fn become_owner((uid, gid): (u32, u32), callers: &mut Callers) -> Result<()> {
     if callers.lowers() && !authority::drop_groups(gid) {
-        callers.keeps_groups();
+        // They could have permissions that the owner lacks.
+        callers.spare_volumes();
     }
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let failed = |errno| Error::system("privilege change failed", errno);

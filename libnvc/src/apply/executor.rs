@@ -3,13 +3,13 @@
 //! Runs on a separate thread, or on the only thread of a process that is about to end: its namespace, root, directory,
 //! umask and filesystem ids change permanently.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
 use nix::errno::Errno;
-use nix::sys::stat::SFlag;
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat};
 
 use crate::apply::authority::{Authority, Callers};
 use crate::apply::cgroup;
@@ -18,6 +18,7 @@ use crate::apply::journal::{Journal, Mark};
 use crate::apply::ldconfig::builtin;
 use crate::apply::ldconfig::{Bounds, Prepared, Running, Snapshot};
 use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::{Leaf, Target, Tree};
@@ -25,11 +26,14 @@ use crate::apply::mount::visible::{Hidden, Mounted, all_visible};
 use crate::apply::prepare::{
     CacheUpdate, Deed, GivenUp, NamespaceRequest, PreparedPlan, RulesToAdd, Task,
 };
+use crate::apply::reach::Reach;
+use crate::apply::replace::PendingLink;
 use crate::container::Container;
 use crate::error::{Error, Result};
 use crate::host::DriverRoot;
-use crate::inroot::Image;
+use crate::inroot::{self, Image};
 use crate::path::ContainerPath;
+use crate::plan::Need;
 use crate::sys::mount::{self, MountAttributes};
 
 /// The calling thread in a container.
@@ -42,11 +46,14 @@ pub(super) struct Executor<'a> {
 
 impl<'a> Executor<'a> {
     /// Moves the calling thread into a container permanently.
-    pub(super) fn enter(container: &'a Container) -> Result<Self> {
+    pub(super) fn enter(container: &'a Container, no_volumes: bool) -> Result<Self> {
         let descriptors = own_descriptors()?;
         let mut callers = Callers::note(container, &descriptors)?;
         let (root, umask) = enter(container)?;
         become_owner(container.process.owner(), &mut callers)?;
+        if no_volumes {
+            callers.spare_volumes();
+        }
         let authority = Authority::new(callers, container, &root, &descriptors)?;
         Ok(Self {
             container,
@@ -112,13 +119,14 @@ fn all_steps(
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
 ) -> Result<GivenUp> {
-    let is_read_only = open_for_writing(&tree, container, journal);
+    let is_read_only = open_for_writing(&tree, container, descriptors, journal);
     let mut attempts = Attempts {
         attacher: Attacher::new(!container.namespace.is_containers, descriptors),
         driver_root,
         marks: Marks::default(),
         given_up: work.given_up,
         mounted: Vec::new(),
+        pending: Vec::new(),
         hid_images: false,
     };
     for task in work.tasks {
@@ -134,6 +142,7 @@ fn all_steps(
     let Attempts {
         mut given_up,
         mounted,
+        pending,
         hid_images,
         ..
     } = attempts;
@@ -155,6 +164,13 @@ fn all_steps(
     all_visible(&mounted, first_doubtful, &tree)?;
     // The namespace outlives its processes while it is held open here, so check explicitly.
     container.process.check_alive()?;
+    for (intent, need, link) in pending {
+        if given_up.has(intent) {
+            continue;
+        }
+        link.rename()
+            .or_else(|error| given_up.add(intent, need, error))?;
+    }
     Ok(given_up)
 }
 
@@ -166,6 +182,8 @@ struct Attempts<'a> {
     given_up: GivenUp,
     /// The mounts so far, with their intents.
     mounted: Vec<(usize, Mounted<'a>)>,
+    /// Links that will take the place of files, with their intents.
+    pending: Vec<(usize, Need, PendingLink)>,
     /// True if a mount hides a directory of the image.
     hid_images: bool,
 }
@@ -188,7 +206,11 @@ impl<'a> Attempts<'a> {
         let mark = self.marks.of(intent, journal);
         let done = carry_out_task(task, tree, &mut self.attacher, self.driver_root, journal);
         let error = match done {
-            Ok(mounted) => {
+            Ok(Done::Pending(link)) => {
+                self.pending.push((intent, need, link));
+                return Ok(());
+            }
+            Ok(Done::Now(mounted)) => {
                 self.hid_images |= mounted.as_ref().is_some_and(Mounted::hides_images);
                 self.mounted
                     .extend(mounted.map(|mounted| (intent, mounted)));
@@ -207,8 +229,12 @@ impl<'a> Attempts<'a> {
 /// Makes a read-only root writable until everything is done; returns true if it stays read-only.
 ///
 /// Some runtimes make it read-only before they run createContainer hooks.
-fn open_for_writing(tree: &Tree<'_>, container: &Container, journal: &mut Journal<'_>) -> bool {
-    let nothing = MountAttributes::empty();
+fn open_for_writing(
+    tree: &Tree<'_>,
+    container: &Container,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> bool {
     let read_only = MountAttributes::RDONLY;
     let root = tree.root.as_fd();
     let is_read_only = container.process.directory().is_none()
@@ -216,13 +242,19 @@ fn open_for_writing(tree: &Tree<'_>, container: &Container, journal: &mut Journa
     if !is_read_only {
         return false;
     }
-    let opened = mount::set_attributes(root, nothing, read_only, None)
-        .and_then(|()| root.try_clone_to_owned().map_err(|_| Errno::EMFILE));
-    match opened {
-        Ok(root) => {
+    let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|_| Errno::EMFILE);
+    let open = || {
+        let copies = (copy(root)?, copy(descriptors.as_fd())?);
+        by_name::make_read_only(root, false, descriptors)?;
+        Ok::<_, Errno>(copies)
+    };
+    match open() {
+        Ok((root, descriptors)) => {
+            let place = tree.rootfs.to_owned();
             journal.temporary(Box::new(move || {
-                mount::set_attributes(root.as_fd(), read_only, nothing, None)
-                    .map_err(|errno| Error::system("making the root read-only again failed", errno))
+                let operation = "making the container's root read-only again failed";
+                by_name::make_read_only(root.as_fd(), true, &descriptors)
+                    .map_err(|errno| Error::file(operation, place, errno))
             }));
             false
         }
@@ -347,45 +379,133 @@ fn log_update(container: &Container) {
     log::info!("updating the ld.so.cache in {rootfs}");
 }
 
-/// Executes a task; returns its mount.
+/// The result of a task.
+enum Done<'a> {
+    /// Its mount, if it has one.
+    Now(Option<Mounted<'a>>),
+    /// A link that will take the place of a file.
+    Pending(PendingLink),
+}
+
+/// Executes a task.
 fn carry_out_task<'a>(
     task: Task<'a>,
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,
     driver_root: &DriverRoot,
     journal: &mut Journal<'_>,
-) -> Result<Option<Mounted<'a>>> {
-    match task.deed {
+) -> Result<Done<'a>> {
+    let mounted = match task.deed {
         Deed::Bind { source, at } => {
             let identity = source.identity;
             let hidden = bind(source, at, tree, attacher, driver_root, journal)?;
-            Mounted::new(at, identity, hidden, tree).map(Some)
+            Some(Mounted::new(at, identity, hidden, tree)?)
         }
         Deed::MountTmpfs { tmpfs, at } => {
             let place = at.below(tree.rootfs);
-            let target = existing_directory(tree, at, &place)?;
+            let target = existing(tree, at, Leaf::Directory(0), &place)?;
             let (hidden, mark) = (Hidden::below(&target), journal.mark());
             tmpfs.mount(&target, &place, tree, attacher, journal)?;
-            Mounted::since(mark, at, hidden, tree, journal)
+            Mounted::since(mark, at, hidden, tree, journal)?
         }
         Deed::MountProfile { profile, at } => {
             let place = at.below(tree.rootfs);
             let target = tree.mount_point(at, Leaf::Directory(profile.mode()), journal)?;
             let (hidden, mark) = (Hidden::below(&target), journal.mark());
             profile.mount(&target, &place, tree, attacher, journal)?;
-            Mounted::since(mark, at, hidden, tree, journal)
+            Mounted::since(mark, at, hidden, tree, journal)?
         }
-        Deed::Symlink { at, target } => {
-            if tree.symlink(at, target, journal)? {
-                log::info!(
-                    "linking {} to {}",
-                    at.below(tree.rootfs).display(),
-                    target.display()
-                );
+        Deed::Symlink {
+            at,
+            target,
+            replaces,
+        } => {
+            let place = at.below(tree.rootfs);
+            let log = || log::info!("linking {} to {}", place.display(), target.display());
+            if replaces {
+                log();
+                let descriptors = attacher.descriptors;
+                let pending = tree.replacing_symlink(at, target, descriptors, journal)?;
+                return Ok(pending.map_or(Done::Now(None), Done::Pending));
             }
-            Ok(None)
+            if tree.symlink(at, target, journal)? {
+                log();
+            }
+            None
         }
+        Deed::WriteFile { directory, file } => {
+            tree.write(directory, &file, attacher.descriptors, journal)?;
+            None
+        }
+        Deed::CoverFile { cover, at } => {
+            let place = at.below(tree.rootfs);
+            let target = existing(tree, at, Leaf::File(0), &place)?;
+            let directory = at.parent();
+            let above = existing(tree, &directory, Leaf::Directory(0), &place)?;
+            let mark = journal.mark();
+            cover.mount(&target, &above, &place, tree, attacher, journal)?;
+            Mounted::since(mark, at, Hidden::Nothing, tree, journal)?
+        }
+        Deed::SetMode { at, mode } => {
+            set_mode(at, mode, tree, attacher.descriptors, journal)?;
+            None
+        }
+    };
+    Ok(Done::Now(mounted))
+}
+
+/// Changes the permissions of a file, if it exists. Those of a file of another user stay, if the kernel protects it.
+fn set_mode(
+    at: &ContainerPath,
+    mode: u32,
+    tree: &Tree<'_>,
+    descriptors: &OwnedFd,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    const OPERATION: &str = "chmod failed";
+    let place = at.below(tree.rootfs);
+    let failed = |errno| Error::file(OPERATION, &place, errno);
+    let found = match tree.root.resolve(at.as_path()) {
+        Err(Errno::ENOENT | Errno::ENOTDIR) => {
+            log::info!("{} is missing", place.display());
+            return Ok(());
+        }
+        found => found.map_err(failed)?,
+    };
+    let old = inroot::stat(found.as_fd()).map_err(failed)?.st_mode & 0o7777;
+    if old & 0o777 == mode {
+        return Ok(());
     }
+    // A mounted device node belongs to the host.
+    let reach = tree.authority.reach(found.as_fd()).map_err(failed)?;
+    if reach == Reach::Nothing {
+        return Err(tree.authority.refusal(OPERATION, &place, found.as_fd()));
+    }
+    let again = descriptors.try_clone().map_err(|_| failed(Errno::EMFILE))?;
+    let name = found.as_raw_fd().to_string();
+    let change = |descriptors: &OwnedFd, mode| {
+        let mode = Mode::from_bits_truncate(mode);
+        let follow = FchmodatFlags::FollowSymlink;
+        fchmodat(descriptors, name.as_str(), mode, follow)
+    };
+    match reach.act(|| change(descriptors, mode)) {
+        Ok(()) => {}
+        Err(Errno::EPERM | Errno::EACCES) => {
+            log::info!("{} belongs to another user", place.display());
+            return Ok(());
+        }
+        Err(errno) => return Err(failed(errno)),
+    }
+    let undone = place.clone();
+    journal.other(Box::new(move || {
+        let name = found.as_raw_fd().to_string();
+        let mode = Mode::from_bits_truncate(old);
+        let undo = || fchmodat(&again, name.as_str(), mode, FchmodatFlags::FollowSymlink);
+        reach
+            .act(undo)
+            .map_err(|errno| Error::file(OPERATION, undone, errno))
+    }));
+    Ok(())
 }
 
 /// Binds a source, unless it is mounted already; returns what it hides.
@@ -430,9 +550,9 @@ fn bind(
     Ok(hidden)
 }
 
-/// Finds a directory that must exist: the kernel creates /proc/driver/nvidia.
-fn existing_directory(tree: &Tree<'_>, at: &ContainerPath, place: &Path) -> Result<Target> {
-    tree.existing_directory(at).map_err(|errno| {
+/// Finds a mount point that must exist: the kernel creates /proc/driver/nvidia.
+fn existing(tree: &Tree<'_>, at: &ContainerPath, leaf: Leaf, place: &Path) -> Result<Target> {
+    tree.existing(at, leaf).map_err(|errno| {
         let error = Error::file("mount operation failed", place, errno);
         if errno == Errno::ENOENT {
             error.hint(

@@ -10,8 +10,11 @@ use nix::errno::Errno;
 use super::{Ahead, ApplyOptions, LastOnHost};
 use crate::apply::ldconfig::Prepared;
 use crate::apply::ldconfig::builtin::News;
+use crate::apply::look::Look;
+use crate::apply::mount::cover::NewCover;
 use crate::apply::mount::source::{Expected, HostSources, ReadySource};
 use crate::apply::mount::tmpfs::{NewProfile, NewTmpfs};
+use crate::apply::replace::NewFile;
 use crate::apply::steps::{Action, BindKind, Source, Step};
 use crate::container::{CgroupVersion, Container, Ldconfig};
 use crate::error::{Error, Result};
@@ -78,6 +81,19 @@ pub(super) enum Deed<'a> {
     Symlink {
         at: &'a ContainerPath,
         target: &'a Path,
+        replaces: bool,
+    },
+    WriteFile {
+        directory: &'a ContainerPath,
+        file: NewFile<'a>,
+    },
+    CoverFile {
+        cover: NewCover<'a>,
+        at: &'a ContainerPath,
+    },
+    SetMode {
+        at: &'a ContainerPath,
+        mode: u32,
     },
 }
 
@@ -106,7 +122,8 @@ impl GivenUp {
     pub(super) fn add(&mut self, intent: usize, need: Need, reason: Error) -> Result<()> {
         match need {
             Need::Required => Err(reason),
-            Need::BestEffort => {
+            Need::WherePermitted if !reason.is_for_place() => Err(reason),
+            Need::WherePermitted | Need::BestEffort => {
                 self.intents.insert(intent);
                 self.reasons.push(reason);
                 Ok(())
@@ -120,6 +137,7 @@ impl GivenUp {
 }
 
 /// Input of the preparation.
+#[derive(Clone, Copy)]
 pub(super) struct Preparation<'a, 'o> {
     pub(super) steps: &'a [Step],
     pub(super) root: &'o DriverRoot,
@@ -134,6 +152,7 @@ impl<'a> Preparation<'a, '_> {
     /// Mounts are cloned and attached in the plan's order, which is also that of the mount table.
     pub(super) fn prepare(
         &self,
+        given_up: GivenUp,
         ahead: &mut Ahead,
         requests: Option<&Sender<NamespaceRequest<'a>>>,
     ) -> Result<PreparedPlan<'a>> {
@@ -142,7 +161,7 @@ impl<'a> Preparation<'a, '_> {
             cache: None,
             after_cache: Vec::new(),
             devices: None,
-            given_up: GivenUp::default(),
+            given_up,
         };
         let mut sources = HostSources::new(self.root);
         let mut before_cache = 0;
@@ -242,7 +261,35 @@ impl<'a> Preparation<'a, '_> {
                 profile: NewProfile::detached(minors).map_err(|errno| mount_failed(at, errno))?,
                 at,
             },
-            Action::Symlink { at, target } => Deed::Symlink { at, target },
+            Action::Symlink {
+                at,
+                target,
+                replaces,
+            } => Deed::Symlink {
+                at,
+                target,
+                replaces: *replaces,
+            },
+            Action::WriteFile {
+                directory,
+                name,
+                content,
+                mode,
+                above,
+            } => Deed::WriteFile {
+                directory,
+                file: NewFile {
+                    name,
+                    content,
+                    mode: *mode,
+                    above: *above,
+                },
+            },
+            Action::CoverFile { at, file } => Deed::CoverFile {
+                cover: NewCover::detached(file).map_err(|errno| mount_failed(at, errno))?,
+                at,
+            },
+            Action::SetMode { at, mode } => Deed::SetMode { at, mode: *mode },
             Action::AllowDevice { .. } | Action::UpdateLdCache { .. } => {
                 unreachable!("collected by the caller")
             }
@@ -256,7 +303,8 @@ impl<'a> Preparation<'a, '_> {
     ) -> Result<CacheUpdate<'a>> {
         let ldconfig = &self.container.image.ldconfig;
         if let (Ldconfig::Builtin, Some(loader)) = (ldconfig, &self.container.loader) {
-            let placed = self.options.placed.iter().cloned();
+            let mounted = Look::new(self.container, self.root).mounted_in(directories);
+            let placed = self.options.placed.iter().cloned().chain(mounted);
             let news = News {
                 directories,
                 placed: placed.chain(placed_by(self.steps)).collect(),

@@ -6,10 +6,15 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
+use crate::apply::look::Look;
+use crate::apply::prepare::GivenUp;
 use crate::container::ImageFacts;
+use crate::error::Result;
 use crate::host::{DeviceNumber, DriverRoot, FileClass, ProcFile, procfs};
 use crate::path::{ContainerPath, HostPath};
-use crate::plan::{CapabilityFiles, CudaCompat, Intent, Need, What, profile};
+use crate::plan::{
+    CapabilityFiles, CompatUse, CudaCompat, DriverProc, Intent, LibraryPath, Need, What, profile,
+};
 
 /// One effect on a container.
 #[derive(Debug)]
@@ -45,8 +50,26 @@ pub(super) enum Action {
         number: DeviceNumber,
         at: ContainerPath,
     },
-    /// Create a symlink unless the name is taken.
-    Symlink { at: ContainerPath, target: PathBuf },
+    /// Create a symlink.
+    Symlink {
+        at: ContainerPath,
+        target: PathBuf,
+        /// Replace a file or link of that name; otherwise it stays.
+        replaces: bool,
+    },
+    /// Write a file, in place of one of that name.
+    WriteFile {
+        directory: ContainerPath,
+        name: &'static str,
+        content: Vec<u8>,
+        mode: u32,
+        /// Permission bits of missing directories.
+        above: u32,
+    },
+    /// Mount a file over an existing one, read-only.
+    CoverFile { at: ContainerPath, file: TmpfsFile },
+    /// Change the permissions of a file, if it exists.
+    SetMode { at: ContainerPath, mode: u32 },
     /// Let the container's cgroup open a character device for reading and writing.
     AllowDevice { number: DeviceNumber },
     /// Make the container's dynamic loader find libraries.
@@ -100,24 +123,42 @@ impl From<FileClass> for BindKind {
 
 /// Returns the steps of a plan without duplicates, in the plan's order; the update of the library path comes last.
 ///
-/// `proc_files` are the host's files of /proc/driver/nvidia, if they have been read.
+/// `look` examines the container for intents that leave something open. `proc_files` are the host's files of
+/// /proc/driver/nvidia, if they have been read.
+///
+/// # Errors
+/// What a required intent leaves open cannot be found out.
 pub(super) fn expand(
     intents: &[Intent],
     image: &ImageFacts,
     root: &DriverRoot,
+    look: Look<'_>,
     proc_files: Option<Vec<ProcFile>>,
-) -> Vec<Step> {
+) -> Result<(Vec<Step>, GivenUp)> {
     let mut expansion = Expansion {
         image,
         root,
+        look,
         proc_files,
         searched_first: Vec::new(),
+        has_compat: intents
+            .iter()
+            .any(|intent| matches!(intent.what, What::CudaCompat(_))),
+        given_up: GivenUp::default(),
     };
     let mut seen = HashSet::new();
     let mut steps = Vec::with_capacity(intents.len() * 2);
     for (number, intent) in intents.iter().enumerate() {
-        let actions = expansion.actions(&intent.what).into_iter();
-        let new = actions.filter(|action| seen.insert(action.clone()));
+        let actions = match expansion.actions(&intent.what) {
+            Ok(actions) => actions,
+            Err(error) => {
+                expansion.given_up.add(number, intent.need, error)?;
+                continue;
+            }
+        };
+        let new = actions
+            .into_iter()
+            .filter(|action| seen.insert(action.clone()));
         steps.extend(new.map(|action| Step {
             intent: number,
             need: intent.need,
@@ -126,26 +167,32 @@ pub(super) fn expand(
     }
     for step in &mut steps {
         if let Action::UpdateLdCache { directories } = &mut step.action {
+            directories.retain(|directory| !expansion.searched_first.contains(directory));
             directories.splice(0..0, expansion.searched_first.iter().cloned());
         }
     }
     steps.sort_by_key(|step| matches!(step.action, Action::UpdateLdCache { .. }));
-    steps
+    Ok((steps, expansion.given_up))
 }
 
 struct Expansion<'a> {
     image: &'a ImageFacts,
     root: &'a DriverRoot,
+    look: Look<'a>,
     /// The host's files, read when the first intent needs them.
     proc_files: Option<Vec<ProcFile>>,
     /// Directories of compatibility libraries that the loader searches first.
     searched_first: Vec<ContainerPath>,
+    /// True if the plan decides about compatibility libraries.
+    has_compat: bool,
+    /// Failed best-effort intents, and other warnings.
+    given_up: GivenUp,
 }
 
 impl Expansion<'_> {
-    fn actions(&mut self, what: &What) -> Vec<Action> {
+    fn actions(&mut self, what: &What) -> Result<Vec<Action>> {
         let layout = &self.image.layout;
-        match what {
+        Ok(match what {
             What::Device(device) => {
                 let bind = device.bind.then(|| Action::BindDevice {
                     source: device.source.clone(),
@@ -165,30 +212,21 @@ impl Expansion<'_> {
             What::Link(link) => vec![Action::Symlink {
                 at: link.at.in_image(layout),
                 target: link.target.clone(),
+                replaces: link.replaces,
             }],
-            What::LibraryPath(libraries) => vec![Action::UpdateLdCache {
-                directories: libraries
-                    .directories
-                    .iter()
-                    .map(|place| place.in_image(layout))
-                    .collect(),
-            }],
-            What::CudaCompat(compat) => self.compat(compat),
-            What::DriverProc(shown) => {
-                let mut actions = vec![self.proc_directory()];
-                let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
-                let gpus = shown.gpus.iter().map(|gpu| gpus.join(gpu));
-                actions.extend(gpus.map(|path| of_proc(&path)));
-                match &shown.capabilities {
-                    CapabilityFiles::None => {}
-                    CapabilityFiles::Some(files) => actions.extend(files.iter().map(of_proc)),
-                    CapabilityFiles::All => {
-                        let all = HostPath::new(procfs::DIRECTORY).join("capabilities");
-                        actions.push(of_proc(&all));
-                    }
-                }
-                actions
+            What::LibraryPath(libraries) => vec![self.library_path(libraries)],
+            What::CudaCompat(compat) => self.compat(compat)?,
+            What::DriverProc(shown) => self.driver_proc(shown),
+            What::DriverParams => self.look.params()?.into_iter().collect(),
+            What::DriverDevices => self.look.devices()?,
+            What::ProfileFile => {
+                let profile = self.look.profile(&mut self.given_up.reasons)?;
+                profile.into_iter().collect()
             }
+            What::Mode(file) => vec![Action::SetMode {
+                at: file.at.clone(),
+                mode: file.mode,
+            }],
             What::EglProfile(shown) => vec![Action::ShowInProfile {
                 at: ContainerPath::new(profile::DIRECTORY),
                 minors: shown.minors.clone(),
@@ -200,7 +238,34 @@ impl Expansion<'_> {
                 );
                 Vec::new()
             }
+        })
+    }
+
+    fn library_path(&self, libraries: &LibraryPath) -> Action {
+        let layout = &self.image.layout;
+        let mut directories = match libraries.after_hooks && !self.has_compat {
+            true => self.look.configured(),
+            false => Vec::new(),
+        };
+        let places = libraries.directories.iter();
+        directories.extend(places.map(|place| place.in_image(layout)));
+        Action::UpdateLdCache { directories }
+    }
+
+    fn driver_proc(&mut self, shown: &DriverProc) -> Vec<Action> {
+        let mut actions = vec![self.proc_directory()];
+        let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
+        let gpus = shown.gpus.iter().map(|gpu| gpus.join(gpu));
+        actions.extend(gpus.map(|path| of_proc(&path)));
+        match &shown.capabilities {
+            CapabilityFiles::None => {}
+            CapabilityFiles::Some(files) => actions.extend(files.iter().map(of_proc)),
+            CapabilityFiles::All => {
+                let all = HostPath::new(procfs::DIRECTORY).join("capabilities");
+                actions.push(of_proc(&all));
+            }
         }
+        actions
     }
 
     fn proc_directory(&mut self) -> Action {
@@ -213,7 +278,13 @@ impl Expansion<'_> {
         }
     }
 
-    fn compat(&mut self, compat: &CudaCompat) -> Vec<Action> {
+    fn compat(&mut self, compat: &CudaCompat) -> Result<Vec<Action>> {
+        if compat.how == CompatUse::Configure {
+            let configured = self.look.compat(compat, &mut self.given_up.reasons)?;
+            let (actions, directories): (Vec<_>, Vec<_>) = configured.into_iter().unzip();
+            self.searched_first.extend(directories);
+            return Ok(actions);
+        }
         let found = &self.image.compat_libraries;
         self.searched_first.extend(compat.searched(found));
         let bind = |library: &ContainerPath| Action::Bind {
@@ -221,11 +292,12 @@ impl Expansion<'_> {
             source: Source::Image(library.clone()),
             kind: BindKind::File,
         };
-        compat.mounted(found).into_iter().map(bind).collect()
+        Ok(compat.mounted(found).into_iter().map(bind).collect())
     }
 }
 
-fn of_proc(path: &HostPath) -> Action {
+/// Returns the mount of a file or directory of procfs.
+pub(super) fn of_proc(path: &HostPath) -> Action {
     Action::Bind {
         source: Source::Host(path.clone()),
         at: ContainerPath::from(path),

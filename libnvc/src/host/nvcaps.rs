@@ -5,10 +5,12 @@
 //! belong to the kernel and are read from the caller's /proc; the files are read from the driver root.
 
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use nix::errno::Errno;
 
+use crate::directory;
 use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::host::{
     CharDrivers, DeviceNode, DriverRoot, MigAccess, MigDevice, majors, nodes, procfs,
@@ -22,7 +24,12 @@ pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 pub const DEVICES: &str = "/dev/nvidia-caps";
 
 const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
-const DRIVER: &str = "nvidia-caps";
+/// Name of their driver in /proc/devices.
+pub(crate) const DRIVER: &str = "nvidia-caps";
+/// Depth of the directory: gpu, mig, gi, ci.
+const DEEPEST: usize = 8;
+/// Limit of its files; the largest machines have some thousands.
+const MOST_FILES: usize = 1 << 16;
 
 /// The driver's way of granting capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +126,51 @@ impl Capabilities {
     fn node(self, minor: u32) -> Option<DeviceNode> {
         let path = format!("{DEVICES}/nvidia-cap{minor}");
         Some(DeviceNode::new(path, self.major?, minor))
+    }
+}
+
+/// Returns all files of capabilities with their minor numbers, as far as the driver tells.
+pub(crate) fn files(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
+    let mut files = Vec::new();
+    collect(
+        root,
+        &HostPath::new(CAPABILITIES),
+        DEEPEST,
+        &mut { MOST_FILES },
+        &mut files,
+    );
+    files
+}
+
+fn collect(
+    root: &DriverRoot,
+    directory: &HostPath,
+    depth: usize,
+    most: &mut usize,
+    files: &mut Vec<(HostPath, Option<u32>)>,
+) {
+    let mut entries = Vec::new();
+    let listed = root.open_file(directory).and_then(|fd| {
+        directory::list(fd.as_fd(), most, |entry| {
+            if entry.name != "." && entry.name != ".." {
+                entries.push((directory.join(entry.name), entry.kind == libc::DT_DIR));
+            }
+        })
+    });
+    if !matches!(listed, Ok(()) | Err(Errno::ENOENT)) || depth == 0 {
+        // Not everything is known.
+        files.push((directory.clone(), None));
+        return;
+    }
+    entries.sort();
+    for (path, is_directory) in entries {
+        if is_directory {
+            collect(root, &path, depth - 1, most, files);
+            continue;
+        }
+        let text = root.read(&path).unwrap_or_default();
+        let minor = procfs::number(&String::from_utf8_lossy(&text), "DeviceFileMinor");
+        files.push((path, minor));
     }
 }
 
@@ -226,6 +278,32 @@ mod tests {
         let text = "config 1\nmonitor 2\ngpu1/gi0/access 138\ngpu1/gi0/ci0/access 139\ngpu10/gi0/access 1353\nodd\ngpu1/x y\n";
         let expected = [(1, vec![138, 139]), (10, vec![1353])];
         assert_eq!(by_gpu(text), HashMap::from(expected));
+    }
+
+    #[test]
+    fn files_have_minor_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("proc/driver/nvidia/capabilities");
+        let root = DriverRoot::open(dir.path()).unwrap();
+        assert_eq!(files(&root), []);
+        for (name, text) in [
+            ("mig/config", "DeviceFileMinor: 1\n"),
+            ("gpu0/mig/gi1/access", "DeviceFileMinor: 12\n"),
+            ("odd", "DeviceFileMinor 3\n"),
+        ] {
+            let path = top.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let path = |name: &str| HostPath::new(CAPABILITIES).join(name);
+        let expected = [
+            (path("gpu0/mig/gi1/access"), Some(12)),
+            (path("mig/config"), Some(1)),
+            (path("odd"), None),
+        ];
+        assert_eq!(files(&root), expected);
+        std::fs::create_dir_all(top.join("a/b/c/d/e/f/g/h/i")).unwrap();
+        assert!(files(&root).iter().any(|(_, minor)| minor.is_none()));
     }
 
     #[test]

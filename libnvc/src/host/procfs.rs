@@ -6,7 +6,7 @@ use log::{info, warn};
 use nix::errno::Errno;
 
 use crate::directory;
-use crate::error::errno_text;
+use crate::error::{Error, errno_text};
 use crate::host::libraries::LibraryCandidates;
 use crate::host::{DriverRoot, ProcFile};
 use crate::inroot;
@@ -39,6 +39,21 @@ pub fn files(root: &DriverRoot) -> Vec<ProcFile> {
         }
     };
     names.iter().filter_map(read).collect()
+}
+
+/// Returns the `params` for a container; None if the driver has none, or none that allows programs to create nodes.
+///
+/// # Errors
+/// `open failed: /proc/driver/nvidia/params: <cause>`.
+pub(crate) fn container_params(root: &DriverRoot) -> crate::error::Result<Option<ProcFile>> {
+    let path = HostPath::new(DIRECTORY).join("params");
+    let failed = |errno| Error::file("open failed", root.join(&path), errno);
+    let original = match root.read(&path) {
+        Err(Errno::ENOENT) => return Ok(None),
+        read => read.map_err(failed)?,
+    };
+    let params = read_file(root, "params").map_err(failed)?;
+    Ok((params.content.as_bytes() != original).then_some(params))
 }
 
 fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
@@ -92,6 +107,24 @@ pub struct ModuleGpu {
 
 /// Returns the GPUs on the PCI bus that the kernel module lists, sorted by address; none if it is not loaded.
 pub fn gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
+    let gpu = |(busid, text): (String, String)| {
+        let minor = minor_on_pci(&text)?;
+        Some(ModuleGpu { busid, minor })
+    };
+    information(root).into_iter().filter_map(gpu).collect()
+}
+
+/// Returns the directories of all GPUs with their minor numbers, as far as the kernel module tells.
+pub(crate) fn gpu_minors(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
+    let gpus = HostPath::new(DIRECTORY).join("gpus");
+    let listed = information(root).into_iter();
+    listed
+        .map(|(name, text)| (gpus.join(name), number(&text, "Device Minor")))
+        .collect()
+}
+
+/// Returns the names of the GPUs' directories, sorted, each with its `information`.
+fn information(root: &DriverRoot) -> Vec<(String, String)> {
     let gpus = HostPath::new(DIRECTORY).join("gpus");
     let mut names = Vec::new();
     // A list that is cut short is as good as the rest of it.
@@ -100,13 +133,14 @@ pub fn gpus(root: &DriverRoot) -> Vec<ModuleGpu> {
             names.extend(entry.name.to_str().map(str::to_owned));
         })
     });
+    names.retain(|name| name != "." && name != "..");
     names.sort();
-    let gpu = |busid: String| {
-        let text = root.read(&gpus.join(&busid).join("information")).ok()?;
-        let minor = minor_on_pci(&String::from_utf8_lossy(&text))?;
-        Some(ModuleGpu { busid, minor })
+    let read = |name: String| {
+        let text = root.read(&gpus.join(&name).join("information"));
+        let text = text.unwrap_or_default();
+        (name, String::from_utf8_lossy(&text).into_owned())
     };
-    names.into_iter().filter_map(gpu).collect()
+    names.into_iter().map(read).collect()
 }
 
 /// Returns the minor number in a GPU's `information`, if the GPU is on the PCI bus. A SoC's display is not.

@@ -1,11 +1,51 @@
 //! Selects the CUDA compatibility libraries of an image to use.
 
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::intent::{CompatUse, CudaCompat};
+use crate::error::{Error, ErrorKind, Result};
 use crate::host::catalogue;
 use crate::path::ContainerPath;
+use crate::require::compare_versions;
+
+/// The only libcuda in an image's directory of compatibility libraries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CompatLibrary {
+    /// Its directory, with links resolved.
+    pub(crate) directory: ContainerPath,
+    /// The end of its name, after `libcuda.so.`.
+    pub(crate) version: String,
+    pub(crate) note: Option<CompatNote>,
+}
+
+/// What a compatibility libcuda says about itself, in an ELF note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CompatNote {
+    /// Its CUDA version.
+    pub(crate) cuda: String,
+    /// Major versions of the drivers that it supports.
+    pub(crate) drivers: Vec<u64>,
+}
+
+impl CompatNote {
+    /// Parses the note's JSON, whose keys may be in any case; None if it names no CUDA version.
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        let text = value.split(|byte| *byte == 0).next()?;
+        let object: serde_json::Map<_, _> = serde_json::from_slice(text).ok()?;
+        let get = |wanted: &str| {
+            let mut pairs = object.iter();
+            pairs.find_map(|(key, value)| key.eq_ignore_ascii_case(wanted).then_some(value))
+        };
+        let drivers = get("driver").and_then(serde_json::Value::as_array);
+        let drivers = drivers.into_iter().flatten();
+        Some(Self {
+            cuda: get("CUDA version")?.as_str()?.to_owned(),
+            drivers: drivers.filter_map(serde_json::Value::as_u64).collect(),
+        })
+    }
+}
 
 impl CudaCompat {
     /// Returns the libraries to mount: those of another driver generation whose capability the container requests.
@@ -37,6 +77,29 @@ impl CudaCompat {
         directories.dedup();
         directories
     }
+
+    /// Returns true if the loader should search the directory of the image's only libcuda first.
+    ///
+    /// # Errors
+    /// The host driver's version is not one.
+    pub(crate) fn configures(&self, library: &CompatLibrary) -> Result<bool> {
+        let is_newer = |one, other| compare_versions(one, other) == Some(Ordering::Greater);
+        let host = self.host_driver.as_str();
+        let major = leading_number(host.as_bytes());
+        if major.is_none() && !host.is_empty() {
+            let error = Error::new(ErrorKind::InvalidArgument, "invalid driver version");
+            return Err(error.of(host));
+        }
+        Ok(match (&library.note, self.host_cuda.as_deref()) {
+            (Some(note), _) if !host.is_empty() => {
+                let fits = major.is_some_and(|major| note.drivers.contains(&major));
+                fits && is_newer(&library.version, host)
+            }
+            (Some(note), Some(cuda)) => is_newer(&note.cuda, cuda),
+            (_, Some(_)) => false,
+            (_, None) => leading_number(library.version.as_bytes()) > major,
+        })
+    }
 }
 
 /// Returns the driver generation in a library's name: 550 of `libcuda.so.550.54.14`.
@@ -52,6 +115,7 @@ fn leading_number(text: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::capability::Capabilities;
@@ -99,6 +163,53 @@ mod tests {
                 .searched(&found()[1..3])
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn a_newer_library_is_configured() {
+        let configures = |driver: &str, cuda: &str, version: &str, note: Option<(&str, &[u64])>| {
+            let note = note.map(|(cuda, drivers)| CompatNote {
+                cuda: cuda.into(),
+                drivers: drivers.into(),
+            });
+            let library = CompatLibrary {
+                directory: ContainerPath::new("/x"),
+                version: version.into(),
+                note,
+            };
+            let compat = CudaCompat {
+                host_driver: driver.into(),
+                host_cuda: Some(cuda.to_owned()).filter(|cuda| !cuda.is_empty()),
+                ..compat(CompatUse::Configure)
+            };
+            compat.configures(&library).unwrap()
+        };
+        assert!(configures("535.1", "", "550.2", None));
+        assert!(!configures("550.1", "", "550.2", None));
+        assert!(!configures("535.1", "12.2", "550.2", None));
+        assert!(configures("550.1", "", "550.2", Some(("12.6", &[550]))));
+        assert!(!configures("551.1", "", "560.2", Some(("12.6", &[550]))));
+        assert!(!configures("550.3", "", "550.2", Some(("12.6", &[550]))));
+        assert!(configures("", "12.2", "1.1", Some(("12.6", &[]))));
+        assert!(configures("", "12.6", "1.1", Some(("12.10", &[]))));
+        assert!(!configures("", "12.8", "1.1", Some(("12.6", &[]))));
+    }
+
+    #[test]
+    fn notes_are_json() {
+        let text = br#"{"format":1, "CUDA version": "12.6", "driver": [535, 550], "device": []}"#;
+        let note = CompatNote {
+            cuda: "12.6".into(),
+            drivers: vec![535, 550],
+        };
+        assert_eq!(CompatNote::parse(text), Some(note.clone()));
+        let upper = String::from_utf8_lossy(text).replace("driver", "Driver") + "\0";
+        assert_eq!(CompatNote::parse(upper.as_bytes()), Some(note));
+        let alone = CompatNote::parse(br#"{"cuda version": "12.6"}"#).unwrap();
+        assert!(alone.drivers.is_empty());
+        for odd in ["", "x", "[]", "{}", r#"{"CUDA version": 12}"#] {
+            assert_eq!(CompatNote::parse(odd.as_bytes()), None, "{odd}");
+        }
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub fn displays(nodes: &[DeviceNode], links: &[HostLink], request: &Request) -> 
         Intent::best_effort(What::Link(super::Link {
             at: Place::same(&link.at),
             target: link.target.clone(),
+            replaces: false,
         }))
     });
     nodes.chain(links).collect()

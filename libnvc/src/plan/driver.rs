@@ -57,7 +57,10 @@ pub fn library_path(driver: &DriverInfo, request: &Request) -> Intent {
         ],
         Placement::AsHost => host_directories(driver, request),
     };
-    Intent::required(What::LibraryPath(LibraryPath { directories }))
+    Intent::required(What::LibraryPath(LibraryPath {
+        directories,
+        after_hooks: false,
+    }))
 }
 
 /// Plans the environment variable by which hooks find the driver's libraries.
@@ -96,6 +99,7 @@ pub fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
         Intent::best_effort(What::Link(Link {
             at: Place::same(&link.at),
             target: link.target.clone(),
+            replaces: false,
         }))
     };
     let links = match request.capabilities.include(Capability::Graphics) {
@@ -134,6 +138,7 @@ fn files_and<'a>(
             let link = Link {
                 at: place.beside(&link.name),
                 target: link.target.clone(),
+                replaces: false,
             };
             links.push(Intent::best_effort(What::Link(link)));
         }

@@ -1,4 +1,4 @@
-//! Defines the eight kinds of intents.
+//! Defines the kinds of intents.
 //!
 //! Each intent is marked as required or best effort: a read-only /etc must not stop a container because of an
 //! application profile, while a missing /dev/nvidia0 must.
@@ -29,6 +29,8 @@ pub struct Intent {
 pub enum Need {
     /// A failure undoes everything.
     Required,
+    /// As required, except where nothing may be changed, on a volume or a read-only root: there as best effort.
+    WherePermitted,
     /// A failure undoes only the intent's own effects, with a warning.
     BestEffort,
 }
@@ -41,7 +43,7 @@ pub enum What {
     Device(Device),
     /// A bind mount of a file or directory of the host.
     Mount(Mount),
-    /// A symlink, unless its name is already taken.
+    /// A symlink.
     Link(Link),
     /// Directories in the dynamic loader's search path.
     LibraryPath(LibraryPath),
@@ -53,6 +55,15 @@ pub enum What {
     EglProfile(EglProfile),
     /// An environment variable.
     Env(Env),
+    /// A `params` of the driver that tells programs not to create device nodes. Nothing else in its directory changes.
+    DriverParams,
+    /// The driver's directories of GPUs and of MIG capabilities, with those only of which the container has nodes. For
+    /// a caller under the container's device rules.
+    DriverDevices,
+    /// A file with an application profile that limits EGL to the GPUs of which the container has nodes.
+    ProfileFile,
+    /// Permissions of a file, if it exists.
+    Mode(FileMode),
 }
 
 /// A device that the container may open.
@@ -91,6 +102,9 @@ pub struct Link {
     pub at: Place,
     /// Its target.
     pub target: PathBuf,
+    /// Replace a file or another link of its name. Otherwise a name that is taken stays as it is.
+    #[serde(skip_serializing_if = "is_false")]
+    pub replaces: bool,
 }
 
 /// Directories for the dynamic loader's search path.
@@ -98,6 +112,19 @@ pub struct Link {
 pub struct LibraryPath {
     /// In search order.
     pub directories: Vec<Place>,
+    /// Search the directories of compatibility libraries first that an earlier hook has configured, unless this plan
+    /// has an intent of its own for such libraries.
+    #[serde(skip_serializing_if = "is_false")]
+    pub after_hooks: bool,
+}
+
+/// Permissions of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct FileMode {
+    /// Its path.
+    pub at: ContainerPath,
+    /// Permission bits.
+    pub mode: u32,
 }
 
 /// The use of the image's CUDA compatibility libraries.
@@ -126,6 +153,8 @@ pub enum CompatUse {
     Search,
     /// They are mounted beside the driver's libraries.
     Mount,
+    /// The directory of the image's only libcuda is written to the loader's configuration, and searched first.
+    Configure,
 }
 
 /// The contents of /proc/driver/nvidia. Its `params` tells programs not to create device nodes.
@@ -284,6 +313,14 @@ impl EglProfile {
             }
         }
     }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn words<S: serde::Serializer>(

@@ -31,6 +31,11 @@ pub(crate) fn text(mask: &str) -> String {
     )
 }
 
+/// Returns the profile that upstream's hook writes to a file.
+pub(crate) fn compact(mask: &str) -> String {
+    text(mask).replace(' ', "")
+}
+
 /// Returns minor numbers as a hexadecimal bit mask of any length.
 pub(crate) fn mask(minors: &[u32]) -> String {
     let mut digits = Vec::new();
@@ -64,6 +69,12 @@ fn written(digits: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_text_is_upstreams() {
+        let text = r#"{"profiles":[{"name":"_container_","settings":["EGLVisibleDGPUDevices",0x9]}],"rules":[{"pattern":[],"profile":"_container_"}]}"#;
+        assert_eq!(compact(&mask(&[0, 3])), text);
+    }
 
     #[test]
     fn masks_have_any_length() {

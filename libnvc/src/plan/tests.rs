@@ -466,6 +466,7 @@ fn plans_are_json() {
             Intent::best_effort(What::Link(Link {
                 at: Place::At(ContainerPath::new("/a")),
                 target: "b".into(),
+                replaces: false,
             })),
         ],
         devices: vec![Part {

@@ -188,6 +188,8 @@ impl<'o> Writer<'o> {
             }
             What::EglProfile(_) if whose == Whose::All => self.hook_once(UPDATE_PROFILE),
             What::DriverProc(_) | What::EglProfile(_) | What::Link(_) => {}
+            // A hook's own intents.
+            What::DriverParams | What::DriverDevices | What::ProfileFile | What::Mode(_) => {}
         }
     }
 

@@ -59,9 +59,19 @@ impl View<'_> {
                 let line = format!("{}={}", variable.name, variable.value);
                 ("environment", vec![line])
             }
+            What::DriverParams => ("driver proc", vec!["params without device creation".into()]),
+            What::DriverDevices => (
+                "driver proc",
+                vec!["shows the container's own devices".into()],
+            ),
+            What::ProfileFile => (
+                "egl profile",
+                vec!["shows the container's own devices".into()],
+            ),
+            What::Mode(file) => ("mode", vec![format!("{:o} {}", file.mode, file.at)]),
         };
         let mark = match intent.need {
-            Need::Required => "",
+            Need::Required | Need::WherePermitted => "",
             Need::BestEffort => " ?",
         };
         let line = |object| printable(&format!("{kind:<13} {object}{mark}")).to_string() + "\n";
@@ -88,6 +98,7 @@ impl View<'_> {
             let verb = match compat.how {
                 CompatUse::Search => "searched first",
                 CompatUse::Mount => "mounted",
+                CompatUse::Configure => "configured",
             };
             let driver = &compat.host_driver;
             return vec![format!("{verb} if for another driver than {driver}")];

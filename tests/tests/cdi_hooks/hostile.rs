@@ -133,8 +133,8 @@ fn try_built(
     {
         return Err(format!("outside the root: {mount}"));
     }
-    // The merged hook is all or nothing.
-    if words[0] == "merged" && ending != "done" {
+    // Every hook is all or nothing.
+    if ending != "done" {
         let changes = now.changes_since(&files);
         if !changes.is_empty() || mounted != mounted_now {
             return Err(format!(

@@ -128,7 +128,7 @@ pub(super) fn a_live_specification(runtime: &str) {
             "ModifyDeviceFiles: 0",
             "gpus 0000:3b:00.0\n",
             &library,
-            "EGLVisibleDGPUDevices\", 0x1",
+            "EGLVisibleDGPUDevices\",0x1",
         ],
     );
     let link = driver.fill("libcuda.so.1 -> libcuda.so.VER");
@@ -185,12 +185,15 @@ pub(super) fn a_failure_undoes_everything(runtime: &str) {
     assert_eq!(changes.iter().find(ours), None, "{changes:#?}");
 }
 
-/// An image can have a library of another driver in a link's place. Directories stay.
+/// An image can have a library of another driver in a link's place. Directories stay: with one in the place of a link
+/// the separate hook fails, as upstream's, and replaces nothing.
 pub(super) fn links_replace_files(runtime: &str) {
-    let links = "--link target::/usr/lib/file --link target::/usr/lib/link --link target::/usr/lib/directory";
-    for hook in [
-        format!("create-symlinks {links}"),
-        format!("merged --version=1 {links}"),
+    let links = "--link target::/usr/lib/file --link target::/usr/lib/link";
+    let all = format!("{links} --link target::/usr/lib/directory");
+    for (hook, succeeds) in [
+        (format!("create-symlinks {links}"), true),
+        (format!("create-symlinks {all}"), false),
+        (format!("merged --version=1 {all}"), true),
     ] {
         let mut bundle = Bundle::new(&[words(&hook)]);
         let lib = bundle.root().join("usr/lib");
@@ -199,14 +202,23 @@ pub(super) fn links_replace_files(runtime: &str) {
         fs::create_dir(lib.join("directory")).unwrap();
         bundle.config["process"]["args"][2] = "true".into();
         let outcome = bundle.run(runtime);
-        // The separate hook ends at the directory, as upstream's.
-        let is_separate = hook.starts_with("create-symlinks");
-        assert_eq!(outcome.status == Some(0), !is_separate, "{outcome:#?}");
-        for name in ["file", "link"] {
-            let target = fs::read_link(lib.join(name)).unwrap();
-            assert_eq!(target, Path::new("target"), "{hook}: {name}");
-        }
+        assert_eq!(outcome.status == Some(0), succeeds, "{outcome:#?}");
+        let target = |name: &str| fs::read_link(lib.join(name)).ok();
+        let (file, link) = match succeeds {
+            true => (Some("target"), "target"),
+            false => (None, "elsewhere"),
+        };
+        assert_eq!(target("file"), file.map(PathBuf::from), "{hook}");
+        assert_eq!(target("link"), Some(PathBuf::from(link)), "{hook}");
         assert!(lib.join("directory").is_dir(), "{hook}");
+        let left = fs::read_dir(&lib).unwrap().flatten();
+        let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        assert!(
+            !left
+                .iter()
+                .any(|name| name.to_string_lossy().starts_with(".nvc")),
+            "{hook}: {left:?}"
+        );
     }
 }
 
@@ -219,11 +231,11 @@ pub(super) fn a_failing_filter_undoes_everything(runtime: &str) {
     let link = bundle.root().join("etc/new-link");
     assert!(link.is_symlink());
     fs::remove_file(&link).unwrap();
-    // The filter needs a tmpfs, links and the loader's cache do not.
+    // The filter needs a tmpfs, by either call; links and the loader's cache do not.
     let hook = &mut bundle.config["hooks"]["createContainer"][0];
     let program = hook["path"].as_str().unwrap().to_owned();
     let own = hook["args"].as_array_mut().unwrap().split_off(1);
-    let without = ["nvc-without", "EPERM", "fsopen", "--", &program].map(Value::from);
+    let without = ["nvc-without", "EPERM", "fsopen", "mount", "--", &program].map(Value::from);
     hook["args"] = [without.as_slice(), &own].concat().into();
     hook["path"] = cli::beside("nvc-without")
         .unwrap()

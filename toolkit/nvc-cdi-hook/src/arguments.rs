@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::{Failure, Result};
+use libnvc::{Error, ErrorKind, Result};
 
 /// An option of a hook.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ impl Words {
     pub(crate) fn new(words: &[OsString]) -> Result<Self> {
         let text = |word: &OsString| {
             let word = word.to_str().map(String::from);
-            word.ok_or_else(|| Failure::new("an argument is not UTF-8"))
+            word.ok_or_else(|| invalid("an argument is not UTF-8"))
         };
         Ok(Self {
             words: words.iter().map(text).collect::<Result<_>>()?,
@@ -79,14 +79,14 @@ impl Words {
         let bare = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
         let (name, value) = bare.split_once('=').unwrap_or((bare, ""));
         let value = if value.is_empty() { "true" } else { value };
-        let invalid = || {
-            Failure::new(format!(
+        let refused = || {
+            invalid(format!(
                 "invalid value \"{value}\" for --{name}: not a boolean"
             ))
         };
         names
             .contains(&name)
-            .then(|| boolean(value).ok_or_else(invalid))
+            .then(|| boolean(value).ok_or_else(refused))
     }
 
     /// Parses the rest of the words as options; ignores other words, as upstream does.
@@ -107,13 +107,13 @@ impl Words {
             let full = if name == "d" { "debug" } else { name };
             let opt = known.iter().chain(&EVERY).find(|opt| opt.name == full);
             let opt =
-                opt.ok_or_else(|| Failure::new(format!("flag provided but not defined: -{name}")))?;
+                opt.ok_or_else(|| invalid(format!("flag provided but not defined: -{name}")))?;
             let value = match (opt.value, value) {
                 (None, value) => {
                     let value = value.filter(|value| !value.is_empty());
                     let value = value.unwrap_or_else(|| "true".into());
                     boolean(&value).ok_or_else(|| {
-                        Failure::new(format!(
+                        invalid(format!(
                             "invalid value \"{value}\" for --{name}: not a boolean"
                         ))
                     })?;
@@ -123,7 +123,7 @@ impl Words {
                 (Some(_), None) => {
                     let next = self.words.get(self.at).cloned();
                     self.at += 1;
-                    next.ok_or_else(|| Failure::new(format!("flag needs an argument: --{name}")))?
+                    next.ok_or_else(|| invalid(format!("flag needs an argument: --{name}")))?
                 }
             };
             if opt.is_list {
@@ -160,6 +160,10 @@ impl Given {
     }
 }
 
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
 /// Parses a boolean like Go.
 fn boolean(word: &str) -> Option<bool> {
     match word {
@@ -175,14 +179,14 @@ mod tests {
 
     fn words(text: &str) -> Words {
         let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
-        Words::new(&words).unwrap_or_else(|failure| panic!("{failure}"))
+        Words::new(&words).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
     fn flags_of_the_program_have_values() {
         let flag = |text: &str| {
             let value = words(text).program_flag(&["debug", "d"]);
-            value.map(|value| value.map_err(|failure| failure.to_string()))
+            value.map(|value| value.map_err(|error| error.message()))
         };
         for word in ["--debug", "-d", "-debug", "--debug=true", "--debug="] {
             assert_eq!(flag(word), Some(Ok(true)), "{word}");
@@ -196,7 +200,7 @@ mod tests {
     #[test]
     fn flags_of_the_program_may_follow_the_hook() {
         let given = words("-d --quiet=false word --container-spec=x").options(&[]);
-        let given = given.unwrap_or_else(|failure| panic!("{failure}"));
+        let given = given.unwrap_or_else(|error| panic!("{error}"));
         assert!(given.flag("debug") && !given.flag("quiet"));
         assert_eq!(given.text("container-spec"), Some("x"));
         assert!(words("--debug=maybe").options(&[]).is_err());

@@ -1,23 +1,21 @@
 //! Lists the hooks with their options; each hook has its own file.
 
-mod application_profile;
 mod chmod;
 mod cuda_compat;
-mod device_node_modification;
 mod discover;
-mod driver_proc;
+mod driver;
 mod library_path;
 mod merged;
 mod symlinks;
-mod tmpfs;
 
+use libnvc::Result;
+use libnvc::plan::Intent;
+
+use crate::PROGRAM;
 use crate::arguments::{EVERY, Given, Opt};
-use crate::report::Report;
-use crate::root::Root;
-use crate::{PROGRAM, Result};
 
-/// Runs a hook in a container's root.
-pub(crate) type Run = fn(&Given, &Root, &mut Report) -> Result<()>;
+/// Returns what a hook wants in the container, for its arguments.
+pub(crate) type Intents = fn(&Given) -> Result<Vec<Intent>>;
 
 /// A hook.
 #[derive(Debug)]
@@ -25,8 +23,10 @@ pub(crate) struct Hook {
     pub(crate) name: &'static str,
     about: &'static str,
     pub(crate) options: &'static [Opt],
+    /// It may change on volumes what the container's owner may change there.
+    pub(crate) uses_volumes: bool,
     /// None for the hook that does nothing.
-    pub(crate) run: Option<Run>,
+    pub(crate) intents: Option<Intents>,
 }
 
 const fn text(name: &'static str, value: &'static str, help: &'static str) -> Opt {
@@ -56,7 +56,8 @@ const HOOKS: &[Hook] = &[
             "TARGET::LINK",
             "Make LINK, which leads to TARGET",
         )],
-        run: Some(symlinks::run),
+        uses_volumes: false,
+        intents: Some(symlinks::intents),
     },
     Hook {
         name: "enable-cuda-compat",
@@ -78,25 +79,29 @@ const HOOKS: &[Hook] = &[
                 "The image's directory of the libraries",
             ),
         ],
-        run: Some(cuda_compat::run),
+        uses_volumes: false,
+        intents: Some(cuda_compat::intents),
     },
     Hook {
         name: "disable-device-node-modification",
         about: "Tell programs in the container not to create device nodes",
         options: &[],
-        run: Some(device_node_modification::run),
+        uses_volumes: false,
+        intents: Some(driver::params),
     },
     Hook {
         name: "filter-driver-proc",
         about: "Hide other GPUs in the container's /proc/driver/nvidia",
         options: &[],
-        run: Some(driver_proc::run),
+        uses_volumes: false,
+        intents: Some(driver::devices),
     },
     Hook {
         name: "update-application-profile",
         about: "Let EGL see the container's GPUs only",
         options: &[],
-        run: Some(application_profile::run),
+        uses_volumes: false,
+        intents: Some(driver::profile),
     },
     Hook {
         name: "chmod",
@@ -105,7 +110,8 @@ const HOOKS: &[Hook] = &[
             text("mode", "OCTAL", "The permissions"),
             list("path", "PATH", "What gets them"),
         ],
-        run: Some(chmod::run),
+        uses_volumes: false,
+        intents: Some(chmod::intents),
     },
     Hook {
         name: "update-ldcache",
@@ -118,7 +124,8 @@ const HOOKS: &[Hook] = &[
             ),
             list("folder", "DIR", "A directory with libraries"),
         ],
-        run: Some(library_path::run),
+        uses_volumes: true,
+        intents: Some(library_path::intents),
     },
     Hook {
         name: "create-soname-symlinks",
@@ -131,19 +138,22 @@ const HOOKS: &[Hook] = &[
             ),
             list("folder", "DIR", "A directory with libraries"),
         ],
-        run: Some(library_path::run),
+        uses_volumes: true,
+        intents: Some(library_path::intents),
     },
     Hook {
         name: "merged",
         about: "Do the work of several hooks in one process",
         options: merged::OPTIONS,
-        run: Some(merged::run),
+        uses_volumes: true,
+        intents: Some(merged::intents),
     },
     Hook {
         name: "noop",
         about: "Do nothing",
         options: &[],
-        run: None,
+        uses_volumes: false,
+        intents: None,
     },
 ];
 

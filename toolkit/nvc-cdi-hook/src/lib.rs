@@ -1,9 +1,9 @@
 //! Runs the hooks of CDI specifications: small changes in a container's root before its process starts.
 //!
 //! They run as createContainer hooks: in the container's namespaces, but with the host's root, /proc and /dev, and with
-//! the container's root at a path from the state on standard input. Everything in that root is hostile, so [`root`]
-//! opens it once, and every access goes through descriptors resolved in it. All policy is in the arguments: neither the
-//! environment, which can be the container's own, nor a configuration file is read.
+//! the container's root at a path from the state on standard input. [`root`] opens it once. A hook turns its arguments
+//! into intents ([`hooks`]), which libnvc applies in that root, whose content is hostile. All policy is in the arguments:
+//! neither the environment, which can be the container's own, nor a configuration file is read.
 //!
 //! Exit codes: 0 for success, and for hooks that this version does not know; 1 for failure. Engines tend to show only
 //! the exit code, so errors go to standard error and to the system's log.
@@ -13,13 +13,13 @@
 // the command line
 mod arguments;
 
+// what to do: pure, but for the search for the driver's files
+mod hooks;
+
 // the container
+mod container;
 mod root;
 mod state;
-mod volume;
-
-// actions
-mod hooks;
 
 // messages
 pub mod report;
@@ -27,9 +27,9 @@ pub mod report;
 use std::ffi::OsString;
 
 use arguments::Words;
+use libnvc::Result;
 use report::Report;
 pub use report::Verbosity;
-use root::{Root, Writable};
 
 /// The program's name in messages.
 const PROGRAM: &str = "nvidia-cdi-hook";
@@ -38,42 +38,13 @@ const PROGRAM: &str = "nvidia-cdi-hook";
 pub fn run(words: &[OsString], verbosity: Verbosity) -> u8 {
     let mut report = Report::new(verbosity);
     let done = dispatch(words, &mut report);
-    if let Err(failure) = &done {
-        report.error(&failure.to_string());
+    if let Err(error) = &done {
+        report.failure(error);
     }
     // crun treats a hook that leaves the state unread as failed.
     state::drain();
     u8::from(done.is_err())
 }
-
-/// A failure: operation, object, cause.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    text: String,
-    /// A hook may not write to this place: the root is read-only, or it is on a volume.
-    is_closed: bool,
-}
-
-impl Failure {
-    fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            is_closed: false,
-        }
-    }
-
-    fn of(operation: &str, object: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
-        Self::new(format!("{operation}: {object}: {cause}"))
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-type Result<T, E = Failure> = std::result::Result<T, E>;
 
 fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     let mut words = Words::new(words)?;
@@ -91,10 +62,10 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     }
     let given = match words.options(hook.options) {
         Ok(given) => given,
-        Err(failure) => {
+        Err(error) => {
             report.state();
             report.print(&hook.help());
-            return Err(failure);
+            return Err(error);
         }
     };
     if given.flag("debug") {
@@ -103,10 +74,11 @@ fn dispatch(words: &[OsString], report: &mut Report) -> Result<()> {
     if given.flag("quiet") {
         report.quiet();
     }
-    match hook.run {
-        Some(run) => execute(run, &given, report),
-        None => Ok(()),
-    }
+    let Some(intents) = hook.intents else {
+        return Ok(());
+    };
+    let root = container::open(&given, report)?;
+    container::change(root, &intents(&given)?, hook, &given, report)
 }
 
 /// Handles the options before the hook's name; returns the name, or None if there is nothing left to do.
@@ -144,44 +116,4 @@ fn program_options(words: &mut Words, report: &mut Report) -> Result<Option<Stri
         }
         return Ok(None);
     }
-}
-
-/// Runs a hook in the container's root.
-fn execute(run: hooks::Run, given: &arguments::Given, report: &mut Report) -> Result<()> {
-    let root = container(given, report)?;
-    let writable = root.make_writable();
-    let done = run(given, &root, report);
-    // Without it, the container could write to a root that its specification makes read-only.
-    let restored = writable.map_or(Ok(()), Writable::restore);
-    match done {
-        // The container starts without the file.
-        Err(failure) if failure.is_closed => report.warning(&failure.to_string()),
-        Err(failure) => {
-            if let Err(second) = restored {
-                report.error(&second.to_string());
-            }
-            return Err(failure);
-        }
-        Ok(()) => {}
-    }
-    restored
-}
-
-/// Opens the root of the container in the state on standard input.
-fn container(given: &arguments::Given, report: &mut Report) -> Result<Root> {
-    let state = match given.text("container-spec") {
-        Some(path) => {
-            let text = state::read_file(path)?;
-            report.obey(&text);
-            state::parse(&text)?
-        }
-        None => state::parse(report.state().as_ref().map_err(Clone::clone)?)?,
-    };
-    // Runtimes start hooks with any umask; with 0 libnvc would make directories that every user of the container can
-    // write to.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let root = state.open_root()?;
-    // From here on no path is relative to a directory that the image controls.
-    rustix::process::chdir("/").map_err(|errno| Failure::of("chdir failed", "/", errno))?;
-    Ok(root)
 }

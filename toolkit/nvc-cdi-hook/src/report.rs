@@ -4,10 +4,12 @@
 //! the first message, and then nothing is printed.
 
 use std::io::{IsTerminal as _, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libnvc::messages::{self, Level, Severity, to_system_log, write_record_up_to};
+use libnvc::{Error, Result};
 
-use crate::{Result, state};
+use crate::state;
 
 /// Length limit of the output: engines put it into one error message.
 const LONGEST: usize = 4096;
@@ -31,7 +33,6 @@ pub enum Verbosity {
 #[derive(Debug)]
 pub struct Report {
     verbosity: Verbosity,
-    said: usize,
     logged: u32,
     /// The text on standard input, once it was read.
     state: Option<Result<Vec<u8>>>,
@@ -39,9 +40,11 @@ pub struct Report {
 
 impl Report {
     pub(crate) fn new(verbosity: Verbosity) -> Self {
+        if verbosity == Verbosity::Debug {
+            log_steps();
+        }
         Self {
             verbosity,
-            said: 0,
             logged: 0,
             state: None,
         }
@@ -50,6 +53,7 @@ impl Report {
     pub(crate) fn debug(&mut self) {
         if self.verbosity != Verbosity::Quiet {
             self.verbosity = Verbosity::Debug;
+            log_steps();
         }
     }
 
@@ -82,12 +86,6 @@ impl Report {
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 
-    pub(crate) fn step(&mut self, text: &str) {
-        if self.verbosity >= Verbosity::Debug {
-            self.say(Level::Debug, text);
-        }
-    }
-
     pub(crate) fn warning(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
             self.say(Level::Warning, text);
@@ -98,6 +96,18 @@ impl Report {
     pub(crate) fn error(&mut self, text: &str) {
         self.say(Level::Error, text);
         self.log(Severity::Error, text);
+    }
+
+    /// Reports why the hook failed, with the hint in the same line: engines show the last line, if any.
+    pub(crate) fn failure(&mut self, error: &Error) {
+        for error in error.cleanup() {
+            self.error(&error.message());
+        }
+        let message = error.message();
+        match error.advice() {
+            Some(hint) => self.error(&format!("{message} (hint: {hint})")),
+            None => self.error(&message),
+        }
     }
 
     fn log(&mut self, severity: Severity, text: &str) {
@@ -112,9 +122,38 @@ impl Report {
         if self.state.is_none() && !std::io::stdin().is_terminal() {
             self.state();
         }
-        let left = LONGEST.saturating_sub(self.said);
-        self.said += write_record_up_to(left, level, text);
+        write(level, text);
     }
+}
+
+/// Prints the steps of libnvc from now on, unless the program has a logger already.
+fn log_steps() {
+    if log::set_logger(&Steps).is_ok() {
+        log::set_max_level(log::LevelFilter::Debug);
+    }
+}
+
+/// Prints the steps of libnvc.
+struct Steps;
+
+impl log::Log for Steps {
+    fn enabled(&self, _metadata: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        write(Level::Debug, &record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+/// The number of bytes printed.
+static SAID: AtomicUsize = AtomicUsize::new(0);
+
+fn write(level: Level, text: &str) {
+    let left = LONGEST.saturating_sub(SAID.load(Ordering::Relaxed));
+    SAID.fetch_add(write_record_up_to(left, level, text), Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -4,16 +4,18 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use libnvc::json::Object;
-use rustix::fs::{Mode, OFlags, open};
-use rustix::io::Errno;
+use libnvc::{Error, ErrorKind, Result};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::root::Root;
-use crate::{Failure, Result};
+use crate::root::open_root;
 
 /// Size limit of the state and of config.json.
 const LARGEST: u64 = 16 << 20;
@@ -30,11 +32,8 @@ pub(crate) struct State {
 pub(crate) fn read(from: impl Read) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     from.take(LARGEST).read_to_end(&mut text).map_err(|error| {
-        Failure::of(
-            "reading the container's state failed",
-            "standard input",
-            error,
-        )
+        let failed = Error::new(ErrorKind::System, "reading the container's state failed");
+        failed.of("standard input").because(error)
     })?;
     Ok(text)
 }
@@ -50,7 +49,10 @@ pub(crate) fn drain() {
 
 /// Reads a state's text from a file.
 pub(crate) fn read_file(path: &str) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|error| Failure::of("open failed", path, error))?;
+    let file = File::open(path).map_err(|error| {
+        let failed = Error::new(ErrorKind::System, "open failed");
+        failed.of(path).because(error)
+    })?;
     read(file)
 }
 
@@ -60,15 +62,15 @@ pub(crate) fn parse(text: &[u8]) -> Result<State> {
     let value = match values.next() {
         Some(Ok(value)) => value,
         Some(Err(error)) => {
-            return Err(Failure::new(format!(
-                "the container's state is not JSON: {error}"
-            )));
+            return Err(
+                malformed("the container's state is not JSON").with_cause(error.to_string())
+            );
         }
-        None => return Err(Failure::new("the container's state is empty")),
+        None => return Err(malformed("the container's state is empty")),
     };
     // Upstream's decoder takes null for an empty state.
     if !value.is_object() && !value.is_null() {
-        return Err(Failure::new("the container's state is not an object"));
+        return Err(malformed("the container's state is not an object"));
     }
     let path = |key: &str| {
         let text = value
@@ -85,24 +87,30 @@ pub(crate) fn parse(text: &[u8]) -> Result<State> {
 
 impl State {
     /// Opens the root: the state's own, else config.json's, else the working directory.
-    pub(crate) fn open_root(&self) -> Result<Root> {
+    pub(crate) fn open_root(&self) -> Result<OwnedFd> {
         if let Some(root) = &self.root {
-            return Root::open(&self.bundle.join(root));
+            return open_root(&self.bundle.join(root));
         }
         let config = self.bundle.join("config.json");
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         match open(&config, flags, Mode::empty()) {
             Ok(file) => {
-                let path = root_path(File::from(file))
-                    .map_err(|reason| Failure::of("reading failed", config.display(), reason))?;
+                let path = root_path(File::from(file)).map_err(|reason| {
+                    let failed = malformed("reading failed").of(config.display());
+                    failed.with_cause(reason)
+                })?;
                 // A missing or empty path means the bundle.
-                Root::open(&self.bundle.join(path))
+                open_root(&self.bundle.join(path))
             }
             // In a user namespace without the engine's user; the runtime then starts hooks in the root.
-            Err(Errno::ACCESS | Errno::PERM) => Root::open(Path::new(".")),
-            Err(errno) => Err(Failure::of("open failed", config.display(), errno)),
+            Err(Errno::EACCES | Errno::EPERM) => open_root(Path::new(".")),
+            Err(errno) => Err(Error::file("open failed", config, errno)),
         }
     }
+}
+
+fn malformed(text: &str) -> Error {
+    Error::new(ErrorKind::Malformed, text)
 }
 
 /// The one key that is wanted of a config.json. Storing all of the others took most of a hook's own time.

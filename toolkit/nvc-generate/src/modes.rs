@@ -301,6 +301,7 @@ fn wsl(options: &Options) -> Result<Found> {
         intents.push(Intent::best_effort(What::Link(Link {
             at: Place::At(ContainerPath::new("/usr/bin/nvidia-smi")),
             target: program.as_path().to_owned(),
+            replaces: false,
         })));
     }
     Ok(Found {

@@ -45,6 +45,7 @@ fn plan() -> Plan {
             Intent::best_effort(What::Link(Link {
                 at: Place::At(ContainerPath::new("/usr/lib64/libcuda.so.1")),
                 target: "libcuda.so.535.1".into(),
+                replaces: false,
             })),
             Intent::best_effort(What::CudaCompat(CudaCompat {
                 host_driver: "535.1".into(),
@@ -57,6 +58,7 @@ fn plan() -> Plan {
             device(DeviceRole::Control.path(), 195, 255),
             Intent::required(What::LibraryPath(LibraryPath {
                 directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
+                after_hooks: false,
             })),
         ],
         devices: vec![gpu(0), gpu(1)],

@@ -18,6 +18,7 @@ use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
 use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
+use crate::apply::replace;
 use crate::apply::saved_file::SavedFile;
 use crate::container::Layout;
 use crate::directory;
@@ -32,7 +33,6 @@ use crate::path::ContainerPath;
 
 mod links;
 mod musl;
-mod replace;
 mod search;
 
 /// Limit of libraries in a directory that is searched completely; discovery rejects an eighth of this.
@@ -229,7 +229,7 @@ fn update_cache(
     let bytes = bytes.ok_or_else(|| failed("file creation failed")(Errno::EFBIG))?;
     log::info!("writing {} with {} libraries", place.display(), lines.len());
     let mode = Mode::from_bits_truncate(0o644);
-    replace::replace(kept, authority, &bytes, mode, place, journal)
+    replace(kept, authority, &bytes, mode, place, journal)
 }
 
 /// Saves a file of the image's /etc, which is going to be replaced.
@@ -242,6 +242,27 @@ fn save(image: Image<'_>, authority: &Authority, name: &'static str) -> Result<S
     let reach = reach.map_err(failed("open failed"))?;
     let kept = SavedFile::take(etc, reach, name, image.descriptors);
     kept.map_err(failed("saving failed"))
+}
+
+/// Replaces a file of the loader.
+fn replace(
+    kept: SavedFile,
+    authority: &Authority,
+    content: &[u8],
+    mode: Mode,
+    place: &Path,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    let replaced = replace::replace(kept, authority, content, mode, place, journal);
+    replaced.map_err(|error| {
+        match error.errno() {
+            Some(Errno::EROFS) => error.hint(
+                "the container's root is read-only, and its /etc/ld.so.cache must be written",
+            ),
+            _ => error,
+        }
+        .with_kind(ErrorKind::LdCache)
+    })
 }
 
 /// Decides what happens to the entries of a directory that the cache lists.

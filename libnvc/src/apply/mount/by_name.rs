@@ -7,7 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::fchdir;
+
+use crate::sys::mount::{self, MountAttributes};
 
 /// Returns a descriptor's name in the working directory, which must be this thread's /proc/thread-self/fd.
 pub(super) fn name(fd: BorrowedFd<'_>) -> String {
@@ -24,6 +27,40 @@ pub(super) fn bind(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<(),
         MsFlags::MS_BIND,
         none,
     )
+}
+
+/// Makes a mount read-only or writable; `root` refers to its root.
+pub(in crate::apply) fn make_read_only(
+    root: BorrowedFd<'_>,
+    is_read_only: bool,
+    descriptors: &OwnedFd,
+) -> Result<(), Errno> {
+    let (nothing, read_only) = (MountAttributes::empty(), MountAttributes::RDONLY);
+    let (set, clear) = match is_read_only {
+        true => (read_only, nothing),
+        false => (nothing, read_only),
+    };
+    match mount::set_attributes(root, set, clear, None) {
+        Err(Errno::ENOSYS) => {}
+        done => return done,
+    }
+    // A remount replaces all flags.
+    let found = fstatvfs(root)?.flags();
+    let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
+    flags.set(MsFlags::MS_RDONLY, is_read_only);
+    for (has, flag) in [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ] {
+        flags.set(flag, found.contains(has));
+    }
+    let none = None::<&str>;
+    fchdir(descriptors)?;
+    mount(none, name(root).as_str(), none, flags, none)
 }
 
 /// Changes the propagation of the mount whose root a descriptor refers to.

@@ -49,12 +49,7 @@ pub(in crate::apply) fn bind(
     let result = restrict(mounted.as_fd(), source.attributes, source.must_clear);
     if let Err(errno) = result {
         let hindered = has(mounted.as_fd()).intersects(source.must_clear);
-        let undone = umount2(
-            by_name::name(mounted.as_fd()).as_str(),
-            MntFlags::MNT_DETACH,
-        );
-        let undone = undone.map_err(|errno| Error::file("unmounting failed", place, errno));
-        let error = failed(errno).with_cleanup(undone.err());
+        let error = failed(errno).with_cleanup(undo(mounted.as_fd(), place));
         return Err(if errno == Errno::EPERM && hindered {
             error.hint(locked(&source.name))
         } else {
@@ -88,6 +83,33 @@ pub(in crate::apply) fn tmpfs(
     before.find(target, place, |found| {
         Ok(fstatfs(found)?.filesystem_type() == TMPFS_MAGIC)
     })
+}
+
+/// Binds a file that only this thread can change onto a target, read-only; returns a descriptor of the mount.
+pub(in crate::apply) fn file(
+    source: BorrowedFd<'_>,
+    target: &Target,
+    attacher: &Attacher<'_>,
+    place: &Path,
+    attributes: MountAttributes,
+) -> Result<OwnedFd> {
+    let failed = |errno| Error::file("mount operation failed", place, errno);
+    let identity = inroot::identity(&inroot::stat(source).map_err(failed)?);
+    fchdir(attacher.descriptors).map_err(failed)?;
+    let before = Before::new(attacher).map_err(failed)?;
+    by_name::bind(source, target.fd.as_fd()).map_err(failed)?;
+    let is_source = |found: BorrowedFd<'_>| Ok(inroot::identity(&inroot::stat(found)?) == identity);
+    let mounted = before.find(target, place, is_source)?;
+    restrict(mounted.as_fd(), attributes, MountAttributes::empty())
+        .map_err(|errno| failed(errno).with_cleanup(undo(mounted.as_fd(), place)))?;
+    Ok(mounted)
+}
+
+fn undo(mounted: BorrowedFd<'_>, place: &Path) -> Option<Error> {
+    let undone = umount2(by_name::name(mounted).as_str(), MntFlags::MNT_DETACH);
+    undone
+        .map_err(|errno| Error::file("unmounting failed", place, errno))
+        .err()
 }
 
 /// Opens a source in the container's namespace and checks that it is the one that was checked before.

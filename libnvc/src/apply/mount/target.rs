@@ -21,9 +21,12 @@ use crate::apply::authority::Authority;
 use crate::apply::journal::Journal;
 use crate::apply::opened::OpenDirectory;
 use crate::apply::reach::Reach;
+use crate::apply::replace::{NewFile, PendingLink, replace};
+use crate::apply::saved_file::SavedFile;
 use crate::container::Container;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir, kind};
+use crate::mount_id::mount_id_by;
 use crate::path::ContainerPath;
 
 /// The kernel's limit of links in one path.
@@ -53,6 +56,24 @@ pub(in crate::apply) enum Leaf {
     Directory(u32),
     /// A parent directory: all permission bits less the umask, but its owner can always enter it.
     Parent,
+}
+
+/// How missing directories are created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// As [`Leaf::Parent`], also at the target of a dangling link: as upstream does for mounts.
+    ForMounts,
+    /// With these permission bits, less the umask; a dangling link is an error: as in upstream's hooks.
+    ForHooks(u32),
+}
+
+impl Missing {
+    fn leaf(self) -> Leaf {
+        match self {
+            Self::ForMounts => Leaf::Parent,
+            Self::ForHooks(mode) => Leaf::Directory(mode),
+        }
+    }
 }
 
 /// The reason why there is no directory.
@@ -138,15 +159,19 @@ impl<'a> Tree<'a> {
         suits(target, leaf).map_err(failed)
     }
 
-    /// Finds a directory that must exist.
-    pub(in crate::apply) fn existing_directory(&self, at: &ContainerPath) -> Result<Target, Errno> {
+    /// Finds a mount point that must exist.
+    pub(in crate::apply) fn existing(
+        &self,
+        at: &ContainerPath,
+        leaf: Leaf,
+    ) -> Result<Target, Errno> {
         let directory = self.root.resolve_directory(at.parent().as_path())?;
         let directory = Rc::new(OpenDirectory::from(directory));
         let mut fd = open_child(directory.as_fd(), at.file_name())?;
         let mut stat = inroot::stat(fd.as_fd())?;
         if kind(&stat) == SFlag::S_IFLNK {
-            fd = self.root.resolve_directory(at.as_path())?;
-            // It leads to a directory of our own process (`/proc/self`), and a mount there vanishes with us.
+            fd = self.root.resolve(at.as_path())?;
+            // It leads to a file of our own process (`/proc/self`), and a mount there vanishes with us.
             if is_on_procfs(fd.as_fd())? {
                 return Err(Errno::ELOOP);
             }
@@ -159,7 +184,7 @@ impl<'a> Tree<'a> {
                 name: at.file_name().to_owned(),
                 found: Some(stat),
             },
-            Leaf::Directory(0),
+            leaf,
         )
     }
 
@@ -171,15 +196,105 @@ impl<'a> Tree<'a> {
         journal: &mut Journal<'_>,
     ) -> Result<bool> {
         let directory = self.parent(at, journal)?;
+        self.symlink_in(&directory, at, target, journal)
+    }
+
+    fn symlink_in(
+        &self,
+        directory: &Rc<OpenDirectory>,
+        at: &ContainerPath,
+        target: &Path,
+        journal: &mut Journal<'_>,
+    ) -> Result<bool> {
         let link = || nix::unistd::symlinkat(target, directory.as_fd(), at.file_name());
-        match self.create(&directory, at.file_name(), link) {
+        match self.create(directory, at.file_name(), link) {
             Ok(((), reach)) => {
-                journal.created(&directory, at.file_name(), SFlag::S_IFLNK, reach);
+                journal.created(directory, at.file_name(), SFlag::S_IFLNK, reach);
                 Ok(true)
             }
             Err(Errno::EEXIST) => Ok(false),
             Err(errno) => Err(self.creation_failed(at, errno)),
         }
+    }
+
+    /// Creates a symlink. If its name is taken, returns one that will take the place of the file there, unless that is
+    /// this link already. Directories and mount points stay.
+    pub(in crate::apply) fn replacing_symlink(
+        &mut self,
+        at: &ContainerPath,
+        target: &Path,
+        descriptors: &OwnedFd,
+        journal: &mut Journal<'_>,
+    ) -> Result<Option<PendingLink>> {
+        let missing = Missing::ForHooks(0o755);
+        let directory = self.directory(&at.parent(), missing.leaf(), missing, journal);
+        let directory = directory.map_err(|error| self.no_directory(at, &error))?;
+        if self.symlink_in(&directory, at, target, journal)? {
+            return Ok(None);
+        }
+        let made = self.pending_in(&directory, at, target, descriptors, journal);
+        made.map_err(|errno| self.creation_failed(at, errno))
+    }
+
+    fn pending_in(
+        &self,
+        directory: &Rc<OpenDirectory>,
+        at: &ContainerPath,
+        target: &Path,
+        descriptors: &OwnedFd,
+        journal: &mut Journal<'_>,
+    ) -> Result<Option<PendingLink>, Errno> {
+        let found = open_child(directory.as_fd(), at.file_name())?;
+        match kind(&inroot::stat(found.as_fd())?) {
+            SFlag::S_IFLNK if readlinkat(&found, "")? == target.as_os_str() => return Ok(None),
+            SFlag::S_IFDIR => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        let mount = mount_id_by(found.as_fd(), descriptors.as_fd())?;
+        if mount != directory.mount_id(descriptors.as_fd())? {
+            return Err(Errno::EBUSY);
+        }
+        for temporary in PendingLink::temporary_names() {
+            let name = temporary.as_os_str();
+            let link = || nix::unistd::symlinkat(target, directory.as_fd(), name);
+            let ((), reach) = match self.create(directory, name, link) {
+                Err(Errno::EEXIST) => continue,
+                made => made?,
+            };
+            journal.created(directory, name, SFlag::S_IFLNK, reach);
+            return Ok(Some(PendingLink {
+                directory: Rc::clone(directory),
+                name: at.file_name().to_owned(),
+                temporary,
+                reach,
+                place: at.below(self.rootfs),
+            }));
+        }
+        Err(Errno::EEXIST)
+    }
+
+    /// Writes a file, in place of one of its name.
+    pub(in crate::apply) fn write(
+        &mut self,
+        directory: &ContainerPath,
+        file: &NewFile<'_>,
+        descriptors: &OwnedFd,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
+        let at = directory.join(file.name);
+        let missing = Missing::ForHooks(file.above);
+        let opened = self.directory(directory, missing.leaf(), missing, journal);
+        let opened = opened.map_err(|error| self.no_directory(&at, &error))?;
+        let place = at.below(self.rootfs);
+        let failed = |errno| Error::file("file creation failed", &place, errno);
+        let reach = self.authority.reach_in(&opened).map_err(failed)?;
+        let parent = opened.as_fd().try_clone_to_owned();
+        let parent = parent.map_err(|error| failed(errno_of(&error)))?;
+        let kept = SavedFile::take(parent, reach, file.name, descriptors.as_fd());
+        let kept = kept.map_err(failed)?;
+        let mode = Mode::from_bits_truncate(file.mode);
+        log::info!("writing {}", place.display());
+        replace(kept, &self.authority, file.content, mode, &place, journal)
     }
 
     fn creation_failed(&self, path: &ContainerPath, errno: Errno) -> Error {
@@ -216,19 +331,24 @@ impl<'a> Tree<'a> {
             true => (&path, Leaf::Directory(0o755)),
             false => (at, Leaf::Parent),
         };
-        self.directory(&path, leaf, journal)
-            .map_err(|error| match error {
-                NoDirectory::Lookup(errno) => self.path_error(blamed, errno),
-                NoDirectory::Creation(errno) => self.creation_failed(blamed, errno),
-            })
+        self.directory(&path, leaf, Missing::ForMounts, journal)
+            .map_err(|error| self.no_directory(blamed, &error))
     }
 
-    /// Opens a directory, or creates it in its parent, which is looked up in the same way: each missing directory costs
-    /// three calls, however deep it is.
+    fn no_directory(&self, blamed: &ContainerPath, error: &NoDirectory) -> Error {
+        match error {
+            NoDirectory::Lookup(errno) => self.path_error(blamed, *errno),
+            NoDirectory::Creation(errno) => self.creation_failed(blamed, *errno),
+        }
+    }
+
+    /// Opens a directory, or creates it in its parent, which is looked up in the same way, and created as
+    /// `missing` says: each missing directory costs three calls, however deep it is.
     fn directory(
         &mut self,
         path: &ContainerPath,
         leaf: Leaf,
+        missing: Missing,
         journal: &mut Journal<'_>,
     ) -> Result<Rc<OpenDirectory>, NoDirectory> {
         if let Some(fd) = self.directories.get(path.as_path()) {
@@ -237,9 +357,13 @@ impl<'a> Tree<'a> {
         let fd = match self.root.resolve_directory(path.as_path()) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => {
-                let above = self.directory(&path.parent(), Leaf::Parent, journal)?;
-                let made = match self.make(&above, path.file_name(), leaf, journal) {
+                let parent = self.directory(&path.parent(), missing.leaf(), missing, journal)?;
+                let made = match self.make(&parent, path.file_name(), leaf, journal) {
                     // A dangling link, or another process has just created it.
+                    Err(Errno::EEXIST) if missing != Missing::ForMounts => self
+                        .root
+                        .resolve_directory(path.as_path())
+                        .map_err(|_| Errno::ENOTDIR),
                     Err(Errno::EEXIST) => {
                         let walked = self.walk(path.as_path(), leaf, journal);
                         walked

@@ -25,7 +25,7 @@ use crate::read_file;
 use crate::sys::mount::{self, MountAttributes};
 
 /// Attributes of our tmpfs mounts.
-const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
+pub(super) const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
     .union(MountAttributes::NOSUID)
     .union(MountAttributes::NOEXEC);
 
@@ -121,6 +121,18 @@ impl<'a> NewTmpfs<'a> {
                 )
             });
         }
+        self.attach(target, place, tree, attacher, journal)
+    }
+
+    /// Mounts it on a target.
+    pub(super) fn attach(
+        self,
+        target: &Target,
+        place: &Path,
+        tree: &Tree<'_>,
+        attacher: &mut Attacher<'_>,
+        journal: &mut Journal<'_>,
+    ) -> Result<()> {
         log::info!("mounting tmpfs at {}", place.display());
         let fill = |mount: &OwnedFd| {
             let create = |file| {

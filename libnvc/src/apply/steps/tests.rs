@@ -2,10 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs::File;
+use std::path::Path;
+
 use super::*;
 use crate::capability::Capabilities;
-use crate::container::{Layout, Ldconfig};
+use crate::container::{Container, ContainerConfig, Layout, Ldconfig, Target};
+use crate::options::CudaCompatMode;
 use crate::plan::{CompatUse, DriverProc, EglProfile, LibraryPath, Place};
+use crate::request::ImageOptions;
 
 fn image() -> ImageFacts {
     ImageFacts {
@@ -20,14 +25,29 @@ fn image() -> ImageFacts {
     }
 }
 
+/// Returns a container with this root, as a hook finds it.
+fn container(root: &Path) -> Container {
+    let root = File::open(root).unwrap().into();
+    Container::discover(ContainerConfig {
+        target: Target::Here { root },
+        image: ImageOptions::default(),
+        compat: CudaCompatMode::Disabled,
+        device_cgroup: false,
+        loader: false,
+    })
+    .unwrap()
+}
+
 fn expanded(intents: &[What], image: &ImageFacts) -> Vec<Action> {
     let dir = tempfile::tempdir().unwrap();
     let nvidia = dir.path().join("proc/driver/nvidia");
     std::fs::create_dir_all(&nvidia).unwrap();
     std::fs::write(nvidia.join("params"), "ModifyDeviceFiles: 1\n").unwrap();
     let root = DriverRoot::open(dir.path()).unwrap();
+    let container = container(dir.path());
+    let look = Look::new(&container, &root);
     let intents: Vec<_> = intents.iter().cloned().map(Intent::required).collect();
-    let steps = expand(&intents, image, &root, None);
+    let (steps, _) = expand(&intents, image, &root, look, None).unwrap();
     steps.into_iter().map(|step| step.action).collect()
 }
 
@@ -47,6 +67,7 @@ fn library_path() -> What {
             Place::Library(PathBuf::new()),
             Place::Library32(PathBuf::new()),
         ],
+        after_hooks: false,
     })
 }
 

@@ -11,6 +11,7 @@ fn link(at: &str, target: &str) -> Intent {
     Intent::best_effort(What::Link(Link {
         at: Place::At(ContainerPath::new(at)),
         target: target.into(),
+        replaces: false,
     }))
 }
 
@@ -34,6 +35,7 @@ pub(in crate::render) fn plan() -> Plan {
             device(DeviceRole::Control.path(), 195, 255),
             Intent::required(What::LibraryPath(LibraryPath {
                 directories: vec![Place::At(ContainerPath::new("/usr/lib64"))],
+                after_hooks: false,
             })),
             Intent::void(),
         ],

@@ -8,12 +8,11 @@ use std::path::Path;
 use libnvc::host::everything::{self, FileSearch};
 use libnvc::host::{DriverRoot, procfs};
 use libnvc::options::CudaCompatMode;
-use libnvc::plan::{self, Intent, Mount, Place, What};
+use libnvc::plan::{self, Intent, Link, Mount, Place, What};
 use libnvc::request::{Capabilities, Placement, Policy, Request};
-use libnvc::{ContainerPath, HostPath};
+use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
 use crate::arguments::Given;
-use crate::{Failure, Result};
 
 /// The driver's files, as intents.
 #[derive(Debug, Default)]
@@ -28,12 +27,15 @@ pub(super) struct DriverFiles {
 
 /// Finds the files of the loaded driver.
 pub(super) fn find(given: &Given) -> Result<DriverFiles> {
-    let failed = |error: libnvc::Error| Failure::new(error.message());
     let top = given.text("driver-root").filter(|path| !path.is_empty());
     let top = Path::new(top.unwrap_or("/"));
-    let host = DriverRoot::open(Path::new("/")).map_err(failed)?;
+    let host = DriverRoot::open(Path::new("/"))?;
     let version = procfs::module_version(&host).ok_or_else(|| {
-        Failure::new("the driver's version is unknown: no /proc/driver/nvidia/version; is the module loaded?")
+        let error = Error::new(
+            ErrorKind::DriverUnavailable,
+            "the driver's version is unknown",
+        );
+        error.because("no /proc/driver/nvidia/version; is the module loaded?")
     })?;
     let paths = |name: &str| given.list(name).map(HostPath::new).collect();
     let search = FileSearch {
@@ -43,8 +45,8 @@ pub(super) fn find(given: &Given) -> Result<DriverFiles> {
         no_sockets: given.flag("no-ipc"),
         ..FileSearch::default()
     };
-    let root = DriverRoot::open(top).map_err(failed)?;
-    let driver = everything::find(&root, Some(&version), &search).map_err(failed)?;
+    let root = DriverRoot::open(top)?;
+    let driver = everything::find(&root, Some(&version), &search)?;
     let mut found = DriverFiles {
         version,
         ..DriverFiles::default()
@@ -79,7 +81,13 @@ impl DriverFiles {
                 let what = What::Mount(Mount { source, ..mount });
                 self.intents.push(Intent { need, what });
             }
-            What::Link(_) => self.intents.push(intent),
+            What::Link(link) => {
+                let what = What::Link(Link {
+                    replaces: true,
+                    ..link
+                });
+                self.intents.push(Intent { need, what });
+            }
             What::LibraryPath(libraries) => {
                 let paths = libraries.directories.into_iter();
                 self.folders.extend(paths.filter_map(|place| match place {
@@ -91,7 +99,11 @@ impl DriverFiles {
             | What::CudaCompat(_)
             | What::DriverProc(_)
             | What::EglProfile(_)
-            | What::Env(_) => {}
+            | What::Env(_)
+            | What::DriverParams
+            | What::DriverDevices
+            | What::ProfileFile
+            | What::Mode(_) => {}
         }
     }
 }

@@ -1,22 +1,23 @@
 //! Runs several hooks in one process: their arguments keep their names, hooks without arguments are flags.
 //!
-//! All parts become intents of one plan, which libnvc applies: if a required part fails, everything is undone; if any
-//! other part fails, only that part is undone, with a warning.
+//! Its intents are theirs in one list, which is applied all or nothing: if a required one fails, everything is undone; if
+//! any other one fails, only that one is undone, with a warning.
 
-use std::path::PathBuf;
+use libnvc::plan::{Intent, Need, What};
+use libnvc::{Error, ErrorKind, Result};
 
-use libnvc::ContainerPath;
-use libnvc::plan::{EglProfile, Intent, LibraryPath, Link, Place, What};
-
-use super::library_path::{self, Image};
-use super::{application_profile, cuda_compat, discover, driver_proc, list, symlinks, text};
+use super::{Intents, cuda_compat, discover, driver, library_path, list, symlinks, text};
 use crate::arguments::{Given, Opt};
-use crate::report::Report;
-use crate::root::Root;
-use crate::{Failure, Result};
 
 /// Version of the arguments.
 const VERSION: &str = "1";
+
+/// The hooks without arguments.
+const FLAGS: [(&str, Intents); 3] = [
+    ("disable-device-node-modification", driver::params),
+    ("filter-driver-proc", driver::devices),
+    ("update-application-profile", driver::profile),
+];
 
 pub(super) const OPTIONS: &[Opt] = &[
     text("version", "NUMBER", "The form of the arguments: 1"),
@@ -62,90 +63,40 @@ const fn switch(name: &'static str, help: &'static str) -> Opt {
     }
 }
 
-pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
     if given.text("version") != Some(VERSION) {
         let version = given.text("version").unwrap_or("none");
-        return Err(Failure::new(format!(
-            "arguments of version {version}: this program knows {VERSION}"
-        )));
+        let text = format!("arguments of version {version}: this program knows {VERSION}");
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
-    let image = Image::open(given, root)?;
-    let intents = intents(given, root, report)?;
-    // The plan's view of procfs always includes the changed parameters. A filter without the parameters is not part of
-    // the plan, so it comes first: its mounts are detached if the plan fails.
-    let covers = match filters(given) && !changes_parameters(given) {
-        true => driver_proc::hide(root, report)?,
-        false => driver_proc::Covers::default(),
-    };
-    let done = image.apply(&intents, root, report);
-    done.inspect_err(|_| covers.detach())?;
-    replace_files(&intents, root, report);
-    Ok(())
-}
-
-/// Replaces existing files by links, as create-symlinks does: an image can have a library of another driver there. A
-/// plan only creates missing links, so that it can be undone. This step comes last, because no later step can fail.
-fn replace_files(intents: &[Intent], root: &Root, report: &mut Report) {
-    for intent in intents {
-        let What::Link(Link {
-            at: Place::At(path),
-            target,
-        }) = &intent.what
-        else {
-            continue;
-        };
-        let replaced = symlinks::replace(root, &target.to_string_lossy(), path.as_path());
-        if let Err(failure) = replaced {
-            report.warning(&failure.to_string());
-        }
-    }
-}
-
-fn filters(given: &Given) -> bool {
-    given.flag("filter-driver-proc")
-}
-
-fn changes_parameters(given: &Given) -> bool {
-    given.flag("disable-device-node-modification")
-}
-
-/// Returns the intents for the arguments.
-fn intents(given: &Given, root: &Root, report: &mut Report) -> Result<Vec<Intent>> {
-    let mut found = match given.flag("discover") {
+    let found = match given.flag("discover") {
         true => discover::find(given)?,
         false => discover::DriverFiles::default(),
     };
-    let is_out = |hook: &str| given.list("without").any(|name| name == hook);
-    let mut intents = std::mem::take(&mut found.intents);
-    if is_out("create-symlinks") {
+    with(given, found)
+}
+
+/// Returns the intents for the arguments and the driver's files: those of the hooks, one after the other.
+fn with(given: &Given, found: discover::DriverFiles) -> Result<Vec<Intent>> {
+    let is_in = |hook: &str| given.list("without").all(|name| name != hook);
+    let mut intents = found.intents;
+    if !is_in("create-symlinks") {
         intents.retain(|intent| !matches!(intent.what, What::Link(_)));
     }
-    for (target, link) in symlinks::pairs(given)? {
-        intents.push(Intent::best_effort(What::Link(Link {
-            at: Place::At(ContainerPath::new(link)),
-            target: PathBuf::from(target),
-        })));
+    // A directory of the image in the place of a link must not prevent the container from starting.
+    intents.extend(symlinks::links(given, Need::BestEffort)?);
+    if is_in("enable-cuda-compat") {
+        intents.extend(cuda_compat::intent(given, &found.version));
     }
     let mut folders = library_path::folders(given)?;
-    if !is_out("update-ldcache") {
-        folders.append(&mut found.folders);
+    if is_in("update-ldcache") {
+        folders.extend(found.folders);
     }
-    if !is_out("enable-cuda-compat") {
-        let compat = cuda_compat::directory(given, &found.version, root, report)?;
-        folders.splice(0..0, compat.map(ContainerPath::new));
-    }
-    if !folders.is_empty() {
-        intents.push(Intent::required(What::LibraryPath(LibraryPath {
-            directories: folders.into_iter().map(Place::At).collect(),
-        })));
-    }
-    if changes_parameters(given) {
-        intents.extend(driver_proc::intent(root, filters(given), report)?);
-    }
-    if given.flag("update-application-profile") {
-        let minors = application_profile::minors_of(root)?;
-        let profile = (!minors.is_empty()).then_some(What::EglProfile(EglProfile { minors }));
-        intents.extend(profile.map(Intent::best_effort));
+    intents.extend(library_path::intent(folders));
+    for (name, of) in FLAGS {
+        if given.flag(name) {
+            intents.extend(of(given)?);
+        }
     }
     Ok(intents)
 }

@@ -1,68 +1,75 @@
 //! Creates symlinks; replaces existing files, but not directories.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
+
+use libnvc::plan::{Intent, Link, Need, Place, What};
+use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
 use crate::arguments::Given;
-use crate::report::Report;
-use crate::root::{Place, Root};
-use crate::{Failure, Result};
 
-pub(super) fn run(given: &Given, root: &Root, report: &mut Report) -> Result<()> {
-    let pairs = pairs(given)?;
+pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
+    links(given, Need::WherePermitted)
+}
+
+/// Returns the intents of the requested links, without duplicates.
+pub(super) fn links(given: &Given, need: Need) -> Result<Vec<Intent>> {
     let mut seen = HashSet::new();
-    for (target, link) in pairs {
-        if !seen.insert((target, link)) {
-            continue;
-        }
-        report.step(&format!("linking {link} to {target}"));
-        let mut path = Path::new("/").join(link);
-        // A trailing slash asks for a directory, and the link goes into it by the same name.
-        if let (true, Some(name)) = (link.ends_with('/'), path.file_name()) {
-            path = path.join(name);
-        }
-        let made = root.place(&path, 0o755).and_then(|place| {
-            let made = place.link(target);
-            made.map_err(|errno| root.failure("symlink failed", &path, errno))
-        });
-        match made {
-            Err(failure) if failure.is_closed => report.warning(&failure.to_string()),
-            made => made?,
-        }
-    }
-    Ok(())
-}
-
-/// Replaces an existing file or another link by a link. Does nothing if nothing exists there, or a directory.
-pub(super) fn replace(root: &Root, target: &str, path: &Path) -> Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Ok(());
+    let words = given.list("link").filter(|word| seen.insert(*word));
+    let link = |word: &str| {
+        let what = What::Link(parse(word)?);
+        Ok(Intent { need, what })
     };
-    let Some(directory) = root.find(parent)? else {
-        return Ok(());
-    };
-    let name = name.to_owned();
-    let place = Place { directory, name };
-    if !place.is_taken() || place.leads_to(target) {
-        return Ok(());
-    }
-    let Place { directory, name } = place;
-    let directory = root.own(parent, directory)?;
-    let made = Place { directory, name }.link(target);
-    made.map_err(|errno| root.failure("symlink failed", path, errno))
+    words.map(link).collect()
 }
 
-/// Returns the requested links: target and link.
-pub(super) fn pairs(given: &Given) -> Result<Vec<(&str, &str)>> {
-    given.list("link").map(parse).collect()
-}
-
-/// Splits `TARGET::LINK`.
-fn parse(word: &str) -> Result<(&str, &str)> {
-    let invalid = || Failure::new(format!("invalid symlink specification {word}"));
-    let (target, link) = word.split_once("::").ok_or_else(invalid)?;
+/// Parses `TARGET::LINK`.
+fn parse(word: &str) -> Result<Link> {
+    let invalid = |text: String| Error::new(ErrorKind::InvalidArgument, text);
+    let specification = || invalid(format!("invalid symlink specification {word}"));
+    let (target, link) = word.split_once("::").ok_or_else(specification)?;
     if target.is_empty() || link.is_empty() || link.contains("::") {
-        return Err(invalid());
+        return Err(specification());
     }
-    Ok((target, link))
+    let mut path = Path::new("/").join(link);
+    let Some(Component::Normal(name)) = path.components().next_back() else {
+        return Err(invalid(format!("{} is not a file name", path.display())));
+    };
+    // A trailing slash asks for a directory, and the link goes into it by the same name.
+    if link.ends_with('/') {
+        path = path.join(name);
+    }
+    Ok(Link {
+        at: Place::At(ContainerPath::new(path)),
+        target: PathBuf::from(target),
+        replaces: true,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_parsed() {
+        let link = |word: &str| parse(word).map_err(|error| error.message());
+        let made = |target: &str, at: &str| {
+            Ok(Link {
+                at: Place::At(ContainerPath::new(at)),
+                target: target.into(),
+                replaces: true,
+            })
+        };
+        assert_eq!(link("../a::/usr/lib/b"), made("../a", "/usr/lib/b"));
+        assert_eq!(link("a::b"), made("a", "/b"));
+        assert_eq!(link("a::/usr/b/"), made("a", "/usr/b/b"));
+        for word in ["", "a", "::", "a::", "::b", "a::b::c"] {
+            let refused = Err(format!("invalid symlink specification {word}"));
+            assert_eq!(link(word), refused, "{word}");
+        }
+        for (word, path) in [("a::/", "/"), ("a::/usr/..", "/usr/..")] {
+            assert_eq!(link(word), Err(format!("{path} is not a file name")));
+        }
+    }
 }

@@ -79,7 +79,7 @@ fn add(
     match extended(list.as_deref(), first, &[bytes(last)]) {
         Some(extended) => {
             log::info!("adding library directories to {}", place.display());
-            replace::replace(kept, authority, &extended, mode, &place, journal)
+            replace(kept, authority, &extended, mode, &place, journal)
         }
         None => Ok(()),
     }

@@ -1,0 +1,137 @@
+//! Finds the image's compatibility libcuda, and the directories of such libraries that hooks have configured.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::stat::SFlag;
+
+use super::Look;
+use crate::apply::mount::target::open_child;
+use crate::directory;
+use crate::elf::Library;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inroot::{self, kind};
+use crate::path::ContainerPath;
+use crate::plan::compat::{CompatLibrary, CompatNote};
+use crate::read_file;
+
+/// Limit of names read in a directory of the image.
+const MOST_NAMES: usize = 1 << 16;
+/// Limits for the files of hooks: each has one line, but the image can contain any number.
+const LARGEST_FILE: u64 = 1 << 14;
+const MOST_FILES: usize = 16;
+const MOST_DIRECTORIES: usize = 64;
+
+const CONFIGURATION: &str = "/etc/ld.so.conf.d";
+/// Section and owner of the note in which a libcuda lists the drivers that it supports.
+const SECTION: &str = ".note.cuda.fwd_compatibility";
+const OWNER: &str = "NVIDIA Corporation";
+
+/// Returns the only libcuda in a directory of the image. Several count as none, which is added to `warnings`.
+pub(super) fn library(
+    look: &Look<'_>,
+    path: &ContainerPath,
+    warnings: &mut Vec<Error>,
+) -> Result<Option<CompatLibrary>> {
+    let Some(directory) = look.directory(path.as_path())? else {
+        return Ok(None);
+    };
+    let failed = |errno| look.failed("reading failed", path.as_path(), errno);
+    let names = libraries(&directory).map_err(failed)?;
+    let name = match names.as_slice() {
+        [name] => name,
+        [] => return Ok(None),
+        several => {
+            let text = "Unexpected number of CUDA compat libraries";
+            let error = Error::new(ErrorKind::Malformed, text).of(path);
+            warnings.push(error.because(several.len()));
+            return Ok(None);
+        }
+    };
+    let found = open_child(directory.as_fd(), name).map_err(failed)?;
+    let opened = look.with_image(|image| match image.open_file(found.as_fd()) {
+        Ok((file, _)) => Ok(Some(file)),
+        Err(Errno::EINVAL) => Ok(None),
+        Err(errno) => Err(errno),
+    });
+    let Some(file) = opened.map_err(failed)? else {
+        return Ok(None);
+    };
+    let real = look.root().real_path(path.as_path()).map_err(failed)?.1;
+    let version = name.to_string_lossy().replacen("libcuda.so.", "", 1);
+    Ok(Some(CompatLibrary {
+        directory: ContainerPath::new(real),
+        version,
+        note: note(file),
+    }))
+}
+
+/// Returns the note of a libcuda, if it has a valid one. A libcuda has 100 MB, of which only the headers are read.
+fn note(file: File) -> Option<CompatNote> {
+    let value = Library::open(file).and_then(|library| library.note(SECTION, OWNER));
+    CompatNote::parse(&value.ok()??)
+}
+
+/// Returns the names of the regular files `libcuda.so.*.*`, sorted.
+fn libraries(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut names = names(directory, |name| {
+        let version = name.as_bytes().strip_prefix(b"libcuda.so.");
+        version.is_some_and(|version| version.contains(&b'.'))
+    })?;
+    names.retain(|name| {
+        let found = open_child(directory.as_fd(), name);
+        let stat = found.and_then(|found| inroot::stat(found.as_fd()));
+        stat.is_ok_and(|stat| kind(&stat) == SFlag::S_IFREG)
+    });
+    Ok(names)
+}
+
+/// Returns some names of a directory, sorted.
+fn names(directory: &OwnedFd, wanted: impl Fn(&OsStr) -> bool) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    let listed = directory::list(directory.as_fd(), &mut { MOST_NAMES }, |entry| {
+        if wanted(entry.name) {
+            names.push(entry.name.to_owned());
+        }
+    });
+    match listed {
+        Ok(()) | Err(Errno::ENOBUFS) => {}
+        Err(errno) => return Err(errno),
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Returns the directories in the files of hooks; none if they cannot be read.
+pub(super) fn configured(look: &Look<'_>) -> Vec<ContainerPath> {
+    let Ok(Some(directory)) = look.directory(Path::new(CONFIGURATION)) else {
+        return Vec::new();
+    };
+    let is_hooks = |name: &OsStr| {
+        let name = name.as_bytes();
+        name.starts_with(b"00-compat-") && name.ends_with(b".conf")
+    };
+    let mut names = names(&directory, is_hooks).unwrap_or_default();
+    names.truncate(MOST_FILES);
+    let read = |name: &OsString| {
+        let path = Path::new(CONFIGURATION).join(name);
+        look.with_image(|image| {
+            let found = image.root.resolve(&path)?;
+            read_file::read(image.open_file(found.as_fd())?.0, LARGEST_FILE)
+        })
+    };
+    let texts = names.iter().filter_map(|name| read(name).ok());
+    let lines = texts.flat_map(|text| {
+        let lines = text.split(|byte| *byte == b'\n');
+        let named = lines.filter(|line| line.starts_with(b"/") && !line.contains(&0));
+        named.map(<[u8]>::to_vec).collect::<Vec<_>>()
+    });
+    lines
+        .take(MOST_DIRECTORIES)
+        .map(|line| ContainerPath::new(OsString::from_vec(line)))
+        .collect()
+}

@@ -1,0 +1,175 @@
+//! Finds the devices that a container has nodes of, and may open.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+
+use super::Look;
+use crate::apply::authority::{Authority, Callers};
+use crate::apply::mount::target::open_child;
+use crate::container::Container;
+use crate::directory;
+use crate::error::Result;
+use crate::host::majors::{self, GPU_DRIVERS, majors};
+use crate::host::{DeviceNumber, DriverRoot, nvcaps};
+use crate::inroot::{self, kind};
+use crate::path::HostPath;
+use crate::read_file;
+
+/// Limit of names read in a directory, which the image may have filled.
+const MOST_NAMES: usize = 1 << 16;
+/// Minor numbers of control nodes start here.
+const FIRST_CONTROL: u32 = 254;
+
+/// The minor numbers of a container's devices.
+#[derive(Debug, Default)]
+pub(super) struct OwnDevices {
+    pub(super) gpus: HashSet<u32>,
+    pub(super) capabilities: HashSet<u32>,
+}
+
+/// A node of a character device.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) name: OsString,
+    pub(super) number: DeviceNumber,
+}
+
+impl OwnDevices {
+    /// Finds those of a container, in whose device cgroup the caller is.
+    pub(super) fn of(container: &Container, host: &DriverRoot) -> Result<Self> {
+        let look = Look::new(container, host);
+        let table = read_file::read_path(majors::PATH).unwrap_or_default();
+        let find = |directory: &str, drivers: &[&str]| {
+            let path = Path::new(directory);
+            let Some(found) = look.directory(path)? else {
+                return Ok(HashSet::new());
+            };
+            let majors = drivers.iter().flat_map(|driver| majors(&table, driver));
+            let majors: Vec<u32> = majors.collect();
+            look.confirmed(&found, path, &majors)
+        };
+        let mut gpus = find("/dev", &GPU_DRIVERS)?;
+        gpus.retain(|minor| *minor < FIRST_CONTROL);
+        Ok(Self {
+            gpus,
+            capabilities: find(nvcaps::DEVICES, &[nvcaps::DRIVER])?,
+        })
+    }
+}
+
+impl Look<'_> {
+    /// Returns the devices of some drivers that the container may have: the host has a node with the number if it has
+    /// any, and, unless the runtime made the container's nodes, the device rules allow opening the container's.
+    fn confirmed(&self, found: &OwnedFd, path: &Path, majors: &[u32]) -> Result<HashSet<u32>> {
+        let failed = |errno| self.failed("reading failed", path, errno);
+        let of_drivers = |directory: BorrowedFd<'_>| {
+            let mut nodes = nodes(directory)?;
+            nodes.retain(|node| majors.contains(&node.number.major));
+            Ok::<_, Errno>(nodes)
+        };
+        let mut own = of_drivers(found.as_fd()).map_err(failed)?;
+        if own.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let hosts = self.host.open_file(&HostPath::new(path));
+        let hosts = hosts.and_then(|hosts| of_drivers(hosts.as_fd()));
+        // The nodes may be in the tree of a driver container.
+        if let Ok(hosts) = hosts
+            && !hosts.is_empty()
+        {
+            let minors: HashSet<u32> = hosts.iter().map(|node| node.number.minor).collect();
+            own.retain(|node| minors.contains(&node.number.minor));
+        }
+        // A volume, which the engine may have filled from the image, can have any nodes; the host's /dev has all.
+        let is_made = self.is_for_container_alone(found.as_fd())?;
+        // Opening a GPU can take seconds, so each is opened once however many nodes it has.
+        let mut allowed = HashMap::new();
+        let descriptors = inroot::own_descriptors().map_err(failed)?;
+        for node in own {
+            let is_allowed = allowed.entry(node.number.minor).or_insert(is_made);
+            *is_allowed = *is_allowed || may_open(found, &node, descriptors.as_fd());
+        }
+        let allowed = allowed.into_iter().filter(|(_, is_allowed)| *is_allowed);
+        Ok(allowed.map(|(minor, _)| minor).collect())
+    }
+
+    /// Returns true if a directory is on a tmpfs that a runtime mounted for this container alone.
+    fn is_for_container_alone(&self, directory: BorrowedFd<'_>) -> Result<bool> {
+        let failed = |errno| self.failed("stat failed", Path::new("/dev"), errno);
+        let descriptors = inroot::own_descriptors().map_err(failed)?;
+        let callers = Callers::note(self.container, &descriptors)?;
+        let authority = Authority::new(callers, self.container, self.root(), &descriptors)?;
+        authority.is_for_container_alone(directory).map_err(failed)
+    }
+}
+
+/// Returns the character devices in a directory, up to a limit of names.
+pub(super) fn nodes(directory: BorrowedFd<'_>) -> Result<Vec<Node>, Errno> {
+    let mut names = Vec::new();
+    let fd = inroot::open_to_list(directory)?;
+    let listed = directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
+        if [libc::DT_CHR, libc::DT_UNKNOWN].contains(&entry.kind) {
+            names.push(entry.name.to_owned());
+        }
+    });
+    match listed {
+        Ok(()) | Err(Errno::ENOBUFS) => {}
+        Err(errno) => return Err(errno),
+    }
+    let node = |name: OsString| {
+        let stat = fstatat(directory, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+        let number = device(&stat)?;
+        Some(Node { name, number })
+    };
+    Ok(names.into_iter().filter_map(node).collect())
+}
+
+/// Returns the number of a character device.
+fn device(stat: &FileStat) -> Option<DeviceNumber> {
+    (kind(stat) == SFlag::S_IFCHR).then(|| DeviceNumber::from_rdev(stat.st_rdev))
+}
+
+/// Returns true for `nvidia<digits>`.
+pub(super) fn is_gpu_name(name: &OsStr) -> bool {
+    let digits = name.as_bytes().strip_prefix(b"nvidia");
+    digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+}
+
+/// Returns true if the device rules allow opening a node. It is opened by reference and checked first: the image may
+/// exchange it for another device.
+fn may_open(directory: &OwnedFd, node: &Node, descriptors: BorrowedFd<'_>) -> bool {
+    let open = || {
+        let found = open_child(directory.as_fd(), &node.name)?;
+        if device(&inroot::stat(found.as_fd())?) != Some(node.number) {
+            return Ok(false);
+        }
+        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let name = found.as_raw_fd().to_string();
+        match openat(descriptors, name.as_str(), flags, Mode::empty()) {
+            Err(Errno::EPERM | Errno::EACCES) => Ok(false),
+            _ => Ok::<_, Errno>(true),
+        }
+    };
+    open().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_have_numbers() {
+        let is_gpu = |name: &str| is_gpu_name(OsStr::new(name));
+        assert!(is_gpu("nvidia0") && is_gpu("nvidia12"));
+        assert!(
+            !is_gpu("nvidia") && !is_gpu("nvidiactl") && !is_gpu("nvidia-uvm") && !is_gpu("x0")
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! Carries out a hook's intents in its container, all or nothing.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use libnvc::apply::{ApplyOptions, apply};
+use libnvc::container::{Container, ContainerConfig};
+use libnvc::host::DriverRoot;
+use libnvc::options::CudaCompatMode;
+use libnvc::plan::{Intent, What};
+use libnvc::request::ImageOptions;
+use libnvc::{Error, ErrorKind, Result, Target};
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::chdir;
+
+use crate::arguments::Given;
+use crate::hooks::Hook;
+use crate::report::Report;
+use crate::state;
+
+/// Opens the root of the container in the state on standard input.
+pub(crate) fn open(given: &Given, report: &mut Report) -> Result<OwnedFd> {
+    let state = match given.text("container-spec") {
+        Some(path) => {
+            let text = state::read_file(path)?;
+            report.obey(&text);
+            state::parse(&text)?
+        }
+        None => state::parse(report.state().as_ref().map_err(Clone::clone)?)?,
+    };
+    // Runtimes start hooks with any umask; with 0 libnvc would make directories that every user of the container can
+    // write to.
+    umask(Mode::from_bits_truncate(0o022));
+    let root = state.open_root()?;
+    // From here on no path is relative to a directory that the image controls.
+    chdir("/").map_err(|errno| Error::file("chdir failed", "/", errno))?;
+    Ok(root)
+}
+
+/// Applies the intents of a hook.
+pub(crate) fn change(
+    root: OwnedFd,
+    intents: &[Intent],
+    hook: &Hook,
+    given: &Given,
+    report: &mut Report,
+) -> Result<()> {
+    if intents.is_empty() {
+        return Ok(());
+    }
+    let is_loaders = |intent: &Intent| matches!(intent.what, What::LibraryPath(_));
+    let loader = intents.iter().any(is_loaders);
+    let container = Container::discover(ContainerConfig {
+        target: Target::Here { root },
+        image: ImageOptions {
+            ldconfig: if loader { ldconfig(given)? } else { None },
+            ..ImageOptions::default()
+        },
+        compat: CudaCompatMode::Disabled,
+        device_cgroup: false,
+        loader,
+    })?;
+    let options = ApplyOptions {
+        // No path is relative, and this process ends: root, directory and umask do not matter.
+        stay: true,
+        no_volumes: !hook.uses_volumes,
+        ..ApplyOptions::default()
+    };
+    let done = apply(
+        intents,
+        &DriverRoot::open(Path::new("/"))?,
+        &container,
+        options,
+    )?;
+    for skipped in done.skipped {
+        report.warning(&skipped.message());
+    }
+    Ok(())
+}
+
+/// Returns the host's ldconfig binary rather than a wrapper script, as libnvc's option; None if the arguments name none.
+fn ldconfig(given: &Given) -> Result<Option<OsString>> {
+    let Some(path) = given.text("ldconfig-path").filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let path = path.strip_prefix('@').unwrap_or(path);
+    if !path.starts_with('/') {
+        let text = format!("--ldconfig-path {path} is not an absolute path");
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
+    }
+    let plain = path.strip_suffix(".real").unwrap_or(path);
+    let real = PathBuf::from(format!("{plain}.real"));
+    let found = match real.exists() {
+        true => real,
+        false => PathBuf::from(plain),
+    };
+    let checked = found.metadata();
+    checked.map_err(|error| {
+        let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        Error::file("stat failed", &found, errno)
+    })?;
+    Ok(Some(format!("@{}", found.display()).into()))
+}
