@@ -1,4 +1,6 @@
-//! Parses the plugin's command line like Go programs: `-x V`, `-x=V`, and the same with two dashes.
+//! Parses the plugin's command line, with Go's grammar.
+
+use nvc_options::goflag::Flags;
 
 use crate::VERSION;
 
@@ -67,24 +69,19 @@ fn parse(words: &[String]) -> Result<Parsed, String> {
         hosts: Vec::new(),
     };
     let mut wants_version = false;
-    let mut words = words.iter();
     // The first word that is not an option ends them; it and the rest are ignored.
-    while let Some(option) = words.next().and_then(|word| option(word)) {
-        let Flag { name, value } = option?;
-        let mut text = || {
-            let text = value.or_else(|| words.next().map(String::as_str));
-            text.map(str::to_owned)
-                .ok_or_else(|| format!("flag needs an argument: -{name}"))
-        };
-        match name {
-            "v" => wants_version = boolean(name, value)?,
-            "no-modprobe" => options.loads_module = !boolean(name, value)?,
+    let mut flags = Flags::new(words);
+    while let Some(flag) = flags.take()? {
+        let mut text = || flags.text(flag).map(str::to_owned);
+        match flag.name {
+            "v" => wants_version = flag.boolean()?,
+            "no-modprobe" => options.loads_module = !flag.boolean()?,
             "l" => options.listen = text()?,
             "d" => options.volumes = text()?,
             "s" => options.sockets = text()?,
             "allow-host" => options.hosts.push(text()?),
             "h" | "help" => return Ok(Parsed::Help),
-            _ => return Err(format!("flag provided but not defined: -{name}")),
+            _ => return Err(flag.unknown()),
         }
     }
     Ok(if wants_version {
@@ -92,45 +89,6 @@ fn parse(words: &[String]) -> Result<Parsed, String> {
     } else {
         Parsed::Options(options)
     })
-}
-
-/// An option without its dashes.
-struct Flag<'a> {
-    name: &'a str,
-    /// The part after `=`.
-    value: Option<&'a str>,
-}
-
-/// Splits a word; None if it is no option.
-fn option(word: &str) -> Option<Result<Flag<'_>, String>> {
-    let bare = word.strip_prefix('-')?;
-    let bare = bare.strip_prefix('-').unwrap_or(bare);
-    if bare.is_empty() {
-        return None;
-    }
-    if bare.starts_with(['-', '=']) {
-        return Some(Err(format!("bad flag syntax: {word}")));
-    }
-    Some(Ok(match bare.split_once('=') {
-        Some((name, value)) => Flag {
-            name,
-            value: Some(value),
-        },
-        None => Flag {
-            name: bare,
-            value: None,
-        },
-    }))
-}
-
-fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
-    match value {
-        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
-        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
-        Some(value) => Err(format!(
-            "invalid boolean value \"{value}\" for -{name}: parse error"
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -172,8 +130,6 @@ mod tests {
             ("--frob", "flag provided but not defined: -frob"),
             ("-l", "flag needs an argument: -l"),
             ("-v=x", "invalid boolean value \"x\" for -v: parse error"),
-            ("---l", "bad flag syntax: ---l"),
-            ("-=l", "bad flag syntax: -=l"),
         ] {
             let Invocation::Complain(complaint) = invocation(text) else {
                 panic!("{text}")

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use nvc_options::goflag::boolean;
+
 use super::docker::Configuration;
 
 const VOLUMES: &str = "com.nvidia.volumes.needed";
@@ -89,9 +91,7 @@ impl Image {
     /// Returns true if NVIDIA_DISABLE_REQUIRE is true, in any spelling that the container toolkit accepts.
     pub(super) fn ignores_requirements(&self) -> bool {
         let value = self.environment.get("NVIDIA_DISABLE_REQUIRE");
-        value.is_some_and(|value| {
-            matches!(value.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")
-        })
+        value.and_then(|value| boolean(value)) == Some(true)
     }
 }
 

@@ -1,6 +1,7 @@
-//! Holds the command lines of nvidia-container-cli and nvidia-ctk: option tables, help, and getopt's rules.
+//! Holds the command lines of nvidia-container-cli and nvidia-ctk, and the grammars of options: getopt's and Go's.
 //!
-//! The programs share them with the generator of manual pages and completions (`pkg/generate`) and with a fuzz target.
+//! The programs share the tables with the generator of manual pages and completions (`pkg/generate`) and with a fuzz
+//! target.
 
 #![forbid(unsafe_code)]
 
@@ -11,3 +12,6 @@ pub mod help;
 
 // nvidia-ctk
 pub mod ctk;
+
+// nvidia-container-runtime-hook and nvidia-docker-plugin
+pub mod goflag;

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use nvc_options::goflag::boolean;
 use nvc_policy::config::schema::{self, Kind};
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
@@ -254,14 +255,6 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(),
     }
     table.insert(last, Item::Value(new));
     Ok(())
-}
-
-fn boolean(word: &str) -> Option<bool> {
-    match word {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 /// Removes the comments of set settings, and adds missing comments of the others.

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 
+use nvc_options::goflag::boolean;
+
 use crate::table::{self, CommandNode, Opt, Takes};
 
 /// The result of parsing.
@@ -298,15 +300,6 @@ fn store(
         }
     }
     Ok(())
-}
-
-/// Parses a boolean like Go.
-fn boolean(word: &str) -> Option<bool> {
-    match word {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 fn as_boolean(opt: &Opt, value: &str) -> Result<bool, String> {
