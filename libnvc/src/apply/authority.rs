@@ -261,10 +261,8 @@ impl Authority {
             Elsewhere::AsOwner => Reach::AsOwner,
             Elsewhere::Nothing => Reach::Nothing,
         };
-        Ok(match self.is_made_for_container(directory, id)? {
-            true => Reach::Full,
-            false => otherwise,
-        })
+        let is_own = self.is_made_for_container(directory, id)?;
+        Ok(if is_own { Reach::Full } else { otherwise })
     }
 
     /// Returns true if a directory is on a tmpfs that a runtime mounted for this container alone.

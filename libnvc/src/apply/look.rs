@@ -30,7 +30,7 @@ use devices::OwnDevices;
 const CONFIGURATION: &str = "/etc/ld.so.conf.d/00-compat-nvidia.conf";
 
 /// Number of GPUs in the file with the application profile, as upstream's.
-const MOST_GPUS: u32 = 64;
+const MAX_GPUS: u32 = 64;
 
 /// A container before anything is changed.
 #[derive(Clone, Copy)]
@@ -128,11 +128,11 @@ impl<'a> Look<'a> {
                 .collect(),
         };
         // One warning: the image can have any number of nodes.
-        let beyond = minors.split_off(&MOST_GPUS);
+        let beyond = minors.split_off(&MAX_GPUS);
         if let Some(first) = beyond.first() {
             let text = "devices are not in the application profile";
             let cause = format!(
-                "it has {MOST_GPUS}; {} more, from minor number {first}",
+                "it has {MAX_GPUS}; {} more, from minor number {first}",
                 beyond.len()
             );
             warnings.push(Error::new(ErrorKind::Malformed, text).because(cause));

@@ -24,7 +24,7 @@ use crate::apply::saved_file::{self, SavedFile};
 use crate::error::{Error, Result, errno_of};
 
 /// Number of temporary names to try; more links than this are not replaced in one directory.
-const MOST_NAMES: u32 = 1 << 12;
+const MAX_NAMES: u32 = 1 << 12;
 
 /// A file to write in a directory.
 pub(super) struct NewFile<'a> {
@@ -109,7 +109,7 @@ impl PendingLink {
     /// Returns the temporary names to try.
     pub(super) fn temporary_names() -> impl Iterator<Item = OsString> {
         let process = std::process::id();
-        (0..MOST_NAMES).map(move |number| format!(".nvc-link.{process}.{number}").into())
+        (0..MAX_NAMES).map(move |number| format!(".nvc-link.{process}.{number}").into())
     }
 
     /// Moves it to its place.

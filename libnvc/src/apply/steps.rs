@@ -243,9 +243,10 @@ impl Expansion<'_> {
 
     fn library_path(&self, libraries: &LibraryPath) -> Action {
         let layout = &self.image.layout;
-        let mut directories = match libraries.after_hooks && !self.has_compat {
-            true => self.look.configured(),
-            false => Vec::new(),
+        let mut directories = if libraries.after_hooks && !self.has_compat {
+            self.look.configured()
+        } else {
+            Vec::new()
         };
         let places = libraries.directories.iter();
         directories.extend(places.map(|place| place.in_image(layout)));

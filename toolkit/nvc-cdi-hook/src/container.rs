@@ -92,9 +92,10 @@ fn ldconfig(given: &Given) -> Result<Option<OsString>> {
     }
     let plain = path.strip_suffix(".real").unwrap_or(path);
     let real = PathBuf::from(format!("{plain}.real"));
-    let found = match real.exists() {
-        true => real,
-        false => PathBuf::from(plain),
+    let found = if real.exists() {
+        real
+    } else {
+        PathBuf::from(plain)
     };
     let checked = found.metadata();
     checked.map_err(|error| {

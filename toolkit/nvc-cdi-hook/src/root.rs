@@ -10,9 +10,10 @@ use nix::sys::stat::{Mode, fstat, stat};
 
 /// Opens a root by its host path. It must be a mount point, and not the host's own root.
 pub(crate) fn open_root(path: &Path) -> Result<OwnedFd> {
-    let path = match path.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => path,
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
     };
     let failed = |errno| Error::file("opening the container's root failed", path, errno);
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;

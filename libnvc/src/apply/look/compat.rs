@@ -20,11 +20,11 @@ use crate::plan::compat::{CompatLibrary, CompatNote};
 use crate::read_file;
 
 /// Limit of names read in a directory of the image.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 /// Limits for the files of hooks: each has one line, but the image can contain any number.
-const LARGEST_FILE: u64 = 1 << 14;
-const MOST_FILES: usize = 16;
-const MOST_DIRECTORIES: usize = 64;
+const MAX_FILE_SIZE: u64 = 1 << 14;
+const MAX_FILES: usize = 16;
+const MAX_DIRECTORIES: usize = 64;
 
 const CONFIGURATION: &str = "/etc/ld.so.conf.d";
 /// Section and owner of the note in which a libcuda lists the drivers that it supports.
@@ -93,7 +93,7 @@ fn libraries(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
 /// Returns some names of a directory, sorted.
 fn names(directory: &OwnedFd, wanted: impl Fn(&OsStr) -> bool) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
-    let listed = directory::list(directory.as_fd(), &mut { MOST_NAMES }, |entry| {
+    let listed = directory::list(directory.as_fd(), &mut { MAX_NAMES }, |entry| {
         if wanted(entry.name) {
             names.push(entry.name.to_owned());
         }
@@ -116,12 +116,12 @@ pub(super) fn configured(look: &Look<'_>) -> Vec<ContainerPath> {
         name.starts_with(b"00-compat-") && name.ends_with(b".conf")
     };
     let mut names = names(&directory, is_hooks).unwrap_or_default();
-    names.truncate(MOST_FILES);
+    names.truncate(MAX_FILES);
     let read = |name: &OsString| {
         let path = Path::new(CONFIGURATION).join(name);
         look.with_image(|image| {
             let found = image.root.resolve(&path)?;
-            read_file::read(image.open_file(found.as_fd())?.0, LARGEST_FILE)
+            read_file::read(image.open_file(found.as_fd())?.0, MAX_FILE_SIZE)
         })
     };
     let texts = names.iter().filter_map(|name| read(name).ok());
@@ -131,7 +131,7 @@ pub(super) fn configured(look: &Look<'_>) -> Vec<ContainerPath> {
         named.map(<[u8]>::to_vec).collect::<Vec<_>>()
     });
     lines
-        .take(MOST_DIRECTORIES)
+        .take(MAX_DIRECTORIES)
         .map(|line| ContainerPath::new(OsString::from_vec(line)))
         .collect()
 }

@@ -23,7 +23,7 @@ use crate::path::HostPath;
 use crate::read_file;
 
 /// Limit of names read in a directory, which the image may have filled.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 /// Minor numbers of control nodes start here.
 const FIRST_CONTROL: u32 = 254;
 
@@ -114,7 +114,7 @@ impl Look<'_> {
 pub(super) fn nodes(directory: BorrowedFd<'_>) -> Result<Vec<Node>, Errno> {
     let mut names = Vec::new();
     let fd = inroot::open_to_list(directory)?;
-    let listed = directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
+    let listed = directory::list(fd.as_fd(), &mut { MAX_NAMES }, |entry| {
         if [libc::DT_CHR, libc::DT_UNKNOWN].contains(&entry.kind) {
             names.push(entry.name.to_owned());
         }

@@ -36,9 +36,10 @@ pub(in crate::apply) fn make_read_only(
     descriptors: &OwnedFd,
 ) -> Result<(), Errno> {
     let (nothing, read_only) = (MountAttributes::empty(), MountAttributes::RDONLY);
-    let (set, clear) = match is_read_only {
-        true => (read_only, nothing),
-        false => (nothing, read_only),
+    let (set, clear) = if is_read_only {
+        (read_only, nothing)
+    } else {
+        (nothing, read_only)
     };
     match mount::set_attributes(root, set, clear, None) {
         Err(Errno::ENOSYS) => {}

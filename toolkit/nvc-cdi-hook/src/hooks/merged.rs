@@ -69,9 +69,10 @@ pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
         let text = format!("arguments of version {version}: this program knows {VERSION}");
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
-    let found = match given.flag("discover") {
-        true => discover::find(given)?,
-        false => discover::DriverFiles::default(),
+    let found = if given.flag("discover") {
+        discover::find(given)?
+    } else {
+        discover::DriverFiles::default()
     };
     with(given, found)
 }
@@ -99,4 +100,88 @@ fn with(given: &Given, found: discover::DriverFiles) -> Result<Vec<Intent>> {
         }
     }
     Ok(intents)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::ffi::OsString;
+
+    use libnvc::plan::{Link, Place};
+    use libnvc::{ContainerPath, HostPath};
+
+    use super::*;
+    use crate::arguments::Words;
+    use crate::hooks::find;
+
+    fn given(hook: &str, line: &str) -> Given {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let options = find(hook).unwrap().options;
+        Words::new(&words).unwrap().options(options).unwrap()
+    }
+
+    fn of(hook: &str, line: &str) -> Vec<Intent> {
+        find(hook).unwrap().intents.unwrap()(&given(hook, line)).unwrap()
+    }
+
+    const LINKS: &str = "--link a::/usr/b,c::/usr/d/";
+    const COMPAT: &str = "--host-driver-version 535.1 --cuda-compat-container-root /compat";
+    const FOLDERS: &str = "--folder /usr/lib,/opt/lib";
+
+    /// Only the need of links differs.
+    #[test]
+    fn it_is_the_other_hooks_together() {
+        let flags = FLAGS.map(|(name, _)| format!("--{name}")).join(" ");
+        let merged = of(
+            "merged",
+            &format!("--version=1 {LINKS} {COMPAT} {FOLDERS} {flags}"),
+        );
+        let mut others = of("create-symlinks", LINKS);
+        for link in &mut others {
+            link.need = Need::BestEffort;
+        }
+        others.extend(of("enable-cuda-compat", COMPAT));
+        others.extend(of("update-ldcache", FOLDERS));
+        others.extend(FLAGS.iter().flat_map(|(name, _)| of(name, "")));
+        assert_eq!(merged.len(), 7);
+        assert_eq!(merged, others);
+        assert_eq!(of("merged", "--version=1"), []);
+    }
+
+    #[test]
+    fn parts_of_the_drivers_files_can_be_left_out() {
+        let link = |at: &str| {
+            Intent::best_effort(What::Link(Link {
+                at: Place::At(ContainerPath::new(at)),
+                target: "x".into(),
+                replaces: true,
+            }))
+        };
+        let library = HostPath::new("/usr/lib/libcuda.so.1");
+        let place = Place::same(&library);
+        let mount = Intent::mount(library, place, libnvc::host::FileClass::Library);
+        let with = |line: &str| {
+            let found = discover::DriverFiles {
+                intents: vec![link("/found"), mount.clone()],
+                folders: vec![ContainerPath::new("/usr/lib")],
+                version: "535.1".into(),
+            };
+            with(&given("merged", &format!("--version=1 {line}")), found).unwrap()
+        };
+        let all = with("--link x::/given");
+        assert_eq!(all[..3], [link("/found"), mount.clone(), link("/given")]);
+        assert_eq!(all.len(), 5);
+        assert_eq!(
+            with("--without create-symlinks,update-ldcache,enable-cuda-compat"),
+            [mount.clone()]
+        );
+    }
+
+    #[test]
+    fn other_versions_are_refused() {
+        for line in ["--version=2", "--no-ipc"] {
+            let refused = intents(&given("merged", line)).unwrap_err().message();
+            assert!(refused.ends_with("this program knows 1"), "{refused}");
+        }
+    }
 }
