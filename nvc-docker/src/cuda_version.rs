@@ -1,6 +1,6 @@
 //! Compares the CUDA version of an image with the driver's.
 
-use crate::failure::{Failure, Result};
+use libnvc::{Error, ErrorKind, Result};
 
 /// A CUDA version: major and minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +20,15 @@ impl CudaVersion {
         let (major, rest) = integer(text)?;
         let rest = match rest.strip_prefix('.') {
             Some(rest) => rest,
-            None if rest.is_empty() => return Err(Failure::new("unexpected EOF")),
-            None => return Err(Failure::new("input does not match format")),
+            None if rest.is_empty() => {
+                return Err(Error::new(ErrorKind::Malformed, "unexpected EOF"));
+            }
+            None => {
+                return Err(Error::new(
+                    ErrorKind::Malformed,
+                    "input does not match format",
+                ));
+            }
         };
         let (minor, _) = integer(rest)?;
         Ok(Self(major, minor))
@@ -49,9 +56,10 @@ pub fn check(driver: CudaVersion, label: &str) -> Result<()> {
         ))
     })?;
     if wanted > driver {
-        return Err(Failure::new(format!(
-            "unsupported CUDA version: driver {driver} < image {label}"
-        ))
+        return Err(Error::new(
+            ErrorKind::Unsatisfied,
+            format!("unsupported CUDA version: driver {driver} < image {label}"),
+        )
         .hint("update the driver, or use an image for an earlier CUDA version"));
     }
     Ok(())
@@ -61,7 +69,7 @@ pub fn check(driver: CudaVersion, label: &str) -> Result<()> {
 fn integer(text: &str) -> Result<(i64, &str)> {
     let text = text.trim_start_matches([' ', '\t']);
     if text.is_empty() {
-        return Err(Failure::new("unexpected EOF"));
+        return Err(Error::new(ErrorKind::Malformed, "unexpected EOF"));
     }
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = digits
@@ -70,7 +78,7 @@ fn integer(text: &str) -> Result<(i64, &str)> {
     let (number, rest) = text.split_at(text.len() - digits.len() + end);
     match number.parse() {
         Ok(number) if end > 0 => Ok((number, rest)),
-        _ => Err(Failure::new("expected integer")),
+        _ => Err(Error::new(ErrorKind::Malformed, "expected integer")),
     }
 }
 
@@ -79,7 +87,7 @@ mod tests {
     use super::*;
 
     fn said(driver: CudaVersion, label: &str) -> String {
-        check(driver, label).map_or_else(|failure| failure.text, |()| "fits".into())
+        check(driver, label).map_or_else(|failure| failure.message(), |()| "fits".into())
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Selects GPUs by the user's ids: an index, or a UUID prefix.
 
-use crate::failure::{Failure, Result};
+use libnvc::{Error, ErrorKind, Result};
 
 /// A GPU that can be selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,9 @@ pub fn choose<'a>(ids: &[&str], gpus: &'a [Candidate]) -> Result<Vec<&'a Candida
     }
     let mut chosen: Vec<&Candidate> = Vec::new();
     for id in ids {
-        let gpu = find(id, gpus).ok_or_else(|| Failure::new(format!("invalid device: {id}")))?;
+        let gpu = find(id, gpus).ok_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, format!("invalid device: {id}"))
+        })?;
         if !chosen.contains(&gpu) {
             chosen.push(gpu);
         }
@@ -83,13 +85,13 @@ mod tests {
             ("+1 -0 01", vec![0, 1]),
             (" 1, ,1 01", vec![0]),
         ] {
-            assert_eq!(chosen(text), Ok(minors), "{text:?}");
+            assert_eq!(chosen(text).unwrap(), minors, "{text:?}");
         }
         for id in [
             "9", "-1", "all", "none", "0\t1", "GPU-a", "gpu-8", "0x1", "MIG-1", "1.0",
         ] {
             let failure = chosen(id).unwrap_err();
-            assert_eq!(failure.text, format!("invalid device: {id}"));
+            assert_eq!(failure.message(), format!("invalid device: {id}"));
         }
     }
 }

@@ -4,14 +4,13 @@
 //! nodes can put the host's disk or another GPU there, so each node is looked up before it is named. Docker looks it up
 //! again, later: this check finds what is wrong, and does not prevent a change in between.
 
-use std::io::ErrorKind;
+use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 use libnvc::host::nodes::{CONTROL, UVM, UVM_TOOLS};
 use libnvc::host::{CharDrivers, DeviceNumber};
-
-use crate::failure::{Failure, Result};
+use libnvc::{Error, ErrorKind, Result};
 
 /// Returns the nodes that all GPUs share, and those of the GPUs with these minor numbers.
 ///
@@ -35,8 +34,10 @@ pub(crate) fn of_gpus(minors: impl IntoIterator<Item = u32>) -> Result<Vec<Strin
 fn required(path: String, drivers: &CharDrivers) -> Result<String> {
     match is_there(&path, drivers)? {
         true => Ok(path),
-        false => Err(Failure::new(format!("missing device node: {path}"))
-            .hint("load the driver, or run nvidia-modprobe -u -c=0")),
+        false => Err(
+            Error::new(ErrorKind::NotFound, format!("missing device node: {path}"))
+                .hint("load the driver, or run nvidia-modprobe -u -c=0"),
+        ),
     }
 }
 
@@ -44,8 +45,8 @@ fn required(path: String, drivers: &CharDrivers) -> Result<String> {
 fn is_there(path: &str, drivers: &CharDrivers) -> Result<bool> {
     let facts = match Path::new(path).metadata() {
         Ok(facts) => facts,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(Failure::new(format!("{path}: {error}"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(Error::new(ErrorKind::System, format!("{path}: {error}"))),
     };
     let (kind, number) = (facts.file_type(), DeviceNumber::from_rdev(facts.rdev()));
     let checked = match () {
@@ -57,8 +58,11 @@ fn is_there(path: &str, drivers: &CharDrivers) -> Result<bool> {
     };
     match checked {
         Ok(()) => Ok(true),
-        Err(why) => Err(Failure::new(format!("invalid device node: {path} {why}"))
-            .hint("remove it and load the driver again")),
+        Err(why) => Err(Error::new(
+            ErrorKind::Malformed,
+            format!("invalid device node: {path} {why}"),
+        )
+        .hint("remove it and load the driver again")),
     }
 }
 
@@ -114,7 +118,7 @@ mod tests {
         ] {
             let path = dev.join(format!("nvidia{minor}")).display().to_string();
             let expected = expected.map_err(|why| format!("invalid device node: {path} {why}"));
-            let found = is_there(&path, &drivers).map_err(|failure| failure.to_string());
+            let found = is_there(&path, &drivers).map_err(|failure| failure.message());
             assert_eq!(found, expected);
         }
     }

@@ -10,7 +10,7 @@ pub mod cuda_version;
 pub mod device_id;
 mod device_nodes;
 pub mod driver_volume;
-pub mod failure;
+mod failure;
 mod libraries;
 pub mod log_line;
 pub mod modprobe;

@@ -5,8 +5,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use libnvc::library_file::{Listed, listed};
-
-use crate::failure::{Failure, Result};
+use libnvc::{Error, ErrorKind, Result};
 
 const CACHE: &str = "/etc/ld.so.cache";
 /// Size limit of the cache; typical ones have 100 kB.
@@ -34,12 +33,14 @@ pub(crate) struct Library {
 /// # Errors
 /// If it cannot be read; `invalid ld.so.cache file`.
 pub(crate) fn all() -> Result<Vec<Library>> {
-    let failed = |error: std::io::Error| Failure::new(format!("open {CACHE}: {error}"));
+    let failed =
+        |error: std::io::Error| Error::new(ErrorKind::System, format!("open {CACHE}: {error}"));
     let mut bytes = Vec::new();
     let file = File::open(CACHE).map_err(failed)?;
     file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
-    let entries = listed(&bytes)
-        .ok_or_else(|| Failure::new("invalid ld.so.cache file").hint("run ldconfig"))?;
+    let entries = listed(&bytes).ok_or_else(|| {
+        Error::new(ErrorKind::Malformed, "invalid ld.so.cache file").hint("run ldconfig")
+    })?;
     Ok(entries.into_iter().filter_map(of_entry).collect())
 }
 

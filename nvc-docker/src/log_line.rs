@@ -1,9 +1,8 @@
 //! Writes lines to standard error in nvidia-docker 1's format: `PROGRAM | DATE TIME TEXT`, in UTC.
 
+use libnvc::Error;
 use libnvc::messages;
 use libnvc::utc::Utc;
-
-use crate::failure::Failure;
 
 /// Writes one line. Ignores a standard error that is closed or full.
 pub fn say(text: &str) {
@@ -13,9 +12,9 @@ pub fn say(text: &str) {
 }
 
 /// Writes a failure and its hint.
-pub fn complain(failure: &Failure) {
-    say(&format!("Error: {failure}"));
-    if let Some(hint) = &failure.hint {
+pub fn complain(failure: &Error) {
+    say(&format!("Error: {}", failure.message()));
+    if let Some(hint) = failure.advice() {
         messages::write_line(&format!("hint: {hint}"));
     }
 }

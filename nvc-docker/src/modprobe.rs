@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use libnvc::host::majors;
+use libnvc::{Error, ErrorKind, Result};
 use nix::sys::stat::makedev;
-
-use crate::failure::{Failure, Result};
 
 /// Fixed directories: the caller's search path must not select a program that may be setuid.
 const PLACES: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
@@ -37,10 +36,11 @@ pub fn load_unified_memory() -> Result<()> {
         return Ok(());
     }
     let failed = |why: String| {
-        Err(
-            Failure::new("Could not load UVM kernel module. Is nvidia-modprobe installed?")
-                .hint(why),
+        Err(Error::new(
+            ErrorKind::DriverUnavailable,
+            "Could not load UVM kernel module. Is nvidia-modprobe installed?",
         )
+        .hint(why))
     };
     let found = PLACES
         .map(|place| Path::new(place).join("nvidia-modprobe"))

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use libnvc::host::Identity;
 use libnvc::host::monitor::{self, Facts, GpuFacts, StatusOf};
 use libnvc::host::query::{QueryProgram, QueryRequest};
+use libnvc::{Error, ErrorKind, Result};
 use tokio::sync::Mutex as TurnLock;
 use tokio::task::spawn_blocking;
 
 use crate::cuda_version::CudaVersion;
 use crate::device_id::Candidate;
-use crate::failure::{Failure, Result};
 
 /// Maximum age of an answer under load.
 const SECOND: Duration = Duration::from_secs(1);
@@ -101,8 +101,14 @@ impl Gpus {
     /// `could not load NVML library`, `nvml: …`, `cuda: …`, `unsupported GPU device`.
     pub async fn discover(&self) -> Result<(Known, Vec<String>)> {
         let facts = self.ask_facts().await?;
-        facts.driver.clone().map_err(Failure::new)?;
-        facts.cuda.clone().map_err(Failure::new)?;
+        facts
+            .driver
+            .clone()
+            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?;
+        facts
+            .cuda
+            .clone()
+            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?;
         let mut problems = Vec::new();
         for gpu in &facts.gpus {
             match gpu {
@@ -124,7 +130,9 @@ impl Gpus {
                 Some(Ok(gpu)) => gpu.problems.into_iter().next().unwrap_or_default(),
                 None => String::new(),
             };
-            return Err(Failure::new(text).hint("no GPU of this machine works"));
+            return Err(
+                Error::new(ErrorKind::DriverFailed, text).hint("no GPU of this machine works")
+            );
         }
         let versions = versions(&facts);
         let gpus = self.remember(facts);
@@ -140,10 +148,7 @@ impl Gpus {
             .identities
             .get(|| {
                 let (program, request) = (self.program.clone(), self.request.clone());
-                move || {
-                    monitor::identities(&program, &request)
-                        .map_err(|error| Failure::from_monitor(&error))
-                }
+                move || monitor::identities(&program, &request)
             })
             .await?;
         let now = names(&identities);
@@ -189,7 +194,6 @@ impl Gpus {
                         return Ok(Vec::new());
                     }
                     monitor::status(&program, &request, &indices)
-                        .map_err(|error| Failure::from_monitor(&error))
                 }
             })
             .await?;
@@ -205,8 +209,8 @@ impl Gpus {
         let (program, request) = (self.program.clone(), self.request.clone());
         let asked = spawn_blocking(move || monitor::facts(&program, &request)).await;
         match asked {
-            Ok(facts) => facts.map_err(|error| Failure::from_monitor(&error)),
-            Err(error) => Err(Failure::new(error.to_string())),
+            Ok(facts) => facts,
+            Err(error) => Err(Error::new(ErrorKind::System, error.to_string())),
         }
     }
 
@@ -227,16 +231,6 @@ impl Gpus {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
-    }
-}
-
-impl Failure {
-    /// Converts an error of libnvc's monitoring, which already uses nvidia-docker's words.
-    fn from_monitor(error: &libnvc::Error) -> Self {
-        Self {
-            text: error.message(),
-            hint: error.advice().map(str::to_owned),
-        }
     }
 }
 
@@ -319,7 +313,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
         let asked = Instant::now();
         let answer = match spawn_blocking(question()).await {
             Ok(answer) => answer.map(Arc::new),
-            Err(error) => Err(Failure::new(error.to_string())),
+            Err(error) => Err(Error::new(ErrorKind::System, error.to_string())),
         };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.answer = Some((asked, answer.clone()));
@@ -379,8 +373,10 @@ mod tests {
     async fn failures_are_answers_too() {
         let shared = Shared::<u32>::default();
         for _ in 0..50 {
-            let answer = shared.get(|| || Err(Failure::new("x"))).await;
-            assert_eq!(answer.unwrap_err().text, "x");
+            let answer = shared
+                .get(|| || Err(Error::new(ErrorKind::System, "x")))
+                .await;
+            assert_eq!(answer.unwrap_err().message(), "x");
         }
         tokio::time::sleep(Duration::from_millis(1100)).await;
         assert_eq!(*shared.get(|| || Ok(1)).await.unwrap(), 1);

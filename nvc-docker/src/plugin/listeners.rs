@@ -7,9 +7,9 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use libnvc::{Error, ErrorKind, Result};
 use listenfd::ListenFd;
 
-use crate::failure::{Failure, Result};
 use crate::{VOLUME_DRIVER, log_line};
 
 /// The two sockets.
@@ -59,9 +59,12 @@ fn from_systemd() -> Result<(Vec<TcpListener>, Option<UnixListener>)> {
         } else if let Ok(Some(listener)) = handed.take_tcp_listener(index) {
             rest.push(listener);
         } else {
-            return Err(Failure::new(format!(
-                "socket {index} of systemd is neither a TCP nor a unix socket that listens"
-            )));
+            return Err(Error::new(
+                ErrorKind::System,
+                format!(
+                    "socket {index} of systemd is neither a TCP nor a unix socket that listens"
+                ),
+            ));
         }
     }
     Ok((rest, plugin))
@@ -70,7 +73,7 @@ fn from_systemd() -> Result<(Vec<TcpListener>, Option<UnixListener>)> {
 /// Listens at `HOST:PORT`; without a host, on all addresses.
 fn tcp(listen: &str) -> Result<TcpListener> {
     let failed = |address: &dyn std::fmt::Display, error: io::Error| {
-        let failure = Failure::new(format!("listen tcp {address}: {error}"));
+        let failure = Error::new(ErrorKind::System, format!("listen tcp {address}: {error}"));
         match error.kind() {
             io::ErrorKind::AddrInUse => failure.hint("is another nvidia-docker-plugin running?"),
             _ => failure,
@@ -107,8 +110,12 @@ fn tcp(listen: &str) -> Result<TcpListener> {
 
 /// Listens at a path, replacing the leftover socket of an ended plugin.
 fn unix(path: &Path) -> Result<UnixListener> {
-    let failed =
-        |error: io::Error| Failure::new(format!("listen unix {}: {error}", path.display()));
+    let failed = |error: io::Error| {
+        Error::new(
+            ErrorKind::System,
+            format!("listen unix {}: {error}", path.display()),
+        )
+    };
     if let Some(directory) = path.parent() {
         // If this fails, so will the next call.
         let _ = DirBuilder::new()
@@ -165,7 +172,7 @@ mod tests {
             "localhost:99999",
         ] {
             let failure = at(text).unwrap_err();
-            assert!(failure.text.starts_with("listen tcp "), "{failure}");
+            assert!(failure.message().starts_with("listen tcp "), "{failure}");
         }
     }
 
@@ -173,7 +180,7 @@ mod tests {
     fn a_taken_port_is_said_to_be() {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         let failure = tcp(&first.local_addr().unwrap().to_string()).unwrap_err();
-        assert!(failure.hint.unwrap().contains("another"));
+        assert!(failure.advice().unwrap().contains("another"));
     }
 
     #[test]
@@ -184,7 +191,7 @@ mod tests {
         fs::write(&path, "stale").unwrap();
         let first = unix(&path).unwrap();
         let failure = unix(&path).unwrap_err();
-        assert!(failure.text.ends_with("another plugin answers there"));
+        assert!(failure.message().ends_with("another plugin answers there"));
         drop(first);
         unix(&path).unwrap();
     }

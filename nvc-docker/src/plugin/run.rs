@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use libnvc::messages::{write_fixed, write_lines};
+use libnvc::{Error, ErrorKind, Result};
 use nix::sys::prctl;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
@@ -18,7 +19,6 @@ use super::options::{Invocation, OPTIONS, Options, read};
 use super::rest::Rest;
 use super::server::{Service, serve};
 use super::volume::{Keeper, Volumes, give_up_capabilities};
-use crate::failure::{Failure, Result};
 use crate::log_line::{complain, say};
 use crate::{libraries, modprobe};
 
@@ -86,7 +86,8 @@ fn work(options: &Options) -> Result<()> {
 /// A thread without capabilities could be traced by a container in the host's pid namespace whose user has the same
 /// number, and all threads share the keeper's memory and root directory.
 fn close_to_tracers() -> Result<()> {
-    prctl::set_dumpable(false).map_err(|errno| Failure::new(format!("prctl: {errno}")))
+    prctl::set_dumpable(false)
+        .map_err(|errno| Error::new(ErrorKind::System, format!("prctl: {errno}")))
 }
 
 fn runtime() -> Result<Runtime> {
@@ -95,7 +96,7 @@ fn runtime() -> Result<Runtime> {
         .max_blocking_threads(MOST_WAITING)
         .thread_stack_size(512 << 10)
         .build()
-        .map_err(|error| Failure::new(format!("event loop: {error}")))
+        .map_err(|error| Error::new(ErrorKind::System, format!("event loop: {error}")))
 }
 
 async fn answer(
@@ -104,7 +105,7 @@ async fn answer(
     gpus: Arc<Gpus>,
     hosts: Vec<String>,
 ) -> Result<()> {
-    let failed = |error: std::io::Error| Failure::new(format!("sockets: {error}"));
+    let failed = |error: std::io::Error| Error::new(ErrorKind::System, format!("sockets: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let (stop, stopping) = watch::channel(false);

@@ -5,12 +5,12 @@
 
 use std::path::Path;
 
+use libnvc::Result;
 use libnvc::host::{DriverRoot, procfs};
 
 use super::docker::{Docker, DockerCall};
 use super::local::{Local, LocalQuery};
 use crate::driver_volume;
-use crate::failure::Result;
 
 /// Questions that have been asked; dropping it ends them.
 #[derive(Debug, Default)]

@@ -1,11 +1,12 @@
 //! Decides how the engine adds GPUs to a container. Pure.
 
+use libnvc::{Error, ErrorKind, Result};
+
 use super::docker::Engine;
 use super::image::Image;
 use super::line::CommandLine;
 use super::selection::Selection;
 use crate::driver_volume::VOLUME;
-use crate::failure::{Failure, Result};
 
 /// The ways to add GPUs to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +57,11 @@ impl Backend {
             .into_iter()
             .find(|backend| backend.name() == text)
             .ok_or_else(|| {
-                Failure::new(format!("unknown back end: {text}"))
-                    .hint("NV_BACKEND can be cdi, runtime, gpus or volume")
+                Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("unknown back end: {text}"),
+                )
+                .hint("NV_BACKEND can be cdi, runtime, gpus or volume")
             })
     }
 }

@@ -1,6 +1,7 @@
 //! Decides how a new container gets GPUs: asks docker and the driver, and returns docker's additional arguments.
 
 use libnvc::host::DriverVersions;
+use libnvc::{Error, ErrorKind, Result};
 
 use super::ahead::Ahead;
 use super::arguments::{Classic, Mounting, of_engine, of_other_machine, of_this_machine};
@@ -16,7 +17,6 @@ use crate::cuda_version::{self, CudaVersion};
 use crate::device_id::{choose as choose_devices, items};
 use crate::device_nodes;
 use crate::driver_volume::VOLUME;
-use crate::failure::{Failure, Result};
 use crate::log_line::say;
 use crate::modprobe;
 
@@ -115,8 +115,11 @@ impl Invocation<'_> {
             return Ok(None);
         }
         if self.is_dry {
-            return Err(Failure::new(format!("the image {name} is not there"))
-                .hint("pull it first: what it wants is in its labels and environment"));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("the image {name} is not there"),
+            )
+            .hint("pull it first: what it wants is in its labels and environment"));
         }
         let platform = self.line.values("platform").last();
         self.docker.pull(name, platform)?;
@@ -183,7 +186,8 @@ impl Invocation<'_> {
                 Err(failure) if selection.has_prefixes() => return Err(failure),
                 // The engine may find a driver in directories that this program does not search.
                 Err(failure) => say(&format!(
-                    "Warning: the image's requirements are not checked: {failure}"
+                    "Warning: the image's requirements are not checked: {}",
+                    failure.message()
                 )),
             }
         }
@@ -327,7 +331,7 @@ fn checked(
 fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
     match cuda_version::check(driver, &image.cuda) {
         Err(failure) if image.ignores_requirements() => {
-            say(&format!("Warning: {failure}"));
+            say(&format!("Warning: {}", failure.message()));
             Ok(())
         }
         checked => checked,

@@ -9,9 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
 use libnvc::json::Object;
+use libnvc::{Error, ErrorKind, Result};
 use serde::Deserialize;
-
-use crate::failure::{Failure, Result};
 
 /// How to call docker.
 #[derive(Clone, Debug)]
@@ -147,7 +146,7 @@ impl Docker {
     }
 
     /// Executes docker; returns only on failure.
-    pub(super) fn become_it(&self, words: &[OsString]) -> Failure {
+    pub(super) fn become_it(&self, words: &[OsString]) -> Error {
         let error = Command::new(&self.program)
             .args(&self.words)
             .args(words)
@@ -172,7 +171,7 @@ impl DockerCall {
             stdout,
             stderr,
         } = child.wait_with_output().map_err(|error| {
-            Failure::new("failed to run docker command").hint(error.to_string())
+            Error::new(ErrorKind::System, "failed to run docker command").hint(error.to_string())
         })?;
         if status.success() {
             return Ok(stdout);
@@ -183,8 +182,9 @@ impl DockerCall {
         let text = lines.filter(|line| !line.is_empty());
         let text = text.collect::<Vec<_>>().join("; ");
         Err(match text.strip_prefix("Error: ").unwrap_or(&text) {
-            "" => Failure::new("failed to run docker command").hint(status.to_string()),
-            text => Failure::new(text),
+            "" => Error::new(ErrorKind::System, "failed to run docker command")
+                .hint(status.to_string()),
+            text => Error::new(ErrorKind::System, text),
         })
     }
 }
@@ -199,15 +199,16 @@ impl Drop for DockerCall {
     }
 }
 
-fn not_run(program: &OsString, error: &std::io::Error) -> Failure {
-    Failure::new("failed to run docker command")
+fn not_run(program: &OsString, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::System, "failed to run docker command")
         .hint(format!("{}: {error}", program.to_string_lossy()))
 }
 
 /// Parses an engine from `docker version` and `docker info` as JSON; without the latter it is an old one.
 pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
     let Object(versions): Object<Versions> = serde_json::from_slice(version).map_err(|error| {
-        Failure::new("docker's version cannot be parsed").hint(error.to_string())
+        Error::new(ErrorKind::Malformed, "docker's version cannot be parsed")
+            .hint(error.to_string())
     })?;
     let api = |one: Option<Object<OneVersion>>| one.and_then(|one| api_version(&one.0.api?));
     let (client, server) = (api(versions.client), api(versions.server));
@@ -234,7 +235,11 @@ pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
 /// Parses the configuration of the only image in an answer of `docker inspect`.
 pub(super) fn configuration(inspected: &[u8]) -> Result<Configuration> {
     let images: Vec<Object<Inspected>> = serde_json::from_slice(inspected).map_err(|error| {
-        Failure::new("docker's answer about the image cannot be parsed").hint(error.to_string())
+        Error::new(
+            ErrorKind::Malformed,
+            "docker's answer about the image cannot be parsed",
+        )
+        .hint(error.to_string())
     })?;
     let first = images.into_iter().next();
     Ok(first

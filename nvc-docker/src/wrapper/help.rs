@@ -1,8 +1,9 @@
 //! Looks up options newer than this program in docker's own help.
 
+use libnvc::Result;
+
 use super::docker::Docker;
 use super::options::{Scope, Takes, in_help, known};
-use crate::failure::Result;
 use crate::log_line::say;
 
 /// Docker's help, for options newer than this program.

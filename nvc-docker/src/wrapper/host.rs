@@ -2,7 +2,7 @@
 //!
 //! The grammar is upstream's: scheme, user, host, ssh port, a colon, http port. A single port is the http port.
 
-use crate::failure::{Failure, Result};
+use libnvc::{Error, ErrorKind, Result};
 
 const HTTP_PORT: u16 = 3476;
 const SSH_PORT: u16 = 22;
@@ -41,8 +41,8 @@ pub(super) fn place(nv_host: Option<&str>, docker_host: Option<&str>) -> Result<
     }
 }
 
-fn invalid(variable: &str, text: &str) -> Failure {
-    Failure::new("invalid remote host URI").hint(format!(
+fn invalid(variable: &str, text: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "invalid remote host URI").hint(format!(
         "{variable} is \"{text}\"; it should be [http://][HOST]:[PORT] or ssh://[USER@][HOST][:SSH_PORT]:[PORT]"
     ))
 }
@@ -157,7 +157,7 @@ mod tests {
                 let user = user.unwrap_or_else(|| "-".into());
                 format!("ssh {user}@{host}:{ssh_port} {port}")
             }
-            Err(failure) => failure.text,
+            Err(failure) => failure.message(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Parses an HTTP answer. Pure.
 
-use crate::failure::{Failure, Result};
+use libnvc::{Error, ErrorKind, Result};
 
 /// Limit of headers in an answer.
 const MOST_HEADERS: usize = 64;
@@ -38,7 +38,7 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
     let start = match head.parse(answer) {
         Ok(httparse::Status::Complete(start)) => start,
         _ => {
-            return Err(Failure::new("the answer is not HTTP")
+            return Err(Error::new(ErrorKind::Malformed, "the answer is not HTTP")
                 .hint("does nvidia-docker-plugin listen there?"));
         }
     };
@@ -46,10 +46,12 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
     let is_chunked = header(&head, "transfer-encoding")
         .is_some_and(|value| value.trim().eq_ignore_ascii_case("chunked"));
     let body = match (is_chunked, announced(&head)) {
-        (true, _) => chunks(rest).ok_or_else(|| Failure::new("the answer is cut off"))?,
+        (true, _) => {
+            chunks(rest).ok_or_else(|| Error::new(ErrorKind::Malformed, "the answer is cut off"))?
+        }
         (false, Some(length)) => rest
             .get(..length)
-            .ok_or_else(|| Failure::new("the answer is cut off"))?
+            .ok_or_else(|| Error::new(ErrorKind::Malformed, "the answer is cut off"))?
             .to_vec(),
         (false, None) => rest.to_vec(),
     };
@@ -58,12 +60,12 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
         Some(code) => {
             let text = String::from_utf8_lossy(&body);
             Err(match text.trim() {
-                "" => Failure::new(format!("the plugin answers {code}")),
-                text => Failure::new(shortened(text))
+                "" => Error::new(ErrorKind::System, format!("the plugin answers {code}")),
+                text => Error::new(ErrorKind::System, shortened(text))
                     .hint(format!("the plugin answered with status {code}")),
             })
         }
-        None => Err(Failure::new("the answer is not HTTP")),
+        None => Err(Error::new(ErrorKind::Malformed, "the answer is not HTTP")),
     }
 }
 
@@ -106,7 +108,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
         assert_eq!(read(chunked).unwrap(), b"abcde");
         let refused = "HTTP/1.1 400 X\r\nContent-Length: 18\r\n\r\ninvalid device: 9\n";
-        assert_eq!(read(refused).unwrap_err().text, "invalid device: 9");
+        assert_eq!(read(refused).unwrap_err().message(), "invalid device: 9");
         for bad in [
             "",
             "SSH-2.0-x\r\n",

@@ -1,7 +1,8 @@
 //! Finds the command and the image in a docker command line, like docker itself.
 
+use libnvc::{Error, ErrorKind, Result};
+
 use super::options::{Scope, Takes, long_name};
-use crate::failure::{Failure, Result};
 
 /// A parsed command line. Numbers are positions of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,7 +103,8 @@ fn positional(
     let mut takes = |name: &str| takes(scope, name);
     while let Some(word) = words.get(reader.at) {
         if word.is_empty() {
-            return Err(Failure::new("empty argument").hint("is a variable unset?"));
+            return Err(Error::new(ErrorKind::InvalidArgument, "empty argument")
+                .hint("is a variable unset?"));
         }
         let Some(option) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
             return Ok((Some(reader.at), reader.options));
@@ -283,7 +285,7 @@ mod tests {
     fn empty_arguments_are_refused() {
         for text in [" run img", "run  img", "run --rm  "] {
             let read = read(&words(text), |_, _| Ok(Takes::Nothing));
-            assert_eq!(read.unwrap_err().text, "empty argument");
+            assert_eq!(read.unwrap_err().message(), "empty argument");
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use libnvc::Result;
 use libnvc::host::query::{Query, QueryProgram, QueryRequest};
 use libnvc::host::{DeviceInfo, DriverVersions, Identity};
 use libnvc::require::{self, Requirement, Target};
 
 use crate::cuda_version::CudaVersion;
 use crate::device_id::Candidate;
-use crate::failure::Result;
+use crate::failure::in_our_words;
 use crate::libraries;
 
 /// Time limit of NVML: a machine with many GPUs and without persistence mode is slow.
@@ -31,7 +32,7 @@ impl LocalQuery {
     /// # Errors
     /// `could not load NVML library`, `nvml: …`.
     pub(super) fn finish(self) -> Result<Local> {
-        let reply = self.0.finish()?;
+        let reply = self.0.finish().map_err(|error| in_our_words(&error))?;
         Ok(Local {
             versions: reply.versions,
             devices: reply.devices,
@@ -56,7 +57,8 @@ impl Local {
             wsl_library: None,
             deadline: DEADLINE,
         };
-        let query = Query::start(&QueryProgram::ThisProcess, &request)?;
+        let query = Query::start(&QueryProgram::ThisProcess, &request)
+            .map_err(|error| in_our_words(&error))?;
         Ok(LocalQuery(query))
     }
 
@@ -92,6 +94,6 @@ impl Local {
                 brand: &gpu.brand,
             })
             .collect();
-        Ok(require::check(&requirements, &self.versions, &targets)?)
+        require::check(&requirements, &self.versions, &targets)
     }
 }

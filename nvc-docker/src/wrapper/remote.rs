@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use libnvc::host::numbers;
 use libnvc::json::Object;
 use libnvc::request::MAX_NAMES;
+use libnvc::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -20,7 +21,6 @@ use super::host::PluginHost;
 use super::http::{body, is_whole, shortened};
 use crate::VOLUME_DRIVER;
 use crate::driver_volume::{self, MOUNT_POINT};
-use crate::failure::{Failure, Result};
 
 /// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,10 +86,7 @@ impl Remote<'_> {
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let failed = |failure: Failure| Failure {
-            text: format!("Get \"http://plugin{path}\": {failure}"),
-            ..failure
-        };
+        let failed = |error: Error| error.context(format!("Get \"http://plugin{path}\""));
         let answer = match self.0 {
             PluginHost::Http { host, port } => over_tcp(host, *port, path),
             PluginHost::Ssh {
@@ -98,13 +95,16 @@ impl Remote<'_> {
                 ssh_port,
                 port,
             } => over_ssh(user.as_deref(), host, *ssh_port, *port, path),
-            PluginHost::Here => Err(Failure::new("no remote host")),
+            PluginHost::Here => Err(Error::new(ErrorKind::InvalidArgument, "no remote host")),
         };
         let body = answer.and_then(|answer| body(&answer)).map_err(failed)?;
         self::answer(&body).map_err(|error| {
             failed(
-                Failure::new(format!("the answer is not the plugin's: {error}"))
-                    .hint("does nvidia-docker-plugin listen there?"),
+                Error::new(
+                    ErrorKind::Malformed,
+                    format!("the answer is not the plugin's: {error}"),
+                )
+                .hint("does nvidia-docker-plugin listen there?"),
             )
         })
     }
@@ -135,7 +135,7 @@ fn query(names: &[&str]) -> String {
 /// `the plugin at the remote host asks for …, which is refused`.
 fn vetted(line: CommandLine, ids: &[&str]) -> Result<Classic> {
     let refused = |what: &str| {
-        Failure::new(format!(
+        Error::new(ErrorKind::Malformed, format!(
             "the plugin at the remote host asks for {}, which is refused",
             shortened(what)
         ))
@@ -192,7 +192,7 @@ fn over_tcp(host: &str, port: u16, path: &str) -> Result<Vec<u8>> {
     let end = Instant::now() + PATIENCE;
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let place = |what: &str, error: &std::io::Error| {
-        Failure::new(format!("{what} {host}:{port}: {error}"))
+        Error::new(ErrorKind::System, format!("{what} {host}:{port}: {error}"))
             .hint("is nvidia-docker-plugin running there, and does it listen on that address (-l)?")
     };
     let addresses = (name, port)
@@ -216,7 +216,9 @@ fn over_tcp(host: &str, port: u16, path: &str) -> Result<Vec<u8>> {
             Err(error) => refusal = Some(place(&format!("dial {address}, for"), &error)),
         }
     }
-    Err(refusal.unwrap_or_else(|| Failure::new(format!("{host}:{port} has no address"))))
+    Err(refusal.unwrap_or_else(|| {
+        Error::new(ErrorKind::NotFound, format!("{host}:{port} has no address"))
+    }))
 }
 
 /// Uses the machine's own ssh, which has the hosts and keys and asks for passwords.
@@ -239,7 +241,8 @@ fn over_ssh(
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| {
-            Failure::new(format!("ssh: {error}")).hint("is an ssh client installed?")
+            Error::new(ErrorKind::System, format!("ssh: {error}"))
+                .hint("is an ssh client installed?")
         })?;
     let answer = exchange(&mut child, path);
     // It may have ended by itself, with its own message on standard error.
@@ -247,8 +250,10 @@ fn over_ssh(
     let status = child.wait().map(|status| status.to_string());
     match answer {
         Ok(answer) if !answer.is_empty() => Ok(answer),
-        Ok(_) => Err(Failure::new("ssh: no answer").hint(status.unwrap_or_default())),
-        Err(error) => Err(Failure::new(format!("ssh: {error}"))),
+        Ok(_) => {
+            Err(Error::new(ErrorKind::System, "ssh: no answer").hint(status.unwrap_or_default()))
+        }
+        Err(error) => Err(Error::new(ErrorKind::System, format!("ssh: {error}"))),
     }
 }
 
@@ -297,7 +302,8 @@ pub(super) fn parse(bytes: &[u8]) {
     let _ = is_whole(bytes);
     let body = body(bytes);
     for body in [body.as_deref().unwrap_or(bytes), bytes] {
-        let line = answer(body).map_err(|error| Failure::new(error.to_string()));
+        let line =
+            answer(body).map_err(|error| Error::new(ErrorKind::Malformed, error.to_string()));
         if let Ok(classic) = line.and_then(|line| vetted(line, &["0"])) {
             let gpus = classic.devices.iter().filter(|path| is_gpu(path));
             assert!(gpus.collect::<HashSet<_>>().len() <= 1);
@@ -350,7 +356,7 @@ mod tests {
             let mut line = line("nvidia-docker", VOLUME, "/dev/nvidia-uvm");
             let gpus = gpus.iter().map(|gpu| format!("/dev/nvidia{gpu}"));
             line.devices.extend(gpus);
-            vetted(line, ids).map_err(|failure| failure.text)
+            vetted(line, ids).map_err(|failure| failure.message())
         };
         for (gpus, ids) in [
             (&[0, 1, 2][..], &[][..]),
@@ -400,7 +406,7 @@ mod tests {
             ("nvidia-docker", VOLUME, "/dev"),
         ] {
             let failure = vetted(line(driver, volume, device), &[]).unwrap_err();
-            assert!(failure.text.ends_with("which is refused"), "{failure}");
+            assert!(failure.message().ends_with("which is refused"), "{failure}");
         }
     }
 

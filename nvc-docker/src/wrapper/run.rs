@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use libnvc::{Error, ErrorKind, Result};
+
 use super::arguments::quoted;
 use super::backend::Choice;
 use super::container::Translated;
@@ -11,7 +13,6 @@ use super::host::place;
 use super::invocation::{Invocation, is_set, variable};
 use super::line::{Command, read};
 use crate::VERSION;
-use crate::failure::{Failure, Result};
 use crate::log_line::{complain, say};
 
 /// Runs the wrapper; returns the exit code if it does not execute docker.
@@ -118,9 +119,8 @@ impl Invocation<'_> {
             line.push(b'\n');
             use std::io::Write as _;
             return std::io::stdout().write_all(&line).map_err(|error| {
-                Failure::new(format!(
-                    "cannot print the command: write to standard output: {error}"
-                ))
+                let text = format!("cannot print the command: write to standard output: {error}");
+                Error::new(ErrorKind::System, text)
             });
         }
         Err(self.bare.become_it(words))

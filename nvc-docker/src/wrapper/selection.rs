@@ -1,7 +1,8 @@
 //! Selects GPUs for engines that find them themselves: CDI, the runtime, `--gpus`.
 
+use libnvc::{Error, ErrorKind, Result};
+
 use crate::device_id::{Candidate, find, items};
-use crate::failure::{Failure, Result};
 
 use super::image::Image;
 
@@ -47,7 +48,10 @@ impl Selection {
                 || !name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '+')
                 || !name.trim_start_matches('+').chars().all(fits)
             {
-                return Err(Failure::new(format!("invalid device: {id}")));
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("invalid device: {id}"),
+                ));
             }
             // Signs and leading zeros are accepted in indices, as in the classic back end.
             let name = name
@@ -100,8 +104,11 @@ impl Selection {
                     .map(|gpu| gpu.uuid.clone())
                     .ok_or_else(|| {
                         let there: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-                        Failure::new(format!("invalid device: {name}"))
-                            .hint(format!("there are {}", there.join(", ")))
+                        Error::new(
+                            ErrorKind::InvalidArgument,
+                            format!("invalid device: {name}"),
+                        )
+                        .hint(format!("there are {}", there.join(", ")))
                     })?,
                 false => name,
             };
@@ -157,7 +164,7 @@ mod tests {
         }
         for id in ["-1", "a/b", "\"x\"", "0\t1", "--privileged", "$(x)", "x="] {
             let failure = selection(id, None).unwrap_err();
-            assert_eq!(failure.text, format!("invalid device: {id}"));
+            assert_eq!(failure.message(), format!("invalid device: {id}"));
         }
     }
 
@@ -175,6 +182,6 @@ mod tests {
         assert!(!selection(uuid, None).unwrap().has_prefixes());
         assert!(!selection("all", None).unwrap().has_prefixes());
         let unknown = selection("GPU-9", None).unwrap().complete(&gpus);
-        assert_eq!(unknown.unwrap_err().text, "invalid device: GPU-9");
+        assert_eq!(unknown.unwrap_err().message(), "invalid device: GPU-9");
     }
 }

@@ -1,5 +1,6 @@
 //! Formats the options that give a container GPUs: docker's, as text and JSON, and those of Mesos.
 
+use libnvc::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use super::answer::json as json_line;
@@ -9,7 +10,6 @@ use crate::VOLUME_DRIVER;
 use crate::device_id::choose;
 use crate::device_nodes;
 use crate::driver_volume::{self, VOLUME};
-use crate::failure::{Failure, Result};
 use crate::plugin::gpus::{Known, candidates};
 
 /// Docker's options.
@@ -34,9 +34,16 @@ impl Options {
         let devices = device_nodes::of_gpus(chosen.iter().map(|gpu| gpu.minor))?;
         let names = list(query, "vol").unwrap_or_else(|| vec![VOLUME.to_owned()]);
         if let Some(bad) = names.iter().find(|name| *name != VOLUME) {
-            return Err(Failure::new(format!("invalid volume: {bad}")));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("invalid volume: {bad}"),
+            ));
         }
-        let driver = known.versions.driver.clone().map_err(Failure::new)?;
+        let driver = known
+            .versions
+            .driver
+            .clone()
+            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?;
         Ok(Self {
             volume_driver: VOLUME_DRIVER,
             volumes: names.iter().map(|_| driver_volume::bind(&driver)).collect(),

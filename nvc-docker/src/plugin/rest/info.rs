@@ -3,10 +3,10 @@
 use std::fs;
 
 use libnvc::host::monitor::GpuFacts;
+use libnvc::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use super::lines::Lines;
-use crate::failure::{Failure, Result};
 use crate::plugin::gpus::Known;
 
 #[derive(Serialize)]
@@ -88,12 +88,16 @@ struct Memory {
 /// NVML's or CUDA's message.
 fn versions(known: &Known) -> Result<Version> {
     Ok(Version {
-        driver: known.versions.driver.clone().map_err(Failure::new)?,
+        driver: known
+            .versions
+            .driver
+            .clone()
+            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?,
         cuda: known
             .versions
             .cuda
             .clone()
-            .map_err(Failure::new)?
+            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?
             .to_string(),
     })
 }

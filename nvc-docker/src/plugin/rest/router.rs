@@ -10,11 +10,11 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, StatusCode};
 use libnvc::messages::printable;
+use libnvc::{Error, ErrorKind, Result};
 
 use super::answer::{Answer, INTERNAL_ERROR, JSON, NOT_FOUND_TEXT, of_type, text};
 use super::query::{Path, path};
 use super::{cli, info, metrics, status, v2};
-use crate::failure::{Failure, Result};
 use crate::log_line::complain;
 use crate::plugin::gpus::Gpus;
 
@@ -111,7 +111,10 @@ impl Rest {
         let doing = self.gpus.doing().await?;
         for (gpu, status) in doing.known.gpus.iter().zip(doing.status.iter()) {
             if let Err(words) = status {
-                complain(&Failure::new(format!("{}: {words}", gpu.uuid)));
+                complain(&Error::new(
+                    ErrorKind::DriverFailed,
+                    format!("{}: {words}", gpu.uuid),
+                ));
             }
         }
         Ok(match is_json {
@@ -140,7 +143,12 @@ impl Rest {
 
     async fn health(&self) -> Answer {
         let known = self.gpus.known().await;
-        match known.and_then(|known| known.versions.driver.map_err(Failure::new)) {
+        match known.and_then(|known| {
+            known
+                .versions
+                .driver
+                .map_err(|text| Error::new(ErrorKind::DriverFailed, text))
+        }) {
             Ok(_) => text(StatusCode::OK, "ok\n"),
             Err(failure) => text(StatusCode::SERVICE_UNAVAILABLE, line(&failure)),
         }
@@ -222,8 +230,8 @@ fn is_ours(name: &str, hosts: &[String]) -> bool {
 }
 
 /// Returns a failure as a line for a client that prints it.
-fn line(failure: &Failure) -> String {
-    format!("{}\n", printable(&failure.text))
+fn line(failure: &Error) -> String {
+    format!("{}\n", printable(&failure.message()))
 }
 
 fn not_found() -> Answer {

@@ -7,11 +7,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use libnvc::Result;
 use libnvc::host::catalogue;
 use libnvc::library_file::LibraryFile;
 
 use super::sections::Sections;
-use crate::failure::Result;
 use crate::libraries::{self, Library, Width};
 
 /// Programs of libnvc's catalogue that configure the machine: the volume lacks them.

@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use caps::{CapSet, Capability, CapsHashSet};
+use libnvc::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::store::Store;
-use crate::failure::{Failure, Result};
 use crate::log_line::say;
 
 /// A request for the volume of a driver version.
@@ -58,7 +58,12 @@ impl Keeper {
                 keep_only_mounting();
                 work(&mut store, &inbox);
             })
-            .map_err(|error| Failure::new(format!("thread creation failed: {error}")))?;
+            .map_err(|error| {
+                Error::new(
+                    ErrorKind::System,
+                    format!("thread creation failed: {error}"),
+                )
+            })?;
         Ok(Self { requests })
     }
 
@@ -67,7 +72,12 @@ impl Keeper {
     /// # Errors
     /// A failure on this machine.
     pub(crate) async fn carry_out(&self, request: StoreRequest) -> Result<Outcome> {
-        let gone = || Failure::new("the thread that keeps the volumes has ended");
+        let gone = || {
+            Error::new(
+                ErrorKind::System,
+                "the thread that keeps the volumes has ended",
+            )
+        };
         let (reply, answer) = oneshot::channel();
         self.requests.send((request, reply)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?

@@ -6,12 +6,12 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use libnvc::messages::printable;
+use libnvc::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::keeper::{Keeper, Outcome, StoreRequest};
 use crate::driver_volume::{self, BadName};
-use crate::failure::{Failure, Result};
 use crate::log_line::{complain, say};
 use crate::plugin::gpus::Gpus;
 use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
@@ -236,7 +236,10 @@ impl Volumes {
 
     async fn running_driver(&self) -> Result<String> {
         let known = self.gpus.known().await?;
-        known.versions.driver.map_err(Failure::new)
+        known
+            .versions
+            .driver
+            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))
     }
 
     async fn list(&self) -> Result<String> {
@@ -282,7 +285,12 @@ impl VolumeRequest {
     /// If the body is not an object with strings.
     pub(super) fn read(body: &[u8]) -> Result<Self> {
         let text = String::from_utf8_lossy(body);
-        let malformed = |why: String| Failure::new(format!("malformed request: {why}"));
+        let malformed = |why: String| {
+            Error::new(
+                ErrorKind::InvalidArgument,
+                format!("malformed request: {why}"),
+            )
+        };
         let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
         let value = match values.next() {
             Some(value) => value.map_err(|error| malformed(error.to_string()))?,

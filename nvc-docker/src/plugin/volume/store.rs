@@ -6,16 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use libnvc::{Error, ErrorKind, Result};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::contents;
 use super::tree::{self, State};
 use crate::driver_volume::{VOLUME, is_version};
-use crate::failure::{Failure, Result};
 use crate::log_line::say;
 
 /// The volumes below a directory.
@@ -65,7 +65,7 @@ impl Store {
         let directory = self.root.join(VOLUME);
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed("read", &directory, &error)),
         };
         let mut versions: Vec<String> = entries
@@ -142,7 +142,7 @@ impl Store {
         self.users.remove(version);
         self.remember(version);
         match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed("remove", &path, &error))
             }
             _ => Ok(()),
@@ -169,10 +169,13 @@ impl Store {
                 self.lock = Some(lock);
                 Ok(())
             }
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(Failure::new(format!(
-                "another nvidia-docker-plugin keeps the volumes at {}",
-                self.root.display()
-            ))
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(Error::new(
+                ErrorKind::System,
+                format!(
+                    "another nvidia-docker-plugin keeps the volumes at {}",
+                    self.root.display()
+                ),
+            )
             .hint("stop that one, or choose another directory with -d")),
             Err((_, errno)) => Err(failed("lock", &self.root, &errno.into())),
         }
@@ -205,7 +208,7 @@ impl Store {
         let file = self.users_file(version);
         let written = match self.users.get(version) {
             None => match fs::remove_file(&file) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             },
             Some(users) => write_whole(&file, &serde_json::to_vec(users).unwrap_or_default()),
@@ -227,8 +230,11 @@ fn write_whole(file: &Path, bytes: &[u8]) -> io::Result<()> {
         .inspect_err(|_| drop(fs::remove_file(&draft)))
 }
 
-fn failed(operation: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::new(format!("{operation} {}: {error}", path.display()))
+fn failed(operation: &str, path: &Path, error: &io::Error) -> Error {
+    Error::new(
+        ErrorKind::System,
+        format!("{operation} {}: {error}", path.display()),
+    )
 }
 
 /// Returns a path without empty parts, `.` and `..`, lexically.
@@ -292,7 +298,7 @@ mod tests {
         let failure = Store::open(directory.path()).unwrap_err();
         assert!(
             failure
-                .text
+                .message()
                 .starts_with("another nvidia-docker-plugin keeps")
         );
         drop(first);

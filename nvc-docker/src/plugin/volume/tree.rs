@@ -7,13 +7,13 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::Path;
 
+use libnvc::{Error, ErrorKind, Result};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount as mount_at, umount2};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::contents::{Entry, What};
-use crate::failure::{Failure, Result};
 
 /// Room for file and link names; there is no content.
 const TMPFS_OPTIONS: &str = "mode=755,size=1m,nr_inodes=4k";
@@ -86,8 +86,9 @@ pub(super) fn mount(path: &Path, entries: &[Entry]) -> Result<()> {
 }
 
 fn fill(path: &Path, entries: &[Entry]) -> Result<()> {
-    let failed =
-        |what: &Path, error: io::Error| Failure::new(format!("{}: {error}", what.display()));
+    let failed = |what: &Path, error: io::Error| {
+        Error::new(ErrorKind::System, format!("{}: {error}", what.display()))
+    };
     for directory in ["bin", "lib", "lib64"] {
         let directory = path.join(directory);
         let made = DirBuilder::new().mode(0o755).create(&directory);
@@ -140,8 +141,11 @@ pub(super) fn unmount_all(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn not_mounted(path: &Path, errno: Errno) -> Failure {
-    let failure = Failure::new(format!("mount {}: {errno}", path.display()));
+fn not_mounted(path: &Path, errno: Errno) -> Error {
+    let failure = Error::new(
+        ErrorKind::System,
+        format!("mount {}: {errno}", path.display()),
+    );
     match errno {
         Errno::EPERM => {
             failure.hint("the plugin needs CAP_SYS_ADMIN in the machine's mount namespace")
