@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::programs;
 use nvc_policy::config::{Config, ldconfig};
 use nvc_policy::image::ContainerRequest;
@@ -22,7 +23,7 @@ pub(crate) struct Program {
 }
 
 /// Finds nvidia-container-cli, first in the driver root.
-pub(crate) fn find(config: &Config, path: Option<&OsStr>) -> Result<Program, String> {
+pub(crate) fn find(config: &Config, path: Option<&OsStr>) -> Result<Program> {
     if !config.cli.path.is_empty() {
         return Ok(Program {
             path: config.cli.path.as_str().into(),
@@ -39,7 +40,10 @@ pub(crate) fn find(config: &Config, path: Option<&OsStr>) -> Result<Program, Str
         let inside: Vec<PathBuf> = directories.iter().map(inside).collect();
         directories.splice(0..0, inside);
     }
-    let failed = |why| format!("couldn't find binary {CLI} in PATH: exec: \"{CLI}\": {why}");
+    let failed = |why| {
+        let text = format!("couldn't find binary {CLI} in PATH: exec: \"{CLI}\": {why}");
+        Error::new(ErrorKind::NotFound, text)
+    };
     let path = programs::find(CLI, &directories)
         .ok_or_else(|| failed("executable file not found in $PATH"))?;
     if path.is_relative() {

@@ -7,6 +7,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use libnvc::messages;
+use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::cause;
 use nvc_oci::{bundle, lenient, paths, state};
 use nvc_policy::container::{self, Facts};
@@ -36,7 +37,7 @@ pub(crate) struct Texts {
 
 impl Texts {
     /// Reads them, and makes this process silent if hooks write to a file that the image may have chosen.
-    pub(crate) fn read() -> Result<Self, String> {
+    pub(crate) fn read() -> Result<Self> {
         let mut text = Vec::new();
         let done = io::stdin().take(LONGEST_STATE).read_to_end(&mut text);
         let state = done.map(|_| text);
@@ -55,7 +56,8 @@ impl Texts {
         let mut known = texts.state.iter().chain(specification);
         if known.any(|text| messages::are_streams_redirected(text)) {
             messages::silence().map_err(|error| {
-                format!("could not redirect the streams: {}", cause::text(&error))
+                let text = format!("could not redirect the streams: {}", cause::text(&error));
+                Error::new(ErrorKind::System, text)
             })?;
         }
         Ok(texts)
@@ -64,31 +66,43 @@ impl Texts {
 
 impl Input {
     /// Parses the texts, or returns an error message.
-    pub(crate) fn parse(texts: Texts) -> Result<Self, String> {
-        let text = texts
-            .state
-            .map_err(|error| format!("could not read container state: {}", cause::text(&error)))?;
+    pub(crate) fn parse(texts: Texts) -> Result<Self> {
+        let text = texts.state.map_err(|error| {
+            malformed(format!(
+                "could not read container state: {}",
+                cause::text(&error)
+            ))
+        })?;
         let state = state::read(&text)
-            .map_err(|what| format!("could not decode container state: {what}"))?;
+            .map_err(|what| malformed(format!("could not decode container state: {what}")))?;
         drop(text);
         let Some((file, text)) = texts.specification else {
-            return Err("could not decode container state".into());
+            return Err(malformed("could not decode container state"));
         };
         let facts = specification(&file, text)?;
         let path = match &facts.root {
             Some(path) => path,
-            None => return Err("Root is empty in OCI spec".into()),
+            None => return Err(malformed("Root is empty in OCI spec")),
         };
         let here = std::env::current_dir().map_err(|error| {
             let cause = cause::text(&error);
-            format!("could not get the current directory: {cause}")
+            Error::new(
+                ErrorKind::System,
+                format!("could not get the current directory: {cause}"),
+            )
         })?;
         Ok(Self {
             pid: state.pid,
             root: paths::absolute(path, &here),
-            container: facts.container().map_err(|error| error.to_string())?,
+            container: facts
+                .container()
+                .map_err(|error| malformed(error.to_string()))?,
         })
     }
+}
+
+fn malformed(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Malformed, text)
 }
 
 fn bundle_of(state: &state::State) -> &str {
@@ -98,25 +112,25 @@ fn bundle_of(state: &state::State) -> &str {
     }
 }
 
-fn specification(file: &str, text: io::Result<Vec<u8>>) -> Result<Facts, String> {
+fn specification(file: &str, text: io::Result<Vec<u8>>) -> Result<Facts> {
     let text = text.map_err(|error| {
         let cause = cause::text(&error);
-        format!("could not open OCI spec: open {file}: {cause}")
+        malformed(format!("could not open OCI spec: open {file}: {cause}"))
     })?;
     let value = lenient::first_value(&text);
     drop(text);
-    let value = value.map_err(|what| format!("could not decode OCI spec: {what}"))?;
+    let value = value.map_err(|what| malformed(format!("could not decode OCI spec: {what}")))?;
     let facts = container::facts(&value).map_err(|error| match error {
-        container::Error::Decode(what) => format!("could not decode OCI spec: {what}"),
-        container::Error::Capabilities(what) => {
-            format!("could not decode Process.Capabilities in OCI spec: {what}")
-        }
+        container::Error::Decode(what) => malformed(format!("could not decode OCI spec: {what}")),
+        container::Error::Capabilities(what) => malformed(format!(
+            "could not decode Process.Capabilities in OCI spec: {what}"
+        )),
     })?;
     if facts.version.is_empty() && !has_version(&value) {
-        return Err("Version is empty in OCI spec".into());
+        return Err(malformed("Version is empty in OCI spec"));
     }
     if !facts.has_process {
-        return Err("Process is empty in OCI spec".into());
+        return Err(malformed("Process is empty in OCI spec"));
     }
     Ok(facts)
 }

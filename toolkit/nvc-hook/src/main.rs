@@ -15,7 +15,7 @@ mod prestart;
 mod within;
 
 use arguments::{Command, CommandLine, Mistake};
-use failure::HookError;
+use libnvc::Error;
 use libnvc::host::query::serve_if_asked;
 use libnvc::messages::{self, Severity};
 
@@ -36,8 +36,8 @@ fn main_with_status() -> u8 {
         Ok(CommandLine { command, options }) => match command {
             Command::Prestart => match prestart::run(&options) {
                 Ok(()) => 0,
-                Err(failure) => {
-                    report(&failure);
+                Err(error) => {
+                    report(&error);
                     1
                 }
             },
@@ -64,13 +64,14 @@ fn main_with_status() -> u8 {
 }
 
 /// Prints a failure; logs it if the streams of hooks are files that the image has chosen.
-fn report(failure: &HookError) {
+fn report(error: &Error) {
+    let lines = failure::lines(error);
     if messages::is_silent() {
-        for line in failure.lines() {
-            messages::to_system_log(NAME, Severity::Error, &line);
+        for line in &lines {
+            messages::to_system_log(NAME, Severity::Error, line);
         }
     }
-    messages::write_lines(failure.lines());
+    messages::write_lines(lines);
 }
 
 const USAGE: &str = "\

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use libnvc::debuglog;
 use libnvc::messages::{self, Level};
+use libnvc::{Error, ErrorKind, Result};
 use log::Record;
-use nvc_hostfile::{cause, ours};
+use nvc_hostfile::ours;
 use nvc_policy::config::{self, Config, lookup};
 use nvc_policy::image::{self, ContainerRequest, Devices, Policy};
 use nvc_policy::mode::{self, Mode, Setting};
@@ -19,20 +20,20 @@ use nvc_policy::this_machine::ThisMachine;
 
 use crate::arguments::Options;
 use crate::call::{self, Host, Program};
-use crate::failure::HookError;
+use crate::failure::INVALID_VALUE;
 use crate::input::{Input, Texts};
 use crate::within;
 
 /// Configures the container on standard input, if it requests GPUs.
 ///
 /// Does not return if the nvidia-container-cli it finds is not ours, because the process executes it.
-pub(crate) fn run(options: &Options) -> Result<(), HookError> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     // First, because it decides whether anything is printed.
     let texts = Texts::read()?;
     let (config, policy) = configuration(options)?;
     let input = Input::parse(texts)?;
     let answer = image::request(&input.container, &policy, &ThisMachine::new(&config))
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| Error::new(ErrorKind::Unsatisfied, error.to_string()))?;
     for warning in &answer.warnings {
         warn(warning);
     }
@@ -62,13 +63,7 @@ pub(crate) fn run(options: &Options) -> Result<(), HookError> {
     if !config.hook.skip_mode_detection {
         check_mode(&config, &request)?;
     }
-    Ok(execute(
-        &config,
-        options.debug,
-        &input,
-        &request,
-        &program?,
-    )?)
+    execute(&config, options.debug, &input, &request, &program?)
 }
 
 /// Returns true if the nvidia-container-cli it has found was installed together with this program.
@@ -87,7 +82,7 @@ fn os_release(config: &Config) -> String {
 
 /// Rejects modes that this program cannot carry out: it adds devices in every mode except Jetson's, which has no driver
 /// of the usual form.
-fn check_own_mode(config: &Config, request: &ContainerRequest) -> Result<(), HookError> {
+fn check_own_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
     let (mode, said) = mode(config, request)?;
     if mode != Mode::Csv {
         return Ok(());
@@ -97,11 +92,11 @@ fn check_own_mode(config: &Config, request: &ContainerRequest) -> Result<(), Hoo
         crate::NAME
     );
     let hint = "use the NVIDIA runtime (docker: --runtime=nvidia instead of --gpus)";
-    Err(HookError::from(text).hint(hint))
+    Err(Error::new(ErrorKind::InvalidArgument, text).hint(hint))
 }
 
 /// Returns the mode that the configuration selects for this container, and by which line.
-fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String), String> {
+fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String)> {
     let origin = config.mode_origin();
     let (mode, how) = match Setting::of(config) {
         _ if config.hook.skip_mode_detection => (Mode::Legacy, "mode detection is skipped: "),
@@ -111,10 +106,8 @@ fn mode(config: &Config, request: &ContainerRequest) -> Result<(Mode, String), S
         ),
         Setting::Fixed(mode) => (mode, ""),
         Setting::Unknown(word) => {
-            return Err(format!(
-                "invalid mode \"{word}\" ({}: {origin})",
-                config::MODE
-            ));
+            let text = format!("invalid mode \"{word}\" ({}: {origin})", config::MODE);
+            return Err(Error::new(ErrorKind::Malformed, text));
         }
     };
     let said = format!("{how}mode {mode} ({}: {origin})", config::MODE);
@@ -152,12 +145,15 @@ fn append(file: &str, line: &str) {
     }
 }
 
-fn configuration(options: &Options) -> Result<(Config, Policy), HookError> {
-    let failed = |what: &str| HookError::from(format!("error getting hook config: {what}"));
+fn configuration(options: &Options) -> Result<(Config, Policy)> {
+    let failed = |what: &str| {
+        let text = format!("error getting hook config: {what}");
+        Error::new(ErrorKind::Malformed, text)
+    };
     let place = lookup::place(options.config.as_deref(), |name| std::env::var_os(name));
     let loaded = lookup::load(&place, place.named).map_err(|error| match error {
         config::Error::Value(text) => {
-            failed(&format!("failed to load config: {text}")).second_line("invalid config value")
+            failed(&format!("failed to load config: {text}{INVALID_VALUE}"))
         }
         error if error.is_of_the_file() => failed(&format!(
             "failed to load config: couldn't open required configuration file: {error}"
@@ -172,7 +168,7 @@ fn configuration(options: &Options) -> Result<(Config, Policy), HookError> {
 }
 
 /// Rejects containers that another program is configured to serve.
-fn check_mode(config: &Config, request: &ContainerRequest) -> Result<(), String> {
+fn check_mode(config: &Config, request: &ContainerRequest) -> Result<()> {
     let mode = match mode::Setting::of(config) {
         Setting::Auto => {
             let mode = mode::automatic(&request.devices, platform::is_tegra, Mode::Legacy);
@@ -188,9 +184,11 @@ fn check_mode(config: &Config, request: &ContainerRequest) -> Result<(), String>
     if mode == Mode::Legacy.to_string() {
         return Ok(());
     }
-    Err("invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag) is not \
-         supported. Please use the NVIDIA Container Runtime (e.g. specify the --runtime=nvidia flag) instead"
-        .into())
+    Err(Error::new(
+        ErrorKind::InvalidArgument,
+        "invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag) is not \
+         supported. Please use the NVIDIA Container Runtime (e.g. specify the --runtime=nvidia flag) instead",
+    ))
 }
 
 /// Executes nvidia-container-cli; returns only on failure.
@@ -200,7 +198,7 @@ fn execute(
     input: &Input,
     request: &ContainerRequest,
     program: &Program,
-) -> Result<(), String> {
+) -> Result<()> {
     let os_release = os_release(config);
     let host = Host {
         os_release: &os_release,
@@ -220,16 +218,17 @@ fn execute(
     let environment: Vec<CString> = environment
         .iter()
         .map(|entry| c_string(entry))
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<_>>()?;
     let Err(number) = nix::unistd::execve(&path, &arguments, &environment);
-    Err(format!("exec failed: {}", cause::text(&number.into())))
+    Err(Error::system("exec failed", number))
 }
 
-fn c_string(bytes: &[u8]) -> Result<CString, String> {
+fn c_string(bytes: &[u8]) -> Result<CString> {
     // JSON and TOML strings can contain a zero byte, a command line cannot.
     CString::new(bytes).map_err(|_| {
         let text = String::from_utf8_lossy(bytes);
-        format!("exec failed: a zero byte in \"{text}\"")
+        let text = format!("exec failed: a zero byte in \"{text}\"");
+        Error::new(ErrorKind::Malformed, text)
     })
 }
 

@@ -10,14 +10,14 @@ use libnvc::privileges::Privileges;
 use libnvc::request::{self, DeviceRequest, ImageOptions};
 use libnvc::require::Requirement;
 use libnvc::select::parse_imex_channels;
-use libnvc::{Configuration, HostPath, Phase, Target, messages};
+use libnvc::{Configuration, Error, ErrorKind, HostPath, Phase, Result, Target, messages};
 use nvc_hostfile::programs;
 use nvc_policy::config::Config;
 use nvc_policy::config::ldconfig::{self, Ldconfig};
 use nvc_policy::image::{ContainerRequest, Devices, qualified};
 
 use crate::call::Program;
-use crate::failure::HookError;
+use crate::failure::of_cli;
 use crate::input::Input;
 
 /// Kind of the devices with a generated specification, whose names are GPUs'.
@@ -42,15 +42,18 @@ pub(crate) fn configure(
     request: &ContainerRequest,
     program: &Program,
     inventory: Option<&str>,
-) -> Result<(), HookError> {
+) -> Result<()> {
     let devices = devices(config, request)?;
-    let pid = i32::try_from(input.pid).map_err(|_| format!("{} is not a process id", input.pid))?;
+    let pid = i32::try_from(input.pid).map_err(|_| {
+        let text = format!("{} is not a process id", input.pid);
+        Error::new(ErrorKind::Malformed, text)
+    })?;
     let start = || QueryProcess::start(&QueryProgram::ThisProcess);
     // As early as possible, because NVML takes longest.
     let query = inventory.is_none().then(start);
-    give_up_capabilities().map_err(|error| HookError::of_cli("permission error", &error))?;
+    give_up_capabilities().map_err(|error| of_cli("permission error", error))?;
     let driver = driver(config, &devices, program)
-        .map_err(|error| HookError::of_cli(Phase::Initialization.category(), &error))?;
+        .map_err(|error| of_cli(Phase::Initialization.category(), error))?;
     let requirements = request.requirements.iter();
     let request = request::Request {
         capabilities: request.capabilities,
@@ -72,7 +75,7 @@ pub(crate) fn configure(
     };
     let report = carry_out().map_err(|error| {
         let phase = error.phase().unwrap_or(Phase::Mount);
-        HookError::of_cli(phase.category(), &error)
+        of_cli(phase.category(), error)
     })?;
     for reason in &report.skipped {
         messages::write_line(&format!(
@@ -95,13 +98,13 @@ fn begin_known<'r>(request: &'r request::Request, text: &str) -> Option<Configur
         .ok()
 }
 
-fn give_up_capabilities() -> libnvc::Result<()> {
+fn give_up_capabilities() -> Result<()> {
     let mut found = Privileges::read()?;
     found.demand_needed()?;
     found.trim()
 }
 
-fn devices(config: &Config, request: &ContainerRequest) -> Result<DeviceRequest, HookError> {
+fn devices(config: &Config, request: &ContainerRequest) -> Result<DeviceRequest> {
     let names: Vec<&str> = match &request.devices {
         Devices::None => Vec::new(),
         some => {
@@ -117,12 +120,12 @@ fn devices(config: &Config, request: &ContainerRequest) -> Result<DeviceRequest,
         mig_config: request.mig_config.clone().unwrap_or_default(),
         mig_monitor: request.mig_monitor.clone().unwrap_or_default(),
         imex_channels: parse_imex_channels(&channels)
-            .map_err(|error| HookError::of_cli("error parsing IMEX info", &error))?,
+            .map_err(|error| of_cli("error parsing IMEX info", error))?,
     })
 }
 
 /// Returns the name of a device without the kind, if that is the kind of this machine's GPUs.
-fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, HookError> {
+fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str> {
     match qualified::parse(name) {
         None => Ok(name),
         Some(parts) if [AUTOMATIC, &config.runtime.cdi_default_kind].contains(&parts.kind) => {
@@ -136,16 +139,12 @@ fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str, HookError> {
             );
             let hint =
                 "use the NVIDIA runtime (docker: --runtime=nvidia), or the engine's --device";
-            Err(HookError::from(text).hint(hint))
+            Err(Error::new(ErrorKind::InvalidArgument, text).hint(hint))
         }
     }
 }
 
-fn driver(
-    config: &Config,
-    devices: &DeviceRequest,
-    program: &Program,
-) -> libnvc::Result<DriverConfig> {
+fn driver(config: &Config, devices: &DeviceRequest, program: &Program) -> Result<DriverConfig> {
     let cli = &config.cli;
     let identity = Identity::overflow()?;
     let mut options = LibraryOptions::empty();
@@ -231,7 +230,8 @@ mod tests {
         assert_eq!(ids("none").unwrap(), "");
         assert_eq!(ids("nvidia.com/gpu=0,nvidia.com/gpu=1:2").unwrap(), "0,1:2");
         assert_eq!(ids("runtime.nvidia.com/gpu=all").unwrap(), "all");
-        let failure = ids("other.nvidia.com/gpu=0").unwrap_err().lines().concat();
+        let failure = ids("other.nvidia.com/gpu=0").unwrap_err();
+        let failure = crate::failure::lines(&failure).concat();
         assert!(failure.contains("other.nvidia.com/gpu"), "{failure}");
     }
 
