@@ -4,15 +4,16 @@
 //! where the schema has a string. Errors name the position, for instance `devices[0].containerEdits.mounts[2]: unknown
 //! key "from"`.
 
+use libnvc::{Error, Result};
+
+use super::malformed;
 use super::model::{Device, DeviceNode, Edits, Hook, IntelRdt, Mount, NetDevice, Spec};
 use super::node::Node;
 
-type Decoded<T> = Result<T, String>;
-
 /// Decodes the top level.
-pub(super) fn spec(node: Node) -> Decoded<Spec> {
+pub(super) fn spec(node: Node) -> Result<Spec> {
     if node == Node::Null {
-        return Err("the file has no content".into());
+        return Err(malformed("the file has no content"));
     }
     let mut spec = Spec::default();
     members(node, "", &mut |key, value, at| {
@@ -29,7 +30,7 @@ pub(super) fn spec(node: Node) -> Decoded<Spec> {
     Ok(spec)
 }
 
-fn device(node: Node, at: &str) -> Decoded<Device> {
+fn device(node: Node, at: &str) -> Result<Device> {
     let mut device = Device::default();
     members(node, at, &mut |key, value, at| {
         match key {
@@ -43,7 +44,7 @@ fn device(node: Node, at: &str) -> Decoded<Device> {
     Ok(device)
 }
 
-fn edits(node: Node, at: &str) -> Decoded<Edits> {
+fn edits(node: Node, at: &str) -> Result<Edits> {
     let mut edits = Edits::default();
     members(node, at, &mut |key, value, at| {
         match key {
@@ -62,7 +63,7 @@ fn edits(node: Node, at: &str) -> Decoded<Edits> {
     Ok(edits)
 }
 
-fn device_node(node: Node, at: &str) -> Decoded<DeviceNode> {
+fn device_node(node: Node, at: &str) -> Result<DeviceNode> {
     let mut found = DeviceNode::default();
     present(&node, at)?;
     members(node, at, &mut |key, value, at| {
@@ -83,7 +84,7 @@ fn device_node(node: Node, at: &str) -> Decoded<DeviceNode> {
     Ok(found)
 }
 
-fn net_device(node: Node, at: &str) -> Decoded<NetDevice> {
+fn net_device(node: Node, at: &str) -> Result<NetDevice> {
     let mut found = NetDevice::default();
     present(&node, at)?;
     members(node, at, &mut |key, value, at| {
@@ -97,7 +98,7 @@ fn net_device(node: Node, at: &str) -> Decoded<NetDevice> {
     Ok(found)
 }
 
-fn hook(node: Node, at: &str) -> Decoded<Hook> {
+fn hook(node: Node, at: &str) -> Result<Hook> {
     let mut hook = Hook::default();
     present(&node, at)?;
     members(node, at, &mut |key, value, at| {
@@ -114,7 +115,7 @@ fn hook(node: Node, at: &str) -> Decoded<Hook> {
     Ok(hook)
 }
 
-fn mount(node: Node, at: &str) -> Decoded<Mount> {
+fn mount(node: Node, at: &str) -> Result<Mount> {
     let mut mount = Mount::default();
     present(&node, at)?;
     members(node, at, &mut |key, value, at| {
@@ -130,7 +131,7 @@ fn mount(node: Node, at: &str) -> Decoded<Mount> {
     Ok(mount)
 }
 
-fn intel_rdt(node: Node, at: &str) -> Decoded<IntelRdt> {
+fn intel_rdt(node: Node, at: &str) -> Result<IntelRdt> {
     let mut rdt = IntelRdt::default();
     members(node, at, &mut |key, value, at| {
         match key {
@@ -152,8 +153,8 @@ fn intel_rdt(node: Node, at: &str) -> Decoded<IntelRdt> {
 fn members(
     node: Node,
     at: &str,
-    each: &mut dyn FnMut(&str, Node, &str) -> Decoded<bool>,
-) -> Decoded<()> {
+    each: &mut dyn FnMut(&str, Node, &str) -> Result<bool>,
+) -> Result<()> {
     match node {
         Node::Null => Ok(()),
         Node::Map(members) => members.into_iter().try_for_each(|(key, value)| {
@@ -173,8 +174,8 @@ fn list<T>(
     node: Node,
     at: &str,
     into: &mut Vec<T>,
-    item: impl Fn(Node, &str) -> Decoded<T>,
-) -> Decoded<()> {
+    item: impl Fn(Node, &str) -> Result<T>,
+) -> Result<()> {
     match node {
         Node::Null => Ok(()),
         Node::List(nodes) => {
@@ -182,14 +183,14 @@ fn list<T>(
                 .into_iter()
                 .enumerate()
                 .map(|(n, node)| item(node, &format!("{at}[{n}]")))
-                .collect::<Decoded<_>>()?;
+                .collect::<Result<_>>()?;
             Ok(())
         }
         other => Err(located(at, &format!("{}, not a list", other.kind()))),
     }
 }
 
-fn annotations(node: Node, at: &str, into: &mut Vec<(String, String)>) -> Decoded<()> {
+fn annotations(node: Node, at: &str, into: &mut Vec<(String, String)>) -> Result<()> {
     match node {
         Node::Null => Ok(()),
         Node::Map(members) => {
@@ -199,14 +200,14 @@ fn annotations(node: Node, at: &str, into: &mut Vec<(String, String)>) -> Decode
                     let value = word(value, &format!("{at}.{key}"))?;
                     Ok((key, value))
                 })
-                .collect::<Decoded<_>>()?;
+                .collect::<Result<_>>()?;
             Ok(())
         }
         other => Err(located(at, &format!("{}, not an object", other.kind()))),
     }
 }
 
-fn text(node: Node, at: &str, into: &mut String) -> Decoded<()> {
+fn text(node: Node, at: &str, into: &mut String) -> Result<()> {
     if node != Node::Null {
         *into = word(node, at)?;
     }
@@ -214,7 +215,7 @@ fn text(node: Node, at: &str, into: &mut String) -> Decoded<()> {
 }
 
 /// Decodes a string in a list, where null is the empty string.
-fn word(node: Node, at: &str) -> Decoded<String> {
+fn word(node: Node, at: &str) -> Result<String> {
     match node {
         Node::Null => Ok(String::new()),
         node => node
@@ -227,15 +228,15 @@ fn optional<T>(
     node: Node,
     at: &str,
     into: &mut Option<T>,
-    value: impl Fn(Node, &str) -> Decoded<T>,
-) -> Decoded<()> {
+    value: impl Fn(Node, &str) -> Result<T>,
+) -> Result<()> {
     if node != Node::Null {
         *into = Some(value(node, at)?);
     }
     Ok(())
 }
 
-fn number(node: &Node, at: &str, into: &mut i64) -> Decoded<()> {
+fn number(node: &Node, at: &str, into: &mut i64) -> Result<()> {
     if *node != Node::Null {
         *into = whole_of(node, at)?;
     }
@@ -243,11 +244,11 @@ fn number(node: &Node, at: &str, into: &mut i64) -> Decoded<()> {
 }
 
 #[allow(clippy::needless_pass_by_value)] // fits `optional`
-fn whole(node: Node, at: &str) -> Decoded<i64> {
+fn whole(node: Node, at: &str) -> Result<i64> {
     whole_of(&node, at)
 }
 
-fn whole_of(node: &Node, at: &str) -> Decoded<i64> {
+fn whole_of(node: &Node, at: &str) -> Result<i64> {
     let value = node
         .integer()
         .ok_or_else(|| located(at, &format!("{}, not a whole number", node.kind())))?;
@@ -256,7 +257,7 @@ fn whole_of(node: &Node, at: &str) -> Decoded<i64> {
 
 /// Decodes a 32-bit number: an id or a file mode. Null in a list is 0.
 #[allow(clippy::needless_pass_by_value)] // fits `list`
-fn id(node: Node, at: &str) -> Decoded<u32> {
+fn id(node: Node, at: &str) -> Result<u32> {
     if node == Node::Null {
         return Ok(0);
     }
@@ -264,7 +265,7 @@ fn id(node: Node, at: &str) -> Decoded<u32> {
     u32::try_from(value).map_err(|_| located(at, &format!("{value} does not fit 32 bits")))
 }
 
-fn boolean(node: &Node, at: &str, into: &mut bool) -> Decoded<()> {
+fn boolean(node: &Node, at: &str, into: &mut bool) -> Result<()> {
     match node {
         Node::Null => Ok(()),
         Node::Bool(value) => {
@@ -276,17 +277,16 @@ fn boolean(node: &Node, at: &str, into: &mut bool) -> Decoded<()> {
 }
 
 /// Rejects null if the schema has a list of objects.
-fn present(node: &Node, at: &str) -> Decoded<()> {
+fn present(node: &Node, at: &str) -> Result<()> {
     if *node == Node::Null {
         return Err(located(at, "null"));
     }
     Ok(())
 }
 
-fn located(at: &str, text: &str) -> String {
-    if at.is_empty() {
-        text.into()
-    } else {
-        format!("{at}: {text}")
+fn located(at: &str, text: &str) -> Error {
+    match at {
+        "" => malformed(text),
+        at => malformed(text).context(at),
     }
 }

@@ -5,11 +5,12 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::malformed;
 use super::node::Node;
 
 /// Parses one value without trailing data. serde_json limits the nesting to 128 levels.
-pub(super) fn parse(text: &str) -> Result<Node, String> {
-    serde_json::from_str(text).map_err(|error| error.to_string())
+pub(super) fn parse(text: &str) -> libnvc::Result<Node> {
+    serde_json::from_str(text).map_err(|error| malformed(error.to_string()))
 }
 
 impl<'de> Deserialize<'de> for Node {

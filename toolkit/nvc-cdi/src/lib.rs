@@ -40,20 +40,19 @@ pub const LARGEST: usize = 32 << 20;
 
 /// Reads a specification, JSON or YAML, without validating it: [`validate::spec`] does that.
 pub fn parse(text: &[u8]) -> Result<Spec> {
-    decode::spec(tree(text)?).map_err(|text| Error::new(ErrorKind::Malformed, text))
+    decode::spec(tree(text)?)
 }
 
 /// Checks that a text is JSON without duplicate keys; the error has line and column.
 ///
 /// # Errors
 /// It is not.
-pub fn check_json(text: &str) -> Result<(), String> {
+pub fn check_json(text: &str) -> Result<()> {
     json::parse(text).map(drop)
 }
 
 /// Parses a text. Text that looks like JSON is parsed as JSON first, which is faster.
 fn tree(text: &[u8]) -> Result<Node> {
-    let malformed = |text: String| Error::new(ErrorKind::Malformed, text);
     if text.len() > LARGEST {
         let size = text.len();
         return Err(malformed(format!("{size} bytes are more than {LARGEST}")));
@@ -65,7 +64,12 @@ fn tree(text: &[u8]) -> Result<Node> {
     {
         return Ok(node);
     }
-    yaml::parse(text).map_err(malformed)
+    yaml::parse(text)
+}
+
+/// Describes a text that breaks a rule.
+fn malformed(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Malformed, text)
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ fn as_character(node: &mut DeviceNode) {
 /// Reads and validates one specification.
 pub fn read(path: &Path) -> Result<Spec> {
     let spec = super::parse(&content(path)?)?;
-    validate::spec(&spec).map_err(|text| Error::new(ErrorKind::Malformed, text))?;
+    validate::spec(&spec)?;
     Ok(spec)
 }
 

@@ -13,7 +13,7 @@ const SMALL: &str = r#"{"cdiVersion": "0.5.0", "kind": "v.com/gpu",
 fn refused(text: &str) -> String {
     match parse(text.as_bytes()) {
         Err(error) => error.message(),
-        Ok(spec) => validate::spec(&spec).unwrap_err(),
+        Ok(spec) => validate::spec(&spec).unwrap_err().message(),
     }
 }
 

@@ -5,8 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use libnvc::Result;
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput, Tag};
 
+use super::malformed;
 use super::node::Node;
 
 /// Nesting limit of collections. The schema needs eight levels.
@@ -17,7 +19,7 @@ const MOST_NODES: usize = 2_000_000;
 const MOST_REPEATED: usize = 200_000;
 
 /// Parses the first document; an empty text is null.
-pub(super) fn parse(text: &str) -> Result<Node, String> {
+pub(super) fn parse(text: &str) -> Result<Node> {
     let mut composer = Composer {
         events: Parser::new_from_str(text),
         anchors: HashMap::new(),
@@ -42,28 +44,32 @@ struct Composer<'a> {
 }
 
 impl<'a> Composer<'a> {
-    fn next(&mut self) -> Result<Event<'a>, String> {
+    fn next(&mut self) -> Result<Event<'a>> {
         match self.events.next_event() {
             Some(Ok((event, _))) => Ok(event),
-            Some(Err(error)) => Err(error.to_string()),
+            Some(Err(error)) => Err(malformed(error.to_string())),
             None => Ok(Event::StreamEnd),
         }
     }
 
     /// Parses the value that starts with an event.
-    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, String> {
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node> {
         if depth > DEEPEST {
-            return Err(format!("nested more than {DEEPEST} deep"));
+            return Err(malformed(format!("nested more than {DEEPEST} deep")));
         }
         let before = self.nodes;
         self.count(1)?;
         let (node, anchor) = match event {
             Event::Alias(anchor) => {
                 // An alias inside its own anchor has no complete value.
-                let (node, size) = self.anchors.get(&anchor).ok_or("unknown anchor")?.clone();
+                let (node, size) = self
+                    .anchors
+                    .get(&anchor)
+                    .ok_or_else(|| malformed("unknown anchor"))?
+                    .clone();
                 self.repeated += size;
                 if self.repeated > MOST_REPEATED {
-                    return Err("aliases repeat too much".into());
+                    return Err(malformed("aliases repeat too much"));
                 }
                 self.count(size)?;
                 return Ok(node);
@@ -87,7 +93,7 @@ impl<'a> Composer<'a> {
                 collection_tag(tag.as_deref(), "map")?;
                 (Node::Map(self.members(depth)?), anchor)
             }
-            other => return Err(format!("unexpected {other:?}")),
+            other => return Err(malformed(format!("unexpected {other:?}"))),
         };
         if anchor != 0 {
             self.anchors
@@ -97,7 +103,7 @@ impl<'a> Composer<'a> {
     }
 
     /// Parses the members of a mapping after its start; `<<` adds members whose keys are missing.
-    fn members(&mut self, depth: usize) -> Result<Vec<(String, Node)>, String> {
+    fn members(&mut self, depth: usize) -> Result<Vec<(String, Node)>> {
         let mut members: Vec<(String, Node)> = Vec::new();
         let mut seen = HashSet::new();
         let mut merged = Vec::new();
@@ -117,9 +123,9 @@ impl<'a> Composer<'a> {
             }
             let key = key
                 .into_text()
-                .map_err(|key| format!("a key is {}", key.kind()))?;
+                .map_err(|key| malformed(format!("a key is {}", key.kind())))?;
             if !seen.insert(key.clone()) {
-                return Err(format!("duplicate key \"{key}\""));
+                return Err(malformed(format!("duplicate key \"{key}\"")));
             }
             members.push((key, value));
         }
@@ -130,7 +136,7 @@ impl<'a> Composer<'a> {
             };
             for source in sources {
                 let Node::Map(source) = source else {
-                    return Err("<< merges something that is not a mapping".into());
+                    return Err(malformed("<< merges something that is not a mapping"));
                 };
                 for (key, value) in source {
                     if seen.insert(key.clone()) {
@@ -142,27 +148,27 @@ impl<'a> Composer<'a> {
         Ok(members)
     }
 
-    fn count(&mut self, size: usize) -> Result<(), String> {
+    fn count(&mut self, size: usize) -> Result<()> {
         self.nodes = self.nodes.saturating_add(size);
         if self.nodes > MOST_NODES {
-            return Err(format!("more than {MOST_NODES} values"));
+            return Err(malformed(format!("more than {MOST_NODES} values")));
         }
         Ok(())
     }
 }
 
 /// Rejects a tag that changes the type of a collection.
-fn collection_tag(tag: Option<&Tag>, own: &str) -> Result<(), String> {
+fn collection_tag(tag: Option<&Tag>, own: &str) -> Result<()> {
     match tag {
         Some(tag) if !(tag.is_yaml_core_schema() && tag.suffix == own) => {
-            Err(format!("unknown tag {tag}"))
+            Err(malformed(format!("unknown tag {tag}")))
         }
         _ => Ok(()),
     }
 }
 
 /// Resolves a scalar by its tag, or, without tag and quotes, by its form.
-fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node, String> {
+fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node> {
     let Some(tag) = tag else {
         return Ok(if plain {
             resolve(text)
@@ -180,10 +186,10 @@ fn scalar(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Node, String> {
         (true, "bool") => matches!(node, Node::Bool(_)),
         (true, "int") => matches!(node, Node::Int(_) | Node::Uint(_)),
         (true, "float") => matches!(node, Node::Float(_) | Node::Int(_) | Node::Uint(_)),
-        _ => return Err(format!("unknown tag {tag}")),
+        _ => return Err(malformed(format!("unknown tag {tag}"))),
     };
     match (fits, node) {
-        (false, _) => Err(format!("\"{text}\" does not fit its tag {tag}")),
+        (false, _) => Err(malformed(format!("\"{text}\" does not fit its tag {tag}"))),
         (true, node) => Ok(node),
     }
 }
@@ -273,6 +279,7 @@ fn is_float(text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -324,7 +331,7 @@ mod tests {
             let items = vec![format!("*a{below}"); 10].join(", ");
             text += &format!("a{level}: &a{level} [{items}]\n");
         }
-        assert!(parse(&text).is_err_and(|e| e.contains("aliases")));
+        assert!(parse(&text).is_err_and(|error| error.message().contains("aliases")));
         assert!(parse(&"[".repeat(10_000)).is_err());
         assert!(parse("a: 1\na: 2\n").is_err());
         assert!(parse("a: &x [*x]\n").is_err());
@@ -333,7 +340,7 @@ mod tests {
 
     #[test]
     fn only_the_first_document_counts() {
-        assert_eq!(parse("---\na\n---\nb\n"), Ok(Node::Text("a".into())));
-        assert_eq!(parse(""), Ok(Node::Null));
+        assert_eq!(parse("---\na\n---\nb\n").unwrap(), Node::Text("a".into()));
+        assert_eq!(parse("").unwrap(), Node::Null);
     }
 }

@@ -165,7 +165,7 @@ fn parse(path: &Path, text: &str) -> Result<CstRootNode> {
         let error = malformed("the file is empty".into());
         return Err(error.hint("write {} to it, or remove it"));
     }
-    nvc_cdi::check_json(text).map_err(malformed)?;
+    nvc_cdi::check_json(text).map_err(|error| malformed(error.message()))?;
     let options = ParseOptions {
         allow_comments: false,
         allow_trailing_commas: false,

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{Error, Result};
 use nix::errno::Errno;
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::transform::{Side, Transform};
@@ -26,12 +26,7 @@ pub(in crate::commands) fn run(line: &CommandLine) -> Result<()> {
     let (input, output) = (line.text("input"), line.text("output"));
     let mut spec = parse(&read(input)?).map_err(|error| error.context(input))?;
     Transform::new(from, to, side).apply(&mut spec);
-    validate::spec(&spec).map_err(|text| {
-        Error::new(
-            ErrorKind::Malformed,
-            format!("invalid specification: {text}"),
-        )
-    })?;
+    validate::spec(&spec).map_err(|error| error.context("invalid specification"))?;
     if output.is_empty() {
         return print(&text(&spec, Format::Yaml, None));
     }
