@@ -24,7 +24,7 @@ struct Input<'a> {
 struct Unnamed;
 
 impl Machine for Unnamed {
-    fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
         let known = !name.contains('=');
         Ok(known.then(|| name.to_owned()).into_iter().collect())
     }

@@ -3,8 +3,7 @@
 //! Like upstream's program, output contains unset settings as comments, `#key = example`, so that an administrator sees
 //! what is available. Setting such a key uncomments it.
 
-use std::fmt;
-
+use libnvc::{Error, ErrorKind, Result};
 use nvc_options::goflag::boolean;
 use nvc_policy::config::schema::{self, Kind};
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
@@ -85,18 +84,6 @@ pub(crate) struct Host {
     pub(crate) is_suse: bool,
 }
 
-/// The reason why a text was not changed.
-#[derive(Debug)]
-pub(crate) struct Refusal(String);
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refusal {}
-
 /// Returns the configuration of a new installation.
 pub(crate) fn default_text(host: Host) -> String {
     let mut text = DEFAULT.to_string();
@@ -116,11 +103,7 @@ pub(crate) fn default_text(host: Host) -> String {
 ///
 /// # Errors
 /// The text is not TOML, a key is unknown, or a value has the wrong type. Nothing is changed then.
-pub(crate) fn change(
-    text: &str,
-    settings: &[String],
-    list_separator: &str,
-) -> Result<String, Refusal> {
+pub(crate) fn change(text: &str, settings: &[String], list_separator: &str) -> Result<String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = &uncommented(text, settings);
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
@@ -128,11 +111,11 @@ pub(crate) fn change(
         let before = text.get(..at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = at - before.rfind('\n').map_or(0, |newline| newline + 1) + 1;
-        Refusal(format!("line {line}, column {column}: {}", error.message()))
+        refused(format!("line {line}, column {column}: {}", error.message()))
     })?;
     for setting in settings {
         set(&mut document, setting, list_separator)
-            .map_err(|reason| Refusal(format!("invalid --set option {setting}: {reason}")))?;
+            .map_err(|error| error.context(format!("invalid --set option {setting}")))?;
     }
     let active = |table: &str, key: &str| {
         let place = if table.is_empty() {
@@ -217,13 +200,16 @@ fn documented(table: &str, line: &str) -> Option<(&'static str, &'static str, &'
     found.copied()
 }
 
-fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(), String> {
+fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<()> {
     let (name, value) = match setting.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (setting, None),
     };
-    let key = schema::find(name)
-        .ok_or_else(|| format!("invalid config option: undefined field: \"{name}\""))?;
+    let key = schema::find(name).ok_or_else(|| {
+        refused(format!(
+            "invalid config option: undefined field: \"{name}\""
+        ))
+    })?;
     let mut words: Vec<&str> = key.name.split('.').collect();
     let last = words.pop().unwrap_or_default();
     let mut table = document.as_table_mut() as &mut dyn toml_edit::TableLike;
@@ -235,7 +221,7 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(),
         });
         table = item
             .as_table_like_mut()
-            .ok_or_else(|| format!("{word} is not a table"))?;
+            .ok_or_else(|| refused(format!("{word} is not a table")))?;
     }
     if value == Some("nil") && key.name.starts_with("features.") {
         table.remove(last);
@@ -243,8 +229,10 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(),
     }
     let mut new = match (key.kind, value) {
         (Kind::Bool, None) => Value::from(true),
-        (Kind::Bool, Some(word)) => Value::from(boolean(word).ok_or("not a boolean")?),
-        (kind, None) => return Err(format!("a value is needed: {}", kind.name())),
+        (Kind::Bool, Some(word)) => {
+            Value::from(boolean(word).ok_or_else(|| refused("not a boolean"))?)
+        }
+        (kind, None) => return Err(refused(format!("a value is needed: {}", kind.name()))),
         (Kind::Text, Some(text)) => Value::from(text),
         (Kind::List, Some("")) => Value::from(Array::new()),
         (Kind::List, Some(text)) if separator.is_empty() => Value::from_iter([text]),
@@ -257,6 +245,9 @@ fn set(document: &mut DocumentMut, setting: &str, separator: &str) -> Result<(),
     Ok(())
 }
 
+fn refused(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
 /// Removes the comments of set settings, and adds missing comments of the others.
 fn with_comments(text: &str, active: &dyn Fn(&str, &str) -> bool) -> String {
     let mut lines: Vec<&str> = Vec::new();
@@ -307,7 +298,7 @@ fn header(line: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn changed(text: &str, settings: &[&str]) -> Result<String, Refusal> {
+    fn changed(text: &str, settings: &[&str]) -> Result<String> {
         let settings: Vec<String> = settings.iter().map(|&setting| setting.into()).collect();
         change(text, &settings, ":")
     }

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::host::query::QueryProgram;
+use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::check_program;
 
 const NAME: &str = "nvc-query";
@@ -29,12 +30,15 @@ pub(crate) fn program() -> QueryProgram {
 /// Refuses a program that is less protected than nvidia-ctk itself, which root may have copied into /tmp.
 ///
 /// The installation's own place is the administrator's choice. On Debian the group staff may write to /usr/local.
-fn check(path: &Path) -> Result<(), String> {
+fn check(path: &Path) -> Result<()> {
     if path.parent() == Some(Path::new(INSTALLED)) {
         return Ok(());
     }
     let own = std::fs::metadata("/proc/self/exe");
-    let own = own.map_err(|error| format!("/proc/self/exe: {error}"))?;
+    let own = own.map_err(|error| {
+        let text = format!("/proc/self/exe: {error}");
+        Error::new(ErrorKind::System, text)
+    })?;
     check_program(path, &own)
 }
 

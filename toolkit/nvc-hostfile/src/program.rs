@@ -6,6 +6,7 @@
 use std::fs::Metadata;
 use std::path::Path;
 
+use libnvc::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, FileType, statat};
 
 use super::owner::Caller;
@@ -19,21 +20,25 @@ use super::walk::{Way, find_for, number};
 ///
 /// # Errors
 /// Why it cannot be trusted.
-pub fn check_program(path: &Path, own: &Metadata) -> Result<(), String> {
+pub fn check_program(path: &Path, own: &Metadata) -> Result<()> {
     let caller = Caller::current().or_who_may_change(own);
-    let place = find_for(caller, path, Way::Any, true).map_err(|error| error.message())?;
+    let place = find_for(caller, path, Way::Any, true)?;
     if let Some(stranger) = place.stranger() {
-        return Err(stranger.to_string());
+        return Err(refused(stranger.to_string()));
     }
     let stat = statat(place.directory(), &place.name, AtFlags::SYMLINK_NOFOLLOW);
-    let stat = stat.map_err(|errno| number(errno).desc().to_owned())?;
+    let stat = stat.map_err(|errno| refused(number(errno).desc()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err("it is not a regular file".into());
+        return Err(refused("it is not a regular file"));
     }
     match caller.file(path, place.directory(), &place.name, &stat) {
-        Some(stranger) => Err(stranger.to_string()),
+        Some(stranger) => Err(refused(stranger.to_string())),
         None => Ok(()),
     }
+}
+
+fn refused(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
 }
 
 #[cfg(test)]
@@ -66,7 +71,9 @@ mod tests {
         fs::set_permissions(&own_path, Permissions::from_mode(mode)).unwrap();
         let found = check_program(&program, &own_path.metadata().unwrap());
         let top = top.display().to_string();
-        found.err().map(|text| text.replace(&top, "TOP"))
+        found
+            .err()
+            .map(|error| error.message().replace(&top, "TOP"))
     }
 
     fn mode(path: &Path, mode: u32) {

@@ -209,7 +209,7 @@ fn policy(accept_mounts: bool) -> Policy {
 struct AllDifferent;
 
 impl Machine for AllDifferent {
-    fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
         Ok(vec![format!("GPU-{name}")])
     }
 

@@ -10,6 +10,7 @@ mod tests;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
+use libnvc::Result;
 use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::query::QueryProgram;
 use libnvc::host::{DeviceInfo, Gpu, MigDevice};
@@ -30,7 +31,7 @@ pub struct ThisMachine {
     specifications: Vec<String>,
     /// The kind of names without one, in mode cdi.
     kind: Option<String>,
-    devices: OnceCell<Result<DeviceInfo, String>>,
+    devices: OnceCell<Result<DeviceInfo>>,
     registry: OnceCell<Registry>,
     minors: OnceCell<Option<MigMinors>>,
 }
@@ -52,14 +53,14 @@ impl ThisMachine {
         }
     }
 
-    fn devices(&self) -> Result<&DeviceInfo, String> {
+    fn devices(&self) -> Result<&DeviceInfo> {
         let devices = self.devices.get_or_init(|| {
             let ask = || {
                 let mut session = session::open(self.root.clone(), &QueryProgram::ThisProcess)?;
                 session.ready()?;
                 session.devices()
             };
-            ask().map_err(|error: libnvc::Error| error.message().to_owned())
+            ask()
         });
         devices.as_ref().map_err(Clone::clone)
     }
@@ -70,7 +71,7 @@ impl ThisMachine {
     }
 
     /// Returns what a device of a specification denotes.
-    fn by_nodes(&self, file: &SpecFile, device: &Device) -> Result<Vec<String>, String> {
+    fn by_nodes(&self, file: &SpecFile, device: &Device) -> Result<Vec<String>> {
         let common = &file.spec.container_edits.device_nodes;
         let nodes = common.iter().chain(&device.container_edits.device_nodes);
         let access = |gpu: &Gpu, mig: &MigDevice| {
@@ -81,7 +82,7 @@ impl ThisMachine {
     }
 
     /// Returns the devices that NVML knows by a name without a kind.
-    fn by_nvml(&self, name: &str) -> Result<Vec<String>, String> {
+    fn by_nvml(&self, name: &str) -> Result<Vec<String>> {
         let devices = self.devices()?;
         // A name with a comma is no list.
         if name.contains(',') {
@@ -101,7 +102,7 @@ impl ThisMachine {
 }
 
 impl Machine for ThisMachine {
-    fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+    fn uuids(&self, name: &str) -> Result<Vec<String>> {
         let with_kind;
         let name = match &self.kind {
             Some(kind) if !qualified::is_qualified(name) => {

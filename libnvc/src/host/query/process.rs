@@ -62,7 +62,7 @@ impl QueryProgram {
     pub fn find_if(
         name: &str,
         directories: &[PathBuf],
-        check: impl Fn(&Path) -> Result<(), String>,
+        check: impl Fn(&Path) -> Result<()>,
     ) -> Result<PathBuf> {
         let mut cause = String::from("in none of ");
         let mut skipped = String::new();
@@ -75,7 +75,10 @@ impl QueryProgram {
             }
             match check(&path) {
                 Ok(()) => return Ok(path),
-                Err(why) => skipped += &format!("; {} does not count: {why}", path.display()),
+                Err(error) => {
+                    let (path, why) = (path.display(), error.message());
+                    skipped += &format!("; {path} does not count: {why}");
+                }
             }
         }
         let error = Error::new(ErrorKind::DriverUnavailable, CREATION).of(name);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use libnvc::{Error, ErrorKind, Result};
+use libnvc::{Error, Result};
 use nvc_hostfile::HostFile;
 use nvc_policy::config::lookup;
 
@@ -19,7 +19,6 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
         let default = || config_file::default_text(host());
         let text = text.map_or_else(default, String::from);
         config_file::change(&text, line.list("set"), line.text("set-list-separator"))
-            .map_err(|refusal| Error::new(ErrorKind::InvalidArgument, refusal.to_string()))
     };
     if line.flag("in-place") {
         let file = HostFile::open(&file)?;
@@ -35,8 +34,7 @@ pub(super) fn run(line: &CommandLine) -> Result<()> {
 
 /// Runs `nvidia-ctk config default`.
 pub(super) fn default(line: &CommandLine) -> Result<()> {
-    let text = config_file::change(&config_file::default_text(host()), &[], ":")
-        .map_err(|refusal| Error::new(ErrorKind::Malformed, refusal.to_string()))?;
+    let text = config_file::change(&config_file::default_text(host()), &[], ":")?;
     let output = Path::new(line.text("output"));
     if output.as_os_str().is_empty() {
         return print(&text);

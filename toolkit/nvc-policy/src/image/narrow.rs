@@ -23,7 +23,7 @@ pub trait Machine {
     ///
     /// # Errors
     /// The driver does not respond.
-    fn uuids(&self, name: &str) -> Result<Vec<String>, String>;
+    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>>;
 
     /// Returns the qualified names of all devices of a kind.
     fn names(&self, kind: &str) -> Vec<String>;
@@ -117,10 +117,10 @@ pub(super) fn narrow(
     if allowed.names.iter().any(|name| is_none(name)) {
         return Ok(Vec::new());
     }
-    let failed = |cause: String| Error::Compare {
+    let failed = |error: libnvc::Error| Error::Compare {
         names: names.join(","),
         with: by.to_string(),
-        cause,
+        cause: error.message(),
     };
     let mut left = Vec::new();
     for name in names {
@@ -192,7 +192,7 @@ impl<'a> Allowed<'a> {
     }
 
     /// Returns true if a name that is not in the list denotes devices that are.
-    fn denote(&self, name: &str, id: Id<'_>) -> Result<bool, String> {
+    fn denote(&self, name: &str, id: Id<'_>) -> libnvc::Result<bool> {
         if !self.forms.iter().any(|form| form.can_equal(id)) {
             return Ok(false);
         }
@@ -201,7 +201,7 @@ impl<'a> Allowed<'a> {
         Ok(!uuids.is_empty() && uuids.iter().all(|uuid| allowed.contains(uuid)))
     }
 
-    fn uuids(&self) -> Result<&IndexSet<String>, String> {
+    fn uuids(&self) -> libnvc::Result<&IndexSet<String>> {
         if let Some(known) = self.uuids.get() {
             return Ok(known);
         }
@@ -213,7 +213,7 @@ impl<'a> Allowed<'a> {
     }
 
     /// Returns those devices of a kind that are one allowed GPU or MIG device each, in the order of the list.
-    fn of_kind(&self, kind: &str) -> Result<Vec<String>, String> {
+    fn of_kind(&self, kind: &str) -> libnvc::Result<Vec<String>> {
         let all = self.machine.uuids(&format!("{kind}=all"))?;
         let index = match kind {
             AUTOMATIC => {
@@ -233,7 +233,7 @@ impl<'a> Allowed<'a> {
     }
 
     /// Indexes the devices of a specification that are one GPU or MIG device.
-    fn by_uuid(&self, names: &[String]) -> Result<HashMap<String, String>, String> {
+    fn by_uuid(&self, names: &[String]) -> libnvc::Result<HashMap<String, String>> {
         let mut index = HashMap::new();
         for name in names {
             let mut uuids = self.machine.uuids(name)?;

@@ -15,7 +15,7 @@ const DEVICES: [(&str, &str); 4] = [
 ];
 
 impl Machine for Three {
-    fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+    fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
         let device = name.split_once('=').map_or(name, |(_, device)| device);
         let device = match device {
             // A kind with devices of its own numbers.

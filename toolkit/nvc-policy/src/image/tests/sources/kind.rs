@@ -119,7 +119,7 @@ fn names_of_all_gpus_do_not_multiply() {
     struct Many;
 
     impl Machine for Many {
-        fn uuids(&self, name: &str) -> Result<Vec<String>, String> {
+        fn uuids(&self, name: &str) -> libnvc::Result<Vec<String>> {
             let device = name.split_once('=').map_or(name, |(_, device)| device);
             Ok(match device {
                 "all" => (0..41).map(|n| n.to_string()).collect(),
@@ -145,8 +145,11 @@ fn the_machine_is_asked_only_where_text_does_not_decide() {
     struct Broken;
 
     impl Machine for Broken {
-        fn uuids(&self, _: &str) -> Result<Vec<String>, String> {
-            Err("the driver is broken".into())
+        fn uuids(&self, _: &str) -> libnvc::Result<Vec<String>> {
+            Err(libnvc::Error::new(
+                libnvc::ErrorKind::DriverFailed,
+                "the driver is broken",
+            ))
         }
 
         fn names(&self, _: &str) -> Vec<String> {
