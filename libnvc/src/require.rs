@@ -102,9 +102,10 @@ impl Requirement {
                 Some(_) => {}
             }
         }
-        match words(&self.text, ' ').next() {
-            Some(first) => Err(unsatisfied(first, &failures)),
-            None => Ok(()),
+        match (words(&self.text, ' ').next(), failures.first()) {
+            (Some(_), Some(failed)) if self.tolerant => Err(unsatisfied_here(failed, &failures)),
+            (Some(first), _) => Err(unsatisfied(first, &failures)),
+            (None, _) => Ok(()),
         }
     }
 
@@ -153,6 +154,17 @@ fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
         condition +=
             ", please update your driver to a newer version, or use an earlier cuda container";
     }
+    described(condition, failures)
+}
+
+/// As upstream's toolkit says it: with the actual value.
+fn unsatisfied_here(first: &Failed<'_>, failures: &[Failed<'_>]) -> Error {
+    let Failed { test, actual, .. } = first;
+    let name = test.split(is_op).next().unwrap_or_default();
+    described(format!("{test} ({name}={actual})"), failures)
+}
+
+fn described(condition: String, failures: &[Failed<'_>]) -> Error {
     let reasons: Vec<String> = failures
         .iter()
         .map(|failed| {
@@ -447,6 +459,9 @@ mod tests {
             let error = on(text, "12.2", "8.7").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{text}");
         }
+        let error = on("cuda>=13,arch>8 brand=x", "12.2", "8.7").unwrap_err();
+        let message = "unsatisfied condition: cuda>=13 (cuda=12.2)";
+        assert_eq!(error.message(), message);
         let error = on("cuda>=12.0", "", "").unwrap_err();
         let why = "cuda>=12.0 does not hold, the driver's CUDA version here is unknown";
         assert_eq!(error.advice(), Some(why));

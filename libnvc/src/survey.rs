@@ -106,9 +106,12 @@ impl Host {
         })
     }
 
-    /// Returns the GPUs to check requirements against.
+    /// Returns the GPUs to check requirements against: the chosen ones, and those of chosen MIG devices.
     pub fn targets(&self) -> Vec<Target<'_>> {
-        let chosen = self.chosen.iter();
+        let is_new = |gpu: &&Gpu| !self.chosen.iter().any(|chosen| chosen.uuid == gpu.uuid);
+        let grants = self.grants.iter().flat_map(|grants| &grants.migs);
+        let parents = grants.map(|grant| &grant.parent).filter(is_new);
+        let chosen = self.chosen.iter().chain(parents);
         chosen
             .map(|gpu| Target {
                 arch: &gpu.arch,

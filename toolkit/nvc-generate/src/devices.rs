@@ -5,14 +5,13 @@ use std::path::Path;
 use libnvc::host::nvcaps::MigMinors;
 use libnvc::host::{CharDrivers, DeviceInfo, DriverRoot, Gpu, MigDevice, drm, nodes};
 use libnvc::plan::PartKind;
-use libnvc::render::cdi::NamedDevice;
+use libnvc::select::select_devices;
 use libnvc::survey::{Grants, MigGrant};
-use libnvc::{Error, ErrorKind, HostPath, Result};
+use libnvc::{ErrorKind, HostPath, Result};
 use nvc_cdi::{Device, Edits};
 
-use super::driver::written;
-use super::ids::{Id, IdList, parse};
-use super::{Naming, Options};
+use crate::render::RenderedPart;
+use crate::{Naming, Options, ids};
 
 /// The selected GPUs and MIG devices.
 #[derive(Debug, Default)]
@@ -23,47 +22,44 @@ pub(super) struct Chosen {
     pub(super) missing: Vec<String>,
 }
 
-/// Selects the devices; None if no GPU is requested.
+/// Selects the devices that `ids` names, and finds their nodes.
 pub(super) fn choose(
     options: &Options,
+    ids: &str,
     info: &DeviceInfo,
     dev_root: &DriverRoot,
     drivers: &CharDrivers,
-) -> Result<Option<Chosen>> {
+) -> Result<Chosen> {
+    ids::check(ids)?;
+    let selection = select_devices(&info.gpus, &info.failed, ids).map_err(|error| {
+        // Not found means that the machine has no device at all.
+        match error.kind() {
+            ErrorKind::NotFound => error.with_kind(ErrorKind::InvalidArgument),
+            _ => error,
+        }
+    })?;
     let mut finder = Finder {
         dev_root,
         drivers,
+        displays: options.displays,
         minors: None,
         chosen: Chosen::default(),
     };
-    match parse(&options.ids)? {
-        IdList::None => return Ok(None),
-        IdList::All => {
-            for gpu in &info.gpus {
-                if !info.divided.contains(&gpu.index) {
-                    finder.gpu(gpu);
-                }
-                for mig in &gpu.mig_devices {
-                    finder.mig(gpu, mig)?;
-                }
-            }
-        }
-        IdList::These(ids) => {
-            for id in ids {
-                match find(info, &id)? {
-                    (gpu, None) => finder.gpu(gpu),
-                    (gpu, Some(mig)) => finder.mig(gpu, mig)?,
-                }
-            }
-        }
+    // All of a machine are those that a container could use.
+    let is_divided = |gpu: &Gpu| selection.all && info.divided.contains(&gpu.index);
+    for gpu in selection.whole.iter().filter(|gpu| !is_divided(gpu)) {
+        finder.gpu(gpu);
     }
-    Ok(Some(finder.chosen))
+    for (gpu, mig) in &selection.migs {
+        finder.mig(gpu, mig)?;
+    }
+    Ok(finder.chosen)
 }
 
 /// Returns a device once for each naming.
-pub(super) fn named(options: &Options, found: NamedDevice) -> Vec<Device> {
+pub(super) fn named(options: &Options, found: RenderedPart) -> Vec<Device> {
     let is_mig = found.kind == PartKind::MigDevice;
-    let mut edits = written(found.edits, options);
+    let mut edits = found.edits;
     if !is_mig {
         permissions(options, &mut edits);
     }
@@ -120,43 +116,10 @@ pub(super) fn empty_device() -> Device {
     }
 }
 
-fn find<'a>(info: &'a DeviceInfo, id: &Id) -> Result<(&'a Gpu, Option<&'a MigDevice>)> {
-    let mig = |gpu: &'a Gpu, fits: &dyn Fn(&MigDevice) -> bool| {
-        let mut migs = gpu.mig_devices.iter();
-        migs.find(|mig| fits(mig)).map(|mig| (gpu, Some(mig)))
-    };
-    let found = info.gpus.iter().find_map(|gpu| match id {
-        Id::Gpu(index) => (gpu.index == *index).then_some((gpu, None)),
-        Id::Mig(index, slot) if gpu.index == *index => mig(gpu, &|mig| mig.index == *slot),
-        Id::Mig(..) => None,
-        Id::Uuid(uuid) if gpu.uuid == *uuid => Some((gpu, None)),
-        Id::Uuid(uuid) => mig(gpu, &|mig| mig.uuid == *uuid),
-    });
-    found.ok_or_else(|| {
-        let name = match id {
-            Id::Gpu(index) => index.to_string(),
-            Id::Mig(gpu, mig) => format!("{gpu}:{mig}"),
-            Id::Uuid(uuid) => uuid.clone(),
-        };
-        let there = info.gpus.iter().flat_map(|gpu| {
-            let migs = gpu
-                .mig_devices
-                .iter()
-                .map(move |mig| format!("{}:{}", gpu.index, mig.index));
-            std::iter::once(gpu.index.to_string()).chain(migs)
-        });
-        let there: Vec<String> = there.collect();
-        let error = Error::new(
-            ErrorKind::InvalidArgument,
-            format!("there is no device {name}"),
-        );
-        error.hint(format!("there are {}", there.join(", ")))
-    })
-}
-
 struct Finder<'a> {
     dev_root: &'a DriverRoot,
     drivers: &'a CharDrivers,
+    displays: bool,
     minors: Option<MigMinors>,
     chosen: Chosen,
 }
@@ -164,7 +127,10 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn gpu(&mut self, gpu: &Gpu) {
         let node = self.node(gpu);
-        let displays = drm::displays(&gpu.busid, self.dev_root, self.drivers);
+        let displays = match self.displays {
+            true => drm::displays(&gpu.busid, self.dev_root, self.drivers),
+            false => drm::Displays::default(),
+        };
         self.chosen.missing.extend(displays.missing);
         self.chosen.gpus.push(Gpu {
             node,
@@ -221,7 +187,7 @@ fn permissions(options: &Options, edits: &mut Edits) {
         return;
     }
     let mode = ["--mode".to_string(), "755".to_string()];
-    let paths = super::hooks::repeated("--path", &directories);
+    let paths = crate::hooks::repeated("--path", &directories);
     let arguments = mode.into_iter().chain(paths).collect();
     options.hooks.add("chmod", arguments, edits);
 }

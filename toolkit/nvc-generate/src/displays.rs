@@ -4,22 +4,22 @@
 use std::fs;
 use std::path::Path;
 
-use libnvc::host::{CharDrivers, DriverRoot, drm, everything};
+use libnvc::host::{CharDrivers, DriverRoot, Gpu, drm, everything};
+use libnvc::select::select_devices;
 use libnvc::{Error, ErrorKind, Result, plan};
 use nvc_cdi::Edits;
 use nvc_policy::image::Devices;
 
-use super::{Options, driver};
-use crate::driver_files;
+use crate::{Options, driver, driver_files, render};
 
 /// The kernel module's directory of GPUs.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 
-/// Returns the edits for a container with the GPUs at these PCI addresses.
+/// Returns the edits for the files that every container with graphics gets.
 ///
 /// # Errors
 /// There is no driver.
-pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
+pub fn graphics(options: &Options) -> Result<Edits> {
     let root = DriverRoot::open(&driver::root(options))?;
     let search = driver::search(options);
     let version = everything::version(&root, &search.libraries).ok_or_else(|| {
@@ -28,17 +28,25 @@ pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
         let text = format!("failed to construct discoverer for graphics libraries: failed to get driver version: {what}");
         Error::new(ErrorKind::NotFound, text)
     })?;
+    let found = everything::graphics(&root, &version, &search)?;
+    let intents = plan::graphics(&found, &driver::request());
+    Ok(render::edits(&intents, options))
+}
+
+/// Returns the edits for the display nodes of the GPUs at these PCI addresses.
+///
+/// # Errors
+/// The root of the device nodes cannot be opened.
+pub fn displays(options: &Options, addresses: &[String]) -> Result<Edits> {
     let request = driver::request();
     let dev_root = driver::dev_root(options)?;
-    let mut edits = Edits::default();
     let drivers = CharDrivers::discover();
+    let mut edits = Edits::default();
     for address in addresses {
         let found = drm::displays(address, &dev_root, &drivers);
         let intents = plan::displays(&found.nodes, &found.links, &request);
-        edits.append(&driver::edits(&intents, options));
+        edits.append(&render::edits(&intents, options));
     }
-    let found = everything::graphics(&root, &version, &search)?;
-    edits.append(&driver::edits(&plan::graphics(&found, &request), options));
     Ok(edits)
 }
 
@@ -51,44 +59,56 @@ pub fn addresses_of_module(devices: &Devices) -> (Vec<String>, Vec<String>) {
 }
 
 fn chosen(gpus: &[Gpu], devices: &Devices) -> (Vec<String>, Vec<String>) {
-    let all = || gpus.iter().map(|gpu| gpu.bus.clone()).collect();
     let names = match devices {
         Devices::None => return (Vec::new(), Vec::new()),
-        Devices::All => return (all(), Vec::new()),
+        Devices::All => {
+            return (
+                gpus.iter().map(|gpu| gpu.busid.clone()).collect(),
+                Vec::new(),
+            );
+        }
         Devices::Names(names) => names,
     };
+    let mut gpus = gpus.to_vec();
+    let is_alone = gpus.len() == 1;
+    gpus.iter_mut().for_each(|gpu| gpu.index = 0);
     let (mut addresses, mut unresolved) = (Vec::new(), Vec::new());
     for name in names {
-        let mut found = gpus.iter();
-        match found
-            .find(|gpu| *name == gpu.uuid || *name == gpu.bus || gpus.len() == 1 && name == "0")
-        {
-            Some(gpu) if addresses.contains(&gpu.bus) => {}
-            Some(gpu) => addresses.push(gpu.bus.clone()),
-            None => unresolved.push(name.clone()),
+        // A UUID or an address, and no list.
+        let is_known = (is_alone || name.contains(['-', ':'])) && !name.contains(',');
+        let found = match is_known {
+            true => select_devices(&gpus, &[], name).map_or(Vec::new(), |found| found.whole),
+            false => Vec::new(),
+        };
+        if found.is_empty() {
+            unresolved.push(name.clone());
+        }
+        for gpu in found {
+            if !addresses.contains(&gpu.busid) {
+                addresses.push(gpu.busid.clone());
+            }
         }
     }
     (addresses, unresolved)
 }
 
-/// A GPU as described by procfs.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Gpu {
-    bus: String,
-    uuid: String,
-}
-
-impl Gpu {
-    fn read(text: &str) -> Self {
-        let field = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-            let found = lines.find(|(key, _)| key.trim() == name);
-            found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
-        };
-        Self {
-            bus: field("Bus Location").to_ascii_lowercase(),
-            uuid: field("GPU UUID"),
-        }
+/// Reads a GPU as described by procfs; its index is unknown.
+fn read(text: &str) -> Gpu {
+    let field = |name: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(key, _)| key.trim() == name);
+        found.map_or_else(String::new, |(_, value)| value.trim().to_owned())
+    };
+    let bus = field("Bus Location").to_ascii_lowercase();
+    // NVML and names have eight digits of the domain.
+    let busid = match bus.split_once(':') {
+        Some((domain, rest)) => format!("{domain:0>8}:{rest}"),
+        None => bus,
+    };
+    Gpu {
+        uuid: field("GPU UUID"),
+        busid,
+        ..Gpu::default()
     }
 }
 
@@ -98,10 +118,10 @@ fn gpus(directory: &Path) -> Vec<Gpu> {
         .flatten()
         .flatten()
         .filter_map(|entry| fs::read(entry.path().join("information")).ok())
-        .map(|text| Gpu::read(&String::from_utf8_lossy(&text)))
-        .filter(|gpu| is_bus(&gpu.bus))
+        .map(|text| read(&String::from_utf8_lossy(&text)))
+        .filter(|gpu| is_bus(&gpu.busid))
         .collect();
-    found.sort_by(|one, other| one.bus.cmp(&other.bus));
+    found.sort_by(|one, other| one.busid.cmp(&other.busid));
     found
 }
 
@@ -127,7 +147,7 @@ mod tests {
                 "Model: \t\t NVIDIA A10\nGPU UUID: \t GPU-{n}\nBus Location: \t 0000:0{n}:00.0\nDevice Minor: \t {}\n",
                 1 - n
             );
-            Gpu::read(&text)
+            read(&text)
         };
         let of = |gpus: &[Gpu], names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -136,16 +156,16 @@ mod tests {
         };
         let two = [gpu(0), gpu(1)];
         for (names, expected) in [
-            (&["GPU-1"][..], "0000:01:00.0 but "),
-            (&["0000:00:00.0", "GPU-0"], "0000:00:00.0 but "),
+            (&["GPU-1"][..], "00000000:01:00.0 but "),
+            (&["0000:00:00.0", "GPU-0"], "00000000:00:00.0 but "),
             // An index is NVML's.
             (&["0"], " but 0"),
-            (&["1", "GPU-0"], "0000:00:00.0 but 1"),
+            (&["1", "GPU-0"], "00000000:00:00.0 but 1"),
             (&["MIG-1", ""], " but MIG-1 "),
         ] {
             assert_eq!(of(&two, names), expected, "{names:?}");
         }
-        assert_eq!(of(&two[1..], &["0", "1"]), "0000:01:00.0 but 1");
+        assert_eq!(of(&two[1..], &["0", "1"]), "00000000:01:00.0 but 1");
         assert_eq!(chosen(&two, &Devices::All).0.len(), 2);
         assert!(chosen(&two, &Devices::None).0.is_empty());
     }
@@ -162,7 +182,7 @@ mod tests {
             let text = format!("Bus Location: {bus}\n");
             fs::write(dir.path().join(name).join("information"), text).unwrap();
         }
-        let places: Vec<String> = gpus(dir.path()).into_iter().map(|gpu| gpu.bus).collect();
-        assert_eq!(places, ["0000:01:00.0", "0000:02:00.0"]);
+        let places: Vec<String> = gpus(dir.path()).into_iter().map(|gpu| gpu.busid).collect();
+        assert_eq!(places, ["00000000:01:00.0", "00000000:02:00.0"]);
     }
 }

@@ -1,70 +1,58 @@
-//! Parses device ids: `all`, `none`, `N`, `G:M`, `GPU-…` and `MIG-…`.
+//! Checks device ids: `all`, `none`, `N`, `G:M`, `GPU-…` and `MIG-…`.
+//!
+//! [`libnvc::select`] understands more, which upstream's specifications do not know.
 
 use libnvc::{Error, ErrorKind, Result};
 
 use crate::uuid::is_uuid;
 
-/// A parsed id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Id {
-    /// A GPU by its index.
-    Gpu(u32),
-    /// A MIG device by its GPU's index and its own.
-    Mig(u32, u32),
-    /// A GPU or MIG device by its UUID.
-    Uuid(String),
-}
-
-/// A parsed list of ids.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum IdList {
-    All,
-    None,
-    These(Vec<Id>),
-}
-
-/// Parses a list. `none` has precedence, then `all`.
-pub(super) fn parse(ids: &[String]) -> Result<IdList> {
+/// Returns ids as a list of [`DeviceRequest`](libnvc::request::DeviceRequest): no id means all, and `none` has precedence.
+///
+/// # Errors
+/// One of them is a list itself, or empty.
+pub fn ids<S: AsRef<str>>(ids: &[S]) -> Result<String> {
+    let words = ids.iter().map(AsRef::as_ref);
     if ids.is_empty() {
-        return Ok(IdList::All);
+        return Ok("all".into());
     }
-    let parsed = ids
-        .iter()
-        .filter(|id| *id != "all" && *id != "none")
-        .map(|id| one(id));
-    let parsed = parsed.collect::<Result<Vec<_>>>()?;
-    if ids.iter().any(|id| id == "none") {
-        return Ok(IdList::None);
+    if words.clone().any(|id| id == "none") {
+        return Ok(String::new());
     }
-    if ids.iter().any(|id| id == "all") {
-        return Ok(IdList::All);
+    match words.clone().find(|id| id.is_empty() || id.contains(',')) {
+        Some(odd) => Err(refused(odd)),
+        None => Ok(words.collect::<Vec<&str>>().join(",")),
     }
-    Ok(IdList::These(parsed))
 }
 
-fn one(id: &str) -> Result<Id> {
-    let number = |text: &str| {
-        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| text.parse().ok()).flatten()
+/// Checks the ids of a list.
+pub(super) fn check(list: &str) -> Result<()> {
+    let mut ids = list.split(',').filter(|id| !id.is_empty() && *id != "all");
+    ids.try_for_each(one)
+}
+
+fn one(id: &str) -> Result<()> {
+    let is_number = |text: &str| {
+        !text.is_empty() && text.len() < 10 && text.bytes().all(|byte| byte.is_ascii_digit())
     };
-    let parsed = match id.split_once(':') {
-        Some((gpu, mig)) => number(gpu)
-            .zip(number(mig))
-            .map(|(gpu, mig)| Id::Mig(gpu, mig)),
-        None => number(id).map(Id::Gpu),
+    let is_index = match id.split_once(':') {
+        Some((gpu, mig)) => is_number(gpu) && is_number(mig),
+        None => is_number(id),
     };
-    let by_uuid = || {
-        let rest = id
-            .strip_prefix("MIG-GPU-")
-            .or(id.strip_prefix("GPU-"))
-            .or(id.strip_prefix("MIG-"))?;
-        let uuid = rest.split('/').next()?;
-        is_uuid(uuid).then(|| Id::Uuid(id.into()))
+    let is_by_uuid = || {
+        let prefixes = ["MIG-GPU-", "GPU-", "MIG-"];
+        let rest = prefixes.iter().find_map(|prefix| id.strip_prefix(prefix));
+        let uuid = rest.and_then(|rest| rest.split('/').next());
+        uuid.is_some_and(is_uuid)
     };
-    parsed.or_else(by_uuid).ok_or_else(|| {
-        let text = format!("\"{id}\" is neither an index nor a UUID");
-        Error::new(ErrorKind::InvalidArgument, text).hint("nvidia-smi -L lists what there is")
-    })
+    if is_index || is_by_uuid() {
+        return Ok(());
+    }
+    Err(refused(id))
+}
+
+fn refused(id: &str) -> Error {
+    let text = format!("\"{id}\" is neither an index nor a UUID");
+    Error::new(ErrorKind::InvalidArgument, text).hint("nvidia-smi -L lists what there is")
 }
 
 #[cfg(test)]
@@ -73,21 +61,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read() {
-        let of = |ids: &[&str]| parse(&ids.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(of(&[]).unwrap(), IdList::All);
-        assert_eq!(of(&["0", "none", "all"]).unwrap(), IdList::None);
-        assert_eq!(of(&["0", "all"]).unwrap(), IdList::All);
+    fn lists_have_upstreams_forms() {
+        let of = |names: &[&str]| ids(names).and_then(|list| check(&list).map(|()| list));
+        assert_eq!(of(&[]).unwrap(), "all");
+        assert_eq!(of(&["0", "none", "all"]).unwrap(), "");
+        assert_eq!(of(&["0", "all"]).unwrap(), "0,all");
         let uuid = "MIG-GPU-8a4d1f3c-0b51-4c8e-9d57-3f2a6b1c0e01/1/0";
-        let expected = vec![Id::Gpu(7), Id::Mig(1, 0), Id::Uuid(uuid.into())];
-        assert_eq!(of(&["7", "1:0", uuid]).unwrap(), IdList::These(expected));
+        assert_eq!(of(&["7", "1:0", uuid]).unwrap(), format!("7,1:0,{uuid}"));
         for bad in [
             "first",
             "",
             "gpu-8a4d1f3c-0b51-4c8e-9d57-3f2a6b1c0e01",
+            "00000000:3b:00.0",
             "1:",
             "-1",
             "+1",
+            "0,1",
         ] {
             assert!(of(&[bad]).is_err(), "{bad}");
         }

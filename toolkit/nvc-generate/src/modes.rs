@@ -1,24 +1,24 @@
 //! Collects the devices of each mode.
 
 mod jetson;
+pub(crate) mod nvml;
 
 use std::path::Path;
 
-use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, everything, nodes as host_nodes, numbers};
+use libnvc::host::{DriverInfo, everything, numbers};
 use libnvc::options::CudaCompatMode;
 use libnvc::plan::{self, Intent, Link, Place, What};
-use libnvc::render::cdi as rendered;
-use libnvc::survey::Host;
+use libnvc::request::Request;
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
-use nvc_cdi::{CHARACTER, Device, DeviceNode, Edits, Hook};
+use nvc_cdi::{CHARACTER, Device, DeviceNode, Edits};
 use nvc_policy::image::features::Feature;
 use nvc_policy::platform::has_tegra_files;
 use nvc_policy::session;
 
-use super::driver::{self, nodes, written};
-use super::{Driver, Files, Found, Mode, Options, devices};
-use crate::gated;
+use crate::content::Content;
+use crate::driver::{self, nodes};
 use crate::nodes::Nodes;
+use crate::{Files, Mode, Options, gated, render};
 
 const IMEX: &str = "/dev/nvidia-caps-imex-channels";
 const MOST_CHANNELS: u32 = 1 << 20;
@@ -26,7 +26,7 @@ const MOST_CHANNELS: u32 = 1 << 20;
 /// Nodes excluded from management containers.
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
 
-pub(super) fn find(options: &Options) -> Result<Found> {
+pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
     let live = options.files == Files::AtStart;
     if live && !matches!(options.mode, Mode::Auto | Mode::Nvml) {
         let text =
@@ -34,142 +34,33 @@ pub(super) fn find(options: &Options) -> Result<Found> {
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     match options.mode {
-        Mode::Auto => auto(options),
-        Mode::Csv => jetson::find(options),
+        Mode::Auto => auto(options, request),
+        Mode::Csv => jetson::find(options, &request),
         Mode::Gdrcopy => feature(options, Feature::Gdrcopy),
         Mode::Gds => feature(options, Feature::Gds),
-        Mode::Imex => imex(options),
+        Mode::Imex => imex(options, &request),
         Mode::Management => management(options),
         Mode::Mofed => feature(options, Feature::Mofed),
-        Mode::Nvml => nvml(options),
+        Mode::Nvml => nvml::find(options, request),
         Mode::Nvswitch => feature(options, Feature::Nvswitch),
-        Mode::Wsl => wsl(options),
+        Mode::Wsl => wsl(options, request),
     }
 }
 
-fn auto(options: &Options) -> Result<Found> {
+fn auto(options: &Options, request: Request) -> Result<Content> {
     if options.files == Files::AtStart {
-        return nvml(options);
+        return nvml::find(options, request);
     }
     if Path::new("/dev/dxg").exists() {
-        return wsl(options);
+        return wsl(options, request);
     }
     if has_tegra_files(&options.driver_root) {
-        return jetson::find(options);
+        return jetson::find(options, &request);
     }
-    nvml(options)
+    nvml::find(options, request)
 }
 
-fn nvml(options: &Options) -> Result<Found> {
-    let mut session = session::open(driver::root(options), &options.query)?;
-    // While NVML is busy: its version is almost always that of the libraries.
-    let files = (options.files == Files::Listed).then(|| driver::files(options, None));
-    session.ready()?;
-    let info = session.devices()?;
-    let version = session.driver_version().ok();
-    let dev_root = driver::dev_root(options)?;
-    let drivers = CharDrivers::discover();
-    let chosen = devices::choose(options, &info, &dev_root, &drivers)?;
-    let is_none = chosen.is_none();
-    let chosen = chosen.unwrap_or_default();
-    let mut missing = chosen.missing;
-    let mut driver = match (files, version) {
-        (None, _) => DriverInfo::default(),
-        (Some(Ok(files)), Some(version)) if files.versions.driver == version => files,
-        (Some(_), Some(version)) => driver::files(options, Some(&version))?,
-        // The driver does not say its version.
-        (Some(files), None) => files?,
-    };
-    driver.devices = host_nodes::of_specification(&dev_root, &drivers, &mut missing);
-    let host = Host {
-        root: driver::root(options),
-        driver,
-        devices: DeviceInfo::default(),
-        chosen: chosen.gpus,
-        missing: missing.clone(),
-        grants: Ok(chosen.grants),
-    };
-    let mut request = driver::request();
-    if options.files != Files::Listed {
-        request.policy.cuda_compat = CudaCompatMode::Disabled;
-    }
-    let content = plan::plan(&request, &host)?;
-    let content = rendered::content(&content, &driver::rendering(options));
-    let named = |device| devices::named(options, device);
-    let devices: Vec<Device> = match is_none {
-        true => vec![devices::empty_device()],
-        false => content.devices.into_iter().flat_map(named).collect(),
-    };
-    let parts = match options.flags.coherent_annotations {
-        true => by_coherence(options, &info, &devices),
-        false => Vec::new(),
-    };
-    // An image's requirements are checked against these facts, if the driver reports its versions.
-    let driver = session.versions().ok().map(|versions| Driver {
-        versions,
-        gpus: info.gpus,
-    });
-    let mut common = written(content.common, options);
-    if options.files == Files::AtStart {
-        common.hooks.insert(0, live_hook(options));
-    }
-    Ok(Found {
-        devices,
-        common,
-        parts,
-        warnings: missing,
-        driver,
-    })
-}
-
-/// Returns the devices of each kind of memory that this machine has.
-fn by_coherence(
-    options: &Options,
-    info: &DeviceInfo,
-    devices: &[Device],
-) -> Vec<(&'static str, Vec<Device>)> {
-    let parts = devices::by_coherence(options, info, devices);
-    let parts = ["coherent", "noncoherent"].into_iter().zip(parts);
-    parts.filter(|(_, devices)| !devices.is_empty()).collect()
-}
-
-/// Returns the part of the merged hook that finds the driver's files.
-fn live_hook(options: &Options) -> Hook {
-    let mut words = vec!["--discover".to_owned()];
-    let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
-    let root = driver::root(options);
-    if root != Path::new("/") {
-        add("--driver-root", &root.to_string_lossy());
-    }
-    for (option, paths) in [
-        ("--library-search-path", &options.library_search),
-        ("--config-search-path", &options.config_search),
-    ] {
-        for path in paths {
-            add(option, &path.to_string_lossy());
-        }
-    }
-    if let Some(path) = &options.ldconfig {
-        add("--ldconfig-path", path);
-    }
-    for hook in ["create-symlinks", "enable-cuda-compat", "update-ldcache"] {
-        if options.hooks.is_off(hook) {
-            add("--without", hook);
-        }
-    }
-    let flags = [
-        ("--no-ipc", options.flags.no_ipc),
-        (
-            "--explicit-driver-libraries",
-            options.flags.explicit_driver_libraries,
-        ),
-    ];
-    let given = flags.iter().filter(|(_, given)| *given);
-    words.extend(given.map(|(option, _)| option.to_string()));
-    options.hooks.program.hook("discover", words)
-}
-
-fn management(options: &Options) -> Result<Found> {
+fn management(options: &Options) -> Result<Content> {
     let nodes = nodes(options);
     let mut edits = Edits::default();
     let is_managed = |name: &str| {
@@ -192,11 +83,11 @@ fn management(options: &Options) -> Result<Found> {
         session.driver_version()
     });
     let found = driver::files(options, version.ok().as_deref())?;
-    Ok(Found {
+    Ok(Content {
         devices: vec![all(edits)],
         common: for_managers(found, options),
         warnings,
-        ..Found::default()
+        ..Content::default()
     })
 }
 
@@ -207,7 +98,7 @@ fn for_managers(mut driver: DriverInfo, options: &Options) -> Edits {
     driver.graphics_links.clear();
     let mut intents = plan::of_driver(&driver, &driver::request());
     intents.retain(|intent| !matches!(intent.what, What::DriverProc(_) | What::EglProfile(_)));
-    driver::edits(&intents, options)
+    render::edits(&intents, options)
 }
 
 fn all(edits: Edits) -> Device {
@@ -218,28 +109,28 @@ fn all(edits: Edits) -> Device {
     }
 }
 
-fn feature(options: &Options, feature: Feature) -> Result<Found> {
+fn feature(options: &Options, feature: Feature) -> Result<Content> {
     let (edits, warnings) = gated::edits(feature, &nodes(options), &options.driver_root);
-    Ok(Found {
+    Ok(Content {
         devices: vec![all(edits)],
         warnings,
-        ..Found::default()
+        ..Content::default()
     })
 }
 
-fn imex(options: &Options) -> Result<Found> {
-    let is_all = options.ids.is_empty() || options.ids.iter().any(|id| id == "all");
+fn imex(options: &Options, request: &Request) -> Result<Content> {
+    let ids = request.devices.ids.split(',').filter(|id| !id.is_empty());
+    let is_all = ids.clone().any(|id| id == "all");
     let (nodes, mut warnings) = (nodes(options), Vec::new());
     let names = match is_all {
         true => channels_of(&nodes, &mut warnings),
-        false => options.ids.clone(),
+        false => ids.map(str::to_owned).collect(),
     };
-    let names = names.iter().filter(|name| *name != "none");
-    let devices = names.map(|name| channel(&nodes, name));
-    Ok(Found {
+    let devices = names.iter().map(|name| channel(&nodes, name));
+    Ok(Content {
         devices: devices.collect::<Result<_>>()?,
         warnings,
-        ..Found::default()
+        ..Content::default()
     })
 }
 
@@ -278,7 +169,7 @@ fn channel(nodes: &Nodes, name: &str) -> Result<Device> {
     })
 }
 
-fn wsl(options: &Options) -> Result<Found> {
+fn wsl(options: &Options, mut request: Request) -> Result<Content> {
     let session = session::open(driver::root(options), &options.query)?;
     let missing = || {
         Error::new(
@@ -292,7 +183,6 @@ fn wsl(options: &Options) -> Result<Found> {
     nodes(options)
         .add("/dev/dxg", &mut edits)
         .map_err(|why| Error::new(ErrorKind::NotFound, why))?;
-    let mut request = driver::request();
     // The driver store has no version to compare with.
     request.policy.cuda_compat = CudaCompatMode::Disabled;
     let mut intents = plan::of_driver(&driver, &request);
@@ -304,16 +194,17 @@ fn wsl(options: &Options) -> Result<Found> {
             replaces: false,
         })));
     }
-    Ok(Found {
+    Ok(Content {
         devices: vec![all(edits)],
-        common: driver::edits(&intents, options),
-        ..Found::default()
+        common: render::edits(&intents, options),
+        ..Content::default()
     })
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use libnvc::host::CharDrivers;
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
     use super::*;

@@ -2,17 +2,11 @@
 
 use std::collections::HashSet;
 
-use nvc_cdi::{Device, Edits, Hook, Spec};
-
-use super::Hooks;
+use nvc_cdi::{Device, Edits, Spec};
 
 /// Removes duplicates, sorts, and adds the device `all`.
 pub(super) fn simplify(spec: &mut Spec, with_all: bool) {
-    simplify_edits(&mut spec.container_edits);
-    for device in &mut spec.devices {
-        simplify_edits(&mut device.container_edits);
-        without(&mut device.container_edits, &spec.container_edits);
-    }
+    parts(&mut spec.devices, &mut spec.container_edits);
     if with_all && spec.device("all").is_none() {
         let mut edits = Edits::default();
         for device in &spec.devices {
@@ -52,6 +46,15 @@ fn once<T: Clone + Eq + std::hash::Hash>(items: &mut Vec<T>) {
     items.retain(|item| seen.insert(item.clone()));
 }
 
+/// Removes duplicates and sorts, each device's edits without the common ones.
+pub(super) fn parts(devices: &mut [Device], common: &mut Edits) {
+    simplify_edits(common);
+    for device in devices {
+        simplify_edits(&mut device.container_edits);
+        without(&mut device.container_edits, common);
+    }
+}
+
 /// Removes edits that are common to all containers, unless nothing would be left.
 fn without(edits: &mut Edits, common: &Edits) {
     let mut less = edits.clone();
@@ -77,37 +80,5 @@ pub(super) fn without_groups(spec: &mut Spec) {
             .device_nodes
             .iter_mut()
             .for_each(|node| node.gid = None);
-    }
-}
-
-/// Merges all hooks into one: arguments keep their names, hooks without arguments become flags.
-pub(super) fn merge_hooks(spec: &mut Spec, hooks: &Hooks) {
-    let devices = spec
-        .devices
-        .iter_mut()
-        .map(|device| &mut device.container_edits);
-    for edits in devices.chain([&mut spec.container_edits]) {
-        let all = std::mem::take(&mut edits.hooks);
-        if all.is_empty() {
-            continue;
-        }
-        let mut arguments = vec!["--version=1".to_string()];
-        for hook in all {
-            arguments.extend(flattened(hook));
-        }
-        edits.hooks = vec![hooks.program.hook("merged", arguments)];
-    }
-}
-
-fn flattened(hook: Hook) -> Vec<String> {
-    let program =
-        |word: &String| matches!(word.as_str(), "nvidia-cdi-hook" | "nvidia-ctk" | "hook");
-    let mut words = hook.args.into_iter().skip_while(program);
-    let name = words.next().unwrap_or_default();
-    let rest: Vec<String> = words.collect();
-    if rest.is_empty() {
-        vec![format!("--{name}")]
-    } else {
-        rest
     }
 }

@@ -11,11 +11,11 @@ use libnvc::host::{DeviceRole, FileClass};
 use libnvc::plan::{
     CompatUse, CudaCompat, EglProfile, Intent, LibraryPath, Link, Part, PartKind, Place, Plan, What,
 };
-use libnvc::render::cdi as rendered;
 use libnvc::testing::{device, mount, proc_of};
 use nvc_cdi::emit::{self, Format};
 
 use super::*;
+use crate::content::Content;
 
 pub(crate) fn options(merged: bool) -> Options {
     let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
@@ -68,16 +68,16 @@ fn plan() -> Plan {
 /// Compares a specification with its golden file; writes that file instead if `NVC_WRITE_GOLDEN` is set.
 fn compare(name: &str, merged: bool) {
     let options = options(merged);
-    let content = rendered::content(&plan(), &rendered::Options::default());
-    let devices = content.devices.into_iter();
-    let found = Found {
+    let rendered = render::plan(&plan(), &options);
+    let devices = rendered.devices.into_iter();
+    let found = Content {
         devices: devices
             .flat_map(|device| devices::named(&options, device))
             .collect(),
-        common: driver::written(content.common, &options),
-        ..Found::default()
+        common: rendered.common,
+        ..Content::default()
     };
-    let spec = spec(&options, "gpu", found.devices.clone(), &found).unwrap();
+    let spec = document::spec(&options, "gpu", found.devices.clone(), &found).unwrap();
     let format = Format::named(name.rsplit('.').next().unwrap()).unwrap();
     let text = emit::text(&spec, format, None);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");

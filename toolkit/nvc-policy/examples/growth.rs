@@ -263,7 +263,7 @@ fn annotations(size: usize) -> Case {
 fn qualified_names(size: usize) -> Case {
     let names = (0..size).map(|name| name.to_string()).collect();
     let devices = Devices::Names(names);
-    alone(move || drop(black_box(qualified::names(&devices, "nvidia.com/gpu"))))
+    alone(move || drop(black_box(qualified::split(&devices, "nvidia.com/gpu"))))
 }
 
 /// A machine's specification, and names of a device each, or of none.

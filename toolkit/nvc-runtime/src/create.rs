@@ -1,6 +1,6 @@
 //! Edits the config.json of a container to be created, if it requests GPUs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libnvc::messages::Level;
 use nvc_hostfile::cause;
@@ -14,100 +14,117 @@ use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
+use crate::error::{Result, refused};
 use crate::log::Log;
-use crate::{char_links, crun, devices, injection, jetson, legacy, protection};
+use crate::modes::{self, Asked, Job};
+use crate::{char_links, crun, injection, protection};
 
-/// The reason why a container is not created.
-#[derive(Debug)]
-pub(crate) enum CreateError {
-    /// config.json cannot be read, or it or the mode is invalid.
-    Specification(String),
-    /// The request cannot be granted; with a hint if there is one.
-    Modification(String, Option<String>),
-}
+/// What upstream says before a failure to read or understand a request.
+pub(crate) const NOT_CREATED: &str = "failed to create NVIDIA Container Runtime";
+const NOT_CONSTRUCTED: &str = "failed to construct OCI spec modifier";
 
-/// The reason why a specification cannot be changed.
-#[derive(Debug)]
-pub(crate) struct EditError {
-    text: String,
-    hint: Option<String>,
-}
-
-impl From<String> for EditError {
-    fn from(text: String) -> Self {
-        Self { text, hint: None }
-    }
-}
-
-impl std::fmt::Display for EditError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(&self.text)
-    }
-}
-
-impl EditError {
-    /// Creates a failure with a hint.
-    pub(crate) fn with_hint(text: String, hint: &str) -> Self {
-        let hint = Some(hint.to_owned());
-        Self { text, hint }
-    }
-
-    /// Converts a failure of libnvc or of the registry, with its hint.
-    pub(crate) fn of(what: &str, error: &libnvc::Error) -> Self {
-        Self {
-            text: format!("{what}{}", error.message()),
-            hint: error.advice().map(str::to_owned),
-        }
-    }
-}
+/// What it says before a failure to grant one.
+const NOT_APPLIED: &str =
+    "could not apply required modification to OCI specification: error modifying OCI spec";
 
 /// Edits the command line's bundle, which `runtime` will start.
-pub(crate) fn edit(
-    line: &Line,
-    config: &Config,
-    runtime: &Path,
-    log: &mut Log,
-) -> Result<(), CreateError> {
-    let file = specification(&line.bundle).map_err(CreateError::Specification)?;
-    let file = Path::new(&file);
+///
+/// # Errors
+/// config.json cannot be read, it or the mode is invalid, or the request cannot be granted.
+pub(crate) fn edit(line: &Line, config: &Config, runtime: &Path, log: &mut Log) -> Result<()> {
+    let file = specification(&line.bundle).map_err(|error| error.context(NOT_CREATED))?;
+    let Some(request) = read(&file, config, log).map_err(|error| error.context(NOT_CREATED))?
+    else {
+        return Ok(());
+    };
+    grant(&file, request, config, runtime, log).map_err(|error| error.context(NOT_APPLIED))
+}
+
+/// A container's specification, and what it asks for.
+struct Requested {
+    spec: Spec,
+    container: Container,
+    policy: Policy,
+    mode: Mode,
+    wish: Option<Wish>,
+}
+
+/// Reads a specification and decides about it; None if the real runtime must report that it is invalid.
+fn read(file: &Path, config: &Config, log: &mut Log) -> Result<Option<Requested>> {
+    let failed = |what: String| refused(what).context(NOT_CONSTRUCTED);
     let text = bundle::read(file).map_err(|error| {
         let (file, cause) = (file.display(), cause::text(&error));
-        CreateError::Specification(format!(
-            "failed to construct OCI spec modifier: failed to load OCI spec: error opening OCI specification file: open \
-             {file}: {cause}"
+        failed(format!(
+            "failed to load OCI spec: error opening OCI specification file: open {file}: {cause}"
         ))
     })?;
-    let policy = policy(config).map_err(CreateError::Specification)?;
+    let policy = policy(config)?;
     let (value, facts) = match understand(&text) {
         Ok(understood) => understood,
         // The real runtime reports this.
-        Err(_) if !mentions_gpus(&text, &policy) => return Ok(()),
-        Err(what) => {
-            return Err(CreateError::Specification(format!(
-                "failed to construct OCI spec modifier: failed to load OCI spec: error loading OCI specification from \
-                 file: error reading OCI specification: {what}"
-            )));
+        Err(_) if !mentions_gpus(&text, &policy) => return Ok(None),
+        Err(error) => {
+            return Err(error
+                .context(
+                    "failed to load OCI spec: error loading OCI specification from file: error reading OCI specification",
+                )
+                .context(NOT_CONSTRUCTED));
         }
     };
     drop(text);
-    let not_constructed =
-        |what| CreateError::Specification(format!("failed to construct OCI spec modifier: {what}"));
     let container = facts
         .container()
-        .map_err(|error| not_constructed(error.to_string()))?;
-    let (mode, wish) = decide(&container, config, &policy, log).map_err(not_constructed)?;
-    let mut spec = Spec::new(value);
-    let before = spec.clone();
-    let asked = Asked {
+        .map_err(|error| failed(error.to_string()))?;
+    let decided = decide(&container, config, &policy, log);
+    let (mode, wish) = decided.map_err(|error| error.context(NOT_CONSTRUCTED))?;
+    Ok(Some(Requested {
+        spec: Spec::new(value),
+        container,
+        policy,
         mode,
-        wish: wish.as_ref(),
-        container: &container,
-        policy: &policy,
-    };
-    let not_modified = |EditError { text, hint }| CreateError::Modification(text, hint);
-    modify(&mut spec, &asked, config, log).map_err(not_modified)?;
-    let completed = complete(&mut spec, runtime, asked.wish.is_some());
-    completed.map_err(|text| not_modified(text.into()))?;
+        wish,
+    }))
+}
+
+/// Adds the requested devices to the specification, and writes it if it changed.
+fn grant(
+    file: &Path,
+    request: Requested,
+    config: &Config,
+    runtime: &Path,
+    log: &mut Log,
+) -> Result<()> {
+    let Requested {
+        mut spec,
+        container,
+        policy,
+        mode,
+        wish,
+    } = request;
+    let before = spec.clone();
+    match &wish {
+        Some(wish) => {
+            let asked = Asked {
+                wish,
+                container: &container,
+                policy: &policy,
+            };
+            let spec = &mut spec;
+            modes::serve(
+                mode,
+                Job {
+                    spec,
+                    asked,
+                    config,
+                    log,
+                },
+            )?;
+        }
+        // An engine may have added the hook even if no GPU is requested.
+        None if mode != Mode::Legacy => injection::remove(&mut spec)?,
+        None => {}
+    }
+    complete(&mut spec, runtime, wish.is_some())?;
     if spec == before {
         return Ok(());
     }
@@ -115,12 +132,12 @@ pub(crate) fn edit(
     let written = bundle::replace(file, &spec.text());
     written.map_err(|error| {
         let (file, cause) = (file.display(), cause::text(&error));
-        CreateError::Modification(format!("error writing {file}: {cause}"), None)
+        refused(format!("error writing {file}: {cause}"))
     })
 }
 
 /// Protects hooks and shows their messages, after all of them are there.
-fn complete(spec: &mut Spec, runtime: &Path, gives_gpu: bool) -> Result<(), String> {
+fn complete(spec: &mut Spec, runtime: &Path, gives_gpu: bool) -> Result<()> {
     protection::protect(spec, gives_gpu)?;
     match gives_gpu {
         true => crun::show_messages(spec, runtime),
@@ -129,33 +146,34 @@ fn complete(spec: &mut Spec, runtime: &Path, gives_gpu: bool) -> Result<(), Stri
 }
 
 /// Returns the path of config.json.
-fn specification(bundle: &Bundle) -> Result<String, String> {
+fn specification(bundle: &Bundle) -> Result<PathBuf> {
     let directory = match bundle {
         Bundle::Here => ".".into(),
         Bundle::At(directory) => directory.to_string_lossy(),
         Bundle::Missing => {
-            return Err("error constructing OCI specification: error getting bundle directory: error getting bundle dir \
-                 from args: bundle option requires an argument"
-                .into());
+            return Err(refused(
+                "error constructing OCI specification: error getting bundle directory: error getting bundle dir from args: \
+                 bundle option requires an argument",
+            ));
         }
     };
-    Ok(paths::clean(&format!("{directory}/config.json")))
+    Ok(paths::clean(&format!("{directory}/config.json")).into())
 }
 
-fn policy(config: &Config) -> Result<Policy, String> {
+fn policy(config: &Config) -> Result<Policy> {
     // The hook reports errors of this key; until then, nothing is supported.
     let lenient = || Config {
         supported_driver_capabilities: String::new(),
         ..config.clone()
     };
     let policy = Policy::new(config).or_else(|_| Policy::new(&lenient()));
-    let policy = policy.map_err(|error| error.to_string())?;
+    let policy = policy.map_err(refused)?;
     Ok(policy.with_annotations(config))
 }
 
-fn understand(text: &[u8]) -> Result<(serde_json::Value, container::Facts), String> {
-    let value = lenient::first_value(text)?;
-    let facts = container::facts(&value).map_err(|error| error.to_string())?;
+fn understand(text: &[u8]) -> Result<(serde_json::Value, container::Facts)> {
+    let value = lenient::first_value(text).map_err(refused)?;
+    let facts = container::facts(&value).map_err(refused)?;
     Ok((value, facts))
 }
 
@@ -183,16 +201,14 @@ fn decide(
     config: &Config,
     policy: &Policy,
     log: &mut Log,
-) -> Result<(Mode, Option<Wish>), String> {
-    image::names::check(container, policy).map_err(|error| error.to_string())?;
+) -> Result<(Mode, Option<Wish>)> {
+    image::names::check(container, policy).map_err(refused)?;
     let setting = Setting::of(config);
     let reads_annotations = match &setting {
-        Setting::Unknown(word) => return Err(format!("invalid mode \"{word}\"")),
+        Setting::Unknown(word) => return Err(refused(format!("invalid mode \"{word}\""))),
         // Annotations can only request CDI devices.
         Setting::Fixed(mode) => *mode == Mode::Cdi,
-        Setting::Auto => {
-            annotations::name_cdi_devices(container, policy).map_err(|error| error.to_string())?
-        }
+        Setting::Auto => annotations::name_cdi_devices(container, policy).map_err(refused)?,
     };
     if setting == Setting::Auto
         && !reads_annotations
@@ -209,8 +225,7 @@ fn decide(
         }
     };
     let machine = ThisMachine::new(config);
-    let (wish, warnings) =
-        image::devices::wish(container, policy, &machine).map_err(|error| error.to_string())?;
+    let (wish, warnings) = image::devices::wish(container, policy, &machine).map_err(refused)?;
     let mode = match (&setting, &wish) {
         (Setting::Fixed(mode), _) => *mode,
         (_, Some(wish)) => mode::automatic(&wish.devices, platform::is_tegra, Mode::JitCdi),
@@ -237,41 +252,4 @@ fn decide(
     };
     log.write(Level::Info, &said);
     Ok((mode, wish))
-}
-
-/// A container's request and the mode.
-struct Asked<'a> {
-    mode: Mode,
-    wish: Option<&'a Wish>,
-    container: &'a Container,
-    policy: &'a Policy,
-}
-
-/// Adds the requested devices to the specification.
-fn modify(
-    spec: &mut Spec,
-    asked: &Asked<'_>,
-    config: &Config,
-    log: &mut Log,
-) -> Result<(), EditError> {
-    let container = asked.container;
-    let Some(wish) = asked.wish else {
-        // An engine may have added the hook even if no GPU is requested.
-        return match asked.mode {
-            Mode::Legacy => Ok(()),
-            Mode::Csv | Mode::Cdi | Mode::JitCdi => injection::remove(spec).map_err(Into::into),
-        };
-    };
-    let policy = asked.policy;
-    match asked.mode {
-        Mode::Legacy => legacy::modify(spec, wish, container, policy, config, log),
-        Mode::Csv => {
-            injection::remove(spec)?;
-            jetson::modify(spec, wish, container, policy, config, log)
-        }
-        Mode::Cdi | Mode::JitCdi => {
-            injection::remove(spec)?;
-            devices::modify(spec, asked.mode, wish, container, policy, config, log)
-        }
-    }
 }

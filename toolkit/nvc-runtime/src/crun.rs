@@ -13,22 +13,24 @@ use nvc_oci::spec::Spec;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use serde_json::json;
 
+use crate::error::{Result, refused};
+
 const ANNOTATION: &str = "run.oci.hooks.stderr";
 
 /// Names crun's standard error in the annotations of a container that `runtime` starts and that gets a GPU from this
 /// program.
-pub(crate) fn show_messages(spec: &mut Spec, runtime: &Path) -> Result<(), String> {
+pub(crate) fn show_messages(spec: &mut Spec, runtime: &Path) -> Result<()> {
     let name = runtime.file_name().unwrap_or_default().to_string_lossy();
     let can_be_opened = name.ends_with("crun") && can_be_opened();
     annotate(spec, can_be_opened)
 }
 
 /// Removes annotations that name another file.
-pub(crate) fn remove_others(spec: &mut Spec) -> Result<(), String> {
+pub(crate) fn remove_others(spec: &mut Spec) -> Result<()> {
     if !spec.has(&["annotations"]) {
         return Ok(());
     }
-    let annotations = spec.object(&["annotations"])?;
+    let annotations = spec.object(&["annotations"]).map_err(refused)?;
     for name in STREAM_ANNOTATIONS {
         if annotations.get(name).is_some_and(|value| !is_stderr(value)) {
             annotations.remove(name);
@@ -37,11 +39,11 @@ pub(crate) fn remove_others(spec: &mut Spec) -> Result<(), String> {
     Ok(())
 }
 
-fn annotate(spec: &mut Spec, is_wanted: bool) -> Result<(), String> {
+fn annotate(spec: &mut Spec, is_wanted: bool) -> Result<()> {
     if !is_wanted && !spec.has(&["annotations", ANNOTATION]) {
         return Ok(());
     }
-    let annotations = spec.object(&["annotations"])?;
+    let annotations = spec.object(&["annotations"]).map_err(refused)?;
     if is_wanted {
         let value = annotations.entry(ANNOTATION);
         value.or_insert_with(|| json!(STDERR));

@@ -12,11 +12,13 @@ use nvc_cdi::{DeviceNode, Edits, Mount};
 use nvc_oci::spec::Spec;
 use serde_json::Value;
 
+use crate::error::{Result, refused};
+
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
 /// Applies the edits to a container.
-pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<(), String> {
+pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<()> {
     let drivers = CharDrivers::discover();
     let host = Host {
         look_up: nodes::look_up,
@@ -28,7 +30,7 @@ pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<(), String> {
             bound.extend(bind(part));
         }
     }
-    edits::apply(spec, all, host)?;
+    edits::apply(spec, all, host).map_err(refused)?;
     for node in bound {
         allow(spec, &node, host)?;
     }
@@ -53,9 +55,11 @@ fn bind(part: &mut Edits) -> Vec<DeviceNode> {
 }
 
 /// Adds the device rule of a node, unless it exists.
-fn allow(spec: &mut Spec, node: &DeviceNode, host: Host<'_>) -> Result<(), String> {
-    let rules = spec.list(&["linux", "resources", "devices"])?;
-    if let Some(rule) = edits::device_rule(node, host)?
+fn allow(spec: &mut Spec, node: &DeviceNode, host: Host<'_>) -> Result<()> {
+    let rules = spec
+        .list(&["linux", "resources", "devices"])
+        .map_err(refused)?;
+    if let Some(rule) = edits::device_rule(node, host).map_err(refused)?
         && !rules.contains(&rule)
     {
         rules.push(rule);

@@ -9,6 +9,8 @@ use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
 use serde_json::{Value, json};
 
+use crate::error::{Result, refused};
+
 /// The hook's current and former name.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
 
@@ -27,8 +29,8 @@ pub(crate) struct Resolved {
 
 /// Appends the hook, unless it is already there. Our own hook gets what was resolved in arguments, which an image cannot
 /// set; a foreign one reads the container's environment.
-pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &Resolved) -> Result<(), String> {
-    let hooks = spec.list(&["hooks", "prestart"])?;
+pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &Resolved) -> Result<()> {
+    let hooks = spec.list(&["hooks", "prestart"]).map_err(refused)?;
     let path = hook.to_string_lossy();
     // A configured hook can have any name.
     let is_there = |entry: &Value| is_ours(entry) || entry["path"] == *path;
@@ -70,9 +72,9 @@ fn hand_over(entry: &mut Value, resolved: &Resolved) {
 }
 
 /// Removes the hook, wherever the engine put it.
-pub(crate) fn remove(spec: &mut Spec) -> Result<(), String> {
+pub(crate) fn remove(spec: &mut Spec) -> Result<()> {
     if spec.has(&["hooks", "prestart"]) {
-        let hooks = spec.list(&["hooks", "prestart"])?;
+        let hooks = spec.list(&["hooks", "prestart"]).map_err(refused)?;
         hooks.retain(|hook| !is_ours(hook));
     }
     Ok(())

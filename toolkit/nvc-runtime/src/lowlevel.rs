@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use nvc_hostfile::programs;
 
+use crate::error::{Result, refused};
+
 /// Returns the first candidate that exists.
-pub(crate) fn find(candidates: &[String], path: Option<&OsStr>) -> Result<PathBuf, String> {
+pub(crate) fn find(candidates: &[String], path: Option<&OsStr>) -> Result<PathBuf> {
     if candidates.is_empty() {
-        return Err(
-            "error locating runtime: at least one runtime candidate must be specified".into(),
-        );
+        return Err(refused(
+            "error locating runtime: at least one runtime candidate must be specified",
+        ));
     }
     let directories = programs::directories(path);
     candidates
@@ -18,7 +20,9 @@ pub(crate) fn find(candidates: &[String], path: Option<&OsStr>) -> Result<PathBu
         .find_map(|candidate| locate(candidate, &directories))
         .ok_or_else(|| {
             let list = candidates.join(" ");
-            format!("error locating runtime: no runtime binary found from candidate list: [{list}]")
+            refused(format!(
+                "error locating runtime: no runtime binary found from candidate list: [{list}]"
+            ))
         })
 }
 
@@ -69,7 +73,7 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", path("dangling")).unwrap();
         let located = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            find(&names, Some(dir.path().as_os_str()))
+            find(&names, Some(dir.path().as_os_str())).map_err(|error| error.message())
         };
         assert_eq!(located(&["runc"]), Ok(path("runc")));
         assert_eq!(

@@ -13,19 +13,19 @@ mod log;
 mod lowlevel;
 
 // ways to add GPUs
-mod automatic;
-mod char_links;
 mod create;
+mod modes;
+
+// changes of config.json
+mod char_links;
 mod crun;
-mod demands;
-mod devices;
 mod give;
 mod hook_program;
 mod injection;
-mod jetson;
-mod legacy;
-mod merged;
 mod protection;
+
+// used everywhere
+mod error;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -40,6 +40,7 @@ use nvc_hostfile::cause;
 use nvc_policy::config::{Config, Loaded, lookup};
 
 use arguments::Line;
+use error::{Result, refused};
 
 /// The supported version of the runtime specification; parts of newer ones are kept unchanged.
 const SPECIFICATION: &str = "1.2.1";
@@ -54,33 +55,21 @@ fn main_with_status() -> u8 {
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     let words: Vec<OsString> = words.collect();
-    let Err(StartError { text, hint }) = run(&name, &words);
-    messages::write_record(Level::Error, &text);
-    if let Some(hint) = hint {
+    let Err(error) = run(&name, &words);
+    messages::write_record(Level::Error, &error.message());
+    if let Some(hint) = error.advice() {
         messages::write_line(&format!("hint: {hint}"));
     }
     1
 }
 
-/// The reason why the real runtime was not executed.
-struct StartError {
-    text: String,
-    hint: Option<String>,
-}
-
-impl From<String> for StartError {
-    fn from(text: String) -> Self {
-        Self { text, hint: None }
-    }
-}
-
 /// Does everything; returns only on failure.
-fn run(name: &OsString, words: &[OsString]) -> Result<Infallible, StartError> {
+fn run(name: &OsString, words: &[OsString]) -> Result<Infallible> {
     let line = arguments::read(words);
     if line.version {
         print_version();
     }
-    let loaded = configuration(name).map_err(|what| format!("error loading config: {what}"))?;
+    let loaded = configuration(name).map_err(|error| error.context("error loading config"))?;
     let mut log = Log::open(&line, &loaded.config);
     for warning in &loaded.warnings {
         log.write(Level::Warning, warning);
@@ -90,36 +79,24 @@ fn run(name: &OsString, words: &[OsString]) -> Result<Infallible, StartError> {
         Err(failure) => failure,
     };
     // Engines show only this record.
-    let text = match &failure.hint {
-        Some(hint) => format!("{} (hint: {hint})", failure.text),
-        None => failure.text.clone(),
+    let text = match failure.advice() {
+        Some(hint) => format!("{} (hint: {hint})", failure.message()),
+        None => failure.message(),
     };
     log.write(Level::Error, &text);
     Err(failure)
 }
 
-fn serve(
-    line: &Line,
-    words: &[OsString],
-    config: &Config,
-    log: &mut Log,
-) -> Result<Infallible, StartError> {
-    let not_created = |what| format!("failed to create NVIDIA Container Runtime: {what}");
-    let runtime = lowlevel::find(
-        &config.runtime.runtimes,
-        std::env::var_os("PATH").as_deref(),
-    )
-    .map_err(|what| not_created(format!("error constructing low-level runtime: {what}")))?;
+fn serve(line: &Line, words: &[OsString], config: &Config, log: &mut Log) -> Result<Infallible> {
+    let candidates = &config.runtime.runtimes;
+    let runtime = lowlevel::find(candidates, std::env::var_os("PATH").as_deref());
+    let runtime = runtime.map_err(|error| {
+        error
+            .context("error constructing low-level runtime")
+            .context(create::NOT_CREATED)
+    })?;
     if line.starts_container() {
-        create::edit(line, config, &runtime, log).map_err(|error| match error {
-            create::CreateError::Specification(what) => not_created(what).into(),
-            create::CreateError::Modification(what, hint) => StartError {
-                text: format!(
-                    "could not apply required modification to OCI specification: error modifying OCI spec: {what}"
-                ),
-                hint,
-            },
-        })?;
+        create::edit(line, config, &runtime, log)?;
     }
     let shown: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     log.write(
@@ -129,13 +106,13 @@ fn serve(
     let error = Command::new(&runtime).args(words).exec();
     let runtime = runtime.display();
     let cause = cause::text(&error);
-    Err(format!("could not exec '{runtime}': {cause}").into())
+    Err(refused(format!("could not exec '{runtime}': {cause}")))
 }
 
 /// Loads the configuration, with the mode implied by the program's own name.
-fn configuration(name: &OsString) -> Result<Loaded, String> {
+fn configuration(name: &OsString) -> Result<Loaded> {
     let place = lookup::place(None, |name| std::env::var_os(name));
-    let mut loaded = lookup::load(&place, false).map_err(|error| error.to_string())?;
+    let mut loaded = lookup::load(&place, false).map_err(refused)?;
     let name = name.to_string_lossy();
     for (ending, mode) in [(".cdi", "cdi"), (".legacy", "legacy")] {
         if name.ends_with(ending) {

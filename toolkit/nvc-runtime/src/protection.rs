@@ -9,6 +9,7 @@ use nvc_oci::spec::Spec;
 use serde_json::Value;
 
 use crate::crun;
+use crate::error::Result;
 
 /// The programs that run as hooks in containers with a GPU. Operators' installers add `.real` to the names.
 const HOOKS: [&str; 4] = [
@@ -20,7 +21,7 @@ const HOOKS: [&str; 4] = [
 
 /// Gives the hooks an environment of their own, and removes annotations by which an image chooses a file for their
 /// messages. A container without a GPU stays as it is.
-pub(crate) fn protect(spec: &mut Spec, gives_gpu: bool) -> Result<(), String> {
+pub(crate) fn protect(spec: &mut Spec, gives_gpu: bool) -> Result<()> {
     if gives_gpu || has_gpu(spec.value()) {
         own_environment::give_to_all(spec);
         crun::remove_others(spec)?;

@@ -5,7 +5,6 @@
 //! request never gets more than they give.
 
 use libnvc::host::{Gpu, ListedGpu};
-use nvc_policy::image::Devices;
 
 use super::listing::Listing;
 use crate::uuid::is_uuid;
@@ -20,21 +19,11 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// Interprets a list of ids: no id means all; `none` has precedence.
-    pub fn of(ids: &[String]) -> Self {
-        match ids {
-            [] => Self::These(vec!["all".into()]),
-            ids if ids.iter().any(|id| id == "none") => Self::None,
-            ids => Self::These(ids.to_vec()),
-        }
-    }
-
-    /// Interprets a container's request.
-    pub fn of_devices(devices: &Devices) -> Self {
-        match devices {
-            Devices::None => Self::None,
-            Devices::All => Self::of(&[]),
-            Devices::Names(names) => Self::of(names),
+    /// Interprets the list of a [`DeviceRequest`](libnvc::request::DeviceRequest); an empty one means none.
+    pub fn of(list: &str) -> Self {
+        match list {
+            "" => Self::None,
+            ids => Self::These(ids.split(',').map(str::to_owned).collect()),
         }
     }
 }
@@ -262,8 +251,11 @@ pub(super) mod tests {
 
     /// Chooses, and describes the result in words.
     fn outcome(ids: &[&str], listing: &Listing, several: bool) -> String {
-        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        match choose(&Wanted::of(&ids), listing, several) {
+        let wanted = match crate::ids(ids) {
+            Ok(list) => list,
+            Err(error) => return error.message(),
+        };
+        match choose(&Wanted::of(&wanted), listing, several) {
             Ok(choice) => {
                 let names = choice.devices.iter().map(|chosen| match chosen {
                     Chosen::Only | Chosen::OfLists => "only",
@@ -311,7 +303,6 @@ pub(super) mod tests {
             (&UUID[4..], "NVML lists no GPU 7d21"),
             ("GPU-first", "neither an index nor a UUID"),
             ("99999999999", "NVML lists no GPU"),
-            ("", "neither an index nor a UUID"),
         ] {
             let said = outcome(&[id], &listing, true);
             assert!(said.starts_with(&format!("no {id}: ")), "{said}");

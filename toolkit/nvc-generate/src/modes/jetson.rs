@@ -3,27 +3,29 @@
 use std::path::{Path, PathBuf};
 
 use libnvc::host::catalogue;
+use libnvc::request::Request;
 use libnvc::{Error, ErrorKind, HostPath, Result};
 use nix::errno::Errno;
 use nvc_cdi::{Device, Edits, Hook, Mount};
 
+use crate::content::Content;
 use crate::csv::{self, Chosen, Driver, Wanted, list};
 use crate::devices::empty_device;
 use crate::driver::nodes;
-use crate::{Found, Naming, Options, hooks};
+use crate::{Naming, Options, hooks};
 
 /// Directory of the lists.
 const LISTS: &str = "/etc/nvidia-container-runtime/host-files-for-container.d";
 const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 
-pub(super) fn find(options: &Options) -> Result<Found> {
+pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
     let wants_compat = is_enabled("enable-cuda-compat", options);
     let several = !options.flags.single_csv_device;
     let driver = match wants_compat || several {
         true => Driver::ask(&options.driver_root, &options.query),
         false => Driver::unasked(&options.driver_root, &options.query),
     };
-    let wanted = Wanted::of(&options.ids);
+    let wanted = Wanted::of(&request.devices.ids);
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
         let text = format!("there is no device {}", refusal.id);
         Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)
@@ -56,11 +58,11 @@ pub(super) fn find(options: &Options) -> Result<Found> {
     let (common, more) = common(&tree, &entries, options);
     warnings.extend(more);
     csv::once(&mut warnings, String::clone);
-    Ok(Found {
+    Ok(Content {
         devices,
         common,
         warnings,
-        ..Found::default()
+        ..Content::default()
     })
 }
 

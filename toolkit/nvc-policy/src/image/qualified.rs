@@ -1,6 +1,6 @@
 //! Recognises fully qualified CDI device names: `vendor/class=device`.
 
-use indexmap::IndexSet;
+use std::collections::HashSet;
 
 use super::Devices;
 
@@ -42,17 +42,29 @@ pub fn is_qualified(name: &str) -> bool {
     parse(name).is_some()
 }
 
-/// Returns every name with its kind, without duplicates; a name without one gets `default_kind`.
-pub fn names(devices: &Devices, default_kind: &str) -> Vec<String> {
+/// Splits devices into those that NVML names, without a kind, and CDI devices with theirs; each once. A name without a
+/// kind has `default_kind`; no GPUs are `none`.
+pub fn split<'a>(devices: &'a Devices, default_kind: &'a str) -> (Vec<&'a str>, Vec<String>) {
     let names = match devices {
         Devices::None => vec!["none"],
         some => some.names(),
     };
-    let qualified = names.into_iter().map(|name| match is_qualified(name) {
-        true => name.to_owned(),
-        false => format!("{default_kind}={name}"),
-    });
-    qualified.collect::<IndexSet<_>>().into_iter().collect()
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    let mut seen = HashSet::new();
+    for name in names {
+        let Qualified { kind, device } = parse(name).unwrap_or(Qualified {
+            kind: default_kind,
+            device: name,
+        });
+        if !seen.insert((kind, device)) {
+            continue;
+        }
+        match kind {
+            AUTOMATIC => own.push(device),
+            kind => others.push(format!("{kind}={device}")),
+        }
+    }
+    (own, others)
 }
 
 #[cfg(test)]
@@ -63,12 +75,27 @@ mod tests {
     fn names_get_their_kind() {
         let devices =
             |names: &[&str]| Devices::Names(names.iter().map(|&n| n.to_owned()).collect());
-        let of = |devices: &Devices| names(devices, "nvidia.com/gpu").join(" ");
-        assert_eq!(of(&Devices::All), "nvidia.com/gpu=all");
-        assert_eq!(of(&Devices::None), "nvidia.com/gpu=none");
-        assert_eq!(
-            of(&devices(&["1", "nvidia.com/gpu=1", "a.b/c=d"])),
-            "nvidia.com/gpu=1 a.b/c=d"
-        );
+        let of = |devices: &Devices, kind| {
+            let (own, others) = split(devices, kind);
+            format!("{} and {}", own.join(" "), others.join(" "))
+        };
+        let mixed = devices(&[
+            "1",
+            "nvidia.com/gpu=1",
+            "a.b/c=d",
+            "runtime.nvidia.com/gpu=1",
+        ]);
+        for (devices, by_nvidia, automatic) in [
+            (&Devices::All, " and nvidia.com/gpu=all", "all and "),
+            (&Devices::None, " and nvidia.com/gpu=none", "none and "),
+            (
+                &mixed,
+                "1 and nvidia.com/gpu=1 a.b/c=d",
+                "1 and nvidia.com/gpu=1 a.b/c=d",
+            ),
+        ] {
+            assert_eq!(of(devices, "nvidia.com/gpu"), by_nvidia);
+            assert_eq!(of(devices, AUTOMATIC), automatic);
+        }
     }
 }

@@ -8,7 +8,9 @@ use libnvc::{Error, ErrorKind, Result};
 use log::{info, warn};
 use nvc_cdi::emit::{Format, text};
 use nvc_cdi::{Spec, file, names, version};
-use nvc_generate::{Files, Flags, HookProgram, Hooks, Made, Mode, Naming, Options, generate};
+use nvc_generate::{
+    Files, Flags, GeneratedSpecs, HookProgram, Hooks, Mode, Naming, Options, generate,
+};
 use nvc_policy::config;
 
 use crate::commands::invalid;
@@ -141,6 +143,7 @@ pub(super) fn options(line: &CommandLine) -> Result<Options> {
             "live" => Files::AtStart,
             other => return Err(invalid(format!("invalid --style value: {other}"))),
         },
+        displays: true,
         config_search: absolute(line, "config-search-path")?,
         library_search: absolute(line, "library-search-path")?,
         csv_files: line.list("csv.file").iter().map(PathBuf::from).collect(),
@@ -284,7 +287,7 @@ fn within(spec: &Spec, most: &str) -> Result<()> {
     )))
 }
 
-fn report(made: &Made) {
+fn report(made: &GeneratedSpecs) {
     for warning in &made.warnings {
         warn!("{warning}");
     }

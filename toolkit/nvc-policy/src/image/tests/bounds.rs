@@ -110,8 +110,8 @@ proptest! {
                 };
                 prop_assert!(request.devices.names().len() <= MAX_NAMES);
                 prop_assert!(request.imex_channels.len() <= MAX_NAMES);
-                let names = qualified::names(&request.devices, "nvidia.com/gpu");
-                prop_assert!(names.len() <= MAX_NAMES.max(1));
+                let (own, others) = qualified::split(&request.devices, "nvidia.com/gpu");
+                prop_assert!(own.len() + others.len() <= MAX_NAMES.max(1));
             }
         }
     }

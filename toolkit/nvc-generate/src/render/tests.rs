@@ -1,11 +1,19 @@
-//! Tests rendered specifications against golden values.
+//! Tests what is rendered of each kind of intent.
 
 #![allow(clippy::unwrap_used)]
 
+use libnvc::host::DeviceRole;
+use libnvc::plan::{EglProfile, Need};
+use libnvc::testing::{device, mount, proc_of};
+
 use super::*;
-use crate::host::{DeviceRole, FileClass};
-use crate::plan::{EglProfile, Need, Part};
-use crate::testing::{device, mount, proc_of};
+use crate::Mode;
+
+fn options() -> Options {
+    let mut options = Options::new(Mode::Nvml, "/usr/bin/nvidia-cdi-hook".into());
+    options.ldconfig = Some("/sbin/ldconfig".into());
+    options
+}
 
 fn link(at: &str, target: &str) -> Intent {
     Intent::best_effort(What::Link(Link {
@@ -15,7 +23,7 @@ fn link(at: &str, target: &str) -> Intent {
     }))
 }
 
-pub(in crate::render) fn plan() -> Plan {
+fn fixed() -> Plan {
     Plan {
         common: vec![
             proc_of(&[]),
@@ -28,8 +36,8 @@ pub(in crate::render) fn plan() -> Plan {
                 host_driver: "535.1".into(),
                 host_cuda: None,
                 root: None,
-                how: crate::plan::CompatUse::Search,
-                capabilities: crate::capability::Capabilities::all(),
+                how: libnvc::plan::CompatUse::Search,
+                capabilities: libnvc::request::Capabilities::all(),
             })),
             mount("/run/nvidia-persistenced/socket", FileClass::Socket),
             device(DeviceRole::Control.path(), 195, 255),
@@ -56,30 +64,34 @@ pub(in crate::render) fn plan() -> Plan {
 }
 
 fn lines(edits: &Edits) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (name, value) in &edits.env {
-        lines.push(format!("env {name}={value}"));
-    }
+    let mut lines: Vec<String> = edits
+        .env
+        .iter()
+        .map(|entry| format!("env {entry}"))
+        .collect();
     for node in &edits.device_nodes {
-        let from = node.host_path.as_ref();
-        let from = from.map(|path| format!(" from {}", path.display()));
-        let from = from.unwrap_or_default();
+        let from = match node.host_path.as_str() {
+            "" => String::new(),
+            path => format!(" from {path}"),
+        };
         lines.push(format!("node {}{from} {}", node.path, node.permissions));
     }
     for hook in &edits.hooks {
-        lines.push(format!("hook {} {}", hook.name, hook.arguments.join(" ")));
+        lines.push(format!("hook {}", hook.args[1..].join(" ")));
     }
     for mount in &edits.mounts {
-        let options = mount.options.words().join(",");
-        let source = mount.host_path.display();
-        lines.push(format!("mount {source} {} {options}", mount.container_path));
+        let options = mount.options.join(",");
+        lines.push(format!(
+            "mount {} {} {options}",
+            mount.host_path, mount.container_path
+        ));
     }
     lines
 }
 
 #[test]
 fn separate_hooks() {
-    let content = content(&plan(), &Options::default());
+    let content = plan(&fixed(), &options());
     assert_eq!(
         lines(&content.common),
         [
@@ -87,10 +99,10 @@ fn separate_hooks() {
             "node /dev/nvidiactl rwm",
             "hook create-symlinks --link libcuda.so.535.1::/usr/lib64/libcuda.so.1 --link libcuda.so.1::/usr/lib64/libcuda.so",
             "hook enable-cuda-compat --host-driver-version=535.1",
-            "hook update-ldcache --folder /usr/lib64",
-            "hook disable-device-node-modification ",
-            "hook filter-driver-proc ",
-            "hook update-application-profile ",
+            "hook update-ldcache --ldconfig-path /sbin/ldconfig --folder /usr/lib64",
+            "hook disable-device-node-modification",
+            "hook filter-driver-proc",
+            "hook update-application-profile",
             "mount /usr/bin/nvidia-smi /usr/bin/nvidia-smi ro,nosuid,nodev,rbind,rprivate",
             "mount /usr/lib64/libcuda.so.535.1 /usr/lib64/libcuda.so.535.1 ro,nosuid,nodev,rbind,rprivate",
             "mount /run/nvidia-persistenced/socket /run/nvidia-persistenced/socket nosuid,nodev,rbind,rprivate,noexec",
@@ -115,9 +127,9 @@ fn host_paths_include_the_root() {
     let options = Options {
         driver_root: "/run/nvidia/driver".into(),
         dev_root: "/run/nvidia/driver".into(),
-        ..Options::default()
+        ..options()
     };
-    let common = lines(&content(&plan(), &options).common);
+    let common = lines(&plan(&fixed(), &options).common);
     assert!(
         common.contains(&"node /dev/nvidiactl from /run/nvidia/driver/dev/nvidiactl rwm".into())
     );

@@ -1,0 +1,84 @@
+//! Makes documents: CDI specifications of this machine, which nvidia-ctk writes.
+
+use libnvc::request::{DeviceRequest, Request};
+use libnvc::{Error, ErrorKind, Result};
+use nvc_cdi::{Device, Spec, version};
+
+use crate::content::{self, Content, VOID};
+use crate::{Options, driver, hooks, ids, modes, simplify};
+
+/// Generated specifications.
+#[derive(Debug)]
+pub struct GeneratedSpecs {
+    /// The main specification.
+    pub spec: Spec,
+    /// Additional ones for some of the devices: the suffix of the class and of the file's name, and the specification.
+    pub parts: Vec<(&'static str, Spec)>,
+    /// Warnings in order of occurrence.
+    pub warnings: Vec<String>,
+}
+
+/// Generates the specification.
+///
+/// # Errors
+/// The driver does not respond, part of a device is missing ([`ErrorKind::NotFound`] if there is no usable device at
+/// all), or an option is unsuitable for the machine.
+pub fn generate(options: &Options) -> Result<GeneratedSpecs> {
+    let request = Request {
+        devices: DeviceRequest {
+            ids: ids::ids(&options.ids)?,
+            ..DeviceRequest::default()
+        },
+        ..driver::request()
+    };
+    let found = modes::find(options, request)?;
+    let make = |class: &str, devices: Vec<Device>| spec(options, class, devices, &found);
+    let mut parts = Vec::new();
+    for (part, devices) in &found.parts {
+        let class = format!("{}.{part}", options.class);
+        parts.push((*part, make(&class, devices.clone())?));
+    }
+    let spec = make(&options.class, found.devices.clone())?;
+    Ok(GeneratedSpecs {
+        spec,
+        parts,
+        warnings: found.warnings,
+    })
+}
+
+/// Builds and validates a specification of some devices.
+pub(crate) fn spec(
+    options: &Options,
+    class: &str,
+    devices: Vec<Device>,
+    found: &Content,
+) -> Result<Spec> {
+    let mut spec = Spec {
+        kind: format!("{}/{class}", options.vendor),
+        devices,
+        container_edits: found.common.clone(),
+        ..Spec::default()
+    };
+    spec.container_edits.env.push(VOID.into());
+    let none_chosen = options.ids.iter().any(|id| id == "none");
+    simplify::simplify(&mut spec, !options.no_all && !none_chosen);
+    if !options.gids {
+        simplify::without_groups(&mut spec);
+    }
+    if options.has_one_hook() {
+        let devices = spec.devices.iter_mut();
+        let all = devices.map(|device| &mut device.container_edits);
+        for edits in all.chain([&mut spec.container_edits]) {
+            hooks::merge(std::slice::from_mut(edits), &options.hooks.program);
+        }
+    }
+    content::check(&spec.devices, &found.warnings)?;
+    spec.cdi_version = version::minimum(&spec).0.into();
+    nvc_cdi::validate::spec(&spec).map_err(|text| {
+        Error::new(
+            ErrorKind::Malformed,
+            format!("the specification is not valid: {text}"),
+        )
+    })?;
+    Ok(spec)
+}

@@ -1,0 +1,150 @@
+//! Plans the GPUs and MIG devices that NVML lists.
+
+use std::path::Path;
+
+use libnvc::Result;
+use libnvc::host::{CharDrivers, DeviceInfo, DriverInfo, nodes};
+use libnvc::options::CudaCompatMode;
+use libnvc::plan::{self, Plan};
+use libnvc::request::Request;
+use libnvc::survey::Host;
+use nvc_cdi::{Device, Hook};
+use nvc_policy::session;
+
+use crate::content::Content;
+use crate::{Files, Options, devices, driver, render};
+
+/// A plan, and what it was made of.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The driver, all its GPUs and the chosen devices.
+    pub host: Host,
+    /// The request.
+    pub request: Request,
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// Queries NVML, selects the requested devices and plans them, for an unknown image.
+///
+/// # Errors
+/// The driver does not respond, or the devices' forms or names are unknown; those of [`libnvc::plan::plan`], with their
+/// phase.
+pub fn plan(options: &Options, mut request: Request) -> Result<Planned> {
+    let mut session = session::open(driver::root(options), &options.query)?;
+    // While NVML is busy: its version is almost always that of the libraries.
+    let files = (options.files == Files::Listed).then(|| driver::files(options, None));
+    session.ready()?;
+    let info = session.devices()?;
+    let version = session.driver_version().ok();
+    let dev_root = driver::dev_root(options)?;
+    let drivers = CharDrivers::discover();
+    let ids = &request.devices.ids;
+    let mut chosen = devices::choose(options, ids, &info, &dev_root, &drivers)?;
+    let mut driver = match (files, version) {
+        (None, _) => DriverInfo::default(),
+        (Some(Ok(files)), Some(version)) if files.versions.driver == version => files,
+        (Some(_), Some(version)) => driver::files(options, Some(&version))?,
+        // The driver does not say its version.
+        (Some(files), None) => files?,
+    };
+    driver.devices = nodes::of_specification(&dev_root, &drivers, &mut chosen.missing);
+    match session.versions() {
+        Ok(versions) => driver.versions = versions,
+        // There is nothing to compare.
+        Err(_) => request.requirements.clear(),
+    }
+    if options.files != Files::Listed {
+        request.policy.cuda_compat = CudaCompatMode::Disabled;
+    }
+    let host = Host {
+        root: driver::root(options),
+        driver,
+        devices: info,
+        chosen: chosen.gpus,
+        missing: chosen.missing,
+        grants: Ok(chosen.grants),
+    };
+    let plan = plan::plan(&request, &host)?;
+    Ok(Planned {
+        host,
+        request,
+        plan,
+    })
+}
+
+pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
+    let Planned {
+        host,
+        request,
+        plan,
+    } = plan(options, request)?;
+    let rendered = render::plan(&plan, options);
+    let named = |part| devices::named(options, part);
+    let devices: Vec<Device> = match request.devices.ids.as_str() {
+        "" => vec![devices::empty_device()],
+        _ => rendered.devices.into_iter().flat_map(named).collect(),
+    };
+    let parts = match options.flags.coherent_annotations {
+        true => by_coherence(options, &host.devices, &devices),
+        false => Vec::new(),
+    };
+    let mut common = rendered.common;
+    if options.files == Files::AtStart {
+        common.hooks.insert(0, live_hook(options));
+    }
+    Ok(Content {
+        devices,
+        common,
+        parts,
+        warnings: host.missing.clone(),
+        host: Some(host),
+    })
+}
+
+/// Returns the devices of each kind of memory that this machine has.
+fn by_coherence(
+    options: &Options,
+    info: &DeviceInfo,
+    devices: &[Device],
+) -> Vec<(&'static str, Vec<Device>)> {
+    let parts = devices::by_coherence(options, info, devices);
+    let parts = ["coherent", "noncoherent"].into_iter().zip(parts);
+    parts.filter(|(_, devices)| !devices.is_empty()).collect()
+}
+
+/// Returns the part of the merged hook that finds the driver's files.
+fn live_hook(options: &Options) -> Hook {
+    let mut words = vec!["--discover".to_owned()];
+    let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
+    let root = driver::root(options);
+    if root != Path::new("/") {
+        add("--driver-root", &root.to_string_lossy());
+    }
+    for (option, paths) in [
+        ("--library-search-path", &options.library_search),
+        ("--config-search-path", &options.config_search),
+    ] {
+        for path in paths {
+            add(option, &path.to_string_lossy());
+        }
+    }
+    if let Some(path) = &options.ldconfig {
+        add("--ldconfig-path", path);
+    }
+    for hook in ["create-symlinks", "enable-cuda-compat", "update-ldcache"] {
+        if options.hooks.is_off(hook) {
+            add("--without", hook);
+        }
+    }
+    let flags = [
+        ("--no-ipc", options.flags.no_ipc),
+        (
+            "--explicit-driver-libraries",
+            options.flags.explicit_driver_libraries,
+        ),
+    ];
+    let given = flags.iter().filter(|(_, given)| *given);
+    words.extend(given.map(|(option, _)| option.to_string()));
+    options.hooks.program.hook("discover", words)
+}

@@ -1,0 +1,256 @@
+//! Renders a plan as edits of a container's configuration.
+//!
+//! Names of hooks and their arguments are upstream's, so that specifications of mixed installations work;
+//! `filter-driver-proc` is ours. A plan must be one for unknown images
+//! ([`AsHost`](libnvc::request::Placement::AsHost)).
+
+use std::path::Path;
+
+use libnvc::ContainerPath;
+use libnvc::host::FileClass;
+use libnvc::plan::{
+    CudaCompat, Device, Intent, LibraryPath, Link, Mount, Part, PartKind, Place, Plan, What,
+};
+use nvc_cdi::{CHARACTER, DeviceNode, Edits};
+
+use crate::{Options, driver};
+
+/// The edits of a plan, shaped like it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Rendered {
+    /// Those of each device.
+    pub(crate) devices: Vec<RenderedPart>,
+    /// Those for every container with one of the devices.
+    pub(crate) common: Edits,
+}
+
+/// The edits of a plan's part.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RenderedPart {
+    pub(crate) kind: PartKind,
+    /// First its index, then its UUID.
+    pub(crate) names: Vec<String>,
+    pub(crate) edits: Edits,
+}
+
+const CREATE_SYMLINKS: &str = "create-symlinks";
+const UPDATE_LDCACHE: &str = "update-ldcache";
+const ENABLE_CUDA_COMPAT: &str = "enable-cuda-compat";
+const DISABLE_NODE_MODIFICATION: &str = "disable-device-node-modification";
+const FILTER_DRIVER_PROC: &str = "filter-driver-proc";
+const UPDATE_PROFILE: &str = "update-application-profile";
+
+/// The hooks in their order: links first, then hooks that read libraries.
+const ORDER: [&str; 6] = [
+    CREATE_SYMLINKS,
+    ENABLE_CUDA_COMPAT,
+    UPDATE_LDCACHE,
+    DISABLE_NODE_MODIFICATION,
+    FILTER_DRIVER_PROC,
+    UPDATE_PROFILE,
+];
+
+/// Renders a plan.
+pub(crate) fn plan(plan: &Plan, options: &Options) -> Rendered {
+    let root = driver::root(options);
+    let part = |part: &Part| RenderedPart {
+        kind: part.kind,
+        names: part.names.clone(),
+        edits: Writer::new(options, &root).edits(&part.intents, Whose::Device),
+    };
+    Rendered {
+        devices: plan.devices.iter().map(part).collect(),
+        common: Writer::new(options, &root).edits(&plan.common, Whose::All),
+    }
+}
+
+/// Renders some intents for all containers.
+pub fn edits(intents: &[Intent], options: &Options) -> Edits {
+    Writer::new(options, &driver::root(options)).edits(intents, Whose::All)
+}
+
+/// Returns the mount options of a file class as in fstab, in upstream's order.
+pub(crate) fn mount_options(class: FileClass) -> &'static [&'static str] {
+    match class {
+        FileClass::Library
+        | FileClass::Program
+        | FileClass::Firmware
+        | FileClass::Config
+        | FileClass::Data => &["ro", "nosuid", "nodev", "rbind", "rprivate"],
+        FileClass::Socket => &["nosuid", "nodev", "rbind", "rprivate", "noexec"],
+        FileClass::DeviceDir => &["nosuid", "noexec", "rbind", "rprivate"],
+    }
+}
+
+/// The owner of the edits: hooks for procfs and EGL are common to all devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    All,
+    Device,
+}
+
+struct Writer<'o> {
+    options: &'o Options,
+    /// The driver root.
+    root: &'o Path,
+    edits: Edits,
+    /// Names and arguments.
+    hooks: Vec<(&'static str, Vec<String>)>,
+    /// Consecutive links, which share a hook.
+    links: Vec<String>,
+}
+
+impl<'o> Writer<'o> {
+    fn new(options: &'o Options, root: &'o Path) -> Self {
+        Self {
+            options,
+            root,
+            edits: Edits::default(),
+            hooks: Vec::new(),
+            links: Vec::new(),
+        }
+    }
+
+    fn edits(mut self, intents: &[Intent], whose: Whose) -> Edits {
+        for intent in intents {
+            if let What::Link(link) = &intent.what {
+                self.link(link);
+                continue;
+            }
+            self.end_links();
+            self.intent(&intent.what, whose);
+        }
+        self.end_links();
+        let rank = |name: &str| ORDER.iter().position(|known| *known == name);
+        self.hooks.sort_by_key(|(name, _)| rank(name));
+        for (name, arguments) in self.hooks {
+            self.options.hooks.add(name, arguments, &mut self.edits);
+        }
+        self.edits
+    }
+
+    fn intent(&mut self, what: &What, whose: Whose) {
+        match what {
+            What::Device(device) => self.device(device),
+            What::Mount(mount) => self.mount(mount),
+            What::Env(variable) => {
+                let entry = format!("{}={}", variable.name, variable.value);
+                self.edits.env.push(entry);
+            }
+            What::LibraryPath(libraries) => self.library_path(libraries),
+            What::CudaCompat(compat) => self.compat(compat),
+            What::DriverProc(_) if whose == Whose::All => {
+                self.hook_once(DISABLE_NODE_MODIFICATION);
+                self.hook_once(FILTER_DRIVER_PROC);
+            }
+            What::EglProfile(_) if whose == Whose::All => self.hook_once(UPDATE_PROFILE),
+            What::DriverProc(_) | What::EglProfile(_) | What::Link(_) => {}
+            // A hook's own intents.
+            What::DriverParams | What::DriverDevices | What::ProfileFile | What::Mode(_) => {}
+        }
+    }
+
+    /// Adds a node, and its group if not every user may access it.
+    fn device(&mut self, device: &Device) {
+        if !device.bind {
+            return;
+        }
+        let on_host = device.source.below(&self.options.dev_root);
+        let is_same = on_host == device.at.as_path();
+        let mode = device.owner.map(|owner| owner.mode & 0o777);
+        let gid = device.owner.map(|owner| owner.gid);
+        let gid = gid.filter(|gid| *gid != 0);
+        let node = DeviceNode {
+            path: device.at.to_string(),
+            host_path: match is_same {
+                true => String::new(),
+                false => text(&on_host),
+            },
+            kind: CHARACTER.into(),
+            file_mode: mode,
+            permissions: "rwm".into(),
+            gid,
+            ..DeviceNode::default()
+        };
+        let for_everybody = mode.is_none_or(|mode| mode & 0o006 == 0o006);
+        let groups = &mut self.edits.additional_gids;
+        if let (Some(gid), true, false) = (gid, driver::has_groups(self.options), for_everybody)
+            && !groups.contains(&gid)
+        {
+            groups.push(gid);
+        }
+        if !self.edits.device_nodes.contains(&node) {
+            self.edits.device_nodes.push(node);
+        }
+    }
+
+    fn mount(&mut self, mount: &Mount) {
+        let Some(container_path) = path_of(&mount.place) else {
+            return;
+        };
+        let options = mount_options(mount.class).iter();
+        self.edits.mounts.push(nvc_cdi::Mount {
+            host_path: text(&mount.source.below(self.root)),
+            container_path: container_path.to_string(),
+            options: options.map(ToString::to_string).collect(),
+            kind: String::new(),
+        });
+    }
+
+    fn link(&mut self, link: &Link) {
+        if let Some(at) = path_of(&link.at) {
+            let pair = format!("{}::{at}", link.target.display());
+            self.links.extend(["--link".into(), pair]);
+        }
+    }
+
+    fn end_links(&mut self) {
+        let arguments = std::mem::take(&mut self.links);
+        if !arguments.is_empty() {
+            self.hooks.push((CREATE_SYMLINKS, arguments));
+        }
+    }
+
+    fn library_path(&mut self, libraries: &LibraryPath) {
+        let folders = libraries.directories.iter().filter_map(path_of);
+        let folders: Vec<_> = folders
+            .flat_map(|folder| ["--folder".into(), folder.to_string()])
+            .collect();
+        if folders.is_empty() {
+            return;
+        }
+        let ldconfig = self.options.ldconfig.iter();
+        let ldconfig = ldconfig.flat_map(|path| ["--ldconfig-path".into(), path.clone()]);
+        let arguments = ldconfig.chain(folders).collect();
+        self.hooks.push((UPDATE_LDCACHE, arguments));
+    }
+
+    fn compat(&mut self, compat: &CudaCompat) {
+        let mut arguments = vec![format!("--host-driver-version={}", compat.host_driver)];
+        if let Some(root) = &compat.root {
+            arguments.push(format!("--cuda-compat-container-root={root}"));
+        }
+        self.hooks.push((ENABLE_CUDA_COMPAT, arguments));
+    }
+
+    fn hook_once(&mut self, name: &'static str) {
+        if !self.hooks.iter().any(|(known, _)| *known == name) {
+            self.hooks.push((name, Vec::new()));
+        }
+    }
+}
+
+/// Returns the path of a place that does not depend on the image.
+fn path_of(place: &Place) -> Option<&ContainerPath> {
+    match place {
+        Place::At(path) => Some(path),
+        Place::Library(_) | Place::Library32(_) | Place::Program(_) => None,
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Makes this program's errors: libnvc's, which carry the way out.
+
+pub(crate) use libnvc::{Error, Result};
+
+use libnvc::ErrorKind;
+
+/// Describes an unsuitable configuration or request.
+pub(crate) fn refused(text: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text.to_string())
+}

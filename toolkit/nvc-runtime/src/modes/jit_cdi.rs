@@ -1,0 +1,151 @@
+//! Adds GPUs as this machine's specification would, planned for the container.
+//!
+//! Upstream's specifications ignore `NVIDIA_DRIVER_CAPABILITIES` and `NVIDIA_REQUIRE_*`: every container gets all of the
+//! driver's files, and nothing is checked. Two keys of the configuration change that.
+
+use libnvc::Phase;
+use libnvc::request::{self, Capabilities, DeviceRequest, Request};
+use libnvc::require::{self, Requirement};
+use libnvc::survey::Host;
+use nvc_generate::{Given, HookProgram, Mode, VOID, for_container, merge};
+use nvc_policy::image::{Policy, capabilities, devices, requirements};
+
+use super::{Job, one_of, options};
+use crate::error::{Result, refused};
+use crate::give::give;
+use crate::hook_program;
+
+const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
+const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
+
+/// Adds GPUs, and the other devices that the container requests.
+pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
+    let ids = nvc_generate::ids(ids)?;
+    let demanded = Requirements::of(&mut job)?;
+    let request = Request {
+        capabilities: limit(&job)?,
+        requirements: match demanded.must_hold {
+            true => demanded.all.clone(),
+            false => Vec::new(),
+        },
+        policy: request::Policy {
+            demand_nodes: !ids.is_empty(),
+            ..nvc_generate::policy()
+        },
+        devices: DeviceRequest {
+            ids,
+            ..DeviceRequest::default()
+        },
+    };
+    let Given { edits, host, .. } = found(&mut job, Mode::Auto, request)?;
+    if let Some(unmet) = host.and_then(|host| demanded.unmet(&host)) {
+        job.warn(&unmet);
+    }
+    let mut given = vec![edits];
+    for mut edits in job.gated_features() {
+        edits.env.push(VOID.into());
+        given.push(edits);
+    }
+    let (channels, ignored) = devices::imex_channels(job.asked.container, job.asked.policy);
+    if let Some(warning) = ignored {
+        job.warn(&warning);
+    }
+    if !channels.is_empty() {
+        let request = Request {
+            devices: DeviceRequest {
+                ids: nvc_generate::ids(&channels)?,
+                ..DeviceRequest::default()
+            },
+            ..Request::default()
+        };
+        given.push(found(&mut job, Mode::Imex, request)?.edits);
+    }
+    let program = hook_program::of(job.config);
+    // A foreign program would take the merged hook for an unknown one, exit 0 and do nothing.
+    if hook_program::is_ours(&program) {
+        let path = program.to_string_lossy().into_owned();
+        merge(&mut given, &HookProgram { path });
+    }
+    give(job.spec, &mut given).map_err(|error| error.context("failed to inject CDI devices"))
+}
+
+/// Finds the devices of a request, and logs warnings.
+fn found(job: &mut Job<'_>, mode: Mode, request: Request) -> Result<Given> {
+    let name = match mode {
+        Mode::Imex => "imex",
+        _ => "auto",
+    };
+    let given = for_container(&options(mode, job.config), request).map_err(|error| {
+        error.clone().context(match error.phase() {
+            Some(phase @ Phase::Requirement) => phase.category().to_owned(),
+            _ => format!(
+                "failed to create the automatic CDI modifier: failed to generate CDI spec for mode \"{name}\""
+            ),
+        })
+    })?;
+    for warning in &given.warnings {
+        job.warn(warning);
+    }
+    Ok(given)
+}
+
+/// Returns the parts of the driver that the container gets.
+fn limit(job: &Job<'_>) -> Result<Capabilities> {
+    let value = &job.config.runtime.jit_driver_capabilities;
+    match one_of(job.config, CAPABILITIES, value, &["ignore", "honour"])? {
+        "ignore" => Ok(Capabilities::all()),
+        _ => {
+            let supported = Policy::new(job.config).map_err(refused)?.supported;
+            capabilities::of(&job.asked.container.environment, supported).map_err(refused)
+        }
+    }
+}
+
+/// The container's requirements on the driver and on its GPUs.
+#[derive(Debug, Default)]
+struct Requirements {
+    all: Vec<Requirement>,
+    /// Otherwise one that does not hold is a warning.
+    must_hold: bool,
+}
+
+impl Requirements {
+    fn of(job: &mut Job<'_>) -> Result<Self> {
+        let words = ["warn", "honour", "ignore"];
+        let value = &job.config.runtime.jit_requirements;
+        let word = one_of(job.config, REQUIREMENTS, value, &words)?;
+        if word == "ignore" {
+            return Ok(Self::default());
+        }
+        let must_hold = word == "honour";
+        let environment = &job.asked.container.environment;
+        let texts = requirements::of(environment, job.config.disable_require);
+        match texts {
+            Ok(texts) => Ok(Self {
+                all: texts.into_iter().map(Requirement::new).collect(),
+                must_hold,
+            }),
+            Err(error) if must_hold => Err(refused(error)),
+            Err(error) => {
+                job.warn(&starts_anyway(&error.to_string()));
+                Ok(Self::default())
+            }
+        }
+    }
+
+    /// Returns a warning for the first that does not hold, if none must.
+    fn unmet(&self, host: &Host) -> Option<String> {
+        let versions = &host.driver.versions;
+        // Without versions there is nothing to compare.
+        if self.must_hold || versions.cuda.is_empty() {
+            return None;
+        }
+        let error = require::check(&self.all, versions, &host.targets()).err()?;
+        let error = error.context(Phase::Requirement.category());
+        Some(starts_anyway(&error.message()))
+    }
+}
+
+fn starts_anyway(what: &str) -> String {
+    format!("{what}; the container starts anyway ({REQUIREMENTS})")
+}

@@ -1,0 +1,155 @@
+//! Adds the prestart hook, and everything that the hook cannot add.
+
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+use libnvc::host::{Gpu, Inventory};
+use libnvc::messages::Level;
+use libnvc::plan::{Intent, What};
+use libnvc::request::{self, DeviceRequest, Request};
+use libnvc::survey::Host;
+use nvc_cdi::Edits;
+use nvc_generate::{
+    Files, HookProgram, Mode, Options, Planned, addresses_of_module, displays, driver_files, edits,
+    graphics, plan,
+};
+use nvc_policy::config::Config;
+use nvc_policy::image::capabilities;
+
+use super::{Asked, Job, nodes, options};
+use crate::error::{Result, refused};
+use crate::give::give;
+use crate::hook_program;
+use crate::injection::{self, Resolved};
+
+/// Edits the specification of a GPU container.
+pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
+    let Asked {
+        container, policy, ..
+    } = job.asked;
+    let mut all = job.gated_features();
+    let wants_graphics = capabilities::asks_for_graphics(&container.environment, policy.supported);
+    let devices = match resolve(&job, wants_graphics) {
+        Ok(devices) => Some(devices),
+        Err(error) => {
+            let text = format!("devices are left to the hook: {}", error.message());
+            // The hook reports the error.
+            job.log.write(Level::Info, &text);
+            None
+        }
+    };
+    if wants_graphics {
+        let options = options(Mode::Nvml, job.config);
+        let failed = |error: libnvc::Error| error.context("failed to create mounts discoverer");
+        if devices.is_none() {
+            let addresses = addresses(&mut job);
+            all.push(displays(&options, &addresses).map_err(failed)?);
+        }
+        all.push(graphics(&options).map_err(failed)?);
+    }
+    all.extend(cuda_compat(job.config)?);
+    let (nodes, resolved) = devices.unwrap_or_default();
+    all.push(nodes);
+    give(job.spec, &mut all)?;
+    injection::add(job.spec, &injection::hook_path(job.config), &resolved)
+}
+
+/// Returns the PCI addresses of the requested GPUs without NVML. GPUs that only NVML can resolve have no DRM nodes then:
+/// a guess could give the container another GPU's.
+fn addresses(job: &mut Job<'_>) -> Vec<String> {
+    let (addresses, unresolved) = addresses_of_module(&job.asked.wish.devices);
+    if !unresolved.is_empty() {
+        let names = unresolved.join(", ");
+        let text = format!(
+            "no display nodes for GPU {names}: only NVML knows which GPU that is, and it cannot be queried"
+        );
+        job.warn(&text);
+    }
+    addresses
+}
+
+/// Returns the nodes of the chosen devices, and what the hook needs to know of them. The hook adds the nodes too, but
+/// the container loses device rules that are not in config.json when systemd reloads, or when the container is updated.
+///
+/// # Errors
+/// The driver cannot be queried, or the request cannot be granted; then the hook does everything.
+fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, Resolved)> {
+    let Asked {
+        container, policy, ..
+    } = job.asked;
+    let ids = job.ids()?;
+    let request = Request {
+        capabilities: capabilities::of(&container.environment, policy.supported)
+            .map_err(refused)?,
+        policy: request::Policy {
+            // The hook can create them.
+            demand_nodes: !ids.is_empty(),
+            ..nvc_generate::policy()
+        },
+        devices: DeviceRequest {
+            ids,
+            ..DeviceRequest::default()
+        },
+        ..Request::default()
+    };
+    let options = Options {
+        files: Files::Omitted,
+        // Graphics by default are for the hook alone, which adds no displays.
+        displays: wants_graphics,
+        ..options(Mode::Nvml, job.config)
+    };
+    let time = SystemTime::now();
+    let Planned {
+        host,
+        request,
+        plan,
+    } = plan(&options, request)?;
+    if plan.devices.is_empty() && !request.devices.ids.is_empty() {
+        return Err(refused("there is no device that a container could use"));
+    }
+    let parts = plan.devices.into_iter().flat_map(|part| part.intents);
+    let mut intents: Vec<Intent> = parts.chain(plan.common).collect();
+    // The hook does the rest.
+    intents.retain(|intent| matches!(intent.what, What::Device(_) | What::Link(_)));
+    let gpus = host.chosen.iter().map(|gpu| &gpu.uuid);
+    let migs = host.grants.iter().flat_map(|grants| &grants.migs);
+    let migs = migs.map(|mig| &mig.device.uuid);
+    let mut devices: Vec<String> = gpus.chain(migs).cloned().collect();
+    devices.sort();
+    let resolved = Resolved {
+        inventory: inventory(host, &devices, time),
+        devices,
+    };
+    Ok((edits(&intents, &options), resolved))
+}
+
+/// Returns NVML's answers about the chosen devices, and about the GPUs of chosen MIG devices.
+fn inventory(host: Host, chosen: &[String], time: SystemTime) -> Option<Inventory> {
+    let chosen: HashSet<&String> = chosen.iter().collect();
+    let versions = host.driver.versions;
+    let mut gpus: Vec<Gpu> = host.devices.gpus;
+    for gpu in &mut gpus {
+        gpu.mig_devices.retain(|mig| chosen.contains(&mig.uuid));
+    }
+    gpus.retain(|gpu| chosen.contains(&gpu.uuid) || !gpu.mig_devices.is_empty());
+    let is_known = !versions.cuda.is_empty();
+    is_known.then(|| Inventory::new(versions, &gpus, time))?
+}
+
+/// Returns the hook for the image's CUDA compatibility libraries, if configured.
+fn cuda_compat(config: &Config) -> Result<Option<Edits>> {
+    let is_wanted = config.runtime.legacy_cuda_compat_mode == "hook"
+        && !config.features.disable_cuda_compat_lib_hook;
+    if !is_wanted {
+        return Ok(None);
+    }
+    let version = driver_files::version(&nodes(config).root)
+        .map_err(|what| refused(format!("failed to get driver version: {what}")))?;
+    let version = format!("--host-driver-version={version}");
+    let path = hook_program::of(config).to_string_lossy().into_owned();
+    let hook = HookProgram { path }.hook("enable-cuda-compat", [version]);
+    Ok(Some(Edits {
+        hooks: vec![hook],
+        ..Edits::default()
+    }))
+}
