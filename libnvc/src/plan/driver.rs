@@ -102,9 +102,10 @@ pub fn graphics(driver: &DriverInfo, request: &Request) -> Vec<Intent> {
             replaces: false,
         }))
     };
-    let links = match request.capabilities.include(Capability::Graphics) {
-        true => driver.graphics_links.iter().map(link).collect(),
-        false => Vec::new(),
+    let links = if request.capabilities.include(Capability::Graphics) {
+        driver.graphics_links.iter().map(link).collect()
+    } else {
+        Vec::new()
     };
     let mut intents = Vec::new();
     files_and(links, driver.graphics.iter(), request, &mut intents);

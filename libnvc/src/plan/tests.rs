@@ -310,6 +310,37 @@ fn display_nodes_are_for_containers_with_graphics() {
 }
 
 #[test]
+fn requirements_are_those_of_chosen_gpus_and_of_parents() {
+    let mut host = host(&[gpu(0)]);
+    let meets = |host: &Host, text: &str| {
+        let requirements = vec![Requirement::new(text)];
+        let request = Request {
+            requirements,
+            ..request(Capabilities::empty())
+        };
+        plan(&request, host).is_ok()
+    };
+    let parent = Gpu {
+        arch: "9.0".into(),
+        ..gpu(1)
+    };
+    host.devices.gpus = vec![gpu(0), parent.clone()];
+    assert!(
+        meets(&host, "arch<9.0"),
+        "the GPU that is not chosen does not count"
+    );
+    host.grants = Ok(Grants {
+        migs: vec![MigGrant {
+            parent,
+            device: mig(0),
+            access: Vec::new(),
+        }],
+        ..Grants::default()
+    });
+    assert!(!meets(&host, "arch<9.0"), "a MIG device is of its GPU");
+}
+
+#[test]
 fn a_missing_node_is_an_error_if_policy_says_so() {
     let refusal = |change: &dyn Fn(&mut Host)| {
         let mut host = mig_host();

@@ -127,9 +127,10 @@ struct Finder<'a> {
 impl Finder<'_> {
     fn gpu(&mut self, gpu: &Gpu) {
         let node = self.node(gpu);
-        let displays = match self.displays {
-            true => drm::displays(&gpu.busid, self.dev_root, self.drivers),
-            false => drm::Displays::default(),
+        let displays = if self.displays {
+            drm::displays(&gpu.busid, self.dev_root, self.drivers)
+        } else {
+            drm::Displays::default()
         };
         self.chosen.missing.extend(displays.missing);
         self.chosen.gpus.push(Gpu {

@@ -76,9 +76,10 @@ fn chosen(gpus: &[Gpu], devices: &Devices) -> (Vec<String>, Vec<String>) {
     for name in names {
         // A UUID or an address, and no list.
         let is_known = (is_alone || name.contains(['-', ':'])) && !name.contains(',');
-        let found = match is_known {
-            true => select_devices(&gpus, &[], name).map_or(Vec::new(), |found| found.whole),
-            false => Vec::new(),
+        let found = if is_known {
+            select_devices(&gpus, &[], name).map_or(Vec::new(), |found| found.whole)
+        } else {
+            Vec::new()
         };
         if found.is_empty() {
             unresolved.push(name.clone());

@@ -13,6 +13,7 @@ pub mod gated;
 pub mod hook_program;
 pub mod nodes;
 
+mod container;
 mod content;
 mod devices;
 mod displays;
@@ -26,7 +27,8 @@ mod render;
 mod simplify;
 mod uuid;
 
-pub use content::{Given, VOID, for_container};
+pub use container::{Given, for_container};
+pub use content::VOID;
 pub use displays::{addresses_of_module, displays, graphics};
 pub use document::{GeneratedSpecs, generate};
 pub use driver::policy;

@@ -122,9 +122,10 @@ fn imex(options: &Options, request: &Request) -> Result<Content> {
     let ids = request.devices.ids.split(',').filter(|id| !id.is_empty());
     let is_all = ids.clone().any(|id| id == "all");
     let (nodes, mut warnings) = (nodes(options), Vec::new());
-    let names = match is_all {
-        true => channels_of(&nodes, &mut warnings),
-        false => ids.map(str::to_owned).collect(),
+    let names = if is_all {
+        channels_of(&nodes, &mut warnings)
+    } else {
+        ids.map(str::to_owned).collect()
     };
     let devices = names.iter().map(|name| channel(&nodes, name));
     Ok(Content {

@@ -162,9 +162,10 @@ impl<'o> Writer<'o> {
         let gid = gid.filter(|gid| *gid != 0);
         let node = DeviceNode {
             path: device.at.to_string(),
-            host_path: match is_same {
-                true => String::new(),
-                false => text(&on_host),
+            host_path: if is_same {
+                String::new()
+            } else {
+                text(&on_host)
             },
             kind: CHARACTER.into(),
             file_mode: mode,

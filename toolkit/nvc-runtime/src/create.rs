@@ -15,8 +15,9 @@ use nvc_policy::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
 use crate::error::{Result, refused};
+use crate::job::{Asked, Job};
 use crate::log::Log;
-use crate::modes::{self, Asked, Job};
+use crate::modes;
 use crate::{char_links, crun, injection, protection};
 
 /// What upstream says before a failure to read or understand a request.
@@ -139,9 +140,10 @@ fn grant(
 /// Protects hooks and shows their messages, after all of them are there.
 fn complete(spec: &mut Spec, runtime: &Path, gives_gpu: bool) -> Result<()> {
     protection::protect(spec, gives_gpu)?;
-    match gives_gpu {
-        true => crun::show_messages(spec, runtime),
-        false => Ok(()),
+    if gives_gpu {
+        crun::show_messages(spec, runtime)
+    } else {
+        Ok(())
     }
 }
 
@@ -217,12 +219,11 @@ fn decide(
         log.write(Level::Warning, &warning);
     }
     let ignoring;
-    let policy = match reads_annotations {
-        true => policy,
-        false => {
-            ignoring = policy.clone().without_annotations();
-            &ignoring
-        }
+    let policy = if reads_annotations {
+        policy
+    } else {
+        ignoring = policy.clone().without_annotations();
+        &ignoring
     };
     let machine = ThisMachine::new(config);
     let (wish, warnings) = image::devices::wish(container, policy, &machine).map_err(refused)?;

@@ -37,9 +37,10 @@ pub(crate) fn of(config: &Config) -> PathBuf {
         }
     }
     let configured = injection::resolve(&config.ctk_path, "/usr/bin/nvidia-ctk");
-    let ours = match config.ctk_path.starts_with('/') {
-        true => ours_beside(&configured, &known(&own)),
-        false => None,
+    let ours = if config.ctk_path.starts_with('/') {
+        ours_beside(&configured, &known(&own))
+    } else {
+        None
     };
     ours.unwrap_or(configured)
 }

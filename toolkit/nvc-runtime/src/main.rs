@@ -14,6 +14,7 @@ mod lowlevel;
 
 // ways to add GPUs
 mod create;
+mod job;
 mod modes;
 
 // changes of config.json

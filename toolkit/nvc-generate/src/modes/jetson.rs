@@ -21,9 +21,10 @@ const NAMES: [&str; 3] = ["devices.csv", "drivers.csv", "l4t.csv"];
 pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
     let wants_compat = is_enabled("enable-cuda-compat", options);
     let several = !options.flags.single_csv_device;
-    let driver = match wants_compat || several {
-        true => Driver::ask(&options.driver_root, &options.query),
-        false => Driver::unasked(&options.driver_root, &options.query),
+    let driver = if wants_compat || several {
+        Driver::ask(&options.driver_root, &options.query)
+    } else {
+        Driver::unasked(&options.driver_root, &options.query)
     };
     let wanted = Wanted::of(&request.devices.ids);
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
@@ -39,9 +40,10 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
         root: options.driver_root.clone(),
         nodes: nodes(options),
         hook: options.hooks.program.path.clone().into(),
-        compat: match wants_compat {
-            true => driver.compat(&options.csv_compat_root),
-            false => Vec::new(),
+        compat: if wants_compat {
+            driver.compat(&options.csv_compat_root)
+        } else {
+            Vec::new()
         },
     };
     let entries = entries(options)?;

@@ -85,9 +85,10 @@ pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
         "" => vec![devices::empty_device()],
         _ => rendered.devices.into_iter().flat_map(named).collect(),
     };
-    let parts = match options.flags.coherent_annotations {
-        true => by_coherence(options, &host.devices, &devices),
-        false => Vec::new(),
+    let parts = if options.flags.coherent_annotations {
+        by_coherence(options, &host.devices, &devices)
+    } else {
+        Vec::new()
     };
     let mut common = rendered.common;
     if options.files == Files::AtStart {

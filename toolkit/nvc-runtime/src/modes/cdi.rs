@@ -3,9 +3,10 @@
 use nvc_cdi::Registry;
 use nvc_policy::image::qualified;
 
-use super::{Job, jit_cdi};
+use super::jit_cdi;
 use crate::error::{Result, refused};
 use crate::give::give;
+use crate::job::Job;
 
 /// Adds the devices of the request; a name without a kind has the default kind.
 pub(super) fn serve(job: Job<'_>, default_kind: &str) -> Result<()> {

@@ -10,10 +10,10 @@ use nvc_hostfile::cause;
 use nvc_policy::config::Config;
 use nvc_policy::image;
 
-use super::{Asked, Job, SINGLE_CSV_DEVICE, nodes};
 use crate::error::{Result, refused};
 use crate::give::give;
 use crate::hook_program;
+use crate::job::{Asked, Job, SINGLE_CSV_DEVICE, nodes};
 
 /// The start of an error about devices.
 const WHAT: &str = "failed to generate CDI spec for mode \"csv\"";
@@ -30,9 +30,10 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
     let demands = image::requirements::of(environment, config.disable_require).map_err(refused)?;
     let wanted = Wanted::of(&job.ids()?);
     let root = nodes(config).root;
-    let driver = match wanted == Wanted::None && demands.is_empty() {
-        true => Driver::unasked(&root, &QueryProgram::ThisProcess),
-        false => Driver::ask(&root, &QueryProgram::ThisProcess),
+    let driver = if wanted == Wanted::None && demands.is_empty() {
+        Driver::unasked(&root, &QueryProgram::ThisProcess)
+    } else {
+        Driver::ask(&root, &QueryProgram::ThisProcess)
     };
     let choice = choose(&wanted, &driver, config);
     if !demands.is_empty() {
@@ -102,9 +103,10 @@ fn files(job: &mut Job<'_>, all: bool, choice: &Choice, driver: &Driver) -> Resu
         root: nodes.root.clone(),
         nodes,
         hook: hook_program::of(config),
-        compat: match has_compat {
-            true => driver.compat(&config.runtime.csv_compat_container_root),
-            false => Vec::new(),
+        compat: if has_compat {
+            driver.compat(&config.runtime.csv_compat_container_root)
+        } else {
+            Vec::new()
         },
     };
     let mut edits = Edits::default();

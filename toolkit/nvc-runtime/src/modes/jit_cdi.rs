@@ -10,10 +10,10 @@ use libnvc::survey::Host;
 use nvc_generate::{Given, HookProgram, Mode, VOID, for_container, merge};
 use nvc_policy::image::{Policy, capabilities, devices, requirements};
 
-use super::{Job, one_of, options};
 use crate::error::{Result, refused};
 use crate::give::give;
 use crate::hook_program;
+use crate::job::{Job, one_of, options};
 
 const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
 const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
@@ -24,9 +24,10 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
     let demanded = Requirements::of(&mut job)?;
     let request = Request {
         capabilities: limit(&job)?,
-        requirements: match demanded.must_hold {
-            true => demanded.all.clone(),
-            false => Vec::new(),
+        requirements: if demanded.must_hold {
+            demanded.all.clone()
+        } else {
+            Vec::new()
         },
         policy: request::Policy {
             demand_nodes: !ids.is_empty(),

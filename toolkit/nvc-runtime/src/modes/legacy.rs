@@ -16,11 +16,11 @@ use nvc_generate::{
 use nvc_policy::config::Config;
 use nvc_policy::image::capabilities;
 
-use super::{Asked, Job, nodes, options};
 use crate::error::{Result, refused};
 use crate::give::give;
 use crate::hook_program;
 use crate::injection::{self, Resolved};
+use crate::job::{Asked, Job, nodes, options};
 
 /// Edits the specification of a GPU container.
 pub(super) fn serve(mut job: Job<'_>) -> Result<()> {

@@ -1,0 +1,48 @@
+//! Returns the edits for one container.
+
+use libnvc::Result;
+use libnvc::request::Request;
+use libnvc::survey::Host;
+use nvc_cdi::Edits;
+
+use crate::content::{Content, VOID, check};
+use crate::{Options, modes, simplify};
+
+/// What one container gets.
+#[derive(Debug)]
+pub struct Given {
+    /// The edits of its devices, then those for all containers.
+    pub edits: Edits,
+    /// Warnings in order of occurrence.
+    pub warnings: Vec<String>,
+    /// The driver and the chosen devices, if NVML was queried.
+    pub host: Option<Host>,
+}
+
+/// Finds the devices of a container's request, and returns the edits for it.
+///
+/// # Errors
+/// As [`generate`](crate::generate), and those of [`libnvc::plan::plan`], with their phase.
+pub fn for_container(options: &Options, request: Request) -> Result<Given> {
+    let Content {
+        mut devices,
+        mut common,
+        warnings,
+        host,
+        ..
+    } = modes::find(options, request)?;
+    common.env.push(VOID.into());
+    simplify::parts(&mut devices, &mut common);
+    check(&devices, &warnings)?;
+    devices.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut edits = Edits::default();
+    for device in &devices {
+        edits.append(&device.container_edits);
+    }
+    edits.append(&common);
+    Ok(Given {
+        edits,
+        warnings,
+        host,
+    })
+}
