@@ -47,6 +47,14 @@ pub struct nvc_config {
     pub imex: nvc_imex_info,
 }
 
+/// A context's configuration, without unset fields.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) driver: DriverConfig,
+    /// The user of `driver`.
+    pub(crate) user: Identity,
+}
+
 /// The active configuration as C strings.
 #[derive(Debug)]
 pub(crate) struct Shown {
@@ -57,7 +65,8 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    pub(crate) fn of(config: &DriverConfig) -> Self {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let config = &settings.driver;
         let text = |path: &OsStr| CString::new(path.as_bytes()).unwrap_or_default();
         let ldcache = config.ldcache.as_ref().map(HostPath::as_path);
         let channels = config.imex_channels.iter().copied();
@@ -66,10 +75,7 @@ impl Shown {
             ldcache: text(
                 ldcache.map_or(OsStr::new(libnvc::host::DEFAULT_LDCACHE), |p| p.as_os_str()),
             ),
-            identity: Identity {
-                uid: config.uid,
-                gid: config.gid,
-            },
+            identity: settings.user,
             channels: channels
                 .map(|id| nvc_imex_channel {
                     id: id.cast_signed(),
@@ -107,15 +113,13 @@ pub(crate) fn nothing() -> nvc_config {
 }
 
 /// Converts C's configuration, with defaults for unset fields.
-pub(crate) fn driver_config(config: Arg<'_, nvc_config>) -> Result<DriverConfig> {
-    let overflow = Identity::overflow;
+pub(crate) fn settings(config: Arg<'_, nvc_config>) -> Result<Settings> {
     let mut driver = DriverConfig {
         deadline: DriverConfig::deadline_of(environment(c"NVC_DRIVER_TIMEOUT").as_deref()),
         ..DriverConfig::default()
     };
     if config.is_null() {
-        let Identity { uid, gid } = overflow()?;
-        return Ok(DriverConfig { uid, gid, ..driver });
+        return with_user(driver, uid_t::MAX, gid_t::MAX);
     }
     let root = config.string(|config| &config.root)?;
     let ldcache = config.string(|config| &config.ldcache)?;
@@ -126,15 +130,25 @@ pub(crate) fn driver_config(config: Arg<'_, nvc_config>) -> Result<DriverConfig>
     let config = config.get()?;
     driver.root = root.map_or(driver.root, PathBuf::from);
     driver.ldcache = ldcache.map(HostPath::new);
-    driver.uid = config.uid;
-    driver.gid = config.gid;
-    if config.uid == uid_t::MAX {
-        driver.uid = overflow()?.uid;
+    with_user(driver, config.uid, config.gid)
+}
+
+/// Adds C's user and group; each can be the overflow one.
+fn with_user(driver: DriverConfig, uid: uid_t, gid: gid_t) -> Result<Settings> {
+    let mut user = Identity { uid, gid };
+    if uid == uid_t::MAX || gid == gid_t::MAX {
+        let overflow = Identity::overflow()?;
+        let or_overflow = |id, overflow| if id == u32::MAX { overflow } else { id };
+        user = Identity {
+            uid: or_overflow(uid, overflow.uid),
+            gid: or_overflow(gid, overflow.gid),
+        };
     }
-    if config.gid == gid_t::MAX {
-        driver.gid = overflow()?.gid;
-    }
-    Ok(driver)
+    let driver = DriverConfig {
+        user: Some(user),
+        ..driver
+    };
+    Ok(Settings { driver, user })
 }
 
 /// Returns the numbers of channels.

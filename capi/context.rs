@@ -7,7 +7,7 @@ use libc::{gid_t, uid_t};
 
 use crate::arg::args;
 use crate::boundary::{call, guard};
-use crate::config::{driver_config, nothing, nvc_config};
+use crate::config::{nothing, nvc_config, settings};
 use crate::handles::{self, Kind};
 use crate::memory::{one, release};
 use crate::state::{Context, nvc_context};
@@ -90,9 +90,7 @@ pub unsafe extern "C" fn nvc_init(
 ) -> c_int {
     // SAFETY: nvc.h requires of the caller what `args` requires.
     let (ctx, cfg, opts) = unsafe { args((ctx, cfg, opts)) };
-    call(ctx, |state| {
-        state.init(|| driver_config(cfg), &opts.words(""))
-    })
+    call(ctx, |state| state.init(|| settings(cfg), &opts.words("")))
 }
 
 /// Closes the driver opened by nvc_init. The context may be initialised again; a context that is not initialised stays

@@ -12,7 +12,7 @@ use libnvc::options::LibraryOptions;
 use libnvc::{Error, ErrorKind, Result, kmods};
 
 use crate::arg::Arg;
-use crate::config::{Shown, nothing, nvc_config};
+use crate::config::{Settings, Shown, nothing, nvc_config};
 use crate::handles::{self, Kind};
 use crate::logfile::{self, LogUser};
 use crate::program;
@@ -175,7 +175,7 @@ impl State {
     /// Opens the driver, unless it is open.
     pub(crate) fn init(
         &mut self,
-        config: impl FnOnce() -> Result<DriverConfig>,
+        settings: impl FnOnce() -> Result<Settings>,
         options: &str,
     ) -> Result<()> {
         if self.driver.is_some() {
@@ -183,10 +183,13 @@ impl State {
         }
         // First, because reading the configuration may warn.
         let log = logfile::open();
-        let mut config = config()?;
-        config.options = LibraryOptions::parse(options)?;
-        config.program = QueryProgram::Helper(program::find());
-        let shown = Shown::of(&config);
+        let settings = settings()?;
+        let shown = Shown::of(&settings);
+        let config = DriverConfig {
+            options: LibraryOptions::parse(options)?,
+            program: QueryProgram::Helper(program::find()),
+            ..settings.driver
+        };
         kmods::prepare(&config);
         let mut session = DriverSession::open(&config)?;
         session.ready()?;

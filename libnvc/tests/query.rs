@@ -17,6 +17,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use libnvc::ErrorKind;
+use libnvc::host::Identity;
 use libnvc::host::query::{Query, QueryProgram, QueryRequest, serve_if_asked};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -522,8 +523,7 @@ fn wsl_needs_no_minors() -> Outcome {
     let library: PathBuf = asked.path().join("usr/lib/libnvidia-ml.so.1");
     let request = QueryRequest {
         root: "/".into(),
-        uid: nix::unistd::getuid().as_raw(),
-        gid: nix::unistd::getgid().as_raw(),
+        user: Some(Identity::caller()),
         wsl_library: Some(library),
         deadline: Duration::from_secs(30),
     };

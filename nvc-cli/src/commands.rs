@@ -76,19 +76,16 @@ fn driver_config(
         found.trim().category(category::PERMISSION)?;
     }
 
-    let identity = match global.user {
-        Some(identity) => identity,
-        None if root || power == Power::Changes => {
-            Identity::overflow().category(category::INITIALIZATION)?
-        }
-        None => Identity::caller(),
+    let user = match (global.user, power) {
+        // As upstream: even a caller who is not root, but has the capabilities.
+        (None, Power::Changes) => Some(Identity::overflow().category(category::INITIALIZATION)?),
+        (user, _) => user,
     };
     let standard = DriverConfig::default();
     Ok(DriverConfig {
         root: global.root.clone(),
         ldcache: global.ldcache.as_ref().map(HostPath::new),
-        uid: identity.uid,
-        gid: identity.gid,
+        user,
         options: global.options,
         imex_channels: imex_channels.to_vec(),
         deadline: DriverConfig::deadline_of(std::env::var_os("NVC_DRIVER_TIMEOUT").as_deref()),

@@ -5,7 +5,7 @@
 
 use super::device::{arch, cuda_version};
 use super::query::{
-    Conversation, CudaReport, Message, QueryProcess, QueryProgram, QueryRequest, Question, Wanted,
+    Conversation, CudaReport, Message, QueryProcess, QueryProgram, QueryRequest, Question,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -25,13 +25,9 @@ pub struct CudaFacts {
 /// # Errors
 /// The process cannot be started, dies, or does not answer in time.
 pub fn cuda_facts(program: &QueryProgram, request: &QueryRequest) -> Result<CudaFacts> {
-    let wanted = Wanted {
-        root: &request.root,
-        uid: request.uid,
-        gid: request.gid,
-    };
-    let process = QueryProcess::start_for(program, &wanted)?;
-    let mut conversation = Conversation::start(process, request, Question::Cuda)?;
+    let request = request.settled()?;
+    let process = QueryProcess::start_for(program, &request.wanted()?)?;
+    let mut conversation = Conversation::start(process, &request, Question::Cuda)?;
     match conversation.next()? {
         Message::Cuda(report) => Ok(checked(&report)),
         Message::Unavailable(fault) => {

@@ -1,12 +1,22 @@
-//! Picks the default user for NVML: the overflow user.
+//! Picks the user for NVML: never root, unless the caller says so.
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
 
 use crate::error::{Error, Result};
+
+/// Nodes that NVML or libcuda opens: those of discrete GPUs, then those of a Jetson.
+const NODES: [&str; 4] = [
+    "dev/nvidiactl",
+    "dev/nvmap",
+    "dev/nvhost-ctrl-gpu",
+    "dev/nvgpu/igpu0/ctrl",
+];
 
 /// A user and a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +61,40 @@ impl Identity {
         );
         Ok(caller)
     }
+
+    /// Returns the user of a query of the driver below `root`: the one that the caller wants, or else one that is not
+    /// root.
+    ///
+    /// That is the overflow user if the caller is root. On SUSE and on a Jetson only root and a group may use the
+    /// driver's nodes; the user then has this group, unless it is root's.
+    ///
+    /// # Errors
+    /// Those of [`overflow`](Self::overflow).
+    pub(super) fn of_query(wanted: Option<Self>, root: &Path) -> Result<Self> {
+        if let Some(user) = wanted {
+            return Ok(user);
+        }
+        let caller = Self::caller();
+        if caller.uid != 0 {
+            return Ok(caller);
+        }
+        let overflow = Self::overflow()?;
+        let group = NODES.iter().find_map(|node| {
+            let node = root.join(node).metadata().ok()?;
+            group_of_users(node.mode(), node.gid())
+        });
+        Ok(Self {
+            // A user namespace without the overflow user may not have the group either.
+            gid: group.filter(|_| overflow != caller).unwrap_or(overflow.gid),
+            ..overflow
+        })
+    }
+}
+
+/// Returns the group of a node that only root and this group may open for reading and writing.
+fn group_of_users(mode: u32, group: u32) -> Option<u32> {
+    let is_for = |bits: u32| mode & bits == bits;
+    (!is_for(0o006) && is_for(0o060) && group != 0).then_some(group)
 }
 
 fn overflow_id(path: &str) -> Result<u32> {
@@ -101,6 +145,36 @@ mod tests {
         assert!(!is_mapped("         0       1000          1\n", 65534));
         assert!(!is_mapped("", 0));
         assert!(!is_mapped("a b c\n1 2\n", 1));
+    }
+
+    #[test]
+    fn a_group_counts_if_only_its_members_may_use_the_node() {
+        for (mode, group, expected) in [
+            (0o666, 44, None),
+            (0o660, 44, Some(44)),
+            (0o664, 44, Some(44)),
+            (0o640, 44, None),
+            (0o600, 44, None),
+            (0o660, 0, None),
+        ] {
+            assert_eq!(
+                group_of_users(0o020_000 | mode, group),
+                expected,
+                "{mode:o}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_query_is_roots_by_default() {
+        let root = Path::new("/");
+        let user = Identity::of_query(None, root).unwrap();
+        assert_ne!(user.uid, 0);
+        if !geteuid().is_root() {
+            assert_eq!(user, Identity::caller());
+        }
+        let wanted = Identity { uid: 0, gid: 7 };
+        assert_eq!(Identity::of_query(Some(wanted), root).unwrap(), wanted);
     }
 
     #[test]

@@ -28,7 +28,6 @@ pub use conversation::QueryRequest;
 pub use process::{QueryProcess, QueryProgram};
 pub use server::serve_if_asked;
 
-pub(crate) use choice::Wanted;
 pub(crate) use conversation::Conversation;
 pub(crate) use protocol::{
     CudaReport, Fault, GpuAnswer, GpuFault, GpuReport, Message, MigReport, PciReport, Question,

@@ -14,9 +14,9 @@ use std::time::{Duration, SystemTime};
 use super::answers::Answers;
 use super::driver::discover;
 use super::nvcaps::Capabilities;
-use super::query::{QueryProcess, QueryProgram, QueryRequest, Wanted};
+use super::query::{QueryProcess, QueryProgram, QueryRequest};
 use super::{
-    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, ImexChannels, Inventory,
+    DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Identity, ImexChannels, Inventory,
     LibraryCandidates, ListedGpu, MigAccess, MigDevice, Unversioned, WslDriver, inventory, procfs,
     wsl,
 };
@@ -35,10 +35,9 @@ pub struct DriverConfig {
     pub root: PathBuf,
     /// The ld.so.cache below it, if the caller names one.
     pub ldcache: Option<HostPath>,
-    /// User that NVML runs as.
-    pub uid: u32,
-    /// Group that NVML runs as.
-    pub gid: u32,
+    /// User that NVML runs as. None: one that is not root. If the caller is root, that is the overflow user, and
+    /// otherwise the caller.
+    pub user: Option<Identity>,
     /// Whether [`kmods::prepare`](crate::kmods::prepare) loads kernel modules and creates nodes.
     pub options: LibraryOptions,
     /// Channels for which `LOAD_KMODS` creates nodes, once everything else is prepared:
@@ -53,14 +52,13 @@ pub struct DriverConfig {
 }
 
 impl Default for DriverConfig {
-    /// The driver at `/`, queried by this program itself (see [`serve_if_asked`](super::query::serve_if_asked)) as the
-    /// caller's user, within 30 seconds.
+    /// The driver at `/`, queried by this program itself (see [`serve_if_asked`](super::query::serve_if_asked)) as a
+    /// user who is not root, within 30 seconds.
     fn default() -> Self {
         Self {
             root: "/".into(),
             ldcache: None,
-            uid: nix::unistd::geteuid().as_raw(),
-            gid: nix::unistd::getegid().as_raw(),
+            user: None,
             options: LibraryOptions::empty(),
             imex_channels: Vec::new(),
             program: QueryProgram::ThisExecutable,
@@ -92,18 +90,17 @@ impl DriverConfig {
 }
 
 /// Returns the request of a session that is not under WSL2.
-fn request_of(config: &DriverConfig) -> QueryRequest {
+///
+/// # Errors
+/// Those of [`QueryRequest::settled`].
+fn request_of(config: &DriverConfig) -> Result<QueryRequest> {
     QueryRequest {
         root: config.root.clone(),
-        uid: config.uid,
-        gid: config.gid,
+        user: config.user,
         wsl_library: None,
         deadline: config.deadline,
     }
-}
-
-fn detect_wsl(config: &DriverConfig) -> Result<Vec<WslDriver>> {
-    wsl::detect_for(&config.program, &request_of(config))
+    .settled()
 }
 
 /// An open driver root with NVML's answers, or the query for them.
@@ -160,12 +157,9 @@ impl DriverSession {
     /// `invalid argument` for an empty path; `change root failed: <cause>`; those of WSL2 detection and of
     /// [`Query::start`](super::query::Query::start).
     pub fn open(config: &DriverConfig) -> Result<Self> {
-        let wanted = Wanted {
-            root: &config.root,
-            uid: config.uid,
-            gid: config.gid,
-        };
-        Self::open_with(config, QueryProcess::start_for(&config.program, &wanted))
+        let request = request_of(config)?;
+        let process = QueryProcess::start_for(&config.program, &request.wanted()?);
+        Self::of_process(config, request, process)
     }
 
     /// Starts the NVML query for a driver root that is already open; `config` has its path.
@@ -173,14 +167,11 @@ impl DriverSession {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(root: DriverRoot, config: &DriverConfig) -> Result<Self> {
-        let wanted = Wanted {
-            root: &config.root,
-            uid: config.uid,
-            gid: config.gid,
-        };
-        let process = QueryProcess::start_for(&config.program, &wanted)?;
+        let request = request_of(config)?;
+        let process = QueryProcess::start_for(&config.program, &request.wanted()?)?;
+        let wsl = wsl::detect_for(&config.program, &request)?;
         let ask = |request: &QueryRequest| Answers::ask(process, request);
-        Self::of_root(config, root, detect_wsl(config)?, ask)
+        Self::of_root(config, request, root, wsl, ask)
     }
 
     /// Opens the driver root with a query process that was started before the request was known.
@@ -188,9 +179,18 @@ impl DriverSession {
     /// # Errors
     /// Those of [`open`](Self::open), including the failure to start the process, in the same order.
     pub fn open_with(config: &DriverConfig, process: Result<QueryProcess>) -> Result<Self> {
-        let (root, wsl) = Self::open_root(config)?;
+        Self::of_process(config, request_of(config)?, process)
+    }
+
+    fn of_process(
+        config: &DriverConfig,
+        request: QueryRequest,
+        process: Result<QueryProcess>,
+    ) -> Result<Self> {
+        let (root, wsl) = Self::open_root(config, &request)?;
         let process = process?;
-        Self::of_root(config, root, wsl, |request| Answers::ask(process, request))
+        let ask = |request: &QueryRequest| Answers::ask(process, request);
+        Self::of_root(config, request, root, wsl, ask)
     }
 
     /// Opens the driver root with answers that another process has handed over, looks ahead, and checks that they are
@@ -205,19 +205,23 @@ impl DriverSession {
     ) -> Result<Self> {
         inventory.check_age(SystemTime::now())?;
         let version = inventory.versions().driver.clone();
-        let (root, wsl) = Self::open_root(config)?;
+        let request = request_of(config)?;
+        let (root, wsl) = Self::open_root(config, &request)?;
         if !wsl.is_empty() {
             return Err(inventory::refused("this is WSL2"));
         }
         let answers = |_: &QueryRequest| Ok(Answers::HandedOver(inventory));
-        let mut session = Self::of_root(config, root, wsl, answers)?;
+        let mut session = Self::of_root(config, request, root, wsl, answers)?;
         let found = session.look(options);
         found.check_version(&version)?;
         session.found = Some(found);
         Ok(session)
     }
 
-    fn open_root(config: &DriverConfig) -> Result<(DriverRoot, Vec<WslDriver>)> {
+    fn open_root(
+        config: &DriverConfig,
+        request: &QueryRequest,
+    ) -> Result<(DriverRoot, Vec<WslDriver>)> {
         let empty_cache = config
             .ldcache
             .as_ref()
@@ -225,12 +229,13 @@ impl DriverSession {
         if config.root.as_os_str().is_empty() || empty_cache {
             return Err(Error::new(ErrorKind::InvalidArgument, "invalid argument"));
         }
-        let wsl = detect_wsl(config)?;
+        let wsl = wsl::detect_for(&config.program, request)?;
         Ok((DriverRoot::open(&config.root)?, wsl))
     }
 
     fn of_root(
         config: &DriverConfig,
+        request: QueryRequest,
         root: DriverRoot,
         wsl: Vec<WslDriver>,
         answers: impl FnOnce(&QueryRequest) -> Result<Answers>,
@@ -240,7 +245,7 @@ impl DriverSession {
             .map(|driver| driver.store.join("libnvidia-ml.so.1"));
         let request = QueryRequest {
             wsl_library: store.map(|library| library.as_path().to_owned()),
-            ..request_of(config)
+            ..request
         };
         let answers = answers(&request)?;
         let mut environment = DriverEnvironment::of_process();

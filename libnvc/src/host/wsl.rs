@@ -7,7 +7,7 @@ use log::debug;
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::WslDriver;
 use crate::host::query::{
-    Conversation, Message, QueryProcess, QueryProgram, QueryRequest, Question, Wanted,
+    Conversation, Message, QueryProcess, QueryProgram, QueryRequest, Question,
 };
 use crate::path::HostPath;
 use crate::sys::dxcore::{self, Adapter};
@@ -59,12 +59,7 @@ fn ask(program: &QueryProgram, request: &QueryRequest) -> Result<Option<Vec<Adap
         wsl_library: None,
         ..request.clone()
     };
-    let wanted = Wanted {
-        root: &request.root,
-        uid: request.uid,
-        gid: request.gid,
-    };
-    let process = QueryProcess::start_for(program, &wanted)?;
+    let process = QueryProcess::start_for(program, &request.wanted()?)?;
     let mut conversation = Conversation::start(process, &request, Question::Adapters)?;
     match conversation.next()? {
         Message::Adapters(found) => Ok(found.map(|found| {

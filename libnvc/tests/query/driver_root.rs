@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use libnvc::host::DeviceInfo;
 use libnvc::host::query::{Query, QueryProgram, QueryReply, QueryRequest};
+use libnvc::host::{DeviceInfo, Identity};
 use libnvc::{Error, ErrorKind};
 use libtest_mimic::Failed;
 use nvc_testkit::compile::{Source, compiled};
@@ -120,8 +120,7 @@ impl Root {
 pub(crate) fn request(root: &Path, uid: u32, gid: u32) -> QueryRequest {
     QueryRequest {
         root: root.into(),
-        uid,
-        gid,
+        user: Some(Identity { uid, gid }),
         wsl_library: None,
         deadline: Duration::from_secs(30),
     }

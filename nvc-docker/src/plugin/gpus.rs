@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libnvc::host::Identity;
 use libnvc::host::monitor::{self, Facts, GpuFacts, StatusOf};
 use libnvc::host::query::{QueryProgram, QueryRequest};
 use libnvc::{Error, ErrorKind, Result};
@@ -71,28 +70,20 @@ struct Deep {
 }
 
 impl Gpus {
-    /// Opens the driver of this machine.
-    ///
-    /// # Errors
-    /// If /proc cannot be read.
-    pub fn new() -> Result<Self> {
-        let who = match nix::unistd::geteuid().is_root() {
-            true => Identity::overflow()?,
-            false => Identity::caller(),
-        };
-        Ok(Self {
+    /// Returns the GPUs of this machine, which are asked for as an unprivileged user.
+    pub fn of_this_machine() -> Self {
+        Self {
             program: QueryProgram::ThisExecutable,
             request: QueryRequest {
                 root: "/".into(),
-                uid: who.uid,
-                gid: who.gid,
+                user: None,
                 wsl_library: None,
                 deadline: FACTS_DEADLINE,
             },
             identities: Shared::default(),
             facts: Mutex::default(),
             status: Shared::default(),
-        })
+        }
     }
 
     /// Queries all facts, or returns the reason why the plugin cannot start: NVML does not answer, or no GPU works.

@@ -61,7 +61,7 @@ fn work(options: &Options) -> Result<()> {
     let volumes = Path::new(&options.volumes);
     let keeper = Keeper::start(volumes)?;
     say("Loading NVIDIA management library");
-    let gpus = Arc::new(Gpus::new()?);
+    let gpus = Arc::new(Gpus::of_this_machine());
     say("Discovering GPU devices");
     // Its threads still have capabilities, and end with it.
     let (_, problems) = runtime()?.block_on(gpus.discover())?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libnvc::Result;
 use libnvc::host::query::{Query, QueryProgram, QueryRequest};
-use libnvc::host::{DeviceInfo, DriverVersions, Identity};
+use libnvc::host::{DeviceInfo, DriverVersions};
 use libnvc::require::{self, Requirement, Target};
 
 use crate::cuda_version::CudaVersion;
@@ -46,14 +46,9 @@ impl Local {
     /// # Errors
     /// `process creation failed: …`.
     pub(super) fn start() -> Result<LocalQuery> {
-        let who = match nix::unistd::geteuid().is_root() {
-            true => Identity::overflow()?,
-            false => Identity::caller(),
-        };
         let request = QueryRequest {
             root: "/".into(),
-            uid: who.uid,
-            gid: who.gid,
+            user: None,
             wsl_library: None,
             deadline: DEADLINE,
         };

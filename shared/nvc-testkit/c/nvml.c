@@ -20,9 +20,12 @@
  * These are exactly the entry points libnvc uses; a program that wants another finds it missing. What monitoring asks for
  * is at the end, with a file of its own.
  *
+ * Each initialisation adds a line with its user and group to /etc/nvidia-sim/users, if that file exists.
+ *
  * -DPROFILE="PATH" reads another file. -DEXTENSION="FILE" includes C code with a function `extension(symbol, gpu)`, which
  * runs at each entry point and whose result, if it is not 0, the entry point returns.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +34,7 @@
 #ifndef PROFILE
 #define PROFILE "/etc/nvidia-sim/profile"
 #endif
+#define USERS "/etc/nvidia-sim/users"
 
 enum { MAX_GPUS = 128, MAX_MIGS = 1024, MAX_FAULTS = 64, MAX_SLOTS = 64 };
 enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, NOT_LOADED = 9 };
@@ -245,8 +249,19 @@ static Result text(char *buffer, unsigned size, const char *s, int garbage)
 
 /* ---- library and system ---- */
 
+static void record_user(void)
+{
+    int file = open(USERS, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+    if (file >= 0) {
+        dprintf(file, "%u:%u\n", (unsigned)geteuid(), (unsigned)getegid());
+        close(file);
+    }
+}
+
 Result nvmlInit_v2(void)
 {
+    record_user();
     if (!read_profile())
         return NOT_LOADED;
     ENTER(-1);

@@ -12,6 +12,7 @@ mod hostile;
 mod isolation;
 mod jetsons;
 mod machines;
+mod nvml_user;
 mod podman;
 mod replaced;
 mod runtimes;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
             machines::TESTS,
             replaced::TESTS,
             handover::TESTS,
+            nvml_user::TESTS,
         ];
         for (name, run) in all.into_iter().flatten() {
             tests.push(test(format!("{runtime}_{name}"), &needs, move || {

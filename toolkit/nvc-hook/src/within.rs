@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use libnvc::host::query::{QueryProcess, QueryProgram};
-use libnvc::host::{DriverConfig, Identity, Inventory};
+use libnvc::host::{DriverConfig, Inventory};
 use libnvc::options::{CudaCompatMode, LibraryOptions};
 use libnvc::privileges::Privileges;
 use libnvc::request::{self, DeviceRequest, ImageOptions};
@@ -52,8 +52,7 @@ pub(crate) fn configure(
     // As early as possible, because NVML takes longest.
     let query = inventory.is_none().then(start);
     give_up_capabilities().map_err(|error| of_cli("permission error", error))?;
-    let driver = driver(config, &devices, program)
-        .map_err(|error| of_cli(Phase::Initialization.category(), error))?;
+    let driver = driver(config, &devices, program);
     let requirements = request.requirements.iter();
     let request = request::Request {
         capabilities: request.capabilities,
@@ -144,25 +143,22 @@ fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str> {
     }
 }
 
-fn driver(config: &Config, devices: &DeviceRequest, program: &Program) -> Result<DriverConfig> {
+fn driver(config: &Config, devices: &DeviceRequest, program: &Program) -> DriverConfig {
     let cli = &config.cli;
-    let identity = Identity::overflow()?;
     let mut options = LibraryOptions::empty();
     options.set(LibraryOptions::LOAD_KMODS, cli.load_kmods);
     let no_channels = config.features.disable_imex_channel_creation;
     options.set(LibraryOptions::NO_CREATE_IMEX_CHANNELS, no_channels);
     let root = if cli.root.is_empty() { "/" } else { &cli.root };
     let ldcache = Some(&cli.ldcache).filter(|path| !path.is_empty());
-    Ok(DriverConfig {
+    DriverConfig {
         root: root.into(),
         ldcache: ldcache.map(HostPath::new),
-        uid: identity.uid,
-        gid: identity.gid,
         options,
         imex_channels: devices.imex_channels.clone(),
         path: Some(search_path(program)),
         ..DriverConfig::default()
-    })
+    }
 }
 
 /// Returns the search path of the driver's programs. A hook can be started without `PATH`.

@@ -35,8 +35,7 @@ pub fn ask_cuda(root: PathBuf, program: &QueryProgram) -> Result<CudaFacts> {
     let config = of(root, program);
     let request = QueryRequest {
         root: config.root,
-        uid: config.uid,
-        gid: config.gid,
+        user: config.user,
         wsl_library: None,
         deadline: config.deadline,
     };

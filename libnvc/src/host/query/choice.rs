@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::{CREATION, LIBRARY};
 use crate::error::{Error, ErrorKind, Result};
+use crate::host::Identity;
 use crate::sys::capabilities::{Capabilities, SYS_ADMIN, Set, is_ambient, is_bounding, only};
 use crate::sys::nvml::is_loaded;
 use crate::sys::process::is_alone;
@@ -22,10 +23,8 @@ use crate::sys::process::is_alone;
 pub(crate) struct Wanted<'a> {
     /// Its root.
     pub(crate) root: &'a Path,
-    /// Its user.
-    pub(crate) uid: u32,
-    /// Its group.
-    pub(crate) gid: u32,
+    /// Its user and group.
+    pub(crate) user: Identity,
 }
 
 /// How to start a query process.
@@ -89,8 +88,8 @@ fn needed(wanted: &Wanted<'_>) -> Set {
     let mut needed = 0;
     for (capability, is_needed) in [
         (SYS_CHROOT, wanted.root != Path::new("/")),
-        (SETUID, !ids(users, wanted.uid)),
-        (SETGID, !ids(groups, wanted.gid)),
+        (SETUID, !ids(users, wanted.user.uid)),
+        (SETGID, !ids(groups, wanted.user.gid)),
     ] {
         if is_needed {
             needed |= only(capability);
@@ -158,8 +157,7 @@ mod tests {
         );
         let wanted = |root: &'static str, uid| Wanted {
             root: Path::new(root),
-            uid,
-            gid,
+            user: Identity { uid, gid },
         };
         // Test programs have threads.
         let found = Ok(PathBuf::from("/x/nvc-query"));
@@ -195,8 +193,7 @@ mod tests {
         let found = Ok(PathBuf::from("/x/nvc-query"));
         let wanted = Wanted {
             root: Path::new("/driver"),
-            uid: 0,
-            gid: 65534,
+            user: Identity { uid: 0, gid: 65534 },
         };
         assert_eq!(
             choose(&found, &wanted).unwrap_err().message(),

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::choice::Wanted;
 use super::conversation::{Conversation, QueryRequest, RPC_FAILED, Silence, garbled};
 use super::process::{QueryProcess, QueryProgram};
 use super::protocol::{GpuAnswer, Message, Question, Versions};
@@ -58,12 +57,9 @@ impl Query {
     /// # Errors
     /// Those of [`QueryProcess::start`].
     pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
-        let wanted = Wanted {
-            root: &request.root,
-            uid: request.uid,
-            gid: request.gid,
-        };
-        Self::ask(QueryProcess::start_for(program, &wanted)?, request)
+        let request = request.settled()?;
+        let process = QueryProcess::start_for(program, &request.wanted()?)?;
+        Self::ask(process, &request)
     }
 
     /// Sends the request to a process that was started beforehand; returns at once.

@@ -19,6 +19,7 @@ use super::process::{Child, Ending, QueryProcess, QueryProgram, not_created};
 use super::protocol::{Fault, Garbled, Message, Question, WireRequest, encode, take};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::host::Identity;
 
 /// Delay after which a waiting caller is told that NVML is slow.
 const SLOW: Duration = Duration::from_secs(3);
@@ -37,14 +38,38 @@ pub(super) const RPC_FAILED: &str = "driver rpc error: failed to process request
 pub struct QueryRequest {
     /// Driver root; the query process changes its root unless it is exactly `/`.
     pub root: PathBuf,
-    /// User that the query process changes to.
-    pub uid: u32,
-    /// Group that it changes to.
-    pub gid: u32,
+    /// User that the query process changes to. None: one that is not root. If the caller is root, that is the overflow
+    /// user, and otherwise the caller.
+    pub user: Option<Identity>,
     /// NVML's absolute path under WSL2, where minor numbers and MIG do not exist; None elsewhere.
     pub wsl_library: Option<PathBuf>,
     /// Time limit of the whole query.
     pub deadline: Duration,
+}
+
+impl QueryRequest {
+    /// Returns the request with the user that it will be answered as.
+    ///
+    /// # Errors
+    /// `open failed: /proc/sys/kernel/overflowuid: <cause>`, and the same for the group.
+    pub(crate) fn settled(&self) -> Result<Self> {
+        let user = Identity::of_query(self.user, &self.root)?;
+        Ok(Self {
+            user: Some(user),
+            ..self.clone()
+        })
+    }
+
+    /// Returns what a process must be able to change to.
+    ///
+    /// # Errors
+    /// Those of [`settled`](Self::settled).
+    pub(crate) fn wanted(&self) -> Result<Wanted<'_>> {
+        Ok(Wanted {
+            root: &self.root,
+            user: Identity::of_query(self.user, &self.root)?,
+        })
+    }
 }
 
 /// A query process that has received its request. Dropping it ends the process and reaps it.
@@ -71,8 +96,7 @@ pub(crate) struct Conversation {
 struct Second {
     program: QueryProgram,
     root: PathBuf,
-    uid: u32,
-    gid: u32,
+    user: Identity,
     /// The encoded request.
     request: Vec<u8>,
 }
@@ -94,12 +118,13 @@ impl Conversation {
     /// Sends a request to a process.
     ///
     /// # Errors
-    /// `process creation failed: <cause>`.
+    /// `process creation failed: <cause>`; those of [`QueryRequest::settled`].
     pub(crate) fn start(
         process: QueryProcess,
         request: &QueryRequest,
         question: Question,
     ) -> Result<Self> {
+        let user = Identity::of_query(request.user, &request.root)?;
         let (socket, process, program) = process.into_parts();
         let started = Instant::now();
         let name = match question {
@@ -120,8 +145,8 @@ impl Conversation {
         };
         let bytes = encode(&WireRequest {
             root: request.root.clone().into(),
-            uid: request.uid,
-            gid: request.gid,
+            uid: user.uid,
+            gid: user.gid,
             host_libraries: host_libraries.into_iter().map(String::from).collect(),
             wsl_library: request.wsl_library.clone().map(OsString::from),
             parent: nix::unistd::getpid().as_raw(),
@@ -132,8 +157,7 @@ impl Conversation {
         let second = Second {
             program,
             root: request.root.clone(),
-            uid: request.uid,
-            gid: request.gid,
+            user,
             request: bytes,
         };
         Ok(Self {
@@ -199,8 +223,7 @@ impl Conversation {
     fn start_again(&mut self, second: &Second) -> Result<()> {
         let wanted = Wanted {
             root: &second.root,
-            uid: second.uid,
-            gid: second.gid,
+            user: second.user,
         };
         let process = QueryProcess::start_for(&second.program, &wanted)?;
         let (socket, process, _) = process.into_parts();

@@ -18,6 +18,7 @@ use super::choice::{Start, Wanted, choose};
 use super::server::serve;
 use super::{CREATION, MARKER, PROGRAM_NAME};
 use crate::error::{Error, ErrorKind, Result, errno_of};
+use crate::host::Identity;
 use crate::sys::descriptors::above_streams;
 use crate::sys::fork::copy_of_this_process;
 use crate::sys::process::{is_alone, wait_for_end};
@@ -108,8 +109,10 @@ impl QueryProcess {
         // No process has that root or these users, so every capability counts as needed.
         let everything = Wanted {
             root: Path::new(""),
-            uid: u32::MAX,
-            gid: u32::MAX,
+            user: Identity {
+                uid: u32::MAX,
+                gid: u32::MAX,
+            },
         };
         Self::start_for(program, &everything)
     }
