@@ -108,6 +108,9 @@ for part; do
     tests)
       . scripts/test/pure-modules.sh
       title "Unit tests under qemu-user"
+      # Static programs need no -L, with which qemu looks up absolute paths below /usr/aarch64-linux-gnu first: the tests
+      # that open / would work there.
+      export "${variable}_RUNNER=qemu-aarch64-static" "${variable}_RUSTFLAGS=-Ctarget-feature=+crt-static"
       check "the toolkit" cargo test -q -p nvc-hostfile -p nvc-oci -p nvc-cdi -p nvc-policy -p nvc-generate --lib
       # shellcheck disable=SC2154 # pure-modules.sh
       check "libnvc's pure modules" cargo test -q -p libnvc --lib -- "${modules[@]}"
