@@ -24,6 +24,7 @@ mod authority;
 pub(crate) mod cgroup;
 mod entrance;
 mod executor;
+mod expand;
 mod journal;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub))]
 pub(crate) mod ldconfig;
@@ -145,11 +146,11 @@ pub fn apply_prepared(
     let proc_files = ahead.proc_files.take();
     let look = Look::new(container, root);
     let (steps, given_up) = match options.compat_libraries {
-        None => steps::expand(intents, &container.image, root, look, proc_files)?,
+        None => expand::expand(intents, &container.image, root, look, proc_files)?,
         Some(libraries) => {
             let mut image = container.image.clone();
             image.compat_libraries = libraries.to_vec();
-            steps::expand(intents, &image, root, look, proc_files)?
+            expand::expand(intents, &image, root, look, proc_files)?
         }
     };
     let preparation = Preparation {

@@ -1,12 +1,14 @@
-//! Lists a directory without the allocations and calls of opendir(3).
+//! Lists a directory without the allocations and calls of opendir(3), and opens its entries.
 
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use rustix::fs::{FileType, RawDir};
 
 /// A directory entry: name and file type (`DT_*`), if the filesystem reports it.
@@ -35,6 +37,12 @@ pub(crate) fn list(
         });
     }
     Ok(())
+}
+
+/// Opens an entry of a directory by reference; a link itself, not its target.
+pub(crate) fn open_child(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    openat(directory, name, flags, Mode::empty())
 }
 
 /// Returns the kernel's number of a file type.

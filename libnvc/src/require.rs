@@ -154,29 +154,34 @@ fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
         condition +=
             ", please update your driver to a newer version, or use an earlier cuda container";
     }
-    described(condition, failures)
+    unmet(condition).hint(reasons(failures))
 }
 
-/// As upstream's toolkit says it: with the actual value.
+/// As upstream's toolkit says it: with the actual value. The hint names those of further alternatives.
 fn unsatisfied_here(first: &Failed<'_>, failures: &[Failed<'_>]) -> Error {
     let Failed { test, actual, .. } = first;
     let name = test.split(is_op).next().unwrap_or_default();
-    described(format!("{test} ({name}={actual})"), failures)
+    let error = unmet(format!("{test} ({name}={actual})"));
+    if failures.len() > 1 {
+        error.hint(reasons(failures))
+    } else {
+        error
+    }
 }
 
-fn described(condition: String, failures: &[Failed<'_>]) -> Error {
-    let reasons: Vec<String> = failures
-        .iter()
-        .map(|failed| {
-            let Failed { test, subject, .. } = failed;
-            format!(
-                "{test} does not hold, {subject} here is {}",
-                shown(failed.actual)
-            )
-        })
-        .collect();
-    let error = Error::new(ErrorKind::Unsatisfied, "unsatisfied condition").of(condition);
-    error.hint(reasons.join("; "))
+fn unmet(condition: String) -> Error {
+    Error::new(ErrorKind::Unsatisfied, "unsatisfied condition").of(condition)
+}
+
+fn reasons(failures: &[Failed<'_>]) -> String {
+    let reasons = failures.iter().map(|failed| {
+        let Failed { test, subject, .. } = failed;
+        format!(
+            "{test} does not hold, {subject} here is {}",
+            shown(failed.actual)
+        )
+    });
+    reasons.collect::<Vec<_>>().join("; ")
 }
 
 fn shown(actual: &str) -> &str {
@@ -462,9 +467,10 @@ mod tests {
         let error = on("cuda>=13,arch>8 brand=x", "12.2", "8.7").unwrap_err();
         let message = "unsatisfied condition: cuda>=13 (cuda=12.2)";
         assert_eq!(error.message(), message);
+        assert!(error.advice().unwrap().contains("; brand=x does not hold"));
         let error = on("cuda>=12.0", "", "").unwrap_err();
-        let why = "cuda>=12.0 does not hold, the driver's CUDA version here is unknown";
-        assert_eq!(error.advice(), Some(why));
+        assert_eq!(error.message(), "unsatisfied condition: cuda>=12.0 (cuda=)");
+        assert_eq!(error.advice(), None);
     }
 
     #[test]

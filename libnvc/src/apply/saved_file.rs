@@ -14,8 +14,8 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, symlinkat, unlinkat};
 
 mod xattr;
 
-use crate::apply::mount::target::open_child;
 use crate::apply::reach::Reach;
+use crate::directory::open_child;
 use crate::error::errno_of;
 use crate::inroot::{self, kind};
 

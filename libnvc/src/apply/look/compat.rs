@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
 use super::Look;
-use crate::apply::mount::target::open_child;
 use crate::directory;
+use crate::directory::open_child;
 use crate::elf::Library;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inroot::{self, kind};

@@ -12,9 +12,9 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 
 use super::Look;
 use crate::apply::authority::{Authority, Callers};
-use crate::apply::mount::target::open_child;
 use crate::container::Container;
 use crate::directory;
+use crate::directory::open_child;
 use crate::error::Result;
 use crate::host::majors::{self, GPU_DRIVERS, majors};
 use crate::host::{DeviceNumber, DriverRoot, nvcaps};
@@ -114,8 +114,10 @@ impl Look<'_> {
 pub(super) fn nodes(directory: BorrowedFd<'_>) -> Result<Vec<Node>, Errno> {
     let mut names = Vec::new();
     let fd = inroot::open_to_list(directory)?;
+    // Without privileges a runtime binds the host's node to a regular file, which is what the directory lists.
+    let kinds = [libc::DT_CHR, libc::DT_REG, libc::DT_UNKNOWN];
     let listed = directory::list(fd.as_fd(), &mut { MAX_NAMES }, |entry| {
-        if [libc::DT_CHR, libc::DT_UNKNOWN].contains(&entry.kind) {
+        if kinds.contains(&entry.kind) {
             names.push(entry.name.to_owned());
         }
     });
@@ -161,8 +163,33 @@ fn may_open(directory: &OwnedFd, node: &Node, descriptors: BorrowedFd<'_>) -> bo
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use nix::mount::{MsFlags, mount, umount};
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
+
+    /// As in a rootless container, and with what else an image may have in its /dev.
+    #[test]
+    fn a_node_over_a_regular_file_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("null");
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink("/dev/null", directory.path().join("link")).unwrap();
+        let none = None::<&str>;
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount(none, "/", none, MsFlags::MS_PRIVATE | MsFlags::MS_REC, none).unwrap();
+        mount(Some("/dev/null"), &file, none, MsFlags::MS_BIND, none).unwrap();
+        let opened = std::fs::File::open(directory.path()).unwrap();
+        let found = nodes(opened.as_fd()).unwrap();
+        let numbers: Vec<_> = found
+            .iter()
+            .map(|node| (node.number.major, node.number.minor))
+            .collect();
+        assert_eq!(numbers, [(1, 3)]);
+        umount(&file).unwrap();
+    }
 
     #[test]
     fn gpus_have_numbers() {

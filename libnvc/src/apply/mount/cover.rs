@@ -12,9 +12,10 @@ use nix::errno::Errno;
 use crate::apply::journal::Journal;
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::legacy;
-use crate::apply::mount::target::{Target, Tree, open_child};
+use crate::apply::mount::target::{Target, Tree};
 use crate::apply::mount::tmpfs::{ATTRIBUTES, NewTmpfs};
 use crate::apply::steps::TmpfsFile;
+use crate::directory::open_child;
 use crate::error::{Error, Result};
 use crate::sys::mount::{self, MountAttributes};
 

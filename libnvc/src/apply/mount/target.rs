@@ -24,6 +24,7 @@ use crate::apply::reach::Reach;
 use crate::apply::replace::{NewFile, PendingLink, replace};
 use crate::apply::saved_file::SavedFile;
 use crate::container::Container;
+use crate::directory::open_child;
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::inroot::{self, RootDir, kind};
 use crate::mount_id::mount_id_by;
@@ -573,19 +574,6 @@ impl Walk {
 
 pub(super) fn is_on_procfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(fstatfs(fd)?.filesystem_type() == PROC_SUPER_MAGIC)
-}
-
-/// Opens an entry of a directory by reference; a link itself, not its target.
-pub(in crate::apply) fn open_child(
-    directory: BorrowedFd<'_>,
-    name: &OsStr,
-) -> Result<OwnedFd, Errno> {
-    openat(
-        directory,
-        name,
-        OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    )
 }
 
 /// Describes a mount point that has been renamed or removed since it was found.

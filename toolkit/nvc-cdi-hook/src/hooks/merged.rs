@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(all.len(), 5);
         assert_eq!(
             with("--without create-symlinks,update-ldcache,enable-cuda-compat"),
-            [mount.clone()]
+            std::slice::from_ref(&mount)
         );
     }
 

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::stat::SFlag;
 
 use super::Directory;
-use crate::apply::mount::target::open_child;
+use crate::directory::open_child;
 use crate::elf::{self, Malformed};
 use crate::inroot::{self, Identity, Image, identity, kind};
 use crate::ldcache::{library, order};

@@ -18,7 +18,8 @@ use nix::unistd::fchdir;
 
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name::name;
-use crate::apply::mount::target::{Target, open_child, replaced};
+use crate::apply::mount::target::{Target, replaced};
+use crate::directory::open_child;
 use crate::error::{Error, Result};
 use crate::sys::mount;
 

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::capability::Capabilities;
 use crate::container::{Container, ContainerConfig, Layout, Ldconfig, Target};
+use crate::host::FileClass;
 use crate::options::CudaCompatMode;
 use crate::plan::{CompatUse, DriverProc, EglProfile, LibraryPath, Place};
 use crate::request::ImageOptions;

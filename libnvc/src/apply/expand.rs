@@ -1,0 +1,196 @@
+//! Converts intents to steps for this image.
+//!
+//! This resolves what a plan leaves open: the image's directories of programs and libraries, and its CUDA compatibility
+//! libraries.
+
+use std::collections::HashSet;
+
+use crate::apply::look::Look;
+use crate::apply::prepare::GivenUp;
+use crate::apply::steps::{Action, BindKind, Source, Step, TmpfsFile, of_proc};
+use crate::container::ImageFacts;
+use crate::error::Result;
+use crate::host::{DriverRoot, ProcFile, procfs};
+use crate::path::{ContainerPath, HostPath};
+use crate::plan::{
+    CapabilityFiles, CompatUse, CudaCompat, DriverProc, Intent, LibraryPath, What, profile,
+};
+
+/// Returns the steps of a plan without duplicates, in the plan's order; the update of the library path comes last.
+///
+/// `look` examines the container for intents that leave something open. `proc_files` are the host's files of
+/// /proc/driver/nvidia, if they have been read.
+///
+/// # Errors
+/// What a required intent leaves open cannot be found out.
+pub(super) fn expand(
+    intents: &[Intent],
+    image: &ImageFacts,
+    root: &DriverRoot,
+    look: Look<'_>,
+    proc_files: Option<Vec<ProcFile>>,
+) -> Result<(Vec<Step>, GivenUp)> {
+    let mut expansion = Expansion {
+        image,
+        root,
+        look,
+        proc_files,
+        searched_first: Vec::new(),
+        has_compat: intents
+            .iter()
+            .any(|intent| matches!(intent.what, What::CudaCompat(_))),
+        given_up: GivenUp::default(),
+    };
+    let mut seen = HashSet::new();
+    let mut steps = Vec::with_capacity(intents.len() * 2);
+    for (number, intent) in intents.iter().enumerate() {
+        let actions = match expansion.actions(&intent.what) {
+            Ok(actions) => actions,
+            Err(error) => {
+                expansion.given_up.add(number, intent.need, error)?;
+                continue;
+            }
+        };
+        let new = actions
+            .into_iter()
+            .filter(|action| seen.insert(action.clone()));
+        steps.extend(new.map(|action| Step {
+            intent: number,
+            need: intent.need,
+            action,
+        }));
+    }
+    for step in &mut steps {
+        if let Action::UpdateLdCache { directories } = &mut step.action {
+            directories.retain(|directory| !expansion.searched_first.contains(directory));
+            directories.splice(0..0, expansion.searched_first.iter().cloned());
+        }
+    }
+    steps.sort_by_key(|step| matches!(step.action, Action::UpdateLdCache { .. }));
+    Ok((steps, expansion.given_up))
+}
+
+struct Expansion<'a> {
+    image: &'a ImageFacts,
+    root: &'a DriverRoot,
+    look: Look<'a>,
+    /// The host's files, read when the first intent needs them.
+    proc_files: Option<Vec<ProcFile>>,
+    /// Directories of compatibility libraries that the loader searches first.
+    searched_first: Vec<ContainerPath>,
+    /// True if the plan decides about compatibility libraries.
+    has_compat: bool,
+    /// Failed best-effort intents, and other warnings.
+    given_up: GivenUp,
+}
+
+impl Expansion<'_> {
+    fn actions(&mut self, what: &What) -> Result<Vec<Action>> {
+        let layout = &self.image.layout;
+        Ok(match what {
+            What::Device(device) => {
+                let bind = device.bind.then(|| Action::BindDevice {
+                    source: device.source.clone(),
+                    number: device.number,
+                    at: device.at.clone(),
+                });
+                let allow = device.allow.then_some(Action::AllowDevice {
+                    number: device.number,
+                });
+                [bind, allow].into_iter().flatten().collect()
+            }
+            What::Mount(mount) => vec![Action::Bind {
+                source: Source::Host(mount.source.clone()),
+                at: mount.place.in_image(layout),
+                kind: mount.class.into(),
+            }],
+            What::Link(link) => vec![Action::Symlink {
+                at: link.at.in_image(layout),
+                target: link.target.clone(),
+                replaces: link.replaces,
+            }],
+            What::LibraryPath(libraries) => vec![self.library_path(libraries)],
+            What::CudaCompat(compat) => self.compat(compat)?,
+            What::DriverProc(shown) => self.driver_proc(shown),
+            What::DriverParams => self.look.params()?.into_iter().collect(),
+            What::DriverDevices => self.look.devices()?,
+            What::ProfileFile => {
+                let profile = self.look.profile(&mut self.given_up.reasons)?;
+                profile.into_iter().collect()
+            }
+            What::Mode(file) => vec![Action::SetMode {
+                at: file.at.clone(),
+                mode: file.mode,
+            }],
+            What::EglProfile(shown) => vec![Action::ShowInProfile {
+                at: ContainerPath::new(profile::DIRECTORY),
+                minors: shown.minors.clone(),
+            }],
+            What::Env(variable) => {
+                log::debug!(
+                    "{} is set by the program that starts the container",
+                    variable.name
+                );
+                Vec::new()
+            }
+        })
+    }
+
+    fn library_path(&self, libraries: &LibraryPath) -> Action {
+        let layout = &self.image.layout;
+        let mut directories = if libraries.after_hooks && !self.has_compat {
+            self.look.configured()
+        } else {
+            Vec::new()
+        };
+        let places = libraries.directories.iter();
+        directories.extend(places.map(|place| place.in_image(layout)));
+        Action::UpdateLdCache { directories }
+    }
+
+    fn driver_proc(&mut self, shown: &DriverProc) -> Vec<Action> {
+        let mut actions = vec![self.proc_directory()];
+        let gpus = HostPath::new(procfs::DIRECTORY).join("gpus");
+        let gpus = shown.gpus.iter().map(|gpu| gpus.join(gpu));
+        actions.extend(gpus.map(|path| of_proc(&path)));
+        match &shown.capabilities {
+            CapabilityFiles::None => {}
+            CapabilityFiles::Some(files) => actions.extend(files.iter().map(of_proc)),
+            CapabilityFiles::All => {
+                let all = HostPath::new(procfs::DIRECTORY).join("capabilities");
+                actions.push(of_proc(&all));
+            }
+        }
+        actions
+    }
+
+    fn proc_directory(&mut self) -> Action {
+        let root = self.root;
+        let files = self.proc_files.get_or_insert_with(|| procfs::files(root));
+        Action::MountTmpfs {
+            at: ContainerPath::new(procfs::DIRECTORY),
+            mode: 0o555,
+            files: files.iter().cloned().map(TmpfsFile::from).collect(),
+        }
+    }
+
+    fn compat(&mut self, compat: &CudaCompat) -> Result<Vec<Action>> {
+        if compat.how == CompatUse::Configure {
+            let configured = self.look.compat(compat, &mut self.given_up.reasons)?;
+            let (actions, directories): (Vec<_>, Vec<_>) = configured.into_iter().unzip();
+            self.searched_first.extend(directories);
+            return Ok(actions);
+        }
+        let found = &self.image.compat_libraries;
+        self.searched_first.extend(compat.searched(found));
+        let bind = |library: &ContainerPath| Action::Bind {
+            at: self.image.layout.libs_dir.join(library.file_name()),
+            source: Source::Image(library.clone()),
+            kind: BindKind::File,
+        };
+        Ok(compat.mounted(found).into_iter().map(bind).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;
