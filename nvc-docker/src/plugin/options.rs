@@ -1,6 +1,6 @@
 //! Parses the plugin's command line, with Go's grammar.
 
-use nvc_options::goflag::Flags;
+use nvc_program::goflag::Flags;
 
 use crate::VERSION;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nvc_options::goflag::boolean;
+use nvc_program::goflag::boolean;
 
 use super::docker::Configuration;
 

@@ -1,4 +1,4 @@
-//! Holds the command lines of nvidia-container-cli and nvidia-ctk, and the grammars of options: getopt's and Go's.
+//! Holds the command lines of nvidia-container-cli and nvidia-ctk, and getopt's grammar.
 //!
 //! The programs share the tables with the generator of manual pages and completions (`pkg/generate`) and with a fuzz
 //! target.
@@ -12,6 +12,3 @@ pub mod help;
 
 // nvidia-ctk
 pub mod ctk;
-
-// nvidia-container-runtime-hook and nvidia-docker-plugin
-pub mod goflag;

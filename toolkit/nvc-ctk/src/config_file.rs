@@ -4,8 +4,8 @@
 //! what is available. Setting such a key uncomments it.
 
 use libnvc::{Error, ErrorKind, Result};
-use nvc_options::goflag::boolean;
 use nvc_policy::config::schema::{self, Kind};
+use nvc_program::goflag::boolean;
 use toml_edit::{Array, DocumentMut, Item, Table, Value};
 
 /// Settings that are shown as comments while they are unset: table, key, example.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 
-use nvc_options::goflag::boolean;
+use nvc_program::goflag::boolean;
 
 use crate::table::{self, CommandNode, Opt, Takes};
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use nvc_options::goflag::Flags;
+use nvc_program::goflag::Flags;
 
 /// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
