@@ -18,11 +18,11 @@ use goblin::elf::{Elf, Header, SectionHeader};
 /// Size of the first read: with common linkers it covers the headers and the notes.
 const HEAD: usize = 1024;
 /// Size limit of a dynamic or note segment, or of a section; typical ones are below one kilobyte.
-const LONGEST_SEGMENT: u64 = 64 * 1024;
-const MOST_SEGMENTS: u16 = 128;
-const MOST_SECTIONS: u16 = 4096;
+const MAX_SEGMENT_SIZE: u64 = 64 * 1024;
+const MAX_SEGMENTS: u16 = 128;
+const MAX_SECTIONS: u16 = 4096;
 /// Longer than any file name can be.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_LEN: usize = 256;
 /// Note type of the ABI tag, owner `GNU`.
 const NT_GNU_ABI_TAG: u32 = 1;
 
@@ -90,7 +90,7 @@ impl<S: Source> Library<S> {
         let length = source.read_at(&mut head, 0)?;
         head.truncate(length);
         let header: Header = Elf::parse_header(&head)?;
-        if header.e_phnum > MOST_SEGMENTS {
+        if header.e_phnum > MAX_SEGMENTS {
             return Err(Malformed::Nonsense);
         }
         let mut library = Self {
@@ -167,7 +167,7 @@ impl<S: Source> Library<S> {
         let offset = strings
             .checked_add(entry.d_val)
             .ok_or(Malformed::Nonsense)?;
-        let mut name = self.bytes_up_to(offset, LONGEST_NAME)?;
+        let mut name = self.bytes_up_to(offset, MAX_NAME_LEN)?;
         let length = name.iter().position(|&byte| byte == 0);
         name.truncate(length.ok_or(Malformed::Nonsense)?);
         Ok(Some(name))
@@ -244,7 +244,7 @@ impl<S: Source> Library<S> {
         if offset == 0 || count == 0 {
             return Ok(None);
         }
-        if count > MOST_SECTIONS {
+        if count > MAX_SECTIONS {
             return Err(Malformed::Nonsense);
         }
         let count = usize::from(count);
@@ -287,7 +287,7 @@ impl<S: Source> Library<S> {
 
     /// Reads a segment or section.
     fn content(&self, offset: u64, length: u64) -> Result<Vec<u8>, Malformed> {
-        if length > LONGEST_SEGMENT {
+        if length > MAX_SEGMENT_SIZE {
             return Err(Malformed::Nonsense);
         }
         let length = usize::try_from(length).map_err(|_| Malformed::Nonsense)?;

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
 
 /// Longest test that can be reported; upstream has a buffer of 128 bytes and calls a longer failing test invalid.
-const LONGEST_FAILING_TEST: usize = 127;
+const MAX_TEST_LEN: usize = 127;
 
 /// Most requirements of a container, as in upstream's command line. Images have one or two.
 pub const MAX_REQUIREMENTS: usize = 32;
@@ -121,7 +121,7 @@ impl Requirement {
             let Some((subject, actual)) = Test::parse(text)?.failure(facts)? else {
                 continue;
             };
-            if text.len() > LONGEST_FAILING_TEST {
+            if text.len() > MAX_TEST_LEN {
                 return Err(invalid(text));
             }
             return Ok(Some(Failed {

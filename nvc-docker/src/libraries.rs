@@ -9,7 +9,7 @@ use libnvc::{Error, ErrorKind, Result};
 
 const CACHE: &str = "/etc/ld.so.cache";
 /// Size limit of the cache; typical ones have 100 kB.
-const LARGEST: u64 = 64 << 20;
+const MAX_SIZE: u64 = 64 << 20;
 /// Flag of entries for the GNU C library.
 const ELF: i32 = 1;
 
@@ -37,7 +37,9 @@ pub(crate) fn all() -> Result<Vec<Library>> {
         |error: std::io::Error| Error::new(ErrorKind::System, format!("open {CACHE}: {error}"));
     let mut bytes = Vec::new();
     let file = File::open(CACHE).map_err(failed)?;
-    file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(MAX_SIZE)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
     let entries = listed(&bytes).ok_or_else(|| {
         Error::new(ErrorKind::Malformed, "invalid ld.so.cache file").hint("run ldconfig")
     })?;

@@ -20,12 +20,12 @@ use crate::error::{Error, ErrorKind, Result};
 mod holder;
 
 /// Longest wait for the lock: more than the sum of all deadlines of a configuration.
-const LONGEST: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Time without a holder that could be a configuration, after which the lock is ignored.
-const SUSPICION: Duration = Duration::from_millis(500);
+const DEADLOCK_CHECK_DELAY: Duration = Duration::from_millis(500);
 /// Interval of checking the holder.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -79,7 +79,7 @@ impl ContainerLock {
                 if holder::may_configure(&file) {
                     in_order = looked;
                 }
-                if in_order.elapsed() > SUSPICION {
+                if in_order.elapsed() > DEADLOCK_CHECK_DELAY {
                     log::warn!(
                         "not waiting for {}: it is locked by a process that cannot be configuring the container",
                         name.display()
@@ -87,7 +87,7 @@ impl ContainerLock {
                     return Ok(Self { lock: None });
                 }
             }
-            if begin.elapsed() > LONGEST {
+            if begin.elapsed() > TIMEOUT {
                 let text = "another process is still configuring the container";
                 return Err(Error::new(ErrorKind::TimedOut, text).hint(format!(
                     "lslocks says which process holds {}",

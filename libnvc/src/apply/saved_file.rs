@@ -20,7 +20,7 @@ use crate::error::errno_of;
 use crate::inroot::{self, kind};
 
 /// Size limit of a saved file: restoring it may require a copy, in which holes become blocks.
-pub(super) const LARGEST: u64 = 16 << 20;
+pub(super) const MAX_SIZE: u64 = 16 << 20;
 
 /// A name in a directory, with its previous file.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ enum Was {
     Link(OsString),
     /// A file that cannot be copied; ldconfig fails on a directory and replaces the rest.
     Other(FileStat),
-    /// A file of more than [`LARGEST`] bytes.
+    /// A file of more than [`MAX_SIZE`] bytes.
     TooLarge(FileStat),
 }
 
@@ -212,9 +212,9 @@ impl SavedFile {
         let mut new = File::from(openat(&self.parent, name, flags, mode)?);
         old.seek(SeekFrom::Start(0)).map_err(|e| errno_of(&e))?;
         // It may have grown since it was checked.
-        let copied = std::io::copy(&mut old.take(LARGEST + 1), &mut new);
+        let copied = std::io::copy(&mut old.take(MAX_SIZE + 1), &mut new);
         match copied.map_err(|e| errno_of(&e))? {
-            0..=LARGEST => Ok(new),
+            0..=MAX_SIZE => Ok(new),
             _ => Err(Errno::EFBIG),
         }
     }
@@ -235,7 +235,7 @@ impl Was {
         let stat = inroot::stat(found.as_fd())?;
         match kind(&stat) {
             SFlag::S_IFREG => match inroot::reopen(descriptors, found.as_fd(), OFlag::O_RDONLY) {
-                Ok(_) if stat.st_size.cast_unsigned() > LARGEST => Ok(Self::TooLarge(stat)),
+                Ok(_) if stat.st_size.cast_unsigned() > MAX_SIZE => Ok(Self::TooLarge(stat)),
                 Ok(file) => Ok(Self::File(file.into())),
                 // Its owner is not mapped in this user namespace, or it is the kernel's: not a reason not to run
                 // ldconfig.

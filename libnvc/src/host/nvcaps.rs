@@ -29,7 +29,7 @@ pub(crate) const DRIVER: &str = "nvidia-caps";
 /// Depth of the directory: gpu, mig, gi, ci.
 const DEEPEST: usize = 8;
 /// Limit of its files; the largest machines have some thousands.
-const MOST_FILES: usize = 1 << 16;
+const MAX_FILES: usize = 1 << 16;
 
 /// The driver's way of granting capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub(crate) fn files(root: &DriverRoot) -> Vec<(HostPath, Option<u32>)> {
         root,
         &HostPath::new(CAPABILITIES),
         DEEPEST,
-        &mut { MOST_FILES },
+        &mut { MAX_FILES },
         &mut files,
     );
     files

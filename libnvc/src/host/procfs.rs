@@ -17,10 +17,10 @@ use crate::read_file;
 pub const DIRECTORY: &str = "/proc/driver/nvidia";
 
 /// Size limit: the files have a few hundred bytes, unless something else is in their place.
-const LARGEST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 
 /// Limit of listed GPUs, with `.` and `..`.
-const MOST_GPUS: usize = 4098;
+const MAX_GPUS: usize = 4098;
 
 /// Returns the text files that containers get a copy of, as far as they exist: `params`, `version` and `registry`.
 ///
@@ -59,7 +59,7 @@ pub(crate) fn container_params(root: &DriverRoot) -> crate::error::Result<Option
 fn read_file(root: &DriverRoot, name: &str) -> Result<ProcFile, Errno> {
     let file = root.open_file(&HostPath::new(DIRECTORY).join(name))?;
     let mode = inroot::stat(file.as_fd())?.st_mode & 0o7777;
-    let bytes = read_file::read(file, LARGEST)?;
+    let bytes = read_file::read(file, MAX_SIZE)?;
     let text = String::from_utf8_lossy(&bytes);
     let content = match name {
         "params" => without_device_creation(&text),
@@ -129,7 +129,7 @@ fn information(root: &DriverRoot) -> Vec<(String, String)> {
     let mut names = Vec::new();
     // A list that is cut short is as good as the rest of it.
     let _ = root.open_file(&gpus).and_then(|directory| {
-        directory::list(directory.as_fd(), &mut { MOST_GPUS }, |entry| {
+        directory::list(directory.as_fd(), &mut { MAX_GPUS }, |entry| {
             names.extend(entry.name.to_str().map(str::to_owned));
         })
     });

@@ -23,7 +23,7 @@ use crate::log_line::{complain, say};
 use crate::{libraries, modprobe};
 
 /// Threads that wait for the driver. More would not be faster.
-const MOST_WAITING: usize = 4;
+const MAX_WAITING: usize = 4;
 
 /// Runs the plugin; returns its exit code.
 pub fn run() -> u8 {
@@ -93,7 +93,7 @@ fn close_to_tracers() -> Result<()> {
 fn runtime() -> Result<Runtime> {
     Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(MOST_WAITING)
+        .max_blocking_threads(MAX_WAITING)
         .thread_stack_size(512 << 10)
         .build()
         .map_err(|error| Error::new(ErrorKind::System, format!("event loop: {error}")))

@@ -3,13 +3,13 @@
 use libnvc::{Error, ErrorKind, Result};
 
 /// Limit of headers in an answer.
-const MOST_HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 /// Length limit of an error text shown to the user.
-const LONGEST_TEXT: usize = 200;
+const MAX_TEXT_LEN: usize = 200;
 
 /// Returns true if an answer has its announced length.
 pub(super) fn is_whole(answer: &[u8]) -> bool {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
     let Ok(httparse::Status::Complete(start)) = head.parse(answer) else {
         return false;
@@ -33,7 +33,7 @@ fn header<'a>(head: &'a httparse::Response<'_, '_>, name: &str) -> Option<&'a st
 /// # Errors
 /// If the answer is invalid or truncated; the text of an answer with another status.
 pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
     let start = match head.parse(answer) {
         Ok(httparse::Status::Complete(start)) => start,
@@ -88,7 +88,7 @@ fn chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
 
 /// Truncates a text.
 pub(super) fn shortened(text: &str) -> String {
-    text.chars().take(LONGEST_TEXT).collect()
+    text.chars().take(MAX_TEXT_LEN).collect()
 }
 
 #[cfg(test)]

@@ -23,11 +23,11 @@ use crate::VOLUME_DRIVER;
 use crate::driver_volume::{self, MOUNT_POINT};
 
 /// Time limit of one request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The control nodes that a plugin names.
 const CONTROL: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 /// Size limit of an answer: one about sixteen GPUs has 12 kB.
-const LONGEST: usize = 4 << 20;
+const MAX_SIZE: usize = 4 << 20;
 
 /// The plugin of another machine.
 #[derive(Debug)]
@@ -189,7 +189,7 @@ fn request(path: &str) -> String {
 }
 
 fn over_tcp(host: &str, port: u16, path: &str) -> Result<Vec<u8>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let place = |what: &str, error: &std::io::Error| {
         Error::new(ErrorKind::System, format!("{what} {host}:{port}: {error}"))
@@ -264,7 +264,7 @@ fn exchange(child: &mut Child, path: &str) -> std::io::Result<Vec<u8>> {
     }
     let mut answer = Vec::new();
     if let Some(stdout) = &mut child.stdout {
-        stdout.take(LONGEST as u64).read_to_end(&mut answer)?;
+        stdout.take(MAX_SIZE as u64).read_to_end(&mut answer)?;
     }
     Ok(answer)
 }
@@ -288,7 +288,7 @@ fn read_until<S: Read>(
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if answer.len() > LONGEST {
+        if answer.len() > MAX_SIZE {
             return Err(std::io::Error::other("the answer is too long"));
         }
         if is_whole(&answer) {

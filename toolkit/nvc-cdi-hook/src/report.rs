@@ -12,10 +12,10 @@ use libnvc::{Error, Result};
 use crate::state;
 
 /// Length limit of the output: engines put it into one error message.
-const LONGEST: usize = 4096;
+const MAX_LEN: usize = 4096;
 
 /// Limit of lines for the system's log: an image must not fill it.
-const MOST_LOGGED: u32 = 32;
+const MAX_LOGGED: u32 = 32;
 
 /// Level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +111,7 @@ impl Report {
     }
 
     fn log(&mut self, severity: Severity, text: &str) {
-        if self.logged < MOST_LOGGED {
+        if self.logged < MAX_LOGGED {
             self.logged += 1;
             to_system_log(crate::PROGRAM, severity, text);
         }
@@ -152,13 +152,13 @@ impl log::Log for Steps {
 static SAID: AtomicUsize = AtomicUsize::new(0);
 
 fn write(level: Level, text: &str) {
-    let left = LONGEST.saturating_sub(SAID.load(Ordering::Relaxed));
+    let left = MAX_LEN.saturating_sub(SAID.load(Ordering::Relaxed));
     SAID.fetch_add(write_record_up_to(left, level, text), Ordering::Relaxed);
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_LOGGED, Report, Severity, Verbosity};
+    use super::{MAX_LOGGED, Report, Severity, Verbosity};
 
     #[test]
     fn the_log_has_a_limit() {
@@ -166,6 +166,6 @@ mod tests {
         for _ in 0..100 {
             report.log(Severity::Warning, "x");
         }
-        assert_eq!(report.logged, MOST_LOGGED);
+        assert_eq!(report.logged, MAX_LOGGED);
     }
 }

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::root::open_root;
 
 /// Size limit of the state and of config.json.
-const LARGEST: u64 = 16 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 
 /// The runtime's description of the container.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,10 +31,12 @@ pub(crate) struct State {
 /// Reads a state's text.
 pub(crate) fn read(from: impl Read) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    from.take(LARGEST).read_to_end(&mut text).map_err(|error| {
-        let failed = Error::new(ErrorKind::System, "reading the container's state failed");
-        failed.of("standard input").because(error)
-    })?;
+    from.take(MAX_SIZE)
+        .read_to_end(&mut text)
+        .map_err(|error| {
+            let failed = Error::new(ErrorKind::System, "reading the container's state failed");
+            failed.of("standard input").because(error)
+        })?;
     Ok(text)
 }
 
@@ -43,7 +45,7 @@ pub(crate) fn drain() {
     use std::io::IsTerminal;
     let input = std::io::stdin();
     if !input.is_terminal() {
-        let _ = std::io::copy(&mut input.lock().take(LARGEST), &mut std::io::sink());
+        let _ = std::io::copy(&mut input.lock().take(MAX_SIZE), &mut std::io::sink());
     }
 }
 
@@ -130,9 +132,9 @@ fn root_path(file: File) -> std::result::Result<PathBuf, String> {
     if !metadata.is_file() {
         return Err("not a regular file".into());
     }
-    let size = usize::try_from(metadata.len().min(LARGEST)).unwrap_or(0);
+    let size = usize::try_from(metadata.len().min(MAX_SIZE)).unwrap_or(0);
     let mut text = Vec::with_capacity(size);
-    file.take(LARGEST)
+    file.take(MAX_SIZE)
         .read_to_end(&mut text)
         .map_err(|error| error.to_string())?;
     let config: Object<Config> =

@@ -36,7 +36,7 @@ use libnvc::{Error, ErrorKind, Result};
 use node::Node;
 
 /// Size limit of a specification. One for 64 GPUs with seven MIG devices each has 3 MiB.
-pub const LARGEST: usize = 32 << 20;
+pub const MAX_SIZE: usize = 32 << 20;
 
 /// Reads a specification, JSON or YAML, without validating it: [`validate::spec`] does that.
 pub fn parse(text: &[u8]) -> Result<Spec> {
@@ -53,9 +53,9 @@ pub fn check_json(text: &str) -> Result<()> {
 
 /// Parses a text. Text that looks like JSON is parsed as JSON first, which is faster.
 fn tree(text: &[u8]) -> Result<Node> {
-    if text.len() > LARGEST {
+    if text.len() > MAX_SIZE {
         let size = text.len();
-        return Err(malformed(format!("{size} bytes are more than {LARGEST}")));
+        return Err(malformed(format!("{size} bytes are more than {MAX_SIZE}")));
     }
     let text = std::str::from_utf8(text).map_err(|error| malformed(error.to_string()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -16,7 +16,7 @@ use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::system;
 
 use super::model::{CHARACTER, Device, DeviceNode, Edits, Spec};
-use super::{LARGEST, names, validate};
+use super::{MAX_SIZE, names, validate};
 
 /// The specifications that were found.
 #[derive(Debug, Default)]
@@ -231,7 +231,9 @@ pub(super) fn content(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::new(ErrorKind::Malformed, text));
     }
     let mut bytes = Vec::new();
-    let limit = u64::try_from(LARGEST).unwrap_or(u64::MAX).saturating_add(1);
+    let limit = u64::try_from(MAX_SIZE)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
     file.take(limit)
         .read_to_end(&mut bytes)
         .map_err(|error| system("read failed", path, &error))?;

@@ -18,7 +18,7 @@ pub const STAGES: [&str; 6] = [
 ];
 
 /// Limit of the total size of an object's annotations.
-const LARGEST_ANNOTATIONS: usize = 256 << 10;
+const MAX_ANNOTATIONS_SIZE: usize = 256 << 10;
 
 /// Validates a specification; the error is the first broken rule.
 pub fn spec(spec: &Spec) -> Result<()> {
@@ -158,7 +158,7 @@ fn annotations(pairs: &[(String, String)]) -> Result<()> {
         size += key.len() + value.len();
         annotation_key(key).map_err(|error| error.context(format!("annotation \"{key}\"")))?;
     }
-    if size > LARGEST_ANNOTATIONS {
+    if size > MAX_ANNOTATIONS_SIZE {
         return Err(malformed(format!("annotations of {size} bytes")));
     }
     Ok(())

@@ -14,9 +14,9 @@ use super::node::Node;
 /// Nesting limit of collections. The schema needs eight levels.
 const DEEPEST: usize = 64;
 /// Limit of values, counting repetitions by aliases.
-const MOST_NODES: usize = 2_000_000;
+const MAX_NODES: usize = 2_000_000;
 /// Limit of values repeated by aliases.
-const MOST_REPEATED: usize = 200_000;
+const MAX_REPEATED: usize = 200_000;
 
 /// Parses the first document; an empty text is null.
 pub(super) fn parse(text: &str) -> Result<Node> {
@@ -68,7 +68,7 @@ impl<'a> Composer<'a> {
                     .ok_or_else(|| malformed("unknown anchor"))?
                     .clone();
                 self.repeated += size;
-                if self.repeated > MOST_REPEATED {
+                if self.repeated > MAX_REPEATED {
                     return Err(malformed("aliases repeat too much"));
                 }
                 self.count(size)?;
@@ -150,8 +150,8 @@ impl<'a> Composer<'a> {
 
     fn count(&mut self, size: usize) -> Result<()> {
         self.nodes = self.nodes.saturating_add(size);
-        if self.nodes > MOST_NODES {
-            return Err(malformed(format!("more than {MOST_NODES} values")));
+        if self.nodes > MAX_NODES {
+            return Err(malformed(format!("more than {MAX_NODES} values")));
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::nodes::Nodes;
 use crate::{Files, Mode, Options, gated, render};
 
 const IMEX: &str = "/dev/nvidia-caps-imex-channels";
-const MOST_CHANNELS: u32 = 1 << 20;
+const MAX_CHANNELS: u32 = 1 << 20;
 
 /// Nodes excluded from management containers.
 const NOT_MANAGED: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
@@ -147,7 +147,7 @@ fn channels_of(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<String> {
 fn channel(nodes: &Nodes, name: &str) -> Result<Device> {
     let refused = |text| Error::new(ErrorKind::InvalidArgument, text);
     let number = name.strip_prefix("channel").unwrap_or(name);
-    if numbers::canonical(number).is_none_or(|number| number >= MOST_CHANNELS) {
+    if numbers::canonical(number).is_none_or(|number| number >= MAX_CHANNELS) {
         return Err(refused(format!("\"{name}\" is not an IMEX channel")));
     }
     let path = format!("{IMEX}/channel{number}");

@@ -11,7 +11,7 @@ use nvc_cdi::{CHARACTER, DeviceNode, Edits};
 use nvc_hostfile::cause;
 
 /// Limit of reasons why nodes of one directory are left out: each becomes a warning.
-const MOST_REASONS: usize = 8;
+const MAX_REASONS: usize = 8;
 
 /// A tree with a `/dev`, and options for describing its nodes.
 #[derive(Clone, Debug)]
@@ -60,14 +60,14 @@ impl Nodes {
             let Err(why) = self.look_up_ours(path) else {
                 return true;
             };
-            if reasons < MOST_REASONS {
+            if reasons < MAX_REASONS {
                 refused.push(why);
             }
             reasons += 1;
             false
         });
-        if reasons > MOST_REASONS {
-            let more = reasons - MOST_REASONS;
+        if reasons > MAX_REASONS {
+            let more = reasons - MAX_REASONS;
             refused.push(format!(
                 "{directory} has {more} more nodes that are left out"
             ));
@@ -254,8 +254,8 @@ mod tests {
         refused.clear();
         let found = nodes.matching("/dev/nvidia-caps", |_| true, &mut refused);
         assert_eq!(found, ["/dev/nvidia-caps/nvidia-cap1"]);
-        assert_eq!(refused.len(), MOST_REASONS + 1);
-        let more = 102 - MOST_REASONS;
+        assert_eq!(refused.len(), MAX_REASONS + 1);
+        let more = 102 - MAX_REASONS;
         let last = format!("/dev/nvidia-caps has {more} more nodes that are left out");
         assert_eq!(refused.last(), Some(&last));
     }

@@ -14,7 +14,7 @@ use nvc_policy::container::{self, Facts};
 use nvc_policy::image;
 
 /// Size limit of a state: a few hundred bytes, and annotations that are at most as long as config.json.
-const LONGEST_STATE: u64 = bundle::MAX_SIZE;
+const MAX_STATE_SIZE: u64 = bundle::MAX_SIZE;
 
 /// The container.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Texts {
     /// Reads them, and makes this process silent if hooks write to a file that the image may have chosen.
     pub(crate) fn read() -> Result<Self> {
         let mut text = Vec::new();
-        let done = io::stdin().take(LONGEST_STATE).read_to_end(&mut text);
+        let done = io::stdin().take(MAX_STATE_SIZE).read_to_end(&mut text);
         let state = done.map(|_| text);
         let parsed = state.as_ref().ok().and_then(|text| state::read(text).ok());
         let specification = parsed.map(|state| {

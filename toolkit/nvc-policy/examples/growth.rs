@@ -35,7 +35,7 @@ const MAX_RATIO_OF_NAMES: f64 = 20.0;
 const MAX_RATIO: f64 = 40.0;
 /// User time that each batch of runs takes at least: the kernel divides a process's time into its own and the user's by
 /// ticks of 4 ms. Batches of both sizes are interrupted by other processes.
-const ENOUGH: Duration = Duration::from_millis(60);
+const MIN_DURATION: Duration = Duration::from_millis(60);
 /// Rounds of one batch for each size. The fastest batch counts: others are slower because of other processes' use of the
 /// caches. More rounds can only make both figures truer, so a busy machine gets more.
 const ROUNDS: std::ops::RangeInclusive<u32> = 6..=40;
@@ -134,7 +134,7 @@ fn user_time(work: &Work) -> f64 {
         )
     };
     let (begin, mut runs) = (now(), 0);
-    while now() - begin < ENOUGH {
+    while now() - begin < MIN_DURATION {
         work();
         runs += 1;
     }

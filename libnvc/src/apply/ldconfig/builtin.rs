@@ -36,9 +36,9 @@ mod musl;
 mod search;
 
 /// Limit of libraries in a directory that is searched completely; discovery rejects an eighth of this.
-const MOST_LIBRARIES: usize = 1 << 12;
+const MAX_LIBRARIES: usize = 1 << 12;
 /// Limit of names in such a directory, including other files.
-const MOST_NAMES: usize = 1 << 17;
+const MAX_NAMES: usize = 1 << 17;
 
 /// Input of the update.
 #[derive(Clone, Debug)]
@@ -172,12 +172,12 @@ fn directories<'a>(
 fn names(fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Errno> {
     let fd = inroot::open_to_list(fd)?;
     let mut names = Vec::new();
-    directory::list(fd.as_fd(), &mut { MOST_NAMES }, |entry| {
-        if library::is_name(entry.name.as_bytes()) && names.len() <= MOST_LIBRARIES {
+    directory::list(fd.as_fd(), &mut { MAX_NAMES }, |entry| {
+        if library::is_name(entry.name.as_bytes()) && names.len() <= MAX_LIBRARIES {
             names.push(entry.name.to_owned());
         }
     })?;
-    if names.len() > MOST_LIBRARIES {
+    if names.len() > MAX_LIBRARIES {
         return Err(Errno::EFBIG);
     }
     Ok(names)

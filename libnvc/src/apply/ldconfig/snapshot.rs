@@ -32,14 +32,14 @@ use crate::ldcache::{FOR_FEATURES, FOR_FEATURES_BEFORE, built_in, library};
 use crate::path::ContainerPath;
 
 /// Limits on what an image can make this store.
-const MOST_DIRECTORIES: usize = 256;
-const MOST_LINKS: usize = 1 << 16;
+const MAX_DIRECTORIES: usize = 256;
+const MAX_LINKS: usize = 1 << 16;
 /// Total bytes of link names and targets.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// Total number of names.
-const MOST_NAMES: usize = 1 << 19;
+const MAX_NAMES: usize = 1 << 19;
 /// Time limit for finding and listing them.
-const LONGEST: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State before ldconfig.
 #[derive(Debug)]
@@ -170,10 +170,10 @@ impl Snapshot {
 
         let mut known = BTreeSet::new();
         let mut budget = Budget {
-            links: MOST_LINKS,
-            bytes: MOST_BYTES,
-            names: MOST_NAMES,
-            until: Instant::now() + LONGEST,
+            links: MAX_LINKS,
+            bytes: MAX_BYTES,
+            names: MAX_NAMES,
+            until: Instant::now() + TIMEOUT,
         };
         let mut named = BTreeSet::new();
         for path in paths {
@@ -216,7 +216,7 @@ impl Snapshot {
         if !known.insert(inroot::identity(&stat)) {
             return Ok(());
         }
-        if self.directories.len() >= MOST_DIRECTORIES {
+        if self.directories.len() >= MAX_DIRECTORIES {
             return Err(Errno::ENOBUFS);
         }
         // On a volume that ldconfig may not change there is nothing to restore.
@@ -225,7 +225,7 @@ impl Snapshot {
             return Ok(());
         }
         let fd = inroot::open_to_list(found)?;
-        let room = MOST_DIRECTORIES.saturating_sub(self.directories.len());
+        let room = MAX_DIRECTORIES.saturating_sub(self.directories.len());
         let (links, below) = links_and_directories(path, &fd, room, budget)?;
         self.directories.push(Directory {
             path: path.to_owned(),
@@ -280,10 +280,10 @@ impl Directory {
     fn put_back(&self) -> Result<(), Errno> {
         let mut made = Vec::new();
         lseek(&self.fd, 0, Whence::SeekSet)?;
-        directory::list(self.fd.as_fd(), &mut { MOST_NAMES }, |entry| {
+        directory::list(self.fd.as_fd(), &mut { MAX_NAMES }, |entry| {
             let is_link = matches!(entry.kind, libc::DT_LNK | libc::DT_UNKNOWN);
             let can_be_its = is_link && library::is_name(entry.name.as_bytes());
-            if can_be_its && made.len() < MOST_LINKS && !self.links.contains_key(entry.name) {
+            if can_be_its && made.len() < MAX_LINKS && !self.links.contains_key(entry.name) {
                 made.push(entry.name.to_owned());
             }
         })?;
@@ -469,7 +469,7 @@ fn would_wait(path: &Path, why: &str) -> Error {
 /// Describes a file that cannot be restored in bounded time.
 fn too_large(path: &Path) -> Error {
     let error = Error::new(ErrorKind::LdCache, "saving failed").of(path.display());
-    let error = error.because(format!("it has more than {} bytes", saved_file::LARGEST));
+    let error = error.because(format!("it has more than {} bytes", saved_file::MAX_SIZE));
     error.hint("it is not a loader cache: remove it from the image")
 }
 

@@ -11,7 +11,7 @@ use crate::read_file;
 use crate::sys::capabilities::{SYS_ADMIN, Set, only};
 
 /// Size limit of the kernel's list, which has a line for each lock on the machine.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Returns true if the file is locked by a process that could configure containers: one in the caller's user namespace
 /// that may enter namespaces and mount. Also returns true if that cannot be determined.
@@ -61,7 +61,7 @@ fn is_of_our_users(pid: u32) -> bool {
 }
 
 fn text_of(path: &str) -> Option<String> {
-    let bytes = read_file::read(File::open(path).ok()?, MOST_BYTES).ok()?;
+    let bytes = read_file::read(File::open(path).ok()?, MAX_BYTES).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -31,7 +31,7 @@ use crate::mount_id::mount_id_by;
 use crate::path::ContainerPath;
 
 /// The kernel's limit of links in one path.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The container's root, with the directories used so far.
 pub(in crate::apply) struct Tree<'a> {
@@ -530,7 +530,7 @@ impl Walk {
 
     /// Repeats a component.
     fn again(&mut self, name: OsString) -> Result<(), Errno> {
-        if self.links >= MOST_LINKS {
+        if self.links >= MAX_LINKS {
             return Err(Errno::EEXIST);
         }
         self.links += 1;
@@ -541,7 +541,7 @@ impl Walk {
     /// Continues at the target of a link.
     fn follow(&mut self, link: &OwnedFd) -> Result<(), Errno> {
         self.links += 1;
-        if self.links > MOST_LINKS {
+        if self.links > MAX_LINKS {
             return Err(Errno::ELOOP);
         }
         // A magic link's text names a path in another process's view; the other links (`self`, `mounts`) lead to our

@@ -31,7 +31,7 @@ pub(super) const ATTRIBUTES: MountAttributes = MountAttributes::NODEV
     .union(MountAttributes::NOEXEC);
 
 /// Size limit of an earlier run's file; the largest has some hundred bytes for each GPU.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// A tmpfs to fill and attach.
 pub(in crate::apply) struct NewTmpfs<'a> {
@@ -312,8 +312,8 @@ impl<'a> Earlier<'a> {
             return Err(Errno::EEXIST);
         }
         let file = Self { found, descriptors };
-        let bytes = read_file::read(file.reopen(OFlag::O_RDONLY)?, MOST_BYTES + 1)?;
-        if bytes.len() as u64 > MOST_BYTES {
+        let bytes = read_file::read(file.reopen(OFlag::O_RDONLY)?, MAX_BYTES + 1)?;
+        if bytes.len() as u64 > MAX_BYTES {
             return Err(Errno::EFBIG);
         }
         Ok((file, bytes))

@@ -7,7 +7,7 @@ use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
 
 /// The kernel's own limits on the list and on a value: XATTR_LIST_MAX, XATTR_SIZE_MAX.
-const LARGEST: usize = 64 << 10;
+const MAX_SIZE: usize = 64 << 10;
 
 /// Copies all attributes that this process may read and set; skips the others.
 pub(in crate::apply) fn copy(
@@ -19,12 +19,12 @@ pub(in crate::apply) fn copy(
 }
 
 fn copy_all(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut names = vec![0; LARGEST];
+    let mut names = vec![0; MAX_SIZE];
     let length = match flistxattr(from, &mut names) {
         Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
         done => done?,
     };
-    let mut value = vec![0; LARGEST];
+    let mut value = vec![0; MAX_SIZE];
     let mut rest = names.get(..length).unwrap_or_default();
     while let Ok(name) = CStr::from_bytes_until_nul(rest) {
         rest = rest.get(name.count_bytes() + 1..).unwrap_or_default();

@@ -28,7 +28,7 @@ const SLOW: Duration = Duration::from_secs(3);
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Size of one read.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 
 /// First line of every error about a process that died or sent garbage: upstream's words, which tools look for.
 pub(super) const RPC_FAILED: &str = "driver rpc error: failed to process request";
@@ -239,7 +239,7 @@ impl Conversation {
         &mut self,
         notice: &mut Option<impl FnOnce(Duration)>,
     ) -> Result<Message, Silence> {
-        let mut buffer = [0; MOST_BYTES];
+        let mut buffer = [0; MAX_BYTES];
         loop {
             match take(&mut self.received) {
                 Ok(Some(message)) => return Ok(message),
@@ -301,7 +301,7 @@ impl Conversation {
         let queued =
             ioctl_fionread(&self.socket).map_err(|e| Silence::Failed(errno_of(&e.into())))?;
         let queued = usize::try_from(queued).unwrap_or(usize::MAX);
-        let late_reads = self.late_reads.get_or_insert(queued.div_ceil(MOST_BYTES));
+        let late_reads = self.late_reads.get_or_insert(queued.div_ceil(MAX_BYTES));
         let is_in_time = queued == 0 || *late_reads > 0;
         *late_reads = late_reads.saturating_sub(1);
         Ok(is_in_time)
@@ -364,7 +364,7 @@ mod tests {
         let count = 3000;
         let messages = (0..count).flat_map(|number| encode(&Message::Asking(number)).unwrap());
         let messages: Vec<u8> = messages.collect();
-        assert!(messages.len() > 2 * MOST_BYTES);
+        assert!(messages.len() > 2 * MAX_BYTES);
         other.write_all(&messages).unwrap();
         for number in 0..count {
             assert_eq!(receive(&mut conversation).unwrap(), Message::Asking(number));

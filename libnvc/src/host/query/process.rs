@@ -30,7 +30,7 @@ use crate::sys::spawn::spawn;
 const THIS_EXECUTABLE: &str = "/proc/self/exe";
 
 /// How long to wait for a killed process. One that hangs in the kernel driver cannot be killed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The program that the process runs. An executed program must first call [`serve_if_asked`](super::serve_if_asked).
 #[derive(Clone, Debug)]
@@ -218,7 +218,7 @@ impl Child {
     /// Describes how the process ended. Kills it if necessary.
     pub(super) fn end(&mut self) -> Ending {
         // Wait briefly first: a process that ended by itself should not be reported as killed.
-        if let Some(status) = self.reap(PATIENCE / 10) {
+        if let Some(status) = self.reap(TIMEOUT / 10) {
             return status.into();
         }
         if self.0.is_none() {
@@ -229,7 +229,7 @@ impl Child {
             };
         }
         self.kill();
-        let how = self.reap(PATIENCE).map_or_else(
+        let how = self.reap(TIMEOUT).map_or_else(
             || "it cannot be killed: it is stuck in the kernel driver".into(),
             in_words,
         );
@@ -262,7 +262,7 @@ impl Child {
     /// Kills the process and reaps it, immediately or, if it hangs in the kernel, when it ends.
     pub(super) fn dismiss(&mut self) {
         self.kill();
-        self.reap(PATIENCE);
+        self.reap(TIMEOUT);
         if let Some(pid) = self.0.take() {
             // The caller does not wait for it.
             log::debug!("the query process {pid} does not end");

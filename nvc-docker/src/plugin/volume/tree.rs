@@ -19,7 +19,7 @@ use super::contents::{Entry, What};
 const TMPFS_OPTIONS: &str = "mode=755,size=1m,nr_inodes=4k";
 
 /// Limit of mounts on one directory that are unmounted one by one.
-const MOST_LAYERS: usize = 64;
+const MAX_LAYERS: usize = 64;
 
 /// The state of a volume's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ fn bind(source: &Path, target: &Path) -> Result<()> {
 
 /// Unmounts everything at a directory. Containers keep their mounts of it.
 pub(super) fn unmount_all(path: &Path) -> io::Result<()> {
-    for _ in 0..MOST_LAYERS {
+    for _ in 0..MAX_LAYERS {
         match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) => {}
             // Nothing is mounted there, or the directory does not exist.

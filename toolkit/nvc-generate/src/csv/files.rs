@@ -31,7 +31,7 @@ pub struct Tree {
 const DRIVER_PROC: &str = "/proc/driver/nvidia";
 
 /// Limit of followed links.
-const LONGEST_CHAIN: usize = 40;
+const MAX_LINKS: usize = 40;
 
 impl Tree {
     /// Returns the edits for all entries but nodes, with the hooks that isolate the container in procfs. Warns about
@@ -167,7 +167,7 @@ impl Tree {
     fn resolve(&self, path: &str) -> (Option<String>, Vec<String>) {
         let mut path = clean(path);
         let mut chain = Vec::new();
-        for _ in 0..LONGEST_CHAIN {
+        for _ in 0..MAX_LINKS {
             match fs::read_link(self.on_host(&path)) {
                 Ok(target) => {
                     let target = target.to_string_lossy().into_owned();

@@ -16,7 +16,7 @@ use crate::path::ContainerPath;
 use crate::read_file;
 
 /// Size limit, far above any real list; musl reads it to its end.
-const LONGEST: u64 = 64 << 10;
+const MAX_SIZE: u64 = 64 << 10;
 
 /// Appends the library directories, and prepends the other directories of ldconfig's command line.
 pub(super) fn update(
@@ -64,11 +64,11 @@ fn add(
     if let Some(file) = kept.file() {
         mode =
             Mode::from_bits_truncate(fstat(file).map_err(failed("stat failed"))?.st_mode & 0o777);
-        list = Some(read_file::read(file, LONGEST + 1).map_err(failed("reading failed"))?);
+        list = Some(read_file::read(file, MAX_SIZE + 1).map_err(failed("reading failed"))?);
     }
     let too_long = list
         .as_ref()
-        .is_some_and(|list| list.len() as u64 > LONGEST);
+        .is_some_and(|list| list.len() as u64 > MAX_SIZE);
     if too_long || list.is_none() && !kept.is_missing() {
         log::warn!(
             "leaving {} alone: it is not a list of directories",
