@@ -321,13 +321,11 @@ mod tests {
     use super::*;
     use nvc_options::getopt::{self, Caller, Parsed};
 
-    fn request(line: &[&str]) -> Result<Request, String> {
+    fn request(line: &[&str]) -> Result<Request, CommandError> {
         let words: Vec<OsString> = line.iter().map(OsString::from).collect();
         let caller = Caller::new(None);
         match getopt::read(&caller, &words) {
-            Parsed::Run(words) => {
-                read(&words).map_err(|failure| failure.lines("cli").join("\n") + "\n")
-            }
+            Parsed::Run(words) => read(&words),
             other => panic!("{line:?}: {other:?}"),
         }
     }
@@ -482,12 +480,8 @@ mod tests {
                 "error parsing IMEX info: too many IMEX channels: 1025",
             ),
         ] {
-            let error = request(line).unwrap_err();
-            assert_eq!(
-                error.lines().last().unwrap(),
-                format!("cli: {text}"),
-                "{line:?}"
-            );
+            let lines = request(line).unwrap_err().lines("cli");
+            assert_eq!(*lines.last().unwrap(), format!("cli: {text}"), "{line:?}");
         }
     }
 }

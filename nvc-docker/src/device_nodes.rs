@@ -49,21 +49,19 @@ fn is_there(path: &str, drivers: &CharDrivers) -> Result<bool> {
         Err(error) => return Err(Error::new(ErrorKind::System, format!("{path}: {error}"))),
     };
     let (kind, number) = (facts.file_type(), DeviceNumber::from_rdev(facts.rdev()));
+    let malformed = |text| Error::new(ErrorKind::Malformed, text);
     let checked = match () {
         () if kind.is_char_device() => drivers.check(path, number),
-        () if kind.is_block_device() => Err(format!(
-            "is the block device {number}, and should be a character device"
-        )),
-        () => Err("is not a character device".to_owned()),
+        () if kind.is_block_device() => Err(malformed(format!(
+            "{path} is the block device {number}, and should be a character device"
+        ))),
+        () => Err(malformed(format!("{path} is not a character device"))),
     };
-    match checked {
-        Ok(()) => Ok(true),
-        Err(why) => Err(Error::new(
-            ErrorKind::Malformed,
-            format!("invalid device node: {path} {why}"),
-        )
-        .hint("remove it and load the driver again")),
-    }
+    checked.map(|()| true).map_err(|error| {
+        error
+            .context("invalid device node")
+            .hint("remove it and load the driver again")
+    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! has no privileges and lives for one question.
 
 use super::device::{arch, cuda_version};
+use super::query::facts::DriverMessage;
 use super::query::{
     Conversation, CudaReport, Message, QueryProcess, QueryProgram, QueryRequest, Question,
 };
@@ -44,7 +45,8 @@ pub fn cuda_facts(program: &QueryProgram, request: &QueryRequest) -> Result<Cuda
 fn checked(report: &CudaReport) -> CudaFacts {
     let version = fact(&report.version, cuda_version);
     let arch = fact(&report.compute_capability, arch);
-    let problem = version.as_ref().err().or(arch.as_ref().err()).cloned();
+    let problem = version.as_ref().err().or(arch.as_ref().err());
+    let problem = problem.map(ToString::to_string);
     CudaFacts {
         version: version.ok(),
         arch: arch.ok(),
@@ -54,12 +56,14 @@ fn checked(report: &CudaReport) -> CudaFacts {
 
 /// Converts a fact, or returns the reason why it is unknown.
 fn fact<T: Copy + std::fmt::Debug>(
-    said: &Result<T, String>,
+    answer: &Result<T, DriverMessage>,
     convert: fn(T) -> Result<String>,
-) -> Result<String, String> {
-    match said {
-        Ok(value) => convert(*value).map_err(|_| format!("cuda: malformed answer: {value:?}")),
-        Err(text) => Err(text.clone()),
+) -> Result<String, DriverMessage> {
+    match answer {
+        Ok(value) => {
+            convert(*value).map_err(|_| DriverMessage(format!("cuda: malformed answer: {value:?}")))
+        }
+        Err(message) => Err(message.clone()),
     }
 }
 
@@ -75,13 +79,14 @@ mod tests {
                 compute_capability,
             })
         };
+        let message = |text: &str| DriverMessage(text.into());
         let orin = facts(Ok(12060), Ok((8, 7)));
         assert_eq!(orin.version.as_deref(), Some("12.6"));
         assert_eq!(orin.arch.as_deref(), Some("8.7"));
         let odd = facts(Ok(-1), Ok((-1, 0)));
         assert_eq!((odd.version, odd.arch), (None, None));
         assert_eq!(odd.problem.as_deref(), Some("cuda: malformed answer: -1"));
-        let failed = facts(Err("cuda: a\nb".into()), Err("y".into()));
+        let failed = facts(Err(message("cuda: a\nb")), Err(message("y")));
         assert_eq!(failed.problem.as_deref(), Some("cuda: a\nb"));
         assert_eq!((failed.version, failed.arch), (None, None));
     }

@@ -30,7 +30,7 @@ pub fn displays(busid: &str, dev_root: &DriverRoot, drivers: &CharDrivers) -> Di
         let path = HostPath::new(NODES).join(&name);
         match nodes::at(dev_root, &path, drivers) {
             Ok(node) => found.nodes.push(node),
-            Err(why) => found.missing.push(why),
+            Err(error) => found.missing.push(error.message()),
         }
     }
     for what in ["card", "render"] {

@@ -12,7 +12,7 @@ use super::query::{
 use crate::error::{Error, ErrorKind, Result};
 
 pub use super::query::facts::{
-    Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus, StatusOf,
+    DriverMessage, Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus,
 };
 
 /// Queries facts about the driver and its GPUs.
@@ -52,9 +52,9 @@ pub fn status(
     program: &QueryProgram,
     request: &QueryRequest,
     indices: &[u32],
-) -> Result<Vec<StatusOf>> {
+) -> Result<Vec<Result<GpuStatus>>> {
     let started = Instant::now();
-    let mut answers: Vec<Option<StatusOf>> = vec![None; indices.len()];
+    let mut answers: Vec<Option<Result<GpuStatus>>> = vec![None; indices.len()];
     let died = ask_for(program, request, indices, &mut answers)?;
     if let Some(error) = died {
         // One of them crashed the process, or hangs: query each missing GPU in a process of its own.
@@ -64,7 +64,7 @@ pub fn status(
             }
             let left = request.deadline.saturating_sub(started.elapsed());
             let answer = if left.is_zero() {
-                Err(error.message())
+                Err(error.clone())
             } else {
                 alone(program, request, *index, left)
             };
@@ -73,25 +73,31 @@ pub fn status(
             }
         }
     }
-    let missing = || Err("nvml: no answer".to_owned());
     Ok(answers
         .into_iter()
-        .map(|answer| answer.unwrap_or_else(missing))
+        .map(|answer| answer.unwrap_or_else(|| Err(no_answer())))
         .collect())
 }
 
 /// Queries one GPU in a process of its own.
-fn alone(program: &QueryProgram, request: &QueryRequest, index: u32, left: Duration) -> StatusOf {
+fn alone(
+    program: &QueryProgram,
+    request: &QueryRequest,
+    index: u32,
+    left: Duration,
+) -> Result<GpuStatus> {
     let request = QueryRequest {
         deadline: left,
         ..request.clone()
     };
     let mut answer = [None];
-    let died = ask_for(program, &request, &[index], &mut answer).map_err(|e| e.message())?;
+    let died = ask_for(program, &request, &[index], &mut answer)?;
     let [answer] = answer;
-    answer.unwrap_or_else(|| {
-        Err(died.map_or_else(|| "nvml: no answer".into(), |error| error.message()))
-    })
+    answer.unwrap_or_else(|| Err(died.unwrap_or_else(no_answer)))
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::DriverFailed, "nvml: no answer")
 }
 
 /// Queries one process; the error is the event that ended it before all answers had arrived.
@@ -99,7 +105,7 @@ fn ask_for(
     program: &QueryProgram,
     request: &QueryRequest,
     indices: &[u32],
-    answers: &mut [Option<StatusOf>],
+    answers: &mut [Option<Result<GpuStatus>>],
 ) -> Result<Option<Error>> {
     let mut conversation = start(program, request, Question::Status(indices.to_vec()))?;
     loop {
@@ -108,7 +114,7 @@ fn ask_for(
             Ok(Message::Status(index, status)) => {
                 let place = indices.iter().position(|asked| *asked == index);
                 if let Some(slot) = place.and_then(|place| answers.get_mut(place)) {
-                    *slot = Some(status.map_err(|fault| fault.to_string()));
+                    *slot = Some(status.map_err(|fault| said(&fault)));
                 }
             }
             Ok(Message::Done) => return Ok(None),

@@ -117,7 +117,7 @@ pub fn of_specification(
         let path = HostPath::new(role.path());
         match at(root, &path, drivers) {
             Ok(node) => found.push(SharedDevice::new(node, role)),
-            Err(why) => missing.push(why),
+            Err(error) => missing.push(error.message()),
         }
     }
     found
@@ -126,15 +126,23 @@ pub fn of_specification(
 /// Returns the device that the name of a path says. A link is none, because engines do not follow it.
 ///
 /// # Errors
-/// The path, and why there is no such device.
-pub fn at(root: &DriverRoot, path: &HostPath, drivers: &CharDrivers) -> Result<DeviceNode, String> {
+/// There is no such device.
+pub fn at(root: &DriverRoot, path: &HostPath, drivers: &CharDrivers) -> Result<DeviceNode> {
     let stat = root
         .resolve_nofollow(path)
         .and_then(|fd| inroot::stat(fd.as_fd()));
-    let stat = stat.map_err(|_| format!("{path} is missing"))?;
-    let node = node_of(path, &stat).map_err(|_| format!("{path} is not a character device"))?;
-    let checked = drivers.check(&path.to_string(), node.number);
-    checked.map_err(|why| format!("{path} {why}"))?;
+    let stat = stat.map_err(|errno| {
+        let kind = match errno {
+            Errno::ENOENT => ErrorKind::NotFound,
+            _ => ErrorKind::System,
+        };
+        Error::new(kind, format!("{path} is missing"))
+    })?;
+    let node = node_of(path, &stat).map_err(|_| {
+        let text = format!("{path} is not a character device");
+        Error::new(ErrorKind::Malformed, text)
+    })?;
+    drivers.check(&path.to_string(), node.number)?;
     Ok(node)
 }
 
@@ -146,8 +154,9 @@ pub fn find_dxg() -> Result<SharedDevice> {
     let failed = |errno| Error::file("stat failed", DXG, errno);
     let stat = nix::sys::stat::stat(DXG).map_err(failed)?;
     let node = node_of(&HostPath::new(DXG), &stat).map_err(failed)?;
-    let checked = CharDrivers::discover().check(DXG, node.number);
-    checked.map_err(|why| another(Path::new(DXG), &why))?;
+    if let Some(is) = CharDrivers::discover().difference(DXG, node.number) {
+        return Err(another(Path::new(DXG), &is));
+    }
     Ok(SharedDevice::new(node, DeviceRole::Dxg))
 }
 
@@ -162,26 +171,27 @@ pub fn imex_channel(root: &DriverRoot, channel: u32, drivers: &CharDrivers) -> R
             .with_kind(ErrorKind::NotFound)
             .hint("create the node of the IMEX channel: nvidia-container-cli --load-kmods or nvidia-modprobe -i")
     })?;
-    let checked = drivers.check(&path.to_string(), node.number);
-    checked.map_err(|why| another(&root.join(&path), &why))?;
-    Ok(node)
+    match drivers.difference(&path.to_string(), node.number) {
+        None => Ok(node),
+        Some(is) => Err(another(&root.join(&path), &is)),
+    }
 }
 
 /// Describes a node that is another device than its name says.
-fn another(path: &Path, why: &str) -> Error {
+fn another(path: &Path, is: &str) -> Error {
     let error = Error::new(ErrorKind::Malformed, "invalid device node").of(path.display());
-    let error = error.with_cause(format!("it {why}"));
+    let error = error.with_cause(format!("it {is}"));
     error.hint("remove it and load the driver again")
 }
 
 fn optional(root: &DriverRoot, path: &HostPath, drivers: &CharDrivers) -> Option<DeviceNode> {
     match lookup(root, path) {
         Ok(node) => {
-            let checked = drivers.check(&path.to_string(), node.number);
-            if let Err(why) = &checked {
-                warn!("skipping {}: it {why}", root.join(path).display());
+            let difference = drivers.difference(&path.to_string(), node.number);
+            if let Some(is) = &difference {
+                warn!("skipping {}: it {is}", root.join(path).display());
             }
-            checked.is_ok().then_some(node)
+            difference.is_none().then_some(node)
         }
         Err(Errno::ENOENT) => {
             info!("missing device {path}");

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 
 use super::{CONTROL_MINOR, DeviceNumber, MODESET_MINOR, NVIDIA_MAJOR, majors};
-use crate::error::errno_text;
+use crate::error::{Error, ErrorKind, Result, errno_text};
 use crate::read_file;
 
 /// The kernel's list of devices that share the major number of `misc`.
@@ -166,56 +166,65 @@ impl CharDrivers {
     /// is of no known kind passes.
     ///
     /// # Errors
-    /// The reason why it is another device, for a sentence that begins with the path.
-    pub fn check(&self, path: &str, number: DeviceNumber) -> Result<(), String> {
-        let Some((kind, rest)) = kind_of(path) else {
-            return Ok(());
-        };
+    /// It is another device.
+    pub fn check(&self, path: &str, number: DeviceNumber) -> Result<()> {
+        match self.difference(path, number) {
+            None => Ok(()),
+            Some(is) => Err(Error::new(ErrorKind::Malformed, format!("{path} {is}"))),
+        }
+    }
+
+    /// Returns what a device is instead of what its name says, for a sentence that begins with the path; None if
+    /// [`check`](Self::check) succeeds.
+    pub(super) fn difference(&self, path: &str, number: DeviceNumber) -> Option<String> {
+        let (kind, rest) = kind_of(path)?;
         let named = canonical(rest);
         if named.is_none() && !rest.is_empty() {
-            return Err(format!("is {number}, and no driver writes {rest} so"));
+            return Some(format!("is {number}, and no driver writes {rest} so"));
         }
         let device = path.rsplit('/').next().unwrap_or_default();
-        self.check_major(kind, device, number)
-            .map_err(|driver| format!("is {number}, and {driver}"))?;
+        if let Some(driver) = self.wrong_major(kind, device, number) {
+            return Some(format!("is {number}, and {driver}"));
+        }
         let minor = match kind.minor {
             Minor::Is(minor) => Some(minor),
             Minor::Named => named,
             Minor::Any => None,
         };
         match minor {
-            Some(minor) if minor != number.minor => Err(format!(
+            Some(minor) if minor != number.minor => Some(format!(
                 "is {number}, and its minor number should be {minor}"
             )),
-            _ => Ok(()),
+            _ => None,
         }
     }
 
-    fn check_major(&self, kind: &Kind, device: &str, number: DeviceNumber) -> Result<(), String> {
+    /// Returns what is wrong with a major number, or with the whole number of a class's device; None if it is right.
+    fn wrong_major(&self, kind: &Kind, device: &str, number: DeviceNumber) -> Option<String> {
         let major = number.major;
         match &kind.major {
-            Major::Fixed(expected) if major == *expected => Ok(()),
-            Major::Fixed(expected) => Err(format!("its major number should be {expected}")),
+            Major::Fixed(expected) if major == *expected => None,
+            Major::Fixed(expected) => Some(format!("its major number should be {expected}")),
             Major::Of(driver) => {
                 let known: Vec<u32> = majors::majors(&self.devices, driver).collect();
                 if known.contains(&major) {
-                    return Ok(());
+                    return None;
                 }
                 let known: Vec<String> = known.iter().map(u32::to_string).collect();
-                Err(if known.is_empty() {
+                Some(if known.is_empty() {
                     format!("{} has no {driver}: is its module loaded?", majors::PATH)
                 } else {
                     format!("the driver's major number is {}", known.join(" or "))
                 })
             }
             Major::In(class) => match self.registered(class, device) {
-                Some(Some(same)) if same == number => Ok(()),
-                Some(Some(other)) => Err(format!("the driver's number is {other}")),
-                Some(None) => Err(format!(
+                Some(Some(same)) if same == number => None,
+                Some(Some(other)) => Some(format!("the driver's number is {other}")),
+                Some(None) => Some(format!(
                     "class {} has no {device}: is its module loaded?",
                     class.name
                 )),
-                None => self.check_class(class, device, number),
+                None => self.wrong_in_class(class, device, number),
             },
         }
     }
@@ -228,8 +237,8 @@ impl CharDrivers {
             .then(|| number_in(&directory.join(device).join("dev")))
     }
 
-    /// Checks the number of a class's device by what /proc says.
-    fn check_class(&self, class: &Class, device: &str, number: DeviceNumber) -> Result<(), String> {
+    /// Returns what is wrong with the number of a class's device according to /proc; None if it is right.
+    fn wrong_in_class(&self, class: &Class, device: &str, number: DeviceNumber) -> Option<String> {
         let owners: Vec<&str> = majors::drivers(&self.devices, number.major).collect();
         let is_reserved = number.major == class.major;
         let fits = if is_reserved {
@@ -238,7 +247,7 @@ impl CharDrivers {
             !owners.is_empty() && owners.iter().all(|owner| *owner == class.name)
         };
         if !fits {
-            return Err(if owners.is_empty() {
+            return Some(if owners.is_empty() {
                 "no driver has the major number".into()
             } else {
                 format!("the major number is that of {}", owners.join(", "))
@@ -246,15 +255,14 @@ impl CharDrivers {
         }
         if is_reserved && !class.minors.contains(&number.minor) {
             let (first, last) = class.minors.clone().into_inner();
-            return Err(format!("its minor number should be {first} to {last}"));
+            return Some(format!("its minor number should be {first} to {last}"));
         }
         if class.name != MISC.name {
-            return Ok(());
+            return None;
         }
-        match misc_driver(&self.misc, number.minor) {
-            Some(owner) if owner != device => Err(format!("the number is that of {owner}")),
-            _ => Ok(()),
-        }
+        misc_driver(&self.misc, number.minor)
+            .filter(|owner| *owner != device)
+            .map(|owner| format!("the number is that of {owner}"))
     }
 }
 

@@ -228,7 +228,7 @@ impl MigMinors {
             let minor = self.0.get(&name).ok_or_else(unknown)?;
             let path = HostPath::new(format!("{DEVICES}/nvidia-cap{minor}"));
             let node = nodes::at(dev_root, &path, drivers);
-            let node = node.map_err(|why| missing.push(why)).ok();
+            let node = node.map_err(|error| missing.push(error.message())).ok();
             let file = directory.join("access");
             found.push(MigAccess { file, node });
         }

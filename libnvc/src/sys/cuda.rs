@@ -8,6 +8,8 @@ use std::mem::ManuallyDrop;
 
 use libloading::os::unix::{Library, RTLD_NOW};
 
+use super::nvml::loader_text;
+
 /// The library's soname; the loader finds it.
 const LIBRARY: &str = "libcuda.so.1";
 
@@ -78,13 +80,9 @@ impl Cuda {
         unsafe { std::env::set_var("CUDA_CACHE_DISABLE", "1") };
         // SAFETY: runs the library's initialisers, which are made to run in any program. This process exists to load
         // such libraries and has no privileges.
-        match unsafe { Library::open(Some(LIBRARY), RTLD_NOW) } {
-            Ok(library) => Ok(Self(ManuallyDrop::new(library))),
-            Err(libloading::Error::DlOpen { source }) => {
-                Err(CudaError::Library(source.to_string()))
-            }
-            Err(error) => Err(CudaError::Library(error.to_string())),
-        }
+        let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW) }
+            .map_err(|error| CudaError::Library(loader_text(&error)))?;
+        Ok(Self(ManuallyDrop::new(library)))
     }
 
     /// Returns the newest CUDA version that the driver supports: 12020 is 12.2.

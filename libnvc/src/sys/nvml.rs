@@ -106,20 +106,24 @@ pub(crate) fn is_loaded(name: &str) -> bool {
     unsafe { Library::open(Some(name), RTLD_LAZY | libc::RTLD_NOLOAD) }.is_ok()
 }
 
+/// Returns the loader's text of a failure.
+pub(crate) fn loader_text(error: &libloading::Error) -> String {
+    match error {
+        libloading::Error::DlOpen { source } => source.to_string(),
+        other => other.to_string(),
+    }
+}
+
 impl Nvml {
     /// Loads NVML by name or path.
     ///
     /// # Errors
-    /// The loader's text.
-    pub(crate) fn load(name: &OsStr) -> Result<Self, String> {
+    /// The loader's, with [`loader_text`].
+    pub(crate) fn load(name: &OsStr) -> Result<Self, libloading::Error> {
         // SAFETY: runs the library's initialisers, which the driver vendor wrote to run in any program. This process
         // exists for them and has no privileges, and the parent handles its death.
-        let library = unsafe { Library::open(Some(name), RTLD_NOW) };
-        match library {
-            Ok(library) => Ok(Self(ManuallyDrop::new(library))),
-            Err(libloading::Error::DlOpen { source }) => Err(source.to_string()),
-            Err(error) => Err(error.to_string()),
-        }
+        let library = unsafe { Library::open(Some(name), RTLD_NOW) }?;
+        Ok(Self(ManuallyDrop::new(library)))
     }
 
     /// Connects to the kernel driver. All other calls but `error_text` require this first.
@@ -438,9 +442,9 @@ mod tests {
 
     #[test]
     fn a_missing_library_gives_the_loaders_text() {
-        let text = Nvml::load(OsStr::new("libnvc-no-such-library.so.1")).unwrap_err();
+        let error = Nvml::load(OsStr::new("libnvc-no-such-library.so.1")).unwrap_err();
         assert_eq!(
-            text,
+            loader_text(&error),
             "libnvc-no-such-library.so.1: cannot open shared object file: No such file or directory"
         );
     }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libnvc::host::monitor::{self, Facts, GpuFacts, StatusOf};
+use libnvc::host::monitor::{self, DriverMessage, Facts, GpuFacts, GpuStatus};
 use libnvc::host::query::{QueryProgram, QueryRequest};
 use libnvc::{Error, ErrorKind, Result};
 use tokio::sync::Mutex as TurnLock;
@@ -29,9 +29,9 @@ const FACTS_DEADLINE: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versions {
     /// The driver's version, or NVML's error message.
-    pub driver: Result<String, String>,
+    pub driver: Result<String, DriverMessage>,
     /// CUDA's version, or CUDA's error message.
-    pub cuda: Result<CudaVersion, String>,
+    pub cuda: Result<CudaVersion, DriverMessage>,
 }
 
 /// Known facts about the GPUs.
@@ -49,7 +49,7 @@ pub struct Doing {
     /// The GPUs.
     pub known: Known,
     /// Their status.
-    pub status: Arc<Vec<StatusOf>>,
+    pub status: Arc<Vec<Result<GpuStatus>>>,
 }
 
 /// The driver, with cached answers.
@@ -59,7 +59,7 @@ pub struct Gpus {
     request: QueryRequest,
     identities: Shared<Facts>,
     facts: Mutex<Option<Arc<Deep>>>,
-    status: Shared<Vec<StatusOf>>,
+    status: Shared<Vec<Result<GpuStatus>>>,
 }
 
 /// Facts, with the driver's identities at the time of the query.
@@ -92,18 +92,12 @@ impl Gpus {
     /// `could not load NVML library`, `nvml: …`, `cuda: …`, `unsupported GPU device`.
     pub async fn discover(&self) -> Result<(Known, Vec<String>)> {
         let facts = self.ask_facts().await?;
-        facts
-            .driver
-            .clone()
-            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?;
-        facts
-            .cuda
-            .clone()
-            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?;
+        facts.driver.clone()?;
+        facts.cuda.clone()?;
         let mut problems = Vec::new();
         for gpu in &facts.gpus {
             match gpu {
-                Err(text) => problems.push(text.clone()),
+                Err(message) => problems.push(message.to_string()),
                 Ok(gpu) => problems.extend(
                     gpu.problems
                         .iter()
@@ -111,13 +105,13 @@ impl Gpus {
                 ),
             }
         }
-        let is_bad = |gpu: &Result<GpuFacts, String>| {
+        let is_bad = |gpu: &Result<GpuFacts, DriverMessage>| {
             gpu.as_ref().map_or(true, |gpu| !gpu.problems.is_empty())
         };
         if !facts.gpus.is_empty() && facts.gpus.iter().all(is_bad) {
             let first = facts.gpus.into_iter().next();
             let text = match first {
-                Some(Err(text)) => text,
+                Some(Err(message)) => message.0,
                 Some(Ok(gpu)) => gpu.problems.into_iter().next().unwrap_or_default(),
                 None => String::new(),
             };
@@ -191,7 +185,10 @@ impl Gpus {
         // A cached answer from before the GPUs changed.
         let status = match status.len() == count {
             true => status,
-            false => Arc::new(vec![Err("nvml: the GPUs have changed".to_owned()); count]),
+            false => {
+                let text = "nvml: the GPUs have changed";
+                Arc::new(vec![Err(Error::new(ErrorKind::DriverFailed, text)); count])
+            }
         };
         Ok(Doing { known, status })
     }

@@ -1,5 +1,6 @@
 //! Parses the plugin's command line, with Go's grammar.
 
+use libnvc::{Error, ErrorKind, Result};
 use nvc_program::goflag::Flags;
 
 use crate::VERSION;
@@ -26,7 +27,7 @@ pub(super) enum Invocation {
     /// Print a text and exit successfully.
     Print(String),
     /// Print an error and the options, and exit.
-    Complain(String),
+    Misuse(String),
 }
 
 /// Describes the options.
@@ -50,7 +51,7 @@ pub(super) fn read(program: &str, words: &[String]) -> Invocation {
         Ok(Parsed::Options(options)) => Invocation::Serve(options),
         Ok(Parsed::Version) => Invocation::Print(format!("NVIDIA Docker plugin: {VERSION}\n")),
         Ok(Parsed::Help) => Invocation::Print(format!("Usage of {program}:\n{OPTIONS}")),
-        Err(mistake) => Invocation::Complain(mistake),
+        Err(error) => Invocation::Misuse(error.message()),
     }
 }
 
@@ -60,7 +61,7 @@ enum Parsed {
     Help,
 }
 
-fn parse(words: &[String]) -> Result<Parsed, String> {
+fn parse(words: &[String]) -> Result<Parsed> {
     let mut options = Options {
         listen: "localhost:3476".into(),
         volumes: "/var/lib/nvidia-docker/volumes".into(),
@@ -71,17 +72,17 @@ fn parse(words: &[String]) -> Result<Parsed, String> {
     let mut wants_version = false;
     // The first word that is not an option ends them; it and the rest are ignored.
     let mut flags = Flags::new(words);
-    while let Some(flag) = flags.take()? {
-        let mut text = || flags.text(flag).map(str::to_owned);
+    while let Some(flag) = flags.take().map_err(invalid)? {
+        let mut text = || flags.text(flag).map(str::to_owned).map_err(invalid);
         match flag.name {
-            "v" => wants_version = flag.boolean()?,
-            "no-modprobe" => options.loads_module = !flag.boolean()?,
+            "v" => wants_version = flag.boolean().map_err(invalid)?,
+            "no-modprobe" => options.loads_module = !flag.boolean().map_err(invalid)?,
             "l" => options.listen = text()?,
             "d" => options.volumes = text()?,
             "s" => options.sockets = text()?,
             "allow-host" => options.hosts.push(text()?),
             "h" | "help" => return Ok(Parsed::Help),
-            _ => return Err(flag.unknown()),
+            _ => return Err(invalid(flag.unknown())),
         }
     }
     Ok(if wants_version {
@@ -89,6 +90,10 @@ fn parse(words: &[String]) -> Result<Parsed, String> {
     } else {
         Parsed::Options(options)
     })
+}
+
+fn invalid(text: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
 }
 
 #[cfg(test)]
@@ -103,7 +108,7 @@ mod tests {
     fn listen(text: &str) -> String {
         match invocation(text) {
             Invocation::Serve(options) => options.listen,
-            Invocation::Print(text) | Invocation::Complain(text) => text,
+            Invocation::Print(text) | Invocation::Misuse(text) => text,
         }
     }
 
@@ -131,10 +136,10 @@ mod tests {
             ("-l", "flag needs an argument: -l"),
             ("-v=x", "invalid boolean value \"x\" for -v: parse error"),
         ] {
-            let Invocation::Complain(complaint) = invocation(text) else {
+            let Invocation::Misuse(message) = invocation(text) else {
                 panic!("{text}")
             };
-            assert_eq!(complaint, expected);
+            assert_eq!(message, expected);
         }
         assert!(
             matches!(invocation("-v"), Invocation::Print(text) if text.starts_with("NVIDIA Docker plugin: "))

@@ -43,7 +43,7 @@ pub fn run() -> u8 {
             }
         },
         Invocation::Print(text) => u8::from(std::io::stdout().write_all(text.as_bytes()).is_err()),
-        Invocation::Complain(mistake) => {
+        Invocation::Misuse(mistake) => {
             write_lines([mistake, format!("Usage of {program}:")]);
             write_fixed(OPTIONS);
             2

@@ -97,10 +97,8 @@ impl State {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         match open(&config, flags, Mode::empty()) {
             Ok(file) => {
-                let path = root_path(File::from(file)).map_err(|reason| {
-                    let failed = malformed("reading failed").of(config.display());
-                    failed.with_cause(reason)
-                })?;
+                let path =
+                    root_path(File::from(file)).map_err(|error| error.of(config.display()))?;
                 // A missing or empty path means the bundle.
                 open_root(&self.bundle.join(path))
             }
@@ -126,23 +124,24 @@ struct ConfigRoot {
     path: Option<Value>,
 }
 
-/// Returns `root.path` of a config.json.
-fn root_path(file: File) -> std::result::Result<PathBuf, String> {
-    let metadata = file.metadata().map_err(|error| error.to_string())?;
+/// Returns `root.path` of a config.json; the error lacks its path.
+fn root_path(file: File) -> Result<PathBuf> {
+    let failed = |cause: String| malformed("reading failed").with_cause(cause);
+    let metadata = file.metadata().map_err(|error| failed(error.to_string()))?;
     if !metadata.is_file() {
-        return Err("not a regular file".into());
+        return Err(failed("not a regular file".into()));
     }
     let size = usize::try_from(metadata.len().min(MAX_SIZE)).unwrap_or(0);
     let mut text = Vec::with_capacity(size);
     file.take(MAX_SIZE)
         .read_to_end(&mut text)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| failed(error.to_string()))?;
     let config: Object<Config> =
-        serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
     match config.0.root.and_then(|root| root.0.path) {
         None => Ok(PathBuf::new()),
         Some(Value::String(path)) => Ok(path.into()),
-        Some(_) => Err("root.path is not a string".into()),
+        Some(_) => Err(failed("root.path is not a string".into())),
     }
 }
 
@@ -176,12 +175,13 @@ mod tests {
             root_path(File::open(file.path()).unwrap())
         };
         let usual = r#"{"hooks": {"root": [1.5e3, {"path": "no"}]}, "root": {"readonly": true, "path": "r"}}"#;
-        assert_eq!(path_in(usual), Ok("r".into()));
+        assert_eq!(path_in(usual).unwrap(), Path::new("r"));
         for none in ["{}", r#"{"root": null}"#, r#"{"root": {"path": null}}"#] {
-            assert_eq!(path_in(none), Ok(PathBuf::new()), "{none}");
+            assert_eq!(path_in(none).unwrap(), PathBuf::new(), "{none}");
         }
         let odd = r#"{"root": {"path": 7}}"#;
-        assert_eq!(path_in(odd), Err("root.path is not a string".into()));
+        let error = path_in(odd).unwrap_err();
+        assert_eq!(error.message(), "reading failed: root.path is not a string");
         // Of two roots a runtime may take the other one.
         for text in [
             "",

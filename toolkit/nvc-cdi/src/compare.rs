@@ -166,7 +166,7 @@ pub fn missing(spec: &Spec) -> Vec<String> {
         }
         for node in &edits.device_nodes {
             if let Err(error) = nodes::look_up(Path::new(on_host(node))) {
-                lines.insert(error);
+                lines.insert(error.message());
             }
         }
     }
@@ -196,7 +196,8 @@ pub fn renumbered(spec: &Spec) -> Vec<String> {
 pub fn outdated(spec: &Spec, drivers: &CharDrivers) -> Vec<String> {
     let found = nodes_of(spec).filter_map(|node| {
         let found = nodes::look_up(Path::new(on_host(node))).ok()?;
-        nodes::check(node, found, drivers).err()
+        let error = nodes::check(node, found, drivers).err()?;
+        Some(error.message())
     });
     let lines: BTreeSet<String> = found.collect();
     lines.into_iter().collect()

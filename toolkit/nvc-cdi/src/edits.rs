@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use indexmap::{IndexMap, IndexSet};
+use libnvc::Result;
 use libnvc::host::CharDrivers;
 use nvc_oci::lenient::member;
 use nvc_oci::own_environment;
@@ -14,6 +15,7 @@ use nvc_oci::paths::clean;
 use nvc_oci::spec::Spec;
 use serde_json::{Map, Value, json};
 
+use crate::malformed;
 use crate::model::{DeviceNode, Edits, Hook, Mount};
 use crate::nodes::{self, HostNode};
 
@@ -31,7 +33,7 @@ impl HostNode {
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
     /// Describes the node at a path.
-    pub look_up: fn(&Path) -> Result<HostNode, String>,
+    pub look_up: fn(&Path) -> Result<HostNode>,
     /// The drivers whose devices the nodes must be.
     pub drivers: &'a CharDrivers,
 }
@@ -41,7 +43,7 @@ pub struct Host<'a> {
 /// # Errors
 /// A node is missing, has another type than in the edits, or is another device than its name says; or a member of
 /// config.json has the wrong type.
-pub fn apply(spec: &mut Spec, all: &[Edits], host: Host<'_>) -> Result<(), String> {
+pub fn apply(spec: &mut Spec, all: &[Edits], host: Host<'_>) -> Result<()> {
     environment(spec, all)?;
     let nodes: Vec<&DeviceNode> = all.iter().flat_map(|edits| &edits.device_nodes).collect();
     device_nodes(spec, &nodes, host)?;
@@ -55,13 +57,13 @@ pub fn apply(spec: &mut Spec, all: &[Edits], host: Host<'_>) -> Result<(), Strin
     let new: Vec<&Hook> = all.iter().flat_map(|edits| &edits.hooks).collect();
     hooks(spec, &new)?;
     if let Some(rdt) = all.iter().rev().find_map(|edits| edits.intel_rdt.as_ref()) {
-        let value = serde_json::to_value(rdt).map_err(|error| error.to_string())?;
+        let value = serde_json::to_value(rdt).map_err(|error| malformed(error.to_string()))?;
         spec.object(&["linux"])?.insert("intelRdt".into(), value);
     }
     groups(spec, all)
 }
 
-fn groups(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
+fn groups(spec: &mut Spec, all: &[Edits]) -> Result<()> {
     let new = all.iter().flat_map(|edits| &edits.additional_gids);
     let mut new = new.filter(|gid| **gid != 0).peekable();
     if new.peek().is_none() {
@@ -76,7 +78,7 @@ fn groups(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
 
 /// Appends variables. The container's own stay, even with the same name: consumers use the last one. A variable that
 /// one specification sets twice appears once.
-fn environment(spec: &mut Spec, all: &[Edits]) -> Result<(), String> {
+fn environment(spec: &mut Spec, all: &[Edits]) -> Result<()> {
     if all.iter().all(|edits| edits.env.is_empty()) {
         return Ok(());
     }
@@ -102,7 +104,7 @@ fn by_name(entry: &str) -> (&str, &str) {
     (entry.split('=').next().unwrap_or_default(), entry)
 }
 
-fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Result<(), String> {
+fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Result<()> {
     if nodes.is_empty() {
         return Ok(());
     }
@@ -110,7 +112,7 @@ fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Resul
     let complete: Vec<Complete<'_>> = nodes
         .iter()
         .map(|node| complete(node, host))
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<_>>()?;
 
     let devices = spec.list(&["linux", "devices"])?;
     let paths = complete.iter().map(|node| node.node.path.as_str());
@@ -205,7 +207,7 @@ impl<'a> Rule<'a> {
 ///
 /// # Errors
 /// Those of [`apply`].
-pub fn device_rule(node: &DeviceNode, host: Host<'_>) -> Result<Option<Value>, String> {
+pub fn device_rule(node: &DeviceNode, host: Host<'_>) -> Result<Option<Value>> {
     Ok(complete(node, host)?.rule().map(Rule::value))
 }
 
@@ -233,28 +235,31 @@ impl<'a> Complete<'a> {
     }
 }
 
-fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<Complete<'a>, String> {
+fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<Complete<'a>> {
     let path = match node.host_path.as_str() {
         "" => &node.path,
         other => other,
     };
     let is_fifo = node.kind == "p";
     let number = |value: i64| {
-        u64::try_from(value).map_err(|_| format!("{}: negative device number", node.path))
+        u64::try_from(value).map_err(|_| {
+            let text = format!("{}: negative device number", node.path);
+            malformed(text)
+        })
     };
     let given = (number(node.major)?, number(node.minor)?);
     let is_known = !node.kind.is_empty() && (is_fifo || given.0 != 0);
     let found = match (host.look_up)(Path::new(path)) {
         Ok(found) => Some(found),
         Err(_) if is_known => None,
-        Err(what) => return Err(what),
+        Err(error) => return Err(error),
     };
     let kind = match (found.map(HostNode::kind_name), node.kind.as_str()) {
         (Some(there), "") => there,
         (Some(there), kind) if kind != there && kind != "u" => {
-            return Err(format!(
+            return Err(malformed(format!(
                 "{path}: expected a device of type {kind}, found type {there}"
-            ));
+            )));
         }
         (_, kind) => kind,
     };
@@ -292,7 +297,7 @@ fn process_id(spec: &Spec, name: &str) -> Option<u64> {
         .filter(|id| *id != 0)
 }
 
-fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
+fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<()> {
     if new.is_empty() {
         return Ok(());
     }
@@ -320,7 +325,7 @@ fn mounts(spec: &mut Spec, new: &[&Mount]) -> Result<(), String> {
 }
 
 /// Adds hooks with [`own_environment`], also to those that are there: the engine may have applied the same specification.
-fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<(), String> {
+fn hooks(spec: &mut Spec, hooks: &[&Hook]) -> Result<()> {
     own_environment::give_to_all(spec);
     let mut stages: IndexMap<&str, Vec<Value>> = IndexMap::new();
     for hook in hooks {

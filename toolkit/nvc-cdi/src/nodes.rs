@@ -1,10 +1,12 @@
 //! Describes device nodes of the host, and checks that they are the devices that their names say.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 use libnvc::host::{CharDrivers, DeviceNumber, numbers};
+use libnvc::{Error, ErrorKind, Result};
 use nvc_hostfile::cause;
 use nvc_oci::paths::clean;
 
@@ -53,10 +55,11 @@ impl HostNode {
     /// Checks that the node is the device that a name says.
     ///
     /// # Errors
-    /// The reason why it is not.
-    pub fn check_name(self, name: &str, drivers: &CharDrivers) -> Result<(), String> {
+    /// It is another device.
+    pub fn check_name(self, name: &str, drivers: &CharDrivers) -> Result<()> {
         if self.kind != 'c' {
-            return Err("is not a character device".into());
+            let text = format!("{name} is not a character device");
+            return Err(Error::new(ErrorKind::Malformed, text));
         }
         drivers.check(&clean(name), self.number())
     }
@@ -66,24 +69,28 @@ impl HostNode {
 ///
 /// # Errors
 /// There is no node.
-pub fn look_up(path: &Path) -> Result<HostNode, String> {
-    let facts = fs::symlink_metadata(path)
-        .map_err(|error| format!("failed to stat {}: {}", path.display(), cause::text(&error)))?;
-    HostNode::of(&facts).ok_or_else(|| format!("{} is not a device node", path.display()))
+pub fn look_up(path: &Path) -> Result<HostNode> {
+    let facts = fs::symlink_metadata(path).map_err(|error| {
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => ErrorKind::NotFound,
+            _ => ErrorKind::System,
+        };
+        let text = format!("failed to stat {}: {}", path.display(), cause::text(&error));
+        Error::new(kind, text)
+    })?;
+    HostNode::of(&facts).ok_or_else(|| {
+        let text = format!("{} is not a device node", path.display());
+        Error::new(ErrorKind::Malformed, text)
+    })
 }
 
 /// Checks that a node of a specification is the device that its name on the host says, or else its name in the container.
 /// Other names can be those of any device.
 ///
 /// # Errors
-/// The path, and why it is another device.
-pub fn check(node: &DeviceNode, found: HostNode, drivers: &CharDrivers) -> Result<(), String> {
-    let Some(name) = known_name(node) else {
-        return Ok(());
-    };
-    found
-        .check_name(&name, drivers)
-        .map_err(|why| format!("{name} {why}"))
+/// It is another device.
+pub fn check(node: &DeviceNode, found: HostNode, drivers: &CharDrivers) -> Result<()> {
+    known_name(node).map_or(Ok(()), |name| found.check_name(&name, drivers))
 }
 
 /// Returns the cleaned name of a node that says its driver: that on the host, or else that in the container. None if
@@ -104,10 +111,13 @@ mod tests {
         let null = look_up(Path::new("/dev/null")).unwrap();
         assert_eq!((null.kind, null.major, null.minor), ('c', 1, 3));
         assert!(look_up(Path::new("/etc")).is_err());
-        let missing = look_up(Path::new("/dev/no-such"));
+        let missing = look_up(Path::new("/dev/no-such")).unwrap_err();
         assert_eq!(
-            missing,
-            Err("failed to stat /dev/no-such: no such file or directory".into())
+            (missing.kind(), missing.message().as_str()),
+            (
+                ErrorKind::NotFound,
+                "failed to stat /dev/no-such: no such file or directory"
+            )
         );
     }
 
@@ -133,7 +143,7 @@ mod tests {
                     host_path: host_path.into(),
                     ..DeviceNode::default()
                 };
-                assert_eq!(check(&node, found(195), &drivers), Ok(()), "{path}");
+                assert!(check(&node, found(195), &drivers).is_ok(), "{path}");
                 assert!(check(&node, found(1), &drivers).is_err(), "{path}");
             }
         }

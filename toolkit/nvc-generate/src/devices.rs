@@ -167,7 +167,7 @@ impl Finder<'_> {
         let path = HostPath::new(format!("/dev/nvidia{}", gpu.minor));
         let node = nodes::at(self.dev_root, &path, self.drivers);
         let missing = &mut self.chosen.missing;
-        node.map_err(|why| missing.push(why)).ok()
+        node.map_err(|error| missing.push(error.message())).ok()
     }
 }
 

@@ -24,7 +24,7 @@ pub fn graphics(options: &Options) -> Result<Edits> {
     let search = driver::search(options);
     let version = everything::version(&root, &search.libraries).ok_or_else(|| {
         let found = driver_files::version(&options.driver_root);
-        let what = found.err().unwrap_or_default();
+        let what = found.err().map(|error| error.message()).unwrap_or_default();
         let text = format!("failed to construct discoverer for graphics libraries: failed to get driver version: {what}");
         Error::new(ErrorKind::NotFound, text)
     })?;

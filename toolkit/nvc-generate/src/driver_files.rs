@@ -3,18 +3,22 @@
 use std::path::Path;
 
 use libnvc::host::{DriverRoot, everything};
+use libnvc::{Error, ErrorKind, Result};
 
 /// Returns the version in the name of the CUDA library, or of the management library.
 ///
 /// # Errors
 /// Neither exists.
-pub fn version(root: &Path) -> Result<String, String> {
+pub fn version(root: &Path) -> Result<String> {
     let found = DriverRoot::open(root).ok();
     let found = found.and_then(|root| everything::version(&root, &[]));
     let missing = |library: &str| {
         format!("failed to locate \"{library}\": {library}*.*: not found; {library}*.*: not found")
     };
-    found.ok_or_else(|| ["libcuda.so.", "libnvidia-ml.so."].map(missing).join("; "))
+    found.ok_or_else(|| {
+        let text = ["libcuda.so.", "libnvidia-ml.so."].map(missing).join("; ");
+        Error::new(ErrorKind::NotFound, text)
+    })
 }
 
 #[cfg(test)]
@@ -32,6 +36,7 @@ mod tests {
         assert!(
             version(root.path())
                 .unwrap_err()
+                .message()
                 .contains("libnvidia-ml.so.")
         );
         for name in ["libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1.real"] {

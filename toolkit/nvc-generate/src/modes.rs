@@ -145,13 +145,13 @@ fn channels_of(nodes: &Nodes, refused: &mut Vec<String>) -> Vec<String> {
 
 /// Returns the device of one channel, named `channelN` or `N`.
 fn channel(nodes: &Nodes, name: &str) -> Result<Device> {
-    let refused = |text| Error::new(ErrorKind::InvalidArgument, text);
     let number = name.strip_prefix("channel").unwrap_or(name);
     if numbers::canonical(number).is_none_or(|number| number >= MAX_CHANNELS) {
-        return Err(refused(format!("\"{name}\" is not an IMEX channel")));
+        let text = format!("\"{name}\" is not an IMEX channel");
+        return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
     let path = format!("{IMEX}/channel{number}");
-    nodes.look_up(&path).map_err(refused)?;
+    nodes.look_up(&path)?;
     let host_path = nodes.root.join(path.trim_start_matches('/'));
     let node = DeviceNode {
         path,
@@ -181,9 +181,7 @@ fn wsl(options: &Options, mut request: Request) -> Result<Content> {
     let wsl = session.wsl().ok_or_else(missing)?;
     let driver = everything::of_store(session.root(), wsl);
     let mut edits = Edits::default();
-    nodes(options)
-        .add("/dev/dxg", &mut edits)
-        .map_err(|why| Error::new(ErrorKind::NotFound, why))?;
+    nodes(options).add("/dev/dxg", &mut edits)?;
     // The driver store has no version to compare with.
     request.policy.cuda_compat = CudaCompatMode::Disabled;
     let mut intents = plan::of_driver(&driver, &request);

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use libnvc::host::{CharDrivers, numbers};
+use libnvc::{Error, ErrorKind, Result};
 use nvc_cdi::nodes::HostNode;
 use nvc_cdi::{CHARACTER, DeviceNode, Edits};
 use nvc_hostfile::cause;
@@ -57,11 +58,11 @@ impl Nodes {
         paths.sort();
         let mut reasons = 0;
         paths.retain(|path| {
-            let Err(why) = self.look_up_ours(path) else {
+            let Err(error) = self.look_up_ours(path) else {
                 return true;
             };
             if reasons < MAX_REASONS {
-                refused.push(why);
+                refused.push(error.message());
             }
             reasons += 1;
             false
@@ -76,7 +77,7 @@ impl Nodes {
     }
 
     /// Checks that a device is of a known kind or driver.
-    fn look_up_ours(&self, path: &str) -> Result<(), String> {
+    fn look_up_ours(&self, path: &str) -> Result<()> {
         let number = self.look_up(path)?.number();
         let is_nvidias = || {
             path.rsplit_once('/')
@@ -85,17 +86,17 @@ impl Nodes {
         };
         match numbers::is_known(path) || is_nvidias() {
             true => Ok(()),
-            false => Err(format!(
+            false => Err(malformed(format!(
                 "{path} is {number}, which is neither a device of that name nor of a driver of NVIDIA's"
-            )),
+            ))),
         }
     }
 
     /// Describes the device at a path of the tree; a symlink is an error.
     ///
     /// # Errors
-    /// The path, and why it is not the device that its name says.
-    pub fn look_up(&self, path: &str) -> Result<HostNode, String> {
+    /// There is no such device, or it is another device than its name says.
+    pub fn look_up(&self, path: &str) -> Result<HostNode> {
         Ok(self.examine(path)?.0)
     }
 
@@ -103,7 +104,7 @@ impl Nodes {
     ///
     /// # Errors
     /// Those of [`look_up`](Self::look_up).
-    pub fn add(&self, path: &str, edits: &mut Edits) -> Result<(), String> {
+    pub fn add(&self, path: &str, edits: &mut Edits) -> Result<()> {
         let (node, gid) = self.examine(path)?;
         let gid = Some(gid).filter(|gid| *gid != 0);
         let on_host = self.on_host(path);
@@ -130,16 +131,17 @@ impl Nodes {
     }
 
     /// Returns a node and its group.
-    fn examine(&self, path: &str) -> Result<(HostNode, u32), String> {
+    fn examine(&self, path: &str) -> Result<(HostNode, u32)> {
         let facts =
             fs::symlink_metadata(self.on_host(path)).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => format!("{path} is missing"),
-                _ => format!("{path}: {}", cause::text(&error)),
+                io::ErrorKind::NotFound => {
+                    Error::new(ErrorKind::NotFound, format!("{path} is missing"))
+                }
+                _ => Error::fault(ErrorKind::System, path, cause::text(&error)),
             })?;
         let node = HostNode::of(&facts).filter(|node| node.kind == 'c');
-        let node = node.ok_or_else(|| format!("{path} is not a character device"))?;
-        let checked = node.check_name(path, &self.drivers);
-        checked.map_err(|why| format!("{path} {why}"))?;
+        let node = node.ok_or_else(|| malformed(format!("{path} is not a character device")))?;
+        node.check_name(path, &self.drivers)?;
         Ok((node, facts.gid()))
     }
 
@@ -147,6 +149,10 @@ impl Nodes {
         let relative = path.strip_prefix('/').unwrap_or(path);
         self.root.join(relative)
     }
+}
+
+fn malformed(text: String) -> Error {
+    Error::new(ErrorKind::Malformed, text)
 }
 
 #[cfg(test)]

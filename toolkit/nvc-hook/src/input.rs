@@ -74,7 +74,7 @@ impl Input {
             ))
         })?;
         let state = state::read(&text)
-            .map_err(|what| malformed(format!("could not decode container state: {what}")))?;
+            .map_err(|error| error.context("could not decode container state"))?;
         drop(text);
         let Some((file, text)) = texts.specification else {
             return Err(malformed("could not decode container state"));
@@ -119,12 +119,12 @@ fn specification(file: &str, text: io::Result<Vec<u8>>) -> Result<Facts> {
     })?;
     let value = lenient::first_value(&text);
     drop(text);
-    let value = value.map_err(|what| malformed(format!("could not decode OCI spec: {what}")))?;
+    let value = value.map_err(|error| error.context("could not decode OCI spec"))?;
     let facts = container::facts(&value).map_err(|error| match error {
-        container::Error::Decode(what) => malformed(format!("could not decode OCI spec: {what}")),
-        container::Error::Capabilities(what) => malformed(format!(
-            "could not decode Process.Capabilities in OCI spec: {what}"
-        )),
+        container::Error::Decode(error) => error.context("could not decode OCI spec"),
+        container::Error::Capabilities(error) => {
+            error.context("could not decode Process.Capabilities in OCI spec")
+        }
     })?;
     if facts.version.is_empty() && !has_version(&value) {
         return Err(malformed("Version is empty in OCI spec"));

@@ -1,22 +1,20 @@
 //! Parses JSON as leniently as the programs that we replace: names match in any case, data after the first value is
 //! ignored, and bytes that are not UTF-8 become replacement characters.
 
+use libnvc::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
-
-/// A value of the wrong type: its position, and the expected type.
-pub type Mismatch = String;
 
 /// Parses the first JSON value of a text.
 ///
 /// # Errors
 /// The parser's message, with line and column.
-pub fn first_value(bytes: &[u8]) -> Result<Value, String> {
+pub fn first_value(bytes: &[u8]) -> Result<Value> {
     let text = String::from_utf8_lossy(bytes);
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
     match values.next() {
         Some(Ok(value)) => Ok(value),
-        Some(Err(error)) => Err(error.to_string()),
-        None => Err("it is empty".into()),
+        Some(Err(error)) => Err(malformed(error.to_string())),
+        None => Err(malformed("it is empty")),
     }
 }
 
@@ -37,7 +35,7 @@ pub fn member<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Valu
 pub fn object<'a>(
     parent: &'a Map<String, Value>,
     name: &str,
-) -> Result<Option<&'a Map<String, Value>>, Mismatch> {
+) -> Result<Option<&'a Map<String, Value>>> {
     member(parent, name)
         .map(|value| value.as_object().ok_or_else(|| mismatch(name, "an object")))
         .transpose()
@@ -47,7 +45,7 @@ pub fn object<'a>(
 ///
 /// # Errors
 /// It has another type.
-pub fn text<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a str, Mismatch> {
+pub fn text<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a str> {
     member(parent, name).map_or(Ok(""), |value| {
         value.as_str().ok_or_else(|| mismatch(name, "a text"))
     })
@@ -57,7 +55,7 @@ pub fn text<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a str, M
 ///
 /// # Errors
 /// It has another type.
-pub fn list<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a [Value], Mismatch> {
+pub fn list<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a [Value]> {
     member(parent, name).map_or(Ok(&[]), |value| {
         value
             .as_array()
@@ -70,7 +68,7 @@ pub fn list<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<&'a [Value
 ///
 /// # Errors
 /// It has another type.
-pub fn texts<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<Vec<&'a str>, Mismatch> {
+pub fn texts<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<Vec<&'a str>> {
     as_texts(list(parent, name)?, name)
 }
 
@@ -78,7 +76,7 @@ pub fn texts<'a>(parent: &'a Map<String, Value>, name: &str) -> Result<Vec<&'a s
 ///
 /// # Errors
 /// One has another type.
-pub fn as_texts<'a>(values: &'a [Value], name: &str) -> Result<Vec<&'a str>, Mismatch> {
+pub fn as_texts<'a>(values: &'a [Value], name: &str) -> Result<Vec<&'a str>> {
     let text = |value: &'a Value| match value {
         Value::Null => Some(""),
         value => value.as_str(),
@@ -90,7 +88,12 @@ pub fn as_texts<'a>(values: &'a [Value], name: &str) -> Result<Vec<&'a str>, Mis
         .ok_or_else(|| mismatch(name, "a list of strings"))
 }
 
-/// Formats the error for a member of the wrong type.
-pub fn mismatch(name: &str, expected: &str) -> Mismatch {
-    format!("{name}: expected {expected}")
+/// Describes a member of the wrong type.
+pub fn mismatch(name: &str, expected: &str) -> Error {
+    malformed(format!("{name}: expected {expected}"))
+}
+
+/// Describes a text that is not what it should be.
+pub fn malformed(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Malformed, text)
 }

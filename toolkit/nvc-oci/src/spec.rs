@@ -1,5 +1,6 @@
 //! Edits single members of config.json and tracks whether anything changed.
 
+use libnvc::Result;
 use serde_json::{Map, Value};
 
 use super::lenient;
@@ -49,9 +50,9 @@ impl Spec {
     ///
     /// # Errors
     /// A member in the path has another type.
-    pub fn list(&mut self, path: &[&str]) -> Result<&mut Vec<Value>, String> {
+    pub fn list(&mut self, path: &[&str]) -> Result<&mut Vec<Value>> {
         let Some((last, parents)) = path.split_last() else {
-            return Err("no path".into());
+            return Err(lenient::malformed("no path"));
         };
         let member = member_of(self.object(parents)?, last);
         if member.is_null() {
@@ -59,15 +60,15 @@ impl Spec {
         }
         member
             .as_array_mut()
-            .ok_or_else(|| format!("{}: expected a list", path.join(".")))
+            .ok_or_else(|| lenient::mismatch(&path.join("."), "a list"))
     }
 
     /// Returns the object at this path; creates it and its parents if missing.
     ///
     /// # Errors
     /// A member in the path has another type.
-    pub fn object(&mut self, path: &[&str]) -> Result<&mut Map<String, Value>, String> {
-        let wrong = || format!("{}: expected an object", path.join("."));
+    pub fn object(&mut self, path: &[&str]) -> Result<&mut Map<String, Value>> {
+        let wrong = || lenient::mismatch(&path.join("."), "an object");
         let mut object = self.0.as_object_mut().ok_or_else(wrong)?;
         for name in path {
             let member = member_of(object, name);

@@ -1,8 +1,9 @@
 //! Parses the state of a container, which a runtime passes to its hooks on standard input.
 
+use libnvc::Result;
 use serde_json::{Number, Value};
 
-use super::lenient::{first_value, member, mismatch, text};
+use super::lenient::{first_value, malformed, member, mismatch, text};
 
 /// The state that the prestart hook needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +18,12 @@ pub struct State {
 ///
 /// # Errors
 /// The text is not a JSON object, or a member has the wrong type.
-pub fn read(bytes: &[u8]) -> Result<State, String> {
+pub fn read(bytes: &[u8]) -> Result<State> {
     let value = first_value(bytes)?;
     let state = match &value {
         Value::Object(state) => state,
         Value::Null => return Ok(State::default()),
-        _ => return Err("expected an object".into()),
+        _ => return Err(malformed("expected an object")),
     };
     let pid = match member(state, "pid") {
         None => 0,

@@ -341,7 +341,7 @@ fn of_each(size: usize) -> Edits {
     }
 }
 
-fn look_up(path: &Path) -> Result<HostNode, String> {
+fn look_up(path: &Path) -> libnvc::Result<HostNode> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Ok(HostNode {
         kind: 'c',

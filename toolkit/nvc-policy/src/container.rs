@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use nvc_oci::lenient::{self, Mismatch, as_texts, list, member, mismatch, object, text, texts};
+use nvc_oci::lenient::{self, as_texts, list, malformed, member, mismatch, object, text, texts};
 use serde_json::{Map, Value};
 
 use crate::image::privilege::{self, LinuxCapabilities};
@@ -29,12 +29,12 @@ pub struct Facts {
 }
 
 /// The reason why config.json is invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// It is not JSON, or a member has the wrong type.
-    Decode(String),
+    Decode(libnvc::Error),
     /// The capabilities do not have the form of the file's version.
-    Capabilities(String),
+    Capabilities(libnvc::Error),
 }
 
 impl std::error::Error for Error {}
@@ -42,15 +42,15 @@ impl std::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Decode(what) => out.write_str(what),
-            Self::Capabilities(what) => write!(out, "process.capabilities: {what}"),
+            Self::Decode(error) => out.write_str(&error.message()),
+            Self::Capabilities(error) => write!(out, "process.capabilities: {}", error.message()),
         }
     }
 }
 
-impl From<Mismatch> for Error {
-    fn from(what: Mismatch) -> Self {
-        Self::Decode(what)
+impl From<libnvc::Error> for Error {
+    fn from(error: libnvc::Error) -> Self {
+        Self::Decode(error)
     }
 }
 
@@ -62,7 +62,7 @@ pub fn facts(value: &Value) -> Result<Facts, Error> {
     let spec = match value {
         Value::Object(spec) => spec,
         Value::Null => return Ok(Facts::default()),
-        _ => return Err(Error::Decode("expected an object".into())),
+        _ => return Err(malformed("expected an object").into()),
     };
     let version = text(spec, "ociVersion")?.to_owned();
     let process = object(spec, "process")?;
@@ -104,7 +104,7 @@ impl Facts {
     }
 }
 
-fn mount(value: &Value) -> Result<Mount, Mismatch> {
+fn mount(value: &Value) -> libnvc::Result<Mount> {
     let mount = match value {
         Value::Object(mount) => mount,
         Value::Null => return Ok(Mount::default()),
@@ -116,7 +116,7 @@ fn mount(value: &Value) -> Result<Mount, Mismatch> {
     })
 }
 
-fn annotations(spec: &Map<String, Value>) -> Result<Vec<(String, String)>, Mismatch> {
+fn annotations(spec: &Map<String, Value>) -> libnvc::Result<Vec<(String, String)>> {
     let Some(annotations) = object(spec, "annotations")? else {
         return Ok(Vec::new());
     };
@@ -133,10 +133,7 @@ fn annotations(spec: &Map<String, Value>) -> Result<Vec<(String, String)>, Misma
         .collect()
 }
 
-fn capabilities(
-    process: &Map<String, Value>,
-    version: &str,
-) -> Result<LinuxCapabilities, Mismatch> {
+fn capabilities(process: &Map<String, Value>, version: &str) -> libnvc::Result<LinuxCapabilities> {
     let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
     let flat = privilege::has_flat_capabilities(version);
     match (member(process, "capabilities"), flat) {
@@ -150,7 +147,11 @@ fn capabilities(
             }
             texts(sets, "bounding").map(|names| LinuxCapabilities::Bounding(owned(names)))
         }
-        (Some(_), true) => Err(format!("expected a list of strings in version {version}")),
-        (Some(_), false) => Err(format!("expected an object in version \"{version}\"")),
+        (Some(_), true) => Err(malformed(format!(
+            "expected a list of strings in version {version}"
+        ))),
+        (Some(_), false) => Err(malformed(format!(
+            "expected an object in version \"{version}\""
+        ))),
     }
 }

@@ -174,7 +174,7 @@ fn policy(config: &Config) -> Result<Policy> {
 }
 
 fn understand(text: &[u8]) -> Result<(serde_json::Value, container::Facts)> {
-    let value = lenient::first_value(text).map_err(refused)?;
+    let value = lenient::first_value(text)?;
     let facts = container::facts(&value).map_err(refused)?;
     Ok((value, facts))
 }

@@ -13,7 +13,7 @@ use nvc_oci::spec::Spec;
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use serde_json::json;
 
-use crate::error::{Result, refused};
+use crate::error::Result;
 
 const ANNOTATION: &str = "run.oci.hooks.stderr";
 
@@ -30,7 +30,7 @@ pub(crate) fn remove_others(spec: &mut Spec) -> Result<()> {
     if !spec.has(&["annotations"]) {
         return Ok(());
     }
-    let annotations = spec.object(&["annotations"]).map_err(refused)?;
+    let annotations = spec.object(&["annotations"])?;
     for name in STREAM_ANNOTATIONS {
         if annotations.get(name).is_some_and(|value| !is_stderr(value)) {
             annotations.remove(name);
@@ -43,7 +43,7 @@ fn annotate(spec: &mut Spec, is_wanted: bool) -> Result<()> {
     if !is_wanted && !spec.has(&["annotations", ANNOTATION]) {
         return Ok(());
     }
-    let annotations = spec.object(&["annotations"]).map_err(refused)?;
+    let annotations = spec.object(&["annotations"])?;
     if is_wanted {
         let value = annotations.entry(ANNOTATION);
         value.or_insert_with(|| json!(STDERR));

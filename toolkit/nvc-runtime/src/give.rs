@@ -12,7 +12,7 @@ use nvc_cdi::{DeviceNode, Edits, Mount};
 use nvc_oci::spec::Spec;
 use serde_json::Value;
 
-use crate::error::{Result, refused};
+use crate::error::Result;
 
 /// The options with which runtimes bind nodes.
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
@@ -30,7 +30,7 @@ pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<()> {
             bound.extend(bind(part));
         }
     }
-    edits::apply(spec, all, host).map_err(refused)?;
+    edits::apply(spec, all, host)?;
     for node in bound {
         allow(spec, &node, host)?;
     }
@@ -56,10 +56,8 @@ fn bind(part: &mut Edits) -> Vec<DeviceNode> {
 
 /// Adds the device rule of a node, unless it exists.
 fn allow(spec: &mut Spec, node: &DeviceNode, host: Host<'_>) -> Result<()> {
-    let rules = spec
-        .list(&["linux", "resources", "devices"])
-        .map_err(refused)?;
-    if let Some(rule) = edits::device_rule(node, host).map_err(refused)?
+    let rules = spec.list(&["linux", "resources", "devices"])?;
+    if let Some(rule) = edits::device_rule(node, host)?
         && !rules.contains(&rule)
     {
         rules.push(rule);

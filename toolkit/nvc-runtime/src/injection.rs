@@ -9,7 +9,7 @@ use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
 use serde_json::{Value, json};
 
-use crate::error::{Result, refused};
+use crate::error::Result;
 
 /// The hook's current and former name.
 const NAMES: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
@@ -30,7 +30,7 @@ pub(crate) struct Resolved {
 /// Appends the hook, unless it is already there. Our own hook gets what was resolved in arguments, which an image cannot
 /// set; a foreign one reads the container's environment.
 pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &Resolved) -> Result<()> {
-    let hooks = spec.list(&["hooks", "prestart"]).map_err(refused)?;
+    let hooks = spec.list(&["hooks", "prestart"])?;
     let path = hook.to_string_lossy();
     // A configured hook can have any name.
     let is_there = |entry: &Value| is_ours(entry) || entry["path"] == *path;
@@ -74,7 +74,7 @@ fn hand_over(entry: &mut Value, resolved: &Resolved) {
 /// Removes the hook, wherever the engine put it.
 pub(crate) fn remove(spec: &mut Spec) -> Result<()> {
     if spec.has(&["hooks", "prestart"]) {
-        let hooks = spec.list(&["hooks", "prestart"]).map_err(refused)?;
+        let hooks = spec.list(&["hooks", "prestart"])?;
         hooks.retain(|hook| !is_ours(hook));
     }
     Ok(())

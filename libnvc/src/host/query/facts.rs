@@ -2,15 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, ErrorKind, Result};
+
 /// Facts about a driver and its GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Version of the kernel driver, or NVML's error message.
-    pub driver: std::result::Result<String, String>,
+    pub driver: Result<String, DriverMessage>,
     /// CUDA's version as a number, 12020 for 12.2, or CUDA's error message.
-    pub cuda: std::result::Result<i32, String>,
+    pub cuda: Result<i32, DriverMessage>,
     /// The GPUs in NVML's order; NVML's error message for one that cannot be identified.
-    pub gpus: Vec<std::result::Result<GpuFacts, String>>,
+    pub gpus: Vec<Result<GpuFacts, DriverMessage>>,
 }
 
 /// Facts that do not change while a GPU is in use. None if the GPU or the driver does not provide one.
@@ -149,5 +151,13 @@ pub struct MigStatus {
     pub memory_total: Option<u64>,
 }
 
-/// The status of one GPU, or the reason why it is unknown.
-pub type StatusOf = std::result::Result<GpuStatus, String>;
+/// The message of NVML or CUDA about a fact that it does not provide.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{0}")]
+pub struct DriverMessage(pub String);
+
+impl From<DriverMessage> for Error {
+    fn from(message: DriverMessage) -> Self {
+        Self::new(ErrorKind::DriverFailed, message.0)
+    }
+}

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Facts, GpuStatus};
+use super::facts::{DriverMessage, Facts, GpuStatus};
 use crate::error::Error;
 
 /// Size limit of a message. A GPU with seven MIG devices takes about 1 kB.
@@ -136,8 +136,8 @@ pub(crate) struct GpuFault {
 /// The facts of CUDA, or its error messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CudaReport {
-    pub(crate) version: Result<i32, String>,
-    pub(crate) compute_capability: Result<(i32, i32), String>,
+    pub(crate) version: Result<i32, DriverMessage>,
+    pub(crate) compute_capability: Result<(i32, i32), DriverMessage>,
 }
 
 /// A failure in the query process.
@@ -265,7 +265,7 @@ mod tests {
             Message::Gpus(Ok((0..4096).map(gpu).chain([lost]).collect())),
             Message::Cuda(CudaReport {
                 version: Ok(12060),
-                compute_capability: Err("invalid device ordinal".into()),
+                compute_capability: Err(DriverMessage("invalid device ordinal".into())),
             }),
         ];
         let mut stream = Vec::new();

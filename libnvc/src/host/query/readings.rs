@@ -7,7 +7,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use super::ask::{fault, gpu_count, mig};
-use super::facts::{Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus};
+use super::facts::{
+    DriverMessage, Facts, GpuFacts, GpuStatus, MigFacts, MigStatus, Peer, ProcessStatus,
+};
 use super::protocol::{CudaReport, Fault};
 use crate::sys::cuda::{Attribute, Cuda, CudaError, Gpu};
 use crate::sys::dxcore::{self, Adapter};
@@ -83,10 +85,10 @@ pub(super) fn cuda(cuda: &Result<Cuda, CudaError>) -> CudaReport {
     let cuda = match cuda {
         Ok(cuda) => cuda,
         Err(error) => {
-            let text = not_loaded(error);
+            let message = not_loaded(error);
             return CudaReport {
-                version: Err(text.clone()),
-                compute_capability: Err(text),
+                version: Err(message.clone()),
+                compute_capability: Err(message),
             };
         }
     };
@@ -106,9 +108,9 @@ pub(super) fn cuda(cuda: &Result<Cuda, CudaError>) -> CudaReport {
 fn versions(
     nvml: &Nvml,
     cuda: &Result<Cuda, CudaError>,
-) -> (Result<String, String>, Result<i32, String>) {
+) -> (Result<String, DriverMessage>, Result<i32, DriverMessage>) {
     let driver = nvml.driver_version().map(|version| plain(&version));
-    let driver = driver.map_err(|f| fault(nvml, f).to_string());
+    let driver = driver.map_err(|f| DriverMessage(fault(nvml, f).to_string()));
     let cuda = match cuda {
         Ok(cuda) => cuda.version().map_err(|error| of_call(&error)),
         Err(error) => Err(not_loaded(error)),
@@ -116,23 +118,23 @@ fn versions(
     (driver, cuda)
 }
 
-fn not_loaded(error: &CudaError) -> String {
+fn not_loaded(error: &CudaError) -> DriverMessage {
     let text = plain(&error.to_string());
-    format!("could not load the CUDA driver library: {text}")
+    DriverMessage(format!("could not load the CUDA driver library: {text}"))
 }
 
 /// A GPU and its handles.
 struct Known {
-    facts: Result<GpuFacts, String>,
+    facts: Result<GpuFacts, DriverMessage>,
     handles: Option<(Device, Gpu)>,
 }
 
 fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
     let (device, mut facts) = match identity(nvml, index) {
         Ok(known) => known,
-        Err(text) => {
+        Err(message) => {
             return Known {
-                facts: Err(text),
+                facts: Err(message),
                 handles: None,
             };
         }
@@ -154,7 +156,7 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
     let handles = cuda.and_then(|cuda| match of_cuda(cuda, &mut facts) {
         Ok(gpu) => Some((device, gpu)),
         Err(error) => {
-            facts.problems.push(of_call(&error));
+            facts.problems.push(of_call(&error).0);
             None
         }
     });
@@ -184,14 +186,14 @@ fn mig_devices(nvml: &Nvml, device: Device) -> Result<Vec<MigFacts>, Fault> {
 }
 
 /// Reads the facts that identify a GPU.
-fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), String> {
+fn identity(nvml: &Nvml, index: u32) -> Result<(Device, GpuFacts), DriverMessage> {
     // Monitoring cannot use a GPU without one of these.
     let failed = |failure: NvmlFailure| {
-        if is_missing(failure) {
+        DriverMessage(if is_missing(failure) {
             "unsupported GPU device".to_owned()
         } else {
             fault(nvml, failure).to_string()
-        }
+        })
     };
     let device = nvml.gpu(index).map_err(failed)?;
     let uuid = nvml.uuid(device).map_err(failed)?;
@@ -248,7 +250,7 @@ fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [Known]) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(error) => {
-                    one.problems.push(of_call(&error));
+                    one.problems.push(of_call(&error).0);
                     continue;
                 }
             }
@@ -409,8 +411,8 @@ fn sane(number: u64) -> u64 {
 }
 
 /// Describes a failed call of CUDA.
-fn of_call(error: &CudaError) -> String {
-    format!("cuda: {}", plain(&error.to_string()))
+fn of_call(error: &CudaError) -> DriverMessage {
+    DriverMessage(format!("cuda: {}", plain(&error.to_string())))
 }
 
 /// Removes control characters from a string and cuts it to NVML's length.

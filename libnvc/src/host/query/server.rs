@@ -19,7 +19,7 @@ use super::protocol::{Fault, Garbled, Message, Question, WireRequest, encode, ta
 use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, readings};
 use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::Cuda;
-use crate::sys::nvml::{Nvml, preload};
+use crate::sys::nvml::{Nvml, loader_text, preload};
 use crate::sys::process::{close_from, exit_now, hide, live_as_long_as, reset_signals};
 use crate::sys::programs::execute_nothing;
 
@@ -215,7 +215,8 @@ fn stay_only_with(socket: UnixStream, parent: i32) -> Result<&'static UnixStream
 
 fn load(request: &WireRequest) -> Result<Nvml, Fault> {
     let library = request.wsl_library.as_deref();
-    let nvml = Nvml::load(library.unwrap_or(OsStr::new(LIBRARY))).map_err(Fault::Load)?;
+    let nvml = Nvml::load(library.unwrap_or(OsStr::new(LIBRARY)))
+        .map_err(|error| Fault::Load(loader_text(&error)))?;
     // Foreign code has run by now, and may have made the process dumpable.
     let hidden = || hide().map_err(failed("privilege change failed"));
     hidden()?;

@@ -39,11 +39,7 @@ impl Options {
                 format!("invalid volume: {bad}"),
             ));
         }
-        let driver = known
-            .versions
-            .driver
-            .clone()
-            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?;
+        let driver = known.versions.driver.clone()?;
         Ok(Self {
             volume_driver: VOLUME_DRIVER,
             volumes: names.iter().map(|_| driver_volume::bind(&driver)).collect(),

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use libnvc::Result;
 use libnvc::host::monitor::GpuFacts;
-use libnvc::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use super::lines::Lines;
@@ -88,17 +88,8 @@ struct Memory {
 /// NVML's or CUDA's message.
 fn versions(known: &Known) -> Result<Version> {
     Ok(Version {
-        driver: known
-            .versions
-            .driver
-            .clone()
-            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?,
-        cuda: known
-            .versions
-            .cuda
-            .clone()
-            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))?
-            .to_string(),
+        driver: known.versions.driver.clone()?,
+        cuda: known.versions.cuda.clone()?.to_string(),
     })
 }
 

@@ -143,12 +143,7 @@ impl Rest {
 
     async fn health(&self) -> Answer {
         let known = self.gpus.known().await;
-        match known.and_then(|known| {
-            known
-                .versions
-                .driver
-                .map_err(|text| Error::new(ErrorKind::DriverFailed, text))
-        }) {
+        match known.and_then(|known| Ok(known.versions.driver?)) {
             Ok(_) => text(StatusCode::OK, "ok\n"),
             Err(failure) => text(StatusCode::SERVICE_UNAVAILABLE, line(&failure)),
         }

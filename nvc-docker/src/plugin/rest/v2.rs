@@ -1,6 +1,7 @@
 //! Formats all data about the GPUs in one document, version 2: with names, units in the keys, and each GPU's error.
 
-use libnvc::host::monitor::{GpuFacts, GpuStatus, MigFacts, ProcessStatus, StatusOf};
+use libnvc::Result;
+use libnvc::host::monitor::{GpuFacts, GpuStatus, MigFacts, ProcessStatus};
 use serde::Serialize;
 
 use super::answer::json as line;
@@ -46,7 +47,7 @@ struct Gpu<'a> {
     peers: Vec<Peer<'a>>,
     /// None if the status is unknown; `error` has the reason.
     status: Option<Status<'a>>,
-    error: Option<&'a str>,
+    error: Option<String>,
     mig_devices: Vec<MigDevice<'a>>,
 }
 
@@ -146,9 +147,9 @@ pub(super) fn document(doing: &Doing) -> String {
     })
 }
 
-fn gpu<'a>(facts: &'a GpuFacts, status: &'a StatusOf) -> Gpu<'a> {
-    let error = status.as_ref().err().map(String::as_str);
-    let problem = facts.problems.first().map(String::as_str);
+fn gpu<'a>(facts: &'a GpuFacts, status: &'a Result<GpuStatus>) -> Gpu<'a> {
+    let error = status.as_ref().err().map(|error| error.message());
+    let problem = facts.problems.first().cloned();
     Gpu {
         index: facts.index,
         uuid: &facts.uuid,
@@ -229,7 +230,7 @@ fn process(process: &ProcessStatus) -> Process<'_> {
     }
 }
 
-fn mig_device<'a>(facts: &'a MigFacts, status: &StatusOf) -> MigDevice<'a> {
+fn mig_device<'a>(facts: &'a MigFacts, status: &Result<GpuStatus>) -> MigDevice<'a> {
     let status = status.as_ref().ok();
     let found = status.and_then(|status| status.mig.iter().find(|mig| mig.uuid == facts.uuid));
     MigDevice {

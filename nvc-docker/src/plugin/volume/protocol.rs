@@ -16,6 +16,14 @@ use crate::log_line::{complain, say};
 use crate::plugin::gpus::Gpus;
 use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
 
+/// The outcome of a call, as docker gets it.
+enum VolumeReply {
+    /// Success; the volume's path, if the call returns one.
+    Path(Option<String>),
+    /// The reason why the request is refused.
+    Refusal(String),
+}
+
 /// Content types of which docker must accept one.
 const ACCEPTED: [&str; 2] = [
     "application/vnd.docker.plugins.v1.1+json",
@@ -156,17 +164,20 @@ impl Volumes {
         }
         let outcome = match driver_volume::version(&request.name) {
             Ok(version) => self.carry_out(call, version, &request).await?,
-            Err(BadName::Format) => Err(format!("bad volume format: {}", request.name)),
-            Err(BadName::Unsupported) => Err(format!("unsupported volume: {}", request.name)),
+            Err(BadName::Format) => {
+                VolumeReply::Refusal(format!("bad volume format: {}", request.name))
+            }
+            Err(BadName::Unsupported) => {
+                VolumeReply::Refusal(format!("unsupported volume: {}", request.name))
+            }
         };
-        if let Err(words) = &outcome {
-            // In the log too, because docker shows it only to the user.
-            say(&format!("{kind}: {words}"));
-        }
         let (mountpoint, err) = match outcome {
-            Ok(path) => (path, None),
-            // docker prints it.
-            Err(words) => (None, Some(printable(&words).into_owned())),
+            VolumeReply::Path(path) => (path, None),
+            VolumeReply::Refusal(text) => {
+                // In the log too, because docker shows it only to the user.
+                say(&format!("{kind}: {text}"));
+                (None, Some(printable(&text).into_owned()))
+            }
         };
         Ok(match call {
             "Create" | "Remove" | "Unmount" => json(&Done { err }),
@@ -181,20 +192,20 @@ impl Volumes {
         })
     }
 
-    /// Returns the path, if there is one, or the text for docker; an error is a failure of this machine.
+    /// Carries out a call; an error is a failure of this machine.
     async fn carry_out(
         &self,
         call: &str,
         version: &str,
         request: &VolumeRequest,
-    ) -> Result<Result<Option<String>, String>> {
+    ) -> Result<VolumeReply> {
         let name = &request.name;
-        let missing = || Err(format!("no such volume: {name}"));
+        let missing = || VolumeReply::Refusal(format!("no such volume: {name}"));
         // Digits and dots that are not a version: no volume has that name.
         if !driver_volume::is_version(version) {
             return Ok(match call {
-                "Create" => Err(format!("invalid volume version: {name}")),
-                "Remove" | "Unmount" => Ok(None),
+                "Create" => VolumeReply::Refusal(format!("invalid volume version: {name}")),
+                "Remove" | "Unmount" => VolumeReply::Path(None),
                 _ => missing(),
             });
         }
@@ -203,7 +214,9 @@ impl Volumes {
             "Create" => {
                 let running = self.running_driver().await?;
                 if version != running {
-                    return Ok(Err(format!("invalid volume version: {name}")));
+                    return Ok(VolumeReply::Refusal(format!(
+                        "invalid volume version: {name}"
+                    )));
                 }
                 StoreRequest::Create(version)
             }
@@ -218,7 +231,7 @@ impl Volumes {
                 };
                 let running = self.running_driver().await?;
                 if version != running {
-                    return Ok(Err(format!(
+                    return Ok(VolumeReply::Refusal(format!(
                         "{name}: the driver is {running} now; create the container again, so that it gets that driver's volume"
                     )));
                 }
@@ -229,17 +242,13 @@ impl Volumes {
         };
         Ok(match self.keeper.carry_out(wanted).await? {
             Outcome::Path(None) => missing(),
-            Outcome::Path(path) => Ok(path),
-            Outcome::Done | Outcome::Versions(_) => Ok(None),
+            Outcome::Path(path) => VolumeReply::Path(path),
+            Outcome::Done | Outcome::Versions(_) => VolumeReply::Path(None),
         })
     }
 
     async fn running_driver(&self) -> Result<String> {
-        let known = self.gpus.known().await?;
-        known
-            .versions
-            .driver
-            .map_err(|text| Error::new(ErrorKind::DriverFailed, text))
+        Ok(self.gpus.known().await?.versions.driver?)
     }
 
     async fn list(&self) -> Result<String> {

@@ -25,12 +25,12 @@ fn node(path: &str, host: &str) -> DeviceNode {
     }
 }
 
-fn look_up(path: &Path) -> Result<HostNode, String> {
+fn look_up(path: &Path) -> Result<HostNode> {
     let (kind, minor) = match path.to_str().unwrap() {
         "/dev/nv0" => ('c', 0),
         "/dev/nv1" => ('c', 1),
         "/dev/pipe" => ('p', 0),
-        other => return Err(format!("{other} is missing")),
+        other => return Err(malformed(format!("{other} is missing"))),
     };
     Ok(HostNode {
         kind,
@@ -229,8 +229,12 @@ fn nodes_must_be_the_devices_of_their_names() {
         ),
         ("/dev/of-another-vendor", "/dev/pipe", Ok(())),
     ] {
-        let done = apply_node(node(path, host_path));
-        assert_eq!(done, expected.map_err(String::from), "{path} {host_path}");
+        let applied = apply_node(node(path, host_path)).map_err(|error| error.message());
+        assert_eq!(
+            applied,
+            expected.map_err(String::from),
+            "{path} {host_path}"
+        );
     }
     let recorded = |major| DeviceNode {
         kind: "c".into(),
@@ -240,7 +244,7 @@ fn nodes_must_be_the_devices_of_their_names() {
     assert!(apply_node(recorded(508)).is_ok());
     let outdated = apply_node(recorded(510)).unwrap_err();
     assert_eq!(
-        outdated,
+        outdated.message(),
         "/dev/nvidia-uvm is 510:0, and the driver's major number is 508"
     );
 }
@@ -256,10 +260,8 @@ fn nodes_must_match_their_declared_type() {
         apply(&mut spec, &[edits], host(&CharDrivers::default()))
             .map(|()| spec.value()["linux"].clone())
     };
-    assert_eq!(
-        apply_node(node("/dev/none", "")),
-        Err("/dev/none is missing".into())
-    );
+    let missing = apply_node(node("/dev/none", "")).unwrap_err();
+    assert_eq!(missing.message(), "/dev/none is missing");
     let block = DeviceNode {
         kind: "b".into(),
         ..node("/dev/nv0", "")
@@ -267,6 +269,7 @@ fn nodes_must_match_their_declared_type() {
     assert!(
         apply_node(block)
             .unwrap_err()
+            .message()
             .contains("expected a device of type b")
     );
     let known = DeviceNode {
@@ -284,8 +287,6 @@ fn nodes_must_match_their_declared_type() {
 #[test]
 fn members_of_another_type_are_errors() {
     let mut spec = Spec::new(json!({"process": {"env": "A=1"}}));
-    assert_eq!(
-        apply(&mut spec, &[edits()], host(&CharDrivers::default())),
-        Err("process.env: expected a list".into())
-    );
+    let error = apply(&mut spec, &[edits()], host(&CharDrivers::default())).unwrap_err();
+    assert_eq!(error.message(), "process.env: expected a list");
 }

@@ -5,6 +5,7 @@
 //! request never gets more than they give.
 
 use libnvc::host::{Gpu, ListedGpu};
+use libnvc::{Error, ErrorKind, Result};
 
 use super::listing::Listing;
 use crate::uuid::is_uuid;
@@ -95,7 +96,7 @@ pub fn choose(wanted: &Wanted, listing: &Listing, several: bool) -> Result<Choic
     };
     let found = match listing {
         Listing::Gpus(gpus) if several && gpus.len() > 1 => of_several(ids, gpus).map(Some),
-        Listing::Failed(error) if several => Err(error.message()),
+        Listing::Failed(error) if several => Err(error.clone()),
         Listing::Gpus(_) | Listing::Failed(_) | Listing::Unknown => Ok(None),
     };
     let problem = match found {
@@ -112,7 +113,10 @@ pub fn choose(wanted: &Wanted, listing: &Listing, several: bool) -> Result<Choic
         return Err(Refusal {
             id: id.clone(),
             hint: match problem {
-                Some(problem) => format!("{problem}; by the lists alone, the GPU is 0, or all"),
+                Some(error) => {
+                    let problem = error.message();
+                    format!("{problem}; by the lists alone, the GPU is 0, or all")
+                }
                 None => "the GPU of this machine is 0, or all".into(),
             },
         });
@@ -122,21 +126,22 @@ pub fn choose(wanted: &Wanted, listing: &Listing, several: bool) -> Result<Choic
             devices: vec![Chosen::Only],
             warning: None,
         },
-        Some(problem) => Choice {
+        Some(error) => Choice {
             devices: vec![Chosen::OfLists],
             warning: Some(format!(
-                "{problem}: the GPU is given by the lists alone, as the only one"
+                "{}: the GPU is given by the lists alone, as the only one",
+                error.message()
             )),
         },
     })
 }
 
 /// Chooses among several GPUs.
-fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<Chosen>, String> {
+fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<Chosen>> {
     // The lists are those of the integrated GPU.
     gpus.first().map(one).transpose()?;
     let mut chosen: Vec<Chosen> = Vec::new();
-    let mut add = |gpu: &ListedGpu| -> Result<(), String> {
+    let mut add = |gpu: &ListedGpu| -> Result<()> {
         let one = one(gpu)?;
         if !chosen.iter().any(|other| other.index() == one.index()) {
             chosen.push(one);
@@ -154,16 +159,16 @@ fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<Chosen>, String>
 }
 
 /// Finds a GPU by its index or UUID.
-fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu, String> {
+fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_mig = id.starts_with("MIG-")
         || id
             .split_once(':')
             .is_some_and(|(gpu, mig)| is_number(gpu) && is_number(mig));
     if is_mig {
-        return Err(format!(
+        return Err(invalid(format!(
             "\"{id}\" is a MIG device, which mode csv cannot add"
-        ));
+        )));
     }
     let found = if is_number(id) {
         let index = id.parse::<u32>().ok();
@@ -171,41 +176,50 @@ fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu, String> {
     } else if is_uuid(id.strip_prefix("GPU-").unwrap_or(id)) {
         gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(id))
     } else {
-        return Err(format!("\"{id}\" is neither an index nor a UUID"));
+        return Err(invalid(format!("\"{id}\" is neither an index nor a UUID")));
     };
-    found.ok_or_else(|| format!("NVML lists no GPU {id}"))
+    found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("NVML lists no GPU {id}")))
 }
 
 /// Checks that a GPU is one of the pair.
-fn one(gpu: &ListedGpu) -> Result<Chosen, String> {
+fn one(gpu: &ListedGpu) -> Result<Chosen> {
     let index = gpu.index;
     let failed = || {
         let failure = gpu.gpu.as_ref().err().map(|error| error.message());
         let failure = failure.unwrap_or_else(|| "NVML does not say its UUID".into());
-        format!("GPU {index}: {failure}")
+        let text = format!("GPU {index}: {failure}");
+        unexpected(text)
     };
     match gpu.integrated {
         Some(true) if index == INTEGRATED => {
             let uuid = gpu.uuid.clone().ok_or_else(failed)?;
             Ok(Chosen::Integrated { uuid })
         }
-        Some(true) => Err(format!(
+        Some(true) => Err(unexpected(format!(
             "GPU {index} is integrated, which only GPU 0 may be"
-        )),
+        ))),
         Some(false) if index == DISCRETE => match &gpu.gpu {
             Ok(gpu) => Ok(Chosen::Discrete(Box::new(gpu.clone()))),
             Err(_) => Err(failed()),
         },
-        Some(false) => Err(format!("GPU {index} is discrete, which only GPU 1 may be")),
+        Some(false) => Err(unexpected(format!(
+            "GPU {index} is discrete, which only GPU 1 may be"
+        ))),
         None => Err(failed()),
     }
+}
+
+fn invalid(text: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, text)
+}
+
+fn unexpected(text: String) -> Error {
+    Error::new(ErrorKind::DriverFailed, text)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 pub(super) mod tests {
-    use libnvc::{Error, ErrorKind};
-
     use super::*;
 
     pub(crate) const BARE: &str = "3f6c5d0e-52b1-5f9a-8e47-c2d90a7b1846";

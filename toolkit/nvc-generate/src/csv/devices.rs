@@ -83,7 +83,7 @@ impl Tree {
                     let hint = "nvidia-modprobe or nvidia-ctk system create-device-nodes makes it";
                     return Err(Error::new(ErrorKind::NotFound, text).hint(hint));
                 }
-                Err(why) => warnings.push(why),
+                Err(error) => warnings.push(error.message()),
             }
         }
         let root = DriverRoot::open(&self.nodes.root)?;

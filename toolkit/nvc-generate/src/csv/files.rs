@@ -101,8 +101,8 @@ impl Tree {
                     true => self.nodes.add(&path, &mut edits),
                     false => Ok(()),
                 });
-                if let Err(why) = added {
-                    warnings.push(why);
+                if let Err(error) = added {
+                    warnings.push(error.message());
                 }
             }
         }

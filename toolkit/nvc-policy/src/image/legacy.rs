@@ -1,6 +1,6 @@
 //! Recognises CUDA images from before the variables for devices existed, and reads their CUDA version.
 
-use super::Environment;
+use super::{Environment, Error};
 
 const CUDA_VERSION: &str = "CUDA_VERSION";
 
@@ -12,10 +12,10 @@ pub(super) fn is_legacy(environment: &Environment) -> bool {
 /// Returns `MAJOR.MINOR` of the image's CUDA version.
 ///
 /// # Errors
-/// The text, if it is not a version.
-pub(super) fn cuda_version(environment: &Environment) -> Result<String, String> {
+/// It is not a version.
+pub(super) fn cuda_version(environment: &Environment) -> Result<String, Error> {
     let text = environment.get(CUDA_VERSION).unwrap_or_default();
-    major_minor(text).ok_or_else(|| text.to_owned())
+    major_minor(text).ok_or_else(|| Error::CudaVersion(text.to_owned()))
 }
 
 /// Parses `[v]A`, `[v]A.B` or `[v]A.B.C` with the suffixes that semantic versions allow after three parts.

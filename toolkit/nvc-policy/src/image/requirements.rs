@@ -19,7 +19,7 @@ pub fn of(environment: &Environment, disabled: bool) -> Result<Vec<String>, Erro
         .map(|(_, value)| value.to_owned())
         .collect();
     if legacy::is_legacy(environment) {
-        let version = legacy::cuda_version(environment).map_err(Error::CudaVersion)?;
+        let version = legacy::cuda_version(environment)?;
         requirements.push(format!("cuda>={version}"));
     }
     Ok(requirements)

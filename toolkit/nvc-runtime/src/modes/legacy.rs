@@ -144,7 +144,7 @@ fn cuda_compat(config: &Config) -> Result<Option<Edits>> {
         return Ok(None);
     }
     let version = driver_files::version(&nodes(config).root)
-        .map_err(|what| refused(format!("failed to get driver version: {what}")))?;
+        .map_err(|error| error.context("failed to get driver version"))?;
     let version = format!("--host-driver-version={version}");
     let path = hook_program::of(config).to_string_lossy().into_owned();
     let hook = HookProgram { path }.hook("enable-cuda-compat", [version]);
