@@ -57,14 +57,14 @@ pub(crate) struct Settings {
 
 /// The active configuration as C strings.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ConfigStrings {
     root: CString,
     ldcache: CString,
     identity: Identity,
     channels: Vec<nvc_imex_channel>,
 }
 
-impl Shown {
+impl ConfigStrings {
     pub(crate) fn of(settings: &Settings) -> Self {
         let config = &settings.driver;
         let text = |path: &OsStr| CString::new(path.as_bytes()).unwrap_or_default();

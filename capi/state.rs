@@ -12,7 +12,7 @@ use libnvc::options::LibraryOptions;
 use libnvc::{Error, ErrorKind, Result, kmods};
 
 use crate::arg::Arg;
-use crate::config::{Settings, Shown, nothing, nvc_config};
+use crate::config::{ConfigStrings, Settings, nothing, nvc_config};
 use crate::handles::{self, Kind};
 use crate::logfile::{self, LogUser};
 use crate::program;
@@ -67,7 +67,7 @@ pub(crate) struct State {
 pub(crate) struct Driver {
     pub(crate) session: DriverSession,
     asked: [bool; 2],
-    shown: Shown,
+    shown: ConfigStrings,
     config: DriverConfig,
     _log: Option<LogUser>,
 }
@@ -184,7 +184,7 @@ impl State {
         // First, because reading the configuration may warn.
         let log = logfile::open();
         let settings = settings()?;
-        let shown = Shown::of(&settings);
+        let shown = ConfigStrings::of(&settings);
         let config = DriverConfig {
             options: LibraryOptions::parse(options)?,
             program: QueryProgram::Helper(program::find()),

@@ -40,7 +40,7 @@ mod steps;
 
 use executor::Executor;
 use look::Look;
-use prepare::{GivenUp, NamespaceRequest, Preparation, PreparedPlan};
+use prepare::{NamespaceRequest, Preparation, PreparedPlan, SkippedIntents};
 use steps::Step;
 
 /// Descriptors in addition to those of the steps: the caller's, the sandbox's, directories.
@@ -145,7 +145,7 @@ pub fn apply_prepared(
     let _lock = lock::ContainerLock::take(&container.process)?;
     let proc_files = ahead.proc_files.take();
     let look = Look::new(container, root);
-    let (steps, given_up) = match options.compat_libraries {
+    let (steps, skipped) = match options.compat_libraries {
         None => expand::expand(intents, &container.image, root, look, proc_files)?,
         Some(libraries) => {
             let mut image = container.image.clone();
@@ -159,18 +159,18 @@ pub fn apply_prepared(
         container,
         options,
     };
-    let given_up = if options.stay && !prepare::needs_image(&steps) && sys::process::is_alone() {
-        let work = preparation.prepare(given_up, &mut ahead, None)?;
+    let skipped = if options.stay && !prepare::needs_image(&steps) && sys::process::is_alone() {
+        let work = preparation.prepare(skipped, &mut ahead, None)?;
         Executor::enter(container, options.no_volumes)?.carry_out(work, root)?
     } else {
         in_a_thread(&preparation, |requests| {
-            preparation.prepare(given_up, &mut ahead, Some(requests))
+            preparation.prepare(skipped, &mut ahead, Some(requests))
         })?
     };
-    let done = |step: &&Step| !given_up.has(step.intent);
+    let done = |step: &&Step| !skipped.has(step.intent);
     Ok(Report {
         placed: prepare::placed_by(steps.iter().filter(done)).collect(),
-        skipped: given_up.reasons,
+        skipped: skipped.reasons,
     })
 }
 
@@ -178,7 +178,7 @@ pub fn apply_prepared(
 fn in_a_thread<'a>(
     preparation: &Preparation<'a, '_>,
     prepare: impl FnOnce(&Sender<NamespaceRequest<'a>>) -> Result<PreparedPlan<'a>>,
-) -> Result<GivenUp> {
+) -> Result<SkippedIntents> {
     let Preparation {
         steps,
         root,
@@ -204,7 +204,7 @@ fn in_a_thread<'a>(
         let thread = std::thread::Builder::new()
             .name("nvc:[container]".into())
             .spawn_scoped(scope, move || {
-                Executor::enter(container, options.no_volumes)?.obey(&inbox, root)
+                Executor::enter(container, options.no_volumes)?.serve(&inbox, root)
             })
             .map_err(|e| Error::system("thread creation failed", errno_of(&e)))?;
         let failed = match prepare(&requests) {
@@ -221,7 +221,7 @@ fn in_a_thread<'a>(
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (result, failed) {
             (Err(error), _) | (Ok(_), Some(error)) => Err(error),
-            (Ok(given_up), None) => Ok(given_up),
+            (Ok(skipped), None) => Ok(skipped),
         }
     })
 }

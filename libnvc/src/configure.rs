@@ -38,7 +38,7 @@ pub struct Configuration<'r> {
 
 /// A request that is planned and ready to be applied.
 #[derive(Debug)]
-pub struct Prepared<'c> {
+pub struct PreparedRequest<'c> {
     /// The plan.
     pub plan: Plan,
     configuration: &'c Configuration<'c>,
@@ -49,7 +49,7 @@ pub struct Prepared<'c> {
 
 /// A plan, and what it was made for.
 #[derive(Debug)]
-struct Discovered {
+struct Discovery {
     plan: Plan,
     container: Container,
     ahead: Ahead,
@@ -106,14 +106,14 @@ impl<'r> Configuration<'r> {
     ///
     /// # Errors
     /// As [`configure`], except for applying.
-    pub fn prepare(&mut self, target: Target) -> Result<Prepared<'_>> {
-        let Discovered {
+    pub fn prepare(&mut self, target: Target) -> Result<PreparedRequest<'_>> {
+        let Discovery {
             plan,
             container,
             ahead,
             new_channels,
         } = self.discover(target, true)?;
-        Ok(Prepared {
+        Ok(PreparedRequest {
             plan,
             configuration: self,
             container,
@@ -123,7 +123,7 @@ impl<'r> Configuration<'r> {
     }
 
     /// Discovers host and container in parallel; errors come in upstream's order.
-    fn discover(&mut self, target: Target, will_apply: bool) -> Result<Discovered> {
+    fn discover(&mut self, target: Target, will_apply: bool) -> Result<Discovery> {
         let policy = &self.request.policy;
         self.session.look_ahead(policy.leave_out);
         let container = Container::discover(self.container_config(target));
@@ -137,7 +137,7 @@ impl<'r> Configuration<'r> {
         let new_channels = kmods::new_channels(self.session.root(), &policy.driver);
         let host = Host::of(&mut self.session, self.request, &new_channels)?;
         let plan = plan(self.request, &host)?;
-        Ok(Discovered {
+        Ok(Discovery {
             plan,
             container,
             ahead,
@@ -171,7 +171,7 @@ const INTERRUPTIONS: [Signal; 4] = [
     Signal::SIGTERM,
 ];
 
-impl Prepared<'_> {
+impl PreparedRequest<'_> {
     /// Carries the plan out as the last work of a program, which will only report the result and exit.
     ///
     /// An interrupted configuration is all or nothing too: the signal arrives when the work is done or undone. That

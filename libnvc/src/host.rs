@@ -56,7 +56,7 @@ mod session;
 pub use arch::Abi;
 pub use cuda::{CudaFacts, cuda_facts};
 pub use device::{DeviceInfo, FailedGpu};
-pub use driver::{DriverEnvironment, Unversioned, check};
+pub use driver::{DriverEnvironment, UnversionedFiles, check};
 pub use file::{DriverFile, FileClass, FileLink};
 pub use identity::Identity;
 pub use imex::ImexChannels;

@@ -102,7 +102,7 @@ mod read_file;
 mod sys;
 
 pub use apply::Report;
-pub use configure::{Configuration, Prepared, configure};
+pub use configure::{Configuration, PreparedRequest, configure};
 pub use container::Target;
 pub use error::{Error, ErrorKind, Phase, Result};
 pub use path::{ContainerPath, HostPath};

@@ -12,7 +12,7 @@ use crate::ldcache::format::Cache;
 
 /// An entry of the loader's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct CacheEntry {
     /// Kind and architecture of the library, as glibc numbers them.
     pub flags: i32,
     /// The name that programs ask for.
@@ -22,11 +22,11 @@ pub struct Listed {
 }
 
 /// Returns the entries of a loader cache in its order; None if the bytes are not one.
-pub fn listed(cache: &[u8]) -> Option<Vec<Listed>> {
+pub fn entries(cache: &[u8]) -> Option<Vec<CacheEntry>> {
     let entries = Cache::parse(cache)?.entries();
     Some(
         entries
-            .map(|entry| Listed {
+            .map(|entry| CacheEntry {
                 flags: entry.flags,
                 name: OsStr::from_bytes(entry.key).to_owned(),
                 path: OsStr::from_bytes(entry.value).into(),

@@ -70,7 +70,7 @@ struct Facts<'a> {
 }
 
 /// A test that does not hold, and the actual value.
-struct Failed<'a> {
+struct FailedTest<'a> {
     test: &'a str,
     subject: &'static str,
     actual: &'a str,
@@ -113,7 +113,7 @@ impl Requirement {
         &self,
         alternative: &'a str,
         facts: &Facts<'a>,
-    ) -> Result<Option<Failed<'a>>> {
+    ) -> Result<Option<FailedTest<'a>>> {
         for text in words(alternative, ',') {
             if self.tolerant && is_of_unknown_name(text) {
                 continue;
@@ -124,7 +124,7 @@ impl Requirement {
             if text.len() > MAX_TEST_LEN {
                 return Err(invalid(text));
             }
-            return Ok(Some(Failed {
+            return Ok(Some(FailedTest {
                 test: text,
                 subject,
                 actual,
@@ -148,7 +148,7 @@ fn is_op(c: char) -> bool {
     matches!(c, '<' | '>' | '=' | '!')
 }
 
-fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
+fn unsatisfied(first: &str, failures: &[FailedTest<'_>]) -> Error {
     let mut condition = first.to_owned();
     if first.starts_with("cuda>=") {
         condition +=
@@ -158,8 +158,8 @@ fn unsatisfied(first: &str, failures: &[Failed<'_>]) -> Error {
 }
 
 /// As upstream's toolkit says it: with the actual value. The hint names those of further alternatives.
-fn unsatisfied_here(first: &Failed<'_>, failures: &[Failed<'_>]) -> Error {
-    let Failed { test, actual, .. } = first;
+fn unsatisfied_here(first: &FailedTest<'_>, failures: &[FailedTest<'_>]) -> Error {
+    let FailedTest { test, actual, .. } = first;
     let name = test.split(is_op).next().unwrap_or_default();
     let error = unmet(format!("{test} ({name}={actual})"));
     if failures.len() > 1 {
@@ -173,9 +173,9 @@ fn unmet(condition: String) -> Error {
     Error::new(ErrorKind::Unsatisfied, "unsatisfied condition").of(condition)
 }
 
-fn reasons(failures: &[Failed<'_>]) -> String {
+fn reasons(failures: &[FailedTest<'_>]) -> String {
     let reasons = failures.iter().map(|failed| {
-        let Failed { test, subject, .. } = failed;
+        let FailedTest { test, subject, .. } = failed;
         format!(
             "{test} does not hold, {subject} here is {}",
             shown(failed.actual)

@@ -20,7 +20,7 @@ use crate::host::{
     device as devices, nvcaps, procfs,
 };
 use crate::ldcache::listing::Listing;
-use crate::ldcache::merge::{self, Fate, FoundLibrary, Searched};
+use crate::ldcache::merge::{self, Fate, FoundLibrary, SearchedDirectory};
 use crate::ldcache::{conf, format};
 use crate::mountinfo;
 use crate::path::{ContainerPath, HostPath};
@@ -28,11 +28,11 @@ use crate::plan::{CapabilityFiles, Device, DriverProc, Intent, Place, What, prof
 
 pub use crate::apply::cgroup::v2::exchange_one_after_the_other;
 pub use crate::apply::cgroup::{DeviceRules, allow as allow_devices};
-pub use crate::apply::ldconfig::{Prepared, Snapshot};
+pub use crate::apply::ldconfig::{PreparedLdconfig, Snapshot};
 pub use crate::sys::bpf::creation::{create_link, create_map};
 pub use crate::sys::bpf::{
-    Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, ProgramInfo,
-    attach, load_program, program_by_id, program_info, query,
+    AttachedPrograms, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction,
+    ProgramInfo, attach, load_program, program_by_id, program_info, query,
 };
 
 /// Returns the intent of a device at the same path in host and container.
@@ -74,7 +74,7 @@ pub fn ldcache(bytes: &[u8]) -> Option<Vec<CacheEntry<'_>>> {
 
 /// A loader cache that was read and written again.
 #[derive(Debug)]
-pub struct Rewritten {
+pub struct RewrittenCache {
     /// Written unchanged.
     pub same: Vec<u8>,
     /// Written after a directory was searched.
@@ -88,12 +88,12 @@ pub fn rewritten_ldcache(
     directory: &[u8],
     found: &[(&[u8], i32)],
     is_searched: impl Fn(&[u8]) -> bool,
-) -> Option<Rewritten> {
+) -> Option<RewrittenCache> {
     let listing = Listing::parse(bytes).ok()?;
     let found = found
         .iter()
         .map(|(name, flags)| FoundLibrary::new(name, *flags));
-    let searched = [Searched {
+    let searched = [SearchedDirectory {
         path: directory.to_vec(),
         found: found.collect(),
     }];
@@ -106,7 +106,7 @@ pub fn rewritten_ldcache(
         },
     );
     let lines = merge::update(&listing, &routes, &searched);
-    Some(Rewritten {
+    Some(RewrittenCache {
         same: listing.form.write(&listing.lines)?,
         updated: listing.form.write(&lines)?,
     })
@@ -234,7 +234,7 @@ pub fn reply(bytes: &[u8]) -> Reply {
                 }
             }
             Ok(None) => break,
-            Err(protocol::Garbled) => {
+            Err(protocol::MalformedMessage) => {
                 reply.garbled = true;
                 break;
             }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use libnvc::container::Ldconfig;
-use libnvc::testing::Prepared;
+use libnvc::testing::PreparedLdconfig;
 use libnvc::{ContainerPath, Error, ErrorKind};
 use nvc_testkit::harness::{self, Need};
 use nvc_testkit::helper::Helper;
@@ -338,7 +338,7 @@ fn programs_that_cannot_run_are_refused() {
     );
 }
 
-fn prepared_image(path: &str, mode: &str) -> Prepared {
+fn prepared_image(path: &str, mode: &str) -> PreparedLdconfig {
     let program = Ldconfig::Image(ContainerPath::new(path));
     prepare(&program, &[ContainerPath::new(mode)], false).unwrap()
 }

@@ -10,7 +10,7 @@ use libnvc::require::{MAX_REQUIREMENTS, Requirement};
 use libnvc::select::parse_imex_channels;
 use libnvc::{Error, Target};
 use nix::errno::Errno;
-use nvc_options::getopt::{CommandLine, Given};
+use nvc_options::getopt::{CommandLine, GivenOptions};
 
 use crate::failure::{Categorise, CommandError, category};
 use crate::user;
@@ -115,7 +115,7 @@ pub(crate) fn read(words: &CommandLine) -> Result<Request, CommandError> {
     Ok(Request { global, task })
 }
 
-fn global(given: &Given) -> Result<Global, CommandError> {
+fn global(given: &GivenOptions) -> Result<Global, CommandError> {
     let mut options = LibraryOptions::empty();
     options.set(LibraryOptions::LOAD_KMODS, given.has("load-kmods"));
     options.set(
@@ -137,7 +137,7 @@ fn global(given: &Given) -> Result<Global, CommandError> {
     })
 }
 
-fn info(given: &Given) -> Result<Info, CommandError> {
+fn info(given: &GivenOptions) -> Result<Info, CommandError> {
     let format = match (given.has("csv"), format(given)?) {
         (true, None) => Format::Csv,
         (true, Some(_)) => {
@@ -151,7 +151,7 @@ fn info(given: &Given) -> Result<Info, CommandError> {
     Ok(Info { format })
 }
 
-fn list(given: &Given, command_words: usize) -> Result<List, CommandError> {
+fn list(given: &GivenOptions, command_words: usize) -> Result<List, CommandError> {
     let driver = driver_options(given);
     // The later of the two has precedence.
     let firmwares = given.has("firmwares")
@@ -181,7 +181,7 @@ fn list(given: &Given, command_words: usize) -> Result<List, CommandError> {
     Ok(list)
 }
 
-fn configure(given: &Given, operand: Option<&OsStr>) -> Result<Configure, CommandError> {
+fn configure(given: &GivenOptions, operand: Option<&OsStr>) -> Result<Configure, CommandError> {
     let pid = given.last("pid").map(pid).transpose()?.flatten();
     let rootfs = PathBuf::from(operand.unwrap_or_default());
     if !rootfs.is_absolute() || rootfs == Path::new("/") {
@@ -243,7 +243,7 @@ fn pid(text: &OsStr) -> Result<Option<i32>, CommandError> {
     }
 }
 
-fn devices(given: &Given) -> Result<DeviceRequest, CommandError> {
+fn devices(given: &GivenOptions) -> Result<DeviceRequest, CommandError> {
     let imex = joined(given, "imex-channel");
     let devices = DeviceRequest {
         ids: joined(given, "device"),
@@ -255,7 +255,7 @@ fn devices(given: &Given) -> Result<DeviceRequest, CommandError> {
     Ok(devices)
 }
 
-fn driver_options(given: &Given) -> DriverOptions {
+fn driver_options(given: &GivenOptions) -> DriverOptions {
     let mut options = DriverOptions::empty();
     for (name, option) in [
         ("no-persistenced", DriverOptions::NO_PERSISTENCED),
@@ -267,13 +267,13 @@ fn driver_options(given: &Given) -> DriverOptions {
     options
 }
 
-fn capabilities(given: &Given) -> Capabilities {
+fn capabilities(given: &GivenOptions) -> Capabilities {
     let words = Capabilities::all().words();
     let named = words.filter(|word| given.has(word));
     named.filter_map(Capabilities::from_word).collect()
 }
 
-fn cuda_compat(given: &Given) -> Result<CudaCompatMode, CommandError> {
+fn cuda_compat(given: &GivenOptions) -> Result<CudaCompatMode, CommandError> {
     let mode = match given.last("cuda-compat-mode") {
         None => CudaCompatMode::Mount,
         Some(mode) => match mode.to_str() {
@@ -295,7 +295,7 @@ fn cuda_compat(given: &Given) -> Result<CudaCompatMode, CommandError> {
     })
 }
 
-fn format(given: &Given) -> Result<Option<Format>, CommandError> {
+fn format(given: &GivenOptions) -> Result<Option<Format>, CommandError> {
     let Some(name) = given.last("format") else {
         return Ok(None);
     };
@@ -310,7 +310,7 @@ fn format(given: &Given) -> Result<Option<Format>, CommandError> {
 }
 
 /// Joins the values of a repeatable option into one list.
-fn joined(given: &Given, name: &str) -> String {
+fn joined(given: &GivenOptions, name: &str) -> String {
     let values: Vec<_> = given.all(name).map(|v| v.to_string_lossy()).collect();
     values.join(",")
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use libnvc::library_file::{Listed, listed};
+use libnvc::library_file::{CacheEntry, entries};
 use libnvc::{Error, ErrorKind, Result};
 
 const CACHE: &str = "/etc/ld.so.cache";
@@ -40,7 +40,7 @@ pub(crate) fn all() -> Result<Vec<Library>> {
     file.take(MAX_SIZE)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    let entries = listed(&bytes).ok_or_else(|| {
+    let entries = entries(&bytes).ok_or_else(|| {
         Error::new(ErrorKind::Malformed, "invalid ld.so.cache file").hint("run ldconfig")
     })?;
     Ok(entries.into_iter().filter_map(of_entry).collect())
@@ -51,7 +51,7 @@ pub(crate) fn are_there(name: &str) -> Result<bool> {
     Ok(all()?.iter().any(|library| library.name == name))
 }
 
-fn of_entry(entry: Listed) -> Option<Library> {
+fn of_entry(entry: CacheEntry) -> Option<Library> {
     if entry.flags & ELF == 0 {
         return None;
     }

@@ -5,15 +5,15 @@ use libnvc::messages;
 use libnvc::utc::Utc;
 
 /// Writes one line. Ignores a standard error that is closed or full.
-pub fn say(text: &str) {
+pub fn log_text(text: &str) {
     let program = std::env::args_os().next().unwrap_or_default();
     let (program, moment) = (program.to_string_lossy(), moment(Utc::now()));
     messages::write_line(&format!("{program} | {moment} {text}"));
 }
 
 /// Writes a failure and its hint.
-pub fn complain(failure: &Error) {
-    say(&format!("Error: {}", failure.message()));
+pub fn log_error(failure: &Error) {
+    log_text(&format!("Error: {}", failure.message()));
     if let Some(hint) = failure.advice() {
         messages::write_line(&format!("hint: {hint}"));
     }
@@ -28,7 +28,7 @@ pub fn take_warnings() {
         }
         fn log(&self, record: &log::Record<'_>) {
             if self.enabled(record.metadata()) {
-                say(&format!("Warning: {}", record.args()));
+                log_text(&format!("Warning: {}", record.args()));
             }
         }
         fn flush(&self) {}

@@ -24,7 +24,7 @@ use crate::inroot::{self, RootDir};
 use crate::mount_id::{mount_id_by, open_sibling};
 use crate::mountinfo;
 use crate::read_file;
-use crate::sys::mount::{self, Described, MountAttributes};
+use crate::sys::mount::{self, MountAttributes, MountSource};
 use crate::sys::{namespace, sandbox};
 
 /// Inode number of the initial user namespace (`PROC_USER_INIT_INO`).
@@ -73,7 +73,7 @@ pub(super) struct Authority {
 
 impl Callers {
     /// Records the caller's view, while the calling thread is still in the caller's namespaces.
-    pub(super) fn note(container: &Container, descriptors: &OwnedFd) -> Result<Self> {
+    pub(super) fn record(container: &Container, descriptors: &OwnedFd) -> Result<Self> {
         let failed = |name: &'static str| {
             move |errno| Error::file("open failed", format!("/proc/thread-self/{name}"), errno)
         };
@@ -300,7 +300,7 @@ impl Authority {
 
     fn is_whole_tmpfs(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
         let of = |kind: &[u8], root: &[u8]| kind == b"tmpfs" && root == b"/";
-        if let Ok(Described { kind, root }) = mount::describe(directory) {
+        if let Ok(MountSource { kind, root }) = mount::describe(directory) {
             return Ok(of(&kind, &root));
         }
         let (id, text) = (self.mount_id(directory)?, self.table()?);

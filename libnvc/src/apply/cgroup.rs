@@ -24,22 +24,22 @@ use message::list;
 /// The rules added to a device cgroup; they stay when this is dropped.
 #[derive(Debug)]
 #[must_use = "the rules cannot be undone without it"]
-pub struct DeviceRules(Added);
+pub struct DeviceRules(AddedRules);
 
 #[derive(Debug)]
-enum Added {
+enum AddedRules {
     Nothing,
-    V1(v1::Added),
-    V2(v2::Added),
+    V1(v1::AddedLines),
+    V2(v2::ReplacedPrograms),
 }
 
 impl DeviceRules {
     /// Returns true if no rule was missing.
     pub fn is_empty(&self) -> bool {
         match &self.0 {
-            Added::Nothing => true,
-            Added::V1(added) => added.is_empty(),
-            Added::V2(added) => added.is_empty(),
+            AddedRules::Nothing => true,
+            AddedRules::V1(added) => added.is_empty(),
+            AddedRules::V2(added) => added.is_empty(),
         }
     }
 
@@ -48,9 +48,9 @@ impl DeviceRules {
     /// Rules that another process has changed concurrently stay.
     pub fn undo(self) -> Result<()> {
         let failures = match self.0 {
-            Added::Nothing => Vec::new(),
-            Added::V1(added) => added.undo(),
-            Added::V2(added) => added.undo(),
+            AddedRules::Nothing => Vec::new(),
+            AddedRules::V1(added) => added.undo(),
+            AddedRules::V2(added) => added.undo(),
         };
         let mut failures = failures.into_iter();
         match failures.next() {
@@ -80,11 +80,11 @@ pub fn allow(
         .filter(|device| seen.insert(*device))
         .collect();
     if devices.is_empty() {
-        return Ok(DeviceRules(Added::Nothing));
+        return Ok(DeviceRules(AddedRules::Nothing));
     }
     let added = match version {
-        CgroupVersion::V1 => v1::allow(cgroup, &devices, name).map(Added::V1),
-        CgroupVersion::V2 => v2::allow(cgroup, &devices, name).map(Added::V2),
+        CgroupVersion::V1 => v1::allow(cgroup, &devices, name).map(AddedRules::V1),
+        CgroupVersion::V2 => v2::allow(cgroup, &devices, name).map(AddedRules::V2),
     };
     let rules = DeviceRules(added.map_err(|e| e.context("failed to add device rules"))?);
     if rules.is_empty() {

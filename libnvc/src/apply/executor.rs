@@ -16,15 +16,15 @@ use crate::apply::cgroup;
 use crate::apply::entrance::{become_owner, enter, own_descriptors};
 use crate::apply::journal::{Journal, Mark};
 use crate::apply::ldconfig::builtin;
-use crate::apply::ldconfig::{Bounds, Prepared, Running, Snapshot};
+use crate::apply::ldconfig::{Bounds, PreparedLdconfig, Running, Snapshot};
 use crate::apply::mount::attach::Attacher;
 use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::{Leaf, Target, Tree};
-use crate::apply::mount::visible::{Hidden, Mounted, all_visible};
+use crate::apply::mount::visible::{Hidden, VisibleMount, all_visible};
 use crate::apply::prepare::{
-    CacheUpdate, Deed, GivenUp, NamespaceRequest, PreparedPlan, RulesToAdd, Task,
+    CacheUpdate, NamespaceRequest, Operation, PreparedPlan, RulesToAdd, SkippedIntents, Task,
 };
 use crate::apply::reach::Reach;
 use crate::apply::replace::PendingLink;
@@ -48,7 +48,7 @@ impl<'a> Executor<'a> {
     /// Moves the calling thread into a container permanently.
     pub(super) fn enter(container: &'a Container, no_volumes: bool) -> Result<Self> {
         let descriptors = own_descriptors()?;
-        let mut callers = Callers::note(container, &descriptors)?;
+        let mut callers = Callers::record(container, &descriptors)?;
         let (root, umask) = enter(container)?;
         become_owner(container.process.owner(), &mut callers)?;
         if no_volumes {
@@ -63,11 +63,11 @@ impl<'a> Executor<'a> {
     }
 
     /// Processes requests until the work is done or the channel closes.
-    pub(super) fn obey(
+    pub(super) fn serve(
         self,
         requests: &Receiver<NamespaceRequest<'_>>,
         driver_root: &DriverRoot,
-    ) -> Result<GivenUp> {
+    ) -> Result<SkippedIntents> {
         for request in requests {
             match request {
                 NamespaceRequest::CloneFromImage { path, kind, reply } => {
@@ -79,7 +79,7 @@ impl<'a> Executor<'a> {
                 NamespaceRequest::CarryOut(work) => return self.carry_out(*work, driver_root),
             }
         }
-        Ok(GivenUp::default())
+        Ok(SkippedIntents::default())
     }
 
     /// Executes the plan, or undoes it; returns the failed best-effort intents.
@@ -87,7 +87,7 @@ impl<'a> Executor<'a> {
         self,
         work: PreparedPlan<'_>,
         driver_root: &DriverRoot,
-    ) -> Result<GivenUp> {
+    ) -> Result<SkippedIntents> {
         let descriptors = &self.descriptors;
         let mut journal = Journal::new(descriptors);
         let done = all_steps(
@@ -99,9 +99,9 @@ impl<'a> Executor<'a> {
             &mut journal,
         );
         match done {
-            Ok(given_up) => {
+            Ok(skipped) => {
                 journal.commit()?;
-                Ok(given_up)
+                Ok(skipped)
             }
             Err(error) => {
                 log::info!("undoing what was done, because of: {}", error.message());
@@ -118,13 +118,13 @@ fn all_steps(
     driver_root: &DriverRoot,
     descriptors: &OwnedFd,
     journal: &mut Journal<'_>,
-) -> Result<GivenUp> {
+) -> Result<SkippedIntents> {
     let is_read_only = open_for_writing(&tree, container, descriptors, journal);
     let mut attempts = Attempts {
         attacher: Attacher::new(!container.namespace.is_containers, descriptors),
         driver_root,
         marks: Marks::default(),
-        given_up: work.given_up,
+        skipped: work.skipped,
         mounted: Vec::new(),
         pending: Vec::new(),
         hid_images: false,
@@ -140,21 +140,21 @@ fn all_steps(
         attempts.make(task, &mut tree, journal)?;
     }
     let Attempts {
-        mut given_up,
+        mut skipped,
         mounted,
         pending,
         hid_images,
         ..
     } = attempts;
     if let Some(rules) = work.devices {
-        allow(&rules, &given_up, journal)?;
+        allow(&rules, &skipped, journal)?;
     }
     match finish_update(update, &tree, container, descriptors, journal) {
         // Nothing can have been changed either.
-        Err(error) if is_read_only => given_up.reasons.push(error),
+        Err(error) if is_read_only => skipped.reasons.push(error),
         done => done?,
     }
-    let kept = |(intent, mount)| (!given_up.has(intent)).then_some(mount);
+    let kept = |(intent, mount)| (!skipped.has(intent)).then_some(mount);
     let mounted: Vec<_> = mounted.into_iter().map(kept).collect();
     let first_doubtful = match (hid_images, other_namespace) {
         (true, _) => 0,
@@ -165,13 +165,13 @@ fn all_steps(
     // The namespace outlives its processes while it is held open here, so check explicitly.
     container.process.check_alive()?;
     for (intent, need, link) in pending {
-        if given_up.has(intent) {
+        if skipped.has(intent) {
             continue;
         }
         link.rename()
-            .or_else(|error| given_up.add(intent, need, error))?;
+            .or_else(|error| skipped.add(intent, need, error))?;
     }
-    Ok(given_up)
+    Ok(skipped)
 }
 
 /// Executes tasks, and skips those of failed best-effort intents.
@@ -179,9 +179,9 @@ struct Attempts<'a> {
     attacher: Attacher<'a>,
     driver_root: &'a DriverRoot,
     marks: Marks,
-    given_up: GivenUp,
+    skipped: SkippedIntents,
     /// The mounts so far, with their intents.
-    mounted: Vec<(usize, Mounted<'a>)>,
+    mounted: Vec<(usize, VisibleMount<'a>)>,
     /// Links that will take the place of files, with their intents.
     pending: Vec<(usize, Need, PendingLink)>,
     /// True if a mount hides a directory of the image.
@@ -200,7 +200,7 @@ impl<'a> Attempts<'a> {
         journal: &mut Journal<'_>,
     ) -> Result<()> {
         let (intent, need) = (task.intent, task.need);
-        if self.given_up.has(intent) {
+        if self.skipped.has(intent) {
             return Ok(());
         }
         let mark = self.marks.of(intent, journal);
@@ -211,15 +211,15 @@ impl<'a> Attempts<'a> {
                 return Ok(());
             }
             Ok(Done::Now(mounted)) => {
-                self.hid_images |= mounted.as_ref().is_some_and(Mounted::hides_images);
+                self.hid_images |= mounted.as_ref().is_some_and(VisibleMount::hides_images);
                 self.mounted
                     .extend(mounted.map(|mounted| (intent, mounted)));
                 return Ok(());
             }
             Err(error) => error,
         };
-        self.given_up.add(intent, need, error)?;
-        self.given_up.reasons.extend(journal.undo_to(mark));
+        self.skipped.add(intent, need, error)?;
+        self.skipped.reasons.extend(journal.undo_to(mark));
         tree.forget();
         self.attacher.forget();
         Ok(())
@@ -266,9 +266,9 @@ fn open_for_writing(
 }
 
 /// Sets the device rules, except for missing devices.
-fn allow(rules: &RulesToAdd, given_up: &GivenUp, journal: &mut Journal<'_>) -> Result<()> {
+fn allow(rules: &RulesToAdd, skipped: &SkippedIntents, journal: &mut Journal<'_>) -> Result<()> {
     let devices = rules.devices.iter();
-    let devices = devices.filter(|(intent, _)| !given_up.has(*intent));
+    let devices = devices.filter(|(intent, _)| !skipped.has(*intent));
     let devices: Vec<_> = devices.map(|(_, number)| *number).collect();
     let directory = rules.directory.as_fd();
     let undo = cgroup::allow(directory, rules.version, &devices, &rules.name)?;
@@ -353,7 +353,7 @@ fn take_snapshot(
 }
 
 fn start_ldconfig(
-    ldconfig: &Prepared,
+    ldconfig: &PreparedLdconfig,
     snapshot: Snapshot,
     tree: &Tree<'_>,
     container: &Container,
@@ -382,7 +382,7 @@ fn log_update(container: &Container) {
 /// The result of a task.
 enum Done<'a> {
     /// Its mount, if it has one.
-    Now(Option<Mounted<'a>>),
+    Now(Option<VisibleMount<'a>>),
     /// A link that will take the place of a file.
     Pending(PendingLink),
 }
@@ -395,27 +395,27 @@ fn carry_out_task<'a>(
     driver_root: &DriverRoot,
     journal: &mut Journal<'_>,
 ) -> Result<Done<'a>> {
-    let mounted = match task.deed {
-        Deed::Bind { source, at } => {
+    let mounted = match task.operation {
+        Operation::Bind { source, at } => {
             let identity = source.identity;
             let hidden = bind(source, at, tree, attacher, driver_root, journal)?;
-            Some(Mounted::new(at, identity, hidden, tree)?)
+            Some(VisibleMount::new(at, identity, hidden, tree)?)
         }
-        Deed::MountTmpfs { tmpfs, at } => {
+        Operation::MountTmpfs { tmpfs, at } => {
             let place = at.below(tree.rootfs);
             let target = existing(tree, at, Leaf::Directory(0), &place)?;
             let (hidden, mark) = (Hidden::below(&target), journal.mark());
             tmpfs.mount(&target, &place, tree, attacher, journal)?;
-            Mounted::since(mark, at, hidden, tree, journal)?
+            VisibleMount::since(mark, at, hidden, tree, journal)?
         }
-        Deed::MountProfile { profile, at } => {
+        Operation::MountProfile { profile, at } => {
             let place = at.below(tree.rootfs);
             let target = tree.mount_point(at, Leaf::Directory(profile.mode()), journal)?;
             let (hidden, mark) = (Hidden::below(&target), journal.mark());
             profile.mount(&target, &place, tree, attacher, journal)?;
-            Mounted::since(mark, at, hidden, tree, journal)?
+            VisibleMount::since(mark, at, hidden, tree, journal)?
         }
-        Deed::Symlink {
+        Operation::Symlink {
             at,
             target,
             replaces,
@@ -433,20 +433,20 @@ fn carry_out_task<'a>(
             }
             None
         }
-        Deed::WriteFile { directory, file } => {
+        Operation::WriteFile { directory, file } => {
             tree.write(directory, &file, attacher.descriptors, journal)?;
             None
         }
-        Deed::CoverFile { cover, at } => {
+        Operation::CoverFile { cover, at } => {
             let place = at.below(tree.rootfs);
             let target = existing(tree, at, Leaf::File(0), &place)?;
             let directory = at.parent();
             let above = existing(tree, &directory, Leaf::Directory(0), &place)?;
             let mark = journal.mark();
             cover.mount(&target, &above, &place, tree, attacher, journal)?;
-            Mounted::since(mark, at, Hidden::Nothing, tree, journal)?
+            VisibleMount::since(mark, at, Hidden::Nothing, tree, journal)?
         }
-        Deed::SetMode { at, mode } => {
+        Operation::SetMode { at, mode } => {
             set_mode(at, mode, tree, attacher.descriptors, journal)?;
             None
         }

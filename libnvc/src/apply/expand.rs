@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::apply::look::Look;
-use crate::apply::prepare::GivenUp;
+use crate::apply::prepare::SkippedIntents;
 use crate::apply::steps::{Action, BindKind, Source, Step, TmpfsFile, of_proc};
 use crate::container::ImageFacts;
 use crate::error::Result;
@@ -29,7 +29,7 @@ pub(super) fn expand(
     root: &DriverRoot,
     look: Look<'_>,
     proc_files: Option<Vec<ProcFile>>,
-) -> Result<(Vec<Step>, GivenUp)> {
+) -> Result<(Vec<Step>, SkippedIntents)> {
     let mut expansion = Expansion {
         image,
         root,
@@ -39,7 +39,7 @@ pub(super) fn expand(
         has_compat: intents
             .iter()
             .any(|intent| matches!(intent.what, What::CudaCompat(_))),
-        given_up: GivenUp::default(),
+        skipped: SkippedIntents::default(),
     };
     let mut seen = HashSet::new();
     let mut steps = Vec::with_capacity(intents.len() * 2);
@@ -47,7 +47,7 @@ pub(super) fn expand(
         let actions = match expansion.actions(&intent.what) {
             Ok(actions) => actions,
             Err(error) => {
-                expansion.given_up.add(number, intent.need, error)?;
+                expansion.skipped.add(number, intent.need, error)?;
                 continue;
             }
         };
@@ -67,7 +67,7 @@ pub(super) fn expand(
         }
     }
     steps.sort_by_key(|step| matches!(step.action, Action::UpdateLdCache { .. }));
-    Ok((steps, expansion.given_up))
+    Ok((steps, expansion.skipped))
 }
 
 struct Expansion<'a> {
@@ -81,7 +81,7 @@ struct Expansion<'a> {
     /// True if the plan decides about compatibility libraries.
     has_compat: bool,
     /// Failed best-effort intents, and other warnings.
-    given_up: GivenUp,
+    skipped: SkippedIntents,
 }
 
 impl Expansion<'_> {
@@ -115,7 +115,7 @@ impl Expansion<'_> {
             What::DriverParams => self.look.params()?.into_iter().collect(),
             What::DriverDevices => self.look.devices()?,
             What::ProfileFile => {
-                let profile = self.look.profile(&mut self.given_up.reasons)?;
+                let profile = self.look.profile(&mut self.skipped.reasons)?;
                 profile.into_iter().collect()
             }
             What::Mode(file) => vec![Action::SetMode {
@@ -176,7 +176,7 @@ impl Expansion<'_> {
 
     fn compat(&mut self, compat: &CudaCompat) -> Result<Vec<Action>> {
         if compat.how == CompatUse::Configure {
-            let configured = self.look.compat(compat, &mut self.given_up.reasons)?;
+            let configured = self.look.compat(compat, &mut self.skipped.reasons)?;
             let (actions, directories): (Vec<_>, Vec<_>) = configured.into_iter().unzip();
             self.searched_first.extend(directories);
             return Ok(actions);

@@ -41,7 +41,7 @@ pub(super) type Undo = Box<dyn FnOnce() -> Result<(), Error>>;
 enum Effect {
     /// A mount was attached; the descriptor refers to its root.
     Mounted(OwnedFd),
-    Created(Created),
+    Created(CreatedFile),
     /// A shared mount was made a slave of its peers; the descriptor refers to its root.
     MadeSlave(OwnedFd),
     /// An effect that can undo itself.
@@ -51,7 +51,7 @@ enum Effect {
 }
 
 /// A file, link or directory was created.
-struct Created {
+struct CreatedFile {
     directory: Rc<OpenDirectory>,
     name: OsString,
     kind: SFlag,
@@ -78,7 +78,7 @@ impl<'a> Journal<'a> {
         kind: SFlag,
         reach: Reach,
     ) {
-        self.effects.push(Effect::Created(Created {
+        self.effects.push(Effect::Created(CreatedFile {
             directory: Rc::clone(directory),
             name: name.to_owned(),
             kind,
@@ -168,7 +168,7 @@ impl Drop for Journal<'_> {
 
 impl Effect {
     /// Undoes the effect, or returns a file that is in use.
-    fn undo(self, descriptors: &OwnedFd) -> Result<Option<Created>, Error> {
+    fn undo(self, descriptors: &OwnedFd) -> Result<Option<CreatedFile>, Error> {
         match self {
             Self::Mounted(mount) => {
                 // MNT_DETACH without UMOUNT_NOFOLLOW: the name is a magic link, and the container may use the mount.
@@ -199,7 +199,7 @@ impl Effect {
     }
 }
 
-impl Created {
+impl CreatedFile {
     /// Removes it, if it is still as created: an empty file, a link, an empty directory. Returns false if it is in use.
     fn remove(&self) -> Result<bool, Error> {
         self.reach

@@ -11,6 +11,6 @@ mod run;
 mod snapshot;
 mod watch;
 
-pub use run::Prepared;
+pub use run::PreparedLdconfig;
 pub(super) use run::{Bounds, Program, Running};
 pub use snapshot::Snapshot;

@@ -8,11 +8,11 @@ use std::sync::mpsc::{self, Sender};
 use nix::errno::Errno;
 
 use super::{Ahead, ApplyOptions, LastOnHost};
-use crate::apply::ldconfig::Prepared;
+use crate::apply::ldconfig::PreparedLdconfig;
 use crate::apply::ldconfig::builtin::News;
 use crate::apply::look::Look;
 use crate::apply::mount::cover::NewCover;
-use crate::apply::mount::source::{Expected, HostSources, ReadySource};
+use crate::apply::mount::source::{ExpectedType, HostSources, ReadySource};
 use crate::apply::mount::tmpfs::{NewProfile, NewTmpfs};
 use crate::apply::replace::NewFile;
 use crate::apply::steps::{Action, BindKind, Source, Step};
@@ -46,13 +46,13 @@ pub(super) struct PreparedPlan<'a> {
     /// All together, so that each device program is replaced once.
     pub(super) devices: Option<RulesToAdd>,
     /// Skipped best-effort intents.
-    pub(super) given_up: GivenUp,
+    pub(super) skipped: SkippedIntents,
 }
 
 /// The way to update the container's loader.
 pub(super) enum CacheUpdate<'a> {
     /// By ldconfig, for these directories.
-    Run(Prepared, &'a [ContainerPath]),
+    Run(PreparedLdconfig, &'a [ContainerPath]),
     /// In this process.
     Builtin(&'a Loader, News<'a>),
 }
@@ -61,11 +61,11 @@ pub(super) enum CacheUpdate<'a> {
 pub(super) struct Task<'a> {
     pub(super) intent: usize,
     pub(super) need: Need,
-    pub(super) deed: Deed<'a>,
+    pub(super) operation: Operation<'a>,
 }
 
 /// The effect of a task.
-pub(super) enum Deed<'a> {
+pub(super) enum Operation<'a> {
     Bind {
         source: ReadySource,
         at: &'a ContainerPath,
@@ -109,12 +109,12 @@ pub(super) struct RulesToAdd {
 
 /// Skipped best-effort intents, with the reasons.
 #[derive(Debug, Default)]
-pub(super) struct GivenUp {
+pub(super) struct SkippedIntents {
     intents: HashSet<usize>,
     pub(super) reasons: Vec<Error>,
 }
 
-impl GivenUp {
+impl SkippedIntents {
     /// Skips an intent if it is best effort.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl<'a> Preparation<'a, '_> {
     /// Mounts are cloned and attached in the plan's order, which is also that of the mount table.
     pub(super) fn prepare(
         &self,
-        given_up: GivenUp,
+        skipped: SkippedIntents,
         ahead: &mut Ahead,
         requests: Option<&Sender<NamespaceRequest<'a>>>,
     ) -> Result<PreparedPlan<'a>> {
@@ -161,14 +161,14 @@ impl<'a> Preparation<'a, '_> {
             cache: None,
             after_cache: Vec::new(),
             devices: None,
-            given_up,
+            skipped,
         };
         let mut sources = HostSources::new(self.root);
         let mut before_cache = 0;
         let mut devices = Vec::new();
         let (late, early): (Vec<_>, Vec<_>) = self.steps.iter().partition(|step| is_late(step));
         for step in early {
-            if work.given_up.has(step.intent) {
+            if work.skipped.has(step.intent) {
                 continue;
             }
             match &step.action {
@@ -207,10 +207,14 @@ impl<'a> Preparation<'a, '_> {
         work: &mut PreparedPlan<'a>,
     ) -> Result<()> {
         let Step { intent, need, .. } = *step;
-        match self.deed(&step.action, sources, requests) {
-            Ok(deed) => work.tasks.push(Task { intent, need, deed }),
+        match self.operation(&step.action, sources, requests) {
+            Ok(operation) => work.tasks.push(Task {
+                intent,
+                need,
+                operation,
+            }),
             Err(error) => {
-                work.given_up.add(intent, need, error)?;
+                work.skipped.add(intent, need, error)?;
                 work.tasks.retain(|task| task.intent != intent);
             }
         }
@@ -230,34 +234,34 @@ impl<'a> Preparation<'a, '_> {
         }))
     }
 
-    fn deed(
+    fn operation(
         &self,
         action: &'a Action,
         sources: &mut HostSources<'_>,
         requests: Option<&Sender<NamespaceRequest<'a>>>,
-    ) -> Result<Deed<'a>> {
+    ) -> Result<Operation<'a>> {
         let mount_failed = |at: &ContainerPath, errno| {
             let place = at.below(self.container.rootfs());
             Error::file("mount operation failed", place, errno)
         };
         Ok(match action {
-            Action::Bind { source, at, kind } => Deed::Bind {
+            Action::Bind { source, at, kind } => Operation::Bind {
                 source: match source {
-                    Source::Host(path) => sources.open(path, Expected::Kind(*kind))?,
+                    Source::Host(path) => sources.open(path, ExpectedType::Kind(*kind))?,
                     Source::Image(path) => clone_from_image(path, *kind, requests)?,
                 },
                 at,
             },
-            Action::BindDevice { source, number, at } => Deed::Bind {
-                source: sources.open(source, Expected::Device(*number))?,
+            Action::BindDevice { source, number, at } => Operation::Bind {
+                source: sources.open(source, ExpectedType::Device(*number))?,
                 at,
             },
-            Action::MountTmpfs { at, mode, files } => Deed::MountTmpfs {
+            Action::MountTmpfs { at, mode, files } => Operation::MountTmpfs {
                 tmpfs: NewTmpfs::detached(*mode, files.as_slice())
                     .map_err(|errno| mount_failed(at, errno))?,
                 at,
             },
-            Action::ShowInProfile { at, minors } => Deed::MountProfile {
+            Action::ShowInProfile { at, minors } => Operation::MountProfile {
                 profile: NewProfile::detached(minors).map_err(|errno| mount_failed(at, errno))?,
                 at,
             },
@@ -265,7 +269,7 @@ impl<'a> Preparation<'a, '_> {
                 at,
                 target,
                 replaces,
-            } => Deed::Symlink {
+            } => Operation::Symlink {
                 at,
                 target,
                 replaces: *replaces,
@@ -276,7 +280,7 @@ impl<'a> Preparation<'a, '_> {
                 content,
                 mode,
                 above,
-            } => Deed::WriteFile {
+            } => Operation::WriteFile {
                 directory,
                 file: NewFile {
                     name,
@@ -285,11 +289,11 @@ impl<'a> Preparation<'a, '_> {
                     above: *above,
                 },
             },
-            Action::CoverFile { at, file } => Deed::CoverFile {
+            Action::CoverFile { at, file } => Operation::CoverFile {
                 cover: NewCover::detached(file).map_err(|errno| mount_failed(at, errno))?,
                 at,
             },
-            Action::SetMode { at, mode } => Deed::SetMode { at, mode: *mode },
+            Action::SetMode { at, mode } => Operation::SetMode { at, mode: *mode },
             Action::AllowDevice { .. } | Action::UpdateLdCache { .. } => {
                 unreachable!("collected by the caller")
             }
@@ -312,7 +316,7 @@ impl<'a> Preparation<'a, '_> {
             return Ok(CacheUpdate::Builtin(loader, news));
         }
         let program = ahead.take_ldconfig(ldconfig)?;
-        let prepared = Prepared::with(program, directories, self.options.no_pivot)?;
+        let prepared = PreparedLdconfig::with(program, directories, self.options.no_pivot)?;
         Ok(CacheUpdate::Run(prepared, directories))
     }
 }

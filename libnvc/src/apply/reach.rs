@@ -20,7 +20,7 @@ impl Reach {
         match self {
             Self::Full => action(),
             Self::AsOwner => {
-                let _lowered = Lowered::now()?;
+                let _lowered = LoweredCapabilities::now()?;
                 action()
             }
             Self::Nothing => Err(Errno::EPERM),
@@ -41,9 +41,9 @@ const OVER_FILES: [Capability; 8] = [
 ];
 
 /// While this guard exists, this thread's file capabilities are not effective; other threads are not affected.
-struct Lowered(CapsHashSet);
+struct LoweredCapabilities(CapsHashSet);
 
-impl Lowered {
+impl LoweredCapabilities {
     fn now() -> Result<Self, Errno> {
         let failed = |_| Errno::EPERM;
         let before = caps::read(None, CapSet::Effective).map_err(failed)?;
@@ -57,7 +57,7 @@ impl Lowered {
     }
 }
 
-impl Drop for Lowered {
+impl Drop for LoweredCapabilities {
     fn drop(&mut self) {
         // They are still permitted, so this cannot fail.
         if let Err(error) = caps::set(None, CapSet::Effective, &self.0) {

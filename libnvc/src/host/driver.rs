@@ -51,13 +51,13 @@ pub fn check(
 
 /// Files that do not depend on the driver's version, found while NVML is still working.
 #[derive(Debug)]
-pub struct Unversioned {
+pub struct UnversionedFiles {
     binaries: Result<Vec<DriverFile>>,
     ipcs: Vec<DriverFile>,
     devices: Result<Vec<SharedDevice>>,
 }
 
-impl Unversioned {
+impl UnversionedFiles {
     /// Finds them and keeps errors until they are due. `wsl` is empty except on WSL2 hosts.
     pub fn find(
         root: &DriverRoot,
@@ -86,7 +86,7 @@ pub(super) fn discover(
     root: &DriverRoot,
     options: DriverOptions,
     candidates: &LibraryCandidates,
-    unversioned: &Unversioned,
+    unversioned: &UnversionedFiles,
     versions: DriverVersions,
     wsl: &[WslDriver],
 ) -> Result<DriverInfo> {

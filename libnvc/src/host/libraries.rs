@@ -116,7 +116,7 @@ impl LibraryCandidates {
         }
         // Broken ones last: a library is missing only if no other candidate provides it.
         for candidate in &self.candidates {
-            selection.complain(candidate);
+            selection.log_unreadable(candidate);
         }
         let [native, compat32] = selection.slots;
         if let (true, false, Some(found)) = (
@@ -297,7 +297,7 @@ impl<'a> Selection<'a> {
     }
 
     /// Reports a library that could not be examined; warns if it is missing.
-    fn complain(&self, candidate: &Candidate) {
+    fn log_unreadable(&self, candidate: &Candidate) {
         let Place::Broken(path, link, why) = &candidate.place else {
             return;
         };

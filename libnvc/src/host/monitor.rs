@@ -36,8 +36,8 @@ fn ask(program: &QueryProgram, request: &QueryRequest, question: Question) -> Re
     let mut conversation = start(program, request, question)?;
     loop {
         match conversation.next()? {
-            Message::Facts(facts) => return facts.map_err(|fault| said(&fault)),
-            Message::Unavailable(fault) => return Err(said(&fault)),
+            Message::Facts(facts) => return facts.map_err(|fault| error_of(&fault)),
+            Message::Unavailable(fault) => return Err(error_of(&fault)),
             _ => {}
         }
     }
@@ -110,11 +110,11 @@ fn ask_for(
     let mut conversation = start(program, request, Question::Status(indices.to_vec()))?;
     loop {
         match conversation.next() {
-            Ok(Message::Unavailable(fault)) => return Err(said(&fault)),
+            Ok(Message::Unavailable(fault)) => return Err(error_of(&fault)),
             Ok(Message::Status(index, status)) => {
                 let place = indices.iter().position(|asked| *asked == index);
                 if let Some(slot) = place.and_then(|place| answers.get_mut(place)) {
-                    *slot = Some(status.map_err(|fault| said(&fault)));
+                    *slot = Some(status.map_err(|fault| error_of(&fault)));
                 }
             }
             Ok(Message::Done) => return Ok(None),
@@ -132,7 +132,7 @@ fn start(
     Conversation::start(QueryProcess::start(program)?, request, question)
 }
 
-fn said(fault: &Fault) -> Error {
+fn error_of(fault: &Fault) -> Error {
     let error = Error::new(ErrorKind::DriverUnavailable, fault.to_string());
     match fault {
         Fault::Load(text) => error.hint(text.clone()),

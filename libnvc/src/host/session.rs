@@ -17,8 +17,8 @@ use super::nvcaps::Capabilities;
 use super::query::{QueryProcess, QueryProgram, QueryRequest};
 use super::{
     DriverEnvironment, DriverInfo, DriverRoot, DriverVersions, Identity, ImexChannels, Inventory,
-    LibraryCandidates, ListedGpu, MigAccess, MigDevice, Unversioned, WslDriver, inventory, procfs,
-    wsl,
+    LibraryCandidates, ListedGpu, MigAccess, MigDevice, UnversionedFiles, WslDriver, inventory,
+    procfs, wsl,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::{CharDrivers, DeviceInfo, DeviceNode, nodes};
@@ -127,7 +127,7 @@ struct LookedAhead {
     /// The kernel module's version, if it is known.
     module: Option<String>,
     libraries: Result<LibraryCandidates>,
-    rest: Unversioned,
+    rest: UnversionedFiles,
 }
 
 impl LookedAhead {
@@ -288,7 +288,7 @@ impl DriverSession {
     fn look(&self, options: DriverOptions) -> LookedAhead {
         let module = procfs::module_version(&self.root);
         let libraries = self.look_for_libraries(options, module.as_deref());
-        let rest = Unversioned::find(&self.root, options, &self.environment, &self.wsl);
+        let rest = UnversionedFiles::find(&self.root, options, &self.environment, &self.wsl);
         LookedAhead {
             options,
             module,

@@ -127,7 +127,7 @@ impl Configuration {
         let Ok(found) = image.root.resolve_directory(directory) else {
             return Vec::new();
         };
-        self.note(found.as_fd());
+        self.record(found.as_fd());
         let mut files = Vec::new();
         if let Ok(fd) = inroot::open_to_list(&found) {
             // If the listing fails midway, keep the entries found so far.
@@ -150,7 +150,7 @@ impl Configuration {
                 let path = path.to_owned();
                 Err(Blocks { path, why })
             };
-            if self.note(found.as_fd()) == Some(SFlag::S_IFIFO) {
+            if self.record(found.as_fd()) == Some(SFlag::S_IFIFO) {
                 return blocks(FIFO);
             }
             match image.open_file(found.as_fd()) {
@@ -168,7 +168,7 @@ impl Configuration {
     }
 
     /// Records a file's time of change and returns its type.
-    fn note(&mut self, fd: BorrowedFd<'_>) -> Option<SFlag> {
+    fn record(&mut self, fd: BorrowedFd<'_>) -> Option<SFlag> {
         let stat = inroot::stat(fd).ok()?;
         self.times.push(Time::modified(&stat));
         Some(inroot::kind(&stat))

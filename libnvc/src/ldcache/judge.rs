@@ -29,7 +29,7 @@ use crate::path::ContainerPath;
 mod contents;
 mod unusable;
 
-use contents::Listed;
+use contents::CachedNames;
 pub(crate) use unusable::Unusable;
 use unusable::unreadable;
 
@@ -173,7 +173,7 @@ struct Survey<'a> {
     until: Instant,
 }
 
-type FoundDirectory<'a> = (&'a Path, OwnedFd, FileStat);
+type OpenDirectory<'a> = (&'a Path, OwnedFd, FileStat);
 
 impl Survey<'_> {
     /// Returns the existing directories of ld.so.conf without duplicates.
@@ -216,7 +216,7 @@ impl Survey<'_> {
         let directories = directories.map_err(Unusable::Cache)?;
         let mut listed: Vec<Directory> = Vec::new();
         // One directory can have several names.
-        let mut contents: HashMap<Identity, (FoundDirectory<'_>, Listed<'_>)> = HashMap::new();
+        let mut contents: HashMap<Identity, (OpenDirectory<'_>, CachedNames<'_>)> = HashMap::new();
         let lines = by_directory(listing);
         for directory in directories {
             let path = Path::new(OsStr::from_bytes(directory.path));
@@ -225,7 +225,7 @@ impl Survey<'_> {
             };
             self.unchanged(&found)?;
             let entry = contents.entry(identity(&found.2));
-            let (_, of_it) = entry.or_insert_with(|| (found, Listed::default()));
+            let (_, of_it) = entry.or_insert_with(|| (found, CachedNames::default()));
             for line in lines.get(directory.path).into_iter().flatten() {
                 // Without the slash.
                 of_it.names.insert(line.rest.get(1..).unwrap_or_default());
@@ -285,7 +285,7 @@ impl Survey<'_> {
     }
 
     /// Counts the libraries in a directory; fails if some are for some CPUs only.
-    fn libraries(&self, (path, fd, _): &FoundDirectory<'_>) -> Result<usize, Unusable> {
+    fn libraries(&self, (path, fd, _): &OpenDirectory<'_>) -> Result<usize, Unusable> {
         let mut libraries = 0;
         let mut subdirectories = false;
         let listed = open_to_list(fd).and_then(|fd| {
@@ -306,7 +306,7 @@ impl Survey<'_> {
     }
 
     /// Fails if a directory was changed after the cache was written.
-    fn unchanged(&self, (path, _, stat): &FoundDirectory<'_>) -> Result<(), Unusable> {
+    fn unchanged(&self, (path, _, stat): &OpenDirectory<'_>) -> Result<(), Unusable> {
         if Time::modified(stat).is_after(self.written) {
             return Err(Unusable::OlderThan(path.to_path_buf()));
         }
@@ -314,7 +314,7 @@ impl Survey<'_> {
     }
 
     /// Does the same for its subdirectories for some CPUs.
-    fn unchanged_below(&self, (path, ..): &FoundDirectory<'_>) -> Result<(), Unusable> {
+    fn unchanged_below(&self, (path, ..): &OpenDirectory<'_>) -> Result<(), Unusable> {
         let mut below = Vec::new();
         let path = path.join(FOR_FEATURES);
         let Some((_, fd, _)) = self.find(&path)? else {
@@ -340,7 +340,7 @@ impl Survey<'_> {
     }
 
     /// Returns a directory, if it exists and is one.
-    fn find<'p>(&self, path: &'p Path) -> Result<Option<FoundDirectory<'p>>, Unusable> {
+    fn find<'p>(&self, path: &'p Path) -> Result<Option<OpenDirectory<'p>>, Unusable> {
         if Instant::now() > self.until {
             return Err(Unusable::Slow);
         }

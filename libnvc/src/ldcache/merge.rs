@@ -11,7 +11,7 @@ use super::order;
 
 /// A directory of ldconfig's command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Searched {
+pub(crate) struct SearchedDirectory {
     /// Its name in the cache.
     pub(crate) path: Vec<u8>,
     /// Libraries found in it that the cache may lack.
@@ -62,7 +62,7 @@ pub(crate) struct Route<'a> {
 /// Decides what happens to each directory; `fate` is called for the directories that were passed to ldconfig.
 pub(crate) fn routes<'a>(
     directories: &[Directory<'a>],
-    searched: &[Searched],
+    searched: &[SearchedDirectory],
     fate: impl Fn(&[u8]) -> Fate,
 ) -> Vec<Route<'a>> {
     let route = |&from: &Directory<'a>| {
@@ -85,7 +85,7 @@ pub(crate) fn routes<'a>(
 
 /// An entry, and the rank of its directory among otherwise equal entries.
 #[derive(Clone, Copy, Debug)]
-struct Ranked<'a> {
+struct RankedLine<'a> {
     line: CacheLine<'a>,
     rank: usize,
 }
@@ -94,7 +94,7 @@ struct Ranked<'a> {
 pub(crate) fn update<'a>(
     listing: &Listing<'a>,
     routes: &'a [Route<'a>],
-    searched: &'a [Searched],
+    searched: &'a [SearchedDirectory],
 ) -> Vec<CacheLine<'a>> {
     let mut old = rerouted(listing, routes, searched);
     // Entries can only have moved among equal ones.
@@ -126,11 +126,15 @@ pub(crate) fn update<'a>(
     lines
 }
 
-fn compare(one: &Ranked<'_>, other: &Ranked<'_>) -> std::cmp::Ordering {
+fn compare(one: &RankedLine<'_>, other: &RankedLine<'_>) -> std::cmp::Ordering {
     order::entries(&one.line, &other.line).then_with(|| one.rank.cmp(&other.rank))
 }
 
-fn added<'a>(searched: &'a Searched, found: &'a FoundLibrary, rank: usize) -> Ranked<'a> {
+fn added<'a>(
+    searched: &'a SearchedDirectory,
+    found: &'a FoundLibrary,
+    rank: usize,
+) -> RankedLine<'a> {
     let line = CacheLine {
         flags: found.flags,
         kernel: 0,
@@ -139,16 +143,17 @@ fn added<'a>(searched: &'a Searched, found: &'a FoundLibrary, rank: usize) -> Ra
         directory: &searched.path,
         rest: &found.rest,
     };
-    Ranked { line, rank }
+    RankedLine { line, rank }
 }
 
 /// Returns the cache's own entries, without those removed or replaced, under the new names of their directories.
 fn rerouted<'a>(
     listing: &Listing<'a>,
     routes: &'a [Route<'a>],
-    searched: &'a [Searched],
-) -> Vec<Ranked<'a>> {
-    let names = |searched: &'a Searched| searched.found.iter().map(FoundLibrary::soname).collect();
+    searched: &'a [SearchedDirectory],
+) -> Vec<RankedLine<'a>> {
+    let names =
+        |searched: &'a SearchedDirectory| searched.found.iter().map(FoundLibrary::soname).collect();
     let found: Vec<HashSet<&[u8]>> = searched.iter().map(names).collect();
     let is_found = |rank: usize, key| found.get(rank).is_some_and(|found| found.contains(key));
     // The image chooses how many entries there are, and in which order.
@@ -163,7 +168,7 @@ fn rerouted<'a>(
         let route = route.or_else(|| of_directory.get(line.directory).copied())?;
         last = Some(route);
         match route.fate {
-            Fate::Keep => Some(Ranked {
+            Fate::Keep => Some(RankedLine {
                 line,
                 rank: usize::MAX,
             }),
@@ -171,7 +176,7 @@ fn rerouted<'a>(
             Fate::Search(rank) if route.from.is_base() && is_found(rank, line.key) => None,
             Fate::Search(rank) => {
                 let directory = &route.to;
-                Some(Ranked {
+                Some(RankedLine {
                     line: CacheLine { directory, ..line },
                     rank,
                 })

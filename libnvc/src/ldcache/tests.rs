@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::contents::{CacheLine, Form, SUBDIRECTORY};
 use super::listing::Listing;
-use super::merge::{self, Fate, FoundLibrary, Searched};
+use super::merge::{self, Fate, FoundLibrary, SearchedDirectory};
 use super::order;
 
 fn line(key: &'static str, directory: &'static str, rest: &'static str) -> CacheLine<'static> {
@@ -161,7 +161,7 @@ fn searched_directories_come_first_under_their_names() {
     ];
     let bytes = form(false, &["v3"]).write(&lines).unwrap();
     let listing = Listing::parse(&bytes).unwrap();
-    let directory = |path: &str, found: &[(&str, i32)]| Searched {
+    let directory = |path: &str, found: &[(&str, i32)]| SearchedDirectory {
         path: path.into(),
         found: found
             .iter()
@@ -256,7 +256,7 @@ proptest! {
         lines.sort_by(order::entries);
         let bytes = form(false, &[]).write(&lines).unwrap();
         let listing = Listing::parse(&bytes).unwrap();
-        let searched = [Searched {
+        let searched = [SearchedDirectory {
             path: b"/new".to_vec(),
             found: found.iter().map(|soname| FoundLibrary::new(soname.as_bytes(), 0x303)).collect(),
         }];
@@ -290,7 +290,7 @@ proptest! {
             let Ok(listing) = Listing::parse(bytes) else {
                 continue;
             };
-            let searched = [Searched {
+            let searched = [SearchedDirectory {
                 path: b"/new".to_vec(),
                 found: vec![FoundLibrary::new(b"libz.so", 3)],
             }];

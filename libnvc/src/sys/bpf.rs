@@ -112,7 +112,7 @@ impl fmt::Debug for Instruction {
 
 /// The programs attached to a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachedPrograms {
     /// Program ids, in execution order.
     pub programs: Vec<u32>,
     /// The attach mode: zero, `BPF_F_ALLOW_OVERRIDE` or `BPF_F_ALLOW_MULTI`.
@@ -142,7 +142,7 @@ pub(crate) struct DeviceLink {
 /// Returns the device filters attached to a cgroup itself, or with `effective` all that apply to it.
 ///
 /// The flags are unknown (zero) for effective programs.
-pub fn query(cgroup: BorrowedFd<'_>, effective: bool) -> Result<Attached, Errno> {
+pub fn query(cgroup: BorrowedFd<'_>, effective: bool) -> Result<AttachedPrograms, Errno> {
     let mut room = 64;
     for _ in 0..10 {
         let mut programs = vec![0u32; room];
@@ -160,7 +160,7 @@ pub fn query(cgroup: BorrowedFd<'_>, effective: bool) -> Result<Attached, Errno>
         match result {
             Ok(_) => {
                 programs.truncate(count);
-                return Ok(Attached {
+                return Ok(AttachedPrograms {
                     programs,
                     flags: attr.attach_flags,
                 });

@@ -220,7 +220,7 @@ fn statmount(fd: BorrowedFd<'_>, wanted: u64, reply: &mut [u64]) -> Result<u64, 
 
 /// Source of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Described {
+pub(crate) struct MountSource {
     /// Filesystem type.
     pub(crate) kind: Vec<u8>,
     /// Directory of the filesystem that is mounted.
@@ -230,7 +230,7 @@ pub(crate) struct Described {
 /// Returns the filesystem type and root directory of the mount that a descriptor is on.
 ///
 /// `ENOSYS` before Linux 6.8, `EOVERFLOW` for a long directory name.
-pub(crate) fn describe(fd: BorrowedFd<'_>) -> Result<Described, Errno> {
+pub(crate) fn describe(fd: BorrowedFd<'_>) -> Result<MountSource, Errno> {
     const WORDS: usize = 64;
     let mut reply = [0u64; WORDS + 32]; // the structure, then its strings
     let mask = statmount(fd, STATMOUNT_FS_TYPE | STATMOUNT_MNT_ROOT, &mut reply)?;
@@ -246,7 +246,7 @@ pub(crate) fn describe(fd: BorrowedFd<'_>) -> Result<Described, Errno> {
     };
     // Offsets of `fs_type` and `mnt_root` in `struct statmount`.
     let (kind, root) = (text(36), text(104));
-    Ok(Described {
+    Ok(MountSource {
         kind: kind.ok_or(Errno::EINVAL)?,
         root: root.ok_or(Errno::EINVAL)?,
     })

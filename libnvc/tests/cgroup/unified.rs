@@ -10,9 +10,9 @@ use std::time::Duration;
 use libnvc::container::CgroupVersion;
 use libnvc::host::DeviceNumber;
 use libnvc::testing::{
-    Attached, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction, allow_devices,
-    attach, create_link, create_map, exchange_one_after_the_other, load_program, program_by_id,
-    program_info, query,
+    AttachedPrograms, BPF_F_ALLOW_MULTI, BPF_F_ALLOW_OVERRIDE, BPF_F_REPLACE, Instruction,
+    allow_devices, attach, create_link, create_map, exchange_one_after_the_other, load_program,
+    program_by_id, program_info, query,
 };
 use nix::errno::Errno;
 use nvc_testkit::harness::{Need, Test};
@@ -97,7 +97,7 @@ fn load(instructions: &[Instruction]) -> OwnedFd {
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&log)))
 }
 
-fn attached(group: &Group) -> Attached {
+fn attached(group: &Group) -> AttachedPrograms {
     query(group.fd(), false).unwrap()
 }
 

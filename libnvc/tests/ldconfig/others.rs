@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use libnvc::container::Ldconfig;
-use libnvc::testing::Prepared;
+use libnvc::testing::PreparedLdconfig;
 
 use super::sandbox::ALLOWED;
 use super::support::{LIBRARY_DIR, Root, Run, library_directories, prepare};
@@ -85,7 +85,7 @@ fn rich_root() -> Root {
     root
 }
 
-fn prepared(path: &Path) -> Prepared {
+fn prepared(path: &Path) -> PreparedLdconfig {
     let program = Ldconfig::Host(path.to_owned());
     prepare(&program, &library_directories(), false).unwrap()
 }

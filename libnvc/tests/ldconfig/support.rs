@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use libnvc::container::Ldconfig;
-use libnvc::testing::{Prepared, Snapshot};
+use libnvc::testing::{PreparedLdconfig, Snapshot};
 use libnvc::{ContainerPath, Error};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -111,16 +111,16 @@ pub(crate) fn prepare(
     program: &Ldconfig,
     directories: &[ContainerPath],
     no_pivot: bool,
-) -> Result<Prepared, Error> {
-    Prepared::new(program, directories, no_pivot)
+) -> Result<PreparedLdconfig, Error> {
+    PreparedLdconfig::new(program, directories, no_pivot)
 }
 
-pub(crate) fn prepared_probe(mode: &str) -> Prepared {
+pub(crate) fn prepared_probe(mode: &str) -> PreparedLdconfig {
     marked_probe(mode, "/")
 }
 
 /// Prepares the probe with one more directory, which distinguishes it from those of other tests.
-pub(crate) fn marked_probe(mode: &str, mark: &str) -> Prepared {
+pub(crate) fn marked_probe(mode: &str, mark: &str) -> PreparedLdconfig {
     let program = Ldconfig::Host(probe().to_owned());
     let directories = [mode, mark].map(ContainerPath::new);
     prepare(&program, &directories, false).unwrap()
@@ -138,7 +138,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn prepared(self, root: &Root, prepared: &Prepared) -> Result<(), Error> {
+    pub(crate) fn prepared(self, root: &Root, prepared: &PreparedLdconfig) -> Result<(), Error> {
         self.in_namespace(root, |rootfs| {
             prepared.run(rootfs.as_fd(), self.owner, self.owner)
         })
@@ -204,7 +204,7 @@ fn open_root(root: &Root) -> File {
 pub(crate) fn run_in_container(
     pid: u32,
     root: &Root,
-    prepared: &Prepared,
+    prepared: &PreparedLdconfig,
     old_kernel: bool,
 ) -> Result<(), Error> {
     let namespace = File::open(format!("/proc/{pid}/ns/mnt")).unwrap();

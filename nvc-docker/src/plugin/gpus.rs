@@ -34,20 +34,20 @@ pub struct Versions {
     pub cuda: Result<CudaVersion, DriverMessage>,
 }
 
-/// Known facts about the GPUs.
+/// The facts about the driver and its GPUs.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct DriverFacts {
     /// Current versions.
     pub versions: Versions,
     /// Usable GPUs, in NVML's order.
     pub gpus: Arc<Vec<GpuFacts>>,
 }
 
-/// Current state of the GPUs, in the order of [`Known::gpus`].
+/// Current state of the GPUs, in the order of [`DriverFacts::gpus`].
 #[derive(Clone, Debug)]
-pub struct Doing {
+pub struct GpuState {
     /// The GPUs.
-    pub known: Known,
+    pub facts: DriverFacts,
     /// Their status.
     pub status: Arc<Vec<Result<GpuStatus>>>,
 }
@@ -57,14 +57,14 @@ pub struct Doing {
 pub struct Gpus {
     program: QueryProgram,
     request: QueryRequest,
-    identities: Shared<Facts>,
-    facts: Mutex<Option<Arc<Deep>>>,
-    status: Shared<Vec<Result<GpuStatus>>>,
+    identities: SharedAnswer<Facts>,
+    facts: Mutex<Option<Arc<CachedFacts>>>,
+    status: SharedAnswer<Vec<Result<GpuStatus>>>,
 }
 
 /// Facts, with the driver's identities at the time of the query.
 #[derive(Debug)]
-struct Deep {
+struct CachedFacts {
     identities: Vec<String>,
     gpus: Arc<Vec<GpuFacts>>,
 }
@@ -80,9 +80,9 @@ impl Gpus {
                 wsl_library: None,
                 deadline: FACTS_DEADLINE,
             },
-            identities: Shared::default(),
+            identities: SharedAnswer::default(),
             facts: Mutex::default(),
-            status: Shared::default(),
+            status: SharedAnswer::default(),
         }
     }
 
@@ -90,7 +90,7 @@ impl Gpus {
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`, `cuda: …`, `unsupported GPU device`.
-    pub async fn discover(&self) -> Result<(Known, Vec<String>)> {
+    pub async fn discover(&self) -> Result<(DriverFacts, Vec<String>)> {
         let facts = self.ask_facts().await?;
         facts.driver.clone()?;
         facts.cuda.clone()?;
@@ -121,14 +121,14 @@ impl Gpus {
         }
         let versions = versions(&facts);
         let gpus = self.remember(facts);
-        Ok((Known { versions, gpus }, problems))
+        Ok((DriverFacts { versions, gpus }, problems))
     }
 
     /// Returns the driver's versions, and the facts about each GPU.
     ///
     /// # Errors
     /// `could not load NVML library`, `nvml: …`.
-    pub async fn known(&self) -> Result<Known> {
+    pub async fn facts(&self) -> Result<DriverFacts> {
         let identities = self
             .identities
             .get(|| {
@@ -145,7 +145,7 @@ impl Gpus {
                 self.remember(facts)
             }
         };
-        Ok(Known {
+        Ok(DriverFacts {
             versions: versions(&identities),
             gpus,
         })
@@ -161,10 +161,10 @@ impl Gpus {
     /// Returns the state of the GPUs.
     ///
     /// # Errors
-    /// Those of [`known`](Self::known).
-    pub async fn doing(&self) -> Result<Doing> {
-        let known = self.known().await?;
-        let indices: Vec<u32> = known.gpus.iter().map(|gpu| gpu.index).collect();
+    /// Those of [`facts`](Self::facts).
+    pub async fn state(&self) -> Result<GpuState> {
+        let facts = self.facts().await?;
+        let indices: Vec<u32> = facts.gpus.iter().map(|gpu| gpu.index).collect();
         let count = indices.len();
         let status = self
             .status
@@ -190,7 +190,7 @@ impl Gpus {
                 Arc::new(vec![Err(Error::new(ErrorKind::DriverFailed, text)); count])
             }
         };
-        Ok(Doing { known, status })
+        Ok(GpuState { facts, status })
     }
 
     async fn ask_facts(&self) -> Result<Facts> {
@@ -206,7 +206,7 @@ impl Gpus {
         let identities = names(&facts);
         let gpus: Vec<GpuFacts> = facts.gpus.into_iter().filter_map(Result::ok).collect();
         let gpus = Arc::new(gpus);
-        let deep = Deep {
+        let deep = CachedFacts {
             identities,
             gpus: Arc::clone(&gpus),
         };
@@ -214,7 +214,7 @@ impl Gpus {
         gpus
     }
 
-    fn deep(&self) -> Option<Arc<Deep>> {
+    fn deep(&self) -> Option<Arc<CachedFacts>> {
         self.facts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -255,7 +255,7 @@ fn names(facts: &Facts) -> Vec<String> {
 
 /// An answer shared by requests.
 #[derive(Debug)]
-struct Shared<T> {
+struct SharedAnswer<T> {
     last: Mutex<Last<T>>,
     turn: TurnLock<()>,
 }
@@ -270,7 +270,7 @@ struct Last<T> {
     counted: Instant,
 }
 
-impl<T> Default for Shared<T> {
+impl<T> Default for SharedAnswer<T> {
     fn default() -> Self {
         Self {
             last: Mutex::new(Last {
@@ -283,7 +283,7 @@ impl<T> Default for Shared<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Shared<T> {
+impl<T: Send + Sync + 'static> SharedAnswer<T> {
     /// Returns the answer to a new query, or that of another request.
     async fn get<F>(&self, question: impl FnOnce() -> F) -> Result<Arc<T>>
     where
@@ -339,7 +339,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_burst_asks_no_more_than_it_may() {
-        let (shared, start) = (Shared::<u32>::default(), Instant::now());
+        let (shared, start) = (SharedAnswer::<u32>::default(), Instant::now());
         let count = Arc::new(AtomicU32::new(0));
         for round in 0..100u32 {
             let count = Arc::clone(&count);
@@ -359,7 +359,7 @@ mod tests {
 
     #[tokio::test]
     async fn failures_are_answers_too() {
-        let shared = Shared::<u32>::default();
+        let shared = SharedAnswer::<u32>::default();
         for _ in 0..50 {
             let answer = shared
                 .get(|| || Err(Error::new(ErrorKind::System, "x")))

@@ -149,7 +149,7 @@ pub(super) fn notify(state: &str) {
         socket.send_to_addr(state.as_bytes(), &address)
     });
     if let Err(error) = sent {
-        log_line::say(&format!("Warning: NOTIFY_SOCKET: {error}"));
+        log_line::log_text(&format!("Warning: NOTIFY_SOCKET: {error}"));
     }
 }
 

@@ -19,7 +19,7 @@ use super::options::{Invocation, OPTIONS, Options, read};
 use super::rest::Rest;
 use super::server::{Service, serve};
 use super::volume::{Keeper, Volumes, give_up_capabilities};
-use crate::log_line::{complain, say};
+use crate::log_line::{log_error, log_text};
 use crate::{libraries, modprobe};
 
 /// Threads that wait for the driver. More would not be faster.
@@ -38,7 +38,7 @@ pub fn run() -> u8 {
         Invocation::Serve(options) => match work(&options) {
             Ok(()) => 0,
             Err(failure) => {
-                complain(&failure);
+                log_error(&failure);
                 1
             }
         },
@@ -53,31 +53,31 @@ pub fn run() -> u8 {
 
 fn work(options: &Options) -> Result<()> {
     if options.loads_module {
-        say("Loading NVIDIA unified memory");
+        log_text("Loading NVIDIA unified memory");
         modprobe::load_unified_memory()?;
     }
     close_to_tracers()?;
     // Before any other thread starts: capabilities are per thread, and only the keeper retains any.
     let volumes = Path::new(&options.volumes);
     let keeper = Keeper::start(volumes)?;
-    say("Loading NVIDIA management library");
+    log_text("Loading NVIDIA management library");
     let gpus = Arc::new(Gpus::of_this_machine());
-    say("Discovering GPU devices");
+    log_text("Discovering GPU devices");
     // Its threads still have capabilities, and end with it.
     let (_, problems) = runtime()?.block_on(gpus.discover())?;
     for problem in problems {
-        say(&format!("Warning: {problem}"));
+        log_text(&format!("Warning: {problem}"));
     }
-    say(&format!("Provisioning volumes at {}", options.volumes));
+    log_text(&format!("Provisioning volumes at {}", options.volumes));
     // Only to report at the start if it cannot be read.
     libraries::all()?;
-    say(&format!("Serving plugin API at {}", options.sockets));
-    say(&format!("Serving remote API at {}", options.listen));
+    log_text(&format!("Serving plugin API at {}", options.sockets));
+    log_text(&format!("Serving remote API at {}", options.listen));
     let listeners = Listeners::open(&options.listen, Path::new(&options.sockets))?;
     give_up_capabilities();
     runtime()?.block_on(answer(&listeners, keeper, gpus, host_names(options)))?;
     drop(listeners);
-    say("Successfully terminated");
+    log_text("Successfully terminated");
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::rest::{Answer, Rest, TEXT, of_type};
 use super::stall::Stall;
 use super::volume::Volumes;
-use crate::log_line::say;
+use crate::log_line::log_text;
 
 /// Maximum number of connections. Docker's own are counted separately, so that the network cannot lock it out.
 const MAX_NETWORK_CONNECTIONS: usize = 600;
@@ -97,7 +97,7 @@ pub(super) async fn serve<L: Accept>(
             Ok(stream) => stream,
             Err(error) => {
                 // Out of descriptors, or the client is gone; the others continue.
-                say(&format!("Warning: accept: {error}"));
+                log_text(&format!("Warning: accept: {error}"));
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -106,7 +106,7 @@ pub(super) async fn serve<L: Accept>(
             Ok(place) => {
                 let (service, stop) = (service.clone(), stop.clone());
                 tokio::spawn(async move {
-                    converse(stream, service, stop).await;
+                    serve_connection(stream, service, stop).await;
                     drop(place);
                 });
             }
@@ -128,7 +128,7 @@ async fn refuse(mut stream: impl AsyncWrite + Unpin) {
     let _ = timeout(Duration::from_secs(1), refused).await;
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     service: Service,
     mut stop: watch::Receiver<bool>,

@@ -179,7 +179,7 @@ pub(super) fn names_of(text: &str) -> Vec<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::super::line::Given;
+    use super::super::line::GivenOption;
     use super::*;
 
     fn engine(api: u32, runtimes: &[&str], cdi: &[&str], directories: &[&str]) -> Engine {
@@ -288,7 +288,7 @@ mod tests {
     fn options_of_the_user() {
         let own = |name: &str, value: &str| {
             users_own(&CommandLine {
-                options: vec![Given {
+                options: vec![GivenOption {
                     name: name.into(),
                     value: Some(value.into()),
                 }],

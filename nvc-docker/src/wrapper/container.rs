@@ -17,14 +17,14 @@ use crate::cuda_version::{self, CudaVersion};
 use crate::device_id::{choose as choose_devices, items};
 use crate::device_nodes;
 use crate::driver_volume::VOLUME;
-use crate::log_line::say;
+use crate::log_line::log_text;
 use crate::modprobe;
 
 /// The first version of the engine's API that accepts a volume's driver in `--mount`.
 const MOUNT_SINCE: (u32, u32) = (1, 30);
 
 /// What becomes of a command that starts a container.
-pub(super) enum Translated {
+pub(super) enum Translation {
     /// Nothing, for this reason.
     Unchanged(String),
     /// It gets these arguments.
@@ -33,8 +33,8 @@ pub(super) enum Translated {
 
 impl Invocation<'_> {
     /// Decides about a container of the image.
-    pub(super) fn translated(&self, name: &str) -> Result<Translated> {
-        let unchanged = |reason: String| Ok(Translated::Unchanged(reason));
+    pub(super) fn translated(&self, name: &str) -> Result<Translation> {
+        let unchanged = |reason: String| Ok(Translation::Unchanged(reason));
         if let Some(option) = users_own(&self.line) {
             return unchanged(format!("{option} decides about GPUs"));
         }
@@ -80,7 +80,7 @@ impl Invocation<'_> {
             Backend::Volume => self.classic(&engine, &image, &nv_gpu, &mut ahead)?,
             backend => self.modern(backend, &image, &nv_gpu, is_local, &mut ahead)?,
         };
-        Ok(Translated::With(arguments, choice))
+        Ok(Translation::With(arguments, choice))
     }
 
     /// Asks what an image's labels will make necessary, unless another machine's driver counts or this one's must be
@@ -185,7 +185,7 @@ impl Invocation<'_> {
                 Ok(local) => selection = checked(&local, selection, image, &requirements)?,
                 Err(failure) if selection.has_prefixes() => return Err(failure),
                 // The engine may find a driver in directories that this program does not search.
-                Err(failure) => say(&format!(
+                Err(failure) => log_text(&format!(
                     "Warning: the image's requirements are not checked: {}",
                     failure.message()
                 )),
@@ -331,7 +331,7 @@ fn checked(
 fn check_cuda(driver: CudaVersion, image: &Image) -> Result<()> {
     match cuda_version::check(driver, &image.cuda) {
         Err(failure) if image.ignores_requirements() => {
-            say(&format!("Warning: {}", failure.message()));
+            log_text(&format!("Warning: {}", failure.message()));
             Ok(())
         }
         checked => checked,

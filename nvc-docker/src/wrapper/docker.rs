@@ -66,7 +66,7 @@ struct EngineInfo {
     #[serde(rename = "Runtimes")]
     runtimes: Option<BTreeMap<String, serde_json::Value>>,
     #[serde(rename = "DiscoveredDevices")]
-    devices: Option<Vec<Object<Discovered>>>,
+    devices: Option<Vec<Object<DiscoveredDevice>>>,
     #[serde(rename = "CDISpecDirs")]
     cdi_directories: Option<Vec<String>>,
     #[serde(rename = "ClientInfo")]
@@ -74,7 +74,7 @@ struct EngineInfo {
 }
 
 #[derive(Deserialize)]
-struct Discovered {
+struct DiscoveredDevice {
     #[serde(rename = "Source", default)]
     source: String,
     #[serde(rename = "ID", default)]
@@ -88,7 +88,7 @@ struct ClientInfo {
 }
 
 #[derive(Deserialize)]
-struct Inspected {
+struct ImageDetails {
     #[serde(rename = "Config")]
     configuration: Option<Object<Configuration>>,
 }
@@ -146,7 +146,7 @@ impl Docker {
     }
 
     /// Executes docker; returns only on failure.
-    pub(super) fn become_it(&self, words: &[OsString]) -> Error {
+    pub(super) fn exec(&self, words: &[OsString]) -> Error {
         let error = Command::new(&self.program)
             .args(&self.words)
             .args(words)
@@ -234,7 +234,7 @@ pub(super) fn engine(version: &[u8], info: Option<&[u8]>) -> Result<Engine> {
 
 /// Parses the configuration of the only image in an answer of `docker inspect`.
 pub(super) fn configuration(inspected: &[u8]) -> Result<Configuration> {
-    let images: Vec<Object<Inspected>> = serde_json::from_slice(inspected).map_err(|error| {
+    let images: Vec<Object<ImageDetails>> = serde_json::from_slice(inspected).map_err(|error| {
         Error::new(
             ErrorKind::Malformed,
             "docker's answer about the image cannot be parsed",

@@ -4,7 +4,7 @@ use libnvc::Result;
 
 use super::docker::Docker;
 use super::options::{Scope, Takes, in_help, known};
-use crate::log_line::say;
+use crate::log_line::log_text;
 
 /// Docker's help, for options newer than this program.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl<'a> Help<'a> {
         }
         let takes = text.as_deref().and_then(|help| in_help(help, name));
         if takes.is_none() {
-            say(&format!(
+            log_text(&format!(
                 "Warning: docker's help has no option {name}; it is taken for one without a value"
             ));
         }

@@ -14,9 +14,9 @@ pub(super) struct CommandLine {
     /// The image of `run` and `create`.
     pub(super) image: Option<usize>,
     /// Options of `run` and `create`.
-    pub(super) options: Vec<Given>,
+    pub(super) options: Vec<GivenOption>,
     /// Global options.
-    pub(super) global_options: Vec<Given>,
+    pub(super) global_options: Vec<GivenOption>,
 }
 
 /// The command.
@@ -33,7 +33,7 @@ pub(super) enum Command {
 
 /// An option as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct GivenOption {
     /// Without dashes; the long name for the few that matter here.
     pub(super) name: String,
     /// Its value, if it has one.
@@ -93,7 +93,7 @@ fn positional(
     start: usize,
     scope: Scope,
     takes: &mut impl FnMut(Scope, &str) -> Result<Takes>,
-) -> Result<(Option<usize>, Vec<Given>)> {
+) -> Result<(Option<usize>, Vec<GivenOption>)> {
     let mut reader = Reader {
         words,
         at: start,
@@ -128,12 +128,12 @@ struct Reader<'a> {
     /// Position of the next word.
     at: usize,
     scope: Scope,
-    options: Vec<Given>,
+    options: Vec<GivenOption>,
 }
 
 impl Reader<'_> {
     fn give(&mut self, name: &str, value: Option<&str>) {
-        self.options.push(Given {
+        self.options.push(GivenOption {
             name: long_name(self.scope, name).to_owned(),
             value: value.map(str::to_owned),
         });

@@ -6,30 +6,30 @@ use libnvc::{Error, ErrorKind, Result};
 
 use super::arguments::quoted;
 use super::backend::Choice;
-use super::container::Translated;
+use super::container::Translation;
 use super::docker::Docker;
 use super::help::Help;
 use super::host::place;
 use super::invocation::{Invocation, is_set, variable};
 use super::line::{Command, read};
 use crate::VERSION;
-use crate::log_line::{complain, say};
+use crate::log_line::{log_error, log_text};
 
 /// Runs the wrapper; returns the exit code if it does not execute docker.
 pub fn run() -> u8 {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match hand_over(&words) {
+    match exec_docker(&words) {
         Ok(()) => 0,
         Err(failure) => {
-            complain(&failure);
+            log_error(&failure);
             1
         }
     }
 }
 
-fn hand_over(words: &[OsString]) -> Result<()> {
+fn exec_docker(words: &[OsString]) -> Result<()> {
     if variable("DOCKER_HOST").is_none() && variable("NV_HOST").is_some() {
-        say("Warning: NV_HOST is set but DOCKER_HOST is not");
+        log_text("Warning: NV_HOST is set but DOCKER_HOST is not");
     }
     let place = place(
         variable("NV_HOST").as_deref(),
@@ -56,8 +56,8 @@ fn hand_over(words: &[OsString]) -> Result<()> {
             let name = texts.get(image).map(String::as_str).unwrap_or_default();
             // What was asked ahead has ended when this process becomes docker.
             match invocation.translated(name)? {
-                Translated::Unchanged(reason) => invocation.unchanged(&reason),
-                Translated::With(arguments, choice) => invocation.with(image, arguments, &choice),
+                Translation::Unchanged(reason) => invocation.unchanged(&reason),
+                Translation::With(arguments, choice) => invocation.with(image, arguments, &choice),
             }
         }
         (Command::Version, _) => {
@@ -114,7 +114,7 @@ impl Invocation<'_> {
 
     fn finish(&self, words: &[OsString], explanation: &str) -> Result<()> {
         if self.is_dry {
-            say(explanation);
+            log_text(explanation);
             let mut line = quoted(&self.bare.line(words)).into_bytes();
             line.push(b'\n');
             use std::io::Write as _;
@@ -123,6 +123,6 @@ impl Invocation<'_> {
                 Error::new(ErrorKind::System, text)
             });
         }
-        Err(self.bare.become_it(words))
+        Err(self.bare.exec(words))
     }
 }

@@ -66,10 +66,10 @@ pub enum Question {
 #[derive(Debug)]
 pub struct CommandLine {
     /// The options before the command.
-    pub global: Given,
+    pub global: GivenOptions,
     pub command: &'static Command,
     /// The command's options.
-    pub options: Given,
+    pub options: GivenOptions,
     /// Present if the command has one.
     pub operand: Option<OsString>,
     /// Number of words of the command and its arguments, without options that upstream lacks.
@@ -80,7 +80,7 @@ impl CommandLine {
     /// Returns the command line in canonical form: `--option` or `--option=value` each, the command, its options, `--`,
     /// the operand.
     pub fn spelt_out(&self) -> Vec<OsString> {
-        let options = |given: &Given| -> Vec<OsString> {
+        let options = |given: &GivenOptions| -> Vec<OsString> {
             let spell = |(option, value): &(&Opt, Option<OsString>)| {
                 let mut word = OsString::from(format!("--{}", option.long));
                 if let Some(value) = value {
@@ -103,12 +103,12 @@ impl CommandLine {
 
 /// The given options, in order.
 #[derive(Debug)]
-pub struct Given {
+pub struct GivenOptions {
     command: &'static Command,
     options: Vec<(&'static Opt, Option<OsString>)>,
 }
 
-impl Given {
+impl GivenOptions {
     /// Returns true if the option was given.
     pub fn has(&self, long: &str) -> bool {
         self.place(long).is_some()
@@ -174,7 +174,7 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let first = match Scan::new(&TABLE, OptionOrder::StopAtPositional, &mut name).run(words) {
         Ok(first) => first,
         Err(Stop::Question(question)) => return Parsed::Ask(question, &TABLE),
-        Err(Stop::Complaint(text)) => {
+        Err(Stop::Mistake(text)) => {
             return Parsed::Mistake(layout::complaint(&typed, &text, &name));
         }
     };
@@ -197,7 +197,7 @@ pub fn read(caller: &Caller, words: &[OsString]) -> Parsed {
     let rest = match Scan::new(command, order, &mut name).run(words) {
         Ok(rest) => rest,
         Err(Stop::Question(question)) => return Parsed::Ask(question, command),
-        Err(Stop::Complaint(text)) => {
+        Err(Stop::Mistake(text)) => {
             return Parsed::Mistake(layout::complaint(&typed, &text, &name));
         }
     };
@@ -234,12 +234,12 @@ enum OptionOrder {
 /// The reason for stopping early.
 enum Stop {
     Question(Question),
-    Complaint(String),
+    Mistake(String),
 }
 
 /// Result of parsing options.
 struct Rest {
-    given: Given,
+    given: GivenOptions,
     positionals: Vec<OsString>,
     /// Number of words that were options upstream lacks.
     added_words: usize,
@@ -250,7 +250,7 @@ struct Scan<'n> {
     order: OptionOrder,
     /// The name in argp's messages, which `--program-name` changes.
     name: &'n mut String,
-    given: Given,
+    given: GivenOptions,
     added_words: usize,
 }
 
@@ -259,7 +259,7 @@ impl<'n> Scan<'n> {
         Self {
             order,
             name,
-            given: Given {
+            given: GivenOptions {
                 command,
                 options: Vec::new(),
             },
@@ -306,11 +306,11 @@ impl<'n> Scan<'n> {
         let long = option.long;
         let value = match (option.takes, attached) {
             (Takes::Nothing, Some(_)) => {
-                return complain(format!("option '--{long}' doesn't allow an argument"));
+                return mistake(format!("option '--{long}' doesn't allow an argument"));
             }
             (Takes::Value(_) | Takes::Values(_), None) => match words.next() {
                 Some(next) => Some(next.as_bytes()),
-                None => return complain(format!("option '--{long}' requires an argument")),
+                None => return mistake(format!("option '--{long}' requires an argument")),
             },
             _ => attached,
         };
@@ -332,7 +332,7 @@ impl<'n> Scan<'n> {
             let mut options = self.options();
             let Some(option) = options.find(|option| option.short == Some(letter.into())) else {
                 let shown = OsString::from_vec(vec![letter]);
-                return complain(format!("invalid option -- '{}'", shown.display()));
+                return mistake(format!("invalid option -- '{}'", shown.display()));
             };
             let value = match option.takes {
                 Takes::Nothing => None,
@@ -342,7 +342,7 @@ impl<'n> Scan<'n> {
                     Some(next) => Some(next.as_bytes()),
                     None => {
                         let letter = char::from(letter);
-                        return complain(format!("option requires an argument -- '{letter}'"));
+                        return mistake(format!("option requires an argument -- '{letter}'"));
                     }
                 },
             };
@@ -376,11 +376,11 @@ impl<'n> Scan<'n> {
                     for option in candidates {
                         text += &format!(" '--{}'", option.long);
                     }
-                    return complain(text);
+                    return mistake(text);
                 }
             }
         }
-        complain(format!("unrecognized option '--{}'", shown(word)))
+        mistake(format!("unrecognized option '--{}'", shown(word)))
     }
 
     fn take(&mut self, option: &'static Opt, value: Option<&[u8]>) -> Result<(), Stop> {
@@ -405,8 +405,8 @@ impl<'n> Scan<'n> {
     }
 }
 
-fn complain<T>(text: String) -> Result<T, Stop> {
-    Err(Stop::Complaint(text))
+fn mistake<T>(text: String) -> Result<T, Stop> {
+    Err(Stop::Mistake(text))
 }
 
 fn shown(bytes: &[u8]) -> impl std::fmt::Display {

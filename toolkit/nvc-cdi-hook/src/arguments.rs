@@ -46,7 +46,7 @@ pub(crate) struct Words {
 
 /// The given options.
 #[derive(Debug, Default)]
-pub(crate) struct Given(Vec<(&'static str, String)>);
+pub(crate) struct GivenOptions(Vec<(&'static str, String)>);
 
 impl Words {
     pub(crate) fn new(words: &[OsString]) -> Result<Self> {
@@ -90,8 +90,8 @@ impl Words {
     }
 
     /// Parses the rest of the words as options; ignores other words, as upstream does.
-    pub(crate) fn options(&mut self, known: &[Opt]) -> Result<Given> {
-        let mut given = Given::default();
+    pub(crate) fn options(&mut self, known: &[Opt]) -> Result<GivenOptions> {
+        let mut given = GivenOptions::default();
         while let Some(word) = self.words.get(self.at) {
             self.at += 1;
             let Some(bare) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
@@ -140,7 +140,7 @@ impl Words {
     }
 }
 
-impl Given {
+impl GivenOptions {
     /// Returns the last value of an option.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.list(name).last()

@@ -15,17 +15,17 @@ use nix::errno::Errno;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::chdir;
 
-use crate::arguments::Given;
+use crate::arguments::GivenOptions;
 use crate::hooks::Hook;
 use crate::report::Report;
 use crate::state;
 
 /// Opens the root of the container in the state on standard input.
-pub(crate) fn open(given: &Given, report: &mut Report) -> Result<OwnedFd> {
+pub(crate) fn open(given: &GivenOptions, report: &mut Report) -> Result<OwnedFd> {
     let state = match given.text("container-spec") {
         Some(path) => {
             let text = state::read_file(path)?;
-            report.obey(&text);
+            report.silence_if_redirected(&text);
             state::parse(&text)?
         }
         None => state::parse(report.state().as_ref().map_err(Clone::clone)?)?,
@@ -44,7 +44,7 @@ pub(crate) fn change(
     root: OwnedFd,
     intents: &[Intent],
     hook: &Hook,
-    given: &Given,
+    given: &GivenOptions,
     report: &mut Report,
 ) -> Result<()> {
     if intents.is_empty() {
@@ -81,7 +81,7 @@ pub(crate) fn change(
 }
 
 /// Returns the host's ldconfig binary rather than a wrapper script, as libnvc's option; None if the arguments name none.
-fn ldconfig(given: &Given) -> Result<Option<OsString>> {
+fn ldconfig(given: &GivenOptions) -> Result<Option<OsString>> {
     let Some(path) = given.text("ldconfig-path").filter(|path| !path.is_empty()) else {
         return Ok(None);
     };

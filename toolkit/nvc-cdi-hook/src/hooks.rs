@@ -12,10 +12,10 @@ use libnvc::Result;
 use libnvc::plan::Intent;
 
 use crate::PROGRAM;
-use crate::arguments::{EVERY, Given, Opt};
+use crate::arguments::{EVERY, GivenOptions, Opt};
 
 /// Returns what a hook wants in the container, for its arguments.
-pub(crate) type Intents = fn(&Given) -> Result<Vec<Intent>>;
+pub(crate) type Intents = fn(&GivenOptions) -> Result<Vec<Intent>>;
 
 /// A hook.
 #[derive(Debug)]

@@ -66,7 +66,7 @@ impl Report {
         if self.state.is_none() {
             let text = state::read(std::io::stdin().lock());
             if let Ok(text) = &text {
-                self.obey(text);
+                self.silence_if_redirected(text);
             }
             self.state = Some(text);
         }
@@ -74,7 +74,7 @@ impl Report {
     }
 
     /// Stays silent from now on if a state's text says that streams of hooks are files.
-    pub(crate) fn obey(&mut self, state: &[u8]) {
+    pub(crate) fn silence_if_redirected(&mut self, state: &[u8]) {
         if messages::are_streams_redirected(state) {
             // On failure this process is silent, and it starts no others with its streams.
             let _ = messages::silence();
@@ -88,13 +88,13 @@ impl Report {
 
     pub(crate) fn warning(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
-            self.say(Level::Warning, text);
+            self.write(Level::Warning, text);
             self.log(Severity::Warning, text);
         }
     }
 
     pub(crate) fn error(&mut self, text: &str) {
-        self.say(Level::Error, text);
+        self.write(Level::Error, text);
         self.log(Severity::Error, text);
     }
 
@@ -117,7 +117,7 @@ impl Report {
         }
     }
 
-    fn say(&mut self, level: Level, text: &str) {
+    fn write(&mut self, level: Level, text: &str) {
         // A person who tries the program out enters no state.
         if self.state.is_none() && !std::io::stdin().is_terminal() {
             self.state();

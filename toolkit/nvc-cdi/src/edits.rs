@@ -109,7 +109,7 @@ fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Resul
         return Ok(());
     }
     let owner = ["uid", "gid"].map(|name| process_id(spec, name));
-    let complete: Vec<Complete<'_>> = nodes
+    let complete: Vec<CompleteNode<'_>> = nodes
         .iter()
         .map(|node| complete(node, host))
         .collect::<Result<_>>()?;
@@ -142,7 +142,7 @@ fn device_nodes(spec: &mut Spec, nodes: &[&DeviceNode], host: Host<'_>) -> Resul
         .rposition(|rule| rule.get("allow") != Some(&json!(true)));
     let there = rules[denial.map_or(0, |index| index + 1)..].iter();
     let there: IndexSet<Rule<'_>> = there.filter_map(Rule::read).collect();
-    let new = complete.iter().filter_map(Complete::rule);
+    let new = complete.iter().filter_map(CompleteNode::rule);
     let new = new.filter(|rule| !there.contains(rule)).map(Rule::value);
     let new: Vec<Value> = new.collect();
     rules.extend(new);
@@ -212,14 +212,14 @@ pub fn device_rule(node: &DeviceNode, host: Host<'_>) -> Result<Option<Value>> {
 }
 
 /// A node completed with the host's data.
-struct Complete<'a> {
+struct CompleteNode<'a> {
     node: &'a DeviceNode,
     kind: &'a str,
     numbers: Option<(u64, u64)>,
     mode: Option<u32>,
 }
 
-impl<'a> Complete<'a> {
+impl<'a> CompleteNode<'a> {
     fn rule(&self) -> Option<Rule<'a>> {
         let (major, minor) = self.numbers?;
         let access = match self.node.permissions.as_str() {
@@ -235,7 +235,7 @@ impl<'a> Complete<'a> {
     }
 }
 
-fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<Complete<'a>> {
+fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<CompleteNode<'a>> {
     let path = match node.host_path.as_str() {
         "" => &node.path,
         other => other,
@@ -280,7 +280,7 @@ fn complete<'a>(node: &'a DeviceNode, host: Host<'_>) -> Result<Complete<'a>> {
         mode: 0,
     };
     nodes::check(node, given, host.drivers)?;
-    Ok(Complete {
+    Ok(CompleteNode {
         node,
         kind,
         numbers,

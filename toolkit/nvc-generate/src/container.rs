@@ -10,7 +10,7 @@ use crate::{Options, modes, simplify};
 
 /// What one container gets.
 #[derive(Debug)]
-pub struct Given {
+pub struct ContainerEdits {
     /// The edits of its devices, then those for all containers.
     pub edits: Edits,
     /// Warnings in order of occurrence.
@@ -23,7 +23,7 @@ pub struct Given {
 ///
 /// # Errors
 /// As [`generate`](crate::generate), and those of [`libnvc::plan::plan`], with their phase.
-pub fn for_container(options: &Options, request: Request) -> Result<Given> {
+pub fn for_container(options: &Options, request: Request) -> Result<ContainerEdits> {
     let Content {
         mut devices,
         mut common,
@@ -40,7 +40,7 @@ pub fn for_container(options: &Options, request: Request) -> Result<Given> {
         edits.append(&device.container_edits);
     }
     edits.append(&common);
-    Ok(Given {
+    Ok(ContainerEdits {
         edits,
         warnings,
         host,

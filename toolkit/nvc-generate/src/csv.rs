@@ -14,7 +14,7 @@ pub mod list;
 pub mod listing;
 pub mod requirements;
 
-pub use choice::{Choice, Chosen, Wanted, choose};
+pub use choice::{Choice, ChosenGpu, RequestedGpus, choose};
 pub use driver::Driver;
 pub use files::Tree;
 pub use list::{Entry, Kind};

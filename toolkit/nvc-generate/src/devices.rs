@@ -15,7 +15,7 @@ use crate::{Naming, Options, ids};
 
 /// The selected GPUs and MIG devices.
 #[derive(Debug, Default)]
-pub(super) struct Chosen {
+pub(super) struct SelectedDevices {
     pub(super) gpus: Vec<Gpu>,
     pub(super) grants: Grants,
     /// Why nodes are missing.
@@ -29,7 +29,7 @@ pub(super) fn choose(
     info: &DeviceInfo,
     dev_root: &DriverRoot,
     drivers: &CharDrivers,
-) -> Result<Chosen> {
+) -> Result<SelectedDevices> {
     ids::check(ids)?;
     let selection = select_devices(&info.gpus, &info.failed, ids).map_err(|error| {
         // Not found means that the machine has no device at all.
@@ -43,7 +43,7 @@ pub(super) fn choose(
         drivers,
         displays: options.displays,
         minors: None,
-        chosen: Chosen::default(),
+        chosen: SelectedDevices::default(),
     };
     // All of a machine are those that a container could use.
     let is_divided = |gpu: &Gpu| selection.all && info.divided.contains(&gpu.index);
@@ -121,7 +121,7 @@ struct Finder<'a> {
     drivers: &'a CharDrivers,
     displays: bool,
     minors: Option<MigMinors>,
-    chosen: Chosen,
+    chosen: SelectedDevices,
 }
 
 impl Finder<'_> {

@@ -17,7 +17,7 @@ use crate::{Options, driver};
 
 /// The edits of a plan, shaped like it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Rendered {
+pub(crate) struct RenderedPlan {
     /// Those of each device.
     pub(crate) devices: Vec<RenderedPart>,
     /// Those for every container with one of the devices.
@@ -51,14 +51,14 @@ const ORDER: [&str; 6] = [
 ];
 
 /// Renders a plan.
-pub(crate) fn plan(plan: &Plan, options: &Options) -> Rendered {
+pub(crate) fn plan(plan: &Plan, options: &Options) -> RenderedPlan {
     let root = driver::root(options);
     let part = |part: &Part| RenderedPart {
         kind: part.kind,
         names: part.names.clone(),
         edits: Writer::new(options, &root).edits(&part.intents, Whose::Device),
     };
-    Rendered {
+    RenderedPlan {
         devices: plan.devices.iter().map(part).collect(),
         common: Writer::new(options, &root).edits(&plan.common, Whose::All),
     }

@@ -206,13 +206,13 @@ impl Walk {
         self.is_sticky = is_sticky(stat);
         let directory = self.directory.as_fd();
         let stranger = self.caller.directory(&self.at, directory, stat);
-        self.note(stranger)
+        self.record(stranger)
     }
 
     /// Judges a link in the current directory. Its owner chose what it leads to, so it counts wherever it is.
     fn judge_link(&mut self, part: &OsStr, stat: &Stat) -> Result<()> {
         let stranger = self.caller.owner(&self.at.join(part), stat);
-        self.note(stranger)
+        self.record(stranger)
     }
 
     /// Judges a file in the current directory.
@@ -221,10 +221,10 @@ impl Walk {
             true => self.caller.owner(&self.at.join(part), stat),
             false => None,
         };
-        self.note(stranger)
+        self.record(stranger)
     }
 
-    fn note(&mut self, stranger: Option<Stranger>) -> Result<()> {
+    fn record(&mut self, stranger: Option<Stranger>) -> Result<()> {
         match (stranger, self.way) {
             (Some(stranger), Way::Trusted) => Err(stranger.refusal(&self.file)),
             (stranger, _) => {

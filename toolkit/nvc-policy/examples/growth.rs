@@ -49,11 +49,11 @@ type Prepare = fn(usize) -> Work;
 const LISTS: [(&str, Prepare); 16] = [
     ("names: counted", counted),
     ("names: in the variable", |size| {
-        wish(environment(size), false)
+        choice(environment(size), false)
     }),
     ("names: Swarm's variable narrows another", swarm),
     ("names: in annotations", annotations),
-    ("names: as mounts", |size| wish(mounts(size), true)),
+    ("names: as mounts", |size| choice(mounts(size), true)),
     ("names: qualified", qualified_names),
     ("names: looked up in specifications", specifications),
     ("names: selected among 64 GPUs", selected),
@@ -197,9 +197,15 @@ fn counted(size: usize) -> Work {
     Box::new(move || drop(black_box(names::check(&container, &policy))))
 }
 
-fn wish(container: Container, accept_mounts: bool) -> Work {
+fn choice(container: Container, accept_mounts: bool) -> Work {
     let policy = policy(accept_mounts);
-    Box::new(move || drop(black_box(devices::wish(&container, &policy, &AllDifferent))))
+    Box::new(move || {
+        drop(black_box(devices::choice(
+            &container,
+            &policy,
+            &AllDifferent,
+        )));
+    })
 }
 
 /// No name is text of the other list, so the machine must be asked for each.
@@ -214,7 +220,7 @@ fn swarm(size: usize) -> Work {
         environment: Environment::new(entries).expect("variables"),
         ..Container::default()
     };
-    wish(container, false)
+    choice(container, false)
 }
 
 fn annotations(size: usize) -> Work {
@@ -223,7 +229,7 @@ fn annotations(size: usize) -> Work {
         annotations: (0..size).map(annotation).collect(),
         ..Container::default()
     };
-    wish(container, false)
+    choice(container, false)
 }
 
 fn qualified_names(size: usize) -> Work {

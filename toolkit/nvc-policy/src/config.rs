@@ -229,7 +229,7 @@ fn is_suse(os_release: &str) -> bool {
 
 /// A configuration, with warnings about the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
     /// One line for each unknown key.

@@ -29,7 +29,7 @@ use libnvc::request::{Capabilities, MAX_NAMES};
 
 use crate::config::Config;
 use devices::Source;
-pub use devices::{Devices, Origin, Wish};
+pub use devices::{DeviceChoice, Devices, Origin};
 pub use environment::Environment;
 use kinds::Kinds;
 pub use mounts::Mount;
@@ -164,7 +164,7 @@ pub struct Answer {
 /// Returns the request of a container.
 ///
 /// # Errors
-/// Too many names, those of [`devices::wish`], a privileged request of an unprivileged container, unsupported
+/// Too many names, those of [`devices::choice`], a privileged request of an unprivileged container, unsupported
 /// capabilities, or an invalid CUDA version.
 pub fn request(
     container: &Container,
@@ -172,8 +172,8 @@ pub fn request(
     machine: &dyn Machine,
 ) -> Result<Answer, Error> {
     names::check(container, policy)?;
-    let (wish, mut warnings) = devices::wish(container, policy, machine)?;
-    let Some(Wish { devices, origin }) = wish else {
+    let (choice, mut warnings) = devices::choice(container, policy, machine)?;
+    let Some(DeviceChoice { devices, origin }) = choice else {
         let request = None;
         return Ok(Answer { request, warnings });
     };

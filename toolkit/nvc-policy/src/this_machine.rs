@@ -20,7 +20,7 @@ use nvc_cdi::{Device, Registry};
 
 use crate::config::Config;
 use crate::image::Machine;
-use crate::image::qualified::{self, AUTOMATIC, Qualified};
+use crate::image::qualified::{self, AUTOMATIC, QualifiedName};
 use crate::mode::{Mode, Setting};
 use crate::session;
 
@@ -111,7 +111,7 @@ impl Machine for ThisMachine {
             }
             _ => name,
         };
-        let Some(Qualified { kind, device }) = qualified::parse(name) else {
+        let Some(QualifiedName { kind, device }) = qualified::parse(name) else {
             return self.by_nvml(name);
         };
         if kind == AUTOMATIC {

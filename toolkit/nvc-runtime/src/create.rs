@@ -8,14 +8,14 @@ use nvc_oci::spec::Spec;
 use nvc_oci::{bundle, lenient, paths};
 use nvc_policy::config::{self, Config};
 use nvc_policy::container;
-use nvc_policy::image::{self, Container, Policy, Wish, annotations};
+use nvc_policy::image::{self, Container, DeviceChoice, Policy, annotations};
 use nvc_policy::mode::{self, Mode, Setting};
 use nvc_policy::platform;
 use nvc_policy::this_machine::ThisMachine;
 
 use crate::arguments::{Bundle, Line};
 use crate::error::{Result, refused};
-use crate::job::{Asked, Job};
+use crate::job::{ContainerRequest, Job};
 use crate::log::Log;
 use crate::modes;
 use crate::{char_links, crun, injection, protection};
@@ -42,16 +42,16 @@ pub(crate) fn edit(line: &Line, config: &Config, runtime: &Path, log: &mut Log) 
 }
 
 /// A container's specification, and what it asks for.
-struct Requested {
+struct ContainerSpec {
     spec: Spec,
     container: Container,
     policy: Policy,
     mode: Mode,
-    wish: Option<Wish>,
+    choice: Option<DeviceChoice>,
 }
 
 /// Reads a specification and decides about it; None if the real runtime must report that it is invalid.
-fn read(file: &Path, config: &Config, log: &mut Log) -> Result<Option<Requested>> {
+fn read(file: &Path, config: &Config, log: &mut Log) -> Result<Option<ContainerSpec>> {
     let failed = |what: String| refused(what).context(NOT_CONSTRUCTED);
     let text = bundle::read(file).map_err(|error| {
         let (file, cause) = (file.display(), cause::text(&error));
@@ -77,36 +77,36 @@ fn read(file: &Path, config: &Config, log: &mut Log) -> Result<Option<Requested>
         .container()
         .map_err(|error| failed(error.to_string()))?;
     let decided = decide(&container, config, &policy, log);
-    let (mode, wish) = decided.map_err(|error| error.context(NOT_CONSTRUCTED))?;
-    Ok(Some(Requested {
+    let (mode, choice) = decided.map_err(|error| error.context(NOT_CONSTRUCTED))?;
+    Ok(Some(ContainerSpec {
         spec: Spec::new(value),
         container,
         policy,
         mode,
-        wish,
+        choice,
     }))
 }
 
 /// Adds the requested devices to the specification, and writes it if it changed.
 fn grant(
     file: &Path,
-    request: Requested,
+    request: ContainerSpec,
     config: &Config,
     runtime: &Path,
     log: &mut Log,
 ) -> Result<()> {
-    let Requested {
+    let ContainerSpec {
         mut spec,
         container,
         policy,
         mode,
-        wish,
+        choice,
     } = request;
     let before = spec.clone();
-    match &wish {
-        Some(wish) => {
-            let asked = Asked {
-                wish,
+    match &choice {
+        Some(choice) => {
+            let request = ContainerRequest {
+                choice,
                 container: &container,
                 policy: &policy,
             };
@@ -115,7 +115,7 @@ fn grant(
                 mode,
                 Job {
                     spec,
-                    asked,
+                    request,
                     config,
                     log,
                 },
@@ -125,7 +125,7 @@ fn grant(
         None if mode != Mode::Legacy => injection::remove(&mut spec)?,
         None => {}
     }
-    complete(&mut spec, runtime, wish.is_some())?;
+    complete(&mut spec, runtime, choice.is_some())?;
     if spec == before {
         return Ok(());
     }
@@ -203,7 +203,7 @@ fn decide(
     config: &Config,
     policy: &Policy,
     log: &mut Log,
-) -> Result<(Mode, Option<Wish>)> {
+) -> Result<(Mode, Option<DeviceChoice>)> {
     image::names::check(container, policy).map_err(refused)?;
     let setting = Setting::of(config);
     let reads_annotations = match &setting {
@@ -226,18 +226,19 @@ fn decide(
         &ignoring
     };
     let machine = ThisMachine::new(config);
-    let (wish, warnings) = image::devices::wish(container, policy, &machine).map_err(refused)?;
-    let mode = match (&setting, &wish) {
+    let (choice, warnings) =
+        image::devices::choice(container, policy, &machine).map_err(refused)?;
+    let mode = match (&setting, &choice) {
         (Setting::Fixed(mode), _) => *mode,
-        (_, Some(wish)) => mode::automatic(&wish.devices, platform::is_tegra, Mode::JitCdi),
+        (_, Some(choice)) => mode::automatic(&choice.devices, platform::is_tegra, Mode::JitCdi),
         // The kind of machine does not matter here.
         (_, None) => Mode::JitCdi,
     };
     for warning in &warnings {
         log.write(Level::Warning, warning);
     }
-    let said = match &wish {
-        Some(Wish { devices, origin }) => {
+    let said = match &choice {
+        Some(DeviceChoice { devices, origin }) => {
             let automatic = if setting == Setting::Auto {
                 "automatic "
             } else {
@@ -252,5 +253,5 @@ fn decide(
         None => "no GPU is requested".into(),
     };
     log.write(Level::Info, &said);
-    Ok((mode, wish))
+    Ok((mode, choice))
 }

@@ -20,7 +20,7 @@ const INVENTORY: &str = "--nvml=";
 
 /// What the runtime has resolved; empty if it could not query the driver.
 #[derive(Debug, Default)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedDevices {
     /// UUIDs of the devices.
     pub devices: Vec<String>,
     /// NVML's answers about them.
@@ -29,7 +29,7 @@ pub(crate) struct Resolved {
 
 /// Appends the hook, unless it is already there. Our own hook gets what was resolved in arguments, which an image cannot
 /// set; a foreign one reads the container's environment.
-pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &Resolved) -> Result<()> {
+pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &ResolvedDevices) -> Result<()> {
     let hooks = spec.list(&["hooks", "prestart"])?;
     let path = hook.to_string_lossy();
     // A configured hook can have any name.
@@ -52,7 +52,7 @@ pub(crate) fn add(spec: &mut Spec, hook: &Path, resolved: &Resolved) -> Result<(
 }
 
 /// Appends the hook's options to its arguments. Those of an earlier run are removed in any case: they may be outdated.
-fn hand_over(entry: &mut Value, resolved: &Resolved) {
+fn hand_over(entry: &mut Value, resolved: &ResolvedDevices) {
     let Some(words) = entry.get_mut("args").and_then(Value::as_array_mut) else {
         return;
     };
@@ -117,7 +117,7 @@ mod tests {
     fn devices_are_handed_over_once() {
         let mut entry =
             json!({"path": "/h", "args": ["h", "prestart", "--devices=GPU-1", "x", "--nvml={}"]});
-        let resolved = Resolved {
+        let resolved = ResolvedDevices {
             devices: vec!["GPU-2".to_owned(), "MIG-3".to_owned()],
             inventory: Inventory::new(DriverVersions::default(), &[], SystemTime::UNIX_EPOCH),
         };
@@ -127,7 +127,7 @@ mod tests {
             let expected = json!(["h", "prestart", "x", "--devices=GPU-2,MIG-3", inventory]);
             assert_eq!(entry["args"], expected);
         }
-        hand_over(&mut entry, &Resolved::default());
+        hand_over(&mut entry, &ResolvedDevices::default());
         assert_eq!(entry["args"], json!(["h", "prestart", "x"]));
         let mut odd = json!({"path": "/h"});
         hand_over(&mut odd, &resolved);

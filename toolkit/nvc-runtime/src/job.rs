@@ -6,7 +6,7 @@ use nvc_generate::nodes::Nodes;
 use nvc_generate::{Files, Flags, Naming, Options, gated};
 use nvc_oci::spec::Spec;
 use nvc_policy::config::Config;
-use nvc_policy::image::{Container, Devices, Policy, Wish, features};
+use nvc_policy::image::{Container, DeviceChoice, Devices, Policy, features};
 
 use crate::error::{Result, refused};
 use crate::hook_program;
@@ -14,9 +14,9 @@ use crate::log::Log;
 
 /// What a container asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ContainerRequest<'a> {
     /// Its devices.
-    pub(crate) wish: &'a Wish,
+    pub(crate) choice: &'a DeviceChoice,
     pub(crate) container: &'a Container,
     pub(crate) policy: &'a Policy,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Asked<'a> {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) spec: &'a mut Spec,
-    pub(crate) asked: Asked<'a>,
+    pub(crate) request: ContainerRequest<'a>,
     pub(crate) config: &'a Config,
     pub(crate) log: &'a mut Log,
 }
@@ -40,7 +40,7 @@ impl Job<'_> {
 
     /// Returns the requested devices as libnvc's list; empty for none.
     pub(crate) fn ids(&self) -> Result<String> {
-        match &self.asked.wish.devices {
+        match &self.request.choice.devices {
             Devices::None => Ok(String::new()),
             some => nvc_generate::ids(&some.names()),
         }
@@ -51,15 +51,15 @@ impl Job<'_> {
     /// Unlike a specification of all devices, they do not replace the hook, which still adds the GPUs.
     pub(crate) fn gated_features(&mut self) -> Vec<Edits> {
         let nodes = nodes(self.config);
-        let Asked {
+        let ContainerRequest {
             container, policy, ..
-        } = self.asked;
-        let (asked, ignored) = features::of(container, policy);
+        } = self.request;
+        let (requested, ignored) = features::of(container, policy);
         if let Some(warning) = ignored {
             self.warn(&warning);
         }
         let mut all = Vec::new();
-        for feature in asked {
+        for feature in requested {
             let (edits, refused) = gated::edits(feature, &nodes, &nodes.root);
             for why in refused {
                 let variable = feature.variable();

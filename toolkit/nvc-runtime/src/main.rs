@@ -20,10 +20,10 @@ mod modes;
 // changes of config.json
 mod char_links;
 mod crun;
-mod give;
 mod hook_program;
 mod injection;
 mod protection;
+mod spec_edits;
 
 // used everywhere
 mod error;
@@ -38,7 +38,7 @@ use libnvc::host::query::serve_if_asked;
 use libnvc::messages::{self, Level};
 use log::Log;
 use nvc_hostfile::cause;
-use nvc_policy::config::{Config, Loaded, lookup};
+use nvc_policy::config::{Config, LoadedConfig, lookup};
 
 use arguments::Line;
 use error::{Result, refused};
@@ -111,7 +111,7 @@ fn serve(line: &Line, words: &[OsString], config: &Config, log: &mut Log) -> Res
 }
 
 /// Loads the configuration, with the mode implied by the program's own name.
-fn configuration(name: &OsString) -> Result<Loaded> {
+fn configuration(name: &OsString) -> Result<LoadedConfig> {
     let place = lookup::place(None, |name| std::env::var_os(name));
     let mut loaded = lookup::load(&place, false).map_err(refused)?;
     let name = name.to_string_lossy();

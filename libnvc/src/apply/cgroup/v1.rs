@@ -20,7 +20,7 @@ use crate::read_file;
 
 /// The added lines.
 #[derive(Debug)]
-pub(in crate::apply) struct Added {
+pub(in crate::apply) struct AddedLines {
     cgroup: OwnedFd,
     name: PathBuf,
     lines: Vec<String>,
@@ -30,8 +30,8 @@ pub(in crate::apply) fn allow(
     cgroup: BorrowedFd<'_>,
     devices: &[DeviceNumber],
     name: &Path,
-) -> Result<Added> {
-    let mut added = Added {
+) -> Result<AddedLines> {
+    let mut added = AddedLines {
         cgroup: cgroup
             .try_clone_to_owned()
             .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)))?,
@@ -56,7 +56,7 @@ pub(in crate::apply) fn allow(
     Ok(added)
 }
 
-impl Added {
+impl AddedLines {
     pub(in crate::apply) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }

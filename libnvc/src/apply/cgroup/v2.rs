@@ -30,7 +30,7 @@ const HARDENED: &str = "set net.core.bpf_jit_harden to 0 or 1 before the contain
 
 /// The exchanged programs.
 #[derive(Debug)]
-pub(in crate::apply) struct Added {
+pub(in crate::apply) struct ReplacedPrograms {
     cgroup: OwnedFd,
     name: PathBuf,
     exchanges: Vec<Exchange>,
@@ -68,7 +68,7 @@ pub(in crate::apply) fn allow(
     cgroup: BorrowedFd<'_>,
     devices: &[DeviceNumber],
     name: &Path,
-) -> Result<Added> {
+) -> Result<ReplacedPrograms> {
     let mut attempt = 1;
     loop {
         match allow_once(cgroup, devices, name) {
@@ -85,8 +85,12 @@ pub(in crate::apply) fn allow(
     }
 }
 
-fn allow_once(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber], name: &Path) -> Result<Added> {
-    let mut added = Added {
+fn allow_once(
+    cgroup: BorrowedFd<'_>,
+    devices: &[DeviceNumber],
+    name: &Path,
+) -> Result<ReplacedPrograms> {
+    let mut added = ReplacedPrograms {
         cgroup: cgroup
             .try_clone_to_owned()
             .map_err(|e| Error::system("duplicating a descriptor", errno_of(&e)))?,
@@ -115,7 +119,7 @@ fn allow_once(cgroup: BorrowedFd<'_>, devices: &[DeviceNumber], name: &Path) -> 
     Ok(added)
 }
 
-impl Added {
+impl ReplacedPrograms {
     pub(in crate::apply) fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }

@@ -28,7 +28,7 @@ use crate::ldcache::configured::Time;
 use crate::ldcache::judge::{self, Loader, SoundCache, Version};
 use crate::ldcache::library;
 use crate::ldcache::listing::Listing;
-use crate::ldcache::merge::{self, Fate, FoundLibrary, Searched};
+use crate::ldcache::merge::{self, Fate, FoundLibrary, SearchedDirectory};
 use crate::path::ContainerPath;
 
 mod links;
@@ -93,7 +93,7 @@ pub(in crate::apply) fn update(
         let found = libraries
             .iter()
             .map(|library| FoundLibrary::new(&library.soname, library.flags));
-        searched.push(Searched {
+        searched.push(SearchedDirectory {
             path: directory.path.as_path().as_os_str().as_bytes().to_vec(),
             found: found.collect(),
         });
@@ -189,7 +189,7 @@ fn update_cache(
     authority: &Authority,
     cache: &SoundCache,
     directories: &[Directory<'_>],
-    searched: &[Searched],
+    searched: &[SearchedDirectory],
     newest: Option<Time>,
     journal: &mut Journal<'_>,
 ) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::watch::Ended;
+use super::watch::Termination;
 use crate::error::{Error, ErrorKind};
 use crate::sys::sandbox::{SandboxFailure, Step};
 
@@ -67,25 +67,30 @@ fn words(step: Step) -> &'static str {
 }
 
 /// Describes the end of a program that was executed; `said` is its last line.
-pub(super) fn end(ended: Ended, path: &Path, said: Option<&str>, deadline: Duration) -> Error {
+pub(super) fn end(
+    ended: Termination,
+    path: &Path,
+    said: Option<&str>,
+    deadline: Duration,
+) -> Error {
     let path = path.display();
     let (text, reason) = match ended {
-        Ended::Exited(code) => (
+        Termination::Exited(code) => (
             format!("process {path} failed with error code: {code}"),
             said.and_then(reason),
         ),
-        Ended::Signalled(signal) => (
+        Termination::Signalled(signal) => (
             format!("process {path} terminated with signal {signal}"),
             signal_reason(signal),
         ),
-        Ended::TimedOut => (
+        Termination::TimedOut => (
             format!(
                 "process {path} did not end within {} s",
                 deadline.as_secs_f32()
             ),
             Some("the container's root may be on storage that does not answer"),
         ),
-        Ended::Lost(errno) => {
+        Termination::Lost(errno) => {
             return Error::system(format!("waiting for process {path} failed"), errno)
                 .with_kind(ErrorKind::LdCache)
                 .hint("the caller must neither ignore SIGCHLD nor wait for children not its own");
@@ -155,7 +160,7 @@ mod tests {
         let path = Path::new("/sbin/ldconfig");
         let second = Duration::from_secs(1);
         let said = "Can't create temporary cache file /etc/ld.so.cache~: Read-only file system";
-        let error = end(Ended::Exited(1), path, Some(said), second);
+        let error = end(Termination::Exited(1), path, Some(said), second);
         assert_eq!(
             error.message(),
             "process /sbin/ldconfig failed with error code: 1"
@@ -165,14 +170,22 @@ mod tests {
             hint.contains(said) && hint.contains("root is read-only"),
             "{hint}"
         );
-        let error = end(Ended::Signalled(9), path, None, second);
+        let error = end(Termination::Signalled(9), path, None, second);
         assert_eq!(
             error.message(),
             "process /sbin/ldconfig terminated with signal 9"
         );
         assert_eq!(error.kind(), ErrorKind::LdCache);
-        assert_eq!(end(Ended::Exited(3), path, None, second).advice(), None);
-        let error = end(Ended::TimedOut, path, None, Duration::from_millis(300));
+        assert_eq!(
+            end(Termination::Exited(3), path, None, second).advice(),
+            None
+        );
+        let error = end(
+            Termination::TimedOut,
+            path,
+            None,
+            Duration::from_millis(300),
+        );
         assert_eq!(
             error.message(),
             "process /sbin/ldconfig did not end within 0.3 s"

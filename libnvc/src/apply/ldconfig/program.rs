@@ -27,7 +27,7 @@ use crate::sys::mount::{self, MountAttributes};
 
 /// A program that cannot be changed.
 #[derive(Debug)]
-pub(in crate::apply) struct Sealed {
+pub(in crate::apply) struct SealedProgram {
     /// The host's file.
     pub(super) path: PathBuf,
     /// The same file on a read-only filesystem, or a copy of it.
@@ -65,7 +65,7 @@ const HEAD: usize = 4096;
 ///
 /// # Errors
 /// `open failed: <path>: <cause>`; it is a script, dynamically linked, or not a program; it cannot be copied.
-pub(super) fn seal(path: &Path, unreadable: bool) -> Result<Sealed> {
+pub(super) fn seal(path: &Path, unreadable: bool) -> Result<SealedProgram> {
     let (mut file, mut kind) = open(path)?;
     let mut path = path.to_owned();
     if kind == Kind::Script {
@@ -95,7 +95,7 @@ pub(super) fn seal(path: &Path, unreadable: bool) -> Result<Sealed> {
             (copy(file, &path, Mode::from_bits_truncate(mode))?, None)
         }
     };
-    Ok(Sealed {
+    Ok(SealedProgram {
         path,
         file,
         _overlay: overlay,

@@ -2,8 +2,8 @@
 //!
 //! ldconfig reads every library of a hostile image and writes into it, with the privileges of the container's owner. It
 //! is the host's program rather than the image's, protected from changes before any namespace is entered, so that
-//! nothing it touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`Prepared::new`] does all the
-//! work that can be done beforehand, [`Prepared::start`] starts the program, [`Running::finish`] waits for it;
+//! nothing it touches leads back to the host (CVE-2024-0135 to 0137, CVE-2025-23267). [`PreparedLdconfig::new`] does all the
+//! work that can be done beforehand, [`PreparedLdconfig::start`] starts the program, [`Running::finish`] waits for it;
 //! [`Snapshot`](super::Snapshot) restores what it changed.
 
 use std::ffi::{CStr, CString};
@@ -18,7 +18,7 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::{pipe2, read};
 use seccompiler::BpfProgram;
 
-use super::watch::Ended;
+use super::watch::Termination;
 use super::{explain, filter, program, watch};
 use crate::container::Ldconfig;
 use crate::error::{Error, ErrorKind, Result, errno_of};
@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Everything that running ldconfig needs independently of the container.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedLdconfig {
     program: Program,
     /// The directories at the end of its command line.
     directories: Vec<CString>,
@@ -71,15 +71,15 @@ pub struct Running {
 /// The program to run.
 #[derive(Debug)]
 pub(in crate::apply) enum Program {
-    Host(program::Sealed),
+    Host(program::SealedProgram),
     Image(ContainerPath),
 }
 
 impl Program {
-    /// Opens, checks and copies the host's program. The image's own is left to [`Prepared::run`].
+    /// Opens, checks and copies the host's program. The image's own is left to [`PreparedLdconfig::run`].
     ///
     /// # Errors
-    /// Those of [`Prepared::new`] that concern the program.
+    /// Those of [`PreparedLdconfig::new`] that concern the program.
     pub(in crate::apply) fn open(ldconfig: &Ldconfig) -> Result<Self> {
         Ok(match ldconfig {
             Ldconfig::Host(path) => {
@@ -117,7 +117,7 @@ impl Program {
 
 /// The file to execute.
 enum Executable<'p> {
-    Host(&'p program::Sealed),
+    Host(&'p program::SealedProgram),
     Image(OwnedFd, PathBuf),
 }
 
@@ -131,7 +131,7 @@ impl Executable<'_> {
     }
 }
 
-impl Prepared {
+impl PreparedLdconfig {
     /// Opens, checks and seals the program, in the caller's namespaces and before anything is changed.
     ///
     /// With `no_pivot` the sandbox's root is covered instead of exchanged, for roots on a ramdisk.
@@ -272,8 +272,8 @@ impl Running {
             log::info!("ldconfig: {} more bytes", said.left_out());
         }
         let failure = match &ended {
-            Ended::Exited(0) => return Ok(()),
-            Ended::TimedOut => None,
+            Termination::Exited(0) => return Ok(()),
+            Termination::TimedOut => None,
             _ => read_failure(&self.report),
         };
         let path = self.path.as_path();

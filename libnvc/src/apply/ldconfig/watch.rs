@@ -18,7 +18,7 @@ use crate::sys::sandbox::SandboxedProcess;
 
 /// The end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum Termination {
     Exited(i32),
     Signalled(i32),
     TimedOut,
@@ -38,7 +38,7 @@ pub(super) fn watch(
     process: &SandboxedProcess,
     output: Option<OwnedFd>,
     mut until: Instant,
-) -> (Ended, Output) {
+) -> (Termination, Output) {
     let mut pipe = output.map(File::from);
     let mut said = Output::default();
     let mut killed = false;
@@ -46,7 +46,7 @@ pub(super) fn watch(
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             if killed {
-                break Ended::TimedOut;
+                break Termination::TimedOut;
             }
             // It has not been reaped, so the pid is still its own. Its whole pid namespace ends with it.
             let _ = kill(process.pid, Signal::SIGKILL);
@@ -58,7 +58,7 @@ pub(super) fn watch(
             pipe = None;
         }
         if let Some(ended) = has_ended(process) {
-            break if killed { Ended::TimedOut } else { ended };
+            break if killed { Termination::TimedOut } else { ended };
         }
     };
     let mut rest = 0;
@@ -105,13 +105,13 @@ fn feed(pipe: &mut Option<File>, said: &mut Output) -> usize {
     length
 }
 
-fn has_ended(process: &SandboxedProcess) -> Option<Ended> {
+fn has_ended(process: &SandboxedProcess) -> Option<Termination> {
     let options = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
     match waitpid(process.pid, Some(options)) {
-        Ok(WaitStatus::Exited(_, code)) => Some(Ended::Exited(code)),
-        Ok(WaitStatus::Signaled(_, signal, _)) => Some(Ended::Signalled(signal as i32)),
+        Ok(WaitStatus::Exited(_, code)) => Some(Termination::Exited(code)),
+        Ok(WaitStatus::Signaled(_, signal, _)) => Some(Termination::Signalled(signal as i32)),
         Ok(_) | Err(Errno::EINTR) => None,
-        Err(errno) => Some(Ended::Lost(errno)),
+        Err(errno) => Some(Termination::Lost(errno)),
     }
 }
 

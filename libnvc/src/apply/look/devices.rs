@@ -104,7 +104,7 @@ impl Look<'_> {
     fn is_for_container_alone(&self, directory: BorrowedFd<'_>) -> Result<bool> {
         let failed = |errno| self.failed("stat failed", Path::new("/dev"), errno);
         let descriptors = inroot::own_descriptors().map_err(failed)?;
-        let callers = Callers::note(self.container, &descriptors)?;
+        let callers = Callers::record(self.container, &descriptors)?;
         let authority = Authority::new(callers, self.container, self.root(), &descriptors)?;
         authority.is_for_container_alone(directory).map_err(failed)
     }

@@ -48,7 +48,7 @@ pub(in crate::apply) enum Location {
 impl Location {
     /// Returns the attributes that a mount of this source must not have. The image's own mounts keep all attributes:
     /// noexec on a volume is its owner's choice.
-    fn must_clear(&self, expected: Expected) -> MountAttributes {
+    fn must_clear(&self, expected: ExpectedType) -> MountAttributes {
         match self {
             Self::Host(_) => expected.must_clear(),
             Self::Image(_) => MountAttributes::empty(),
@@ -58,7 +58,7 @@ impl Location {
 
 /// The expected type of a source.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::apply) enum Expected {
+pub(in crate::apply) enum ExpectedType {
     /// A file of this kind.
     Kind(BindKind),
     /// A character device with this number.
@@ -85,7 +85,7 @@ impl<'r> HostSources<'r> {
     pub(in crate::apply) fn open(
         &mut self,
         path: &HostPath,
-        expected: Expected,
+        expected: ExpectedType,
     ) -> Result<ReadySource> {
         let name = self.root.join(path);
         let location = Location::Host(path.clone());
@@ -101,7 +101,7 @@ impl<'r> HostSources<'r> {
             ));
         }
         let found = match expected {
-            Expected::Kind(BindKind::Ipc) => self.without_links(path),
+            ExpectedType::Kind(BindKind::Ipc) => self.without_links(path),
             _ => self.root.resolve(path),
         };
         let fd = found.map_err(|errno| Error::file("stat failed", &name, errno))?;
@@ -124,13 +124,13 @@ impl<'r> HostSources<'r> {
     fn clone_at_once(
         &mut self,
         path: &HostPath,
-        expected: Expected,
+        expected: ExpectedType,
     ) -> Result<(OwnedFd, FileStat), Errno> {
         let name = CString::new(path.file_name().as_bytes()).map_err(|_| Errno::EINVAL)?;
         let directory = self.directory(path.parent())?;
         // The attributes of a directory for clients depend on its owner, and its path may have no links. Check both
         // before cloning: unmounting a discarded clone takes the kernel as long as a hundred other calls.
-        if matches!(expected, Expected::Kind(BindKind::Ipc)) {
+        if matches!(expected, ExpectedType::Kind(BindKind::Ipc)) {
             let found = fstatat(directory, &*name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
             if inroot::kind(&found) != SFlag::S_IFSOCK {
                 return Err(Errno::ENOTSUP);
@@ -142,7 +142,9 @@ impl<'r> HostSources<'r> {
         match (expected, inroot::kind(&stat)) {
             (_, SFlag::S_IFLNK) => Err(Errno::ELOOP),
             // Another file has the name by now.
-            (Expected::Kind(BindKind::Ipc), kind) if kind != SFlag::S_IFSOCK => Err(Errno::ENOTSUP),
+            (ExpectedType::Kind(BindKind::Ipc), kind) if kind != SFlag::S_IFSOCK => {
+                Err(Errno::ENOTSUP)
+            }
             _ => Ok((mount, stat)),
         }
     }
@@ -176,7 +178,7 @@ impl ReadySource {
         Self::new(
             fd.as_fd(),
             name,
-            Expected::Kind(kind),
+            ExpectedType::Kind(kind),
             Location::Image(path.clone()),
         )
     }
@@ -184,7 +186,7 @@ impl ReadySource {
     fn new(
         fd: BorrowedFd<'_>,
         name: PathBuf,
-        expected: Expected,
+        expected: ExpectedType,
         location: Location,
     ) -> Result<Self> {
         let stat = inroot::stat(fd).map_err(|errno| Error::file("stat failed", &name, errno))?;
@@ -202,7 +204,7 @@ impl ReadySource {
         mount: Option<OwnedFd>,
         stat: &FileStat,
         name: PathBuf,
-        expected: Expected,
+        expected: ExpectedType,
         location: Location,
     ) -> Self {
         Self {
@@ -217,7 +219,7 @@ impl ReadySource {
     }
 }
 
-impl Expected {
+impl ExpectedType {
     fn check(self, stat: &FileStat, name: &Path) -> Result<()> {
         let kind = inroot::kind(stat);
         match self {
@@ -289,7 +291,7 @@ fn is_ours(stat: &FileStat) -> bool {
 /// `ENOSYS` if this kernel or sandbox lacks one of the calls.
 fn clone_restricted(
     fd: BorrowedFd<'_>,
-    expected: Expected,
+    expected: ExpectedType,
     clear: MountAttributes,
     stat: &FileStat,
 ) -> Result<OwnedFd, Errno> {
@@ -374,7 +376,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc", at("tmp/mps")).unwrap();
         let root = DriverRoot::open(dir.path()).unwrap();
         for path in ["/tmp/mps", "/tmp/mps/pipe"] {
-            let ipc = Expected::Kind(BindKind::Ipc);
+            let ipc = ExpectedType::Kind(BindKind::Ipc);
             let error = HostSources::new(&root).open(&HostPath::new(path), ipc);
             assert_eq!(error.unwrap_err().errno(), Some(Errno::ELOOP), "{path}");
         }

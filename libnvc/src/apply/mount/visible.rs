@@ -13,7 +13,7 @@ use crate::inroot::{self, Identity, kind};
 use crate::path::ContainerPath;
 
 /// A mount, and the path at which it must be visible.
-pub(in crate::apply) struct Mounted<'a> {
+pub(in crate::apply) struct VisibleMount<'a> {
     at: &'a ContainerPath,
     /// Identifies its root.
     identity: Identity,
@@ -51,7 +51,7 @@ impl Hidden {
     }
 }
 
-impl<'a> Mounted<'a> {
+impl<'a> VisibleMount<'a> {
     /// Checks that a new mount does not hide the way to itself.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl<'a> Mounted<'a> {
 /// # Errors
 /// Kind [`ErrorKind::NotFound`]: a later mount hides the way, or ldconfig has replaced the mount point.
 pub(in crate::apply) fn all_visible(
-    mounted: &[Option<Mounted<'_>>],
+    mounted: &[Option<VisibleMount<'_>>],
     first: usize,
     tree: &Tree<'_>,
 ) -> Result<()> {

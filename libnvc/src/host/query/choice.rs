@@ -20,7 +20,7 @@ use crate::sys::process::is_alone;
 
 /// The root and identity that a query process must be able to change to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct ProcessContext<'a> {
     /// Its root.
     pub(crate) root: &'a Path,
     /// Its user and group.
@@ -49,7 +49,10 @@ const SYS_CHROOT: u32 = 18;
 /// # Errors
 /// The process has threads, and either the program was not found, or `process creation failed: the bounding set lacks
 /// …`.
-pub(super) fn choose<'a>(program: &'a Result<PathBuf>, wanted: &Wanted<'_>) -> Result<Start<'a>> {
+pub(super) fn choose<'a>(
+    program: &'a Result<PathBuf>,
+    wanted: &ProcessContext<'_>,
+) -> Result<Start<'a>> {
     let lost = needed(wanted) & lost_by_execution();
     match program {
         Ok(path) if lost == 0 && (is_closed_at_once() || !is_alone() || is_loaded(LIBRARY)) => {
@@ -79,7 +82,7 @@ fn copy(nvml_is_loaded: bool) -> Result<Start<'static>> {
 }
 
 /// Returns the capabilities that a query process needs for this identity and root.
-fn needed(wanted: &Wanted<'_>) -> Set {
+fn needed(wanted: &ProcessContext<'_>) -> Set {
     let ids = |ids: nix::Result<[u32; 3]>, id| ids.is_ok_and(|ids| ids == [id; 3]);
     let users = nix::unistd::getresuid()
         .map(|ids| [ids.real, ids.effective, ids.saved].map(nix::unistd::Uid::as_raw));
@@ -155,7 +158,7 @@ mod tests {
             nix::unistd::getuid().as_raw(),
             nix::unistd::getgid().as_raw(),
         );
-        let wanted = |root: &'static str, uid| Wanted {
+        let wanted = |root: &'static str, uid| ProcessContext {
             root: Path::new(root),
             user: Identity { uid, gid },
         };
@@ -191,7 +194,7 @@ mod tests {
         }
         assert_eq!(lost_by_execution(), all);
         let found = Ok(PathBuf::from("/x/nvc-query"));
-        let wanted = Wanted {
+        let wanted = ProcessContext {
             root: Path::new("/driver"),
             user: Identity { uid: 0, gid: 65534 },
         };

@@ -28,12 +28,12 @@ pub struct QueryReply {
 pub struct Query {
     conversation: Conversation,
     notice: Option<Notice>,
-    answers: Received,
+    answers: ReceivedAnswers,
 }
 
 /// The answers received so far.
 #[derive(Debug, Default)]
-struct Received {
+struct ReceivedAnswers {
     ready: Option<Result<Versions>>,
     gpus: Option<Result<Vec<GpuAnswer>>>,
     /// The GPU that NVML is currently asked about.
@@ -70,7 +70,7 @@ impl Query {
         Ok(Self {
             conversation: Conversation::start(process, request, Question::Identity)?,
             notice: None,
-            answers: Received::default(),
+            answers: ReceivedAnswers::default(),
         })
     }
 
@@ -173,7 +173,7 @@ impl Query {
         let message = self.conversation.receive(&mut notice);
         self.notice = notice.map(Notice);
         message.map_err(|silence| match silence {
-            Silence::Garbled => garbled(),
+            Silence::MalformedMessage => garbled(),
             Silence::Died(ending) => self.died(&ending.how),
             Silence::TimedOut => self.timed_out(),
             Silence::Failed(errno) => Error::system("poll failed", errno),
@@ -202,7 +202,7 @@ impl Query {
     }
 }
 
-impl Received {
+impl ReceivedAnswers {
     /// Stores a message; returns an error if it ends the query.
     fn take(&mut self, message: Message) -> Option<Error> {
         match message {
@@ -266,7 +266,7 @@ mod tests {
             (vec![Message::Ready(versions())], load()),
             (vec![Message::Ready(versions())], Message::Ready(versions())),
         ] {
-            let mut answers = Received::default();
+            let mut answers = ReceivedAnswers::default();
             for message in before {
                 assert!(answers.take(message).is_none());
             }
@@ -277,12 +277,12 @@ mod tests {
 
     #[test]
     fn the_phase_decides_the_kind_of_a_failure() {
-        let mut answers = Received::default();
+        let mut answers = ReceivedAnswers::default();
         answers.fail(Error::new(ErrorKind::TimedOut, "x"));
         let error = answers.ready.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DriverUnavailable);
 
-        let mut answers = Received::default();
+        let mut answers = ReceivedAnswers::default();
         assert!(answers.take(Message::Ready(versions())).is_none());
         assert!(answers.take(Message::Asking(3)).is_none());
         assert_eq!(answers.occasion(), "while it was asked about GPU 3");

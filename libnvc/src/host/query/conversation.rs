@@ -14,9 +14,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::ioctl_fionread;
 
-use super::choice::Wanted;
+use super::choice::ProcessContext;
 use super::process::{Child, Ending, QueryProcess, QueryProgram, not_created};
-use super::protocol::{Fault, Garbled, Message, Question, WireRequest, encode, take};
+use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::Identity;
@@ -64,8 +64,8 @@ impl QueryRequest {
     ///
     /// # Errors
     /// Those of [`settled`](Self::settled).
-    pub(crate) fn wanted(&self) -> Result<Wanted<'_>> {
-        Ok(Wanted {
+    pub(crate) fn wanted(&self) -> Result<ProcessContext<'_>> {
+        Ok(ProcessContext {
             root: &self.root,
             user: Identity::of_query(self.user, &self.root)?,
         })
@@ -105,7 +105,7 @@ struct Second {
 #[derive(Debug)]
 pub(super) enum Silence {
     /// The received bytes are not a message.
-    Garbled,
+    MalformedMessage,
     /// The process ended.
     Died(Ending),
     /// The deadline passed; the process was killed.
@@ -152,7 +152,7 @@ impl Conversation {
             parent: nix::unistd::getpid().as_raw(),
             question,
         })
-        .map_err(|Garbled| not_created(Errno::E2BIG))?;
+        .map_err(|MalformedMessage| not_created(Errno::E2BIG))?;
         send(&socket, &bytes)?;
         let second = Second {
             program,
@@ -180,7 +180,7 @@ impl Conversation {
     pub(crate) fn next(&mut self) -> Result<Message> {
         let message = self.receive(&mut None::<fn(Duration)>);
         message.map_err(|silence| match silence {
-            Silence::Garbled => garbled(),
+            Silence::MalformedMessage => garbled(),
             Silence::Died(ending) => {
                 let cause = format!("the process that loads it died, {}", ending.how);
                 Error::fault(ErrorKind::DriverFailed, self.library, cause)
@@ -221,7 +221,7 @@ impl Conversation {
     }
 
     fn start_again(&mut self, second: &Second) -> Result<()> {
-        let wanted = Wanted {
+        let wanted = ProcessContext {
             root: &second.root,
             user: second.user,
         };
@@ -244,7 +244,7 @@ impl Conversation {
             match take(&mut self.received) {
                 Ok(Some(message)) => return Ok(message),
                 Ok(None) => self.wait_for_bytes(notice)?,
-                Err(Garbled) => return Err(Silence::Garbled),
+                Err(MalformedMessage) => return Err(Silence::MalformedMessage),
             }
             match self.socket.read(&mut buffer) {
                 Ok(length) if length > 0 => self.received.extend(buffer.iter().take(length)),

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
 
-use super::choice::{Start, Wanted, choose};
+use super::choice::{ProcessContext, Start, choose};
 use super::server::serve;
 use super::{CREATION, MARKER, PROGRAM_NAME};
 use crate::error::{Error, ErrorKind, Result, errno_of};
@@ -107,7 +107,7 @@ impl QueryProcess {
     /// `process creation failed: <cause>`.
     pub fn start(program: &QueryProgram) -> Result<Self> {
         // No process has that root or these users, so every capability counts as needed.
-        let everything = Wanted {
+        let everything = ProcessContext {
             root: Path::new(""),
             user: Identity {
                 uid: u32::MAX,
@@ -118,7 +118,7 @@ impl QueryProcess {
     }
 
     /// Starts the program when the required root and identity are known.
-    pub(crate) fn start_for(program: &QueryProgram, wanted: &Wanted<'_>) -> Result<Self> {
+    pub(crate) fn start_for(program: &QueryProgram, wanted: &ProcessContext<'_>) -> Result<Self> {
         let this = Path::new(THIS_EXECUTABLE);
         let way = match program {
             QueryProgram::ThisProcess if may_copy() => Start::Copy,

@@ -173,14 +173,16 @@ impl fmt::Display for Fault {
 
 /// Bytes that are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Garbled;
+pub(crate) struct MalformedMessage;
 
 /// Serialises a message.
-pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Garbled> {
+pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, MalformedMessage> {
     let mut bytes = vec![0; 4];
-    serde_json::to_writer(&mut bytes, message).map_err(|_| Garbled)?;
+    serde_json::to_writer(&mut bytes, message).map_err(|_| MalformedMessage)?;
     let length = bytes.len().checked_sub(4).filter(|n| *n <= MAX_SIZE);
-    let length = length.and_then(|n| u32::try_from(n).ok()).ok_or(Garbled)?;
+    let length = length
+        .and_then(|n| u32::try_from(n).ok())
+        .ok_or(MalformedMessage)?;
     for (byte, value) in bytes.iter_mut().zip(length.to_le_bytes()) {
         *byte = value;
     }
@@ -188,18 +190,20 @@ pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Garbled> {
 }
 
 /// Removes the first message from the front of `bytes`; None if it is incomplete.
-pub(crate) fn take<T: DeserializeOwned>(bytes: &mut Vec<u8>) -> Result<Option<T>, Garbled> {
+pub(crate) fn take<T: DeserializeOwned>(
+    bytes: &mut Vec<u8>,
+) -> Result<Option<T>, MalformedMessage> {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
         return Ok(None);
     };
-    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| Garbled)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| MalformedMessage)?;
     if length > MAX_SIZE {
-        return Err(Garbled);
+        return Err(MalformedMessage);
     }
     let Some(body) = rest.get(..length) else {
         return Ok(None);
     };
-    let message = serde_json::from_slice(body).map_err(|_| Garbled)?;
+    let message = serde_json::from_slice(body).map_err(|_| MalformedMessage)?;
     bytes.drain(..4 + length);
     Ok(Some(message))
 }
@@ -309,14 +313,18 @@ mod tests {
             b"\x0b\x00\x00\x00{\"Asking\":-1}",
         ] {
             let mut bytes = bytes.to_vec();
-            assert_eq!(take::<Message>(&mut bytes), Err(Garbled), "{bytes:?}");
+            assert_eq!(
+                take::<Message>(&mut bytes),
+                Err(MalformedMessage),
+                "{bytes:?}"
+            );
         }
     }
 
     #[test]
     fn a_message_that_is_too_long_is_not_sent() {
         let message = Message::Unavailable(Fault::Load("x".repeat(MAX_SIZE)));
-        assert_eq!(encode(&message), Err(Garbled));
+        assert_eq!(encode(&message), Err(MalformedMessage));
     }
 
     proptest! {

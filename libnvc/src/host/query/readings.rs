@@ -59,7 +59,7 @@ pub(super) fn facts(nvml: &Nvml, cuda: &Result<Cuda, CudaError>) -> Result<Facts
             Err(error) => version = Err(of_call(&error)),
         }
     }
-    let mut found: Vec<Known> = (0..count)
+    let mut found: Vec<GpuReading> = (0..count)
         .map(|index| gpu(nvml, index, connected))
         .collect();
     if let Some(cuda) = connected {
@@ -124,16 +124,16 @@ fn not_loaded(error: &CudaError) -> DriverMessage {
 }
 
 /// A GPU and its handles.
-struct Known {
+struct GpuReading {
     facts: Result<GpuFacts, DriverMessage>,
     handles: Option<(Device, Gpu)>,
 }
 
-fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
+fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> GpuReading {
     let (device, mut facts) = match identity(nvml, index) {
         Ok(known) => known,
         Err(message) => {
-            return Known {
+            return GpuReading {
                 facts: Err(message),
                 handles: None,
             };
@@ -160,7 +160,7 @@ fn gpu(nvml: &Nvml, index: u32, cuda: Option<&Cuda>) -> Known {
             None
         }
     });
-    Known {
+    GpuReading {
         facts: Ok(facts),
         handles,
     }
@@ -232,7 +232,7 @@ fn of_cuda(cuda: &Cuda, facts: &mut GpuFacts) -> Result<Gpu, CudaError> {
 }
 
 /// Adds to each GPU those with peer access.
-fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [Known]) {
+fn find_peers(nvml: &Nvml, cuda: &Cuda, gpus: &mut [GpuReading]) {
     for later in 1..gpus.len() {
         let (before, rest) = gpus.split_at_mut(later);
         let Some(one) = rest.first_mut() else { break };

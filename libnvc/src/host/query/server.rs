@@ -15,7 +15,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
-use super::protocol::{Fault, Garbled, Message, Question, WireRequest, encode, take};
+use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
 use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, readings};
 use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::Cuda;
@@ -80,7 +80,7 @@ fn receive(mut socket: &UnixStream) -> io::Result<WireRequest> {
         match take(&mut bytes) {
             Ok(Some(request)) => return Ok(request),
             Ok(None) => {}
-            Err(Garbled) => return Err(io::ErrorKind::InvalidData.into()),
+            Err(MalformedMessage) => return Err(io::ErrorKind::InvalidData.into()),
         }
         match socket.read(&mut buffer)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -90,7 +90,7 @@ fn receive(mut socket: &UnixStream) -> io::Result<WireRequest> {
 }
 
 fn send(mut socket: &UnixStream, message: &Message) -> io::Result<()> {
-    let bytes = encode(message).map_err(|Garbled| io::ErrorKind::InvalidData)?;
+    let bytes = encode(message).map_err(|MalformedMessage| io::ErrorKind::InvalidData)?;
     socket.write_all(&bytes)
 }
 

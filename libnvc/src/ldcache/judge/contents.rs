@@ -26,7 +26,7 @@ const MAX_OPENED: usize = 64;
 
 /// The cache's entries for a directory.
 #[derive(Debug, Default)]
-pub(super) struct Listed<'a> {
+pub(super) struct CachedNames<'a> {
     /// Names of files.
     pub(super) names: HashSet<&'a [u8]>,
     /// Names that programs ask for.
@@ -41,9 +41,9 @@ pub(super) fn check(
     image: Image<'_>,
     path: &Path,
     fd: &OwnedFd,
-    listed: &Listed<'_>,
+    listed: &CachedNames<'_>,
 ) -> Result<(), Unusable> {
-    let Listed { names, sonames } = listed;
+    let CachedNames { names, sonames } = listed;
     let mut present = 0;
     let mut strangers: Vec<OsString> = Vec::new();
     let opened = open_to_list(fd).map_err(|errno| unreadable(path, errno))?;

@@ -10,7 +10,7 @@ use crate::VOLUME_DRIVER;
 use crate::device_id::choose;
 use crate::device_nodes;
 use crate::driver_volume::{self, VOLUME};
-use crate::plugin::gpus::{Known, candidates};
+use crate::plugin::gpus::{DriverFacts, candidates};
 
 /// Docker's options.
 #[derive(Serialize)]
@@ -26,7 +26,7 @@ impl Options {
     ///
     /// # Errors
     /// `invalid device: <id>`, `invalid device node: <path>`, `invalid volume: <name>`, NVML's words.
-    pub(super) fn new(known: &Known, query: &str) -> Result<Self> {
+    pub(super) fn new(known: &DriverFacts, query: &str) -> Result<Self> {
         let gpus = candidates(&known.gpus);
         let ids = list(query, "dev").unwrap_or_default();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
@@ -69,7 +69,7 @@ impl Options {
 ///
 /// # Errors
 /// If the versions are unknown.
-pub(super) fn mesos(known: &Known) -> Result<String> {
+pub(super) fn mesos(known: &DriverFacts) -> Result<String> {
     let packed =
         miniz_oxide::deflate::compress_to_vec_zlib(super::info::json(known)?.as_bytes(), 9);
     let uuids: Vec<&str> = known.gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();

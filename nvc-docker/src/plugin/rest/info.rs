@@ -7,7 +7,7 @@ use libnvc::host::monitor::GpuFacts;
 use serde::Serialize;
 
 use super::lines::Lines;
-use crate::plugin::gpus::Known;
+use crate::plugin::gpus::DriverFacts;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -86,7 +86,7 @@ struct Memory {
 ///
 /// # Errors
 /// NVML's or CUDA's message.
-fn versions(known: &Known) -> Result<Version> {
+fn versions(known: &DriverFacts) -> Result<Version> {
     Ok(Version {
         driver: known.versions.driver.clone()?,
         cuda: known.versions.cuda.clone()?.to_string(),
@@ -97,7 +97,7 @@ fn versions(known: &Known) -> Result<Version> {
 ///
 /// # Errors
 /// If the versions are unknown.
-pub(super) fn json(known: &Known) -> Result<String> {
+pub(super) fn json(known: &DriverFacts) -> Result<String> {
     Ok(super::answer::json(&Info {
         version: versions(known)?,
         devices: known.gpus.iter().map(device).collect(),
@@ -108,7 +108,7 @@ pub(super) fn json(known: &Known) -> Result<String> {
 ///
 /// # Errors
 /// If the versions are unknown.
-pub(super) fn text(known: &Known) -> Result<String> {
+pub(super) fn text(known: &DriverFacts) -> Result<String> {
     let version = versions(known)?;
     let mut lines = Lines::default();
     lines.plain("");

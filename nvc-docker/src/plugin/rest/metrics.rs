@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use libnvc::host::monitor::{GpuFacts, GpuStatus};
 
 use crate::VERSION;
-use crate::plugin::gpus::Doing;
+use crate::plugin::gpus::GpuState;
 
 /// Content type of Prometheus' text format.
 pub(super) const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -105,15 +105,15 @@ const METRICS: &[(&str, &str, &str, Reading)] = &[
 ];
 
 /// Returns the whole text.
-pub(super) fn text(doing: &Doing) -> String {
+pub(super) fn text(state: &GpuState) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = build(&mut text, doing);
+    let _ = build(&mut text, state);
     text
 }
 
-fn build(text: &mut String, doing: &Doing) -> std::fmt::Result {
-    let versions = &doing.known.versions;
+fn build(text: &mut String, state: &GpuState) -> std::fmt::Result {
+    let versions = &state.facts.versions;
     heading(text, "nvidia_driver_info", "Versions.", "gauge")?;
     let driver = versions.driver.as_deref().unwrap_or_default();
     let cuda = versions.cuda.as_ref().map(ToString::to_string);
@@ -123,7 +123,7 @@ fn build(text: &mut String, doing: &Doing) -> std::fmt::Result {
         escaped(driver),
         escaped(&cuda.unwrap_or_default())
     )?;
-    let gpus = || doing.known.gpus.iter().zip(doing.status.iter());
+    let gpus = || state.facts.gpus.iter().zip(state.status.iter());
     heading(text, "nvidia_gpu_up", "Whether the GPU answers.", "gauge")?;
     for (facts, status) in gpus() {
         let up = u8::from(status.is_ok());

@@ -15,7 +15,7 @@ use libnvc::{Error, ErrorKind, Result};
 use super::answer::{Answer, INTERNAL_ERROR, JSON, NOT_FOUND_TEXT, of_type, text};
 use super::query::{Path, path};
 use super::{cli, info, metrics, status, v2};
-use crate::log_line::complain;
+use crate::log_line::log_error;
 use crate::plugin::gpus::Gpus;
 
 /// The host that upstream's wrapper names.
@@ -82,25 +82,25 @@ impl Rest {
             "/" => return page(),
             "/v2" => self
                 .gpus
-                .doing()
+                .state()
                 .await
-                .map(|doing| of_type(StatusCode::OK, JSON, v2::document(&doing))),
+                .map(|state| of_type(StatusCode::OK, JSON, v2::document(&state))),
             "/metrics" => self
                 .gpus
-                .doing()
+                .state()
                 .await
-                .map(|doing| of_type(StatusCode::OK, metrics::TYPE, metrics::text(&doing))),
+                .map(|state| of_type(StatusCode::OK, metrics::TYPE, metrics::text(&state))),
             "/healthz" => return self.health().await,
             _ => return not_found(),
         };
         answer.unwrap_or_else(|failure| {
-            complain(&failure);
+            log_error(&failure);
             text(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
         })
     }
 
     async fn info(&self, is_json: bool) -> Result<Answer> {
-        let known = self.gpus.known().await?;
+        let known = self.gpus.facts().await?;
         Ok(match is_json {
             true => of_type(StatusCode::OK, JSON, info::json(&known)?),
             false => text(StatusCode::OK, info::text(&known)?),
@@ -108,24 +108,24 @@ impl Rest {
     }
 
     async fn status(&self, is_json: bool) -> Result<Answer> {
-        let doing = self.gpus.doing().await?;
-        for (gpu, status) in doing.known.gpus.iter().zip(doing.status.iter()) {
+        let state = self.gpus.state().await?;
+        for (gpu, status) in state.facts.gpus.iter().zip(state.status.iter()) {
             if let Err(words) = status {
-                complain(&Error::new(
+                log_error(&Error::new(
                     ErrorKind::DriverFailed,
                     format!("{}: {words}", gpu.uuid),
                 ));
             }
         }
         Ok(match is_json {
-            true => of_type(StatusCode::OK, JSON, status::json(&doing)),
-            false => text(StatusCode::OK, status::text(&doing)),
+            true => of_type(StatusCode::OK, JSON, status::json(&state)),
+            false => text(StatusCode::OK, status::text(&state)),
         })
     }
 
     /// Here every failure is reported to the client.
     async fn docker_cli(&self, query: &str, is_json: bool) -> Answer {
-        let options = match self.gpus.known().await {
+        let options = match self.gpus.facts().await {
             Ok(known) => cli::Options::new(&known, query),
             Err(failure) => Err(failure),
         };
@@ -137,12 +137,12 @@ impl Rest {
     }
 
     async fn mesos_cli(&self) -> Result<Answer> {
-        let known = self.gpus.known().await?;
+        let known = self.gpus.facts().await?;
         Ok(text(StatusCode::OK, cli::mesos(&known)?))
     }
 
     async fn health(&self) -> Answer {
-        let known = self.gpus.known().await;
+        let known = self.gpus.facts().await;
         match known.and_then(|known| Ok(known.versions.driver?)) {
             Ok(_) => text(StatusCode::OK, "ok\n"),
             Err(failure) => text(StatusCode::SERVICE_UNAVAILABLE, line(&failure)),

@@ -6,7 +6,7 @@ use libnvc::host::monitor::{GpuFacts, GpuStatus, ProcessStatus};
 use serde::Serialize;
 
 use super::lines::Lines;
-use crate::plugin::gpus::Doing;
+use crate::plugin::gpus::GpuState;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -89,9 +89,9 @@ struct Process<'a> {
 }
 
 /// Returns the JSON of /gpu/status/json.
-pub(super) fn json(doing: &Doing) -> String {
+pub(super) fn json(state: &GpuState) -> String {
     let nothing = GpuStatus::default();
-    let devices = doing.status.iter();
+    let devices = state.status.iter();
     super::answer::json(&Status {
         devices: devices
             .map(|status| device(status.as_ref().unwrap_or(&nothing)))
@@ -100,11 +100,11 @@ pub(super) fn json(doing: &Doing) -> String {
 }
 
 /// Returns the text of /gpu/status.
-pub(super) fn text(doing: &Doing) -> String {
+pub(super) fn text(state: &GpuState) -> String {
     let nothing = GpuStatus::default();
     let mut lines = Lines::default();
     lines.plain("");
-    for (number, (gpu, status)) in doing.known.gpus.iter().zip(doing.status.iter()).enumerate() {
+    for (number, (gpu, status)) in state.facts.gpus.iter().zip(state.status.iter()).enumerate() {
         lines.plain(&format!("Device #{number}"));
         add_device(
             &mut lines,

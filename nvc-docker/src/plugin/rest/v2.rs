@@ -9,7 +9,7 @@ use super::containers::of_process;
 use super::info::{link_bandwidth, numa_node};
 use super::v2_types::{architecture, distance};
 use crate::VERSION;
-use crate::plugin::gpus::Doing;
+use crate::plugin::gpus::GpuState;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,9 +134,9 @@ struct MigDevice<'a> {
 }
 
 /// Returns the document.
-pub(super) fn document(doing: &Doing) -> String {
-    let versions = &doing.known.versions;
-    let pairs = doing.known.gpus.iter().zip(doing.status.iter());
+pub(super) fn document(state: &GpuState) -> String {
+    let versions = &state.facts.versions;
+    let pairs = state.facts.gpus.iter().zip(state.status.iter());
     line(&Document {
         version: Version {
             plugin: VERSION,

@@ -11,7 +11,7 @@ use libnvc::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::store::Store;
-use crate::log_line::say;
+use crate::log_line::log_text;
 
 /// A request for the volume of a driver version.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ fn keep_only_mounting() {
         caps::clear(None, CapSet::Inheritable)
     });
     if let Err(error) = reduced {
-        say(&format!(
+        log_text(&format!(
             "Warning: capabilities could not be dropped: {error}"
         ));
     }
@@ -132,7 +132,7 @@ pub(crate) fn give_up_capabilities() {
         .and_then(|()| caps::clear(None, CapSet::Permitted))
         .and_then(|()| caps::clear(None, CapSet::Inheritable));
     if let Err(error) = cleared {
-        say(&format!(
+        log_text(&format!(
             "Warning: capabilities could not be dropped: {error}"
         ));
     }

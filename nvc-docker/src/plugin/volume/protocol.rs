@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::keeper::{Keeper, Outcome, StoreRequest};
 use crate::driver_volume::{self, BadName};
-use crate::log_line::{complain, say};
+use crate::log_line::{log_error, log_text};
 use crate::plugin::gpus::Gpus;
 use crate::plugin::rest::{Answer, INTERNAL_ERROR, NOT_FOUND_TEXT, TEXT, json, of_type};
 
@@ -50,13 +50,13 @@ pub(super) struct VolumeRequest {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Activated {
+struct ActivateResponse {
     implements: [&'static str; 1],
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Capable {
+struct CapabilitiesResponse {
     capabilities: Scope,
 }
 
@@ -68,27 +68,27 @@ struct Scope {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Done {
+struct ErrorResponse {
     err: Option<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Mounted {
+struct MountResponse {
     mountpoint: Option<String>,
     err: Option<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Got {
+struct GetResponse {
     volume: Option<Volume>,
     err: Option<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Listed {
+struct ListResponse {
     volumes: Option<Vec<Volume>>,
     err: Option<String>,
 }
@@ -111,7 +111,7 @@ impl Volumes {
         let accepts = request.headers.get(ACCEPT).map(HeaderValue::as_bytes);
         if !ACCEPTED.iter().any(|kind| accepts == Some(kind.as_bytes())) {
             let shown = String::from_utf8_lossy(accepts.unwrap_or_default()).into_owned();
-            say(&format!("Unsupported plugin API {shown}"));
+            log_text(&format!("Unsupported plugin API {shown}"));
             let mut answer = of_type(StatusCode::NOT_ACCEPTABLE, TEXT, "");
             answer.headers_mut().remove(CONTENT_TYPE);
             return Some(answer);
@@ -125,7 +125,7 @@ impl Volumes {
         match self.line(path, body).await {
             Ok(line) => of_type(StatusCode::OK, KIND, line),
             Err(failure) => {
-                complain(&failure);
+                log_error(&failure);
                 of_type(StatusCode::INTERNAL_SERVER_ERROR, TEXT, INTERNAL_ERROR)
             }
         }
@@ -134,9 +134,9 @@ impl Volumes {
     async fn line(&self, path: &str, body: &[u8]) -> Result<String> {
         let call = match path {
             "/Plugin.Activate" => {
-                say("Received activate request");
-                say("Plugins activated [VolumeDriver]");
-                return Ok(json(&Activated {
+                log_text("Received activate request");
+                log_text("Plugins activated [VolumeDriver]");
+                return Ok(json(&ActivateResponse {
                     implements: ["VolumeDriver"],
                 }));
             }
@@ -144,7 +144,7 @@ impl Volumes {
         };
         match call {
             "Capabilities" => {
-                return Ok(json(&Capable {
+                return Ok(json(&CapabilitiesResponse {
                     capabilities: Scope { scope: "local" },
                 }));
             }
@@ -157,7 +157,7 @@ impl Volumes {
             call => call.to_lowercase(),
         };
         if call != "Get" {
-            say(&format!(
+            log_text(&format!(
                 "Received {kind} request for volume '{}'",
                 request.name
             ));
@@ -175,20 +175,20 @@ impl Volumes {
             VolumeReply::Path(path) => (path, None),
             VolumeReply::Refusal(text) => {
                 // In the log too, because docker shows it only to the user.
-                say(&format!("{kind}: {text}"));
+                log_text(&format!("{kind}: {text}"));
                 (None, Some(printable(&text).into_owned()))
             }
         };
         Ok(match call {
-            "Create" | "Remove" | "Unmount" => json(&Done { err }),
-            "Get" => json(&Got {
+            "Create" | "Remove" | "Unmount" => json(&ErrorResponse { err }),
+            "Get" => json(&GetResponse {
                 volume: mountpoint.map(|mountpoint| Volume {
                     name: request.name,
                     mountpoint,
                 }),
                 err,
             }),
-            _ => json(&Mounted { mountpoint, err }),
+            _ => json(&MountResponse { mountpoint, err }),
         })
     }
 
@@ -248,7 +248,7 @@ impl Volumes {
     }
 
     async fn running_driver(&self) -> Result<String> {
-        Ok(self.gpus.known().await?.versions.driver?)
+        Ok(self.gpus.facts().await?.versions.driver?)
     }
 
     async fn list(&self) -> Result<String> {
@@ -263,7 +263,7 @@ impl Volumes {
                 mountpoint,
             })
             .collect();
-        Ok(json(&Listed {
+        Ok(json(&ListResponse {
             volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
             err: None,
         }))

@@ -16,7 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 use super::contents;
 use super::tree::{self, State};
 use crate::driver_volume::{VOLUME, is_version};
-use crate::log_line::say;
+use crate::log_line::log_text;
 
 /// The volumes below a directory.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Store {
         match tree::state(&path, &wanted) {
             State::Whole => {}
             State::Outdated | State::Unfinished => {
-                say(&format!(
+                log_text(&format!(
                     "Renewing the volume at {shown}: the driver's files have changed"
                 ));
                 tree::unmount_all(&path).map_err(|error| failed("unmount", &path, &error))?;
@@ -190,7 +190,7 @@ impl Store {
                 State::NotMounted => drop(fs::remove_file(self.users_file(&version))),
                 State::Unfinished => {
                     if let Err(error) = tree::unmount_all(&path) {
-                        say(&format!("Warning: {}: {error}", path.display()));
+                        log_text(&format!("Warning: {}: {error}", path.display()));
                     }
                 }
                 State::Whole | State::Outdated => {
@@ -214,7 +214,7 @@ impl Store {
             Some(users) => write_whole(&file, &serde_json::to_vec(users).unwrap_or_default()),
         };
         if let Err(error) = written {
-            say(&format!(
+            log_text(&format!(
                 "Warning: {}: {error}; a plugin that is started again will not know who uses the volume",
                 file.display()
             ));

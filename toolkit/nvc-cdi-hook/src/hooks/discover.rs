@@ -12,7 +12,7 @@ use libnvc::plan::{self, Intent, Link, Mount, Place, What};
 use libnvc::request::{Capabilities, Placement, Policy, Request};
 use libnvc::{ContainerPath, Error, ErrorKind, HostPath, Result};
 
-use crate::arguments::Given;
+use crate::arguments::GivenOptions;
 
 /// The driver's files, as intents.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct DriverFiles {
 }
 
 /// Finds the files of the loaded driver.
-pub(super) fn find(given: &Given) -> Result<DriverFiles> {
+pub(super) fn find(given: &GivenOptions) -> Result<DriverFiles> {
     let top = given.text("driver-root").filter(|path| !path.is_empty());
     let top = Path::new(top.unwrap_or("/"));
     let host = DriverRoot::open(Path::new("/"))?;

@@ -6,9 +6,9 @@
 use libnvc::plan::{Intent, LibraryPath, Place, What};
 use libnvc::{ContainerPath, Error, ErrorKind, Result};
 
-use crate::arguments::Given;
+use crate::arguments::GivenOptions;
 
-pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
     Ok(intent(folders(given)?).into_iter().collect())
 }
 
@@ -23,7 +23,7 @@ pub(super) fn intent(folders: Vec<ContainerPath>) -> Option<Intent> {
 }
 
 /// Returns the requested directories without duplicates.
-pub(super) fn folders(given: &Given) -> Result<Vec<ContainerPath>> {
+pub(super) fn folders(given: &GivenOptions) -> Result<Vec<ContainerPath>> {
     let mut folders: Vec<ContainerPath> = Vec::new();
     for folder in given.list("folder").filter(|folder| !folder.is_empty()) {
         if folder.contains(['\n', '\0']) || !folder.starts_with('/') {

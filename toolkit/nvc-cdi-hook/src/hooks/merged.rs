@@ -7,7 +7,7 @@ use libnvc::plan::{Intent, Need, What};
 use libnvc::{Error, ErrorKind, Result};
 
 use super::{Intents, cuda_compat, discover, driver, library_path, list, symlinks, text};
-use crate::arguments::{Given, Opt};
+use crate::arguments::{GivenOptions, Opt};
 
 /// Version of the arguments.
 const VERSION: &str = "1";
@@ -63,7 +63,7 @@ const fn switch(name: &'static str, help: &'static str) -> Opt {
     }
 }
 
-pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
+pub(super) fn intents(given: &GivenOptions) -> Result<Vec<Intent>> {
     if given.text("version") != Some(VERSION) {
         let version = given.text("version").unwrap_or("none");
         let text = format!("arguments of version {version}: this program knows {VERSION}");
@@ -78,7 +78,7 @@ pub(super) fn intents(given: &Given) -> Result<Vec<Intent>> {
 }
 
 /// Returns the intents for the arguments and the driver's files: those of the hooks, one after the other.
-fn with(given: &Given, found: discover::DriverFiles) -> Result<Vec<Intent>> {
+fn with(given: &GivenOptions, found: discover::DriverFiles) -> Result<Vec<Intent>> {
     let is_in = |hook: &str| given.list("without").all(|name| name != hook);
     let mut intents = found.intents;
     if !is_in("create-symlinks") {
@@ -114,7 +114,7 @@ mod tests {
     use crate::arguments::Words;
     use crate::hooks::find;
 
-    fn given(hook: &str, line: &str) -> Given {
+    fn given(hook: &str, line: &str) -> GivenOptions {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let options = find(hook).unwrap().options;
         Words::new(&words).unwrap().options(options).unwrap()

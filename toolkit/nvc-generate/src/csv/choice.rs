@@ -12,14 +12,14 @@ use crate::uuid::is_uuid;
 
 /// The requested GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequestedGpus {
     /// None.
     None,
     /// These, by index, UUID or `all`; at least one.
     These(Vec<String>),
 }
 
-impl Wanted {
+impl RequestedGpus {
     /// Interprets the list of a [`DeviceRequest`](libnvc::request::DeviceRequest); an empty one means none.
     pub fn of(list: &str) -> Self {
         match list {
@@ -31,7 +31,7 @@ impl Wanted {
 
 /// A chosen GPU.
 #[derive(Clone, Debug)]
-pub enum Chosen {
+pub enum ChosenGpu {
     /// The only GPU, with everything in the lists.
     Only,
     /// The GPU of the lists, on a machine whose NVML does not answer or lists other GPUs than a pair.
@@ -45,7 +45,7 @@ pub enum Chosen {
     Discrete(Box<Gpu>),
 }
 
-impl Chosen {
+impl ChosenGpu {
     /// Returns its index.
     pub fn index(&self) -> u32 {
         match self {
@@ -72,7 +72,7 @@ const DISCRETE: u32 = 1;
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// The GPUs, each once.
-    pub devices: Vec<Chosen>,
+    pub devices: Vec<ChosenGpu>,
     /// The reason why the lists alone count, if NVML listed several GPUs or failed.
     pub warning: Option<String>,
 }
@@ -90,8 +90,8 @@ pub struct Refusal {
 ///
 /// # Errors
 /// There is no such GPU.
-pub fn choose(wanted: &Wanted, listing: &Listing, several: bool) -> Result<Choice, Refusal> {
-    let Wanted::These(ids) = wanted else {
+pub fn choose(wanted: &RequestedGpus, listing: &Listing, several: bool) -> Result<Choice, Refusal> {
+    let RequestedGpus::These(ids) = wanted else {
         return Ok(Choice::default());
     };
     let found = match listing {
@@ -123,11 +123,11 @@ pub fn choose(wanted: &Wanted, listing: &Listing, several: bool) -> Result<Choic
     }
     Ok(match problem {
         None => Choice {
-            devices: vec![Chosen::Only],
+            devices: vec![ChosenGpu::Only],
             warning: None,
         },
         Some(error) => Choice {
-            devices: vec![Chosen::OfLists],
+            devices: vec![ChosenGpu::OfLists],
             warning: Some(format!(
                 "{}: the GPU is given by the lists alone, as the only one",
                 error.message()
@@ -137,10 +137,10 @@ pub fn choose(wanted: &Wanted, listing: &Listing, several: bool) -> Result<Choic
 }
 
 /// Chooses among several GPUs.
-fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<Chosen>> {
+fn of_several(ids: &[String], gpus: &[ListedGpu]) -> Result<Vec<ChosenGpu>> {
     // The lists are those of the integrated GPU.
     gpus.first().map(one).transpose()?;
-    let mut chosen: Vec<Chosen> = Vec::new();
+    let mut chosen: Vec<ChosenGpu> = Vec::new();
     let mut add = |gpu: &ListedGpu| -> Result<()> {
         let one = one(gpu)?;
         if !chosen.iter().any(|other| other.index() == one.index()) {
@@ -182,7 +182,7 @@ fn find<'a>(id: &str, gpus: &'a [ListedGpu]) -> Result<&'a ListedGpu> {
 }
 
 /// Checks that a GPU is one of the pair.
-fn one(gpu: &ListedGpu) -> Result<Chosen> {
+fn one(gpu: &ListedGpu) -> Result<ChosenGpu> {
     let index = gpu.index;
     let failed = || {
         let failure = gpu.gpu.as_ref().err().map(|error| error.message());
@@ -193,13 +193,13 @@ fn one(gpu: &ListedGpu) -> Result<Chosen> {
     match gpu.integrated {
         Some(true) if index == INTEGRATED => {
             let uuid = gpu.uuid.clone().ok_or_else(failed)?;
-            Ok(Chosen::Integrated { uuid })
+            Ok(ChosenGpu::Integrated { uuid })
         }
         Some(true) => Err(unexpected(format!(
             "GPU {index} is integrated, which only GPU 0 may be"
         ))),
         Some(false) if index == DISCRETE => match &gpu.gpu {
-            Ok(gpu) => Ok(Chosen::Discrete(Box::new(gpu.clone()))),
+            Ok(gpu) => Ok(ChosenGpu::Discrete(Box::new(gpu.clone()))),
             Err(_) => Err(failed()),
         },
         Some(false) => Err(unexpected(format!(
@@ -269,12 +269,12 @@ pub(super) mod tests {
             Ok(list) => list,
             Err(error) => return error.message(),
         };
-        match choose(&Wanted::of(&wanted), listing, several) {
+        match choose(&RequestedGpus::of(&wanted), listing, several) {
             Ok(choice) => {
                 let names = choice.devices.iter().map(|chosen| match chosen {
-                    Chosen::Only | Chosen::OfLists => "only",
-                    Chosen::Integrated { .. } => "integrated",
-                    Chosen::Discrete(_) => "discrete",
+                    ChosenGpu::Only | ChosenGpu::OfLists => "only",
+                    ChosenGpu::Integrated { .. } => "integrated",
+                    ChosenGpu::Discrete(_) => "discrete",
                 });
                 let warned = choice.warning.map(|_| "warning");
                 names.chain(warned).collect::<Vec<_>>().join(" ")

@@ -11,7 +11,7 @@ use libnvc::{Error, ErrorKind};
 use nvc_cdi::Edits;
 use nvc_cdi::nodes::HostNode;
 
-use super::choice::Chosen;
+use super::choice::ChosenGpu;
 use super::files::{Tree, sort};
 use super::list::Entry;
 
@@ -35,17 +35,17 @@ impl Tree {
     pub fn device(
         &self,
         entries: &[Entry],
-        chosen: &Chosen,
+        chosen: &ChosenGpu,
         listed: &[ListedGpu],
     ) -> Result<(Edits, Vec<String>)> {
         match chosen {
-            Chosen::Only => Ok(self.listed_nodes(entries, &|_, _| true)),
-            Chosen::OfLists => {
+            ChosenGpu::Only => Ok(self.listed_nodes(entries, &|_, _| true)),
+            ChosenGpu::OfLists => {
                 let mut others = Others::new(self);
                 others.add_of_module(self);
                 Ok(self.listed_nodes(entries, &|path, node| !others.have(path, node)))
             }
-            Chosen::Integrated { .. } => {
+            ChosenGpu::Integrated { .. } => {
                 let others = Others::of(listed, self);
                 let (mut edits, warnings) =
                     self.listed_nodes(entries, &|path, node| !others.have(path, node));
@@ -59,7 +59,7 @@ impl Tree {
                 }
                 Ok((edits, warnings))
             }
-            Chosen::Discrete(gpu) => self.discrete(entries, gpu),
+            ChosenGpu::Discrete(gpu) => self.discrete(entries, gpu),
         }
     }
 
@@ -256,22 +256,22 @@ mod tests {
     const LIST: &str = "dev, /dev/nvidia*\ndev, /dev//./other-name\ndev, /dev/nvmap\ndev, /dev/nvhost-*\n\
                         dev, /dev/nvgpu/*/*\ndev, /dev/dri/*\ndev, /dev/nvidia-caps/*\n";
 
-    fn names(tree: &Tree, list: &str, chosen: &Chosen, listed: &[ListedGpu]) -> String {
+    fn names(tree: &Tree, list: &str, chosen: &ChosenGpu, listed: &[ListedGpu]) -> String {
         let (edits, _) = tree.device(&parse(list), chosen, listed).unwrap();
         let nodes = edits.device_nodes.iter();
         let names: Vec<&str> = nodes.map(|node| &node.path["/dev/".len()..]).collect();
         names.join(" ")
     }
 
-    fn one() -> Chosen {
-        Chosen::Integrated {
+    fn one() -> ChosenGpu {
+        ChosenGpu::Integrated {
             uuid: String::new(),
         }
     }
 
-    fn other(minor: u32) -> (Chosen, ListedGpu) {
+    fn other(minor: u32) -> (ChosenGpu, ListedGpu) {
         let listed = discrete(1, minor);
-        let chosen = Chosen::Discrete(Box::new(listed.gpu.clone().unwrap()));
+        let chosen = ChosenGpu::Discrete(Box::new(listed.gpu.clone().unwrap()));
         (chosen, listed)
     }
 
@@ -290,7 +290,7 @@ mod tests {
             names(&tree, LIST, &second, &listed),
             "nvhost-ctrl nvidia-modeset nvidia-uvm nvidia-uvm-tools nvidia1 nvidiactl nvmap nvidia-caps/nvidia-cap1"
         );
-        let all = names(&tree, LIST, &Chosen::Only, &listed);
+        let all = names(&tree, LIST, &ChosenGpu::Only, &listed);
         assert_eq!(all.split(' ').count(), NODES.len(), "{all}");
     }
 
@@ -349,7 +349,7 @@ mod tests {
         ));
         for (chosen, listed) in [
             (one(), vec![integrated(0), lost]),
-            (Chosen::OfLists, vec![]),
+            (ChosenGpu::OfLists, vec![]),
         ] {
             assert_eq!(
                 names(&tree, list, &chosen, &listed),
@@ -357,7 +357,7 @@ mod tests {
             );
         }
         assert_eq!(
-            names(&tree, list, &Chosen::Only, &[]),
+            names(&tree, list, &ChosenGpu::Only, &[]),
             "nvidia0 nvidia1 nvidia2 nvmap other-name"
         );
     }

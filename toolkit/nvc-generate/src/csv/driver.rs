@@ -10,7 +10,7 @@ use libnvc::host::query::QueryProgram;
 use libnvc::host::{CudaFacts, DriverRoot, ListedGpu, everything};
 use nvc_policy::session;
 
-use super::choice::{Choice, Chosen};
+use super::choice::{Choice, ChosenGpu};
 use super::listing::Listing;
 use super::requirements::Facts;
 
@@ -103,7 +103,7 @@ impl Driver {
             let gpu = self.gpus().iter().find(|gpu| gpu.index == index)?;
             gpu.arch.clone()
         };
-        let mut indices: Vec<u32> = chosen.iter().map(Chosen::index).collect();
+        let mut indices: Vec<u32> = chosen.iter().map(ChosenGpu::index).collect();
         if indices.is_empty() {
             indices.push(0);
         }

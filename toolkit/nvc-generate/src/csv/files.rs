@@ -37,7 +37,7 @@ impl Tree {
     /// Returns the edits for all entries but nodes, with the hooks that isolate the container in procfs. Warns about
     /// files missing on the host.
     pub fn common(&self, entries: &[Entry]) -> (Edits, Vec<String>) {
-        let mut found = Collected::default();
+        let mut found = CollectedFiles::default();
         for entry in entries.iter().filter(|entry| entry.kind != Kind::Device) {
             let paths = expand(&self.root, &entry.path);
             if paths.is_empty() {
@@ -50,7 +50,7 @@ impl Tree {
         if self.on_host("/etc/nv_tegra_release").is_file() {
             self.mount("/etc/nv_tegra_release", &mut found);
         }
-        let Collected {
+        let CollectedFiles {
             mut edits,
             links,
             warnings,
@@ -118,7 +118,7 @@ impl Tree {
         }
     }
 
-    fn add(&self, kind: Kind, path: &str, found: &mut Collected) {
+    fn add(&self, kind: Kind, path: &str, found: &mut CollectedFiles) {
         match kind {
             Kind::Device => {}
             Kind::Directory => {
@@ -147,7 +147,7 @@ impl Tree {
         }
     }
 
-    fn mount(&self, path: &str, found: &mut Collected) {
+    fn mount(&self, path: &str, found: &mut CollectedFiles) {
         if found.mounted.insert(path.to_owned()) {
             found.edits.mounts.push(Mount {
                 host_path: self.on_host(path).to_string_lossy().into_owned(),
@@ -227,7 +227,7 @@ fn on_host(root: &Path, path: &str) -> PathBuf {
 }
 
 #[derive(Default)]
-struct Collected {
+struct CollectedFiles {
     edits: Edits,
     mounted: HashSet<String>,
     links: Vec<String>,

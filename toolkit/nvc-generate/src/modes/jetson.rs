@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nvc_cdi::{Device, Edits, Hook, Mount};
 
 use crate::content::Content;
-use crate::csv::{self, Chosen, Driver, Wanted, list};
+use crate::csv::{self, ChosenGpu, Driver, RequestedGpus, list};
 use crate::devices::empty_device;
 use crate::driver::nodes;
 use crate::{Naming, Options, hooks};
@@ -26,13 +26,13 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
     } else {
         Driver::unasked(&options.driver_root, &options.query)
     };
-    let wanted = Wanted::of(&request.devices.ids);
+    let wanted = RequestedGpus::of(&request.devices.ids);
     let choice = csv::choose(&wanted, driver.listing(), several).map_err(|refusal| {
         let text = format!("there is no device {}", refusal.id);
         Error::new(ErrorKind::InvalidArgument, text).hint(refusal.hint)
     })?;
     let has_uuids = choice.devices.iter().any(|gpu| gpu.uuid().is_some());
-    if options.naming == [Naming::Uuid] && !has_uuids && wanted != Wanted::None {
+    if options.naming == [Naming::Uuid] && !has_uuids && wanted != RequestedGpus::None {
         let text = "the GPU of a Jetson has no UUID: name it by index";
         return Err(Error::new(ErrorKind::InvalidArgument, text));
     }
@@ -54,7 +54,7 @@ pub(super) fn find(options: &Options, request: &Request) -> Result<Content> {
         warnings.extend(more);
         devices.extend(named(chosen, edits, options));
     }
-    if wanted == Wanted::None {
+    if wanted == RequestedGpus::None {
         devices.push(empty_device());
     }
     let (common, more) = common(&tree, &entries, options);
@@ -123,7 +123,7 @@ fn is_enabled(name: &str, options: &Options) -> bool {
 }
 
 /// Returns a GPU under each of its names.
-fn named(chosen: &Chosen, mut edits: Edits, options: &Options) -> Vec<Device> {
+fn named(chosen: &ChosenGpu, mut edits: Edits, options: &Options) -> Vec<Device> {
     edits.hooks.retain(|hook| is_on(hook, options));
     let index = chosen.index();
     let name = |naming: &Naming| match naming {

@@ -16,7 +16,7 @@ use crate::{Files, Options, devices, driver, render};
 
 /// A plan, and what it was made of.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct DriverPlan {
     /// The driver, all its GPUs and the chosen devices.
     pub host: Host,
     /// The request.
@@ -30,7 +30,7 @@ pub struct Planned {
 /// # Errors
 /// The driver does not respond, or the devices' forms or names are unknown; those of [`libnvc::plan::plan`], with their
 /// phase.
-pub fn plan(options: &Options, mut request: Request) -> Result<Planned> {
+pub fn plan(options: &Options, mut request: Request) -> Result<DriverPlan> {
     let mut session = session::open(driver::root(options), &options.query)?;
     // While NVML is busy: its version is almost always that of the libraries.
     let files = (options.files == Files::Listed).then(|| driver::files(options, None));
@@ -66,7 +66,7 @@ pub fn plan(options: &Options, mut request: Request) -> Result<Planned> {
         grants: Ok(chosen.grants),
     };
     let plan = plan::plan(&request, &host)?;
-    Ok(Planned {
+    Ok(DriverPlan {
         host,
         request,
         plan,
@@ -74,7 +74,7 @@ pub fn plan(options: &Options, mut request: Request) -> Result<Planned> {
 }
 
 pub(super) fn find(options: &Options, request: Request) -> Result<Content> {
-    let Planned {
+    let DriverPlan {
         host,
         request,
         plan,

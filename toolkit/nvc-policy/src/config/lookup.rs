@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{Config, Error, Loaded, parse};
+use super::{Config, Error, LoadedConfig, parse};
 
 /// The variable that names the file.
 pub const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
@@ -43,7 +43,7 @@ pub fn place(given: Option<&Path>, variable: impl Fn(&str) -> Option<OsString>) 
 ///
 /// # Errors
 /// `Missing` if it does not exist (including a dangling link), `Read`, and those of [`parse`].
-pub fn read(file: &Path) -> Result<Loaded, Error> {
+pub fn read(file: &Path) -> Result<LoadedConfig, Error> {
     let failed = |operation, cause: std::io::Error| match cause.kind() {
         ErrorKind::NotFound => Error::Missing(file.to_owned()),
         _ => Error::Read {
@@ -80,9 +80,9 @@ pub fn read(file: &Path) -> Result<Loaded, Error> {
 ///
 /// # Errors
 /// Those of [`read`].
-pub fn load(place: &Place, must_exist: bool) -> Result<Loaded, Error> {
+pub fn load(place: &Place, must_exist: bool) -> Result<LoadedConfig, Error> {
     match read(&place.file) {
-        Err(Error::Missing(_)) if !must_exist => Ok(Loaded {
+        Err(Error::Missing(_)) if !must_exist => Ok(LoadedConfig {
             config: Config::default(),
             warnings: Vec::new(),
         }),

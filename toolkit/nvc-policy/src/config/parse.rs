@@ -3,13 +3,13 @@
 use toml_edit::{Document, Item, TableLike, Value};
 
 use super::schema::{self, Kind};
-use super::{Config, Error, Loaded, nearest};
+use super::{Config, Error, LoadedConfig, nearest};
 
 /// Parses a configuration.
 ///
 /// # Errors
 /// Text that is not TOML, a value of the wrong type, an ldconfig that the file itself does not allow.
-pub fn parse(text: &str) -> Result<Loaded, Error> {
+pub fn parse(text: &str) -> Result<LoadedConfig, Error> {
     // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let document = Document::parse(text).map_err(|error| {
@@ -20,7 +20,7 @@ pub fn parse(text: &str) -> Result<Loaded, Error> {
 
     let mut parser = ConfigParser {
         text,
-        loaded: Loaded {
+        loaded: LoadedConfig {
             config: Config::default(),
             warnings: Vec::new(),
         },
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Result<Loaded, Error> {
 
 struct ConfigParser<'a> {
     text: &'a str,
-    loaded: Loaded,
+    loaded: LoadedConfig,
 }
 
 impl ConfigParser<'_> {

@@ -11,14 +11,14 @@ pub const KEY: &str = "accept-annotations";
 
 /// Named devices.
 #[derive(Clone, Debug)]
-pub(super) struct Annotated {
+pub(super) struct AnnotatedDevices {
     /// The annotations, sorted.
     pub(super) keys: Vec<String>,
     /// The devices, in the order of the annotations.
     pub(super) names: Vec<String>,
 }
 
-impl Annotated {
+impl AnnotatedDevices {
     pub(super) fn origin(&self) -> Origin {
         Origin::Annotations(self.keys.clone())
     }
@@ -41,7 +41,7 @@ impl Annotated {
 }
 
 /// Returns the devices in annotations with an accepted prefix; None if there are none.
-pub(super) fn read(container: &Container, policy: &Policy) -> Option<Annotated> {
+pub(super) fn read(container: &Container, policy: &Policy) -> Option<AnnotatedDevices> {
     let mut found: Vec<_> = container
         .annotations
         .iter()
@@ -50,7 +50,7 @@ pub(super) fn read(container: &Container, policy: &Policy) -> Option<Annotated> 
     found.sort();
     let names = distinct(found.iter().flat_map(|(_, value)| value.split(',')));
     let keys = found.iter().map(|(key, _)| key.clone()).collect();
-    (!names.is_empty()).then_some(Annotated { keys, names })
+    (!names.is_empty()).then_some(AnnotatedDevices { keys, names })
 }
 
 /// Returns true if an annotation names devices.
@@ -94,7 +94,7 @@ pub fn ignored(container: &Container, policy: &Policy) -> Option<String> {
 }
 
 /// Returns the warning about refused annotations.
-pub(super) fn refused(annotated: &Annotated) -> String {
+pub(super) fn refused(annotated: &AnnotatedDevices) -> String {
     format!(
         "Ignoring devices ({KEY} = true in config.toml accepts them) requested by annotation(s) in unprivileged container: [{}]",
         annotated.keys.join(" ")

@@ -3,7 +3,7 @@
 //! None of them says who wrote it: an image can have set each variable, and under some engines each annotation. So no
 //! source gives a GPU that another source which counts does not allow.
 
-use super::annotations::{self, Annotated};
+use super::annotations::{self, AnnotatedDevices};
 use super::kinds::is_imex_channel;
 use super::narrow::{Machine, narrow};
 use super::variables::{Variables, list};
@@ -75,7 +75,7 @@ impl std::fmt::Display for Origin {
 
 /// Requested GPUs that the container may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct DeviceChoice {
     /// The GPUs.
     pub devices: Devices,
     /// Origin of the request.
@@ -91,9 +91,9 @@ pub(super) struct Source {
 }
 
 impl Source {
-    fn wish(self) -> Option<Wish> {
+    fn choice(self) -> Option<DeviceChoice> {
         let Self { devices, origin } = self;
-        devices.map(|devices| Wish { devices, origin })
+        devices.map(|devices| DeviceChoice { devices, origin })
     }
 }
 
@@ -102,16 +102,19 @@ impl Source {
 /// # Errors
 /// Sources that count have no GPU in common, a variable names a device of a kind that it may not name, or names cannot
 /// be compared because the driver does not respond.
-pub fn wish(
+pub fn choice(
     container: &Container,
     policy: &Policy,
     machine: &dyn Machine,
-) -> Result<(Option<Wish>, Vec<String>), Error> {
+) -> Result<(Option<DeviceChoice>, Vec<String>), Error> {
     let mut warnings = Vec::new();
     let annotated = match annotations::read(container, policy) {
         Some(annotated) if policy.accept_annotations => {
-            let wish = annotated.source().wish();
-            return Ok((without_imex_channels(wish, policy, &mut warnings), warnings));
+            let choice = annotated.source().choice();
+            return Ok((
+                without_imex_channels(choice, policy, &mut warnings),
+                warnings,
+            ));
         }
         Some(annotated) if !policy.accepts_environment_of(container) => {
             warnings.push(annotations::refused(&annotated));
@@ -124,28 +127,31 @@ pub fn wish(
         None => None,
     };
     let other = without_annotations(container, policy, machine, &mut warnings)?;
-    let wish = match (annotated, other) {
-        (None, other) => other.and_then(Source::wish),
-        (Some(annotated), None) => annotated.source().wish(),
+    let choice = match (annotated, other) {
+        (None, other) => other.and_then(Source::choice),
+        (Some(annotated), None) => annotated.source().choice(),
         (Some(annotated), Some(other)) => {
             narrowed(annotated, other, &policy.kinds(), machine, &mut warnings)?
         }
     };
-    Ok((without_imex_channels(wish, policy, &mut warnings), warnings))
+    Ok((
+        without_imex_channels(choice, policy, &mut warnings),
+        warnings,
+    ))
 }
 
 /// Removes IMEX channels that are requested by CDI names, if the policy ignores such requests.
 fn without_imex_channels(
-    wish: Option<Wish>,
+    choice: Option<DeviceChoice>,
     policy: &Policy,
     warnings: &mut Vec<String>,
-) -> Option<Wish> {
-    let Some(Wish {
+) -> Option<DeviceChoice> {
+    let Some(DeviceChoice {
         devices: Devices::Names(names),
         origin,
-    }) = wish
+    }) = choice
     else {
-        return wish;
+        return choice;
     };
     let is_refused = |name: &String| policy.ignore_imex && is_imex_channel(name);
     let (refused, names): (Vec<_>, Vec<_>) = names.into_iter().partition(is_refused);
@@ -155,7 +161,7 @@ fn without_imex_channels(
             refused.join(" ")
         ));
     }
-    (!names.is_empty()).then_some(Wish {
+    (!names.is_empty()).then_some(DeviceChoice {
         devices: Devices::Names(names),
         origin,
     })
@@ -208,12 +214,12 @@ fn without_annotations(
 
 /// Returns the devices of annotations that `by` allows. Only GPUs narrow GPUs: other devices count as well, if any GPU may.
 fn narrowed(
-    annotated: Annotated,
+    annotated: AnnotatedDevices,
     by: Source,
     kinds: &Kinds<'_>,
     machine: &dyn Machine,
     warnings: &mut Vec<String>,
-) -> Result<Option<Wish>, Error> {
+) -> Result<Option<DeviceChoice>, Error> {
     let allowed = match by.devices {
         Some(ref allowed) if *allowed != Devices::None => allowed,
         _ => return Ok(without_gpus(annotated, by, kinds, warnings)),
@@ -224,7 +230,7 @@ fn narrowed(
         .cloned()
         .partition(|name| kinds.may_be_gpu(name));
     if gpus.is_empty() {
-        return Ok(annotated.source().wish());
+        return Ok(annotated.source().choice());
     }
     let left = narrow(&gpus, allowed, kinds, machine)?;
     let (annotation, requested) = (annotated.origin(), gpus.join(","));
@@ -242,7 +248,7 @@ fn narrowed(
             "{annotation} names {requested}, but {other} names {allowed}: the container gets {left}"
         ));
     }
-    Ok(Some(Wish {
+    Ok(Some(DeviceChoice {
         devices: Devices::Names([left, others].concat()),
         origin: Origin::Narrowed(annotated.keys, Box::new(by.origin)),
     }))
@@ -251,11 +257,11 @@ fn narrowed(
 /// Returns what is left of annotations if `by` is `none`, `void` or empty: the devices of other vendors, or else what
 /// `by` requests.
 fn without_gpus(
-    annotated: Annotated,
+    annotated: AnnotatedDevices,
     by: Source,
     kinds: &Kinds<'_>,
     warnings: &mut Vec<String>,
-) -> Option<Wish> {
+) -> Option<DeviceChoice> {
     let annotation = annotated.origin();
     let all = annotated.names.len();
     let names = annotated.names.into_iter();
@@ -272,9 +278,9 @@ fn without_gpus(
         ));
     }
     if others.is_empty() {
-        return by.wish();
+        return by.choice();
     }
-    Some(Wish {
+    Some(DeviceChoice {
         devices: Devices::Names(others),
         origin: Origin::Narrowed(annotated.keys, Box::new(by.origin)),
     })

@@ -2,7 +2,7 @@
 
 use nvc_cdi::names;
 
-use super::qualified::{self, Qualified};
+use super::qualified::{self, QualifiedName};
 use super::{Devices, Error, Origin};
 
 /// Classes of NVIDIA's that are not GPUs.
@@ -63,7 +63,7 @@ impl Kinds<'_> {
 
     /// Returns true if the configuration names the kind of a device.
     fn accepts(&self, name: &str) -> bool {
-        let Some(Qualified { kind, .. }) = qualified::parse(name) else {
+        let Some(QualifiedName { kind, .. }) = qualified::parse(name) else {
             return false;
         };
         kind == self.default || self.accepted.iter().any(|other| other == kind)

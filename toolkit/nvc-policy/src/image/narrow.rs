@@ -13,7 +13,7 @@ use indexmap::IndexSet;
 use libnvc::request::MAX_NAMES;
 
 use super::distinct::distinct;
-use super::qualified::{self, AUTOMATIC, Qualified};
+use super::qualified::{self, AUTOMATIC, QualifiedName};
 use super::{Devices, Error, Kinds};
 
 /// Knows which devices names denote.
@@ -108,7 +108,7 @@ pub(super) fn narrow(
     let allowed = match by {
         Devices::All => return Ok(names.to_vec()),
         Devices::None => return Ok(Vec::new()),
-        Devices::Names(allowed) => Allowed::new(allowed, kinds, machine),
+        Devices::Names(allowed) => AllowList::new(allowed, kinds, machine),
     };
     // The container would get no GPU, whatever else the list names.
     if let Some(none) = names.iter().find(|name| is_none(name)) {
@@ -153,13 +153,13 @@ fn is_none(name: &str) -> bool {
 /// Returns the kind of a name of all its devices; None for other names.
 fn kind_of_all<'a>(name: &'a str, kinds: &Kinds<'a>) -> Option<&'a str> {
     match qualified::parse(name) {
-        Some(Qualified { kind, device }) => (device == "all").then_some(kind),
+        Some(QualifiedName { kind, device }) => (device == "all").then_some(kind),
         None => (name == "all").then_some(kinds.default),
     }
 }
 
 /// A list that allows GPUs, indexed: images choose how long it is.
-struct Allowed<'a> {
+struct AllowList<'a> {
     /// All of them.
     ids: IndexSet<Id<'a>>,
     /// Those that can be GPUs.
@@ -170,7 +170,7 @@ struct Allowed<'a> {
     machine: &'a dyn Machine,
 }
 
-impl<'a> Allowed<'a> {
+impl<'a> AllowList<'a> {
     fn new(names: &'a [String], kinds: &Kinds<'_>, machine: &'a dyn Machine) -> Self {
         let names = names.iter().map(String::as_str);
         let ids = names.clone().map(Id::of).collect();

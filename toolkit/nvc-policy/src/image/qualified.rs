@@ -9,7 +9,7 @@ pub const AUTOMATIC: &str = "runtime.nvidia.com/gpu";
 
 /// The parts of a qualified name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Qualified<'a> {
+pub struct QualifiedName<'a> {
     /// `vendor/class`.
     pub kind: &'a str,
     /// The device.
@@ -17,7 +17,7 @@ pub struct Qualified<'a> {
 }
 
 /// Splits a name; None if it is not qualified.
-pub fn parse(name: &str) -> Option<Qualified<'_>> {
+pub fn parse(name: &str) -> Option<QualifiedName<'_>> {
     let (kind, device) = name.split_once('=')?;
     let (vendor, class) = kind.split_once('/')?;
     let is_name = |text: &str| {
@@ -34,7 +34,8 @@ pub fn parse(name: &str) -> Option<Qualified<'_>> {
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || "_-.:".contains(c))
     };
-    (is_name(vendor) && is_name(class) && is_device(device)).then_some(Qualified { kind, device })
+    (is_name(vendor) && is_name(class) && is_device(device))
+        .then_some(QualifiedName { kind, device })
 }
 
 /// Returns true if a name is qualified.
@@ -52,7 +53,7 @@ pub fn split<'a>(devices: &'a Devices, default_kind: &'a str) -> (Vec<&'a str>, 
     let (mut own, mut others) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for name in names {
-        let Qualified { kind, device } = parse(name).unwrap_or(Qualified {
+        let QualifiedName { kind, device } = parse(name).unwrap_or(QualifiedName {
             kind: default_kind,
             device: name,
         });

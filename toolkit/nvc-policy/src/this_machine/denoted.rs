@@ -19,7 +19,7 @@ type Number = (String, u64, u64);
 
 /// The nodes of one device, without those that all GPUs share.
 #[derive(Debug, Default)]
-struct Sorted {
+struct DeviceNumbers {
     all: BTreeSet<Number>,
     gpus: BTreeSet<u64>,
     displays: BTreeSet<u64>,
@@ -51,7 +51,7 @@ pub(super) fn denoted<'a>(
     exact.unwrap_or_else(|| vec![format!("nodes {:?}", sorted.all)])
 }
 
-impl Sorted {
+impl DeviceNumbers {
     /// Returns the UUIDs; None if there are nodes of anything else.
     fn uuids(
         &self,
@@ -85,8 +85,8 @@ impl Sorted {
 }
 
 /// Sorts nodes by their numbers; None if one of them is unknown.
-fn sort<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> Option<Sorted> {
-    let mut sorted = Sorted::default();
+fn sort<'a>(nodes: impl Iterator<Item = &'a DeviceNode>) -> Option<DeviceNumbers> {
+    let mut sorted = DeviceNumbers::default();
     for node in nodes {
         let number = number(node)?;
         let (kind, major, minor) = &number;

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::image::devices::wish;
+use crate::image::devices::choice;
 use crate::image::{Container, Devices, Environment, Mount, Policy};
 
 const MINORS: [u32; 3] = [2, 0, 1];
@@ -341,10 +341,10 @@ proptest! {
             mounts: mounts.collect(),
             privileged: false,
         };
-        let Ok((Some(wish), _)) = wish(&container, &policy, &machine) else {
+        let Ok((Some(choice), _)) = choice(&container, &policy, &machine) else {
             return Ok(());
         };
-        let given = match &wish.devices {
+        let given = match &choice.devices {
             Devices::Names(names) => limit(&machine, names, false).unwrap(),
             _ => return Ok(()), // every source says `all`
         };
@@ -361,7 +361,7 @@ proptest! {
         }
         for (source, limit) in limits {
             let Some(limit) = limit else { continue };
-            prop_assert!(given.is_subset(&limit), "{wish:?}: {given:?} is not within {source}: {limit:?}");
+            prop_assert!(given.is_subset(&limit), "{choice:?}: {given:?} is not within {source}: {limit:?}");
         }
     }
 }

@@ -5,12 +5,12 @@ use nvc_policy::image::qualified;
 
 use super::jit_cdi;
 use crate::error::{Result, refused};
-use crate::give::give;
 use crate::job::Job;
+use crate::spec_edits;
 
 /// Adds the devices of the request; a name without a kind has the default kind.
 pub(super) fn serve(job: Job<'_>, default_kind: &str) -> Result<()> {
-    let (own, others) = qualified::split(&job.asked.wish.devices, default_kind);
+    let (own, others) = qualified::split(&job.request.choice.devices, default_kind);
     match (own.is_empty(), others.is_empty()) {
         (true, _) => from_files(job, &others),
         (false, true) => jit_cdi::serve(job, &own),
@@ -30,5 +30,5 @@ fn from_files(mut job: Job<'_>, names: &[String]) -> Result<()> {
         }
         error.context(failed)
     })?;
-    give(job.spec, &mut [edits]).map_err(|error| error.context(failed))
+    spec_edits::apply(job.spec, &mut [edits]).map_err(|error| error.context(failed))
 }

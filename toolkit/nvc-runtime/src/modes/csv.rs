@@ -5,15 +5,15 @@ use std::path::Path;
 use libnvc::host::query::QueryProgram;
 use nvc_cdi::Edits;
 use nvc_generate::VOID;
-use nvc_generate::csv::{self, Choice, Driver, Tree, Wanted, list, requirements};
+use nvc_generate::csv::{self, Choice, Driver, RequestedGpus, Tree, list, requirements};
 use nvc_hostfile::cause;
 use nvc_policy::config::Config;
 use nvc_policy::image;
 
 use crate::error::{Result, refused};
-use crate::give::give;
 use crate::hook_program;
-use crate::job::{Asked, Job, SINGLE_CSV_DEVICE, nodes};
+use crate::job::{ContainerRequest, Job, SINGLE_CSV_DEVICE, nodes};
+use crate::spec_edits;
 
 /// The start of an error about devices.
 const WHAT: &str = "failed to generate CDI spec for mode \"csv\"";
@@ -23,14 +23,14 @@ const JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
 
 /// Adds the files in the lists, and the nodes of the requested GPUs.
 pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
-    let Asked {
+    let ContainerRequest {
         container, policy, ..
-    } = job.asked;
+    } = job.request;
     let (config, environment) = (job.config, &container.environment);
     let demands = image::requirements::of(environment, config.disable_require).map_err(refused)?;
-    let wanted = Wanted::of(&job.ids()?);
+    let wanted = RequestedGpus::of(&job.ids()?);
     let root = nodes(config).root;
-    let driver = if wanted == Wanted::None && demands.is_empty() {
+    let driver = if wanted == RequestedGpus::None && demands.is_empty() {
         Driver::unasked(&root, &QueryProgram::ThisProcess)
     } else {
         Driver::ask(&root, &QueryProgram::ThisProcess)
@@ -63,10 +63,10 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
         job.warn(&text);
     }
     given.push(files(&mut job, all, &choice, &driver)?);
-    give(job.spec, &mut given)
+    spec_edits::apply(job.spec, &mut given)
 }
 
-fn choose(wanted: &Wanted, driver: &Driver, config: &Config) -> Result<Choice> {
+fn choose(wanted: &RequestedGpus, driver: &Driver, config: &Config) -> Result<Choice> {
     let flags = &config.runtime.jit_feature_flags;
     let several = !flags.iter().any(|flag| flag == SINGLE_CSV_DEVICE);
     csv::choose(wanted, driver.listing(), several).map_err(|refusal| {

@@ -7,13 +7,13 @@ use libnvc::Phase;
 use libnvc::request::{self, Capabilities, DeviceRequest, Request};
 use libnvc::require::{self, Requirement};
 use libnvc::survey::Host;
-use nvc_generate::{Given, HookProgram, Mode, VOID, for_container, merge};
+use nvc_generate::{ContainerEdits, HookProgram, Mode, VOID, for_container, merge};
 use nvc_policy::image::{Policy, capabilities, devices, requirements};
 
 use crate::error::{Result, refused};
-use crate::give::give;
 use crate::hook_program;
 use crate::job::{Job, one_of, options};
+use crate::spec_edits;
 
 const CAPABILITIES: &str = "nvidia-container-runtime.modes.jit-cdi.driver-capabilities";
 const REQUIREMENTS: &str = "nvidia-container-runtime.modes.jit-cdi.requirements";
@@ -38,7 +38,7 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
             ..DeviceRequest::default()
         },
     };
-    let Given { edits, host, .. } = found(&mut job, Mode::Auto, request)?;
+    let ContainerEdits { edits, host, .. } = found(&mut job, Mode::Auto, request)?;
     if let Some(unmet) = host.and_then(|host| demanded.unmet(&host)) {
         job.warn(&unmet);
     }
@@ -47,7 +47,7 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
         edits.env.push(VOID.into());
         given.push(edits);
     }
-    let (channels, ignored) = devices::imex_channels(job.asked.container, job.asked.policy);
+    let (channels, ignored) = devices::imex_channels(job.request.container, job.request.policy);
     if let Some(warning) = ignored {
         job.warn(&warning);
     }
@@ -67,11 +67,12 @@ pub(super) fn serve(mut job: Job<'_>, ids: &[&str]) -> Result<()> {
         let path = program.to_string_lossy().into_owned();
         merge(&mut given, &HookProgram { path });
     }
-    give(job.spec, &mut given).map_err(|error| error.context("failed to inject CDI devices"))
+    spec_edits::apply(job.spec, &mut given)
+        .map_err(|error| error.context("failed to inject CDI devices"))
 }
 
 /// Finds the devices of a request, and logs warnings.
-fn found(job: &mut Job<'_>, mode: Mode, request: Request) -> Result<Given> {
+fn found(job: &mut Job<'_>, mode: Mode, request: Request) -> Result<ContainerEdits> {
     let name = match mode {
         Mode::Imex => "imex",
         _ => "auto",
@@ -97,7 +98,7 @@ fn limit(job: &Job<'_>) -> Result<Capabilities> {
         "ignore" => Ok(Capabilities::all()),
         _ => {
             let supported = Policy::new(job.config).map_err(refused)?.supported;
-            capabilities::of(&job.asked.container.environment, supported).map_err(refused)
+            capabilities::of(&job.request.container.environment, supported).map_err(refused)
         }
     }
 }
@@ -119,7 +120,7 @@ impl Requirements {
             return Ok(Self::default());
         }
         let must_hold = word == "honour";
-        let environment = &job.asked.container.environment;
+        let environment = &job.request.container.environment;
         let texts = requirements::of(environment, job.config.disable_require);
         match texts {
             Ok(texts) => Ok(Self {

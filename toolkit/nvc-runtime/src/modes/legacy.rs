@@ -10,23 +10,23 @@ use libnvc::request::{self, DeviceRequest, Request};
 use libnvc::survey::Host;
 use nvc_cdi::Edits;
 use nvc_generate::{
-    Files, HookProgram, Mode, Options, Planned, addresses_of_module, displays, driver_files, edits,
-    graphics, plan,
+    DriverPlan, Files, HookProgram, Mode, Options, addresses_of_module, displays, driver_files,
+    edits, graphics, plan,
 };
 use nvc_policy::config::Config;
 use nvc_policy::image::capabilities;
 
 use crate::error::{Result, refused};
-use crate::give::give;
 use crate::hook_program;
-use crate::injection::{self, Resolved};
-use crate::job::{Asked, Job, nodes, options};
+use crate::injection::{self, ResolvedDevices};
+use crate::job::{ContainerRequest, Job, nodes, options};
+use crate::spec_edits;
 
 /// Edits the specification of a GPU container.
 pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
-    let Asked {
+    let ContainerRequest {
         container, policy, ..
-    } = job.asked;
+    } = job.request;
     let mut all = job.gated_features();
     let wants_graphics = capabilities::asks_for_graphics(&container.environment, policy.supported);
     let devices = match resolve(&job, wants_graphics) {
@@ -50,14 +50,14 @@ pub(super) fn serve(mut job: Job<'_>) -> Result<()> {
     all.extend(cuda_compat(job.config)?);
     let (nodes, resolved) = devices.unwrap_or_default();
     all.push(nodes);
-    give(job.spec, &mut all)?;
+    spec_edits::apply(job.spec, &mut all)?;
     injection::add(job.spec, &injection::hook_path(job.config), &resolved)
 }
 
 /// Returns the PCI addresses of the requested GPUs without NVML. GPUs that only NVML can resolve have no DRM nodes then:
 /// a guess could give the container another GPU's.
 fn addresses(job: &mut Job<'_>) -> Vec<String> {
-    let (addresses, unresolved) = addresses_of_module(&job.asked.wish.devices);
+    let (addresses, unresolved) = addresses_of_module(&job.request.choice.devices);
     if !unresolved.is_empty() {
         let names = unresolved.join(", ");
         let text = format!(
@@ -73,10 +73,10 @@ fn addresses(job: &mut Job<'_>) -> Vec<String> {
 ///
 /// # Errors
 /// The driver cannot be queried, or the request cannot be granted; then the hook does everything.
-fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, Resolved)> {
-    let Asked {
+fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, ResolvedDevices)> {
+    let ContainerRequest {
         container, policy, ..
-    } = job.asked;
+    } = job.request;
     let ids = job.ids()?;
     let request = Request {
         capabilities: capabilities::of(&container.environment, policy.supported)
@@ -99,7 +99,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, Resolved)> {
         ..options(Mode::Nvml, job.config)
     };
     let time = SystemTime::now();
-    let Planned {
+    let DriverPlan {
         host,
         request,
         plan,
@@ -116,7 +116,7 @@ fn resolve(job: &Job<'_>, wants_graphics: bool) -> Result<(Edits, Resolved)> {
     let migs = migs.map(|mig| &mig.device.uuid);
     let mut devices: Vec<String> = gpus.chain(migs).cloned().collect();
     devices.sort();
-    let resolved = Resolved {
+    let resolved = ResolvedDevices {
         inventory: inventory(host, &devices, time),
         devices,
     };

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use libnvc::library_file::{Listed, listed};
+use libnvc::library_file::{CacheEntry, entries};
 
 use super::Fault;
 use super::place::{Kind, Place};
@@ -47,7 +47,7 @@ pub(super) fn all(place: &Place) -> Vec<Fault> {
             ldconfig(place),
         )];
     };
-    let entries = listed(&cache).unwrap_or_default();
+    let entries = entries(&cache).unwrap_or_default();
     let directories: BTreeSet<_> = libnvc::host::cached_directories(&cache)
         .into_iter()
         .collect();
@@ -80,8 +80,8 @@ fn ldconfig(place: &Place) -> String {
 }
 
 /// Returns the path that this machine's loader takes for a name.
-fn first<'a>(entries: &'a [Listed], name: &str) -> Option<&'a Path> {
-    let is_native = |entry: &&Listed| entry.flags & KINDS == NATIVE;
+fn first<'a>(entries: &'a [CacheEntry], name: &str) -> Option<&'a Path> {
+    let is_native = |entry: &&CacheEntry| entry.flags & KINDS == NATIVE;
     let mut entries = entries.iter().filter(is_native);
     let entry = entries.find(|entry| entry.name == name)?;
     Some(&entry.path)

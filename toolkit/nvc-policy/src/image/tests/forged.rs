@@ -168,22 +168,22 @@ proptest! {
 
     #[test]
     fn no_source_gives_what_another_one_does_not_allow(sources in any_sources()) {
-        let Ok((Some(wish), _)) = devices::wish(&sources.container(), &sources.policy, &Three) else {
+        let Ok((Some(choice), _)) = devices::choice(&sources.container(), &sources.policy, &Three) else {
             return Ok(());
         };
-        let given = match &wish.devices {
+        let given = match &choice.devices {
             Devices::All => gpus(&["all"], false),
             some => gpus(&some.names(), true),
         };
         for limit in sources.limits() {
-            prop_assert!(given.is_subset(&limit), "{:?} is not within {limit:?}", wish);
+            prop_assert!(given.is_subset(&limit), "{:?} is not within {limit:?}", choice);
         }
     }
 
     #[test]
     fn a_manager_in_an_annotation_is_no_authority(sources in any_sources()) {
         let forged = Sources { forged: !sources.forged, ..sources.clone() };
-        let of = |sources: &Sources| devices::wish(&sources.container(), &sources.policy, &Three);
+        let of = |sources: &Sources| devices::choice(&sources.container(), &sources.policy, &Three);
         prop_assert_eq!(of(&sources), of(&forged));
     }
 }

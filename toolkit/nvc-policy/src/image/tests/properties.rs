@@ -92,7 +92,7 @@ proptest! {
 
     #[test]
     fn names_are_distinct_and_not_empty(one in any_container(), policy in any_policy()) {
-        if let Ok((Some(Wish { devices: Devices::Names(names), .. }), _)) = devices::wish(&one, &policy, &Three) {
+        if let Ok((Some(DeviceChoice { devices: Devices::Names(names), .. }), _)) = devices::choice(&one, &policy, &Three) {
             prop_assert!(!names.is_empty());
             let distinct: std::collections::HashSet<_> = names.iter().collect();
             prop_assert_eq!(distinct.len(), names.len());

@@ -28,9 +28,9 @@ fn annotated(env: &[&str], annotations: &[(&str, &str)]) -> Container {
 
 /// Returns the granted devices and the warnings, or the error.
 fn granted(container: &Container, policy: &Policy) -> (String, String) {
-    match devices::wish(container, policy, &Three) {
-        Ok((wish, warnings)) => {
-            let devices = wish.map_or("-".into(), |wish| wish.devices.to_string());
+    match devices::choice(container, policy, &Three) {
+        Ok((choice, warnings)) => {
+            let devices = choice.map_or("-".into(), |choice| choice.devices.to_string());
             (devices, warnings.join("\n"))
         }
         Err(error) => (format!("error: {error}"), String::new()),

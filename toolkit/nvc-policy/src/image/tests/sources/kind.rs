@@ -133,7 +133,7 @@ fn names_of_all_gpus_do_not_multiply() {
     }
     let variable = format!("NVIDIA_VISIBLE_DEVICES={}", indices.join(","));
     let one = annotated(&[&variable], &[("cdi.k8s.io/x", &kinds.join(","))]);
-    let error = devices::wish(&one, &runtime(), &Many).unwrap_err();
+    let error = devices::choice(&one, &runtime(), &Many).unwrap_err();
     let error = error.to_string();
     assert!(error.contains("too many device names"), "{error}");
 }
@@ -159,7 +159,7 @@ fn the_machine_is_asked_only_where_text_does_not_decide() {
     let of = |visible: &str, annotation: &str| {
         let variable = format!("NVIDIA_VISIBLE_DEVICES={visible}");
         let one = annotated(&[&variable], &[("cdi.k8s.io/x", annotation)]);
-        devices::wish(&one, &runtime(), &Broken).map_err(|error| error.to_string())
+        devices::choice(&one, &runtime(), &Broken).map_err(|error| error.to_string())
     };
     for (visible, annotation) in [
         ("all", "k8s.gpu.nvidia.com/claim=x"),

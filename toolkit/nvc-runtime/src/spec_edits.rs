@@ -18,7 +18,7 @@ use crate::error::Result;
 const OPTIONS: [&str; 4] = ["rbind", "rprivate", "nosuid", "noexec"];
 
 /// Applies the edits to a container.
-pub(crate) fn give(spec: &mut Spec, all: &mut [Edits]) -> Result<()> {
+pub(crate) fn apply(spec: &mut Spec, all: &mut [Edits]) -> Result<()> {
     let drivers = CharDrivers::discover();
     let host = Host {
         look_up: nodes::look_up,
@@ -109,9 +109,9 @@ mod tests {
         let mut spec = Spec::new(namespaces);
         let mut all = [edits("/dev/null")];
         for _ in 0..2 {
-            give(&mut spec, &mut all.clone()).unwrap();
+            apply(&mut spec, &mut all.clone()).unwrap();
         }
-        give(&mut spec, &mut all).unwrap();
+        apply(&mut spec, &mut all).unwrap();
         let value = spec.value();
         assert!(value["linux"].get("devices").is_none(), "{value}");
         assert_eq!(value["mounts"].as_array().map(Vec::len), Some(1));
