@@ -164,14 +164,24 @@ fn all_steps(
     all_visible(&mounted, first_doubtful, &tree)?;
     // The namespace outlives its processes while it is held open here, so check explicitly.
     container.process.check_alive()?;
-    for (intent, need, link) in pending {
-        if skipped.has(intent) {
-            continue;
-        }
-        link.rename()
-            .or_else(|error| skipped.add(intent, need, error))?;
-    }
+    replace_by_links(pending, &mut skipped, journal)?;
     Ok(skipped)
+}
+
+/// Lets links take the place of files. A file is set aside as long as a later link can make everything fail.
+fn replace_by_links(
+    mut links: Vec<(usize, Need, PendingLink)>,
+    skipped: &mut SkippedIntents,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    links.retain(|(intent, ..)| !skipped.has(*intent));
+    let is_needed = |(_, need, _): &(usize, Need, PendingLink)| *need != Need::BestEffort;
+    let last = links.iter().rposition(is_needed).unwrap_or(0);
+    for (number, (intent, need, link)) in links.iter().enumerate() {
+        link.put(number < last, journal)
+            .or_else(|error| skipped.add(*intent, *need, error))?;
+    }
+    Ok(())
 }
 
 /// Executes tasks, and skips those of failed best-effort intents.

@@ -48,6 +48,11 @@ enum Effect {
     Other(Undo),
     /// An effect that is undone in any case.
     Temporary(Undo),
+    /// A file of the image has another name until it is clear that it is not needed again.
+    SetAside {
+        put_back: Undo,
+        remove: Undo,
+    },
 }
 
 /// A file, link or directory was created.
@@ -99,6 +104,11 @@ impl<'a> Journal<'a> {
         self.effects.push(Effect::Temporary(undo));
     }
 
+    /// Records that a file of the image was set aside: it is put back, or removed if the effects stay.
+    pub(super) fn set_aside(&mut self, put_back: Undo, remove: Undo) {
+        self.effects.push(Effect::SetAside { put_back, remove });
+    }
+
     /// Returns the current position, for [`undo_to`](Self::undo_to).
     pub(super) fn mark(&self) -> Mark {
         Mark(self.effects.len())
@@ -118,7 +128,7 @@ impl<'a> Journal<'a> {
         self.take_back(mark)
     }
 
-    /// Keeps the effects, except temporary ones.
+    /// Keeps the effects, except temporary ones, and removes files that were set aside.
     ///
     /// # Errors
     /// A temporary effect cannot be undone.
@@ -130,6 +140,12 @@ impl<'a> Journal<'a> {
             match effect {
                 Effect::Mounted(mount) => mounts.push(mount),
                 Effect::Temporary(undo) => result = result.and(undo()),
+                Effect::SetAside { remove, .. } => {
+                    // Everything is done; what is left has a name of ours.
+                    if let Err(error) = remove() {
+                        log::warn!("{}", error.message());
+                    }
+                }
                 Effect::Created(_) | Effect::MadeSlave(_) | Effect::Other(_) => {}
             }
         }
@@ -194,6 +210,7 @@ impl Effect {
                 .map_err(|errno| Error::system("making a mount shared again failed", errno))
             }
             Self::Other(undo) | Self::Temporary(undo) => undo(),
+            Self::SetAside { put_back, .. } => put_back(),
         }
         .map(|()| None)
     }

@@ -1,18 +1,20 @@
 //! Replaces files and links of the image.
 //!
 //! A file is written under a temporary name and renamed, so that readers see the old one or the new one. The old file
-//! is restored if a later step fails. A link that takes the place of a file is different: the old file may be a library
-//! of any size, of which no copy is kept. It is made under a temporary name, and renamed when nothing else can fail.
+//! is restored if a later step fails: from an open descriptor, or, if that is impossible, because it has been set aside
+//! under the temporary name. A link that takes the place of a file is different: the old file may be a library of any
+//! size, which an overlay would copy to set it aside. The link is made under a temporary name, and renamed when nothing
+//! can fail but other such links; the old file is set aside only for those.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat, renameat};
+use nix::fcntl::{OFlag, RenameFlags, openat, renameat, renameat2};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -59,9 +61,20 @@ pub(super) fn replace(
             .map_err(|errno| Error::file("putting back failed", &undone, errno))
     }));
     let temporary = saved_file::temporary(name);
+    let mut put = || {
+        if kept.can_come_back() {
+            return reach.act(|| renameat(directory, temporary.as_str(), directory, name));
+        }
+        if kept.is_directory() {
+            return Err(Errno::EISDIR);
+        }
+        let names = Names::new(directory.as_fd(), temporary.as_ref(), name.as_ref(), reach)?;
+        let is_set_aside = names.exchange(place, journal)?;
+        is_set_aside.then_some(()).ok_or(Errno::EOPNOTSUPP)
+    };
     kept.clear_way()
         .and_then(|()| reach.act(|| write(directory, &temporary, content, mode)))
-        .and_then(|()| reach.act(|| renameat(directory, temporary.as_str(), directory, name)))
+        .and_then(|()| put())
         .map_err(|errno| match errno {
             Errno::EACCES | Errno::EPERM if reach != Reach::Full => {
                 authority.refusal(OPERATION, place, directory.as_fd())
@@ -112,11 +125,23 @@ impl PendingLink {
         (0..MAX_NAMES).map(move |number| format!(".nvc-link.{process}.{number}").into())
     }
 
-    /// Moves it to its place.
-    pub(super) fn rename(&self) -> Result<()> {
+    /// Moves it to its place. `keeps` sets the old file aside until all effects stay, if the file system can do that.
+    pub(super) fn put(&self, keeps: bool, journal: &mut Journal<'_>) -> Result<()> {
         let (directory, temporary) = (self.directory.as_fd(), self.temporary.as_os_str());
-        let moved = || renameat(directory, temporary, directory, self.name.as_os_str());
-        self.reach.act(moved).map_err(|errno| {
+        let name = self.name.as_os_str();
+        let set_aside = if keeps {
+            let names = Names::new(directory, temporary, name, self.reach);
+            names.and_then(|names| names.exchange(&self.place, journal))
+        } else {
+            Ok(false)
+        };
+        let put = set_aside.and_then(|is_done| match is_done {
+            true => Ok(()),
+            false => self
+                .reach
+                .act(|| renameat(directory, temporary, directory, name)),
+        });
+        put.map_err(|errno| {
             // The journal forgets it if the other effects stay.
             let remove = || unlinkat(directory, temporary, UnlinkatFlags::NoRemoveDir);
             let removed = self.reach.act(remove);
@@ -124,5 +149,66 @@ impl PendingLink {
                 removed.map_err(|errno| Error::file("file removal failed", temporary, errno));
             Error::file("file creation failed", &self.place, errno).with_cleanup(removed.err())
         })
+    }
+}
+
+/// Two names in one directory: of a new object, and of the old one whose place it takes.
+struct Names {
+    directory: OwnedFd,
+    new: OsString,
+    old: OsString,
+    reach: Reach,
+}
+
+impl Names {
+    fn new(
+        directory: BorrowedFd<'_>,
+        new: &OsStr,
+        old: &OsStr,
+        reach: Reach,
+    ) -> Result<Self, Errno> {
+        let directory = directory.try_clone_to_owned();
+        Ok(Self {
+            directory: directory.map_err(|e| errno_of(&e))?,
+            new: new.to_owned(),
+            old: old.to_owned(),
+            reach,
+        })
+    }
+
+    /// Exchanges the objects until all effects stay; then the old one is removed. Returns false if the file system cannot
+    /// do that.
+    fn exchange(self, place: &Path, journal: &mut Journal<'_>) -> Result<bool, Errno> {
+        match self.swap() {
+            Ok(()) => {}
+            Err(Errno::ENOSYS | Errno::EINVAL | Errno::EOPNOTSUPP) => return Ok(false),
+            Err(errno) => return Err(errno),
+        }
+        let failed = |operation: &'static str| {
+            let place = place.to_owned();
+            move |errno| Error::file(operation, place, errno)
+        };
+        let names = Rc::new(self);
+        let (back, aside) = (Rc::clone(&names), names);
+        let (not_back, left) = (failed("putting back failed"), failed("removal failed"));
+        journal.set_aside(
+            Box::new(move || back.swap().map_err(not_back)),
+            Box::new(move || aside.remove_new().map_err(left)),
+        );
+        Ok(true)
+    }
+
+    fn swap(&self) -> Result<(), Errno> {
+        let (directory, flags) = (&self.directory, RenameFlags::RENAME_EXCHANGE);
+        let (new, old) = (self.new.as_os_str(), self.old.as_os_str());
+        let swap = || renameat2(directory, new, directory, old, flags);
+        self.reach.act(swap)
+    }
+
+    /// Removes what the name of the new object leads to.
+    fn remove_new(&self) -> Result<(), Errno> {
+        let new = self.new.as_os_str();
+        let remove = || unlinkat(&self.directory, new, UnlinkatFlags::NoRemoveDir);
+        self.reach.act(remove)
     }
 }

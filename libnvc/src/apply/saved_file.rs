@@ -98,6 +98,11 @@ impl SavedFile {
         can(&self.was) && can(&self.temporary)
     }
 
+    /// Returns true if the name is that of a directory.
+    pub(super) fn is_directory(&self) -> bool {
+        matches!(&self.was, Was::Other(stat) if kind(stat) == SFlag::S_IFDIR)
+    }
+
     /// Returns the name of a file that is too large to restore, if there is one.
     pub(super) fn too_large(&self) -> Option<String> {
         match (&self.was, &self.temporary) {

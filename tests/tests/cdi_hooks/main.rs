@@ -5,6 +5,7 @@
 mod bounded;
 mod faults;
 mod hostile;
+mod replaced;
 mod runtimes;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ const TESTS: &[(&str, fn())] = &[
         "a_root_that_stays_writable",
         faults::a_root_that_stays_writable,
     ),
+    ("files_replaced_by_links", replaced::by_several_links),
+    ("a_replaced_file", replaced::by_a_file),
 ];
 
 /// The same for tests with a runtime.
