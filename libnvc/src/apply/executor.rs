@@ -22,6 +22,7 @@ use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
 use crate::apply::mount::source::ReadySource;
 use crate::apply::mount::target::{Leaf, Target, Tree};
+use crate::apply::mount::tmpfs;
 use crate::apply::mount::visible::{Hidden, VisibleMount, all_visible};
 use crate::apply::prepare::{
     CacheUpdate, NamespaceRequest, Operation, PreparedPlan, RulesToAdd, SkippedIntents, Task,
@@ -455,6 +456,12 @@ fn carry_out_task<'a>(
             let mark = journal.mark();
             cover.mount(&target, &above, &place, tree, attacher, journal)?;
             VisibleMount::since(mark, at, Hidden::Nothing, tree, journal)?
+        }
+        Operation::Seal { at } => {
+            let place = at.below(tree.rootfs);
+            let target = existing(tree, at, Leaf::Directory(0), &place)?;
+            tmpfs::seal(&target, &place, tree, attacher, journal)?;
+            None
         }
         Operation::SetMode { at, mode } => {
             set_mode(at, mode, tree, attacher.descriptors, journal)?;

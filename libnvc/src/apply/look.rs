@@ -112,6 +112,9 @@ impl<'a> Look<'a> {
             });
             let shown = entries.iter().filter(|(_, minor)| is_shown(minor));
             actions.extend(shown.map(|(path, _)| of_proc(path)));
+            // A read-only container must not get a directory that it can fill.
+            let at = ContainerPath::from(&directory);
+            actions.push(Action::Seal { at });
         }
         Ok(actions)
     }

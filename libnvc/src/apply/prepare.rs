@@ -91,6 +91,9 @@ pub(super) enum Operation<'a> {
         cover: NewCover<'a>,
         at: &'a ContainerPath,
     },
+    Seal {
+        at: &'a ContainerPath,
+    },
     SetMode {
         at: &'a ContainerPath,
         mode: u32,
@@ -293,6 +296,7 @@ impl<'a> Preparation<'a, '_> {
                 cover: NewCover::detached(file).map_err(|errno| mount_failed(at, errno))?,
                 at,
             },
+            Action::Seal { at } => Operation::Seal { at },
             Action::SetMode { at, mode } => Operation::SetMode { at, mode: *mode },
             Action::AllowDevice { .. } | Action::UpdateLdCache { .. } => {
                 unreachable!("collected by the caller")

@@ -58,6 +58,8 @@ pub(super) enum Action {
     },
     /// Mount a file over an existing one, read-only.
     CoverFile { at: ContainerPath, file: TmpfsFile },
+    /// Make a tmpfs of this plan read-only.
+    Seal { at: ContainerPath },
     /// Change the permissions of a file, if it exists.
     SetMode { at: ContainerPath, mode: u32 },
     /// Let the container's cgroup open a character device for reading and writing.

@@ -52,6 +52,10 @@ const WITH_RUNTIMES: &[OfRuntime] = &[
     ),
     ("links_replace_files", runtimes::links_replace_files),
     (
+        "hidden_directories",
+        runtimes::hidden_directories_stay_empty,
+    ),
+    (
         "a_file_of_the_image_stays_empty",
         runtimes::a_file_of_the_image_stays_empty,
     ),

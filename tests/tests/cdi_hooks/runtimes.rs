@@ -301,7 +301,9 @@ pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
     let hooks = [
         words("create-symlinks --link ../owned::/data/a/link --link target::/mine/separate"),
         words("chmod --mode 777 --path /data/file"),
-        words("merged --version=1 --link ../owned::/data/b/link --link target::/mine/merged"),
+        words(
+            "merged --version=1 --link ../owned::/data/b/link --link target::/mine/merged --link target::/mine/file",
+        ),
     ];
     let mut bundle = Bundle::new(&hooks);
     // The root of a user namespace cannot execute a file below the host root's home.
@@ -317,6 +319,7 @@ pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
     fs::create_dir(&volume).unwrap();
     fs::create_dir(&mine).unwrap();
     fs::write(volume.join("file"), "").unwrap();
+    fs::write(mine.join("file"), "").unwrap();
     for place in ["data", "mine"] {
         fs::create_dir(bundle.root().join(place)).unwrap();
     }
@@ -347,6 +350,24 @@ pub(super) fn volumes_stay_in_a_user_namespace(runtime: &str) {
     assert_eq!(after.changes_since(&before), Vec::<String>::new());
     assert!(mine.join("merged").is_symlink());
     assert!(!mine.join("separate").is_symlink());
+    // It may be anyone's who uses the volume.
+    assert!(!mine.join("file").is_symlink());
+}
+
+/// Not even root can fill what hides other GPUs: a container with a read-only root has no such place.
+pub(super) fn hidden_directories_stay_empty(runtime: &str) {
+    for hook in [
+        words("filter-driver-proc"),
+        words("merged --version=1 --disable-device-node-modification --filter-driver-proc"),
+    ] {
+        let mut bundle = Bundle::new(&[hook]);
+        let all = json!(["CAP_DAC_OVERRIDE"]);
+        bundle.config["process"]["capabilities"] =
+            json!({ "bounding": all, "effective": all, "permitted": all });
+        bundle.config["process"]["args"][2] = "cd /proc/driver/nvidia/gpus; (: > new) || ls".into();
+        let seen = bundle.succeeds(runtime);
+        assert_eq!(seen, "0000:3b:00.0\n");
+    }
 }
 
 /// An administrator's mount over the driver's directory stays.

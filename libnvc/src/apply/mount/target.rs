@@ -251,6 +251,11 @@ impl<'a> Tree<'a> {
             SFlag::S_IFDIR => return Err(Errno::EISDIR),
             _ => {}
         }
+        // On a volume the container's owner may replace it, but it belongs to whoever uses the volume.
+        if self.authority.reach_in(directory)? != Reach::Full {
+            self.refused.replace(Some(Rc::clone(directory)));
+            return Err(Errno::EPERM);
+        }
         let mount = mount_id_by(found.as_fd(), descriptors.as_fd())?;
         if mount != directory.mount_id(descriptors.as_fd())? {
             return Err(Errno::EBUSY);

@@ -14,8 +14,9 @@ use nix::unistd::{UnlinkatFlags, ftruncate, unlinkat};
 
 use crate::apply::journal::Journal;
 use crate::apply::mount::attach::Attacher;
+use crate::apply::mount::by_name;
 use crate::apply::mount::legacy;
-use crate::apply::mount::target::{Target, Tree};
+use crate::apply::mount::target::{Target, Tree, replaced};
 use crate::apply::reach::Reach;
 use crate::apply::steps::TmpfsFile;
 use crate::directory::open_child;
@@ -163,6 +164,28 @@ impl<'a> NewTmpfs<'a> {
         tree.authority.trust(mount.as_fd()).map_err(failed)?;
         fill(&mount)
     }
+}
+
+/// Makes one of ours read-only, with all mount points in it.
+pub(in crate::apply) fn seal(
+    target: &Target,
+    place: &Path,
+    tree: &Tree<'_>,
+    attacher: &Attacher<'_>,
+    journal: &mut Journal<'_>,
+) -> Result<()> {
+    if !is_ours(target, tree, attacher).map_err(failed(place))? {
+        return Err(replaced(place));
+    }
+    let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| failed(place)(Errno::EMFILE));
+    let (top, descriptors) = (copy(&target.fd)?, copy(attacher.descriptors)?);
+    by_name::make_read_only(top.as_fd(), true, &descriptors).map_err(failed(place))?;
+    let undone = place.to_owned();
+    journal.other(Box::new(move || {
+        by_name::make_read_only(top.as_fd(), false, &descriptors)
+            .map_err(|errno| Error::file("mount operation failed", undone, errno))
+    }));
+    Ok(())
 }
 
 /// Adds GPUs to the application profile of an earlier run.
