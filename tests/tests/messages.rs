@@ -42,7 +42,7 @@ const WAYS: &[&str] = &[
 ];
 
 /// Directories of programs that are not shipped.
-const NOT_SHIPPED: &[&str] = &["fuzz", "nvc-testkit", "tests"];
+const NOT_SHIPPED: &[&str] = &["fuzz", "nvc-build", "nvc-testkit", "tests"];
 
 const FORMATS: &str = "formats each record with the functions that escape";
 const ANSWER: &str = "output that was asked for";

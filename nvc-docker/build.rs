@@ -1,0 +1,5 @@
+//! How the programs are linked.
+
+fn main() {
+    nvc_build::link_compiler_runtime();
+}
