@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) driver: DriverConfig,
     /// The user of `driver`.
     pub(crate) user: Identity,
+    /// The IMEX channels whose nodes nvc_imex_channel_mount may create.
+    pub(crate) imex_channels: Vec<u32>,
 }
 
 /// The active configuration as C strings.
@@ -69,7 +71,7 @@ impl ConfigStrings {
         let config = &settings.driver;
         let text = |path: &OsStr| CString::new(path.as_bytes()).unwrap_or_default();
         let ldcache = config.ldcache.as_ref().map(HostPath::as_path);
-        let channels = config.imex_channels.iter().copied();
+        let channels = settings.imex_channels.iter().copied();
         Self {
             root: text(config.root.as_os_str()),
             ldcache: text(
@@ -126,11 +128,14 @@ pub(crate) fn settings(config: Arg<'_, nvc_config>) -> Result<Settings> {
     if root.is_some_and(OsStr::is_empty) || ldcache.is_some_and(OsStr::is_empty) {
         return Err(invalid_argument());
     }
-    driver.imex_channels = channel_numbers(config.part(|config| &config.imex)?)?;
+    let imex_channels = channel_numbers(config.part(|config| &config.imex)?)?;
     let config = config.get()?;
     driver.root = root.map_or(driver.root, PathBuf::from);
     driver.ldcache = ldcache.map(HostPath::new);
-    with_user(driver, config.uid, config.gid)
+    Ok(Settings {
+        imex_channels,
+        ..with_user(driver, config.uid, config.gid)?
+    })
 }
 
 /// Adds C's user and group; each can be the overflow one.
@@ -148,7 +153,11 @@ fn with_user(driver: DriverConfig, uid: uid_t, gid: gid_t) -> Result<Settings> {
         user: Some(user),
         ..driver
     };
-    Ok(Settings { driver, user })
+    Ok(Settings {
+        driver,
+        user,
+        imex_channels: Vec::new(),
+    })
 }
 
 /// Returns the numbers of channels.

@@ -69,6 +69,7 @@ pub(crate) struct Driver {
     asked: [bool; 2],
     shown: ConfigStrings,
     config: DriverConfig,
+    imex_channels: Vec<u32>,
     _log: Option<LogUser>,
 }
 
@@ -200,6 +201,7 @@ impl State {
             asked: [false; 2],
             shown,
             config,
+            imex_channels: settings.imex_channels,
             _log: log,
         });
         Ok(())
@@ -209,13 +211,8 @@ impl State {
 impl Driver {
     /// Returns the node of an IMEX channel; creates it first, if the context's options say so.
     pub(crate) fn imex_channel(&mut self, channel: u32) -> Result<DeviceNode> {
-        if self.config.imex_channels.contains(&channel) {
-            let config = DriverConfig {
-                imex_channels: vec![channel],
-                ..self.config.clone()
-            };
-            let root = self.session.root();
-            kmods::create_channels(root, &kmods::new_channels(root, &config));
+        if self.imex_channels.contains(&channel) {
+            kmods::create_channels(self.session.root(), &self.config, &[channel]);
         }
         self.session.imex_channel(channel)
     }

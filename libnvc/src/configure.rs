@@ -134,7 +134,8 @@ impl<'r> Configuration<'r> {
         let ready = self.session.ready();
         ready.map_err(|error| error.during(Phase::Initialization))?;
         let container = container.map_err(|error| error.during(Phase::Container))?;
-        let new_channels = kmods::new_channels(self.session.root(), &policy.driver);
+        let channels = &self.request.devices.imex_channels;
+        let new_channels = kmods::new_channels(self.session.root(), &policy.driver, channels);
         let host = Host::of(&mut self.session, self.request, &new_channels)?;
         let plan = plan(self.request, &host)?;
         Ok(Discovery {
@@ -199,7 +200,7 @@ impl PreparedRequest<'_> {
     /// Those of [`apply`](crate::apply::apply), with their phase.
     pub fn apply(self, stay: bool) -> Result<Report> {
         let root = self.configuration.session.root();
-        let create = || kmods::create_channels(root, &self.new_channels);
+        let create = || kmods::create_nodes(root, &self.new_channels);
         let options = ApplyOptions {
             no_pivot: self.configuration.request.policy.no_pivot,
             stay,

@@ -4,7 +4,7 @@
 //! may work without the step. WSL2 has no modules and does not use this.
 //!
 //! The nodes of IMEX channels are different: an image can name channels, and their nodes stay. So they are planned
-//! first ([`new_channels`]), and created after everything that can fail without them ([`create_channels`]).
+//! first (`new_channels`), and created after everything that can fail without them (`create_nodes`).
 //!
 //! If PCI has GPUs, the kernel module's own list gives their minor numbers; without that list they are counted, as
 //! upstream does. Nodes are created by descriptor; only modprobe itself runs in a changed root. All programs create
@@ -67,22 +67,31 @@ fn load(root: &DriverRoot) {
     loader.warn();
 }
 
-/// Returns the nodes that [`create_channels`] shall create or correct: those of the configuration's channels that the
-/// driver has.
-pub fn new_channels(root: &DriverRoot, config: &DriverConfig) -> Vec<DeviceNode> {
+/// Creates or corrects the nodes of these IMEX channels, if the configuration asks for it. A failure is a warning: the
+/// user of a node reports that it is missing.
+pub fn create_channels(root: &DriverRoot, config: &DriverConfig, channels: &[u32]) {
+    create_nodes(root, &new_channels(root, config, channels));
+}
+
+/// Returns the nodes that [`create_nodes`] shall create or correct: those of the channels that the driver has.
+pub(crate) fn new_channels(
+    root: &DriverRoot,
+    config: &DriverConfig,
+    channels: &[u32],
+) -> Vec<DeviceNode> {
     let is_off = config
         .options
         .contains(LibraryOptions::NO_CREATE_IMEX_CHANNELS);
-    if config.imex_channels.is_empty() || is_off || !is_wanted(config) || in_user_namespace() {
+    if channels.is_empty() || is_off || !is_wanted(config) || in_user_namespace() {
         return Vec::new();
     }
-    let channels = ImexChannels::read(root);
+    let known = ImexChannels::read(root);
     let Some(owner) = Permissions::of_driver(&params(root)).owner() else {
         return Vec::new();
     };
-    let numbers = config.imex_channels.iter();
-    let nodes: Vec<_> = numbers
-        .filter_map(|channel| channels.node(*channel, owner))
+    let nodes: Vec<_> = channels
+        .iter()
+        .filter_map(|channel| known.node(*channel, owner))
         .collect();
     if nodes.is_empty() {
         info!("no {IMEX} in /proc/devices, or no such channel");
@@ -90,13 +99,13 @@ pub fn new_channels(root: &DriverRoot, config: &DriverConfig) -> Vec<DeviceNode>
     nodes
 }
 
-/// Creates or corrects the nodes of channels. A failure is a warning: the user of a node reports that it is missing.
-pub fn create_channels(root: &DriverRoot, channels: &[DeviceNode]) {
-    if channels.is_empty() {
+/// Does so with planned nodes.
+pub(crate) fn create_nodes(root: &DriverRoot, nodes: &[DeviceNode]) {
+    if nodes.is_empty() {
         return;
     }
     let mut loader = ModuleLoader::new(root);
-    loader.channels(channels);
+    loader.channels(nodes);
     loader.warn();
 }
 

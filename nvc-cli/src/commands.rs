@@ -51,22 +51,17 @@ fn open(
     imex_channels: &[u32],
     query: Query,
 ) -> Result<DriverSession, CommandError> {
-    let config = driver_config(global, Power::Reads, imex_channels)?;
+    let config = driver_config(global, Power::Reads)?;
     kmods::prepare(&config);
     let mut session =
         DriverSession::open_with(&config, query).category(category::INITIALIZATION)?;
-    let channels = kmods::new_channels(session.root(), &config);
-    kmods::create_channels(session.root(), &channels);
+    kmods::create_channels(session.root(), &config, imex_channels);
     tell_if_slow(&mut session);
     Ok(session)
 }
 
 /// Drops unneeded privileges, and returns how to reach the driver.
-fn driver_config(
-    global: &Global,
-    power: Power,
-    imex_channels: &[u32],
-) -> Result<DriverConfig, CommandError> {
+fn driver_config(global: &Global, power: Power) -> Result<DriverConfig, CommandError> {
     let root = geteuid().is_root();
     if root || power == Power::Changes {
         let mut found = Privileges::read().category(category::PERMISSION)?;
@@ -87,7 +82,6 @@ fn driver_config(
         ldcache: global.ldcache.as_ref().map(HostPath::new),
         user,
         options: global.options,
-        imex_channels: imex_channels.to_vec(),
         deadline: DriverConfig::deadline_of(std::env::var_os("NVC_DRIVER_TIMEOUT").as_deref()),
         ..standard
     })

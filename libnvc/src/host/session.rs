@@ -38,11 +38,9 @@ pub struct DriverConfig {
     /// User that NVML runs as. None: one that is not root. If the caller is root, that is the overflow user, and
     /// otherwise the caller.
     pub user: Option<Identity>,
-    /// Whether [`kmods::prepare`](crate::kmods::prepare) loads kernel modules and creates nodes.
+    /// Whether [`kmods::prepare`](crate::kmods::prepare) loads kernel modules and creates nodes, and whether nodes of
+    /// requested IMEX channels are created.
     pub options: LibraryOptions,
-    /// Channels for which `LOAD_KMODS` creates nodes, once everything else is prepared:
-    /// [`kmods::new_channels`](crate::kmods::new_channels).
-    pub imex_channels: Vec<u32>,
     /// The program that queries NVML.
     pub program: QueryProgram,
     /// Time limit of the query.
@@ -60,7 +58,6 @@ impl Default for DriverConfig {
             ldcache: None,
             user: None,
             options: LibraryOptions::empty(),
-            imex_channels: Vec::new(),
             program: QueryProgram::ThisExecutable,
             deadline: DEADLINE,
             path: None,

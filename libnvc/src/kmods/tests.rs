@@ -90,9 +90,9 @@ fn planned(root: &DriverRoot, channels: &[u32]) -> Vec<DeviceNode> {
         root,
         &DriverConfig {
             options: LibraryOptions::LOAD_KMODS,
-            imex_channels: channels.to_vec(),
             ..DriverConfig::default()
         },
+        channels,
     )
 }
 

@@ -43,7 +43,7 @@ fn request(global: &Global, configure: &Configure, power: Power) -> Result<Reque
         capabilities: configure.capabilities,
         requirements: configure.requirements.clone(),
         policy: Policy {
-            driver: driver_config(global, power, &configure.devices.imex_channels)?,
+            driver: driver_config(global, power)?,
             leave_out: configure.driver,
             device_nodes: configure.device_nodes,
             device_rules: configure.device_rules,

@@ -52,7 +52,7 @@ pub(crate) fn configure(
     // As early as possible, because NVML takes longest.
     let query = inventory.is_none().then(start);
     give_up_capabilities().map_err(|error| of_cli("permission error", error))?;
-    let driver = driver(config, &devices, program);
+    let driver = driver(config, program);
     let requirements = request.requirements.iter();
     let request = request::Request {
         capabilities: request.capabilities,
@@ -143,7 +143,7 @@ fn plain<'a>(name: &'a str, config: &Config) -> Result<&'a str> {
     }
 }
 
-fn driver(config: &Config, devices: &DeviceRequest, program: &Program) -> DriverConfig {
+fn driver(config: &Config, program: &Program) -> DriverConfig {
     let cli = &config.cli;
     let mut options = LibraryOptions::empty();
     options.set(LibraryOptions::LOAD_KMODS, cli.load_kmods);
@@ -155,7 +155,6 @@ fn driver(config: &Config, devices: &DeviceRequest, program: &Program) -> Driver
         root: root.into(),
         ldcache: ldcache.map(HostPath::new),
         options,
-        imex_channels: devices.imex_channels.clone(),
         path: Some(search_path(program)),
         ..DriverConfig::default()
     }
