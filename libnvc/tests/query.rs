@@ -42,7 +42,13 @@ fn is_copied() -> bool {
     std::env::var_os(COPIED).is_some()
 }
 
+/// Set if this program forgets to serve: to what it does instead.
+const FORGETFUL: &str = "NVIDIA_TEST_FORGETFUL";
+
 fn main() {
+    if let Ok(way) = std::env::var(FORGETFUL) {
+        return forget_to_serve(&way);
+    }
     serve_if_asked();
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, ask, root, uid] = arguments.as_slice()
@@ -68,6 +74,10 @@ fn main() {
     trials.push(Trial::test(
         "programs_that_do_not_serve",
         programs_that_do_not_serve,
+    ));
+    trials.push(Trial::test(
+        "a_forgotten_call_is_named",
+        a_forgotten_call_is_named,
     ));
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -547,4 +557,47 @@ fn programs_that_do_not_serve() -> Outcome {
         RPC_FAILED,
         "it ended with status 0",
     )
+}
+
+/// Does what a program does whose author does not know that it is executed again.
+fn forget_to_serve(way: &str) {
+    let is_again = std::env::args().nth(1).is_some_and(|word| word != ASK);
+    if is_again && way == "ends" {
+        return;
+    }
+    let (uid, gid) = (
+        nix::unistd::geteuid().as_raw(),
+        nix::unistd::getegid().as_raw(),
+    );
+    let asked = Query::start(
+        &QueryProgram::ThisExecutable,
+        &request(Path::new("/"), uid, gid),
+    );
+    let error = asked.and_then(Query::finish).expect_err("an answer");
+    println!(
+        "{}; {}",
+        error.message(),
+        error.advice().unwrap_or_default()
+    );
+    if is_again && way == "goes on" {
+        std::thread::sleep(Duration::from_secs(600));
+    }
+}
+
+fn a_forgotten_call_is_named() -> Outcome {
+    for way in ["asks", "ends", "goes on"] {
+        let start = Instant::now();
+        let output = Command::new(std::env::current_exe()?)
+            .arg(ASK)
+            .env(FORGETFUL, way)
+            .output()?;
+        let text = String::from_utf8(output.stdout)?;
+        ensure(
+            text.contains("::serve_if_asked()"),
+            format!("{way}: {text}"),
+        )?;
+        let is_fast = start.elapsed() < Duration::from_secs(10);
+        ensure(is_fast, format!("{way}: it waited for the deadline"))?;
+    }
+    Ok(())
 }

@@ -7,7 +7,9 @@ use std::fmt::Write;
 use nix::errno::Errno;
 use serde::Serialize;
 
-use super::query::{Fault, GpuAnswer, GpuFault, GpuReport, MigReport, PciReport, Versions};
+use super::query::{
+    Fault, GpuAnswer, GpuFault, GpuReport, MigReport, PciReport, Versions, not_served,
+};
 use super::{DeviceNode, DriverVersions, Gpu, MigDevice, NVIDIA_MAJOR, integrated};
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::HostPath;
@@ -288,6 +290,7 @@ pub(crate) fn error(fault: &Fault, kind: ErrorKind) -> Error {
         Fault::Nonsense { function, text } => Error::new(kind, text).hint(format!(
             "{function} returned invalid data; the NVML library may be damaged"
         )),
+        Fault::NotServed => not_served().with_kind(kind),
     }
 }
 

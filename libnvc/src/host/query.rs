@@ -12,6 +12,8 @@
 
 use std::ffi::CStr;
 
+use crate::error::{Error, ErrorKind};
+
 mod ask;
 mod choice;
 mod client;
@@ -36,6 +38,19 @@ pub(crate) use protocol::{
 
 /// The operation of errors about starting a query process.
 const CREATION: &str = "process creation failed";
+
+/// The cause if a program does not serve.
+const NOT_SERVED: &str = "the program was executed to query NVML, and did not";
+
+/// The way out, for the programmer.
+const HINT_TO_SERVE: &str =
+    "the first call in the program's main must be libnvc::host::query::serve_if_asked()";
+
+/// The error of a query in a process that should have answered one.
+pub(crate) fn not_served() -> Error {
+    let error = Error::new(ErrorKind::DriverUnavailable, CREATION);
+    error.with_cause(NOT_SERVED).hint(HINT_TO_SERVE)
+}
 
 /// File name of NVML; the loader finds it by the rules of the driver root.
 const LIBRARY: &str = "libnvidia-ml.so.1";

@@ -6,8 +6,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::HINT_TO_SERVE;
 use super::conversation::{Conversation, QueryRequest, RPC_FAILED, Silence, garbled};
-use super::process::{QueryProcess, QueryProgram};
+use super::process::{Ending, QueryProcess, QueryProgram};
 use super::protocol::{GpuAnswer, Message, Question, Versions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::host::DriverVersions;
@@ -174,13 +175,20 @@ impl Query {
         self.notice = notice.map(Notice);
         message.map_err(|silence| match silence {
             Silence::MalformedMessage => garbled(),
-            Silence::Died(ending) => self.died(&ending.how),
+            Silence::Died(ending) => self.died(&ending),
             Silence::TimedOut => self.timed_out(),
             Silence::Failed(errno) => Error::system("poll failed", errno),
         })
     }
 
-    fn died(&self, how: &str) -> Error {
+    fn died(&self, ending: &Ending) -> Error {
+        let how = &ending.how;
+        if self.answers.ready.is_none() && self.conversation.may_not_serve(ending) {
+            return Error::new(ErrorKind::DriverFailed, RPC_FAILED).hint(format!(
+                "the process that loads NVML, this program executed again, answered nothing: {how}; {HINT_TO_SERVE}; if \
+                 it is, run nvidia-smi to see whether NVML works at all"
+            ));
+        }
         let second = match self.conversation.first {
             Some(_) => "; a second one failed too",
             None => "",

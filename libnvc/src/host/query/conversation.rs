@@ -220,6 +220,14 @@ impl Conversation {
         }
     }
 
+    /// Returns true if the process can have ended so because its program does not serve: a program that executes itself,
+    /// which its author may not know.
+    pub(super) fn may_not_serve(&self, ending: &Ending) -> bool {
+        let second = self.second.as_ref();
+        !ending.is_by_signal
+            && second.is_some_and(|it| matches!(it.program, QueryProgram::ThisExecutable))
+    }
+
     fn start_again(&mut self, second: &Second) -> Result<()> {
         let wanted = ProcessContext {
             root: &second.root,

@@ -15,7 +15,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
 
 use super::choice::{ProcessContext, Start, choose};
-use super::server::serve;
+use super::server::{refuse_if_asked, serve};
 use super::{CREATION, MARKER, PROGRAM_NAME};
 use crate::error::{Error, ErrorKind, Result, errno_of};
 use crate::host::Identity;
@@ -104,7 +104,7 @@ impl QueryProcess {
     /// calls this ends, so call it from a thread that stays until the answers have arrived.
     ///
     /// # Errors
-    /// `process creation failed: <cause>`.
+    /// `process creation failed: <cause>`, also if this process was started for a query itself.
     pub fn start(program: &QueryProgram) -> Result<Self> {
         // No process has that root or these users, so every capability counts as needed.
         let everything = ProcessContext {
@@ -119,6 +119,7 @@ impl QueryProcess {
 
     /// Starts the program when the required root and identity are known.
     pub(crate) fn start_for(program: &QueryProgram, wanted: &ProcessContext<'_>) -> Result<Self> {
+        refuse_if_asked()?;
         let this = Path::new(THIS_EXECUTABLE);
         let way = match program {
             QueryProgram::ThisProcess if may_copy() => Start::Copy,

@@ -155,6 +155,8 @@ pub(crate) enum Fault {
     },
     /// NVML reported success but returned garbage; the whole text.
     Nonsense { function: String, text: String },
+    /// The program does not serve, but went on to start a query of its own.
+    NotServed,
 }
 
 /// The words of nvidia-docker 1.
@@ -167,6 +169,7 @@ impl fmt::Display for Fault {
             Self::Load(_) => f.write_str("could not load NVML library"),
             Self::Nvml { text, .. } => write!(f, "nvml: {text}"),
             Self::Nonsense { text, .. } => f.write_str(text),
+            Self::NotServed => f.write_str(super::NOT_SERVED),
         }
     }
 }

@@ -16,7 +16,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 
 use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
-use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, readings};
+use super::{LIBRARY, MARKER, PROGRAM_NAME, ask, not_served, readings};
+use crate::error::Error;
 use crate::sys::capabilities::keep_shield_only;
 use crate::sys::cuda::Cuda;
 use crate::sys::nvml::{Nvml, loader_text, preload};
@@ -32,15 +33,36 @@ const ABANDONED: u8 = 65;
 ///
 /// Must be the first call in `main`, before any thread, descriptor or signal handler exists.
 pub fn serve_if_asked() {
+    if is_asked() {
+        exit_now(serve());
+    }
+}
+
+/// Fails if this process is itself a query: its program has not called [`serve_if_asked`], and would start processes
+/// without end. Tells the asking process, which waits for an answer.
+///
+/// # Errors
+/// [`not_served`].
+pub(super) fn refuse_if_asked() -> Result<(), Error> {
+    if !is_asked() {
+        return Ok(());
+    }
+    if let Ok(socket) = take_socket() {
+        // A caller that is gone needs no answer.
+        let _ = send(&socket, &Message::Unavailable(Fault::NotServed));
+    }
+    Err(not_served())
+}
+
+/// Returns true if the program was executed for a query.
+fn is_asked() -> bool {
     let mut arguments = std::env::args_os();
     let mut next_is = |expected: &CStr| {
         arguments
             .next()
             .is_some_and(|argument| argument.as_bytes() == expected.to_bytes())
     };
-    if next_is(PROGRAM_NAME) && next_is(MARKER) {
-        exit_now(serve());
-    }
+    next_is(PROGRAM_NAME) && next_is(MARKER)
 }
 
 /// Runs the query process and returns its exit status. Its standard input is the socket; its signals are blocked.
