@@ -88,7 +88,7 @@ pub struct Report {
 
 /// Work that does not depend on the plan and can be done while waiting for NVML.
 #[derive(Debug, Default)]
-pub struct Ahead {
+pub(crate) struct Ahead {
     ldconfig: Option<(Ldconfig, Result<ldconfig::Program>)>,
     /// The host's files of /proc/driver/nvidia.
     proc_files: Option<Vec<ProcFile>>,
@@ -99,7 +99,7 @@ impl Ahead {
     /// error is kept until a plan runs ldconfig.
     ///
     /// Also reads the driver's files in procfs, of which the container gets copies.
-    pub fn prepare(container: &Container, root: &DriverRoot) -> Self {
+    pub(crate) fn prepare(container: &Container, root: &DriverRoot) -> Self {
         let ldconfig = &container.image.ldconfig;
         let is_ours = matches!(ldconfig, Ldconfig::Host(_));
         Self {
@@ -128,14 +128,11 @@ pub fn apply(
     container: &Container,
     options: ApplyOptions<'_>,
 ) -> Result<Report> {
-    apply_prepared(intents, root, container, options, Ahead::default())
+    apply_with(intents, root, container, options, Ahead::default())
 }
 
 /// Does the same with the work prepared ahead.
-///
-/// # Errors
-/// Those of [`apply`], in the same order.
-pub fn apply_prepared(
+pub(crate) fn apply_with(
     intents: &[Intent],
     root: &DriverRoot,
     container: &Container,
@@ -161,7 +158,7 @@ pub fn apply_prepared(
     };
     let skipped = if options.stay && !prepare::needs_image(&steps) && sys::process::is_alone() {
         let work = preparation.prepare(skipped, &mut ahead, None)?;
-        Executor::enter(container, options.no_volumes)?.carry_out(work, root)?
+        Executor::enter(container, options.no_volumes)?.execute(work, root)?
     } else {
         in_a_thread(&preparation, |requests| {
             preparation.prepare(skipped, &mut ahead, Some(requests))
@@ -210,7 +207,7 @@ fn in_a_thread<'a>(
         let failed = match prepare(&requests) {
             // The thread may have ended; its result has the reason.
             Ok(work) => {
-                let request = NamespaceRequest::CarryOut(Box::new(work));
+                let request = NamespaceRequest::Execute(Box::new(work));
                 requests.send(request).err().and(None)
             }
             Err(error) => Some(error),

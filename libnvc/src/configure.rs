@@ -8,7 +8,7 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
-use crate::apply::{Ahead, ApplyOptions, LastOnHost, Report, apply_prepared};
+use crate::apply::{Ahead, ApplyOptions, LastOnHost, Report, apply_with};
 use crate::container::{Container, ContainerConfig, ImageFacts, Target};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::host::query::QueryProcess;
@@ -26,7 +26,7 @@ use crate::survey::Host;
 pub fn configure(request: &Request, target: Target) -> Result<Report> {
     let query = QueryProcess::start(&request.policy.driver.program);
     let mut configuration = Configuration::begin(request, query)?;
-    configuration.prepare(target)?.apply(false)
+    configuration.prepare(target)?.apply()
 }
 
 /// A request with an open driver and a running query.
@@ -62,7 +62,7 @@ impl<'r> Configuration<'r> {
     ///
     /// # Errors
     /// Those of [`DeviceRequest::check`](crate::request::DeviceRequest::check) and [`DriverSession::open_with`].
-    pub fn begin(request: &'r Request, query: Result<QueryProcess>) -> Result<Self> {
+    pub fn begin(request: &'r Request, query: QueryProcess) -> Result<Self> {
         let checked = request.devices.check();
         checked.map_err(|error| error.during(Phase::Device))?;
         kmods::prepare(&request.policy.driver);
@@ -83,7 +83,7 @@ impl<'r> Configuration<'r> {
         // No list of devices is wrong on a machine without GPUs.
         inventory.demand_gpus(!request.devices.ids.is_empty())?;
         kmods::prepare(&policy.driver);
-        let session = DriverSession::open_known(&policy.driver, inventory, policy.leave_out);
+        let session = DriverSession::open_known(&policy.driver, inventory, policy.driver_options);
         let session = session.map_err(|error| error.during(Phase::Initialization))?;
         Ok(Self { request, session })
     }
@@ -125,7 +125,7 @@ impl<'r> Configuration<'r> {
     /// Discovers host and container in parallel; errors come in upstream's order.
     fn discover(&mut self, target: Target, will_apply: bool) -> Result<Discovery> {
         let policy = &self.request.policy;
-        self.session.look_ahead(policy.leave_out);
+        self.session.look_ahead(policy.driver_options);
         let container = Container::discover(self.container_config(target));
         let ahead = match &container {
             Ok(container) if will_apply => Ahead::prepare(container, self.session.root()),
@@ -173,19 +173,28 @@ const INTERRUPTIONS: [Signal; 4] = [
 ];
 
 impl PreparedRequest<'_> {
-    /// Carries the plan out as the last work of a program, which will only report the result and exit.
+    /// Applies the plan, all or nothing.
+    ///
+    /// # Errors
+    /// Those of [`apply`](crate::apply::apply), with their phase.
+    pub fn apply(self) -> Result<Report> {
+        self.apply_and(false)
+    }
+
+    /// Applies the plan as the last work of a program, which then only reports the result and exits: the thread may stay
+    /// in the container ([`ApplyOptions::stay`]).
     ///
     /// An interrupted configuration is all or nothing too: the signal arrives when the work is done or undone. That
     /// takes a limited time, ldconfig's deadline above all.
     ///
     /// # Errors
     /// Those of [`apply`](Self::apply).
-    pub fn carry_out(self) -> Result<Report> {
+    pub fn apply_before_exit(self) -> Result<Report> {
         if self.plan.flattened().len() > INTENTS_WITHIN_LIMITS {
             raise_descriptor_limit();
         }
         let waiting = SigSet::from_iter(INTERRUPTIONS).thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        let result = self.apply(true);
+        let result = self.apply_and(true);
         if let Ok(before) = waiting {
             // Cannot fail for a mask that was in force.
             let _ = before.thread_set_mask();
@@ -193,12 +202,8 @@ impl PreparedRequest<'_> {
         result
     }
 
-    /// Applies the plan, all or nothing. With `stay`, the process must exit after this call: see
-    /// [`ApplyOptions::stay`].
-    ///
-    /// # Errors
-    /// Those of [`apply`](crate::apply::apply), with their phase.
-    pub fn apply(self, stay: bool) -> Result<Report> {
+    /// Applies the plan with this value of [`ApplyOptions::stay`].
+    fn apply_and(self, stay: bool) -> Result<Report> {
         let root = self.configuration.session.root();
         let create = || kmods::create_nodes(root, &self.new_channels);
         let options = ApplyOptions {
@@ -208,7 +213,7 @@ impl PreparedRequest<'_> {
             ..ApplyOptions::default()
         };
         let intents = self.plan.flattened();
-        let done = apply_prepared(&intents, root, &self.container, options, self.ahead);
+        let done = apply_with(&intents, root, &self.container, options, self.ahead);
         done.map_err(with_phase)
     }
 }

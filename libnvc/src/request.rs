@@ -85,7 +85,7 @@ pub struct Policy {
     /// The driver root and the query.
     pub driver: DriverConfig,
     /// Parts of the driver that no container gets.
-    pub leave_out: DriverOptions,
+    pub driver_options: DriverOptions,
     /// Mount device nodes.
     pub device_nodes: bool,
     /// Allow the devices in the device cgroup.
@@ -135,7 +135,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             driver: DriverConfig::default(),
-            leave_out: DriverOptions::empty(),
+            driver_options: DriverOptions::empty(),
             device_nodes: true,
             device_rules: true,
             demand_nodes: false,
@@ -154,6 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::host::query::{QueryProcess, QueryProgram};
 
     /// Returns a request with this many names in one of its lists.
     fn listing(which: usize, number: usize) -> DeviceRequest {
@@ -194,7 +195,8 @@ mod tests {
             devices: listing(0, MAX_NAMES + 1),
             ..Request::default()
         };
-        let query = Err(Error::new(ErrorKind::DriverUnavailable, "not asked"));
+        let error = Error::new(ErrorKind::DriverUnavailable, "not asked");
+        let query = QueryProcess::start(&QueryProgram::Path(Err(error)));
         let failures = [
             crate::Configuration::begin(&request, query).unwrap_err(),
             crate::survey::discover(&request).unwrap_err(),

@@ -74,7 +74,7 @@ pub fn discover(request: &Request) -> Result<Host> {
     checked.map_err(|error| error.during(Phase::Device))?;
     let begin = |error: crate::Error| error.during(Phase::Initialization);
     let mut session = DriverSession::open(&request.policy.driver).map_err(begin)?;
-    session.look_ahead(request.policy.leave_out);
+    session.look_ahead(request.policy.driver_options);
     session.ready().map_err(begin)?;
     Host::of(&mut session, request, &[])
 }
@@ -91,7 +91,9 @@ impl Host {
         new_channels: &[DeviceNode],
     ) -> Result<Self> {
         let detection = |error: crate::Error| error.during(Phase::Detection);
-        let driver = session.info(request.policy.leave_out).map_err(detection)?;
+        let driver = session
+            .info(request.policy.driver_options)
+            .map_err(detection)?;
         let devices = session.devices().map_err(detection)?;
         let choice = Choice::make(&devices, &request.devices)?;
         let chosen = choice.selection.gpus.iter().copied().cloned().collect();

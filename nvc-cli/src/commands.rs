@@ -16,16 +16,17 @@ mod configure;
 mod info;
 mod list;
 
-/// The query process, or the error of starting it.
-pub(crate) type Query = libnvc::Result<QueryProcess>;
-
 /// Starts the query process. Call this before dropping capabilities, which the process needs.
-pub(crate) fn start_query() -> Query {
+pub(crate) fn start_query() -> QueryProcess {
     QueryProcess::start(&QueryProgram::ThisProcess)
 }
 
 /// Runs the requested command.
-pub(crate) fn run(request: &Request, query: Query, program: &str) -> Result<(), CommandError> {
+pub(crate) fn run(
+    request: &Request,
+    query: QueryProcess,
+    program: &str,
+) -> Result<(), CommandError> {
     logging::start(request.global.debug.as_deref(), program);
     let global = &request.global;
     match &request.task {
@@ -49,7 +50,7 @@ enum Power {
 fn open(
     global: &Global,
     imex_channels: &[u32],
-    query: Query,
+    query: QueryProcess,
 ) -> Result<DriverSession, CommandError> {
     let config = driver_config(global, Power::Reads)?;
     kmods::prepare(&config);

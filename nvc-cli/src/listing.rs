@@ -285,7 +285,7 @@ mod tests {
             binaries: false,
             ipcs: false,
             firmwares: false,
-            driver: DriverOptions::empty(),
+            driver_options: DriverOptions::empty(),
             format: Format::Text,
         }
     }

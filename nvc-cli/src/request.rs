@@ -69,7 +69,7 @@ pub(crate) struct List {
     pub(crate) binaries: bool,
     pub(crate) ipcs: bool,
     pub(crate) firmwares: bool,
-    pub(crate) driver: DriverOptions,
+    pub(crate) driver_options: DriverOptions,
     pub(crate) format: Format,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Configure {
     pub(crate) device_nodes: bool,
     pub(crate) device_rules: bool,
     pub(crate) cuda_compat: CudaCompatMode,
-    pub(crate) driver: DriverOptions,
+    pub(crate) driver_options: DriverOptions,
     /// Print the plan instead of applying it.
     pub(crate) dry_run: Option<Format>,
 }
@@ -152,7 +152,7 @@ fn info(given: &GivenOptions) -> Result<Info, CommandError> {
 }
 
 fn list(given: &GivenOptions, command_words: usize) -> Result<List, CommandError> {
-    let driver = driver_options(given);
+    let driver_options = driver_options(given);
     // The later of the two has precedence.
     let firmwares = given.has("firmwares")
         && (!given.has("no-gsp-firmware")
@@ -165,7 +165,7 @@ fn list(given: &GivenOptions, command_words: usize) -> Result<List, CommandError
         binaries: given.has("binaries"),
         ipcs: given.has("ipcs"),
         firmwares,
-        driver,
+        driver_options,
         format: format(given)?.unwrap_or(Format::Text),
     };
     // Upstream counts words: `list --imex-channel=3` lists everything, `list --imex-channel 3` only the channel.
@@ -217,7 +217,7 @@ fn configure(given: &GivenOptions, operand: Option<&OsStr>) -> Result<Configure,
         device_nodes: !given.has("no-devbind"),
         device_rules: !given.has("no-cgroups"),
         cuda_compat: cuda_compat(given)?,
-        driver: driver_options(given),
+        driver_options: driver_options(given),
         dry_run: given
             .has("dry-run")
             .then_some(format.unwrap_or(Format::Text)),

@@ -77,14 +77,14 @@ impl<'a> Executor<'a> {
                     // The receiver is gone if another source has failed.
                     let _ = reply.send(source);
                 }
-                NamespaceRequest::CarryOut(work) => return self.carry_out(*work, driver_root),
+                NamespaceRequest::Execute(work) => return self.execute(*work, driver_root),
             }
         }
         Ok(SkippedIntents::default())
     }
 
     /// Executes the plan, or undoes it; returns the failed best-effort intents.
-    pub(super) fn carry_out(
+    pub(super) fn execute(
         self,
         work: PreparedPlan<'_>,
         driver_root: &DriverRoot,
@@ -215,7 +215,7 @@ impl<'a> Attempts<'a> {
             return Ok(());
         }
         let mark = self.marks.of(intent, journal);
-        let done = carry_out_task(task, tree, &mut self.attacher, self.driver_root, journal);
+        let done = execute_task(task, tree, &mut self.attacher, self.driver_root, journal);
         let error = match done {
             Ok(Done::Pending(link)) => {
                 self.pending.push((intent, need, link));
@@ -399,7 +399,7 @@ enum Done<'a> {
 }
 
 /// Executes a task.
-fn carry_out_task<'a>(
+fn execute_task<'a>(
     task: Task<'a>,
     tree: &mut Tree<'_>,
     attacher: &mut Attacher<'_>,

@@ -33,7 +33,7 @@ pub(super) enum NamespaceRequest<'a> {
         reply: Sender<Result<ReadySource>>,
     },
     /// Execute the plan, and end.
-    CarryOut(Box<PreparedPlan<'a>>),
+    Execute(Box<PreparedPlan<'a>>),
 }
 
 /// Steps with open and checked sources: errors that can be found without changing the container have been found.

@@ -27,7 +27,7 @@ pub struct CudaFacts {
 /// The process cannot be started, dies, or does not answer in time.
 pub fn cuda_facts(program: &QueryProgram, request: &QueryRequest) -> Result<CudaFacts> {
     let request = request.settled()?;
-    let process = QueryProcess::start_for(program, &request.wanted()?)?;
+    let process = QueryProcess::start_for(program, &request.wanted()?);
     let mut conversation = Conversation::start(process, &request, Question::Cuda)?;
     match conversation.next()? {
         Message::Cuda(report) => Ok(checked(&report)),

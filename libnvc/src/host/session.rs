@@ -165,7 +165,7 @@ impl DriverSession {
     /// As [`open`](Self::open).
     pub fn open_in(root: DriverRoot, config: &DriverConfig) -> Result<Self> {
         let request = request_of(config)?;
-        let process = QueryProcess::start_for(&config.program, &request.wanted()?)?;
+        let process = QueryProcess::start_for(&config.program, &request.wanted()?);
         let wsl = wsl::detect_for(&config.program, &request)?;
         let ask = |request: &QueryRequest| Answers::ask(process, request);
         Self::of_root(config, request, root, wsl, ask)
@@ -174,18 +174,17 @@ impl DriverSession {
     /// Opens the driver root with a query process that was started before the request was known.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), including the failure to start the process, in the same order.
-    pub fn open_with(config: &DriverConfig, process: Result<QueryProcess>) -> Result<Self> {
+    /// Those of [`open`](Self::open), in the same order.
+    pub fn open_with(config: &DriverConfig, process: QueryProcess) -> Result<Self> {
         Self::of_process(config, request_of(config)?, process)
     }
 
     fn of_process(
         config: &DriverConfig,
         request: QueryRequest,
-        process: Result<QueryProcess>,
+        process: QueryProcess,
     ) -> Result<Self> {
         let (root, wsl) = Self::open_root(config, &request)?;
-        let process = process?;
         let ask = |request: &QueryRequest| Answers::ask(process, request);
         Self::of_root(config, request, root, wsl, ask)
     }

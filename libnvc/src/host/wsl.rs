@@ -59,7 +59,7 @@ fn ask(program: &QueryProgram, request: &QueryRequest) -> Result<Option<Vec<Adap
         wsl_library: None,
         ..request.clone()
     };
-    let process = QueryProcess::start_for(program, &request.wanted()?)?;
+    let process = QueryProcess::start_for(program, &request.wanted()?);
     let mut conversation = Conversation::start(process, &request, Question::Adapters)?;
     match conversation.next()? {
         Message::Adapters(found) => Ok(found.map(|found| {

@@ -1,10 +1,11 @@
 //! Configures a container with the driver and the chosen devices, or prints the plan.
 
 use libnvc::Configuration;
+use libnvc::host::query::QueryProcess;
 use libnvc::options::LibraryOptions;
 use libnvc::request::{ImageOptions, Policy, Request};
 
-use super::{Power, Query, driver_config, tell_if_slow};
+use super::{Power, driver_config, tell_if_slow};
 use crate::failure::CommandError;
 use crate::output;
 use crate::request::{Configure, Global};
@@ -12,7 +13,7 @@ use crate::request::{Configure, Global};
 pub(super) fn run(
     global: &Global,
     configure: &Configure,
-    query: Query,
+    query: QueryProcess,
 ) -> Result<(), CommandError> {
     let power = match configure.dry_run {
         Some(_) => Power::Reads,
@@ -30,7 +31,9 @@ pub(super) fn run(
         let (plan, image) = configuration.plan(configure.target())?;
         return output::plan(format, &plan, &image);
     }
-    let report = configuration.prepare(configure.target())?.carry_out()?;
+    let report = configuration
+        .prepare(configure.target())?
+        .apply_before_exit()?;
     for reason in &report.skipped {
         log::warn!("skipped (optional): {}", reason.message());
     }
@@ -44,7 +47,7 @@ fn request(global: &Global, configure: &Configure, power: Power) -> Result<Reque
         requirements: configure.requirements.clone(),
         policy: Policy {
             driver: driver_config(global, power)?,
-            leave_out: configure.driver,
+            driver_options: configure.driver_options,
             device_nodes: configure.device_nodes,
             device_rules: configure.device_rules,
             cuda_compat: configure.cuda_compat,

@@ -1,18 +1,21 @@
 //! Lists the parts of the driver that a container needs.
 
+use libnvc::host::query::QueryProcess;
 use libnvc::select::Choice;
 
-use super::{Query, open};
+use super::open;
 use crate::failure::{Categorise, CommandError, category};
 use crate::listing::Listing;
 use crate::output;
 use crate::request::{Global, List};
 
-pub(super) fn run(global: &Global, list: &List, query: Query) -> Result<(), CommandError> {
+pub(super) fn run(global: &Global, list: &List, query: QueryProcess) -> Result<(), CommandError> {
     let mut session = open(global, &list.devices.imex_channels, query)?;
-    session.look_ahead(list.driver);
+    session.look_ahead(list.driver_options);
     session.ready().category(category::INITIALIZATION)?;
-    let driver = session.info(list.driver).category(category::DETECTION)?;
+    let driver = session
+        .info(list.driver_options)
+        .category(category::DETECTION)?;
     let devices = session.devices().category(category::DETECTION)?;
     let choice = Choice::make(&devices, &list.devices)?;
     let listing = Listing::collect(list, &driver, &choice, &session)?;

@@ -63,16 +63,16 @@ pub(crate) fn configure(
         devices,
     };
     let rootfs = input.root.clone();
-    let carry_out = || {
+    let apply = || {
         let handed_over = inventory.and_then(|text| begin_known(&request, text));
         let mut configuration = match handed_over {
             Some(configuration) => configuration,
             None => Configuration::begin(&request, query.unwrap_or_else(start))?,
         };
         let prepared = configuration.prepare(Target::Process { pid, rootfs })?;
-        prepared.carry_out()
+        prepared.apply_before_exit()
     };
-    let report = carry_out().map_err(|error| {
+    let report = apply().map_err(|error| {
         let phase = error.phase().unwrap_or(Phase::Mount);
         of_cli(phase.category(), error)
     })?;

@@ -56,10 +56,10 @@ impl Query {
     /// Starts a process and sends the request; returns at once.
     ///
     /// # Errors
-    /// Those of [`QueryProcess::start`].
+    /// As [`ask`](Self::ask).
     pub fn start(program: &QueryProgram, request: &QueryRequest) -> Result<Self> {
         let request = request.settled()?;
-        let process = QueryProcess::start_for(program, &request.wanted()?)?;
+        let process = QueryProcess::start_for(program, &request.wanted()?);
         Self::ask(process, &request)
     }
 

@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::ioctl_fionread;
 
 use super::choice::ProcessContext;
-use super::process::{Child, Ending, QueryProcess, QueryProgram, not_created};
+use super::process::{Child, Ending, QueryProcess, QueryProgram, Started, not_created};
 use super::protocol::{Fault, MalformedMessage, Message, Question, WireRequest, encode, take};
 use super::{CUDA, LIBRARY, needs};
 use crate::error::{Error, ErrorKind, Result, errno_of};
@@ -118,14 +118,18 @@ impl Conversation {
     /// Sends a request to a process.
     ///
     /// # Errors
-    /// `process creation failed: <cause>`; those of [`QueryRequest::settled`].
+    /// `process creation failed: <cause>`, also of the process; those of [`QueryRequest::settled`].
     pub(crate) fn start(
         process: QueryProcess,
         request: &QueryRequest,
         question: Question,
     ) -> Result<Self> {
+        let Started {
+            socket,
+            process,
+            program,
+        } = process.started()?;
         let user = Identity::of_query(request.user, &request.root)?;
-        let (socket, process, program) = process.into_parts();
         let started = Instant::now();
         let name = match question {
             Question::Cuda => "cuda",
@@ -233,8 +237,10 @@ impl Conversation {
             root: &second.root,
             user: second.user,
         };
-        let process = QueryProcess::start_for(&second.program, &wanted)?;
-        let (socket, process, _) = process.into_parts();
+        let process = QueryProcess::start_for(&second.program, &wanted);
+        let Started {
+            socket, process, ..
+        } = process.started()?;
         send(&socket, &second.request)?;
         self.socket = socket;
         self.process = process;

@@ -87,13 +87,18 @@ impl QueryProgram {
     }
 }
 
-/// A started query process that has not received a request. Dropping it ends the process and reaps it.
+/// A query process that has not received a request, or the reason why it could not be started, which the query returns.
+/// Dropping it ends the process and reaps it.
 #[derive(Debug)]
-pub struct QueryProcess {
+pub struct QueryProcess(Result<Started>);
+
+/// A started process.
+#[derive(Debug)]
+pub(super) struct Started {
     // Declared first, so that it is closed before the wait: closing it ends the process.
-    socket: UnixStream,
-    process: Child,
-    program: QueryProgram,
+    pub(super) socket: UnixStream,
+    pub(super) process: Child,
+    pub(super) program: QueryProgram,
 }
 
 impl QueryProcess {
@@ -103,9 +108,9 @@ impl QueryProcess {
     /// while the bounding set still has them, or with them as ambient capabilities. It is killed when the *thread* that
     /// calls this ends, so call it from a thread that stays until the answers have arrived.
     ///
-    /// # Errors
-    /// `process creation failed: <cause>`, also if this process was started for a query itself.
-    pub fn start(program: &QueryProgram) -> Result<Self> {
+    /// The query's error is `process creation failed: <cause>` if it cannot be started, also if this process was started
+    /// for a query itself. It is kept until then because errors come in upstream's order.
+    pub fn start(program: &QueryProgram) -> Self {
         // No process has that root or these users, so every capability counts as needed.
         let everything = ProcessContext {
             root: Path::new(""),
@@ -118,7 +123,21 @@ impl QueryProcess {
     }
 
     /// Starts the program when the required root and identity are known.
-    pub(crate) fn start_for(program: &QueryProgram, wanted: &ProcessContext<'_>) -> Result<Self> {
+    pub(crate) fn start_for(program: &QueryProgram, wanted: &ProcessContext<'_>) -> Self {
+        Self(Started::start(program, wanted))
+    }
+
+    /// Returns the process.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub(super) fn started(self) -> Result<Started> {
+        self.0
+    }
+}
+
+impl Started {
+    fn start(program: &QueryProgram, wanted: &ProcessContext<'_>) -> Result<Self> {
         refuse_if_asked()?;
         let this = Path::new(THIS_EXECUTABLE);
         let way = match program {
@@ -140,11 +159,6 @@ impl QueryProcess {
             process,
             program: program.clone(),
         })
-    }
-
-    /// Returns our end of the socket, the process, and its program.
-    pub(super) fn into_parts(self) -> (UnixStream, Child, QueryProgram) {
-        (self.socket, self.process, self.program)
     }
 }
 
