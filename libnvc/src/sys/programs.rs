@@ -1,11 +1,65 @@
-//! Prevents a process and its children from executing programs; builds the instructions of system-call filters.
+//! Prevents a process and its children from executing programs; builds the instructions of system-call filters, and
+//! installs them.
 //!
-//! Of seccompiler, only the instruction type, the actions and the installation are used. Its compiler lets x86_64's x32
-//! calls pass, does not support powerpc64le, and compares the call with one number after another, which takes the
-//! kernel a third of a millisecond when it installs ldconfig's filter.
+//! Not with the crate seccompiler: its compiler lets x86_64's x32 calls pass, does not support powerpc64le, and compares
+//! the call with one number after another, which takes the kernel a third of a millisecond when it installs ldconfig's
+//! filter.
 
+use libc::{sock_filter, sock_fprog};
 use nix::errno::Errno;
-use seccompiler::{SeccompAction, apply_filter, sock_filter};
+use nix::sys::prctl;
+
+/// An instruction of a system-call filter: `struct sock_filter`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instruction {
+    pub(crate) code: u16,
+    pub(crate) jt: u8,
+    pub(crate) jf: u8,
+    pub(crate) k: u32,
+}
+
+/// What a filter says about a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allow,
+    Refuse(Errno),
+    KillProcess,
+}
+
+impl From<Verdict> for u32 {
+    /// Returns the kernel's number, `SECCOMP_RET_*`.
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Allow => libc::SECCOMP_RET_ALLOW,
+            Verdict::Refuse(errno) => libc::SECCOMP_RET_ERRNO | (errno as i32).cast_unsigned(),
+            Verdict::KillProcess => libc::SECCOMP_RET_KILL_PROCESS,
+        }
+    }
+}
+
+/// Installs a filter for the calling thread and everything it starts from now on. Sets no_new_privs, without which the
+/// kernel demands SYS_ADMIN. Allocates nothing, so that a fork can call it.
+///
+/// # Errors
+/// The kernel's: `ENOSYS` without system-call filters, `EINVAL` for a program that it does not accept.
+pub(crate) fn install(program: &[Instruction]) -> Result<(), Errno> {
+    prctl::set_no_new_privs()?;
+    let program = sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?,
+        filter: program.as_ptr().cast::<sock_filter>().cast_mut(),
+    };
+    // SAFETY: points to as many instructions as it says; the kernel copies them.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0,
+            &raw const program,
+        )
+    };
+    Errno::result(done).map(drop)
+}
 
 /// Makes exec fail with `EPERM` in the calling thread and everything it starts from now on. The thread must have
 /// `no_new_privs`.
@@ -18,15 +72,15 @@ pub(crate) fn execute_nothing() -> Result<(), Errno> {
     let program = [
         instruction(LOAD, 0, 0, ARCH),
         instruction(JUMP_IF_EQUAL, 1, 0, architecture),
-        answer(SeccompAction::KillProcess),
+        answer(Verdict::KillProcess),
         instruction(LOAD, 0, 0, NUMBER),
         instruction(JUMP_IF_AT_LEAST, 2, 0, X32),
         instruction(JUMP_IF_EQUAL, 1, 0, number(libc::SYS_execve)?),
         instruction(JUMP_IF_EQUAL, 0, 1, number(libc::SYS_execveat)?),
-        answer(SeccompAction::Errno(Errno::EPERM as u32)),
-        answer(SeccompAction::Allow),
+        answer(Verdict::Refuse(Errno::EPERM)),
+        answer(Verdict::Allow),
     ];
-    apply_filter(&program).map_err(|_| Errno::ENOSYS)
+    install(&program).map_err(|_| Errno::ENOSYS)
 }
 
 /// The kernel's number for the architecture, `AUDIT_ARCH_*` in linux/audit.h.
@@ -52,13 +106,13 @@ pub(crate) const NUMBER: u32 = 0;
 pub(crate) const ARCH: u32 = 4;
 
 /// Builds an instruction of a system-call filter.
-pub(crate) fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
-    sock_filter { code, jt, jf, k }
+pub(crate) fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
+    Instruction { code, jt, jf, k }
 }
 
 /// Builds the instruction that ends a system-call filter with an answer.
-pub(crate) fn answer(action: SeccompAction) -> sock_filter {
-    instruction(RETURN, 0, 0, action.into())
+pub(crate) fn answer(verdict: Verdict) -> Instruction {
+    instruction(RETURN, 0, 0, verdict.into())
 }
 
 #[cfg(test)]

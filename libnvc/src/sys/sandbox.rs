@@ -12,7 +12,8 @@ use std::ptr;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::Pid;
-use seccompiler::BpfProgramRef;
+
+use crate::sys::programs::Instruction;
 
 mod child;
 mod volumes;
@@ -37,7 +38,7 @@ pub(crate) struct Sandbox<'a> {
     /// The calling thread's `/proc/PID/task/TID/stat`, by which the child notices that the caller has died.
     pub(crate) caller: BorrowedFd<'a>,
     /// Filter of the system calls it may make.
-    pub(crate) filter: BpfProgramRef<'a>,
+    pub(crate) filter: &'a [Instruction],
     /// Leave the old root by pivot_root(2) instead of only covering it.
     pub(crate) pivot: bool,
     /// Allow executing the image's files.

@@ -8,11 +8,11 @@
 use std::collections::BTreeSet;
 
 use nix::errno::Errno;
-use seccompiler::{BpfProgram, SeccompAction};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::programs::{
-    ARCH, ARCHITECTURE, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, LOAD, NUMBER, answer, instruction,
+    ARCH, ARCHITECTURE, Instruction, JUMP_IF_AT_LEAST, JUMP_IF_EQUAL, LOAD, NUMBER, Verdict,
+    answer, instruction,
 };
 
 const ALLOWED: &[libc::c_long] = &[
@@ -115,7 +115,7 @@ const JUMP_IF_GREATER: u16 = 0x25; // BPF_JMP | BPF_JGT | BPF_K (linux/bpf_commo
 ///
 /// # Errors
 /// There is none for it.
-pub(super) fn compile() -> Result<BpfProgram> {
+pub(super) fn compile() -> Result<Vec<Instruction>> {
     build().ok_or_else(|| {
         let text = "ldconfig's system-call filter";
         Error::new(ErrorKind::LdCache, text).because("there is none for this architecture")
@@ -127,12 +127,12 @@ pub(super) fn compile() -> Result<BpfProgram> {
 ///
 /// When the filter is installed, the kernel runs the whole program for every existing call, to fill its bitmap. With a
 /// linear list of comparisons that takes a third of a millisecond, with a tree next to nothing.
-fn build() -> Option<BpfProgram> {
-    let unknown = SeccompAction::Errno(Errno::ENOSYS as u32);
+fn build() -> Option<Vec<Instruction>> {
+    let unknown = Verdict::Refuse(Errno::ENOSYS);
     let mut program = vec![
         instruction(LOAD, 0, 0, ARCH),
         instruction(JUMP_IF_EQUAL, 1, 0, ARCHITECTURE?),
-        answer(SeccompAction::KillProcess),
+        answer(Verdict::KillProcess),
         instruction(LOAD, 0, 0, NUMBER),
         instruction(JUMP_IF_GREATER, 0, 1, NEWEST),
         answer(unknown),
@@ -158,12 +158,12 @@ fn edges() -> Option<Vec<u32>> {
 
 /// Returns the comparisons for the loaded number; below the first edge the answer is `allowed`. None if a jump would be
 /// too long.
-fn tree(edges: &[u32], allowed: bool) -> Option<BpfProgram> {
+fn tree(edges: &[u32], allowed: bool) -> Option<Vec<Instruction>> {
     let middle = edges.len() / 2;
     let Some(&edge) = edges.get(middle) else {
         return Some(vec![answer(match allowed {
-            true => SeccompAction::Allow,
-            false => SeccompAction::Errno(Errno::EPERM as u32),
+            true => Verdict::Allow,
+            false => Verdict::Refuse(Errno::EPERM),
         })]);
     };
     let below = tree(edges.get(..middle)?, allowed)?;
@@ -178,7 +178,6 @@ fn tree(edges: &[u32], allowed: bool) -> Option<BpfProgram> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use seccompiler::sock_filter;
 
     use super::*;
 
@@ -193,8 +192,8 @@ mod tests {
     #[test]
     fn calls_get_their_answers() {
         let program = compile().unwrap();
-        let allow = u32::from(SeccompAction::Allow);
-        let errno = |errno: Errno| u32::from(SeccompAction::Errno(errno as u32));
+        let allow = u32::from(Verdict::Allow);
+        let errno = |errno: Errno| u32::from(Verdict::Refuse(errno));
         for (call, answer) in [
             (libc::SYS_openat, allow),
             (libc::SYS_execveat, allow),
@@ -216,7 +215,7 @@ mod tests {
         let program = compile().unwrap();
         let listed: BTreeSet<libc::c_long> = ALLOWED.iter().chain(OLDER).copied().collect();
         for call in 0..=libc::c_long::from(NEWEST) {
-            let allowed = answer_of(&program, call) == u32::from(SeccompAction::Allow);
+            let allowed = answer_of(&program, call) == u32::from(Verdict::Allow);
             assert_eq!(allowed, listed.contains(&call), "call {call}");
             let (_, steps) = run(&program, ARCHITECTURE.unwrap(), call);
             assert!(steps <= 16, "call {call}: {steps} instructions");
@@ -229,19 +228,19 @@ mod tests {
         let program = compile().unwrap();
         for call in [0, 3, libc::c_long::from(NEWEST) + 1] {
             let (answer, _) = run(&program, I386, call);
-            assert_eq!(answer, u32::from(SeccompAction::KillProcess));
+            assert_eq!(answer, u32::from(Verdict::KillProcess));
         }
     }
 
-    fn answer_of(program: &[sock_filter], call: libc::c_long) -> u32 {
+    fn answer_of(program: &[Instruction], call: libc::c_long) -> u32 {
         run(program, ARCHITECTURE.unwrap(), call).0
     }
 
     /// Runs the program like the kernel; returns the answer and the number of instructions executed.
-    fn run(program: &[sock_filter], architecture: u32, call: libc::c_long) -> (u32, usize) {
+    fn run(program: &[Instruction], architecture: u32, call: libc::c_long) -> (u32, usize) {
         let (mut accumulator, mut at) = (0, 0);
         for steps in 1.. {
-            let sock_filter { code, jt, jf, k } = program[at].clone();
+            let Instruction { code, jt, jf, k } = program[at];
             at += 1;
             let jump = match code {
                 LOAD if k == NUMBER => {

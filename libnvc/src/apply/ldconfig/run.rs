@@ -16,7 +16,6 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::{pipe2, read};
-use seccompiler::BpfProgram;
 
 use super::watch::Termination;
 use super::{explain, filter, program, watch};
@@ -26,6 +25,7 @@ use crate::inroot::{self, RootDir};
 use crate::path::ContainerPath;
 use crate::sys::capabilities::shield;
 use crate::sys::descriptors::above_streams;
+use crate::sys::programs::Instruction;
 use crate::sys::sandbox::{self, Sandbox, SandboxFailure, SandboxedProcess};
 
 /// Default wall-clock limit of ldconfig; its CPU time is limited to ten seconds.
@@ -37,7 +37,7 @@ pub struct PreparedLdconfig {
     program: Program,
     /// The directories at the end of its command line.
     directories: Vec<CString>,
-    filter: BpfProgram,
+    filter: Vec<Instruction>,
     pivot: bool,
     deadline: Duration,
 }

@@ -23,6 +23,7 @@ use super::{NAME, Sandbox, volumes};
 use crate::sys::capabilities::{
     Capabilities, DAC_OVERRIDE, SYS_ADMIN, Set, drop_bounding, only, raise_ambient, shield,
 };
+use crate::sys::programs::install;
 
 /// What the child was doing when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -475,17 +476,7 @@ fn limit_resources() -> Result<(), SandboxFailure> {
 
 /// Sets no_new_privs and the system-call filter.
 fn forbid_calls(sandbox: &Sandbox<'_>) -> Result<(), SandboxFailure> {
-    use seccompiler::Error;
-    seccompiler::apply_filter(sandbox.filter).map_err(|error| {
-        let errno = match &error {
-            Error::Prctl(error) | Error::Seccomp(error) => error.raw_os_error(),
-            _ => None,
-        };
-        SandboxFailure {
-            step: Step::Filter,
-            errno: errno.map_or(Errno::EINVAL, Errno::from_raw),
-        }
-    })
+    install(sandbox.filter).at(Step::Filter)
 }
 
 #[cfg(test)]
